@@ -1,0 +1,38 @@
+# Two commands: `make run` shows what brimful does, `make test` is all that CI does.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup run test lint types tests format bench clean
+
+setup: $(STAMP)
+
+# torch first, alone and pinned: anything else may pull a build for another machine.
+$(STAMP): constraints.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/python -m pip install --quiet --no-build-isolation --constraint constraints.txt --editable ".[dev]"
+	touch $(STAMP)
+
+run: setup
+	$(BIN)/brimful run quickstart
+
+test: setup lint types tests
+
+lint: setup
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+
+types: setup
+	$(BIN)/mypy
+
+tests: setup
+	$(BIN)/python -m pytest -n 2 --durations=10
+
+format: setup
+	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format src tests benchmarks
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,39 @@
+"""brimful: say what to train; it works out what the hardware can hold, trains it that way, and shows that both came true.
+
+Importing this package imports nothing heavy; the public names load what they need when they are used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from brimful.base.errors import BrimfulError
+    from brimful.hardware.device import Device
+    from brimful.pipeline import Run, Writer, evaluate, run, train
+    from brimful.planning.derive import derive as plan
+    from brimful.planning.plan import Plan
+    from brimful.recipe import Recipe
+    from brimful.recipe import load as load_recipe
+
+__all__ = ["BrimfulError", "Device", "Plan", "Recipe", "Run", "Writer", "evaluate", "load_recipe", "plan", "run", "train"]
+
+_HOMES = {
+    "BrimfulError": ("brimful.base.errors", "BrimfulError"),
+    "Device": ("brimful.hardware.device", "Device"),
+    "Plan": ("brimful.planning.plan", "Plan"),
+    "Recipe": ("brimful.recipe", "Recipe"),
+    "Run": ("brimful.pipeline", "Run"),
+    "evaluate": ("brimful.pipeline", "evaluate"),
+    "load_recipe": ("brimful.recipe", "load"),
+    "Writer": ("brimful.pipeline", "Writer"),
+    "run": ("brimful.pipeline", "run"),
+    "plan": ("brimful.planning.derive", "derive"),
+    "train": ("brimful.pipeline", "train"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'brimful' has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    return getattr(importlib.import_module(module), attribute)

@@ -1,0 +1,1 @@
+"""What every stage may use and what uses no stage: errors, units, environment, discovery, run folders."""

@@ -1,0 +1,34 @@
+"""Things found by the name of their file: shipped recipes, methods, tasks. Plus the did-you-mean for all of them."""
+
+import difflib
+from collections.abc import Iterable
+from importlib import resources
+from types import ModuleType
+
+from brimful.base.errors import BrimfulError
+
+
+def names_in(package: str, suffix: str) -> list[str]:
+    """Sorted stems of the files ending in `suffix` inside `package`, private names left out."""
+    files = (entry.name for entry in resources.files(package).iterdir())
+    return sorted(name.removesuffix(suffix) for name in files if name.endswith(suffix) and not name.startswith("_"))
+
+
+def module_in(package: str, name: str, what: str) -> ModuleType:
+    """Import `package.name` where a file of that name exists.
+
+    Raises:
+        BrimfulError: no such file; names what there is and the nearest.
+    """
+    import importlib
+
+    known = names_in(package, ".py")
+    if name not in known:
+        raise BrimfulError(f"unknown {what} {name!r}{did_you_mean(name, known)} Known: {', '.join(known)}.")
+    return importlib.import_module(f"{package}.{name}")
+
+
+def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+    """` - did you mean 'x'?` when something close exists, else a full stop."""
+    close = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.6)
+    return f" - did you mean {close[0]!r}?" if close else "."

@@ -1,0 +1,38 @@
+"""The only reader of environment variables."""
+
+import os
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """Where derived files that may be deleted live: `BRIMFUL_CACHE`, else the user's cache folder."""
+    own = os.environ.get("BRIMFUL_CACHE")
+    if own:
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "brimful"
+
+
+def runs_folder() -> Path:
+    """Where run folders are made unless the recipe says otherwise: `BRIMFUL_RUNS`, else `runs` here."""
+    return Path(os.environ.get("BRIMFUL_RUNS") or "runs")
+
+
+def shared_data_folder() -> Path | None:
+    """Real data for tests and benchmarks: `BRIMFUL_DATA`, else `../shared/data`; None when absent."""
+    folder = Path(os.environ.get("BRIMFUL_DATA") or "../shared/data")
+    return folder if folder.is_dir() else None
+
+
+def hub_is_offline() -> bool:
+    """Whether the user told Hugging Face libraries not to use the network."""
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+
+
+def visible_cuda_devices() -> str | None:
+    """The value of `CUDA_VISIBLE_DEVICES`, or None when it is not set."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def cpp_compiler() -> str | None:
+    """The C++ compiler the user named (`CXX`), which torch.compile honours."""
+    return os.environ.get("CXX")

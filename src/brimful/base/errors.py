@@ -1,0 +1,49 @@
+"""The errors a user can meet. Each says what, where, the rule and what to do next; the CLI prints it and exits with `exit_code`."""
+
+
+class BrimfulError(Exception):
+    """Root of every error brimful raises on purpose."""
+
+    exit_code = 2
+
+
+class RecipeError(BrimfulError):
+    """The recipe, or a `key=value` beside it, breaks a rule. Lists every problem at once."""
+
+
+class DataError(BrimfulError):
+    """The data cannot be read or does not support what the recipe asks of it."""
+
+
+class DeviceError(BrimfulError):
+    """An accelerator is unknown, absent, or cannot do what was asked."""
+
+
+class PlanError(BrimfulError):
+    """No plan keeps the recipe's promises on this device."""
+
+
+class RunFolderError(BrimfulError):
+    """The run folder is not usable: another run, another writer, not writable, not a run."""
+
+
+class CheckpointError(BrimfulError):
+    """A checkpoint cannot be written, or none can be trusted."""
+
+
+class RequestError(BrimfulError):
+    """A generation or evaluation request cannot be served as asked."""
+
+
+class TrainingStopped(BrimfulError):
+    """Training gave up for a stated reason; what was trained so far is kept."""
+
+    exit_code = 1
+
+
+class Interrupted(BrimfulError):
+    """A signal asked the run to stop; it did so at a step boundary with a checkpoint."""
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal_number

@@ -1,0 +1,226 @@
+"""Files and folders that survive a crash: atomic writes, the one-writer lease, the append-only journal.
+
+A run folder has one writer. The lease is a file made with O_CREAT|O_EXCL that says who holds it; a holder that is
+provably gone (same machine, other boot or dead process) is replaced, any other is respected.
+"""
+
+import json
+import math
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from brimful.base.errors import RunFolderError
+
+SCHEMA_VERSION = 1
+LEASE_STALE_AFTER_S = 15 * 60
+"""A lease of another machine without a heartbeat for this long is taken over; the holder renews it at every log line."""
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make renames inside `folder` durable. A no-op where folders cannot be opened (Windows)."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """Readers see the old file or the new one, never a part, also after a power cut."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    fsync_folder(path.parent)
+
+
+def write_json_atomically(path: Path, value: object) -> None:
+    """As `write_text_atomically`, indented JSON, NaN refused."""
+    write_text_atomically(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """The JSON value in `path`.
+
+    Raises:
+        RunFolderError: missing, unreadable or not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path} cannot be read as JSON: {error}") from error
+
+
+def _boot_id() -> str:
+    boot_id = Path("/proc/sys/kernel/random/boot_id")
+    return boot_id.read_text().strip() if boot_id.exists() else str(round(psutil.boot_time()))
+
+
+class Lease:
+    """The right to write into one run folder, held as long as the object is open.
+
+    Raises (from `acquire` and `check`):
+        RunFolderError: somebody else holds the folder, or took it over.
+    """
+
+    FILE_NAME = "writer.lock"
+
+    def __init__(self, path: Path, token: str) -> None:
+        self._path = path
+        self._token = token
+
+    @classmethod
+    def acquire(cls, run_folder: Path) -> Self:
+        path = run_folder / cls.FILE_NAME
+        token = uuid.uuid4().hex
+        holder = {
+            "host": socket.gethostname(),
+            "boot_id": _boot_id(),
+            "pid": os.getpid(),
+            "process_started": psutil.Process().create_time(),
+            "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+            "token": token,
+        }
+        for _ in range(3):
+            try:
+                descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            except FileExistsError:
+                cls._remove_if_abandoned(path)
+                continue
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(holder, file)
+            return cls(path, token)
+        raise RunFolderError(f"{run_folder} could not be locked: {path} keeps coming back. Is another process starting the same run?")
+
+    @staticmethod
+    def _remove_if_abandoned(path: Path) -> None:
+        try:
+            age_s = time.time() - path.stat().st_mtime
+            holder = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return
+        except ValueError:
+            holder = {}
+            if age_s < 10:  # being written this very moment
+                time.sleep(0.2)
+                return
+        if _is_alive(holder, age_s):
+            raise RunFolderError(
+                f"{path.parent} is being written by process {holder.get('pid')} on {holder.get('host')} since {holder.get('since')}. "
+                "A run folder has one writer: wait for it, stop it, or choose another name with run.name=NAME."
+            )
+        abandoned = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+        try:
+            os.rename(path, abandoned)
+        except FileNotFoundError:
+            return
+        abandoned.unlink(missing_ok=True)
+
+    def renew(self) -> None:
+        """Heartbeat, seen by other machines as the age of the file."""
+        self.check()
+        os.utime(self._path)
+
+    def check(self) -> None:
+        """Fencing: refuse to write on after somebody took the folder over."""
+        try:
+            token = json.loads(self._path.read_text(encoding="utf-8")).get("token")
+        except (OSError, ValueError):
+            token = None
+        if token != self._token:
+            raise RunFolderError(f"{self._path.parent} was taken over by another process; this one stops without writing.")
+
+    def release(self) -> None:
+        try:
+            self.check()
+        except RunFolderError:
+            return
+        self._path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.release()
+
+
+def _is_alive(holder: dict[str, Any], heartbeat_age_s: float) -> bool:
+    if holder.get("host") != socket.gethostname():
+        return bool(holder) and heartbeat_age_s < LEASE_STALE_AFTER_S
+    if holder.get("boot_id") != _boot_id():
+        return False
+    try:
+        started = psutil.Process(int(holder["pid"])).create_time()
+    except (psutil.NoSuchProcess, KeyError, ValueError):
+        return False
+    return abs(started - float(holder.get("process_started", 0))) < 1
+
+
+class Journal:
+    """Append-only JSON lines, one record a line. A torn last line, left by a crash, is dropped on opening.
+
+    A number that JSON cannot hold is written as null and told in the record's `nonfinite` field ("nan", "inf", "-inf"):
+    the true value is never replaced by a harmless one.
+
+    Args:
+        path: The file; made when absent.
+        keep_bytes: Everything after this many bytes is removed on opening, because a resumed run writes it again. None keeps all.
+    """
+
+    def __init__(self, path: Path, keep_bytes: int | None = None) -> None:
+        self.path = path
+        if path.exists():
+            before = path.read_bytes()
+            whole = before[: before.rfind(b"\n") + 1]
+            kept = whole if keep_bytes is None else whole[:keep_bytes]
+            if kept != before:
+                write_text_atomically(path, kept.decode("utf-8"))
+        self._file = open(path, "a", encoding="utf-8", newline="\n")  # noqa: SIM115 - closed by close()
+
+    @property
+    def num_bytes(self) -> int:
+        return self._file.tell()
+
+    def append(self, record: dict[str, Any]) -> None:
+        nonfinite = {key: str(value) for key, value in record.items() if isinstance(value, float) and not math.isfinite(value)}
+        if nonfinite:
+            record = {**record, **dict.fromkeys(nonfinite), "nonfinite": nonfinite}
+        self._file.write(json.dumps(record, allow_nan=False) + "\n")
+        self._file.flush()
+
+    def sync(self) -> None:
+        """Durable up to here; called before a checkpoint that supposes these records."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _parse_line(line: str) -> dict[str, Any] | None:
+    if not line.endswith("\n"):
+        return None
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def read_journal(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole records of a journal, in order; nothing when the file is absent."""
+    if path.exists():
+        yield from (record for record in map(_parse_line, path.read_text(encoding="utf-8").splitlines(keepends=True)) if record)

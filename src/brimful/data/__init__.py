@@ -1,0 +1,1 @@
+"""Text to batches: sources, splits, leakage, tokenizer, token cache, sequences. Start reading at prepare.py."""

@@ -1,0 +1,178 @@
+"""Corpora made on the spot from what every Python installation has: no download, no import of the modules that are read.
+
+The sources of the standard library are parsed with `ast`; nothing of them is executed. The corpora are the same for the same
+Python version and files, in the same order.
+"""
+
+import ast
+import os
+import re
+import sys
+import sysconfig
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+
+import xxhash
+
+from brimful.base.errors import DataError
+
+GENERATION = 1
+"""Raised when the making of a corpus changes, so that caches of the old one are not used."""
+
+_SKIPPED_FOLDERS = frozenset(
+    {"test", "tests", "idle_test", "site-packages", "dist-packages", "lib-dynload", "__pycache__", "pydoc_data", "_bundled", "__phello__"}
+)
+_GENERATED = re.compile(
+    r"encodings/(cp|iso8859_|mac_|koi8_|kz1048|ptcp|hp_roman|tis_620|palmos)|_sysconfigdata|^config-|/pgen2/|^(this|antigravity)\.py$"
+)
+_LARGEST_DOCUMENT_CHARACTERS = 32_768
+"""Longer sources are mostly tables; their parts are used instead."""
+
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def names() -> list[str]:
+    """Names that follow `builtin:`."""
+    return sorted(CORPORA)
+
+
+def fingerprint(name: str) -> str:
+    """Changes with the Python version, the files read and the way the corpus is made."""
+    checksum = xxhash.xxh3_128(f"{name}\0{GENERATION}\0{sys.version_info[:3]}".encode())
+    for path in [_topics_file(), *_source_files()]:
+        checksum.update(path.read_bytes())
+    return checksum.hexdigest()
+
+
+def python_docs() -> Iterator[str]:
+    """One document per topic of the language reference, and per module its docstrings with their signatures."""
+    return iter(_made()[0])
+
+
+def python_code() -> Iterator[str]:
+    """One document per documented function or class of the standard library: its source, dedented, docstring included."""
+    return iter(_made()[1])
+
+
+CORPORA: Mapping[str, Callable[[], Iterator[str]]] = MappingProxyType({"python-code": python_code, "python-docs": python_docs})
+
+
+@lru_cache(maxsize=1)
+def _made() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Both corpora, about 10 MB: parsing takes seconds and every document is read several times."""
+    docs, code = list(_topics()), list[str]()
+    root = _library_root()
+    for path, source, tree in _parsed_files():
+        described = [entry for entry in (_summary(tree, ""), *(_summary(node, name) for name, node in _definitions(tree, ""))) if entry]
+        if described:
+            docs.append(f"module {_module_name(path, root)}\n\n" + "\n\n".join(described) + "\n")
+        lines = source.splitlines(keepends=True)
+        code.extend(_source_of(node, lines) for node in _documented(tree, lines))
+    return tuple(docs), tuple(code)
+
+
+def _library_root() -> Path:
+    return Path(sysconfig.get_path("stdlib"))
+
+
+def _topics_file() -> Path:
+    path = _library_root() / "pydoc_data" / "topics.py"
+    if not path.is_file():
+        raise DataError(
+            f"this Python ({sys.executable}) comes without {path}, so the built-in corpora cannot be made. Use a full Python, or data.path=FILE."
+        )
+    return path
+
+
+def _source_files() -> list[Path]:
+    root = _library_root()
+    chosen = []
+    for folder, subfolders, files in os.walk(root):
+        subfolders[:] = [name for name in subfolders if name not in _SKIPPED_FOLDERS]  # site-packages is large
+        inner = Path(folder).relative_to(root)
+        chosen += [(inner / name).as_posix() for name in files if name.endswith(".py")]
+    return [root / name for name in sorted(chosen) if not _GENERATED.search(name)]
+
+
+def _parsed_files() -> Iterator[tuple[Path, str, ast.Module]]:
+    """Files of the standard library that parse, with source and tree."""
+    for path in _source_files():
+        try:
+            source = path.read_text(encoding="utf-8").expandtabs().replace("\f", "")
+            with warnings.catch_warnings(action="ignore"):  # about old escapes; as errors they would change the corpus
+                tree = ast.parse(source)
+        except (SyntaxError, ValueError):  # templates and files in other encodings
+            continue
+        yield path, source, tree
+
+
+def _module_name(path: Path, root: Path) -> str:
+    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _topics() -> Iterator[str]:
+    """The literal dictionary `topics` of pydoc, read as text."""
+    for node in ast.parse(_topics_file().read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
+            topics: dict[str, str] = ast.literal_eval(node.value)
+            yield from (_clean(topics[name]) for name in sorted(topics))
+
+
+def _clean(text: str) -> str:
+    lines = "\n".join(line.rstrip() for line in text.strip().splitlines())
+    return re.sub(r"\n{3,}", "\n\n", lines) + "\n"
+
+
+def _definitions(node: ast.AST, prefix: str) -> Iterator[tuple[str, _Definition]]:
+    """Public functions and classes with their dotted names, classes before their methods, in source order."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, _Definition):
+            if not child.name.startswith("_"):
+                yield f"{prefix}{child.name}", child
+            if isinstance(child, ast.ClassDef):
+                yield from _definitions(child, f"{prefix}{child.name}.")
+        elif isinstance(child, ast.If | ast.Try):
+            yield from _definitions(child, prefix)
+
+
+def _summary(node: ast.Module | _Definition, name: str) -> str:
+    """Signature and docstring; empty where there is no docstring."""
+    docstring = ast.get_docstring(node)
+    if not docstring or not docstring.strip():
+        return ""
+    text = _clean(docstring).rstrip("\n")
+    if isinstance(node, ast.Module):
+        return text
+    if isinstance(node, ast.ClassDef):
+        bases = ", ".join(ast.unparse(base) for base in node.bases)
+        title = f"class {name}({bases})" if bases else f"class {name}"
+    else:
+        title = f"{name}({ast.unparse(node.args)})"
+    return f"{title}\n{textwrap.indent(text, '    ')}"
+
+
+def _documented(node: ast.AST, lines: list[str]) -> Iterator[_Definition]:
+    """Outermost functions and classes that have a docstring and are not too long; inside others, what they contain."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, _Definition) and ast.get_docstring(child, clean=False) and _length_of(child, lines) <= _LARGEST_DOCUMENT_CHARACTERS:
+            yield child
+        elif isinstance(child, _Definition | ast.If | ast.Try):
+            yield from _documented(child, lines)
+
+
+def _lines_of(node: _Definition, lines: list[str]) -> list[str]:
+    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    return lines[first - 1 : node.end_lineno]
+
+
+def _length_of(node: _Definition, lines: list[str]) -> int:
+    return sum(map(len, _lines_of(node, lines)))
+
+
+def _source_of(node: _Definition, lines: list[str]) -> str:
+    text = "".join(_lines_of(node, lines))
+    return (textwrap.dedent(text) if node.col_offset else text).rstrip() + "\n"

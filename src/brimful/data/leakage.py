@@ -1,0 +1,102 @@
+"""Duplicates within training, and validation or test documents that also stand in training. Keeps hashes, not texts.
+
+Suffixes: D documents in reading order, 2 the two halves of a 128-bit hash.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from brimful.data.splits import SPLITS
+from brimful.data.tokens import Progress
+
+EXAMPLES = 3
+EXAMPLE_CHARACTERS = 120
+_PROGRESS_EVERY = 1000
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What one reading of all documents found.
+
+    Attributes:
+        num_documents: By split.
+        report: JSON value: per split documents, exact and normalised duplicates with shares, and the first examples.
+        leaked: Numbers (reading order, from 0) of the validation and test documents whose normalised text stands in training.
+    """
+
+    num_documents: dict[str, int]
+    report: dict[str, Any]
+    leaked: frozenset[int]
+
+
+def normalised(text: str) -> str:
+    """Casefolded, every run of white space one blank."""
+    return " ".join(text.casefold().split())
+
+
+def scan(documents: Iterable[tuple[str, str]], progress: Progress | None = None) -> Scan:
+    """Read all (split, text) pairs once (and up to the last example again) and compare their 128-bit hashes."""
+    labels, exact, folded = bytearray(), bytearray(), bytearray()
+    for number, (split, text) in enumerate(documents, start=1):
+        labels.append(SPLITS.index(split))
+        exact += xxhash.xxh3_128_digest(text.encode())
+        folded += xxhash.xxh3_128_digest(normalised(text).encode())
+        if progress and number % _PROGRESS_EVERY == 0:
+            progress("reading", number, None)
+    labels_D = np.frombuffer(bytes(labels), dtype=np.uint8)
+    if progress:
+        progress("reading", len(labels_D), len(labels_D))
+    found = {"exact": _repeated(_hashes(exact), labels_D), "normalised": _repeated(_hashes(folded), labels_D)}
+    num_documents = {split: int(count) for split, count in zip(SPLITS, np.bincount(labels_D, minlength=len(SPLITS)), strict=True) if count}
+    report: dict[str, Any] = {split: _counts(found, labels_D == SPLITS.index(split)) for split in num_documents}
+    report["examples"] = _examples(documents, found, labels_D)
+    leaked = np.flatnonzero(found["normalised"] & (labels_D > 0))
+    return Scan(num_documents, report, frozenset(leaked.tolist()))
+
+
+def without(documents: Iterable[tuple[str, str]], dropped: frozenset[int]) -> Iterator[tuple[str, str]]:
+    """The pairs whose numbers are not in `dropped`."""
+    return (pair for number, pair in enumerate(documents) if number not in dropped)
+
+
+def _hashes(digests: bytearray) -> NDArray[np.uint64]:
+    return np.frombuffer(bytes(digests), dtype=np.uint64).reshape(-1, 2)
+
+
+def _repeated(hashes_D2: NDArray[np.uint64], labels_D: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """True for a training document seen in training before, and for any other document that stands in training."""
+    order = np.lexsort((labels_D, hashes_D2[:, 1], hashes_D2[:, 0]))  # stable: training first, in reading order
+    ordered_D2, ordered_labels_D = hashes_D2[order], labels_D[order]
+    is_first_D = np.ones(len(order), dtype=bool)
+    is_first_D[1:] = (ordered_D2[1:] != ordered_D2[:-1]).any(axis=1)
+    group_D = np.cumsum(is_first_D) - 1
+    is_in_training_D = (ordered_labels_D[is_first_D] == 0)[group_D]
+    repeated_D = np.empty(len(order), dtype=bool)
+    repeated_D[order] = is_in_training_D & ~is_first_D
+    return repeated_D
+
+
+def _counts(found: dict[str, NDArray[np.bool_]], is_split_D: NDArray[np.bool_]) -> dict[str, float]:
+    total = int(is_split_D.sum())
+    counts: dict[str, float] = {"documents": total}
+    for kind, repeated_D in found.items():
+        counts[kind] = int((repeated_D & is_split_D).sum())
+        counts[f"{kind}_share"] = counts[kind] / total
+    return counts
+
+
+def _examples(documents: Iterable[tuple[str, str]], found: dict[str, NDArray[np.bool_]], labels_D: NDArray[np.uint8]) -> list[dict[str, str]]:
+    """The first few leaked documents, else the first few repeated in training, by their first characters."""
+    leaked = np.flatnonzero(found["normalised"] & (labels_D > 0))
+    chosen = (leaked if len(leaked) else np.flatnonzero(found["normalised"]))[:EXAMPLES].tolist()
+    if not chosen:
+        return []
+    pairs = {number: pair for number, pair in enumerate(islice(documents, chosen[-1] + 1)) if number in chosen}
+    kinds = {number: "exact" if found["exact"][number] else "normalised" for number in chosen}
+    return [{"split": pairs[number][0], "kind": kinds[number], "text": pairs[number][1][:EXAMPLE_CHARACTERS]} for number in chosen]

@@ -1,0 +1,202 @@
+"""Batches of token ids. What a sample holds depends on the seed and the sample's number only, never on who asks or when.
+
+Suffixes: B sequences of a batch, T positions of a sequence, N tokens of a split, W sequences of an epoch, D documents.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+from torch import Tensor
+
+from brimful.base.errors import DataError
+from brimful.data.tokens import TokenSplit
+
+IGNORED = -100
+"""Target of a position that is not scored."""
+PAD_MULTIPLE = 8
+
+Int64Array = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sequences and what follows each position.
+
+    Attributes:
+        inputs_BT: int64 on the CPU.
+        targets_BT: int64 on the CPU; `targets_BT[b, t]` is the token after `inputs_BT[b, t]`, or -100 where ignored.
+    """
+
+    inputs_BT: Tensor
+    targets_BT: Tensor
+
+    @property
+    def num_target_tokens(self) -> int:
+        """Positions that count in the loss."""
+        return int((self.targets_BT != IGNORED).sum())
+
+
+class Sequences:
+    """Endless numbered training samples of a split: sample i belongs to epoch `i // len(self)` and is shuffled within it.
+
+    Layout stream: the split is cut into windows of `sequence_length + 1` tokens that share one token with the next, from a
+    start that is drawn anew for every epoch. Layout document: one document per sequence, `[end-of-text] + document` to
+    `document + [end-of-text]`, padded on the right to the longest of the batch, rounded up to a multiple of 8.
+
+    Args:
+        split: Tokens to draw from.
+        sequence_length: Positions of a sequence (T).
+        layout: stream or document.
+        long_documents: In layout document, what becomes of one with more than T positions (its tokens plus one).
+        seed: Of the shuffle and the start.
+
+    Raises:
+        DataError: the split is too short for one sequence, or a document is too long and `long_documents` is error.
+    """
+
+    def __init__(
+        self,
+        split: TokenSplit,
+        sequence_length: int,
+        layout: Literal["stream", "document"] = "stream",
+        long_documents: Literal["error", "truncate", "split"] = "error",
+        seed: int = 0,
+    ) -> None:
+        self._tokens_N = np.asarray(split.tokens_N)
+        self._sequence_length = sequence_length
+        self._layout = layout
+        self._seed = seed
+        self.num_long_documents = 0
+        """Documents that were truncated or split (layout document)."""
+        if layout == "stream":
+            self._windows_NT = _windows(self._tokens_N, sequence_length)
+            self._num_sequences = max((split.num_tokens - sequence_length) // sequence_length, 1)
+        else:
+            self._starts_W, self._lengths_W, self.num_long_documents = _document_sequences(split, sequence_length, long_documents)
+            self._num_sequences = len(self._starts_W)
+            self._end_of_text = split.end_of_text
+        self._epoch_order = lru_cache(maxsize=2)(self._draw_epoch)
+
+    def __len__(self) -> int:
+        """Sequences of one epoch (W); the same for every epoch."""
+        return self._num_sequences
+
+    def batch(self, first_sample: int, count: int) -> Batch:
+        """Samples `first_sample` to `first_sample + count - 1`, a pure function of the seed and these numbers."""
+        if first_sample < 0 or count < 1:
+            raise ValueError(f"first_sample {first_sample} must be >= 0 and count {count} >= 1")
+        pieces: list[tuple[Int64Array, int]] = []
+        sample, end = first_sample, first_sample + count
+        while sample < end:
+            epoch, place = divmod(sample, len(self))
+            order_W, offset = self._epoch_order(epoch)
+            taken = min(end - sample, len(self) - place)
+            pieces.append((order_W[place : place + taken], offset))
+            sample += taken
+        return self._stream_batch(pieces) if self._layout == "stream" else self._document_batch(np.concatenate([order for order, _ in pieces]))
+
+    def _draw_epoch(self, epoch: int) -> tuple[Int64Array, int]:
+        """The epoch's order and start. Philox's raw stream is fixed for ever, `Generator.permutation` is not (NEP 19)."""
+        raw = np.random.Philox(key=np.array([self._seed, epoch], dtype=np.uint64)).random_raw(len(self) + 1)
+        num_starts = min(self._sequence_length, len(self._tokens_N) - len(self) * self._sequence_length) if self._layout == "stream" else 1
+        return np.argsort(raw[1:], kind="stable"), int(raw[0] % np.uint64(num_starts))
+
+    def _stream_batch(self, pieces: list[tuple[Int64Array, int]]) -> Batch:
+        starts_B = np.concatenate([order * self._sequence_length + offset for order, offset in pieces])
+        return _shifted(self._windows_NT[starts_B])
+
+    def _document_batch(self, order_B: Int64Array) -> Batch:
+        longest = int(self._lengths_W[order_B].max())
+        width = min(-(-longest // PAD_MULTIPLE) * PAD_MULTIPLE, self._sequence_length)
+        inputs_BT = np.full((len(order_B), width), self._end_of_text, dtype=np.int64)
+        targets_BT = np.full((len(order_B), width), IGNORED, dtype=np.int64)
+        for row, sequence in enumerate(order_B):
+            start, length = int(self._starts_W[sequence]), int(self._lengths_W[sequence])
+            targets_BT[row, :length] = self._tokens_N[start : start + length]
+            first = 1 if start == 0 else 0  # before the first document stands the end-of-text the array is filled with
+            inputs_BT[row, first:length] = self._tokens_N[start + first - 1 : start + length - 1]
+        return Batch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT))
+
+
+def _windows(tokens_N: NDArray[Any], sequence_length: int) -> NDArray[Any]:
+    if len(tokens_N) < sequence_length + 1:
+        raise DataError(
+            f"the training split has {len(tokens_N)} tokens, one sequence needs {sequence_length + 1} (sequence_length {sequence_length} + 1): "
+            "use more text or a shorter sequence_length."
+        )
+    return sliding_window_view(tokens_N, sequence_length + 1)
+
+
+def _shifted(windows_BT: NDArray[Any]) -> Batch:
+    inputs_BT, targets_BT = windows_BT[:, :-1].astype(np.int64), windows_BT[:, 1:].astype(np.int64)
+    return Batch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT))
+
+
+def _document_sequences(split: TokenSplit, sequence_length: int, long_documents: str) -> tuple[Int64Array, Int64Array, int]:
+    """First target and number of targets of each sequence, and how many documents were too long."""
+    offsets = np.asarray(split.document_offsets).astype(np.int64)
+    starts_D, lengths_D = offsets[:-1], np.diff(offsets)
+    is_long_D = lengths_D > sequence_length
+    num_long = int(is_long_D.sum())
+    if num_long and long_documents == "error":
+        first = int(np.argmax(is_long_D))
+        raise DataError(
+            f"{num_long} of {split.num_documents} documents are longer than sequence_length {sequence_length}: the first is number {first + 1} with "
+            f"{int(lengths_D[first])} tokens (end-of-text included), the longest has {int(lengths_D.max())}. Raise sequence_length, "
+            "or choose data.long_documents=truncate or data.long_documents=split."
+        )
+    if long_documents != "split":
+        return starts_D, np.minimum(lengths_D, sequence_length), num_long
+    pieces_D = -(-lengths_D // sequence_length)
+    first_piece_D = np.cumsum(pieces_D) - pieces_D
+    document_W = np.repeat(np.arange(len(pieces_D)), pieces_D)
+    skipped_W = (np.arange(len(document_W)) - first_piece_D[document_W]) * sequence_length
+    return starts_D[document_W] + skipped_W, np.minimum(lengths_D[document_W] - skipped_W, sequence_length), num_long
+
+
+def evaluation_batches(split: TokenSplit, context: int, stride: int, batch_size: int, max_sequences: int | None = None) -> Iterator[Batch]:
+    """Windows in which every token of the split but the very first is a target exactly once.
+
+    With `stride == context` the windows do not overlap; with a smaller stride every window after the first reads its first
+    `context - stride` positions again as context that is not scored. All windows are `context` wide; the last one is padded
+    on the right.
+
+    Args:
+        split: Tokens to score (N of them give N - 1 targets).
+        context: Positions of a window (T).
+        stride: New targets per window, 1 to context.
+        batch_size: Windows per batch; the last batch may hold fewer.
+        max_sequences: Score at most this many windows, spread evenly over the split.
+
+    Raises:
+        DataError: fewer than two tokens; ValueError: stride, batch_size or max_sequences out of range.
+    """
+    if not 1 <= stride <= context or batch_size < 1 or (max_sequences is not None and max_sequences < 1):
+        raise ValueError(f"need 1 <= stride {stride} <= context {context}, batch_size {batch_size} >= 1 and max_sequences {max_sequences} >= 1")
+    if split.num_tokens < 2:
+        raise DataError(f"a split of {split.num_tokens} tokens has nothing to predict; scoring needs at least 2.")
+    num_targets = split.num_tokens - 1
+    num_windows = 1 + -(-max(num_targets - context, 0) // stride)
+    chosen = np.arange(num_windows)
+    if max_sequences is not None and max_sequences < num_windows:
+        chosen = np.linspace(0, num_windows - 1, max_sequences).astype(np.int64)
+    return _evaluation_batches(
+        np.asarray(split.tokens_N), context, stride, [chosen[start : start + batch_size] for start in range(0, len(chosen), batch_size)]
+    )
+
+
+def _evaluation_batches(tokens_N: NDArray[Any], context: int, stride: int, batches: list[Int64Array]) -> Iterator[Batch]:
+    for windows_B in batches:
+        positions_BT = (windows_B * stride)[:, None] + np.arange(context)
+        is_inside_BT = positions_BT < len(tokens_N) - 1
+        is_new_BT = (np.arange(context) >= context - stride) | (windows_B == 0)[:, None]
+        within_BT = np.minimum(positions_BT, len(tokens_N) - 2)
+        inputs_BT = tokens_N[within_BT].astype(np.int64)
+        targets_BT = np.where(is_inside_BT & is_new_BT, tokens_N[within_BT + 1].astype(np.int64), IGNORED)
+        yield Batch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT))

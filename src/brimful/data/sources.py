@@ -1,0 +1,191 @@
+"""Where text comes from: built-in corpora, local files and folders, the Hugging Face hub. All become re-iterable documents."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import xxhash
+
+from brimful.base.discover import did_you_mean
+from brimful.base.errors import DataError
+from brimful.data import builtin, hub
+from brimful.data.readers import SUFFIXES, Reading, format_of, read_file
+from brimful.recipe import DataRecipe
+
+_SPLIT_WORDS = re.compile(r"(?P<word>training|train|validation|valid|val|dev|test)(?:set|data)?(?![a-z])", re.IGNORECASE)
+_SPLIT_OF_WORD = {
+    "training": "train",
+    "train": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+    "dev": "validation",
+    "test": "test",
+}
+_READ_BYTES = 1 << 22
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Documents that can be gone through again and again; blank ones are passed over.
+
+    Attributes:
+        what: Named in errors and reports.
+        read: Starts a fresh reading.
+        max_documents: Stop after this many.
+    """
+
+    what: str
+    read: Callable[[], Iterator[str]] = field(repr=False)
+    max_documents: int | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        """Raises DataError when there is nothing but white space."""
+        number = 0
+        for text in self.read():
+            if not text.isspace() and text:
+                number += 1
+                yield text
+                if number == self.max_documents:
+                    return
+        if not number:
+            raise DataError(f"{self.what} holds no text: it is empty or only white space. Check data.path and data.text_column.")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one `data.path` gives: always `train`, and `validation` and `test` where the source brings them."""
+
+    description: str
+    splits: Mapping[str, Documents]
+    fingerprint: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """Everything `data.path` names.
+
+    Attributes:
+        parts: One per path, in order.
+        fingerprint: Changes with any byte of the raw content and with any option of the reading.
+    """
+
+    parts: tuple[Part, ...]
+    fingerprint: str
+
+    @property
+    def description(self) -> str:
+        return " + ".join(part.description for part in self.parts)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(note for part in self.parts for note in part.notes)
+
+
+def open_source(data: DataRecipe) -> Source:
+    """Find what `data.path` names; texts are read later, on iteration.
+
+    Kinds: `builtin:NAME`; an existing file or folder; else a data set of the Hugging Face hub.
+
+    Raises:
+        DataError: no such file, corpus or data set, with what is there and the nearest name.
+    """
+    reading = Reading(data.text_column, data.document_start, data.max_documents)
+    parts = tuple(_open_part(path, data, reading) for path in data.paths)
+    identity = json.dumps([[part.fingerprint for part in parts], reading.to_json()], sort_keys=True)
+    return Source(parts, xxhash.xxh3_128_hexdigest(identity.encode()))
+
+
+def _open_part(path: str, data: DataRecipe, reading: Reading) -> Part:
+    if path.startswith("builtin:"):
+        return _open_builtin(path.removeprefix("builtin:"), reading)
+    local = Path(path).expanduser()
+    if local.is_dir():
+        return _open_folder(local, reading)
+    if local.is_file():
+        return _open_files(str(local), local.parent, {"train": [local]}, reading)
+    if path.startswith((".", "/", "~")) or path.lower().endswith(tuple(f"{suffix}{more}" for suffix in SUFFIXES for more in ("", ".gz"))):
+        raise _no_such_file(local)
+    found = hub.open_data_set(path, data.config_name, data.revision, reading)
+    return Part(found.description, _limited(found.splits, found.description, reading), found.fingerprint, found.notes)
+
+
+def _open_builtin(name: str, reading: Reading) -> Part:
+    known = builtin.names()
+    if name not in known:
+        raise DataError(f"unknown built-in corpus {name!r}{did_you_mean(name, known)} Known: {', '.join(f'builtin:{one}' for one in known)}.")
+    corpus = builtin.CORPORA[name]
+    description = f"builtin:{name} (made from this Python's own files)"
+    return Part(description, _limited({"train": corpus}, description, reading), builtin.fingerprint(name))
+
+
+def _limited(splits: Mapping[str, Callable[[], Iterator[str]]], what: str, reading: Reading) -> dict[str, Documents]:
+    return {name: Documents(f"{what}, split {name}", read, reading.max_documents) for name, read in splits.items()}
+
+
+def _no_such_file(path: Path) -> DataError:
+    if not path.parent.is_dir():
+        return DataError(f"data.path: no such file {path}: its folder {path.parent} does not exist either (looked from {Path.cwd()}).")
+    there = sorted(entry.name for entry in path.parent.iterdir() if entry.is_dir() or format_of(entry))
+    listing = (
+        f" In {path.parent} there are: {', '.join(there[:8])}{', ...' if len(there) > 8 else ''}."
+        if there
+        else f" {path.parent} holds nothing readable."
+    )
+    return DataError(f"data.path: no such file {path}{did_you_mean(path.name, there)}{listing}")
+
+
+def _open_folder(folder: Path, reading: Reading) -> Part:
+    """Files named train*, valid* (validation*, val*, dev*) and test*, or in folders so named, are splits; else all files are one text."""
+    everything = sorted(
+        path for path in folder.rglob("*") if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+    readable = [path for path in everything if format_of(path)]
+    if not readable:
+        raise DataError(f"data.path: {folder} holds no readable file. Readable: {', '.join(SUFFIXES)}, all but .parquet also with .gz.")
+    by_split: dict[str, list[Path]] = {}
+    for path in readable:
+        word = _SPLIT_WORDS.match(path.relative_to(folder).parts[0])
+        by_split.setdefault(_SPLIT_OF_WORD[word["word"].lower()] if word else "", []).append(path)
+    if "train" not in by_split:
+        return _open_files(str(folder), folder, {"train": readable}, reading)
+    unused = [path.relative_to(folder).as_posix() for path in by_split.pop("", [])]
+    notes = (f"{folder}: not used, because other files are named after splits: {', '.join(unused)}",) if unused else ()
+    return _open_files(str(folder), folder, by_split, reading, notes)
+
+
+def _open_files(what: str, root: Path, by_split: Mapping[str, list[Path]], reading: Reading, notes: tuple[str, ...] = ()) -> Part:
+    ordered = {name: by_split[name] for name in ("train", "validation", "test") if name in by_split}
+    for path in (path for paths in ordered.values() for path in paths):
+        if format_of(path) is None:
+            raise DataError(f"data.path: {path} is not of a readable kind. Readable: {', '.join(SUFFIXES)}, all but .parquet also with .gz.")
+    splits = {name: Documents(_named(what, paths), _reader(paths, reading), reading.max_documents) for name, paths in ordered.items()}
+    checksum = xxhash.xxh3_128()
+    for name, paths in ordered.items():
+        for path in paths:
+            checksum.update(f"\0{name}\0{path.relative_to(root).as_posix()}\0".encode())
+            _add_content(checksum, path)
+    files = sum(map(len, ordered.values()))
+    description = f"{what} ({files} file{'s' * (files != 1)}; UTF-8, line ends normalised to LF)"
+    return Part(description, splits, checksum.hexdigest(), notes)
+
+
+def _named(what: str, paths: list[Path]) -> str:
+    return str(paths[0]) if len(paths) == 1 else f"{what} ({', '.join(path.name for path in paths[:3])}{', ...' if len(paths) > 3 else ''})"
+
+
+def _reader(paths: Iterable[Path], reading: Reading) -> Callable[[], Iterator[str]]:
+    return lambda: (text for path in paths for text in read_file(path, reading))
+
+
+def _add_content(checksum: xxhash.xxh3_128, path: Path) -> None:
+    try:
+        with open(path, "rb") as file:
+            checksum.update(path.stat().st_size.to_bytes(8, "little"))
+            while block := file.read(_READ_BYTES):
+                checksum.update(block)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error}. Check the permissions.") from error

@@ -1,0 +1,185 @@
+"""Tokenizers trained here, on training documents only, by the Rust library `tokenizers`, in the form transformers loads."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+from brimful.base.errors import DataError
+from brimful.data.tokens import TokenSplit, batch_encoder, text_pieces
+
+END_OF_TEXT = "<|endoftext|>"
+UNKNOWN = "<|unknown|>"
+
+FAIL_BELOW = 1.5
+"""Characters per token under which a BPE tokenizer compresses too little to train on (gate of the tiny_gpt guide)."""
+_VERDICTS = ((FAIL_BELOW, "fail"), (2.5, "low"), (3.5, "good"), (float("inf"), "excellent"))
+
+
+@dataclass(frozen=True)
+class TokenizerReport:
+    """How well a tokenizer fits the text. Ratios leave the end-of-text tokens out.
+
+    Attributes:
+        kind: bpe or character.
+        vocabulary: Number of ids.
+        characters_per_token, bytes_per_token: On held-out validation text.
+        train_characters_per_token, train_bytes_per_token: On training text.
+        unknown_share: Share of validation tokens that are the unknown token.
+        round_trip: Whether decoding gave back every sampled text exactly.
+        verdict: By characters per token: fail below 1.5, low below 2.5, good below 3.5, else excellent; a character
+            tokenizer is exempt.
+        fingerprint: SHA-256 of the canonical tokenizer.json.
+    """
+
+    kind: str
+    vocabulary: int
+    characters_per_token: float
+    bytes_per_token: float
+    train_characters_per_token: float
+    train_bytes_per_token: float
+    unknown_share: float
+    round_trip: bool
+    verdict: str
+    fingerprint: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def train_tokenizer(kind: Literal["bpe", "character"], vocabulary: int | None, min_frequency: int, texts: Iterable[str]) -> PreTrainedTokenizerFast:
+    """Train a tokenizer with `<|endoftext|>` (id 0) as end, begin and padding token.
+
+    bpe: byte-level (Radford et al. 2019, the GPT-2 scheme), all 256 bytes in the alphabet, so nothing is unknown.
+    character: one token per distinct character of the texts, and `<|unknown|>` (id 1) for others.
+
+    Args:
+        kind: Which of the two.
+        vocabulary: Entries in total (bpe only).
+        min_frequency: A pair of tokens is merged only when seen this often (bpe only).
+        texts: Training documents, read once.
+
+    Raises:
+        DataError: the texts do not support so large a vocabulary; says how large a one they do.
+    """
+    if kind == "character":
+        return _as_transformers(_character_tokenizer(texts), unk_token=UNKNOWN)
+    if vocabulary is None:
+        raise ValueError("a bpe tokenizer needs a vocabulary size")
+    tokenizer = _bpe_tokenizer(vocabulary, min_frequency, texts)
+    reached = tokenizer.get_vocab_size()
+    if reached < vocabulary:
+        raise DataError(
+            f"tokenizer.vocabulary={vocabulary} is more than the training text supports: with pairs seen at least {min_frequency} times it gives "
+            f"{reached} entries. Use tokenizer.vocabulary={reached} or less, a lower tokenizer.min_frequency, or more text."
+        )
+    return _as_transformers(tokenizer)
+
+
+def _bpe_tokenizer(vocabulary: int, min_frequency: int, texts: Iterable[str]) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        min_frequency=min_frequency,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    pieces: Iterator[str] = (piece for text in texts for piece in text_pieces(text))
+    tokenizer.train_from_iterator(pieces, trainer)
+    return tokenizer
+
+
+def _character_tokenizer(texts: Iterable[str]) -> Tokenizer:
+    """A BPE model without merges: every character is a token, in linear time."""
+    characters: set[str] = set()
+    for text in texts:
+        characters.update(text)
+    vocabulary = {END_OF_TEXT: 0, UNKNOWN: 1} | {character: number for number, character in enumerate(sorted(characters), start=2)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN, fuse_unk=False))
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.add_special_tokens([END_OF_TEXT, UNKNOWN])
+    return tokenizer
+
+
+def _as_transformers(tokenizer: Tokenizer, **special_tokens: str) -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=END_OF_TEXT,
+        eos_token=END_OF_TEXT,
+        pad_token=END_OF_TEXT,
+        clean_up_tokenization_spaces=False,
+        **special_tokens,
+    )
+
+
+def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerFast) -> str:
+    """SHA-256 of tokenizer.json with sorted keys: equal for equal tokenizers, whatever wrote the file."""
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def round_trips(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> bool:
+    """Whether every text comes back exactly from its ids."""
+    return all(
+        tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False) == text
+        for text, ids in zip(texts, batch_encoder(tokenizer)(texts), strict=True)
+    )
+
+
+def measure_tokenizer(
+    tokenizer: PreTrainedTokenizerFast, kind: str, train: TokenSplit, validation: TokenSplit, samples: list[str]
+) -> TokenizerReport:
+    """Compression on whole splits, unknown share, round trip on samples, verdict."""
+    characters_per_token, bytes_per_token = _per_token(validation)
+    train_characters_per_token, train_bytes_per_token = _per_token(train)
+    unknown = tokenizer.unk_token_id
+    num_unknown = 0 if unknown is None else int(np.count_nonzero(validation.tokens_N == unknown))
+    return TokenizerReport(
+        kind=kind,
+        vocabulary=len(tokenizer),
+        characters_per_token=characters_per_token,
+        bytes_per_token=bytes_per_token,
+        train_characters_per_token=train_characters_per_token,
+        train_bytes_per_token=train_bytes_per_token,
+        unknown_share=num_unknown / (validation.num_tokens - validation.num_documents),
+        round_trip=round_trips(tokenizer, samples),
+        verdict=verdict(kind, characters_per_token),
+        fingerprint=tokenizer_fingerprint(tokenizer),
+    )
+
+
+def _per_token(split: TokenSplit) -> tuple[float, float]:
+    num_text_tokens = split.num_tokens - split.num_documents
+    return split.num_characters / num_text_tokens, split.num_bytes / num_text_tokens
+
+
+def verdict(kind: str, characters_per_token: float) -> str:
+    """fail, low, good or excellent by the guide's gates; `exempt` for a character tokenizer."""
+    if kind == "character":
+        return "exempt"
+    return next(word for limit, word in _VERDICTS if characters_per_token < limit)
+
+
+def check_compression(report: TokenizerReport) -> None:
+    """Refuse a BPE tokenizer that hardly compresses.
+
+    Text whose characters take several bytes (Chinese, Korean) is judged by bytes per token, where the guide's gate on
+    characters would refuse good tokenizers.
+
+    Raises:
+        DataError: below 1.5 characters and 1.5 bytes per token.
+    """
+    if report.kind == "bpe" and max(report.characters_per_token, report.bytes_per_token) < FAIL_BELOW:
+        raise DataError(
+            f"the tokenizer packs only {report.characters_per_token:.2f} characters into a token on validation text; below {FAIL_BELOW} training is "
+            f"refused. Raise tokenizer.vocabulary (now {report.vocabulary}), train on more text, or use tokenizer.kind=character on purpose."
+        )

@@ -1,0 +1,270 @@
+"""Token ids on disk: one folder per (data, tokenizer, format), memory-mapped, written aside and renamed when whole.
+
+A folder holds, per split, `SPLIT.tokens.bin` (little-endian uint16 or uint32) and `SPLIT.offsets.bin` (little-endian uint64),
+and `index.json` with counts and xxh3 checksums. Suffixes: N tokens of a split, D documents of a split.
+"""
+
+import json
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from brimful.base.errors import DataError, RunFolderError
+from brimful.base.rundir import read_json, write_json_atomically
+
+Progress = Callable[[str, int, int | None], None]
+"""`progress(what, done, total)`: called now and then while something long goes on; total is None when unknown."""
+Encode = Callable[[list[str]], list[list[int]]]
+"""Texts to token ids, without special tokens."""
+
+FORMAT_VERSION = 1
+BATCH_CHARACTERS = 1 << 20
+"""Text handed to the tokenizer at once, and the length from which one document is encoded in pieces."""
+ABANDONED_AFTER_S = 3600
+_CUT = re.compile(r"(?<=\S)(?=\n)")
+
+
+@dataclass(frozen=True)
+class TokenSplit:
+    """One split as token ids; every document is followed by the end-of-text id.
+
+    Attributes:
+        tokens_N: All ids, documents end to end, uint16 or uint32, usually memory-mapped.
+        document_offsets: uint64 [D + 1]; document d is `tokens_N[offsets[d]:offsets[d + 1]]`, its end-of-text included.
+        num_bytes: UTF-8 bytes of the documents' texts (end-of-text counts nothing).
+        num_characters: Characters of the documents' texts.
+        num_documents: D.
+    """
+
+    tokens_N: NDArray[Any]
+    document_offsets: NDArray[Any]
+    num_bytes: int
+    num_characters: int
+    num_documents: int
+
+    @property
+    def num_tokens(self) -> int:
+        """N, the end-of-text ids included."""
+        return len(self.tokens_N)
+
+    @property
+    def end_of_text(self) -> int:
+        """Id that closes every document."""
+        return int(self.tokens_N[-1])
+
+
+def token_dtype(vocabulary: int) -> str:
+    """`<u2` while every id fits into 16 bits (vocabulary up to 65536), else `<u4`."""
+    return "<u2" if vocabulary <= 1 << 16 else "<u4"
+
+
+def cache_key(**parts: object) -> str:
+    """Name of a cache folder: 128-bit hash of the canonical JSON of everything the content depends on."""
+    text = json.dumps({"format": FORMAT_VERSION, **parts}, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return xxhash.xxh3_128_hexdigest(text.encode())
+
+
+def text_pieces(text: str, size: int = BATCH_CHARACTERS) -> Iterator[str]:
+    """Cut a long text between a visible character and a line break, at least `size` characters apart.
+
+    Neither byte-level BPE (whose words never run over such a place, in either direction) nor a character tokenizer sees the
+    cut: the ids of the pieces, joined, are the ids of the whole.
+    """
+    start = 0
+    while len(text) - start > size:
+        cut = _CUT.search(text, start + size)
+        if cut is None:
+            break
+        yield text[start : cut.start()]
+        start = cut.start()
+    yield text[start:] if start else text
+
+
+@dataclass
+class _SplitWriter:
+    """Appends documents of one split to its token file."""
+
+    file: BinaryIO
+    dtype: str
+    end_of_text: int
+    offsets: list[int] = field(default_factory=lambda: [0])
+    num_bytes: int = 0
+    num_characters: int = 0
+    checksum: Any = field(default_factory=xxhash.xxh3_128)
+
+    def add(self, text: str, ids: list[int]) -> None:
+        """One document, or its last piece."""
+        self.add_piece(text, [*ids, self.end_of_text])
+        self.offsets.append(self.file.tell() // int(self.dtype[-1]))
+
+    def add_piece(self, text: str, ids: list[int]) -> None:
+        raw = np.asarray(ids, dtype=self.dtype).tobytes()
+        self.file.write(raw)
+        self.checksum.update(raw)
+        self.num_bytes += len(text.encode())
+        self.num_characters += len(text)
+
+    def finish(self, offsets_path: Path) -> dict[str, object]:
+        self.file.close()
+        raw = np.asarray(self.offsets, dtype="<u8").tobytes()
+        offsets_path.write_bytes(raw)
+        return {
+            "tokens": self.offsets[-1],
+            "documents": len(self.offsets) - 1,
+            "bytes": self.num_bytes,
+            "characters": self.num_characters,
+            "tokens_xxh3": self.checksum.hexdigest(),
+            "offsets_xxh3": xxhash.xxh3_128_hexdigest(raw),
+        }
+
+
+def write_tokens(
+    folder: Path,
+    documents: Iterable[tuple[str, str]],
+    encode: Encode,
+    *,
+    vocabulary: int,
+    end_of_text: int,
+    num_documents: int | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Tokenise `(split, text)` pairs into `folder`, which appears only when everything in it is whole.
+
+    Args:
+        folder: The cache folder to make; a damaged one in its place is replaced.
+        documents: Pairs in the order to keep; read once, never held.
+        encode: Batch encoder, for example `batch_encoder(tokenizer)`.
+        vocabulary: Number of ids; decides between 16 and 32 bits.
+        end_of_text: Id written after every document.
+        num_documents: Total for the progress, where known.
+        progress: Called after every batch.
+
+    Raises:
+        DataError: the cache folder cannot be written, or there are no documents.
+    """
+    aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(folder)
+        aside.mkdir()
+        dtype = token_dtype(vocabulary)
+        splits = _write_splits(aside, documents, encode, dtype, end_of_text, num_documents, progress)
+        if not splits:
+            raise DataError("there is no document to tokenise; check data.path.")
+        write_json_atomically(aside / "index.json", {"format": FORMAT_VERSION, "dtype": dtype, "splits": splits})
+        _move_into_place(aside, folder)
+    except OSError as error:
+        raise DataError(f"the token cache {folder} cannot be written: {error}. Free some space or set BRIMFUL_CACHE to another folder.") from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _write_splits(
+    aside: Path,
+    documents: Iterable[tuple[str, str]],
+    encode: Encode,
+    dtype: str,
+    end_of_text: int,
+    num_documents: int | None,
+    progress: Progress | None,
+) -> dict[str, dict[str, object]]:
+    writers: dict[str, _SplitWriter] = {}
+    done = 0
+    try:
+        for batch in _batches(documents):
+            for (split, text, is_last), ids in zip(batch, encode([text for _, text, _ in batch]), strict=True):
+                if split not in writers:
+                    writers[split] = _SplitWriter(open(aside / f"{split}.tokens.bin", "wb"), dtype, end_of_text)  # noqa: SIM115 - closed below
+                (writers[split].add if is_last else writers[split].add_piece)(text, ids)
+                done += is_last
+            if progress:
+                progress("tokenising", done, num_documents)
+        return {split: writer.finish(aside / f"{split}.offsets.bin") for split, writer in writers.items()}
+    finally:
+        for writer in writers.values():
+            writer.file.close()
+
+
+def _batches(documents: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str, bool]]]:
+    """Groups of (split, piece, whether it ends its document) of about `BATCH_CHARACTERS`."""
+    batch: list[tuple[str, str, bool]] = []
+    num_characters = 0
+    for split, text in documents:
+        pieces = list(text_pieces(text))
+        for number, piece in enumerate(pieces, start=1):
+            batch.append((split, piece, number == len(pieces)))
+            num_characters += len(piece) + 1
+            if num_characters >= BATCH_CHARACTERS:
+                yield batch
+                batch, num_characters = [], 0
+    if batch:
+        yield batch
+
+
+def _move_into_place(aside: Path, folder: Path) -> None:
+    if folder.exists():
+        if read_tokens(folder) is not None:  # another process was faster
+            return
+        shutil.rmtree(folder)
+    aside.rename(folder)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Leftovers of killed writers: nothing was written into them for an hour."""
+    for left in folder.parent.glob(f".{folder.name}.*.tmp"):
+        newest = max((path.stat().st_mtime for path in [left, *left.iterdir()]), default=0.0)
+        if time.time() - newest > ABANDONED_AFTER_S:
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def read_tokens(folder: Path) -> dict[str, TokenSplit] | None:
+    """The splits of a cache folder, memory-mapped; None when it is absent, of another format, or damaged in any byte."""
+    try:
+        index = read_json(folder / "index.json")
+        if index["format"] != FORMAT_VERSION:
+            return None
+        return {name: _map_split(folder, name, index["dtype"], record) for name, record in index["splits"].items()}
+    except (RunFolderError, OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _map_split(folder: Path, name: str, dtype: str, record: Mapping[str, Any]) -> TokenSplit:
+    tokens_N = np.memmap(folder / f"{name}.tokens.bin", dtype=dtype, mode="r")
+    offsets = np.fromfile(folder / f"{name}.offsets.bin", dtype="<u8")
+    if _checksum(tokens_N) != record["tokens_xxh3"] or _checksum(offsets) != record["offsets_xxh3"]:
+        raise ValueError(f"{folder / name} does not match its checksum")
+    return TokenSplit(tokens_N, offsets, record["bytes"], record["characters"], record["documents"])
+
+
+def _checksum(values: NDArray[Any]) -> str:
+    checksum = xxhash.xxh3_128()
+    step = 1 << 24
+    for start in range(0, len(values), step):
+        checksum.update(np.ascontiguousarray(values[start : start + step]).data)
+    return checksum.hexdigest()
+
+
+def batch_encoder(tokenizer: Any) -> Encode:
+    """Batch encoder of a transformers fast tokenizer for training text.
+
+    Text that happens to spell a special token, such as `<|endoftext|>`, is encoded as the text it is.
+    """
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.encode_special_tokens = True
+    backend.no_truncation()
+    backend.no_padding()
+
+    def encode(texts: list[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+    return encode

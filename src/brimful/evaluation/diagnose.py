@@ -1,0 +1,299 @@
+"""What is wrong with a trained run, if anything: tokenizer, weights, loss against counting, samples, checkpoints."""
+
+import dataclasses
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from brimful.base.errors import BrimfulError, CheckpointError
+from brimful.base.units import format_count
+from brimful.data.tokenizer import FAIL_BELOW, verdict
+from brimful.data.tokens import TokenSplit, batch_encoder
+from brimful.evaluation.baselines import ngram_baselines
+from brimful.evaluation.likelihood import Progress, score_split
+from brimful.generation.engine import generate
+from brimful.generation.load import LoadedRun
+from brimful.generation.sampler import SamplingSettings, sample_seeds
+from brimful.model.build import num_buffer_elements, num_parameters
+from brimful.model.description import count_parameters
+
+Verdict = Literal["ok", "warn", "bad"]
+
+ROUND_TRIP_DOCUMENTS, ROUND_TRIP_TOKENS = 50, 4000
+CUT_TOKENS = 64
+"""Where a document is cut for the check, the cut may fall into a word: this many last tokens are not compared."""
+ODD_TEXTS = (
+    " leading and trailing ",
+    "\ttabs\t\tand\r\nline ends\n\n",
+    "naïve café, 東京, ελληνικά",
+    "\U0001f600 \U0001f469‍\U0001f52c",
+    "<|endoftext|>",
+    "\x00\x7f",
+)
+NUM_SAMPLES = 4
+REPEATING_BELOW, STUCK_BELOW = 0.5, 0.2
+"""Share of distinct n-grams in a sample: running text lies above 0.9, a loop of one sentence below 0.2."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at.
+
+    Attributes:
+        name: What.
+        value: What was found, to print.
+        verdict: ok; warn: works, worth a look; bad: do not use the run as it is.
+        advice: What to do next; "" when ok.
+    """
+
+    name: str
+    value: str
+    verdict: Verdict
+    advice: str = ""
+
+
+def diagnose_model(
+    loaded: LoadedRun,
+    train: TokenSplit,
+    validation: TokenSplit,
+    *,
+    batch_size: int = 8,
+    chunk_tokens: int = 1024,
+    max_tokens: int | None = None,
+    verify_checkpoint: Callable[[Path], None] | None = None,
+    checkpoint_folders: Sequence[Path] = (),
+    progress: Progress | None = None,
+) -> list[Finding]:
+    """Look at everything once, in the order of the pipeline.
+
+    Args:
+        loaded: The run; its model is used on the device and in the dtype it has.
+        train: Tokens the run was trained on; the baselines count them.
+        validation: Held-out tokens, made by the same tokenizer.
+        batch_size: Windows per forward pass.
+        chunk_tokens: Positions per chunk of logits.
+        max_tokens: Score the first so many validation tokens only, model and baselines the same ones.
+        verify_checkpoint: Raises CheckpointError for a damaged checkpoint folder.
+        checkpoint_folders: What to pass to it.
+        progress: See `likelihood.score_split`.
+
+    Returns:
+        The findings; never raises for what it finds.
+    """
+    findings = [compression(loaded, validation), round_trip(loaded, validation), odd_texts(loaded), parameters(loaded), weights(loaded)]
+    if findings[-1].verdict == "ok":
+        part = validation if max_tokens is None else first_tokens(validation, max_tokens)
+        findings.append(loss_against_counting(loaded, train, part, batch_size=batch_size, chunk_tokens=chunk_tokens, progress=progress))
+        findings.append(samples(loaded))
+    if verify_checkpoint is not None:
+        findings.append(checkpoints(verify_checkpoint, checkpoint_folders))
+    return findings
+
+
+def compression(loaded: LoadedRun, validation: TokenSplit) -> Finding:
+    """Characters and bytes of held-out text per token, end-of-text tokens left out."""
+    name = "tokenizer compression"
+    tokens = len(validation.tokens_N) - validation.num_documents
+    if tokens < 1:
+        return Finding(name, "the validation split holds no text", "bad", "Raise data.validation.")
+    characters, size = validation.num_characters / tokens, validation.num_bytes / tokens
+    value = f"{characters:.2f} characters and {size:.2f} bytes per token, {len(loaded.tokenizer)} tokens in the vocabulary"
+    word = verdict(loaded.recipe.tokenizer.kind, characters)
+    if word not in {"fail", "low"}:
+        return Finding(name, f"{value}: {word}", "ok")
+    judged: Verdict = "bad" if max(characters, size) < FAIL_BELOW else "warn"
+    return Finding(name, f"{value}: {word}", judged, "Raise tokenizer.vocabulary, or train the tokenizer on text like the validation text.")
+
+
+def round_trip(loaded: LoadedRun, validation: TokenSplit) -> Finding:
+    """Whether held-out documents, decoded and encoded again, give the same ids: the run's tokenizer made these tokens and loses nothing."""
+    encode = batch_encoder(loaded.tokenizer)
+    wrong, seen, first = 0, 0, ""
+    for number, ids, is_cut in _documents(validation):
+        if max(ids) >= len(loaded.tokenizer):
+            again: list[int] = []
+        else:
+            again = encode([loaded.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)])[0]
+        compared = len(ids) - CUT_TOKENS if is_cut else max(len(ids), len(again))
+        seen += 1
+        if again[:compared] != ids[:compared]:
+            wrong += 1
+            first = first or f", the first is document {number}"
+    if not wrong:
+        return Finding("tokenizer round trip", f"{seen} validation documents come back exactly", "ok")
+    value = f"{wrong} of {seen} validation documents do not come back exactly{first}"
+    if loaded.recipe.tokenizer.kind == "character":
+        return Finding(
+            "tokenizer round trip", value, "warn", "They hold characters that training text lacks; tokenizer.kind=bpe knows every character."
+        )
+    return Finding(
+        "tokenizer round trip", value, "bad", "The tokens were made by another tokenizer: run the same `brimful train` command again to rebuild them."
+    )
+
+
+def odd_texts(loaded: LoadedRun) -> Finding:
+    """Whether texts that trip tokenizers come back exactly: spaces, line ends, other scripts, emoji, a written-out special token."""
+    name = "odd texts round trip"
+    decoded = [loaded.tokenizer.decode(loaded.encode(text), skip_special_tokens=False, clean_up_tokenization_spaces=False) for text in ODD_TEXTS]
+    lost = [text for text, back in zip(ODD_TEXTS, decoded, strict=True) if back != text]
+    if not lost:
+        return Finding(name, f"{len(ODD_TEXTS)} of {len(ODD_TEXTS)} exact", "ok")
+    value = f"{len(lost)} of {len(ODD_TEXTS)} not exact, such as {lost[0]!r}"
+    if loaded.recipe.tokenizer.kind == "character":
+        return Finding(name, f"{value} (a character tokenizer knows the training text's characters only)", "ok")
+    return Finding(name, value, "bad", "The tokenizer changes text: look at normalizer, pre_tokenizer and decoder in model/tokenizer.json.")
+
+
+def parameters(loaded: LoadedRun) -> Finding:
+    """Parameters, tied ones once, held against the recipe's count; buffers beside them, never among them."""
+    real, buffers = num_parameters(loaded.model), num_buffer_elements(loaded.model)
+    counted = count_parameters(loaded.recipe.model, int(loaded.model.config.vocab_size), loaded.recipe.context).total
+    value = f"{real:,} ({format_count(real)}); {buffers:,} buffer elements beside them"
+    if real == counted:
+        return Finding("parameters", value, "ok")
+    return Finding(
+        "parameters",
+        f"{value}; the recipe describes {counted:,}",
+        "bad",
+        "model/ and recipe.yaml are of different runs; restore the one that was changed.",
+    )
+
+
+def weights(loaded: LoadedRun) -> Finding:
+    """Whether every weight is a number."""
+    broken = [name for name, parameter in loaded.model.named_parameters() if not bool(torch.isfinite(parameter).all())]
+    if not broken:
+        return Finding("weights", "all finite", "ok")
+    names = ", ".join(broken[:3]) + " ..." * (len(broken) > 3)
+    return Finding(
+        "weights",
+        f"NaN or inf in {len(broken)} tensors: {names}",
+        "bad",
+        "Training diverged: lower optimizer.learning_rate or set optimizer.clip_norm, and train again.",
+    )
+
+
+def loss_against_counting(
+    loaded: LoadedRun, train: TokenSplit, validation: TokenSplit, *, batch_size: int, chunk_tokens: int, progress: Progress | None = None
+) -> Finding:
+    """Bits per byte beside those of uniform, unigram and bigram models of the same tokens."""
+    try:
+        scores = score_split(
+            loaded.model, validation, context=min(loaded.recipe.sequence_length, loaded.context), batch_size=batch_size,
+            chunk_tokens=chunk_tokens, device=loaded.model.device, progress=progress,
+        )  # fmt: skip
+        counted = ngram_baselines(train, validation, int(loaded.model.config.vocab_size))
+    except BrimfulError as error:
+        return Finding("validation loss", "not measured", "bad", str(error))
+    value = (
+        f"{scores.bits_per_byte:.3f} bits per byte (bigram {counted.bigram.bits_per_byte:.3f}, unigram {counted.unigram.bits_per_byte:.3f}, "
+        f"uniform {counted.uniform.bits_per_byte:.3f}), loss {scores.loss:.3f}"
+    )
+    surely = scores.loss if scores.loss_interval is None else scores.loss_interval.high
+    if surely < counted.bigram.loss:
+        return Finding("validation loss", value, "ok")
+    if scores.loss < counted.unigram.loss:
+        advice = "Not clearly below the bigram: nothing beyond the previous token is used yet. Train longer or raise optimizer.learning_rate."
+        return Finding("validation loss", value, "warn", advice)
+    return Finding(
+        "validation loss",
+        value,
+        "bad",
+        "No better than token frequencies: training failed or has hardly begun. Look at the loss curve in report.html.",
+    )
+
+
+def samples(loaded: LoadedRun) -> Finding:
+    """A few fresh texts with the recipe's settings: empty, stuck in a loop, or text."""
+    name = "samples"
+    try:
+        written = generate(
+            loaded.model,
+            [[loaded.end_of_text_id]] * NUM_SAMPLES,
+            SamplingSettings.from_recipe(loaded.recipe.sample),
+            max_new_tokens=loaded.recipe.sample.tokens,
+            stop_ids=frozenset({loaded.end_of_text_id}),
+            seeds=sample_seeds(loaded.recipe.seed, NUM_SAMPLES),
+        )
+    except BrimfulError as error:
+        return Finding(name, "not generated", "bad", str(error))
+    texts = [str(loaded.tokenizer.decode(row.token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)) for row in written]
+    empty = sum(not text.strip() for text in texts)
+    if empty == NUM_SAMPLES:
+        return Finding(
+            name, f"all {NUM_SAMPLES} are empty", "bad", "The model ends every text at once: look at the documents' lengths, and train longer."
+        )
+    order = 12 if loaded.recipe.tokenizer.kind == "character" else 4
+    distinct = min(distinct_share(row.token_ids, order) for row in written)
+    value = f"{distinct:.0%} distinct {order}-grams in the most repetitive of {NUM_SAMPLES}, {empty} empty: {_shown(max(texts, key=len))}"
+    if distinct < REPEATING_BELOW:
+        return Finding(
+            name, value, "bad" if distinct < STUCK_BELOW else "warn", "It repeats itself: raise sample.temperature or sample.top_p, or train longer."
+        )
+    if empty:
+        return Finding(name, value, "warn", "Some texts are empty: look for empty or very short training documents.")
+    return Finding(name, value, "ok")
+
+
+def checkpoints(verify: Callable[[Path], None], folders: Sequence[Path]) -> Finding:
+    """Whether every checkpoint is whole, by its own checksums."""
+    name = "checkpoints"
+    if not folders:
+        return Finding(name, "none", "warn", "Nothing to continue from; the finished model in model/ is not affected.")
+    damaged = []
+    for folder in folders:
+        try:
+            verify(folder)
+        except CheckpointError as error:
+            damaged.append(f"{folder.name}: {error}")
+    if not damaged:
+        return Finding(name, f"{len(folders)} whole", "ok")
+    return Finding(
+        name,
+        f"{len(damaged)} of {len(folders)} damaged ({'; '.join(damaged)})",
+        "bad",
+        "Training goes on from the newest whole one; delete the damaged.",
+    )
+
+
+def distinct_share(token_ids: Sequence[int], order: int) -> float:
+    """Distinct n-grams over all n-grams; 1 for a text shorter than one."""
+    grams = [tuple(token_ids[start : start + order]) for start in range(len(token_ids) - order + 1)]
+    return len(set(grams)) / len(grams) if grams else 1.0
+
+
+def first_tokens(split: TokenSplit, count: int) -> TokenSplit:
+    """The first `count` tokens as a split; bytes and characters in proportion, documents that begin there."""
+    if count >= len(split.tokens_N):
+        return split
+    share = count / len(split.tokens_N)
+    begins = np.asarray(split.document_offsets[:-1])
+    offsets = np.append(begins[begins < count], count).astype(split.document_offsets.dtype)
+    return dataclasses.replace(
+        split, tokens_N=split.tokens_N[:count], document_offsets=offsets, num_documents=len(offsets) - 1,
+        num_bytes=round(split.num_bytes * share), num_characters=round(split.num_characters * share),
+    )  # fmt: skip
+
+
+def _documents(split: TokenSplit) -> Iterator[tuple[int, list[int], bool]]:
+    """(number, ids without end-of-text, whether cut) of some non-empty documents, spread over the split."""
+    if not split.num_documents:
+        return
+    chosen = np.unique(np.linspace(0, split.num_documents - 1, ROUND_TRIP_DOCUMENTS).astype(int))
+    for document in chosen.tolist():
+        start, end = int(split.document_offsets[document]), int(split.document_offsets[document + 1]) - 1
+        if end > start:
+            ids = split.tokens_N[start : min(end, start + ROUND_TRIP_TOKENS)].astype(int).tolist()
+            yield document, ids, end - start > ROUND_TRIP_TOKENS
+
+
+def _shown(text: str, limit: int = 160) -> str:
+    """One printable line of a text."""
+    line = "".join(" " if unicodedata.category(character).startswith("C") else character for character in text)
+    line = " ".join(line.split())
+    return repr(line if len(line) <= limit else line[: limit - 3] + "...")

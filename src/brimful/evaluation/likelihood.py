@@ -1,0 +1,236 @@
+"""How well a model predicts held-out text: loss, perplexity, bits per byte; every token scored once.
+
+Shapes: B windows of a batch, T positions, D hidden size, V vocabulary, N windows in all.
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from brimful.base.errors import RequestError
+from brimful.data.sequences import Batch, evaluation_batches
+from brimful.data.tokens import TokenSplit
+from brimful.evaluation.stats import Interval, mean_interval, perplexity_of
+from brimful.generation.engine import context_of
+from brimful.training.losses import IGNORED, token_losses
+
+Progress = Callable[[str, int, int | None], None]
+"""Called with (what, done, total); total None when unknown."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Likelihood:
+    """Scores of one model on one split.
+
+    Attributes:
+        loss: Nats per target token, end-of-text tokens included.
+        perplexity: exp(loss). Comparable only between models with the same tokenizer.
+        bits_per_byte: All nats, those of end-of-text included, in bits, over the UTF-8 bytes of the text. Comparable
+            between tokenizers.
+        loss_interval: 95 % bootstrap interval over windows of held-out text; None when there is one window only or the loss is not finite.
+        bits_per_byte_interval: The same in bits per byte.
+        tokens: Target tokens scored.
+        bytes: UTF-8 bytes they stand for; estimated when only some windows were scored.
+        documents: Documents in the split (all of it).
+        seconds: Wall time of scoring.
+        context: Longest input of the model here.
+        stride: New tokens per window; below `context`, each window re-reads `context - stride` tokens unscored.
+        windows: N.
+        window_nats_N: Nats per window, to compare runs with `stats.paired_difference`.
+        window_tokens_N: Target tokens per window.
+    """
+
+    loss: float
+    perplexity: float
+    bits_per_byte: float
+    loss_interval: Interval | None
+    bits_per_byte_interval: Interval | None
+    tokens: int
+    bytes: int
+    documents: int
+    seconds: float
+    context: int
+    stride: int
+    windows: int
+    window_nats_N: NDArray[np.float64] = dataclasses.field(repr=False, compare=False)  # noqa: N815 - shape suffix
+    window_tokens_N: NDArray[np.int64] = dataclasses.field(repr=False, compare=False)  # noqa: N815 - shape suffix
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The record of scores.json. A value JSON cannot hold is null, told in `nonfinite`, as in the journal."""
+        record: dict[str, Any] = {
+            "loss": self.loss,
+            "perplexity": self.perplexity,
+            "bits_per_byte": self.bits_per_byte,
+            "loss_interval": _pair(self.loss_interval),
+            "bits_per_byte_interval": _pair(self.bits_per_byte_interval),
+            "tokens": self.tokens,
+            "bytes": self.bytes,
+            "documents": self.documents,
+            "seconds": self.seconds,
+            "tokens_per_second": self.tokens_per_second,
+            "context": self.context,
+            "stride": self.stride,
+            "windows": self.windows,
+        }
+        nonfinite = {key: str(value) for key, value in record.items() if isinstance(value, float) and not math.isfinite(value)}
+        return {**record, **dict.fromkeys(nonfinite), "nonfinite": nonfinite} if nonfinite else record
+
+
+def score_split(  # noqa: PLR0913 - each is one independent choice of the measurement
+    model: PreTrainedModel,
+    split: TokenSplit,
+    *,
+    context: int,
+    batch_size: int,
+    chunk_tokens: int,
+    device: torch.device,
+    stride: int | None = None,
+    autocast_dtype: torch.dtype | None = None,
+    max_sequences: int | None = None,
+    progress: Progress | None = None,
+) -> Likelihood:
+    """Score a split; all of its tokens but the first are targets exactly once.
+
+    Never holds more than `chunk_tokens` x V logits. When the device runs out of memory the batch size is halved, as often
+    as it takes, and the same windows are scored again.
+
+    Args:
+        model: A causal LM on `device` without a head bias; put in eval mode for the call and put back after.
+        split: The tokens and how many bytes of text they stand for.
+        context: Tokens per window, at most what the model reads.
+        batch_size: Windows per forward pass to begin with.
+        chunk_tokens: Positions per chunk of logits.
+        device: Where the batches go.
+        stride: New tokens per window, 1 to `context`; None is `context`: windows end to end.
+        autocast_dtype: Autocast to this dtype, None for none.
+        max_sequences: Score at most this many windows; `bytes` is then the tokens scored times the split's bytes per token.
+        progress: Told after every batch, in target tokens.
+
+    Raises:
+        RequestError: context, stride or batch size out of range, nothing to score, or a head bias.
+        torch.OutOfMemoryError: not even one window fits.
+    """
+    stride = context if stride is None else stride
+    _check_request(model, split, context, stride, batch_size)
+    started = time.perf_counter()
+    scorer = _Scorer(model, device, autocast_dtype, chunk_tokens, batch_size)
+    num_targets = len(split.tokens_N) - 1
+    nats: list[Tensor] = []
+    window_tokens: list[NDArray[np.int64]] = []
+    done = 0
+    was_training = model.training
+    model.eval()
+    try:
+        for batch in evaluation_batches(split, context, stride, batch_size, max_sequences):
+            nats += scorer.score(batch)
+            window_tokens.append((batch.targets_BT != IGNORED).sum(1).numpy())
+            done += int(window_tokens[-1].sum())
+            if progress is not None:
+                progress("evaluate", done, num_targets if max_sequences is None else None)
+    finally:
+        model.train(was_training)
+    nats_N = torch.cat(nats).double().numpy() if device.type == "cpu" else torch.cat(nats).cpu().double().numpy()
+    return _summarise(split, nats_N, np.concatenate(window_tokens), time.perf_counter() - started, context, stride)
+
+
+class _Scorer:
+    """Nats per window; remembers the batch size that fits."""
+
+    def __init__(self, model: PreTrainedModel, device: torch.device, autocast_dtype: torch.dtype | None, chunk_tokens: int, batch_size: int) -> None:
+        self._model = model
+        self._head_VD: Tensor = model.get_output_embeddings().weight
+        self._softcap: float | None = getattr(model.config, "final_logit_softcapping", None)
+        self._device = device
+        self._autocast_dtype = autocast_dtype
+        self._chunk_tokens = chunk_tokens
+        self._batch_size = batch_size
+
+    def score(self, batch: Batch) -> list[Tensor]:
+        """Nats of the windows of a batch, in pieces of at most the batch size that fits; nothing is copied back to the host here."""
+        nats: list[Tensor] = []
+        start = 0
+        while start < len(batch.inputs_BT):
+            part = slice(start, start + self._batch_size)
+            nats_B = self._try(batch.inputs_BT[part], batch.targets_BT[part])
+            if nats_B is None:
+                self._batch_size = -(-self._batch_size // 2)
+                continue
+            nats.append(nats_B)
+            start += len(nats_B)
+        return nats
+
+    def _try(self, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor | None:
+        try:
+            return self._nats(inputs_BT, targets_BT)
+        except torch.OutOfMemoryError:
+            if self._batch_size == 1:
+                raise
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        return None
+
+    def _nats(self, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
+        inputs_BT, targets_BT = (ids_BT.to(self._device, non_blocking=True) for ids_BT in (inputs_BT, targets_BT))
+        autocast = nullcontext() if self._autocast_dtype is None else torch.autocast(self._device.type, dtype=self._autocast_dtype)
+        with torch.no_grad(), autocast:
+            hidden_BTD = self._model.base_model(input_ids=inputs_BT, use_cache=False).last_hidden_state
+            if self._autocast_dtype is not None:
+                hidden_BTD = hidden_BTD.to(self._autocast_dtype)
+            losses_BT = token_losses(hidden_BTD, self._head_VD, targets_BT, chunk_tokens=self._chunk_tokens, softcap=self._softcap)
+            return losses_BT.sum(dim=1)
+
+
+def _check_request(model: PreTrainedModel, split: TokenSplit, context: int, stride: int, batch_size: int) -> None:
+    longest = context_of(model)
+    if not 1 <= context <= longest:
+        raise RequestError(f"context {context} must be between 1 and {longest}, the positions this model reads.")
+    if not 1 <= stride <= context:
+        raise RequestError(f"stride {stride} must be between 1 and context {context}: a larger one would leave tokens unscored.")
+    if batch_size < 1:
+        raise RequestError(f"batch_size must be at least 1, got {batch_size}.")
+    if len(split.tokens_N) < 2:
+        raise RequestError(f"the split has {len(split.tokens_N)} tokens; at least 2 are needed, the first is only context. Give it more text.")
+    if getattr(model.get_output_embeddings(), "bias", None) is not None:
+        raise RequestError(f"{type(model).__name__} has a bias in its output head; brimful scores heads without one.")
+
+
+def _summarise(split: TokenSplit, nats_N: NDArray[np.float64], tokens_N: NDArray[np.int64], seconds: float, context: int, stride: int) -> Likelihood:
+    tokens, nats = int(tokens_N.sum()), float(nats_N.sum())
+    num_targets = len(split.tokens_N) - 1
+    num_bytes = split.num_bytes * tokens / num_targets
+    bits_per_byte_per_loss = tokens / (math.log(2) * num_bytes) if num_bytes else math.nan
+    loss = nats / tokens
+    interval = mean_interval(nats_N, tokens_N)
+    return Likelihood(
+        loss=loss,
+        perplexity=perplexity_of(loss),
+        bits_per_byte=loss * bits_per_byte_per_loss,
+        loss_interval=interval,
+        bits_per_byte_interval=None if interval is None else interval.scaled(bits_per_byte_per_loss),
+        tokens=tokens,
+        bytes=round(num_bytes),
+        documents=split.num_documents,
+        seconds=seconds,
+        context=context,
+        stride=stride,
+        windows=len(nats_N),
+        window_nats_N=nats_N,
+        window_tokens_N=tokens_N,
+    )
+
+
+def _pair(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else [interval.low, interval.high]

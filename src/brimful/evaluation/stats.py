@@ -1,0 +1,148 @@
+"""Intervals for losses, and the difference of two runs on the same windows.
+
+Shapes: N windows in text order, K blocks of neighbouring windows, R resamples.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+MAX_BLOCKS = 1000
+"""Neighbouring windows share a document, so they are resampled together; this many blocks still give smooth intervals."""
+DRAWS_AT_ONCE = 2_000_000
+"""Random block numbers held in memory at a time (16 MB)."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Bounds that hold the true value in `confidence` of repetitions."""
+
+    low: float
+    high: float
+    confidence: float = 0.95
+
+    def scaled(self, factor: float) -> "Interval":
+        """The same interval in another unit."""
+        return Interval(self.low * factor, self.high * factor, self.confidence)
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """First minus second, in the unit of the sums per weight; below 0 means that the first is smaller.
+
+    Attributes:
+        difference: Ratio of sums of the first minus that of the second.
+        interval: Its interval; None with fewer than two blocks.
+        p_value: Two-sided bootstrap p-value of "no difference", never below 1 / (resamples + 1); None with fewer than two blocks.
+    """
+
+    difference: float
+    interval: Interval | None
+    p_value: float | None
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval leaves out 0."""
+        return self.interval is not None and not self.interval.low <= 0 <= self.interval.high
+
+
+def mean_interval(
+    sums: ArrayLike, weights: ArrayLike, *, confidence: float = 0.95, resamples: int = 1000, max_blocks: int = MAX_BLOCKS, seed: int = 0
+) -> Interval | None:
+    """Interval of `sum(sums) / sum(weights)`, such as loss = nats / tokens, by a percentile bootstrap over blocks.
+
+    Windows are put into at most `max_blocks` blocks of neighbours of near equal number, and blocks are drawn with
+    replacement (block bootstrap, Kuensch 1989, with fixed blocks): the spread says how much the value depends on which
+    text was held out. It does not hold the spread over training seeds.
+
+    Args:
+        sums: N sums of the numerator.
+        weights: N sums of the denominator, not negative.
+        confidence: Share of resamples inside.
+        resamples: R.
+        max_blocks: Largest K.
+        seed: Same seed, same interval.
+
+    Returns:
+        None where there are fewer than two blocks or a value is not finite: nothing can be said then.
+    """
+    block_sums_K, block_weights_K = _blocks(np.asarray(sums, np.float64), np.asarray(weights, np.float64), max_blocks)
+    if len(block_sums_K) < 2 or not np.isfinite(block_sums_K).all():
+        return None
+    ratios_R = np.concatenate([block_sums_K[c].sum(1) / block_weights_K[c].sum(1) for c in _choices(len(block_sums_K), resamples, seed)])
+    return _percentiles(ratios_R, confidence)
+
+
+def paired_difference(
+    first_sums: ArrayLike,
+    second_sums: ArrayLike,
+    weights: ArrayLike,
+    *,
+    confidence: float = 0.95,
+    resamples: int = 1000,
+    max_blocks: int = MAX_BLOCKS,
+    seed: int = 0,
+) -> PairedDifference:
+    """Compare two runs on the same windows: the same blocks are drawn for both, so what is hard for both cancels.
+
+    Args:
+        first_sums: N numerators of the first run, such as nats per window.
+        second_sums: N numerators of the second, same windows in the same order.
+        weights: N denominators, the same for both (tokens; bytes where the tokenizers differ).
+        confidence: Share of resamples inside the interval.
+        resamples: R.
+        max_blocks: Largest K.
+        seed: Same seed, same result.
+
+    Raises:
+        ValueError: the three differ in length.
+    """
+    first_N, second_N, weights_N = (np.asarray(values, np.float64) for values in (first_sums, second_sums, weights))
+    if not len(first_N) == len(second_N) == len(weights_N):
+        raise ValueError(f"the windows must be the same for both: got {len(first_N)}, {len(second_N)} and {len(weights_N)} of them")
+    delta_N = first_N - second_N
+    difference = float(delta_N.sum() / weights_N.sum())
+    block_deltas_K, block_weights_K = _blocks(delta_N, weights_N, max_blocks)
+    if len(block_deltas_K) < 2 or not np.isfinite(block_deltas_K).all():
+        return PairedDifference(difference, None, None)
+    deltas_R = np.concatenate([block_deltas_K[c].sum(1) / block_weights_K[c].sum(1) for c in _choices(len(block_deltas_K), resamples, seed)])
+    smaller_tail = min(int((deltas_R <= 0).sum()), int((deltas_R >= 0).sum()))
+    p_value = min(1.0, 2 * (smaller_tail + 1) / (resamples + 1))
+    return PairedDifference(difference, _percentiles(deltas_R, confidence), p_value)
+
+
+def _blocks(sums_N: Floats, weights_N: Floats, max_blocks: int) -> tuple[Floats, Floats]:
+    counted_N = weights_N > 0
+    sums_N, weights_N = sums_N[counted_N], weights_N[counted_N]
+    if not len(sums_N):
+        return sums_N, weights_N
+    num_blocks = min(len(sums_N), max_blocks)
+    starts_K = np.arange(num_blocks) * len(sums_N) // num_blocks
+    return np.add.reduceat(sums_N, starts_K), np.add.reduceat(weights_N, starts_K)
+
+
+def _choices(num_blocks: int, resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:
+    """Block numbers drawn with replacement, (rows, K) at a time, R rows in all."""
+    generator = np.random.default_rng(seed)
+    rows = max(1, DRAWS_AT_ONCE // num_blocks)
+    for start in range(0, resamples, rows):
+        yield generator.integers(num_blocks, size=(min(rows, resamples - start), num_blocks))
+
+
+def _percentiles(values_R: Floats, confidence: float) -> Interval:
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(values_R, [tail, 1 - tail])
+    return Interval(float(low), float(high), confidence)
+
+
+def perplexity_of(loss: float) -> float:
+    """exp(nats per token); infinite where that overflows."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,1 @@
+"""From a trained run to text: load it, sample tokens, stream them as text."""

@@ -1,0 +1,72 @@
+"""Samples of a run: text drawn from its model, shown as it comes, kept in samples.jsonl."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from brimful.base.rundir import write_text_atomically
+from brimful.generation.engine import TextStream, generate
+from brimful.generation.load import LoadedRun
+from brimful.generation.sampler import SamplingSettings, sample_seeds
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One continuation and how it was drawn; the record of samples.jsonl."""
+
+    prompt: str
+    completion: str
+    finish: str
+    seed: int
+    temperature: float
+    top_k: int | None
+    top_p: float
+    tokens: int
+    seconds: float
+
+
+def draw_samples(
+    loaded: LoadedRun,
+    prompt: str,
+    settings: SamplingSettings,
+    *,
+    max_new_tokens: int,
+    count: int,
+    seed: int,
+    show: Callable[[str], None] | None = None,
+) -> list[Sample]:
+    """Continue `prompt` `count` times.
+
+    Args:
+        show: Receives the text of the only sample as it comes; with several nothing is streamed.
+
+    Raises:
+        RequestError: the prompt is longer than the model's context, or a setting is out of range.
+    """
+    started_s = time.perf_counter()
+    seeds = sample_seeds(seed, count)
+    stream = TextStream(loaded.tokenizer)
+
+    def on_token(row: int, token: int) -> None:
+        if show is not None and count == 1:
+            show(stream.push(token))
+
+    generations = generate(
+        loaded.model, [loaded.prompt_ids(prompt)] * count, settings,
+        max_new_tokens=max_new_tokens, stop_ids=frozenset({loaded.end_of_text_id}), seeds=seeds, on_token=on_token,
+    )  # fmt: skip
+    if show is not None and count == 1:
+        show(stream.flush())
+    seconds = time.perf_counter() - started_s
+    return [
+        Sample(prompt, loaded.tokenizer.decode(generation.token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False), generation.finish, seed_i, settings.temperature, settings.top_k, settings.top_p,
+               len(generation.token_ids), seconds)
+        for generation, seed_i in zip(generations, seeds, strict=True)
+    ]  # fmt: skip
+
+
+def write_samples(run_folder: Path, samples: list[Sample]) -> None:
+    """Replace the run's samples.jsonl."""
+    write_text_atomically(run_folder / "samples.jsonl", "".join(json.dumps(asdict(sample)) + "\n" for sample in samples))

@@ -1,0 +1,1 @@
+"""What there is to compute with: catalog rows, this machine probed, and what follows from either."""

@@ -1,0 +1,374 @@
+"""The doctor: what this machine is, what it can do, and what is wrong with it. Diagnosing is measuring; judging is pure."""
+
+import dataclasses
+import importlib.metadata
+import platform
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from brimful.base import env
+from brimful.base.errors import DeviceError
+from brimful.base.units import GIB, format_bytes, format_count
+from brimful.hardware import host, probe
+from brimful.hardware.device import Device
+
+PACKAGES: Mapping[str, str] = {
+    "torch": "needed",
+    "transformers": "needed",
+    "tokenizers": "needed",
+    "datasets": "needed",
+    "peft": "for adapters (LoRA)",
+    "bitsandbytes": "for 4-bit weights and 8-bit optimizers",
+    "triton": "for torch.compile on GPUs",
+}
+LITTLE_DISK_BYTES = 5 * GIB
+"""Two kept checkpoints and the best one of a 124M model with AdamW states in fp32 take 4.5 GB."""
+LITTLE_MEMORY_BYTES = 2 * GIB
+"""Python with torch, transformers and datasets takes 0.4 GiB before the first tensor (measured, CPU build); data, weights and
+the page cache of checkpoints come on top."""
+BUSY_SHARE = 0.2
+"""A desktop's windows take less of a GPU than this; more is another program."""
+FIRST_CAPABILITY_OF_CUDA_13 = (7, 5)
+"""torch's CUDA 12.8 wheels dropped older GPUs in 2.11, and the cu126 wheels, which have them, end with torch 2.14
+(pytorch/pytorch#172352, #190385; pytorch/test-infra#8739)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Consequence:
+    """One ability of a device and what follows from having it or not, in a sentence."""
+
+    ability: str
+    has: bool
+    meaning: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnosis:
+    """Everything the doctor looked at. Plain values, so that every judgement about them can be tested anywhere.
+
+    Attributes:
+        system: Operating system and processor architecture.
+        devices: All devices of the machine, the CPU last.
+        selected: The one a run would use; None when it cannot be used.
+        selection_problem: Why it cannot.
+        cores: CPU cores this process may use.
+        memory_bytes: Main memory this process may use.
+        free_memory_bytes: The part of it that is free now.
+        folder: Where runs would be written.
+        disk_free_bytes: Room there.
+        versions: Package to version, None where it is not installed; "python" too.
+        torch_backend: What torch was built with, "CUDA 12.6" or "ROCm 6.4"; None for a CPU or MPS build.
+        built_for: GPU generations this torch has code for.
+        driver_gpu_count: NVIDIA GPUs the driver shows; None without a driver.
+        driver_problem: Why torch cannot use the driver, in torch's words.
+        visible_devices: The value of CUDA_VISIBLE_DEVICES, None when not set.
+        compiler: Path of the C++ compiler torch.compile would use on the CPU.
+    """
+
+    system: str
+    devices: tuple[Device, ...]
+    selected: Device | None
+    selection_problem: str | None
+    cores: int
+    memory_bytes: int
+    free_memory_bytes: int
+    folder: str
+    disk_free_bytes: int
+    versions: Mapping[str, str | None] = dataclasses.field(hash=False)
+    torch_backend: str | None
+    built_for: tuple[str, ...]
+    driver_gpu_count: int | None
+    driver_problem: str | None
+    visible_devices: str | None
+    compiler: str | None
+
+    @property
+    def consequences(self) -> tuple[Consequence, ...]:
+        return () if self.selected is None else consequences_of(self.selected)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return warnings_of(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for JSON, consequences and warnings included."""
+        return {
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
+            "devices": [device.to_json() for device in self.devices],
+            "selected": self.selected.to_json() if self.selected else None,
+            "versions": dict(self.versions),
+            "built_for": list(self.built_for),
+            "consequences": [dataclasses.asdict(consequence) for consequence in self.consequences],
+            "warnings": list(self.warnings),
+        }
+
+
+def examine(folder: Path, choice: str = "auto") -> Diagnosis:
+    """Look at this machine. Nothing is changed; on CUDA devices a context is made to ask for free memory.
+
+    Args:
+        folder: Where runs would be written; need not exist.
+        choice: The device a run would be given, as in `probe.probe`. One that cannot be used is a warning here, not an error.
+    """
+    driver_problem = _driver_problem()
+    selected, selection_problem = _select(choice)
+    limits = host.control_group_limits()
+    return Diagnosis(
+        system=platform.platform(),
+        devices=probe.devices_here(),
+        selected=selected,
+        selection_problem=selection_problem,
+        cores=host.usable_cores(limits),
+        memory_bytes=host.memory_total_bytes(limits),
+        free_memory_bytes=host.memory_free_bytes(limits),
+        folder=str(folder.absolute()),
+        disk_free_bytes=host.disk_free_bytes(folder),
+        versions={"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        torch_backend=_torch_backend(),
+        built_for=probe.build_architectures(),
+        driver_gpu_count=host.nvidia_gpu_count(),
+        driver_problem=driver_problem,
+        visible_devices=env.visible_cuda_devices(),
+        compiler=host.cpp_compiler(),
+    )
+
+
+def _select(choice: str) -> tuple[Device | None, str | None]:
+    try:
+        return probe.probe(choice), None
+    except DeviceError as error:
+        return None, str(error)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _torch_backend() -> str | None:
+    if torch.version.hip:
+        return f"ROCm {torch.version.hip}"
+    return f"CUDA {torch.version.cuda}" if torch.version.cuda else None
+
+
+def _driver_problem() -> str | None:
+    """What torch says when it is made to start CUDA and cannot. Nothing to say for builds without CUDA."""
+    if _torch_backend() is None or probe.cuda_count():
+        return None
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError) as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+def consequences_of(device: Device) -> tuple[Consequence, ...]:
+    """What the abilities of `device` mean for training on it."""
+    abilities = device.abilities
+    meanings = {
+        "bf16": _bf16_meaning(device),
+        "fp16": _fp16_meaning(device),
+        "tf32": "fp32 matrix products may run in TF32: faster, with 10 bits of mantissa" if abilities.tf32 else "fp32 products run in full fp32",
+        "flash_attention": _attention_meaning(device),
+        "fp8": "8-bit units are there; no recipe uses them by itself" if abilities.fp8 else "no 8-bit floating-point units",
+        "compile": _compile_meaning(device),
+    }
+    return tuple(Consequence(name, getattr(abilities, name), meaning) for name, meaning in meanings.items())
+
+
+def _bf16_meaning(device: Device) -> str:
+    if device.abilities.bf16:
+        return "matrix products run in bf16 natively; no loss scaling needed"
+    if device.kind == "cpu":
+        return "no bf16 instructions found: fp32, unless bf16 is measured to be faster"
+    return "no bf16 units, only emulation" + ("; fp16 takes its place" if device.abilities.fp16 else "")
+
+
+def _fp16_meaning(device: Device) -> str:
+    if not device.abilities.fp16:
+        return "unusably slow without fp16 instructions" if device.kind == "cpu" else "no fp16 matrix units: train in fp32"
+    return (
+        "works with loss scaling; bf16 is the safer choice" if device.abilities.bf16 else "train in fp16 with loss scaling; master weights stay fp32"
+    )
+
+
+def _attention_meaning(device: Device) -> str:
+    if device.abilities.flash_attention:
+        kernel = "fused CPU kernel" if device.kind == "cpu" else "flash kernel"
+        return f"scaled-dot-product attention has a {kernel}: memory grows linearly with the sequence"
+    if device.kind == "cuda" and device.compute_capability is not None:
+        return "no flash kernel; the memory-efficient one takes its place: memory grows linearly too, at less speed"
+    return "no flash kernel: attention memory may grow with the square of the sequence"
+
+
+def _compile_meaning(device: Device) -> str:
+    if device.kind == "cpu":
+        return "torch.compile has a C++ compiler" if device.abilities.compile else "torch.compile needs a C++ compiler, and none was found"
+    if device.abilities.compile:
+        return "torch.compile can generate Triton kernels"
+    return "torch.compile for MPS is a prototype: not used" if device.kind == "mps" else "Triton does not generate code for this GPU: runs eagerly"
+
+
+def warnings_of(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """What is wrong or will go wrong, each with what to do. Depends on nothing but `diagnosis`."""
+    found: list[str] = [] if diagnosis.selection_problem is None else [diagnosis.selection_problem]
+    for judge in (_torch_build, _hidden_gpus, _wrong_gpu, _generations, _precision, _busy_gpu, _room, _software):
+        found += judge(diagnosis)
+    return tuple(found)
+
+
+def _gpus(diagnosis: Diagnosis) -> list[Device]:
+    return [device for device in diagnosis.devices if device.kind == "cuda"]
+
+
+def _label(device: Device) -> str:
+    return f"{device.name} (cuda:{device.index})" if device.index is not None else device.name
+
+
+def _torch_build(diagnosis: Diagnosis) -> Iterator[str]:
+    if diagnosis.driver_gpu_count is None or _gpus(diagnosis):
+        return
+    torch_version = diagnosis.versions.get("torch")
+    if diagnosis.torch_backend is None:
+        yield (
+            f"An NVIDIA driver is installed, but torch {torch_version} is built without CUDA: training would run on the CPU. "
+            "Install a CUDA build, see https://pytorch.org/get-started/locally/."
+        )
+    elif diagnosis.driver_problem and diagnosis.visible_devices is None:
+        yield (
+            f"An NVIDIA driver is installed, but torch {torch_version} ({diagnosis.torch_backend}) cannot use it: {diagnosis.driver_problem} "
+            "Update the driver, or install a torch built with an older CUDA."
+        )
+
+
+def _hidden_gpus(diagnosis: Diagnosis) -> Iterator[str]:
+    if diagnosis.torch_backend is None or diagnosis.visible_devices is None or diagnosis.driver_gpu_count is None:
+        return
+    seen, there = len(_gpus(diagnosis)), diagnosis.driver_gpu_count
+    if seen < max(there, 1):
+        number = f"{there - seen} of {there} GPUs" if there else "all GPUs"
+        yield f"CUDA_VISIBLE_DEVICES={diagnosis.visible_devices!r} hides {number}. Unset it, or set it to the numbers you mean, to use them."
+
+
+def _wrong_gpu(diagnosis: Diagnosis) -> Iterator[str]:
+    selected = diagnosis.selected
+    usable = [device for device in _gpus(diagnosis) if probe.is_built_for(device, diagnosis.built_for)]
+    if selected is None or not usable:
+        return
+    if selected.kind == "cpu":
+        yield f"The CPU is selected, although there is {_label(usable[0])}. Choose it with plan.device=cuda:{usable[0].index}."
+        return
+    for other in usable:
+        reasons = []
+        if other.memory_bytes > 1.05 * selected.memory_bytes:
+            reasons.append(f"{format_bytes(selected.memory_bytes)} instead of {format_bytes(other.memory_bytes)}")
+        if (other.compute_capability or (0, 0)) > (selected.compute_capability or (0, 0)):
+            reasons.append(f"{probe.architecture_name(selected)} instead of {probe.architecture_name(other)}")
+        if reasons and other.index != selected.index:
+            yield f"{_label(selected)} is selected, not {_label(other)}: {' and '.join(reasons)}. Choose with plan.device=cuda:{other.index}."
+
+
+def _generations(diagnosis: Diagnosis) -> Iterator[str]:
+    built = ", ".join(diagnosis.built_for)
+    for device in _gpus(diagnosis):
+        capability = device.compute_capability
+        is_old = capability is not None and capability < FIRST_CAPABILITY_OF_CUDA_13
+        install = 'pip install "torch<2.15" --index-url https://download.pytorch.org/whl/cu126'
+        if not probe.is_built_for(device, diagnosis.built_for):
+            remedy = f"It needs: {install}." if is_old else "It needs a newer CUDA or ROCm build, see https://pytorch.org/get-started/locally/."
+            name = f"{_label(device)} ({probe.architecture_name(device)})"
+            yield f"torch {diagnosis.versions.get('torch')} has no code for {name}; it was built for {built}. {remedy}"
+        elif is_old:
+            yield (
+                f"{_label(device)} ({probe.architecture_name(device)}) loses its torch wheels after torch 2.14: only the CUDA 12.6 ones carry it, "
+                f"and they end there. Pin it: {install}."
+            )
+
+
+def _precision(diagnosis: Diagnosis) -> Iterator[str]:
+    selected = diagnosis.selected
+    if selected is None or selected.kind != "cuda" or selected.abilities.bf16:
+        return
+    instead = "training runs in fp16 with loss scaling" if selected.abilities.fp16 else "training runs in fp32"
+    yield f"{_label(selected)} has no bf16: {instead}. Code that asks torch.cuda.is_bf16_supported() is told yes, because it emulates."
+
+
+def _busy_gpu(diagnosis: Diagnosis) -> Iterator[str]:
+    device = diagnosis.selected
+    if device is None or device.kind != "cuda" or device.free_memory_bytes is None:
+        return
+    used_bytes = device.memory_bytes - device.free_memory_bytes
+    if used_bytes > BUSY_SHARE * device.memory_bytes:
+        yield (
+            f"{format_bytes(used_bytes)} of the {format_bytes(device.memory_bytes)} of {_label(device)} are taken, mostly by other programs. "
+            "See nvidia-smi; stop them, or choose another device."
+        )
+
+
+def _room(diagnosis: Diagnosis) -> Iterator[str]:
+    if diagnosis.disk_free_bytes < LITTLE_DISK_BYTES:
+        yield (
+            f"Only {format_bytes(diagnosis.disk_free_bytes)} of disk are free at {diagnosis.folder}: checkpoints may not fit. "
+            "Free some, or write elsewhere with run.folder=FOLDER."
+        )
+    if diagnosis.free_memory_bytes < LITTLE_MEMORY_BYTES:
+        yield f"Only {format_bytes(diagnosis.free_memory_bytes)} of main memory are free: loading libraries and data is tight. Close other programs."
+
+
+def _software(diagnosis: Diagnosis) -> Iterator[str]:
+    missing = [name for name, purpose in PACKAGES.items() if purpose == "needed" and diagnosis.versions.get(name) is None]
+    if missing:
+        yield f"Not installed, but needed: {', '.join(missing)}. Install with pip install {' '.join(missing)}."
+    if diagnosis.selected is not None and diagnosis.selected.kind == "cpu" and diagnosis.compiler is None:
+        yield "No C++ compiler was found, so torch.compile cannot be used on the CPU. Install g++ (Debian, Ubuntu: apt install g++)."
+
+
+def render(diagnosis: Diagnosis) -> RenderableType:
+    """The diagnosis for a terminal, warnings last, where they are read."""
+    parts: list[RenderableType] = [
+        Text(f"{diagnosis.system}, {diagnosis.cores} cores"),
+        Text(f"Memory  {format_bytes(diagnosis.memory_bytes)}, {format_bytes(diagnosis.free_memory_bytes)} free"),
+        Text(f"Disk    {format_bytes(diagnosis.disk_free_bytes)} free at {diagnosis.folder}"),
+        Text(""),
+        _device_table(diagnosis),
+    ]
+    if diagnosis.selected is not None:
+        parts += [Text(""), _consequence_table(diagnosis.selected), Text(f"  {diagnosis.selected.source}", style="dim")]
+    parts += [Text(""), _version_table(diagnosis), Text("")]
+    parts += [Text(f"! {warning}", style="yellow") for warning in diagnosis.warnings] or [Text("Nothing to warn about.", style="green")]
+    return Group(*parts)
+
+
+def _device_table(diagnosis: Diagnosis) -> Table:
+    table = Table("", "device", "memory", "free", "generation", "peak rates (FLOP/s)", box=None, pad_edge=False)
+    for device in diagnosis.devices:
+        is_selected = diagnosis.selected is not None and (device.kind, device.index) == (diagnosis.selected.kind, diagnosis.selected.index)
+        free = "unknown" if device.free_memory_bytes is None else format_bytes(device.free_memory_bytes)
+        rates = "  ".join(f"{dtype} {format_count(rate)}" for dtype, rate in device.dense_flop_per_s.items()) or "not measured"
+        generation = probe.architecture_name(device) or device.kind
+        table.add_row("→" if is_selected else "", _label(device), format_bytes(device.memory_bytes), free, generation, rates)
+    return table
+
+
+def _consequence_table(device: Device) -> Table:
+    table = Table(title=f"What {_label(device)} can do", title_justify="left", box=None, show_header=False, pad_edge=False)
+    for consequence in consequences_of(device):
+        table.add_row(consequence.ability.replace("_", " "), "yes" if consequence.has else "no", consequence.meaning)
+    return table
+
+
+def _version_table(diagnosis: Diagnosis) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, version in diagnosis.versions.items():
+        build = f"built with {diagnosis.torch_backend}" if diagnosis.torch_backend else "built without CUDA"
+        purpose = PACKAGES.get(name, "")
+        table.add_row(name, version or "not installed", build if name == "torch" else purpose if version is None else "")
+    return table

@@ -1,0 +1,33 @@
+"""What a result was measured with: versions, platform, device, command."""
+
+import importlib.metadata
+import platform
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from brimful.hardware.device import Device
+
+PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "safetensors", "numpy", "peft", "bitsandbytes")
+
+
+def describe_environment(device: Device) -> dict[str, Any]:
+    """The content of environment.json; packages that are not installed are left out."""
+    return {
+        "brimful": _version("brimful"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "device": device.to_json(),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,1 @@
+"""From the recipe's description to a transformers model."""

@@ -1,0 +1,50 @@
+"""What a model is, counted before it exists. No torch here."""
+
+from dataclasses import dataclass
+
+from brimful.recipe import ModelRecipe
+
+
+@dataclass(frozen=True)
+class ParameterCount:
+    """Parameters by role; tied weights once, buffers never.
+
+    Attributes:
+        embedding: Input embeddings and learned positions.
+        blocks: All transformer blocks and the final norm.
+        head: Output head; 0 when tied to the embedding.
+    """
+
+    embedding: int
+    blocks: int
+    head: int
+
+    @property
+    def total(self) -> int:
+        return self.embedding + self.blocks + self.head
+
+
+def count_parameters(model: ModelRecipe, vocabulary: int, context: int) -> ParameterCount:
+    """Parameters of the module that `build` makes; a test holds the two equal."""
+    width, inner = model.width, model.resolved_mlp_width
+    head = 0 if model.tie_embeddings else vocabulary * width
+    if model.architecture == "gpt2":
+        attention = 4 * width * width + 4 * width
+        mlp = 2 * width * inner + inner + width
+        norms = 4 * width
+        return ParameterCount((vocabulary + context) * width, model.layers * (attention + mlp + norms) + 2 * width, head)
+    kv_width = width // model.heads * (model.kv_heads or model.heads)
+    attention = 2 * width * width + 2 * width * kv_width
+    mlp = 3 * width * inner
+    return ParameterCount(vocabulary * width, model.layers * (attention + mlp + 2 * width) + width, head)
+
+
+def training_flop_per_token(model: ModelRecipe, vocabulary: int, context: int, sequence_length: int) -> float:
+    """Forward and backward FLOPs per token: 6 per weight that multiplies, plus 6 L d T for causal attention.
+
+    Convention of PaLM (Chowdhery et al. 2022, appendix B) with causal attention counted once: half of its 12 L d T.
+    The head counts, also when tied; the embedding look-up does not.
+    """
+    count = count_parameters(model, vocabulary, context)
+    multiplying = count.blocks + vocabulary * model.width
+    return 6.0 * multiplying + 6.0 * model.layers * model.width * sequence_length

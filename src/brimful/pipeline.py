@@ -1,0 +1,253 @@
+"""The whole run, stage by stage: recipe, hardware, plan, data, model, train, generate, evaluate, report. Start reading here."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from transformers import PreTrainedModel
+
+from brimful.base.env import cache_folder, runs_folder
+from brimful.base.errors import BrimfulError, Interrupted, RequestError
+from brimful.base.rundir import read_json, write_json_atomically
+from brimful.base.units import format_bytes, format_count
+from brimful.data.prepare import PreparedData, prepare
+from brimful.data.sequences import Sequences
+from brimful.evaluation.baselines import ngram_baselines
+from brimful.evaluation.diagnose import Finding, diagnose_model
+from brimful.evaluation.likelihood import score_split
+from brimful.generation.load import LoadedRun, load_run
+from brimful.generation.sampler import SamplingSettings
+from brimful.generation.samples import Sample, draw_samples, write_samples
+from brimful.hardware.calibrate import measure_matrix_rates
+from brimful.hardware.device import Device
+from brimful.hardware.environment import describe_environment
+from brimful.hardware.probe import probe, torch_device
+from brimful.model.build import build
+from brimful.planning.derive import Facts, derive, total_steps_of
+from brimful.planning.plan import Plan, plan_from_json
+from brimful.recipe import Recipe
+from brimful.report.html import write_report
+from brimful.report.progress import data_progress, progress_listener
+from brimful.report.tensorboard import tensorboard_listener
+from brimful.training.admission import Admission, admit, claim, describe, write_status
+from brimful.training.checkpoint import CheckpointStore, verify
+from brimful.training.meter import peak_memory_bytes
+from brimful.training.precision import Precision
+from brimful.training.session import Setup, run_session
+
+EVALUATION_TOKENS = 16_384
+"""Tokens per forward pass of an evaluation; out of memory halves it."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its folder and whether this call did the training."""
+
+    folder: Path
+    trained_now: bool
+
+
+def run(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()) -> Path:
+    """The whole chain: plan, train, sample, evaluate, report. Returns the report's path."""
+    trained = train(recipe, console, fresh=fresh, accept=accept)
+    if trained.trained_now or not (trained.folder / "scores.json").exists():
+        evaluate(trained.folder, console)
+    return write_report(trained.folder)
+
+
+def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()) -> Run:
+    """Train a recipe, or continue its unfinished run; ends with the exported model and a sample."""
+    folder = Path(recipe.run.folder) if recipe.run.folder else runs_folder()
+    admission = admit(recipe, folder / recipe.run_name, fresh=fresh, accept=accept)
+    if admission.finished:
+        console.print(f"{admission.folder} is finished; nothing to train. For another run of this recipe: run.name={recipe.run_name}-2", highlight=False, soft_wrap=True)
+        return Run(admission.folder, trained_now=False)
+    device = measured_device(recipe.plan.device)
+    draft = derive(recipe, device, _facts(device))
+    with claim(admission) as lease:
+        describe(admission, recipe)
+        _greet(console, recipe, device, admission)
+        with data_progress(console) as progress:
+            data = prepare(recipe, cache_folder(), progress)
+        plan = _settled_plan(recipe, device, data, admission, draft)
+        console.print(plan.explain(), highlight=False, markup=False, soft_wrap=True)
+        _write_facts(admission.folder, plan, device, data)
+        try:
+            with _listeners(console, admission.folder) as listeners:
+                outcome = run_session(_setup(recipe, plan, device, data, admission.folder, lease, listeners))
+        except Interrupted:
+            write_status(admission.folder, "stopped", recipe)
+            raise
+        console.print(f"best model: step {outcome.exported_step}, saved in {admission.folder / 'model'}", highlight=False, soft_wrap=True)
+        write_samples(admission.folder, _sample(admission.folder, recipe, plan, console))
+        write_status(admission.folder, "finished", recipe)
+    return Run(admission.folder, trained_now=True)
+
+
+def measured_device(choice: str) -> Device:
+    """The chosen device of this machine; a CPU's matrix rates are measured, which takes about half a second."""
+    device = probe(choice)
+    if device.kind != "cpu":
+        return device
+    return device.with_rates(measure_matrix_rates(torch_device(device), ("fp32", "bf16")), "matrix rates measured")
+
+
+def evaluate(run_folder: Path, console: Console, *, split: str | None = None, stride: int | None = None) -> Mapping[str, Any]:
+    """Score a finished run on its whole validation and test splits (or the one named) and write scores.json."""
+    with _finished_run(run_folder, console) as (loaded, data, device):
+        names = [split] if split else [name for name in ("validation", "test") if name in data.splits]
+        if unknown := [name for name in names if name not in data.splits]:
+            raise RequestError(f"{run_folder} has no split {unknown[0]!r}; it has {', '.join(data.splits)}.")
+        context = loaded.recipe.sequence_length
+        scores: dict[str, Any] = read_json(run_folder / "scores.json") if (run_folder / "scores.json").exists() else {}
+        with data_progress(console) as progress:
+            for name in names:
+                score = score_split(
+                    loaded.model, data.splits[name], context=context, stride=stride, batch_size=max(1, EVALUATION_TOKENS // context),
+                    chunk_tokens=_plan_of(run_folder).loss_chunk, device=device, progress=progress,
+                )  # fmt: skip
+                baselines = ngram_baselines(data.splits["train"], data.splits[name], len(data.tokenizer))
+                scores[name] = {**score.to_json(), "baselines": baselines.to_json()}
+        write_json_atomically(run_folder / "scores.json", scores)
+    return {name: scores[name] for name in names}
+
+
+class Writer:
+    """A finished run's model, loaded once, that continues prompts."""
+
+    def __init__(self, run_folder: Path, settings: SamplingSettings, *, tokens: int = 200, count: int = 1, seed: int = 0) -> None:
+        self._loaded = load_run(run_folder, torch_device(probe("auto")), torch.float32)
+        self._settings, self._tokens, self._count, self._seed = settings, tokens, count, seed
+
+    def write(self, prompt: str, show: Callable[[str], None] | None = None) -> list[Sample]:
+        """Continue one prompt; `show` receives the text as it comes when one sample was asked for."""
+        return draw_samples(self._loaded, prompt, self._settings, max_new_tokens=self._tokens, count=self._count, seed=self._seed, show=show)
+
+
+def diagnose(run_folder: Path, console: Console) -> list[Finding]:
+    """Look at tokenizer, checkpoints, parameters, loss against counting baselines, and a sample."""
+    with _finished_run(run_folder, console) as (loaded, data, _), data_progress(console) as progress:
+        store = CheckpointStore(run_folder / "checkpoints", keep=2)
+        folders = [store.path_of(step) for step in store.steps()]
+        return diagnose_model(
+            loaded, data.splits["train"], data.splits["validation"], chunk_tokens=_plan_of(run_folder).loss_chunk,
+            verify_checkpoint=lambda folder: void(verify(folder)), checkpoint_folders=folders, progress=progress,
+        )  # fmt: skip
+
+
+def void(value: object) -> None:
+    """Drop a value."""
+
+
+def _facts(device: Device, data: PreparedData | None = None, recipe: Recipe | None = None) -> Facts:
+    process_bytes = peak_memory_bytes(torch.device("cpu")) if device.kind == "cpu" else 0
+    if data is None or recipe is None:
+        return Facts(process_bytes=process_bytes)
+    return Facts(vocabulary=len(data.tokenizer), train_sequences=len(_sequences(recipe, data)), process_bytes=process_bytes)
+
+
+def _sequences(recipe: Recipe, data: PreparedData) -> Sequences:
+    return Sequences(data.splits["train"], recipe.sequence_length, recipe.data.layout, recipe.data.long_documents, recipe.seed)
+
+
+def _settled_plan(recipe: Recipe, device: Device, data: PreparedData, admission: Admission, draft: Plan) -> Plan:
+    """The plan with the data known. A continued run keeps its old plan, so that it continues bit for bit, unless something asks for a new one."""
+    plan = derive(recipe, device, _facts(device, data, recipe))
+    if not admission.continues or admission.changed or not (admission.folder / "plan.json").exists():
+        return plan
+    stored = _plan_of(admission.folder)
+    same_place = stored.device["name"] == device.name and stored.threads == plan.threads and stored.effective_batch == plan.effective_batch
+    return stored if same_place else plan
+
+
+def _plan_of(run_folder: Path) -> Plan:
+    return plan_from_json(read_json(run_folder / "plan.json"))
+
+
+def _setup(recipe: Recipe, plan: Plan, device: Device, data: PreparedData, folder: Path, lease: Any, listeners: Any) -> Setup:
+    where = torch_device(device)
+    if plan.threads:
+        torch.set_num_threads(plan.threads)
+    model = build(recipe, vocabulary=len(data.tokenizer), end_of_text_id=int(data.tokenizer.eos_token_id), attention=plan.attention, device=where)
+    sequences = _sequences(recipe, data)
+
+    def score(current: PreTrainedModel) -> dict[str, Any]:
+        likelihood = score_split(
+            current, data.splits["validation"], context=recipe.sequence_length, batch_size=max(1, EVALUATION_TOKENS // recipe.sequence_length),
+            chunk_tokens=plan.loss_chunk, device=where, autocast_dtype=Precision(plan.precision).autocast_dtype,
+            max_sequences=recipe.evaluation.max_sequences,
+        )  # fmt: skip
+        kept = ("loss", "perplexity", "bits_per_byte", "tokens", "seconds")
+        return {"split": "validation", **{key: value for key, value in likelihood.to_json().items() if key in kept}}
+
+    return Setup(
+        recipe=recipe, plan=plan, total_steps=plan.total_steps or total_steps_of(recipe, len(sequences)) or 1, device=where, model=model,
+        tokenizer=data.tokenizer, sequences=sequences, evaluate=score, identity=_identity(recipe, data), run_folder=folder, lease=lease, listeners=listeners,
+    )  # fmt: skip
+
+
+def _identity(recipe: Recipe, data: PreparedData) -> dict[str, str]:
+    objective = {"method": recipe.method, "sequence_length": recipe.sequence_length, "layout": recipe.data.layout, "model": recipe.model.model_dump()}
+    digest = hashlib.sha256(json.dumps(objective, sort_keys=True).encode()).hexdigest()[:16]
+    return {"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint, "objective": digest}
+
+
+@contextmanager
+def _listeners(console: Console, folder: Path) -> Iterator[list[Any]]:
+    with ExitStack() as stack:
+        shown = stack.enter_context(progress_listener(console))
+        written = stack.enter_context(tensorboard_listener(folder, lambda note: console.print(note, highlight=False, soft_wrap=True)))
+        yield [shown, written]
+
+
+def _sample(folder: Path, recipe: Recipe, plan: Plan, console: Console) -> list[Sample]:
+    loaded = load_run(folder, torch.device(str(plan.device["kind"])), torch.float32)
+    console.print(f"sample after {recipe.sample.prompt!r}:", highlight=False, soft_wrap=True)
+    settings = SamplingSettings.from_recipe(recipe.sample)
+
+    def show(text: str) -> None:
+        console.print(text, end="", highlight=False, markup=False, soft_wrap=True)
+
+    show(recipe.sample.prompt)
+    samples = draw_samples(loaded, recipe.sample.prompt, settings, max_new_tokens=recipe.sample.tokens, count=1, seed=recipe.seed, show=show)
+    console.print()
+    return samples
+
+
+@contextmanager
+def _finished_run(run_folder: Path, console: Console) -> Iterator[tuple[LoadedRun, PreparedData, torch.device]]:
+    """A run's model and the very tokens it was trained and validated on."""
+    device = torch_device(probe("auto"))
+    loaded = load_run(run_folder, device, torch.float32)
+    with data_progress(console) as progress:
+        data = prepare(loaded.recipe, cache_folder(), progress)
+    stored = read_json(run_folder / "data.json").get("fingerprints", {})
+    for name, now in (("data", data.data_fingerprint), ("tokenizer", data.tokenizer_fingerprint)):
+        if stored.get(name) != now:
+            raise BrimfulError(f"the {name} of {run_folder} changed since training (fingerprint {stored.get(name)}, now {now}); scores would not be its own. Put it back.")
+    yield loaded, data, device
+
+
+def _write_facts(folder: Path, plan: Plan, device: Device, data: PreparedData) -> None:
+    write_json_atomically(folder / "plan.json", plan.to_json())
+    write_json_atomically(folder / "environment.json", describe_environment(device))
+    fingerprints = {"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint}
+    write_json_atomically(folder / "data.json", {**data.report, "fingerprints": fingerprints})
+
+
+def _greet(console: Console, recipe: Recipe, device: Device, admission: Admission) -> None:
+    free = f", {format_bytes(device.free_memory_bytes)} free" if device.free_memory_bytes else ""
+    threads = f", {device.threads} threads" if device.threads else ""
+    rates = "".join(f", {dtype} {format_count(rate)}FLOP/s" for dtype, rate in device.dense_flop_per_s.items())
+    console.print(f"{recipe.name}: {recipe.description}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"machine: {device.name}{threads}{free}{rates}", highlight=False, markup=False, soft_wrap=True)
+    if admission.moved_aside:
+        console.print(f"the unfinished run was moved to {admission.moved_aside}", highlight=False, soft_wrap=True)
+    for change in admission.changed:
+        console.print(f"changed since the last session: {change}", highlight=False, markup=False, soft_wrap=True)

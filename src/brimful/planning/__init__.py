@@ -1,0 +1,1 @@
+"""How a recipe runs on a device: derived, explained, predicted."""

@@ -1,0 +1,116 @@
+"""The Plan: how a recipe runs on one device, why, and what it is expected to need."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from brimful.base.errors import PlanError
+from brimful.base.units import format_bytes, format_count, format_duration
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One decision of the plan, with its reason and what came second."""
+
+    name: str
+    value: str | int | float | bool
+    reason: str
+    alternative: str | int | float | bool | None = None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """An expected value with the interval it is believed to lie in, and how it was derived."""
+
+    value: float
+    low: float
+    high: float
+    basis: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything the loop needs to know about the device side of a run.
+
+    Attributes:
+        micro_batches: Sequences per forward and backward pass of one optimizer step; their sum is the effective batch.
+        total_steps: Optimizer updates of the run; None where the length is in epochs and the data is not read yet.
+        predicted: By name: peak_memory_bytes, step_time_s, training_time_s (without evaluation and checkpoints).
+        memory_terms: Bytes by term; they add up to the predicted peak.
+    """
+
+    recipe: str
+    device: Mapping[str, Any]
+    choices: tuple[Choice, ...]
+    micro_batches: tuple[int, ...]
+    precision: str
+    attention: str
+    recompute: bool
+    compile: bool
+    fused_optimizer: bool
+    loss_chunk: int
+    threads: int | None
+    parameters: int
+    sequence_length: int
+    total_steps: int | None
+    predicted: Mapping[str, Prediction]
+    memory_terms: Mapping[str, int]
+
+    @property
+    def effective_batch(self) -> int:
+        return sum(self.micro_batches)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of plan.json."""
+        values = asdict(self)
+        predicted = values.pop("predicted")
+        full = [size for size in self.micro_batches if size == self.micro_batches[0]]
+        return {
+            **values,
+            "micro_batch": self.micro_batches[0],
+            "accumulation": len(full),
+            "remainder": self.effective_batch - sum(full),
+            "effective_batch": self.effective_batch,
+            "predicted": {name: entry["value"] for name, entry in predicted.items()} | {"parameters": self.parameters},
+            "predicted_interval": {name: [entry["low"], entry["high"]] for name, entry in predicted.items()},
+            "basis": {name: entry["basis"] for name, entry in predicted.items()},
+        }
+
+    def explain(self) -> str:
+        """The plan in a few lines a person can check."""
+        micro, rest = self.micro_batches[0], self.to_json()["remainder"]
+        split = f"{self.to_json()['accumulation']} x {micro}" + (f" + {rest}" if rest else "")
+        tokens = self.effective_batch * self.sequence_length
+        lines = [
+            f"{self.device['name']}: {format_count(self.parameters)} parameters, "
+            f"{self.effective_batch} x {self.sequence_length} = {tokens:,} tokens per optimizer step as {split} sequences",
+        ]
+        width = max(len(choice.name) for choice in self.choices)
+        lines += [f"  {choice.name:<{width}}  {_plain(choice.value):<8} {choice.reason}" for choice in self.choices]
+        for name, entry in self.predicted.items():
+            form = format_bytes if name.endswith("_bytes") else format_duration
+            label = name.removesuffix("_bytes").removesuffix("_s").replace("_", " ")
+            lines.append(f"  predicted {label}: {form(entry.value)} ({form(entry.low)} to {form(entry.high)}; {entry.basis})")
+        return "\n".join(lines)
+
+
+def plan_from_json(values: Mapping[str, Any]) -> Plan:
+    """The Plan whose `to_json` gave `values`.
+
+    Raises:
+        PlanError: the values are not a plan of this version.
+    """
+    try:
+        predicted = {
+            name: Prediction(values["predicted"][name], low, high, values["basis"][name]) for name, (low, high) in values["predicted_interval"].items()
+        }
+        plain = {field.name: values[field.name] for field in fields(Plan) if field.name != "predicted"}
+        choices = tuple(Choice(**choice) for choice in values["choices"])
+        return Plan(**{**plain, "choices": choices, "micro_batches": tuple(values["micro_batches"]), "predicted": predicted})
+    except (KeyError, TypeError, ValueError) as error:
+        raise PlanError(f"not a plan that this version of brimful can read: {error!r}. Make a new one.") from error
+
+
+def _plain(value: object) -> str:
+    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+

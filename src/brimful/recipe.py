@@ -1,0 +1,401 @@
+"""The recipe: what to train. It never names a GPU, a micro-batch, a precision or a kernel; those are the plan's.
+
+`load` reads YAML (a file or a shipped name), applies `key=value` overrides and reports every problem in one error.
+Importing this module imports neither torch nor transformers.
+"""
+
+import re
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import pydantic
+import yaml
+from pydantic import Field
+
+from brimful.base.discover import did_you_mean, names_in
+from brimful.base.errors import RecipeError
+
+Auto = Literal["auto"]
+PositiveInt = Annotated[int, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+SHIPPED_PACKAGE = "brimful.recipes"
+
+
+class Section(pydantic.BaseModel):
+    """A part of the recipe: strict types, unknown keys refused, frozen."""
+
+    model_config = pydantic.ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class ModelRecipe(Section):
+    """The network, built from a transformers config with fresh weights."""
+
+    architecture: Literal["llama", "gpt2"] = Field("llama", description="Block style: llama (RMSNorm, rotary, SwiGLU) or gpt2 (LayerNorm, learned positions, GELU).")
+    layers: PositiveInt = Field(description="Number of transformer blocks.")
+    heads: PositiveInt = Field(description="Attention heads per block; must divide width.")
+    kv_heads: PositiveInt | None = Field(None, description="Key/value heads (llama only); must divide heads. Default: heads.")
+    width: PositiveInt = Field(description="Hidden size.")
+    mlp_width: PositiveInt | None = Field(None, description="Inner size of the MLP. Default: 4 x width (gpt2), 8/3 x width rounded up to 32 (llama).")
+    context: PositiveInt | None = Field(None, description="Longest sequence the model can read. Default: sequence_length.")
+    dropout: Share = Field(0.0, description="Dropout probability (gpt2 only).")
+    tie_embeddings: bool = Field(True, description="Share the input embedding with the output head.")
+
+    @pydantic.model_validator(mode="after")
+    def _shapes_agree(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} must be a multiple of heads {self.heads}")
+        if self.architecture == "llama" and self.width // self.heads % 2:
+            raise ValueError(f"width / heads = {self.width // self.heads} must be even for rotary positions")
+        if self.kv_heads is not None and self.architecture == "gpt2" and self.kv_heads != self.heads:
+            raise ValueError("kv_heads belongs to architecture llama; gpt2 has as many as heads")
+        if self.kv_heads is not None and self.heads % self.kv_heads:
+            raise ValueError(f"heads {self.heads} must be a multiple of kv_heads {self.kv_heads}")
+        if self.dropout and self.architecture == "llama":
+            raise ValueError("dropout belongs to architecture gpt2; llama has none outside attention")
+        return self
+
+    @cached_property
+    def resolved_mlp_width(self) -> int:
+        if self.mlp_width is not None:
+            return self.mlp_width
+        return 4 * self.width if self.architecture == "gpt2" else -(-8 * self.width // 3 // 32) * 32
+
+
+class TokenizerRecipe(Section):
+    """How text becomes tokens. Trained on training documents only."""
+
+    kind: Literal["bpe", "character"] = Field("bpe", description="bpe: byte-level BPE trained here; character: one token per distinct character.")
+    vocabulary: Annotated[int, Field(ge=257)] | None = Field(None, description="Entries in total, end-of-text and the 256 bytes included (bpe: required).")
+    min_frequency: PositiveInt = Field(2, description="A pair merges only when seen this often (bpe).")
+
+    @pydantic.model_validator(mode="after")
+    def _bpe_has_a_size(self) -> Self:
+        if self.kind == "bpe" and self.vocabulary is None:
+            raise ValueError("vocabulary is required for kind bpe, for example tokenizer.vocabulary=4096")
+        return self
+
+
+class DataRecipe(Section):
+    """Where the text comes from and how it is split and laid out."""
+
+    path: str | list[str] = Field(description="Hub id, local file or folder (txt, jsonl, json, csv, tsv, parquet; .gz too) or builtin:NAME; several as a list.")
+    config_name: str | None = Field(None, description="Configuration of a hub data set, such as wikitext-103-raw-v1.")
+    revision: str | None = Field(None, description="Commit of a hub data set, to pin it.")
+    text_column: str = Field("text", description="Column that holds the text, where rows have columns.")
+    document_start: str | None = Field(None, description="Regular expression: in plain text, a line that matches starts a new document.")
+    validation: Annotated[float, Field(gt=0, lt=1)] = Field(0.05, description="Share held out for validation where the source has no such split.")
+    test: Share = Field(0.0, description="Share held out for test where the source has no such split.")
+    split_by: Literal["document", "position"] = Field("document", description="document: by hash of each document's text; position: the last shares of the text, for one-document sources.")
+    duplicates: Literal["report", "drop"] = Field("report", description="Validation and test documents that also stand in training: report only, or drop them from validation and test.")
+    layout: Literal["stream", "document"] = Field("stream", description="stream: documents end to end, cut into full sequences; document: one document per sequence, padded.")
+    long_documents: Literal["error", "truncate", "split"] = Field("error", description="layout document: what to do with one longer than sequence_length.")
+    max_documents: PositiveInt | None = Field(None, description="Read at most this many documents.")
+
+    @pydantic.field_validator("document_start")
+    @classmethod
+    def _is_a_pattern(cls, value: str | None) -> str | None:
+        try:
+            re.compile(value or "")
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from error
+        return value
+
+    @pydantic.model_validator(mode="after")
+    def _training_has_text_left(self) -> Self:
+        if self.validation + self.test >= 1:
+            raise ValueError(f"validation {self.validation} + test {self.test} leave no text to train on")
+        return self
+
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        return (self.path,) if isinstance(self.path, str) else tuple(self.path)
+
+
+class BatchRecipe(Section):
+    """The effective batch: what one optimizer step sees, whatever the device. Exactly one of the two."""
+
+    sequences: PositiveInt | None = Field(None, description="Sequences per optimizer step.")
+    tokens: PositiveInt | None = Field(None, description="Tokens per optimizer step; must be a multiple of sequence_length.")
+
+    @pydantic.model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if (self.sequences is None) == (self.tokens is None):
+            raise ValueError("give exactly one of batch.sequences and batch.tokens")
+        return self
+
+
+class TrainingRecipe(Section):
+    """Length of training. Exactly one of the three."""
+
+    steps: PositiveInt | None = Field(None, description="Optimizer updates.")
+    epochs: Annotated[float, Field(gt=0)] | None = Field(None, description="Passes over the training sequences.")
+    tokens: PositiveInt | None = Field(None, description="Tokens seen in all.")
+
+    @pydantic.model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if [self.steps, self.epochs, self.tokens].count(None) != 2:
+            raise ValueError("give exactly one of training.steps, training.epochs and training.tokens")
+        return self
+
+
+class OptimizerRecipe(Section):
+    """AdamW (Loshchilov and Hutter 2019); weight decay on matrices only."""
+
+    learning_rate: Annotated[float, Field(gt=0)] = Field(description="Peak learning rate.")
+    min_learning_rate: Annotated[float, Field(ge=0)] | None = Field(None, description="Learning rate at the end of the schedule. Default: a tenth of the peak.")
+    schedule: Literal["cosine", "linear", "constant"] = Field("cosine", description="Shape after the warm-up.")
+    warmup: Annotated[float, Field(ge=0)] = Field(0.02, description="Below 1: share of all steps; from 1 on: steps. The first step's rate is never 0.")
+    beta1: Share = Field(0.9, description="Decay of the gradient average.")
+    beta2: Share = Field(0.95, description="Decay of the squared gradient average.")
+    eps: Annotated[float, Field(gt=0)] = Field(1e-8, description="Added to the denominator.")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(0.1, description="Decoupled weight decay, on parameters with two or more dimensions.")
+    clip_norm: Annotated[float, Field(gt=0)] | None = Field(1.0, description="Largest global gradient norm; null turns clipping off.")
+
+    @pydantic.model_validator(mode="after")
+    def _schedule_falls(self) -> Self:
+        if self.min_learning_rate is not None and self.min_learning_rate > self.learning_rate:
+            raise ValueError(f"min_learning_rate {self.min_learning_rate} is above learning_rate {self.learning_rate}")
+        if self.warmup >= 1 and self.warmup != int(self.warmup):
+            raise ValueError(f"warmup {self.warmup} must be a share below 1 or a whole number of steps")
+        return self
+
+    @cached_property
+    def resolved_min_learning_rate(self) -> float:
+        return self.learning_rate / 10 if self.min_learning_rate is None else self.min_learning_rate
+
+
+class EvaluationRecipe(Section):
+    """When and on what the model is scored during training. The whole validation split each time."""
+
+    every: PositiveInt | Auto = Field("auto", description="Optimizer steps between evaluations; auto: ten over the run.")
+    max_sequences: PositiveInt | None = Field(None, description="Score at most this many validation sequences while training (the final evaluation scores all).")
+
+
+class CheckpointRecipe(Section):
+    """How much work a kill can cost."""
+
+    every: PositiveInt | Auto = Field("auto", description="Optimizer steps between checkpoints; auto: about one a minute, and one at every evaluation.")
+    keep: Annotated[int, Field(ge=2)] = Field(2, description="Newest checkpoints kept, beside the best one.")
+
+
+class SampleRecipe(Section):
+    """Text written at the end of training, to look at."""
+
+    prompt: str = Field("", description="Text to continue; empty starts a fresh document.")
+    tokens: PositiveInt = Field(200, description="New tokens at most.")
+    temperature: Annotated[float, Field(ge=0)] = Field(0.8, description="0 is greedy.")
+    top_k: PositiveInt | None = Field(50, description="Sample among the k likeliest tokens.")
+    top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="Sample among the likeliest tokens that hold this much probability.")
+
+
+class PlanChoices(Section):
+    """What the plan decides. Everything `auto` unless the user fixes it; shipped recipes leave this section out."""
+
+    device: str = Field("auto", description="auto, cpu, cuda, cuda:N or mps.")
+    micro_batch: PositiveInt | Auto = Field("auto", description="Sequences per forward and backward pass.")
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field("auto", description="Arithmetic of the matrix products; weights and optimizer states stay fp32.")
+    attention: Literal["auto", "sdpa", "eager"] = Field("auto", description="Attention implementation of transformers.")
+    recompute: bool | Auto = Field("auto", description="Recompute activations in the backward pass (activation checkpointing).")
+    compile: bool | Auto = Field("auto", description="torch.compile the model.")
+    loss_chunk: PositiveInt | Auto = Field("auto", description="Tokens per chunk of the linear cross-entropy.")
+    threads: PositiveInt | Auto = Field("auto", description="CPU threads.")
+
+
+class RunChoices(Section):
+    """Where the run is kept."""
+
+    name: str | None = Field(None, description="Name of the run folder. Default: the recipe's name.")
+    folder: str | None = Field(None, description="Folder that holds run folders. Default: BRIMFUL_RUNS or ./runs.")
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def _is_a_folder_name(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"[\w][\w.\-]*", value):
+            raise ValueError("use letters, digits, '.', '_' and '-', not starting with '.' or '-'")
+        return value
+
+
+class Recipe(Section):
+    """A whole recipe. See docs/recipes.md or `brimful recipes schema`."""
+
+    name: str = Field(description="Short name; also the default name of the run.")
+    description: str = Field("", description="One line for `brimful recipes`.")
+    method: str = Field("pretrain", description="Training method, a file of brimful/training/methods.")
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(1234, description="Seed of everything random.")
+    sequence_length: Annotated[int, Field(ge=2)] = Field(description="Tokens per sequence.")
+    batch: BatchRecipe
+    training: TrainingRecipe
+    model: ModelRecipe
+    tokenizer: TokenizerRecipe
+    data: DataRecipe
+    optimizer: OptimizerRecipe
+    evaluation: EvaluationRecipe = EvaluationRecipe()
+    checkpoint: CheckpointRecipe = CheckpointRecipe()
+    sample: SampleRecipe = SampleRecipe()
+    plan: PlanChoices = PlanChoices()
+    run: RunChoices = RunChoices()
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def _name_is_a_folder_name(cls, value: str) -> str:
+        return RunChoices(name=value).name or value
+
+    @pydantic.model_validator(mode="after")
+    def _lengths_agree(self) -> Self:
+        if self.model.context is not None and self.sequence_length > self.model.context:
+            raise ValueError(f"sequence_length {self.sequence_length} is above the model's context {self.model.context}; shorten it or raise model.context")
+        if self.batch.tokens is not None and self.batch.tokens % self.sequence_length:
+            raise ValueError(f"batch.tokens {self.batch.tokens} must be a multiple of sequence_length {self.sequence_length}")
+        return self
+
+    @cached_property
+    def effective_batch(self) -> int:
+        """Sequences per optimizer step: the recipe's promise."""
+        return self.batch.sequences or (self.batch.tokens or 0) // self.sequence_length
+
+    @cached_property
+    def context(self) -> int:
+        """Positions the model is built for."""
+        return self.model.context or self.sequence_length
+
+    @cached_property
+    def run_name(self) -> str:
+        return self.run.name or self.name
+
+    def to_yaml(self) -> str:
+        """The resolved recipe, every default written out; loads back to an equal value."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100)
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML in which `1e-3` is a number (YAML 1.1 reads it as text) and a key given twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]  # type: ignore[no-untyped-call]
+        doubled = sorted({str(key) for key in keys if keys.count(key) > 1})
+        if doubled:
+            raise yaml.constructor.ConstructorError(None, None, f"key given twice: {', '.join(doubled)}", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789"))
+
+
+def shipped_names() -> list[str]:
+    """Names of the recipes that come with brimful."""
+    return names_in(SHIPPED_PACKAGE, ".yaml")
+
+
+def shipped_text(name: str) -> str:
+    """The YAML of a shipped recipe, as written."""
+    return resources.files(SHIPPED_PACKAGE).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def load(name_or_path: str, overrides: list[str] | tuple[str, ...] = ()) -> Recipe:
+    """Read a recipe and apply `dotted.key=value` overrides, values in YAML.
+
+    Raises:
+        RecipeError: the recipe does not exist, is not YAML, or breaks rules; all of them are listed.
+    """
+    text, origin = _read(name_or_path)
+    try:
+        values = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{origin} is not valid YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise RecipeError(f"{origin} must hold `key: value` lines at the top, found {type(values).__name__}.")
+    problems = [problem for override in overrides if (problem := _apply(override, values))]
+    return _validate(values, origin, problems)
+
+
+def _read(name_or_path: str) -> tuple[str, str]:
+    path = Path(name_or_path)
+    if path.suffix in {".yaml", ".yml"} or path.is_file():
+        try:
+            return path.read_text(encoding="utf-8"), str(path)
+        except (OSError, UnicodeDecodeError) as error:
+            raise RecipeError(f"recipe {name_or_path} cannot be read: {error}. Shipped recipes: {', '.join(shipped_names())}.") from error
+    if name_or_path in shipped_names():
+        return shipped_text(name_or_path), f"recipe {name_or_path}"
+    hint = did_you_mean(name_or_path, shipped_names())
+    raise RecipeError(f"no recipe {name_or_path!r}{hint} Shipped: {', '.join(shipped_names())}; or give a .yaml file.")
+
+
+def _apply(override: str, values: dict[str, Any]) -> str | None:
+    """Set one override in place; returns what is wrong with it, if anything."""
+    key, equals, text = override.partition("=")
+    if not equals or not re.fullmatch(r"\w+(\.\w+)*", key):
+        return f"{override!r}: write overrides as dotted.key=value, for example optimizer.learning_rate=1e-3"
+    try:
+        value = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError:
+        return f"{key}: {text!r} is not a YAML value; quote it"
+    *parents, last = key.split(".")
+    for parent in parents:
+        section = values.get(parent)
+        if section is None:
+            section = values[parent] = {}
+        if not isinstance(section, dict):
+            return f"{key}: {parent} is a value, not a section"
+        values = section
+    for rival in _RIVALS.get(parents[-1] if parents else "", ()):
+        if rival != last and last in _RIVALS[parents[-1]] and value is not None:
+            values.pop(rival, None)
+    values[last] = value
+    return None
+
+
+_RIVALS = {"batch": ("sequences", "tokens"), "training": ("steps", "epochs", "tokens")}
+"""Fields of which a section has exactly one: overriding one takes the others of the file back."""
+
+
+def _validate(values: dict[str, Any], origin: str, problems: list[str]) -> Recipe:
+    try:
+        recipe = Recipe.model_validate(values)
+    except pydantic.ValidationError as error:
+        problems = problems + [_say(problem) for problem in error.errors()]
+        recipe = None
+    if recipe is None or problems:
+        lines = "\n".join(f"  - {problem}" for problem in problems)
+        raise RecipeError(f"{origin} has {len(problems)} problem{'s' * (len(problems) != 1)}:\n{lines}\nEvery key is described by `brimful recipes schema`.")
+    return recipe
+
+
+def _say(problem: Any) -> str:
+    path = ".".join(str(part) for part in problem["loc"] if not str(part).startswith(("constrained-", "literal[", "function-", "list[")))
+    path = re.sub(r"\.(int|str|float|bool)$", "", path) or "recipe"
+    value = problem["input"]
+    if problem["type"] == "extra_forbidden":
+        return f"{path}: unknown key{did_you_mean(path.rsplit('.', 1)[-1], _keys_at(path))}"
+    if problem["type"] == "missing":
+        return f"{path}: required, but missing"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if isinstance(value, dict | pydantic.BaseModel):
+        return f"{path}: {message}"
+    return f"{path}: {message}, got {value!r}"
+
+
+def _keys_at(path: str) -> list[str]:
+    section: type[pydantic.BaseModel] = Recipe
+    for part in path.split(".")[:-1]:
+        annotation = section.model_fields[part].annotation if part in section.model_fields else None
+        if not (isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel)):
+            return []
+        section = annotation
+    return list(section.model_fields)
+
+
+def differences(before: Recipe, after: Recipe) -> dict[str, tuple[object, object]]:
+    """Dotted key -> (before, after), for every field in which the two differ."""
+    old, new = _flatten(before.model_dump(mode="json")), _flatten(after.model_dump(mode="json"))
+    return {key: (old.get(key), new.get(key)) for key in sorted(old | new) if old.get(key) != new.get(key)}
+
+
+def _flatten(values: dict[str, Any], prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for key, value in values.items():
+        flat |= _flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat

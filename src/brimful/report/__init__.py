@@ -1,0 +1,1 @@
+"""What was predicted beside what was measured: live progress, TensorBoard files, tables, figures, `report.html`."""

@@ -1,0 +1,175 @@
+"""What a report says first: one sentence about the run, its state, the numbers that matter, and how to go on."""
+
+import shlex
+from dataclasses import dataclass
+
+from brimful.base.units import format_bytes, format_count, format_duration
+from brimful.report.runfiles import RunFiles, items, measured, number, section, series, total_time_s
+from brimful.report.tables import Score, baselines, main_score
+
+ARCHITECTURE_NAMES = {"llama": "Llama-style", "gpt2": "GPT-2-style"}
+
+
+@dataclass(frozen=True)
+class Card:
+    """One number of the headline."""
+
+    name: str
+    value: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """Something to run next."""
+
+    purpose: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A score drawn as a bar; `share` of the longest, 0 to 1."""
+
+    name: str
+    value: str
+    share: float
+    is_model: bool
+
+
+def status(run: RunFiles) -> str:
+    """`finished`, or how far the run is."""
+    total = f" of {run.total_steps:,}" if run.total_steps else ""
+    if run.is_finished:
+        return f"finished: {run.last_step:,} steps"
+    reason = f" ({run.end['reason']})" if run.end and run.end.get("reason") else ""
+    return f"unfinished: {run.last_step:,}{total} steps{reason}"
+
+
+def sentence(run: RunFiles) -> str:
+    """What was run: model, data, device and time; what is not known is left out."""
+    verb = "was trained" if run.is_finished else "has been trained"
+    parts = [f"{_model(run)} {verb}", _length(run), _data(run), _device(run), _time(run)]
+    return " ".join(part for part in parts if part) + "."
+
+
+def _model(run: RunFiles) -> str:
+    model = section(run.recipe, "model")
+    count = measured(run).get("parameters") or number(section(run.plan, "predicted").get("parameters"))
+    size = f"{format_count(count)}-parameter " if count else ""
+    kind = ARCHITECTURE_NAMES.get(str(model.get("architecture")), "")
+    shape = f" ({model['layers']} layers, {model['width']} wide)" if "layers" in model and "width" in model else ""
+    words = " ".join(f"{size}{kind} language model{shape}".split())
+    return f"A{'n' if words.startswith(('8', '11.', '18.')) else ''} {words}"
+
+
+def _length(run: RunFiles) -> str:
+    tokens = series(run.of_kind("step"), "tokens")[1]
+    seen = f" ({format_count(tokens[-1])} tokens)" if tokens else ""
+    total = f" of {run.total_steps:,}" if run.total_steps and not run.is_finished else ""
+    return f"for {run.last_step:,}{total} steps{seen}" if run.last_step else ""
+
+
+def _data(run: RunFiles) -> str:
+    path = section(run.recipe, "data").get("path")
+    names = [str(name) for name in ([path] if isinstance(path, str) else items(path))]
+    if not names:
+        return ""
+    listed = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    return f"on {listed},"
+
+
+def device_name(run: RunFiles) -> str:
+    """The device as the environment (else the plan) names it; empty when neither does."""
+    device = section(run.environment, "device") or section(run.plan, "device")
+    name, threads = str(device.get("name") or device.get("kind") or ""), number(device.get("threads"))
+    return f"{name} ({threads:.0f} thread{'s' * (threads != 1)})" if name and threads else name
+
+
+def _device(run: RunFiles) -> str:
+    return f"on {device_name(run)}" if device_name(run) else ""
+
+
+def _time(run: RunFiles) -> str:
+    seconds = total_time_s(run)
+    if not seconds:
+        return ""
+    return f"in {format_duration(seconds)}" if run.is_finished else f"in {format_duration(seconds)} so far"
+
+
+def verdict(run: RunFiles) -> str:
+    """The score in words, against the best baseline; empty when nothing was scored."""
+    score = main_score(run)
+    if score is None or score.bits_per_byte is None:
+        return ""
+    interval = (
+        f" (95 % interval {score.bits_per_byte_interval[0]:.3f} to {score.bits_per_byte_interval[1]:.3f})" if score.bits_per_byte_interval else ""
+    )
+    text = f"On held-out text ({score.name}) it needs {score.bits_per_byte:.3f} bits per byte{interval}"
+    rivals = [rival for rival in baselines(run) if rival.bits_per_byte]
+    if not rivals:
+        return f"{text}."
+    best = min(rivals, key=lambda rival: rival.bits_per_byte or 0.0)
+    difference = score.bits_per_byte / (best.bits_per_byte or 1.0) - 1
+    comparative = "less" if difference < 0 else "more"
+    return f"{text}, {abs(difference) * 100:.0f} % {comparative} than the best counting baseline ({best.name.lower()}, {best.bits_per_byte:.3f})."
+
+
+def cards(run: RunFiles) -> list[Card]:
+    """The headline's numbers, each only when it is known."""
+    found, score = measured(run), main_score(run)
+    shown = _score_cards(run, score) if score else []
+    if "tokens_per_second" in found:
+        shown.append(Card("Speed", format_count(found["tokens_per_second"]), "tokens/s, median"))
+    if "peak_memory_bytes" in found:
+        shown.append(Card("Peak memory", format_bytes(found["peak_memory_bytes"]), "highest step"))
+    if seconds := total_time_s(run):
+        sessions = len(run.of_kind("start"))
+        shown.append(Card("Training time", format_duration(seconds), f"in {sessions} sessions" if sessions > 1 else "in one go"))
+    return shown
+
+
+def _score_cards(run: RunFiles, score: Score) -> list[Card]:
+    shown = []
+    if score.bits_per_byte is not None:
+        interval = score.bits_per_byte_interval
+        shown.append(Card("Bits per byte", f"{score.bits_per_byte:.3f}", _span(interval) or score.name))
+    if score.loss is not None:
+        interval = score.loss_interval
+        shown.append(Card("Loss", f"{score.loss:.3f}", _span(interval) or "nats per token"))
+    record = section(run.scores, score.name)
+    if perplexity := number(record.get("perplexity")):
+        shown.append(Card("Perplexity", f"{perplexity:,.2f}", "per token"))
+    return shown
+
+
+def _span(interval: tuple[float, float] | None) -> str:
+    return f"95 %: {interval[0]:.3f}\N{EN DASH}{interval[1]:.3f}" if interval else ""
+
+
+def score_bars(run: RunFiles) -> list[Bar]:
+    """The model's bits per byte among the baselines', the largest first; empty without baselines."""
+    model, rivals = main_score(run), [rival for rival in baselines(run) if rival.bits_per_byte]
+    if model is None or model.bits_per_byte is None or not rivals:
+        return []
+    values = [(rival.name, float(rival.bits_per_byte or 0), False) for rival in rivals] + [("This model", model.bits_per_byte, True)]
+    values.sort(key=lambda value: -value[1])
+    return [Bar(name, f"{value:.3f}", value / values[0][1], is_model) for name, value, is_model in values]
+
+
+def commands(run: RunFiles) -> list[Command]:
+    """How to continue or repeat the run, and how to use what it made."""
+    folder, own = shlex.quote(str(run.folder)), run.environment.get("command")
+    recipe, again = shlex.quote(str(run.folder / "recipe.yaml")), shlex.quote(f"run.name={run.name}-again")
+    shown = [Command("Continue where it stopped" if not run.is_finished else "The command of this run", str(own))] if own else []
+    if run.recipe_text:
+        if not run.is_finished and not own:
+            shown.append(Command("Continue where it stopped", f"brimful run {recipe}"))
+        shown.append(Command("Repeat it from the resolved recipe, in a folder of its own", f"brimful run {recipe} {again}"))
+    if (run.folder / "model").is_dir():
+        model = str(run.folder / "model")
+        load = f"model = AutoModelForCausalLM.from_pretrained({model!r})\ntokenizer = AutoTokenizer.from_pretrained({model!r})"
+        shown.append(Command("Generate text", f'brimful generate {folder} --prompt "..."'))
+        shown.append(Command("Load it in Python", f"from transformers import AutoModelForCausalLM, AutoTokenizer\n{load}"))
+    shown.append(Command("Look at the curves in TensorBoard", f"tensorboard --logdir {shlex.quote(str(run.folder / 'tensorboard'))}"))
+    return shown

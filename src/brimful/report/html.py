@@ -1,0 +1,132 @@
+"""`report.html`: one file that opens offline, reads on a phone, prints, and says what was predicted beside what came true."""
+
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from brimful.base.errors import RunFolderError
+from brimful.base.rundir import write_text_atomically
+from brimful.report import headline, tables
+from brimful.report.plots import Curve, curves
+from brimful.report.runfiles import Json, RunFiles, items, number, read_run
+
+FILE_NAME = "report.html"
+MAX_SAMPLES = 8
+ERROR_DIGITS_BELOW = 0.1
+"""Relative errors below this are shown with one decimal."""
+
+
+def write_report(run_folder: Path) -> Path:
+    """Write `run_folder/report.html` from whatever the run folder holds, finished or not.
+
+    Returns:
+        The path of the report.
+
+    Raises:
+        RunFolderError: not a run folder, or the report cannot be written there.
+    """
+    text = render_report(read_run(run_folder))
+    path = run_folder / FILE_NAME
+    try:
+        write_text_atomically(path, text)
+    except OSError as error:
+        raise RunFolderError(
+            f"{path} cannot be written: {error}. Make the folder writable or free some space, then run `brimful report` again."
+        ) from error
+    return path
+
+
+def render_report(run: RunFiles) -> str:
+    """The whole page. Every text of the run is escaped; control characters and lone surrogates become the replacement character."""
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    template = environment.from_string(resources.files("brimful.report").joinpath("report.html.j2").read_text(encoding="utf-8"))
+    return _clean(template.render(_values(run)))
+
+
+def _values(run: RunFiles) -> dict[str, Any]:
+    return {
+        "run": run,
+        "status": headline.status(run),
+        "sentence": headline.sentence(run),
+        "verdict": headline.verdict(run),
+        "cards": headline.cards(run),
+        "bars": headline.score_bars(run),
+        "commands": headline.commands(run),
+        "comparisons": [_comparison_row(comparison, "not measured" if run.is_finished else "not yet") for comparison in tables.comparisons(run)],
+        "memory_terms": _memory_shares(run),
+        "curves": [_figure(curve) for curve in curves(run)],
+        "has_evaluations": bool(run.of_kind("evaluation")),
+        "events": tables.event_table(run),
+        "samples": [_sample(sample) for sample in run.samples[-MAX_SAMPLES:]],
+        "num_hidden_samples": max(0, len(run.samples) - MAX_SAMPLES),
+        "scores": tables.score_table(run),
+        "sources": [_source(source) for source in items(run.data.get("sources"))],
+        "splits": tables.split_table(run),
+        "tokenizer": tables.tokenizer_table(run),
+        "leakage": tables.leakage_table(run),
+        "data_notes": [str(note) for note in items(run.data.get("notes"))],
+        "plan": tables.plan_table(run),
+        "batch": tables.batch_sentence(run),
+        "environment": tables.environment_table(run),
+        "brimful_version": str(run.environment.get("brimful", "")),
+    }
+
+
+def _comparison_row(comparison: tables.Comparison, missing: str) -> dict[str, str]:
+    def show(value: float | None) -> str:
+        return "" if value is None else tables.format_quantity(comparison.key, value)
+
+    interval = f"{show(comparison.interval[0])} to {show(comparison.interval[1])}" if comparison.interval else ""
+    return {
+        "name": comparison.name,
+        "basis": comparison.basis,
+        "predicted": show(comparison.predicted),
+        "interval": interval,
+        "measured": show(comparison.measured) or missing,
+        "error": "" if comparison.error is None else format_error(comparison.error),
+        "verdict": {True: "inside the interval", False: "outside the interval", None: ""}[comparison.came_true],
+        "tone": {True: "good", False: "bad", None: ""}[comparison.came_true],
+    }
+
+
+def format_error(error: float) -> str:
+    """A relative error with its sign: `+3.2 %`, `-41 %`; what rounds to nothing is `0 %`."""
+    digits = 1 if abs(error) < ERROR_DIGITS_BELOW else 0
+    percent = round(error * 100, digits)
+    return f"{percent:+.{digits}f} %".replace("-", "\N{MINUS SIGN}") if percent else "0 %"
+
+
+def _memory_shares(run: RunFiles) -> list[dict[str, str]]:
+    terms = tables.memory_terms(run)
+    total = sum(size for _, size in terms)
+    return [
+        {"name": name, "size": tables.format_quantity("bytes", size), "percent": f"{size / total:.2%}", "hue": str(205 + 47 * place)}
+        for place, (name, size) in enumerate(terms)
+    ]
+
+
+def _figure(curve: Curve) -> dict[str, Any]:
+    """The drawings are made here, from numbers, so they are the only text that is not escaped."""
+    return {"key": curve.key, "title": curve.title, "wide": Markup(curve.wide), "narrow": Markup(curve.narrow)}  # noqa: S704
+
+
+def _sample(sample: Json) -> dict[str, str]:
+    settings = [f"{name.replace('_', '-')} {sample[name]}" for name in ("temperature", "top_k", "top_p", "seed") if sample.get(name) is not None]
+    tokens = number(sample.get("tokens"))
+    ending = {"end_of_text": "ended by itself", "length": "cut at the length asked for"}.get(str(sample.get("finish")), "")
+    about = [*settings, *([f"{tokens:.0f} tokens"] if tokens is not None else []), *([ending] if ending else [])]
+    return {"prompt": str(sample.get("prompt") or ""), "completion": str(sample.get("completion") or ""), "about": ", ".join(about)}
+
+
+def _source(source: object) -> str:
+    if not isinstance(source, dict):
+        return str(source)
+    return str(source.get("description") or source.get("name") or ", ".join(f"{key}: {value}" for key, value in source.items()))
+
+
+def _clean(text: str) -> str:
+    kept = "".join(character if character in "\n\t" or character.isprintable() or ord(character) > 0x9F else "\ufffd" for character in text)
+    return kept.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,195 @@
+"""A run folder read once, leniently: what is there, and in words what is not. The other modules of report only look at this value."""
+
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from safetensors import SafetensorError, safe_open
+
+from brimful.base.errors import RunFolderError
+from brimful.base.rundir import read_journal, read_json
+
+Json = dict[str, Any]
+PURPOSE = {
+    "recipe.yaml": "what was asked for",
+    "plan.json": "the plan and its predictions",
+    "environment.json": "the machine and the versions",
+    "data.json": "the data and the tokenizer",
+    "metrics.jsonl": "what was measured while training",
+    "samples.jsonl": "text of the model",
+    "scores.json": "the final scores",
+}
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Everything a report needs, as found. What could not be read is empty and stands in `missing`."""
+
+    folder: Path
+    recipe_text: str
+    recipe: Json
+    plan: Json
+    environment: Json
+    data: Json
+    scores: Json
+    records: tuple[Json, ...]
+    samples: tuple[Json, ...]
+    missing: dict[str, str]
+    """File name -> one sentence about what is missing and why."""
+
+    def of_kind(self, kind: str) -> list[Json]:
+        """The records of one kind, in order."""
+        return [record for record in self.records if record.get("kind") == kind]
+
+    @property
+    def name(self) -> str:
+        return str(section(self.recipe, "run").get("name") or self.folder.resolve().name)
+
+    @property
+    def last_step(self) -> int:
+        return max((int(number(record.get("step")) or 0) for record in self.records), default=0)
+
+    @property
+    def total_steps(self) -> int | None:
+        starts = [number(record.get("total_steps")) for record in self.of_kind("start")]
+        return int(starts[-1]) if starts and starts[-1] is not None else None
+
+    @property
+    def end(self) -> Json | None:
+        """The record that ends the last session, None while it runs or when it was killed."""
+        last = [record for record in self.records if record.get("kind") in ("start", "end")][-1:]
+        return last[0] if last and last[0]["kind"] == "end" else None
+
+    @property
+    def is_finished(self) -> bool:
+        return self.end is not None and (self.end.get("reason") == "finished" or self.last_step == self.total_steps)
+
+
+def read_run(run_folder: Path) -> RunFiles:
+    """Read what there is in a run folder.
+
+    Raises:
+        RunFolderError: no such folder, or none of a run's files in it.
+    """
+    if not run_folder.is_dir():
+        raise RunFolderError(f"{run_folder} is not a folder. Give the folder of a run, such as runs/quickstart.")
+    missing: dict[str, str] = {}
+
+    def read(name: str, reader: Callable[[Path], Any], empty: Any) -> Any:
+        path = run_folder / name
+        if not path.exists():
+            missing[name] = f"{name} ({PURPOSE[name]}) is not in the run folder."
+            return empty
+        try:
+            value = reader(path)
+        except (RunFolderError, OSError, ValueError, yaml.YAMLError) as error:
+            missing[name] = f"{name} ({PURPOSE[name]}) cannot be read: {error}"
+            return empty
+        if not isinstance(value, type(empty)):
+            missing[name] = f"{name} ({PURPOSE[name]}) holds {type(value).__name__}, not {type(empty).__name__}."
+            return empty
+        return value
+
+    def lines(path: Path) -> tuple[Json, ...]:
+        return tuple(read_journal(path))
+
+    recipe_text = read("recipe.yaml", lambda path: path.read_text(encoding="utf-8"), "")
+    run = RunFiles(
+        folder=run_folder,
+        recipe_text=recipe_text,
+        recipe=read("recipe.yaml", lambda path: yaml.safe_load(path.read_text(encoding="utf-8")), {}),
+        plan=read("plan.json", read_json, {}),
+        environment=read("environment.json", read_json, {}),
+        data=read("data.json", read_json, {}),
+        scores=read("scores.json", read_json, {}),
+        records=read("metrics.jsonl", lines, ()),
+        samples=read("samples.jsonl", lines, ()),
+        missing=missing,
+    )
+    if not any((run_folder / name).exists() for name in PURPOSE):
+        raise RunFolderError(f"{run_folder} is not a run folder: it has none of {', '.join(PURPOSE)}.")
+    return run
+
+
+def number(value: object) -> float | None:
+    """`value` as a finite float, None for anything else."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None
+
+
+def section(value: object, key: str) -> Json:
+    """The mapping `value[key]`, empty for anything else."""
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def items(value: object) -> list[Any]:
+    """`value` when it is a list, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def pair(value: object) -> tuple[float, float] | None:
+    """A [low, high] interval, None for anything else."""
+    numbers = [number(part) for part in items(value)]
+    return (numbers[0], numbers[1]) if len(numbers) == 2 and numbers[0] is not None and numbers[1] is not None else None
+
+
+def series(records: list[Json], name: str) -> tuple[list[int], list[float]]:
+    """Steps and finite values of one field; records without it are left out."""
+    points = [(int(number(record.get("step")) or 0), value) for record in records if (value := number(record.get(name))) is not None]
+    return [step for step, _ in points], [value for _, value in points]
+
+
+def measured(run: RunFiles) -> dict[str, float]:
+    """What the run measured, under the names of the plan's predictions; a name without a measurement is left out."""
+    steps = run.of_kind("step")
+    values: dict[str, float | None] = {
+        "parameters": counted_parameters(run.folder / "model"),
+        "peak_memory_bytes": max(series(steps, "memory_bytes")[1], default=None),
+        "step_time_s": _median(series(steps, "step_time_s")[1]),
+        "tokens_per_second": _median(series(steps, "tokens_per_second")[1]),
+        "total_time_s": total_time_s(run) if run.is_finished else None,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _median(values: list[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def total_time_s(run: RunFiles) -> float | None:
+    """Time spent in all sessions of the run. A killed session counts from its first to its last record."""
+    sessions: list[list[Json]] = []
+    for record in run.records:
+        if record.get("kind") == "start" or not sessions:
+            sessions.append([])
+        sessions[-1].append(record)
+    seconds = [_session_seconds(session) for session in sessions]
+    return sum(seconds) if seconds else None
+
+
+def _session_seconds(session: list[Json]) -> float:
+    ends = [number(record.get("seconds")) for record in session if record.get("kind") == "end"]
+    if ends and ends[-1] is not None:
+        return ends[-1]
+    times = [time for record in session if (time := number(record.get("time"))) is not None]
+    return times[-1] - times[0] if times else 0.0
+
+
+def counted_parameters(model_folder: Path) -> int | None:
+    """Numbers stored in the model's safetensors files (tied weights once); None when there are none to count."""
+    files = sorted(model_folder.glob("*.safetensors"))
+    if not files:
+        return None
+    try:
+        return sum(_numbers_in(path) for path in files)
+    except (OSError, SafetensorError):
+        return None
+
+
+def _numbers_in(path: Path) -> int:
+    with safe_open(path, framework="numpy") as tensors:
+        return sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118 - not a mapping

@@ -1,0 +1,279 @@
+"""The tables of a report: pure functions from what a run folder holds to values and printable rows."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from brimful.base.units import format_bytes, format_count, format_duration
+from brimful.report.runfiles import Json, RunFiles, items, measured, number, pair, section
+
+PREDICTED_NAMES = {
+    "parameters": "Parameters",
+    "peak_memory_bytes": "Peak memory",
+    "step_time_s": "Time per optimizer step",
+    "tokens_per_second": "Tokens per second",
+    "total_time_s": "Training time",
+}
+BASELINE_NAMES = {"uniform": "Uniform guess", "unigram": "Unigram", "bigram": "Bigram"}
+SPLIT_ORDER = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows ready to print; the first column names the row."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One prediction of the plan beside its measurement, in the unit that ends `key`."""
+
+    key: str
+    name: str
+    predicted: float
+    interval: tuple[float, float] | None
+    measured: float | None
+    basis: str
+
+    @property
+    def error(self) -> float | None:
+        """(predicted - measured) / measured: positive when the plan was too pessimistic."""
+        return (self.predicted - self.measured) / self.measured if self.measured else None
+
+    @property
+    def came_true(self) -> bool | None:
+        """Whether the measurement lies in the stated interval; None when one of the two is missing."""
+        return None if self.interval is None or self.measured is None else self.interval[0] <= self.measured <= self.interval[1]
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a model reaches on a split: nats per token and bits per byte, with 95 % intervals where known."""
+
+    name: str
+    loss: float | None
+    bits_per_byte: float | None
+    loss_interval: tuple[float, float] | None = None
+    bits_per_byte_interval: tuple[float, float] | None = None
+
+
+def comparisons(run: RunFiles) -> list[Comparison]:
+    """Every number the plan predicted, in a fixed order, with what was measured under the same name."""
+    predicted, intervals, basis = (section(run.plan, key) for key in ("predicted", "predicted_interval", "basis"))
+    names = [*PREDICTED_NAMES, *(name for name in predicted if name not in PREDICTED_NAMES)]
+    found = measured(run)
+    return [
+        Comparison(name, PREDICTED_NAMES.get(name, label(name)), value, pair(intervals.get(name)), found.get(name), str(basis.get(name, "")))
+        for name in names
+        if (value := number(predicted.get(name))) is not None
+    ]
+
+
+def memory_terms(run: RunFiles) -> list[tuple[str, float]]:
+    """(what, bytes) of the predicted peak memory, the largest first."""
+    terms = ((label(name), number(value)) for name, value in section(run.plan, "memory_terms").items())
+    return sorted(((name, size) for name, size in terms if size), key=lambda term: -term[1])
+
+
+def main_score(run: RunFiles) -> Score | None:
+    """The final validation score (another split's where there is none); before the end, the best of the evaluations so far."""
+    splits = _scored_splits(run)
+    split = "validation" if "validation" in splits else next(iter(splits), None)
+    if split is not None:
+        return _score(split, splits[split])
+    evaluations = [record for record in run.of_kind("evaluation") if number(record.get("loss")) is not None]
+    if not evaluations:
+        return None
+    best = min(evaluations, key=lambda record: float(record["loss"]))
+    return _score(f"{best.get('split', 'validation')}, step {best.get('step')}", best)
+
+
+def _scored_splits(run: RunFiles) -> dict[str, Json]:
+    found = {name: value for name, value in run.scores.items() if isinstance(value, dict) and name != "baselines" and "loss" in value}
+    return {name: found[name] for name in _ordered(found)}
+
+
+def _score(name: str, record: Json) -> Score:
+    values = number(record.get("loss")), number(record.get("bits_per_byte"))
+    return Score(name, *values, pair(record.get("loss_interval")), pair(record.get("bits_per_byte_interval")))
+
+
+def baselines(run: RunFiles) -> list[Score]:
+    """What counting alone reaches on the same tokens, the weakest first.
+
+    A baseline that states only its loss gets its bits per byte from the model's own ratio, as both score the same tokens.
+    """
+    model = main_score(run)
+    ratio = model.bits_per_byte / model.loss if model and model.loss and model.bits_per_byte is not None else None
+    found = []
+    for name, value in section(run.scores, "baselines").items():
+        loss = number(value.get("loss")) if isinstance(value, dict) else number(value)
+        bits_per_byte = number(value.get("bits_per_byte")) if isinstance(value, dict) else None
+        if bits_per_byte is None and loss is not None and ratio is not None:
+            bits_per_byte = loss * ratio
+        if loss is not None or bits_per_byte is not None:
+            found.append(Score(BASELINE_NAMES.get(name, label(name)), loss, bits_per_byte))
+    return sorted(found, key=lambda score: -(score.loss or score.bits_per_byte or 0.0))
+
+
+def score_table(run: RunFiles) -> Table | None:
+    """One row for each scored split, one for each baseline."""
+    columns = ("Split", "Loss (nats/token)", "Perplexity", "Bits per byte", "Tokens", "Documents", "Context / stride", "Tokens/s")
+    rows = [_score_row(name, record) for name, record in _scored_splits(run).items()]
+    rows += [(rival.name, _number(rival.loss, 3), "", _number(rival.bits_per_byte, 3), "", "", "", "") for rival in baselines(run)]
+    return Table(columns, tuple(rows)) if rows else None
+
+
+def _score_row(name: str, record: Json) -> tuple[str, ...]:
+    score = _score(name, record)
+    window = " / ".join(_value(key, record[key]) for key in ("context", "stride") if key in record)
+    loss, bits_per_byte = with_interval(score.loss, score.loss_interval), with_interval(score.bits_per_byte, score.bits_per_byte_interval)
+    counts = (_value(key, record.get(key)) for key in ("tokens", "documents"))
+    return (
+        name,
+        loss,
+        _number(record.get("perplexity"), 2),
+        bits_per_byte,
+        *counts,
+        window,
+        _value("tokens_per_second", record.get("tokens_per_second")),
+    )
+
+
+def split_table(run: RunFiles) -> Table | None:
+    """What each split of the data holds."""
+    splits = section(run.data, "splits")
+    keys = ("documents", "bytes", "characters", "tokens")
+    rows = tuple((name, *(_value(key, section(splits, name).get(key)) for key in keys)) for name in _ordered(splits))
+    return Table(("Split", "Documents", "Text", "Characters", "Tokens"), rows) if rows else None
+
+
+def tokenizer_table(run: RunFiles) -> Table | None:
+    """Size and compression of the tokenizer."""
+    return _facts(section(run.data, "tokenizer"))
+
+
+def leakage_table(run: RunFiles) -> Table | None:
+    """Documents that stand in more than one split."""
+    return _facts(section(run.data, "leakage"))
+
+
+def plan_table(run: RunFiles) -> Table | None:
+    """Every choice of the plan, its reason and the runner-up."""
+    choices = [choice for choice in items(run.plan.get("choices")) if isinstance(choice, dict)]
+    rows = tuple(
+        (
+            label(str(choice.get("name", ""))),
+            *(_value(str(choice.get("name")) if key == "value" else key, choice.get(key)) for key in ("value", "reason", "alternative")),
+        )
+        for choice in choices
+    )
+    return Table(("Choice", "Value", "Reason", "Runner-up"), rows) if rows else None
+
+
+def batch_sentence(run: RunFiles) -> str:
+    """How the recipe's batch is cut to the device; empty when the plan does not say."""
+    names = ("micro_batch", "accumulation", "effective_batch")
+    micro_batch, accumulation, effective = (number(run.plan.get(name)) for name in names)
+    if micro_batch is None or accumulation is None or effective is None:
+        return ""
+    remainder = number(run.plan.get("remainder")) or 0
+    rest = f" + {remainder:.0f}" if remainder else ""
+    return f"Every optimizer step sees {effective:.0f} sequences: {accumulation:.0f} micro-batches of {micro_batch:.0f}{rest}."
+
+
+def environment_table(run: RunFiles) -> Table | None:
+    """The machine, the versions and the command."""
+    return _facts(run.environment)
+
+
+def event_table(run: RunFiles) -> Table | None:
+    """What happened besides plain steps."""
+    rows = tuple((_value("step", record.get("step")), str(record.get("message", ""))) for record in run.of_kind("event"))
+    return Table(("Step", "Event"), rows) if rows else None
+
+
+def _facts(values: Json) -> Table | None:
+    rows = tuple(_flat(values))
+    return Table(("", ""), rows) if rows else None
+
+
+def _flat(values: Json, prefix: str = "", unit_of: str | None = None) -> Iterable[tuple[str, str]]:
+    """Nested facts as rows; numbers below a key with a unit, such as `dense_flop_per_s`, have that unit."""
+    for key, value in values.items():
+        if key == "packages" and isinstance(value, dict):
+            yield "Packages", ", ".join(f"{name} {version}" for name, version in value.items())
+        elif isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{_words(key)} ", key if key.endswith(UNITS) else None)
+        elif value is not None and value not in ("", []):
+            yield label(prefix + key), _value(unit_of or key, value)
+
+
+def _ordered(splits: Iterable[str]) -> list[str]:
+    names = list(splits)
+    return [name for name in SPLIT_ORDER if name in names] + [name for name in names if name not in SPLIT_ORDER]
+
+
+UNITS = ("_bytes_per_s", "_flop_per_s", "_bytes", "_s")
+
+
+def label(key: str) -> str:
+    """`peak_memory_bytes` -> `Peak memory`: words, the unit left to the value."""
+    words = _words(key)
+    return words[:1].upper() + words[1:]
+
+
+def _words(key: str) -> str:
+    return next((key.removesuffix(unit) for unit in UNITS if key.endswith(unit)), key).replace("_", " ").strip()
+
+
+def format_flop_per_s(flop_per_s: float) -> str:
+    """`5.9e11` -> `590 GFLOP/s`."""
+    for limit, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if flop_per_s >= limit:
+            return f"{flop_per_s / limit:.3g} {prefix}FLOP/s"
+    return f"{flop_per_s:.0f} FLOP/s"
+
+
+def format_quantity(key: str, value: float) -> str:
+    """A number in the unit its name ends with."""
+    if key.endswith("flop_per_s"):
+        return format_flop_per_s(value)
+    if key.endswith("bytes_per_s"):
+        return f"{format_bytes(value)}/s"
+    if key.endswith("bytes"):
+        return format_bytes(value)
+    if key.endswith(("_s", "seconds")):
+        return format_duration(value)
+    if key == "parameters" or key.endswith("tokens_per_second"):
+        return format_count(value)
+    return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
+
+
+def with_interval(value: float | None, interval: tuple[float, float] | None) -> str:
+    """`1.923 [1.901, 1.945]`."""
+    if value is None:
+        return ""
+    return f"{value:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
+
+
+def _number(value: object, digits: int) -> str:
+    found = number(value)
+    return "" if found is None else f"{found:,.{digits}f}"
+
+
+def _value(key: str, value: object) -> str:
+    """Any JSON value as a person reads it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    found = number(value)
+    if found is not None:
+        return format_quantity(key, found)
+    if isinstance(value, list):
+        return ", ".join(_value(key, part) for part in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {_value(str(name), part)}" for name, part in value.items())
+    return str(value)

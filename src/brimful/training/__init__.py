@@ -1,0 +1,1 @@
+"""Training: one loop, methods as values, exact recovery."""

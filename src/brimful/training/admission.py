@@ -1,0 +1,156 @@
+"""Whether a recipe may write into a run folder: a new run, the continuation of the same one, or a refusal that says why."""
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from brimful.base.errors import RunFolderError
+from brimful.base.rundir import SCHEMA_VERSION, Lease, read_json, write_json_atomically, write_text_atomically
+from brimful.recipe import Recipe, differences, load
+
+Status = Literal["running", "stopped", "finished"]
+
+FREE = ("name", "description", "evaluation.", "checkpoint.", "sample.", "plan.", "run.")
+"""Fields that leave the trajectory as it is, up to rounding; they may change between sessions."""
+DECLARABLE = ("optimizer.", "batch.", "training.", "seed")
+"""Fields that change the trajectory from here on; they change only when the user says so."""
+
+_BEFORE_THE_START = (Lease.FILE_NAME, "recipe.yaml")
+"""What a session that died while starting may leave."""
+
+
+@dataclass(frozen=True)
+class Admission:
+    """A run folder that may be written.
+
+    Attributes:
+        continues: There is earlier work in it.
+        finished: That work reached its end.
+        changed: `key: old -> new` for every field that changes with this session.
+        moved_aside: Where earlier work went that `--fresh` replaces.
+    """
+
+    folder: Path
+    continues: bool
+    finished: bool
+    changed: tuple[str, ...]
+    moved_aside: Path | None = None
+
+
+def status_of(folder: Path) -> Status | None:
+    """What run.json says of a run folder; None where there is none."""
+    path = folder / "run.json"
+    if not path.exists():
+        return None
+    values = read_json(path)
+    if values.get("schema_version") != SCHEMA_VERSION:
+        raise RunFolderError(f"{path} has schema version {values.get('schema_version')}, this brimful reads {SCHEMA_VERSION}.")
+    status: Status = values["status"]
+    return status
+
+
+def write_status(folder: Path, status: Status, recipe: Recipe) -> None:
+    write_json_atomically(folder / "run.json", {"schema_version": SCHEMA_VERSION, "recipe": recipe.name, "status": status})
+
+
+def admit(recipe: Recipe, folder: Path, *, fresh: bool, accept: Sequence[str] = ()) -> Admission:
+    """Decide, without changing earlier work.
+
+    Args:
+        fresh: Start over; unfinished work is moved aside, finished work is never replaced.
+        accept: Dotted keys (or sections) whose change the user declares.
+
+    Raises:
+        RunFolderError: not a run folder, not writable, finished with --fresh, or another recipe's.
+    """
+    status = _status_or_refuse(folder)
+    if status is None:
+        return Admission(folder, continues=False, finished=False, changed=())
+    if fresh:
+        if status == "finished":
+            raise RunFolderError(f"{folder} holds a finished run; --fresh does not overwrite it. Give the new run a name: run.name={folder.name}-2")
+        return Admission(folder, continues=False, finished=False, changed=(), moved_aside=_free_name(folder))
+    changes = differences(load(str(folder / "recipe.yaml")), recipe)
+    _refuse_undeclared(folder, changes, accept)
+    changed = tuple(f"{key}: {old} -> {new}" for key, (old, new) in changes.items() if not _is_in(key, ("name", "description", "run.")))
+    reopened = any(_is_in(key, DECLARABLE) for key in changes)
+    return Admission(folder, continues=True, finished=status == "finished" and not reopened, changed=changed)
+
+
+def claim(admission: Admission) -> Lease:
+    """Make the folder and become its one writer; earlier work is moved aside first where `--fresh` asked.
+
+    Raises:
+        RunFolderError: another process writes it, or it cannot be made or written.
+    """
+    try:
+        if admission.moved_aside is not None:
+            with Lease.acquire(admission.folder):
+                pass
+            shutil.move(admission.folder, admission.moved_aside)
+        admission.folder.mkdir(parents=True, exist_ok=True)
+        return Lease.acquire(admission.folder)
+    except OSError as error:
+        raise _unwritable(admission.folder, error) from error
+
+
+def describe(admission: Admission, recipe: Recipe) -> None:
+    """Write the resolved recipe and the status into a claimed folder.
+
+    Raises:
+        RunFolderError: the folder cannot be written.
+    """
+    try:
+        write_text_atomically(admission.folder / "recipe.yaml", recipe.to_yaml())
+        write_status(admission.folder, "running", recipe)
+    except OSError as error:
+        raise _unwritable(admission.folder, error) from error
+
+
+def _unwritable(folder: Path, error: OSError) -> RunFolderError:
+    return RunFolderError(f"{folder} cannot be written: {error}. Fix its permissions or choose another place with run.folder=PATH.")
+
+
+def _status_or_refuse(folder: Path) -> Status | None:
+    try:
+        status = status_of(folder)
+        has_content = folder.is_dir() and any(entry.name not in _BEFORE_THE_START and not entry.name.startswith(".") for entry in folder.iterdir())
+    except OSError as error:
+        raise RunFolderError(f"{folder} cannot be read: {error}. Choose another place with run.folder=PATH.") from error
+    if folder.exists() and not folder.is_dir():
+        raise RunFolderError(f"{folder} is a file; a run needs a folder. Choose another name with run.name=NAME.")
+    if status is None and has_content:
+        raise RunFolderError(f"{folder} is not empty and not a run folder (no run.json). Choose another name with run.name=NAME.")
+    return status
+
+
+def _refuse_undeclared(folder: Path, changes: dict[str, tuple[object, object]], accept: Sequence[str]) -> None:
+    told = {key: f"  - {key}: {old} -> {new}" for key, (old, new) in changes.items()}
+    foreign = [told[key] for key in changes if not _is_in(key, FREE) and not _is_in(key, DECLARABLE)]
+    if foreign:
+        raise RunFolderError(
+            f"{folder} was made by another recipe. What differs:\n" + "\n".join(foreign) + "\n"
+            "Data, tokenizer, model and objective of a run never change; start a new run with run.name=NAME, or put the values back."
+        )
+    undeclared = [key for key in changes if _is_in(key, DECLARABLE) and not _is_accepted(key, accept)]
+    if undeclared:
+        raise RunFolderError(
+            f"{folder} was started with other values:\n" + "\n".join(told[key] for key in undeclared) + "\n"
+            f"To continue with the new ones say so: {' '.join(f'--accept-change {key}' for key in undeclared)}; otherwise put the old ones back."
+        )
+
+
+def _is_in(key: str, groups: Sequence[str]) -> bool:
+    return any(key == group or (group.endswith(".") and key.startswith(group)) for group in groups)
+
+
+def _is_accepted(key: str, accept: Sequence[str]) -> bool:
+    return any(key == word or key.startswith(f"{word}.") for word in accept)
+
+
+def _free_name(folder: Path) -> Path:
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return folder.with_name(f"{folder.name}.replaced-{stamp}")

@@ -1,0 +1,216 @@
+"""Checkpoints that are whole or absent.
+
+Written aside, hashed while streaming, fsynced, listed in a manifest, committed by one rename; read back before an older one
+goes. Loading goes from newest to oldest and puts a damaged one in quarantine; nothing is ever resumed with a piece missing.
+"""
+
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from brimful.base.errors import CheckpointError
+from brimful.base.rundir import fsync_folder, read_json
+from brimful.base.units import format_bytes
+from brimful.training.tensorfile import HashedFile, load_tensors, save_tensors, sha256_of
+
+FORMAT_VERSION = 1
+MANIFEST = "MANIFEST.json"
+TENSOR_FILES = ("model", "optimizer", "random")
+DISK_RESERVE_BYTES = 64 * 1024**2
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything a run needs to go on as if it had never stopped.
+
+    Attributes:
+        step: Optimizer updates done.
+        tensors: Tensors by file: `model`, `optimizer`, `random`.
+        state: JSON value of the rest (data cursor, guard, schedule, best score).
+        identity: Fingerprints that a resumed run must share (data, tokenizer, objective).
+    """
+
+    step: int
+    tensors: Mapping[str, Mapping[str, Tensor]]
+    state: Mapping[str, Any]
+    identity: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A trusted snapshot and what happened on the way to it."""
+
+    snapshot: Snapshot
+    quarantined: tuple[str, ...]
+
+
+class CheckpointStore:
+    """The checkpoints of one run.
+
+    Args:
+        folder: Holds `step-NNNNNNNN` folders; made when absent.
+        keep: Newest checkpoints kept, beside the protected one.
+        check_writer: Called before every commit; raises when this process no longer owns the run folder.
+    """
+
+    def __init__(self, folder: Path, *, keep: int, check_writer: Callable[[], None] = lambda: None) -> None:
+        self.folder = folder
+        self._keep = keep
+        self._check_writer = check_writer
+
+    def steps(self) -> list[int]:
+        """Steps of committed checkpoints, oldest first."""
+        if not self.folder.is_dir():
+            return []
+        matches = (re.fullmatch(r"step-(\d+)", entry.name) for entry in self.folder.iterdir())
+        return sorted(int(match[1]) for match in matches if match)
+
+    def path_of(self, step: int) -> Path:
+        return self.folder / f"step-{step:08d}"
+
+    def save(self, snapshot: Snapshot, *, protect_step: int | None = None) -> int:
+        """Commit a snapshot, verify it, remove what rotation no longer keeps; returns its size in bytes.
+
+        Raises:
+            CheckpointError: no space or not writable; every older checkpoint is intact.
+            RunFolderError: another process took the run folder over.
+        """
+        final = self.path_of(snapshot.step)
+        aside = self.folder / f"{final.name}.tmp-{uuid.uuid4().hex[:8]}"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._remove_leftovers()
+            self._require_space(snapshot)
+            aside.mkdir()
+            num_bytes = _write_files(aside, snapshot)
+            fsync_folder(aside)
+            self._check_writer()
+            if final.exists():
+                os.rename(final, final.with_name(f"{final.name}.replaced-{uuid.uuid4().hex[:8]}"))
+            os.rename(aside, final)
+            fsync_folder(self.folder)
+        except OSError as error:
+            shutil.rmtree(aside, ignore_errors=True)
+            last = max(self.steps(), default=None)
+            kept = "no checkpoint exists yet" if last is None else f"the checkpoint of step {last} is intact"
+            raise CheckpointError(
+                f"checkpoint of step {snapshot.step} could not be written to {self.folder}: {error}; {kept}. "
+                "Free space or fix the permissions and run the same command to continue."
+            ) from error
+        verify(final)
+        self._rotate(protect_step)
+        return num_bytes
+
+    def load_newest(self) -> Loaded | None:
+        """The newest checkpoint that verifies, or None when there has never been one.
+
+        Raises:
+            CheckpointError: there were checkpoints and none can be trusted.
+        """
+        self._restore_replaced()
+        quarantined: list[str] = []
+        for step in reversed(self.steps()):
+            try:
+                return Loaded(load(self.path_of(step)), tuple(quarantined))
+            except CheckpointError as error:
+                quarantined.append(f"step {step}: {error}")
+                os.rename(self.path_of(step), self.folder / f"quarantine-step-{step:08d}-{uuid.uuid4().hex[:8]}")
+        if quarantined:
+            problems = "\n".join(f"  - {problem}" for problem in quarantined)
+            raise CheckpointError(f"no checkpoint in {self.folder} can be trusted:\n{problems}\nStart over with --fresh, or restore a copy of the folder.")
+        return None
+
+    def _require_space(self, snapshot: Snapshot) -> None:
+        needed = sum(tensor.numel() * tensor.element_size() for group in snapshot.tensors.values() for tensor in group.values())
+        free = shutil.disk_usage(self.folder).free
+        if free < 1.1 * needed + DISK_RESERVE_BYTES:
+            raise OSError(f"{format_bytes(needed)} to write with {format_bytes(DISK_RESERVE_BYTES)} in reserve, but only {format_bytes(free)} free")
+
+    def _restore_replaced(self) -> None:
+        """Undo a replacement that was cut off between its two renames."""
+        if self.folder.is_dir():
+            for entry in self.folder.glob("step-*.replaced-*"):
+                final = entry.with_name(entry.name.partition(".")[0])
+                if not final.exists():
+                    os.rename(entry, final)
+
+    def _remove_leftovers(self) -> None:
+        self._restore_replaced()
+        for entry in self.folder.iterdir():
+            if re.fullmatch(r"step-\d+\.(tmp|replaced)-\w+", entry.name):
+                shutil.rmtree(entry)
+
+    def _rotate(self, protect_step: int | None) -> None:
+        for step in self.steps()[: -self._keep]:
+            if step != protect_step:
+                shutil.rmtree(self.path_of(step))
+
+
+def _write_files(folder: Path, snapshot: Snapshot) -> int:
+    files = {f"{name}.safetensors": save_tensors(folder / f"{name}.safetensors", snapshot.tensors[name]) for name in TENSOR_FILES}
+    files["state.json"] = _save_json(folder / "state.json", snapshot.state)
+    manifest = {"format_version": FORMAT_VERSION, "step": snapshot.step, "identity": snapshot.identity, "files": files}
+    _save_json(folder / MANIFEST, manifest)
+    return sum(int(entry["bytes"]) for entry in files.values())
+
+
+def _save_json(path: Path, value: object) -> dict[str, str | int]:
+    file = HashedFile(path)
+    try:
+        file.write(json.dumps(value, indent=2, allow_nan=False).encode())
+        return file.finish()
+    finally:
+        file.abandon()
+
+
+def verify(folder: Path) -> dict[str, Any]:
+    """Read a checkpoint back against its manifest; returns the manifest.
+
+    Raises:
+        CheckpointError: a file is missing, of another size, or differs in any bit; the manifest is unreadable or of a newer format.
+    """
+    manifest = _read_manifest(folder)
+    for name, entry in manifest["files"].items():
+        path = folder / name
+        if not path.is_file():
+            raise CheckpointError(f"{name} is missing")
+        if path.stat().st_size != entry["bytes"]:
+            raise CheckpointError(f"{name} has {path.stat().st_size:,} bytes, its manifest says {entry['bytes']:,}")
+        if sha256_of(path) != entry["sha256"]:
+            raise CheckpointError(f"{name} is damaged: its SHA-256 differs from the manifest's")
+    return manifest
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    try:
+        manifest: dict[str, Any] = read_json(folder / MANIFEST)
+        version, step, files = manifest["format_version"], manifest["step"], set(manifest["files"])
+    except Exception as error:
+        raise CheckpointError(f"{MANIFEST} is missing or unreadable: {error}") from error
+    if version != FORMAT_VERSION:
+        raise CheckpointError(f"format {version} is not format {FORMAT_VERSION}, which this version of brimful reads")
+    expected = {f"{name}.safetensors" for name in TENSOR_FILES} | {"state.json"}
+    if files != expected:
+        raise CheckpointError(f"the manifest lists {sorted(files)}, a checkpoint has {sorted(expected)}")
+    if folder.name != f"step-{step:08d}":
+        raise CheckpointError(f"the manifest is of step {step}, the folder is named {folder.name}")
+    return manifest
+
+
+def load(folder: Path) -> Snapshot:
+    """Verify a checkpoint and read it.
+
+    Raises:
+        CheckpointError: as `verify`.
+    """
+    manifest = verify(folder)
+    tensors = {name: load_tensors(folder / f"{name}.safetensors") for name in TENSOR_FILES}
+    return Snapshot(manifest["step"], tensors, read_json(folder / "state.json"), manifest["identity"])

@@ -1,0 +1,174 @@
+"""THE training loop. Every method, device and recipe runs through `train`; the one `.backward(` of brimful is here."""
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from brimful.base.errors import TrainingStopped
+from brimful.data.sequences import Batch
+from brimful.recipe import Recipe
+from brimful.training.meter import Meter
+from brimful.training.method import Method, Network
+from brimful.training.optim import Guard, guarded_update, learning_rate_at
+from brimful.training.precision import Precision
+from brimful.training.state import Progress
+
+BAD_STEPS_BEFORE_ROLLBACK = 5
+ROLLBACKS_BEFORE_STOP = 2
+
+
+class Sequences(Protocol):
+    """Training sequences in their order; sample i is a pure function of the seed and i."""
+
+    def batch(self, first_sample: int, count: int) -> Batch: ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the loop works with; nothing in it is the loop's own.
+
+    Attributes:
+        micro_batches: Sequences of each forward and backward pass of one optimizer step; they add up to the effective batch.
+        save: Writes a checkpoint of the current progress.
+        restore_last_good: Puts model, optimizer and random state back to the newest checkpoint and returns its progress.
+        evaluate: Scores the model on validation and returns the record's values.
+        meter: Sees every step and tells listeners, late.
+        should_stop: True once a signal asked to stop; answered at the next step boundary.
+    """
+
+    recipe: Recipe
+    network: Network
+    method: Method
+    optimizer: torch.optim.AdamW
+    precision: Precision
+    device: torch.device
+    sequences: Sequences
+    micro_batches: tuple[int, ...]
+    total_steps: int
+    evaluate_every: int
+    meter: Meter
+    evaluate: Callable[[], Mapping[str, Any]]
+    save: Callable[[Progress], None]
+    restore_last_good: Callable[[], Progress]
+    checkpoint_due: Callable[[Progress], bool]
+    should_stop: Callable[[], bool]
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+
+def train(parts: Parts, progress: Progress) -> Progress:
+    """Run from `progress` to the last step or the first request to stop.
+
+    Returns:
+        The progress reached; a checkpoint of it exists.
+
+    Raises:
+        TrainingStopped: losses or gradients stayed non-finite through every rollback.
+    """
+    with closing(_Prefetch(parts, progress)) as batches:
+        while True:
+            if _evaluation_is_due(parts, progress):
+                _evaluate(parts, progress)
+            if _is_over(parts, progress) or parts.checkpoint_due(progress):
+                parts.meter.flush()
+                progress = _roll_back_if_diverged(parts, progress, batches)
+                parts.save(progress)
+                if _is_over(parts, progress):
+                    return progress
+            _step(parts, progress, next(batches))
+            if parts.meter.flush_if_due():
+                progress = _roll_back_if_diverged(parts, progress, batches)
+
+
+def _is_over(parts: Parts, progress: Progress) -> bool:
+    return progress.step >= parts.total_steps or parts.should_stop()
+
+
+def _step(parts: Parts, progress: Progress, batch: Batch) -> None:
+    """One optimizer update over the effective batch. The host never waits for the device here."""
+    loss_sum = torch.zeros((), dtype=torch.float32, device=parts.device)
+    for parameter in parts.parameters:
+        parameter.grad = None
+    for inputs_BT, targets_BT in _split(batch, parts.micro_batches, parts.device):
+        with parts.precision.autocast(parts.device):
+            micro_loss_sum = parts.method.loss_sum(parts.network, inputs_BT, targets_BT)
+        (micro_loss_sum * (progress.guard.loss_scale / batch.num_target_tokens)).backward()
+        loss_sum += micro_loss_sum.detach()
+    learning_rate = learning_rate_at(progress.step, parts.total_steps, parts.recipe.optimizer)
+    for group in parts.optimizer.param_groups:
+        group["lr"] = learning_rate
+    loss = loss_sum / batch.num_target_tokens
+    grad_norm = guarded_update(parts.optimizer, progress.guard, parts.precision, loss=loss, clip_norm=parts.recipe.optimizer.clip_norm)
+    progress.advance(sequences=parts.recipe.effective_batch, target_tokens=batch.num_target_tokens)
+    parts.meter.note_step(progress, loss=loss, grad_norm=grad_norm, learning_rate=learning_rate)
+
+
+def _split(batch: Batch, micro_batches: tuple[int, ...], device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """Micro-batches of (inputs_BT, targets_BT) on the device; pinned and asynchronous where that is CUDA."""
+    inputs, targets = batch.inputs_BT, batch.targets_BT
+    if device.type == "cuda":
+        inputs, targets = inputs.pin_memory(), targets.pin_memory()
+    for micro_inputs_BT, micro_targets_BT in zip(inputs.split(micro_batches), targets.split(micro_batches), strict=True):
+        yield micro_inputs_BT.to(device, non_blocking=True), micro_targets_BT.to(device, non_blocking=True)
+
+
+def _evaluation_is_due(parts: Parts, progress: Progress) -> bool:
+    at_a_mark = progress.step % parts.evaluate_every == 0 or progress.step >= parts.total_steps
+    return progress.step > 0 and at_a_mark and progress.evaluated_step < progress.step
+
+
+def _evaluate(parts: Parts, progress: Progress) -> None:
+    parts.meter.flush()
+    parts.network.model.eval()
+    score = dict(parts.evaluate())
+    parts.network.model.train()
+    is_best = progress.note_score(float(score["loss"]))
+    parts.meter.note_evaluation(progress, score, best=is_best)
+
+
+def _roll_back_if_diverged(parts: Parts, progress: Progress, batches: "_Prefetch") -> Progress:
+    """After several bad steps in a row: back to the last checkpoint, past the sequences that led here; after that, stop."""
+    bad_steps = int(progress.guard.bad_in_a_row.item())
+    if bad_steps < BAD_STEPS_BEFORE_ROLLBACK:
+        return progress
+    told = f"{bad_steps} steps in a row had a non-finite loss or gradient (step {progress.step})"
+    if progress.rollbacks >= ROLLBACKS_BEFORE_STOP:
+        raise TrainingStopped(
+            f"{told}, also after {progress.rollbacks} rollbacks that left out the sequences before them. The last good checkpoint is kept. "
+            f"Likely causes: learning rate {parts.recipe.optimizer.learning_rate:g} too high for this model, "
+            f"precision {parts.precision.name} too narrow (try plan.precision=fp32), or damaged data. Losses are in metrics.jsonl."
+        )
+    restored = parts.restore_last_good()
+    restored.skip_to(progress.samples_consumed, rollbacks=progress.rollbacks + 1)
+    parts.meter.note_event(restored, f"{told}: rolled back to step {restored.step}, leaving out {progress.step - restored.step} steps' sequences")
+    batches.restart(restored)
+    return restored
+
+
+class _Prefetch:
+    """The next optimizer step's batch, made by one thread while the current one computes."""
+
+    def __init__(self, parts: Parts, progress: Progress) -> None:
+        self._sequences, self._count = parts.sequences, parts.recipe.effective_batch
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")
+        self.restart(progress)
+
+    def restart(self, progress: Progress) -> None:
+        self._next_sample = progress.samples_consumed
+        self._future = self._executor.submit(self._sequences.batch, self._next_sample, self._count)
+
+    def __next__(self) -> Batch:
+        batch = self._future.result()
+        self._next_sample += self._count
+        self._future = self._executor.submit(self._sequences.batch, self._next_sample, self._count)
+        return batch
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=False, cancel_futures=True)

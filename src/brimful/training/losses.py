@@ -1,0 +1,93 @@
+"""Cross-entropy of a linear head that never holds all logits.
+
+Shapes: B sequences, T tokens, N = B*T positions, C positions of one chunk, D hidden size, V vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+IGNORED = -100
+"""Target of positions that are not scored, as in torch and transformers."""
+
+
+def linear_cross_entropy(hidden_BTD: Tensor, weight_VD: Tensor, targets_BT: Tensor, *, chunk_tokens: int, softcap: float | None = None) -> Tensor:
+    """Summed cross-entropy of `softmax(hidden @ weight.T)` against `targets`, in nats.
+
+    Works chunk by chunk and forms the gradients of both inputs in the forward pass, so at most `chunk_tokens` x V logits
+    exist at any time and nothing is recomputed (the idea of Liger Kernel's fused linear cross-entropy, Hsu et al. 2024, in
+    plain torch; deviation: sums, never means, so that the caller divides by the optimizer step's target tokens).
+
+    Args:
+        hidden_BTD: Hidden states. Products run in this dtype, or in autocast's where that is on; softmax runs in fp32.
+        weight_VD: Head weights, any float dtype; their gradient has this dtype.
+        targets_BT: int64 token ids; `IGNORED` positions add nothing.
+        chunk_tokens: Positions per chunk.
+        softcap: Logits become `softcap * tanh(logits / softcap)` first (Gemma 2), None for none.
+
+    Returns:
+        fp32 scalar.
+    """
+    if torch.is_autocast_enabled(hidden_BTD.device.type):
+        hidden_BTD = hidden_BTD.to(torch.get_autocast_dtype(hidden_BTD.device.type))
+    loss: Tensor = _LinearCrossEntropy.apply(hidden_BTD.flatten(0, -2), weight_VD, targets_BT.flatten(), chunk_tokens, softcap)  # type: ignore[no-untyped-call]
+    return loss
+
+
+def token_losses(hidden_BTD: Tensor, weight_VD: Tensor, targets_BT: Tensor, *, chunk_tokens: int, softcap: float | None = None) -> Tensor:
+    """Cross-entropy of every position by itself, without gradients: losses_BT in fp32 nats, 0 where ignored."""
+    with torch.no_grad(), torch.autocast(hidden_BTD.device.type, enabled=False):
+        weight_VD = weight_VD.to(hidden_BTD.dtype)
+        chunks = zip(hidden_BTD.flatten(0, -2).split(chunk_tokens), targets_BT.flatten().split(chunk_tokens), strict=True)
+        losses = [_chunk_losses(_logits(hidden_CD, weight_VD, softcap), targets_C)[0] for hidden_CD, targets_C in chunks]
+        return torch.cat(losses).view(targets_BT.shape)
+
+
+def _logits(hidden_CD: Tensor, weight_VD: Tensor, softcap: float | None) -> Tensor:
+    logits_CV = (hidden_CD @ weight_VD.T).float()
+    return logits_CV if softcap is None else logits_CV.div_(softcap).tanh_().mul_(softcap)
+
+
+def _chunk_losses(logits_CV: Tensor, targets_C: Tensor) -> tuple[Tensor, Tensor]:
+    """Losses (0 where ignored) and log-sum-exp of each position."""
+    lse_C = torch.logsumexp(logits_CV, dim=-1)
+    picked_C = logits_CV.gather(1, targets_C.clamp(min=0)[:, None])[:, 0]
+    return (lse_C - picked_C).masked_fill_(targets_C == IGNORED, 0.0), lse_C
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, chunk_tokens: int, softcap: float | None) -> Tensor:
+        wants_grad = any(ctx.needs_input_grad[:2])
+        loss = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
+        with torch.autocast(hidden_ND.device.type, enabled=False):
+            head_VD = weight_VD.to(hidden_ND.dtype)
+            grad_hidden_ND = torch.empty_like(hidden_ND) if wants_grad else None
+            grad_weight_VD = torch.zeros_like(weight_VD) if wants_grad else None
+            for start in range(0, len(hidden_ND), chunk_tokens):
+                chunk = slice(start, start + chunk_tokens)
+                targets_C, hidden_CD = targets_N[chunk], hidden_ND[chunk]
+                logits_CV = _logits(hidden_CD, head_VD, softcap)
+                losses_C, lse_C = _chunk_losses(logits_CV, targets_C)
+                loss += losses_C.sum()
+                if grad_hidden_ND is not None and grad_weight_VD is not None:
+                    grad_CV = _grad_logits(logits_CV, lse_C, targets_C, softcap).to(hidden_ND.dtype)
+                    torch.mm(grad_CV, head_VD, out=grad_hidden_ND[chunk])
+                    grad_weight_VD += grad_CV.T @ hidden_CD
+        ctx.save_for_backward(grad_hidden_ND, grad_weight_VD)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        grad_hidden_ND, grad_weight_VD = ctx.saved_tensors
+        return grad_hidden_ND * grad_outputs[0].to(grad_hidden_ND.dtype), grad_weight_VD * grad_outputs[0].to(grad_weight_VD.dtype), None, None, None
+
+
+def _grad_logits(logits_CV: Tensor, lse_C: Tensor, targets_C: Tensor, softcap: float | None) -> Tensor:
+    """d loss / d (logits before capping), in place of `logits_CV`."""
+    slope_CV = None if softcap is None else 1 - (logits_CV / softcap).square()
+    grad_CV = logits_CV.sub_(lse_C[:, None]).exp_()
+    grad_CV.scatter_add_(1, targets_C.clamp(min=0)[:, None], torch.full_like(lse_C, -1.0)[:, None])
+    grad_CV.masked_fill_((targets_C == IGNORED)[:, None], 0.0)
+    return grad_CV if slope_CV is None else grad_CV.mul_(slope_CV)

@@ -1,0 +1,129 @@
+"""The optimizer update: AdamW, its schedule, clipping, and the guard that skips a bad step on the device."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from brimful.recipe import OptimizerRecipe
+from brimful.training.precision import FP16_GROWTH_INTERVAL, Precision
+
+
+def learning_rate_at(step: int, total_steps: int, optimizer: OptimizerRecipe) -> float:
+    """Learning rate of update `step` (0-based): linear warm-up from peak/W, so never 0, then the recipe's schedule to its minimum."""
+    peak, low = optimizer.learning_rate, optimizer.resolved_min_learning_rate
+    warmup_steps = round(optimizer.warmup * total_steps) if optimizer.warmup < 1 else int(optimizer.warmup)
+    if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    if optimizer.schedule == "constant":
+        return peak
+    progress = min((step - warmup_steps) / max(total_steps - 1 - warmup_steps, 1), 1.0)
+    share = 1 - progress if optimizer.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
+    return low + (peak - low) * share
+
+
+def build_optimizer(model: nn.Module, settings: OptimizerRecipe, *, fused: bool) -> torch.optim.AdamW:
+    """AdamW over the trainable parameters; weight decay on those with two or more dimensions only."""
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups = [
+        {"params": [parameter for parameter in trainable if parameter.ndim >= 2], "weight_decay": settings.weight_decay},
+        {"params": [parameter for parameter in trainable if parameter.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(settings.beta1, settings.beta2), eps=settings.eps, fused=fused)
+
+
+@dataclass
+class Guard:
+    """Counters that live on the device, so that watching them never waits for it.
+
+    Attributes:
+        loss_scale: Factor on the loss before the backward pass; 1 except for fp16.
+        good_steps: Steps since the scale last moved.
+        skipped: Steps skipped so far.
+        bad_in_a_row: Skipped steps since the last good one, not counting fp16 overflows that a lower scale may mend.
+        norm_average: Running average of the gradient norm over good steps; 0 before the first.
+    """
+
+    loss_scale: Tensor
+    good_steps: Tensor
+    skipped: Tensor
+    bad_in_a_row: Tensor
+    norm_average: Tensor
+
+    @classmethod
+    def fresh(cls, precision: Precision, device: torch.device) -> "Guard":
+        scale, *zeros = (torch.tensor(value, dtype=torch.float32, device=device) for value in (precision.initial_loss_scale, 0.0, 0.0, 0.0, 0.0))
+        return cls(scale, *zeros)
+
+    def to_list(self) -> list[float]:
+        """Values for a checkpoint; waits for the device."""
+        return torch.stack([self.loss_scale, self.good_steps, self.skipped, self.bad_in_a_row, self.norm_average]).tolist()
+
+    @classmethod
+    def from_list(cls, values: list[float], device: torch.device) -> "Guard":
+        return cls(*(torch.tensor(value, dtype=torch.float32, device=device) for value in values))
+
+    def note(self, bad: Tensor, norm: Tensor, precision: Precision) -> None:
+        """Update every counter from this step's verdict (0-dim bool) and unscaled gradient norm."""
+        self.skipped += bad
+        mendable = self.loss_scale > 1
+        self.bad_in_a_row = torch.where(bad, self.bad_in_a_row + (~mendable).float(), 0.0)
+        average = torch.where(self.norm_average == 0, norm, 0.95 * self.norm_average + 0.05 * norm)
+        self.norm_average = torch.where(bad, self.norm_average, average)
+        if precision.scales_loss:
+            self.good_steps = torch.where(bad, 0.0, self.good_steps + 1)
+            grows = self.good_steps >= FP16_GROWTH_INTERVAL
+            grown = torch.where(grows, self.loss_scale * 2, self.loss_scale)
+            self.good_steps = torch.where(grows, 0.0, self.good_steps)
+            self.loss_scale = torch.where(bad, (self.loss_scale / 2).clamp(min=1.0), grown)
+
+
+def guarded_update(optimizer: torch.optim.AdamW, guard: Guard, precision: Precision, *, loss: Tensor, clip_norm: float | None) -> Tensor:
+    """Clip, then step unless loss or gradients are not finite; the decision stays on the device.
+
+    Fused AdamW takes the verdict (`found_inf`) and the common divisor of all gradients (`grad_scale`: loss scale times
+    clipping) as tensors, the way torch.amp.GradScaler hands them over, so clipping costs no pass of its own. Unfused
+    variants pay one wait for the device.
+
+    Returns:
+        The unscaled gradient norm before clipping, 0-dim fp32.
+    """
+    gradients = [parameter.grad for group in optimizer.param_groups for parameter in group["params"] if parameter.grad is not None]
+    scaled_norm = torch.nn.utils.get_total_norm(gradients).float()
+    norm = scaled_norm / guard.loss_scale
+    spike = (guard.norm_average > 0) & (norm > precision.norm_spike * guard.norm_average)
+    bad = ~(torch.isfinite(norm) & torch.isfinite(loss)) | spike
+    divisor = guard.loss_scale if clip_norm is None else guard.loss_scale * (norm / clip_norm).clamp(min=1.0)
+    if optimizer.defaults["fused"]:
+        optimizer.grad_scale, optimizer.found_inf = divisor, bad.float()  # type: ignore[attr-defined]
+        optimizer.step()
+        del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
+    elif not bool(bad):
+        torch._foreach_div_(gradients, divisor)
+        optimizer.step()
+    guard.note(bad, norm, precision)
+    return norm
+
+
+def named_states(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
+    """Optimizer states under `parameter name:state name`, the tensors themselves."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    return {f"{names[parameter]}:{key}": value for parameter, state in optimizer.state.items() for key, value in state.items()}
+
+
+def load_named_states(model: nn.Module, optimizer: torch.optim.AdamW, states: dict[str, Tensor]) -> None:
+    """Inverse of `named_states`, on the parameters' devices; existing states are replaced."""
+    parameters = dict(model.named_parameters())
+    optimizer.state.clear()
+    for full_name, value in states.items():
+        name, _, key = full_name.rpartition(":")
+        parameter = parameters[name]
+        keeps_on_host = key == "step" and not optimizer.defaults["fused"]
+        optimizer.state[parameter][key] = value.clone() if keeps_on_host else value.to(parameter.device, copy=True)
+
+
+def zero_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    for parameter in parameters:
+        parameter.grad = None

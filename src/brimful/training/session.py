@@ -1,0 +1,236 @@
+"""One writing session of a run: builds the parts, resumes where a checkpoint allows it, runs the loop, exports the best model."""
+
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from brimful.base.errors import CheckpointError, Interrupted, TrainingStopped
+from brimful.base.rundir import Journal, Lease, fsync_folder
+from brimful.planning.plan import Plan
+from brimful.recipe import Recipe
+from brimful.training.checkpoint import CheckpointStore, Loaded, load
+from brimful.training.loop import Parts, Sequences, train
+from brimful.training.meter import Listener, Meter
+from brimful.training.method import HiddenStates, Network, compiled, find_method, hidden_states_of
+from brimful.training.optim import build_optimizer
+from brimful.training.precision import Precision
+from brimful.training.signals import StopRequest
+from brimful.training.state import Progress, load_weights, restore, snapshot_of
+
+CHECKPOINT_AFTER_S = 60.0
+EVALUATIONS_PER_RUN = 10
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a session starts from.
+
+    Attributes:
+        total_steps: Optimizer updates of the whole run.
+        model: Fresh model on its device.
+        tokenizer: Saved beside the exported model.
+        evaluate: Scores the model on the validation split; returns the values of an evaluation record.
+        identity: Fingerprints that a resumed checkpoint must share, by name.
+        run_folder: Locked by the caller through `lease`.
+    """
+
+    recipe: Recipe
+    plan: Plan
+    total_steps: int
+    device: torch.device
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    sequences: Sequences
+    evaluate: Callable[[PreTrainedModel], Mapping[str, Any]]
+    identity: Mapping[str, str]
+    run_folder: Path
+    lease: Lease
+    listeners: Sequence[Listener]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished session leaves: its progress, and the exported model's step."""
+
+    progress: Progress
+    exported_step: int
+    seconds: float
+
+
+def run_session(setup: Setup) -> Outcome:
+    """Train to the end, from the newest trusted checkpoint if there is one, and export the best model.
+
+    Raises:
+        CheckpointError: no checkpoint can be trusted or written; or one belongs to other data, tokenizer or objective.
+        Interrupted: a signal asked to stop; a checkpoint was written.
+        TrainingStopped: the loop gave up.
+    """
+    started_s = time.perf_counter()
+    store = CheckpointStore(setup.run_folder / "checkpoints", keep=setup.recipe.checkpoint.keep, check_writer=setup.lease.check)
+    loaded = store.load_newest()
+    with StopRequest() as stop:
+        session = _Session(setup, store, loaded, stop)
+        progress = session.run()
+        if progress.step < setup.total_steps:
+            session.close("stopped", started_s)
+            raise Interrupted(f"stopped at step {progress.step} of {setup.total_steps}; a checkpoint is saved. Run the same command to continue.", stop.signal_number or 2)
+    exported_step = session.export(progress)
+    session.close("finished", started_s)
+    return Outcome(progress, exported_step, time.perf_counter() - started_s)
+
+
+class _Session:
+    """The mutable middle: what the loop's callbacks share."""
+
+    def __init__(self, setup: Setup, store: CheckpointStore, loaded: Loaded | None, stop: StopRequest) -> None:
+        self.setup, self.store, self.stop = setup, store, stop
+        recipe, plan = setup.recipe, setup.plan
+        self.precision = Precision(plan.precision)
+        method = find_method(recipe.method)
+        for name, parameter in setup.model.named_parameters():
+            parameter.requires_grad_(method.trains(name, parameter))
+        self.optimizer = build_optimizer(setup.model, recipe.optimizer, fused=plan.fused_optimizer)
+        torch.manual_seed(recipe.seed)
+        self.progress = Progress.fresh(self.precision, setup.device)
+        if loaded is not None:
+            self.progress = self._restore(loaded)
+        keep_bytes = int(loaded.snapshot.state["journal_bytes"]) if loaded else 0
+        self.journal = Journal(setup.run_folder / "metrics.jsonl", keep_bytes=keep_bytes)
+        skipped = int(self.progress.guard.skipped.item())
+        self.meter = Meter(self.journal, setup.listeners, device=setup.device, total_steps=setup.total_steps, skipped=skipped)
+        self.saved_mark = _mark(self.progress)
+        self.saved_s = time.perf_counter()
+        self.network = Network(setup.model, self._hidden_states(), plan.loss_chunk)
+        self.parts = Parts(
+            recipe=recipe, network=self.network, method=method, optimizer=self.optimizer, precision=self.precision, device=setup.device,
+            sequences=setup.sequences, micro_batches=plan.micro_batches, total_steps=setup.total_steps, evaluate_every=self._evaluate_every(),
+            meter=self.meter, evaluate=lambda: setup.evaluate(setup.model), save=self.save, restore_last_good=self._restore_last_good,
+            checkpoint_due=self._checkpoint_due, should_stop=stop.is_made,
+        )  # fmt: skip
+        self._announce(loaded)
+
+    def run(self) -> Progress:
+        self.setup.model.train()
+        return train(self.parts, self.progress)
+
+    def save(self, progress: Progress) -> None:
+        """Commit a checkpoint of `progress`; the journal is durable first."""
+        if _mark(progress) == self.saved_mark and self.store.steps():
+            return
+        started_s = time.perf_counter()
+        self.setup.lease.renew()
+        self.journal.sync()
+        snapshot = snapshot_of(self.setup.model, self.optimizer, progress, identity=self.setup.identity, journal_bytes=self.journal.num_bytes)
+        num_bytes = self.store.save(snapshot, protect_step=progress.best_step)
+        self.saved_mark, self.saved_s = _mark(progress), time.perf_counter()
+        self.meter.note_checkpoint(progress.step, num_bytes, time.perf_counter() - started_s)
+
+    def export(self, progress: Progress) -> int:
+        """Write `model/` from the best checkpoint, aside and renamed; returns its step."""
+        best_step = progress.best_step if progress.best_step in self.store.steps() else progress.step
+        best = load(self.store.path_of(best_step))
+        load_weights(best, self.setup.model)
+        self.setup.model.eval()
+        export_model(self.setup.model, self.setup.tokenizer, self.setup.run_folder / "model")
+        return best_step
+
+    def close(self, reason: str, started_s: float) -> None:
+        self.meter.note({"kind": "end", "step": self.saved_mark[0],
+                         "seconds": time.perf_counter() - started_s, "reason": reason})  # fmt: skip
+        self.journal.sync()
+        self.journal.close()
+
+    def _hidden_states(self) -> HiddenStates:
+        plain = hidden_states_of(self.setup.model)
+        return _compiled_or_plain(plain, self.setup, self._say_later) if self.setup.plan.compile else plain
+
+    def _say_later(self, message: str) -> None:
+        self.meter.note_event(self.progress, message)
+
+    def _evaluate_every(self) -> int:
+        every = self.setup.recipe.evaluation.every
+        return every if every != "auto" else max(1, self.setup.total_steps // EVALUATIONS_PER_RUN)
+
+    def _checkpoint_due(self, progress: Progress) -> bool:
+        if progress.step == 0 or _mark(progress) == self.saved_mark:
+            return False
+        every = self.setup.recipe.checkpoint.every
+        by_interval = progress.step % every == 0 if every != "auto" else time.perf_counter() - self.saved_s >= CHECKPOINT_AFTER_S
+        return by_interval or progress.evaluated_step == progress.step
+
+    def _restore(self, loaded: Loaded) -> Progress:
+        for name, value in self.setup.identity.items():
+            stored = loaded.snapshot.identity.get(name)
+            if stored != value:
+                raise CheckpointError(
+                    f"{self.setup.run_folder} was trained on another {name} (fingerprint {stored}, now {value}); going on would mix two runs. "
+                    "Put the old one back, or start a new run with run.name=NAME."
+                )
+        return restore(loaded.snapshot, self.setup.model, self.optimizer, self.setup.device)
+
+    def _restore_last_good(self) -> Progress:
+        loaded = self.store.load_newest()
+        if loaded is None:
+            raise TrainingStopped("losses were not finite before the first checkpoint; lower optimizer.learning_rate or lengthen optimizer.warmup.")
+        return self._restore(loaded)
+
+    def _announce(self, loaded: Loaded | None) -> None:
+        recipe, plan = self.setup.recipe, self.setup.plan
+        tokens = plan.effective_batch * recipe.sequence_length
+        start = {"kind": "start", "step": self.progress.step, "total_steps": self.setup.total_steps, "tokens_per_step": tokens}
+        self.meter.note({**start, "run": recipe.run_name, "resumed": loaded is not None})
+        for problem in loaded.quarantined if loaded else ():
+            self.meter.note_event(self.progress, f"a damaged checkpoint was put in quarantine ({problem})")
+        if loaded is not None:
+            self.meter.note_event(self.progress, f"continuing from the checkpoint of step {self.progress.step}")
+
+
+def _mark(progress: Progress) -> tuple[int, int, int]:
+    """What a checkpoint at this point would hold, as far as it can differ."""
+    return progress.step, progress.evaluated_step, progress.samples_consumed
+
+
+def _compiled_or_plain(plain: HiddenStates, setup: Setup, say: Callable[[str], None]) -> HiddenStates:
+    """Compile for the plan's shape; evaluation and odd shapes stay eager; a failing compiler is told once and does without."""
+    fast, failed = compiled(plain), False
+    shape = (setup.plan.micro_batches[0], setup.recipe.sequence_length)
+
+    def hidden_states(input_ids_BT: torch.Tensor) -> torch.Tensor:  # noqa: N803
+        nonlocal failed
+        if failed or not torch.is_grad_enabled() or tuple(input_ids_BT.shape) != shape:
+            return plain(input_ids_BT)
+        try:
+            return fast(input_ids_BT)
+        except Exception as error:
+            if not _is_compiler_failure(error):
+                raise
+            failed = True
+            say(f"torch.compile failed, training goes on without it: {type(error).__name__}: {str(error).strip().splitlines()[0][:200]}")
+            return plain(input_ids_BT)
+
+    return hidden_states
+
+
+def _is_compiler_failure(error: Exception) -> bool:
+    return type(error).__module__.startswith(("torch._dynamo", "torch._inductor"))
+
+
+def export_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Hugging Face layout in `folder`; an older export stays whole until the new one is."""
+    aside = folder.with_name(f"{folder.name}.tmp-{uuid.uuid4().hex[:8]}")
+    model.save_pretrained(aside)
+    tokenizer.save_pretrained(aside)
+    replaced = folder.with_name(f"{folder.name}.replaced-{uuid.uuid4().hex[:8]}")
+    if folder.exists():
+        os.rename(folder, replaced)
+    os.rename(aside, folder)
+    fsync_folder(folder.parent)
+    shutil.rmtree(replaced, ignore_errors=True)

@@ -1,0 +1,130 @@
+"""The one value that says where a run is, and how it becomes a checkpoint and comes back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from brimful.base.errors import CheckpointError
+from brimful.training.checkpoint import Snapshot
+from brimful.training.optim import Guard, load_named_states, named_states
+from brimful.training.precision import Precision
+
+
+@dataclass
+class Progress:
+    """Where training stands at a step boundary.
+
+    Attributes:
+        step: Optimizer updates done, skipped ones counted.
+        samples_consumed: Sequences read from the fixed order; the data cursor.
+        target_tokens: Target tokens trained on so far.
+        evaluated_step: Last step that was evaluated.
+        best_loss, best_step: Best full-validation score so far, None before the first.
+        rollbacks: Rollbacks after non-finite steps.
+        guard: Device-side counters and the loss scale.
+    """
+
+    guard: Guard
+    step: int = 0
+    samples_consumed: int = 0
+    target_tokens: int = 0
+    evaluated_step: int = 0
+    best_loss: float | None = None
+    best_step: int | None = None
+    rollbacks: int = 0
+
+    @classmethod
+    def fresh(cls, precision: Precision, device: torch.device) -> "Progress":
+        return cls(guard=Guard.fresh(precision, device))
+
+    def advance(self, *, sequences: int, target_tokens: int) -> None:
+        self.step += 1
+        self.samples_consumed += sequences
+        self.target_tokens += target_tokens
+
+    def skip_to(self, samples_consumed: int, *, rollbacks: int) -> None:
+        """Continue behind the sequences that led to a rollback."""
+        self.samples_consumed, self.rollbacks = samples_consumed, rollbacks
+        self.guard.bad_in_a_row = torch.zeros_like(self.guard.bad_in_a_row)
+
+    def note_score(self, loss: float) -> bool:
+        """Record a validation loss at the current step; True when it is the best so far. A non-finite loss never is."""
+        self.evaluated_step = self.step
+        is_best = loss == loss and loss != float("inf") and (self.best_loss is None or loss < self.best_loss)
+        if is_best:
+            self.best_loss, self.best_step = loss, self.step
+        return is_best
+
+    def to_json(self) -> dict[str, Any]:
+        values = {name: getattr(self, name) for name in _PLAIN_FIELDS}
+        return {**values, "guard": self.guard.to_list()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], device: torch.device) -> "Progress":
+        return cls(guard=Guard.from_list(values["guard"], device), **{name: values[name] for name in _PLAIN_FIELDS})
+
+
+_PLAIN_FIELDS = ("step", "samples_consumed", "target_tokens", "evaluated_step", "best_loss", "best_step", "rollbacks")
+
+
+def snapshot_of(model: nn.Module, optimizer: torch.optim.AdamW, progress: Progress, *, identity: Mapping[str, str], journal_bytes: int) -> Snapshot:
+    """Everything that continues the run bit for bit: weights, optimizer states, random generators, progress, journal length."""
+    tensors = {"model": _model_tensors(model), "optimizer": named_states(model, optimizer), "random": _random_states()}
+    return Snapshot(progress.step, tensors, {"progress": progress.to_json(), "journal_bytes": journal_bytes}, identity)
+
+
+def restore(snapshot: Snapshot, model: nn.Module, optimizer: torch.optim.AdamW, device: torch.device) -> Progress:
+    """Put model, optimizer and generators into the snapshot's state; returns its progress.
+
+    Raises:
+        CheckpointError: the snapshot's tensors are not those of this model.
+    """
+    load_weights(snapshot, model)
+    load_named_states(model, optimizer, dict(snapshot.tensors["optimizer"]))
+    _set_random_states(snapshot.tensors["random"])
+    return Progress.from_json(snapshot.state["progress"], device)
+
+
+def load_weights(snapshot: Snapshot, model: nn.Module) -> None:
+    """Copy a snapshot's weights into `model`.
+
+    Raises:
+        CheckpointError: names or shapes differ.
+    """
+    own, stored = _model_tensors(model), snapshot.tensors["model"]
+    odd = sorted(own.keys() ^ stored.keys()) or sorted(name for name in own if own[name].shape != stored[name].shape)
+    if odd:
+        raise CheckpointError(f"the checkpoint of step {snapshot.step} is of another model: {', '.join(odd[:5])} do not match")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(stored[name])
+
+
+def _model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters, tied ones once, and persistent buffers."""
+    persistent = model.state_dict().keys()
+    buffers = {name: buffer for name, buffer in model.named_buffers() if name in persistent}
+    return {**{name: parameter.detach() for name, parameter in model.named_parameters()}, **buffers}
+
+
+def _random_states() -> dict[str, Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states |= {f"cuda:{index}": state for index, state in enumerate(torch.cuda.get_rng_state_all())}
+    if torch.backends.mps.is_available():
+        states["mps"] = torch.mps.get_rng_state()
+    return states
+
+
+def _set_random_states(states: Mapping[str, Tensor]) -> None:
+    torch.set_rng_state(states["cpu"])
+    if torch.cuda.is_available():
+        for name in (name for name in states if name.startswith("cuda:")):
+            index = int(name.removeprefix("cuda:"))
+            if index < torch.cuda.device_count():
+                torch.cuda.set_rng_state(states[name], index)
+    if torch.backends.mps.is_available() and "mps" in states:
+        torch.mps.set_rng_state(states["mps"])

@@ -1,0 +1,79 @@
+"""Writing safetensors files tensor by tensor, hashed as they stream. Reading is the safetensors library's.
+
+Format: 8 bytes header length, JSON header, raw little-endian data (https://github.com/huggingface/safetensors#format).
+Own writer because the library's needs all bytes at once, or writes without a hash.
+"""
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+_DTYPES = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
+}  # fmt: skip
+
+
+class HashedFile:
+    """A new file, its size and SHA-256 known when closed, durable on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "xb")  # noqa: SIM115 - closed by finish()
+        self._hash = hashlib.sha256()
+        self.num_bytes = 0
+
+    def write(self, data: bytes | memoryview) -> None:
+        self._file.write(data)
+        self._hash.update(data)
+        self.num_bytes += len(data)
+
+    def finish(self) -> dict[str, str | int]:
+        """Flush, fsync, close; the manifest's entry of this file."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        return {"bytes": self.num_bytes, "sha256": self._hash.hexdigest()}
+
+    def abandon(self) -> None:
+        self._file.close()
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, str | int]:
+    """Write a safetensors file; returns its size and SHA-256. One tensor at a time is copied to the host."""
+    header: dict[str, object] = {}
+    offset = 0
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
+    for name, tensor in ordered:
+        end = offset + tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    file = HashedFile(path)
+    try:
+        file.write(struct.pack("<Q", len(text)))
+        file.write(text)
+        for _, tensor in ordered:
+            flat = tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8)
+            file.write(memoryview(flat.numpy()))
+        return file.finish()
+    finally:
+        file.abandon()
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of a safetensors file, on the host."""
+    with safe_open(path, framework="pt", device="cpu") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+
+
+def sha256_of(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,140 @@
+"""The catalog: every row is complete and consistent, and only exact names find one."""
+
+import math
+import re
+import tomllib
+from importlib import resources
+from typing import Any
+
+import pytest
+
+from brimful.base.errors import DeviceError
+from brimful.base.units import GIB
+from brimful.hardware import catalog
+from brimful.hardware.device import DTYPES
+
+ROWS: list[dict[str, Any]] = tomllib.loads(resources.files("brimful.hardware").joinpath("catalog.toml").read_text(encoding="utf-8"))["accelerator"]
+every_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+
+
+@every_row
+def test_a_row_becomes_a_device_with_sane_values(row: dict[str, Any]) -> None:
+    device = catalog.get(row["name"])
+    assert device.name == row["name"]
+    assert 4 * GIB < device.memory_bytes < 300 * GIB
+    assert device.bandwidth_bytes_per_s is not None
+    assert 50e9 < device.bandwidth_bytes_per_s < 10e12
+    assert (device.index, device.free_memory_bytes, device.threads) == (None, None, None)
+    assert row["source"] in device.source
+    assert row["read"] in device.source
+
+
+@every_row
+def test_rates_of_a_row_are_dense_and_ordered(row: dict[str, Any]) -> None:
+    rates = catalog.get(row["name"]).dense_flop_per_s
+    assert 1e12 < rates["fp32"] < 200e12
+    assert all(math.isfinite(rate) and rate <= 5000e12 for rate in rates.values())
+    assert rates.get("bf16", 0) <= 2500e12  # twice that would be the rate with sparsity
+    if "tf32" in rates:
+        assert rates["tf32"] == pytest.approx(rates["bf16"] / 2, rel=0.03)
+    if "fp8" in rates:
+        assert rates["fp8"] == pytest.approx(2 * rates["bf16"], rel=0.03)
+    if "measured_bf16_matmul_tflops" in row:
+        assert 0.4 < row["measured_bf16_matmul_tflops"] * 1e12 / rates["bf16"] <= 1
+
+
+@every_row
+def test_a_row_has_rates_only_for_what_its_generation_can_do(row: dict[str, Any]) -> None:
+    device = catalog.get(row["name"])
+    for dtype in ("bf16", "tf32", "fp8"):
+        assert (dtype in device.dense_flop_per_s) == getattr(device.abilities, dtype), dtype
+    assert "fp16" in device.dense_flop_per_s or not device.abilities.fp16
+
+
+@every_row
+def test_a_row_says_exactly_one_thing_about_its_generation(row: dict[str, Any]) -> None:
+    generation = {"compute_capability", "architecture"} & row.keys()
+    assert len(generation) == (0 if row["kind"] == "mps" else 1)
+    assert (row["vendor"] == "AMD") == ("architecture" in row)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", row["read"])
+
+
+@every_row
+def test_a_row_has_no_key_that_nobody_reads_or_explains(row: dict[str, Any]) -> None:
+    known = {"name", "aliases", "vendor", "kind", "compute_capability", "architecture", "memory_mib", "torch_memory_gib", "usable_memory_share"}
+    known |= {"bandwidth_gb_per_s", "measured_bf16_matmul_tflops", "multiprocessors", "l2_cache_mb", "power_w"}
+    known |= {"price_usd_per_hour", "price_offers", "price_source", "source", "read", "uncertain", "note"}
+    assert row.keys() <= known | {f"dense_{dtype}_tflops" for dtype in DTYPES}
+
+
+def test_names_and_other_names_are_unique() -> None:
+    every_name = [name.casefold() for row in ROWS for name in (row["name"], *row.get("aliases", ()))]
+    assert len(every_name) == len(set(every_name))
+    assert catalog.names() == [row["name"] for row in ROWS]
+    assert len(ROWS) >= 80
+
+
+def test_memory_is_what_torch_reports_where_that_is_known_and_doubted_elsewhere() -> None:
+    t4, h200 = catalog.get("Tesla T4"), catalog.get("NVIDIA H200")
+    assert t4.memory_bytes == pytest.approx(14.563 * GIB)
+    assert not any(doubt.startswith("memory") for doubt in t4.uncertain)
+    assert h200.memory_bytes == 143771 * 2**20
+    assert any(doubt.startswith("memory") for doubt in h200.uncertain)
+
+
+def test_apple_memory_is_the_part_that_metal_recommends() -> None:
+    device = catalog.get("Apple M2 Max")
+    assert device.memory_bytes == pytest.approx(0.65 * 96 * GIB)
+    assert "memory is the largest configuration" in device.uncertain
+
+
+def test_a_t4_has_no_bf16_and_a_v100_no_tf32() -> None:
+    t4, v100 = catalog.get("Tesla T4"), catalog.get("Tesla V100-SXM2-16GB")
+    assert (t4.abilities.bf16, t4.abilities.fp16, t4.compute_capability) == (False, True, (7, 5))
+    assert (v100.abilities.tf32, v100.abilities.flash_attention) == (False, False)
+    with pytest.raises(DeviceError, match="no bf16 rate"):
+        t4.flop_per_s("bf16")
+
+
+def test_well_known_values_are_the_dense_ones() -> None:
+    assert catalog.get("NVIDIA A100-SXM4-80GB").flop_per_s("bf16") == 312e12
+    assert catalog.get("NVIDIA H100 80GB HBM3").flop_per_s("bf16") == 989e12
+    assert catalog.get("NVIDIA L40S").flop_per_s("bf16") == 362e12
+    assert catalog.get("NVIDIA A100-SXM4-80GB").bandwidth_bytes_per_s == 2039e9
+
+
+def test_case_and_listed_other_names_are_understood() -> None:
+    assert catalog.get("nvidia h200 ").name == "NVIDIA H200"
+    assert catalog.get("NVIDIA GH200 120GB").name == "NVIDIA GH200 480GB"
+
+
+def test_an_ambiguous_name_lists_all_it_could_be() -> None:
+    with pytest.raises(DeviceError) as error:
+        catalog.get("A100")
+    for name in ("NVIDIA A100-PCIE-40GB", "NVIDIA A100-SXM4-40GB", "NVIDIA A100 80GB PCIe", "NVIDIA A100-SXM4-80GB"):
+        assert repr(name) in str(error.value)
+    assert "A10G" not in str(error.value)
+
+
+def test_a_part_of_a_name_is_an_error_even_when_only_one_row_has_it() -> None:
+    with pytest.raises(DeviceError, match="did you mean 'Tesla T4'"):
+        catalog.get("T4")
+
+
+@pytest.mark.parametrize("name", ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA H300", ""])
+def test_an_unknown_name_is_an_error_never_a_neighbour(name: str) -> None:
+    assert catalog.find(name) is None
+    with pytest.raises(DeviceError, match="unknown accelerator"):
+        catalog.get(name)
+
+
+def test_a_price_comes_with_its_source_or_not_at_all() -> None:
+    price = catalog.price_of("NVIDIA A100-PCIE-40GB")
+    assert price is not None
+    assert (price.usd_per_hour, price.read) == (1.29, "2026-11-21")
+    assert price.offers == "0.79 spot / 1.29"
+    assert price.source
+    assert catalog.price_of("Apple M1") is None
+    priced = [found for name in catalog.names() if (found := catalog.price_of(name))]
+    assert len(priced) > 20
+    assert all(0 <= found.usd_per_hour < 20 and found.source for found in priced)

@@ -1,0 +1,249 @@
+"""The doctor: warnings judge plain values, so every machine can be tested on any machine."""
+
+import dataclasses
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from brimful.base.units import GIB
+from brimful.hardware import catalog, doctor, host
+from brimful.hardware.device import Device, abilities_of
+from brimful.hardware.doctor import Diagnosis, consequences_of, examine, render, warnings_of
+
+BUILT_FOR = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
+CPU = Device(
+    name="Test CPU",
+    kind="cpu",
+    index=None,
+    memory_bytes=32 * GIB,
+    free_memory_bytes=30 * GIB,
+    bandwidth_bytes_per_s=None,
+    dense_flop_per_s={},
+    compute_capability=None,
+    abilities=abilities_of("cpu", None),
+    threads=8,
+    source="made for a test",
+)
+
+
+def present(name: str, index: int = 0) -> Device:
+    row = catalog.get(name)
+    return dataclasses.replace(row, index=index, free_memory_bytes=row.memory_bytes)
+
+
+def diagnosis_of(*gpus: Device, **changes: object) -> Diagnosis:
+    """A healthy machine with these GPUs, the first one selected."""
+    healthy = Diagnosis(
+        system="Linux",
+        devices=(*gpus, CPU),
+        selected=gpus[0] if gpus else CPU,
+        selection_problem=None,
+        cores=8,
+        memory_bytes=32 * GIB,
+        free_memory_bytes=30 * GIB,
+        folder="/data/runs",
+        disk_free_bytes=500 * GIB,
+        versions={"python": "3.11.7", "torch": "2.13.0", "transformers": "5.23.0", "tokenizers": "0.23.3", "datasets": "5.2.0", "peft": None},
+        torch_backend="CUDA 13.0" if gpus else None,
+        built_for=BUILT_FOR if gpus else (),
+        driver_gpu_count=len(gpus) or None,
+        driver_problem=None,
+        visible_devices=None,
+        compiler="/usr/bin/g++",
+    )
+    return dataclasses.replace(healthy, **changes)
+
+
+def only_warning(diagnosis: Diagnosis) -> str:
+    (warning,) = warnings_of(diagnosis)
+    return warning
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H200", "NVIDIA A100-SXM4-40GB", "NVIDIA GeForce RTX 5090"])
+def test_a_healthy_gpu_machine_gets_no_warning(name: str) -> None:
+    assert warnings_of(diagnosis_of(present(name))) == ()
+
+
+def test_a_healthy_cpu_machine_gets_no_warning() -> None:
+    assert warnings_of(diagnosis_of()) == ()
+
+
+def test_a_v100_is_told_that_its_wheels_end_and_that_it_has_no_bf16() -> None:
+    end, precision = warnings_of(diagnosis_of(present("Tesla V100-SXM2-16GB"), built_for=("sm_70", "sm_80"), torch_backend="CUDA 12.6"))
+    assert "loses its torch wheels after torch 2.14" in end
+    assert 'pip install "torch<2.15" --index-url https://download.pytorch.org/whl/cu126' in end
+    assert "has no bf16: training runs in fp16 with loss scaling" in precision
+
+
+def test_a_v100_under_a_build_without_it_is_told_what_to_install() -> None:
+    warning = warnings_of(diagnosis_of(present("Tesla V100-SXM2-16GB")))[0]
+    assert "has no code for Tesla V100-SXM2-16GB (cuda:0) (sm_70)" in warning
+    assert "whl/cu126" in warning
+
+
+def test_a_gpu_newer_than_the_build_is_told_to_get_a_newer_one() -> None:
+    warning = only_warning(diagnosis_of(present("NVIDIA GeForce RTX 5090"), built_for=("sm_80", "sm_90")))
+    assert "sm_120" in warning
+    assert "newer CUDA" in warning
+
+
+def test_a_t4_keeps_its_wheels_but_has_no_bf16() -> None:
+    assert "has no bf16: training runs in fp16" in only_warning(diagnosis_of(present("Tesla T4")))
+
+
+def test_a_gpu_without_any_half_precision_trains_in_fp32() -> None:
+    warnings = warnings_of(diagnosis_of(present("NVIDIA GeForce GTX 1080 Ti"), built_for=("sm_60", "sm_70")))
+    assert any("training runs in fp32" in warning for warning in warnings)
+
+
+def test_a_cpu_build_on_a_gpu_machine_is_pointed_out() -> None:
+    assert "torch 2.13.0 is built without CUDA" in only_warning(diagnosis_of(driver_gpu_count=1))
+
+
+def test_a_driver_that_torch_cannot_use_is_reported_in_torchs_words() -> None:
+    warning = only_warning(diagnosis_of(driver_gpu_count=1, torch_backend="CUDA 13.0", driver_problem="The NVIDIA driver on your system is too old."))
+    assert "The NVIDIA driver on your system is too old. Update the driver" in warning
+
+
+def test_hidden_gpus_are_counted() -> None:
+    a100 = present("NVIDIA A100-SXM4-40GB")
+    assert "CUDA_VISIBLE_DEVICES='1' hides 3 of 4 GPUs" in only_warning(diagnosis_of(a100, driver_gpu_count=4, visible_devices="1"))
+    assert warnings_of(diagnosis_of(a100, visible_devices="0")) == ()
+    all_hidden = diagnosis_of(driver_gpu_count=0, visible_devices="", torch_backend="CUDA 13.0", driver_problem="No CUDA GPUs are available")
+    assert "hides all GPUs" in only_warning(all_hidden)
+
+
+def test_hiding_gpus_on_a_machine_without_any_is_no_warning() -> None:
+    assert warnings_of(diagnosis_of(visible_devices="", torch_backend="CUDA 13.0", driver_problem="Found no NVIDIA driver")) == ()
+
+
+def test_selecting_the_smaller_and_older_of_two_gpus_is_pointed_out() -> None:
+    t4, a100 = present("Tesla T4", 0), present("NVIDIA A100-SXM4-40GB", 1)
+    wrong = warnings_of(diagnosis_of(t4, a100))[0]
+    assert "Tesla T4 (cuda:0) is selected, not NVIDIA A100-SXM4-40GB (cuda:1)" in wrong
+    assert "14.6 GiB instead of 39.5 GiB and sm_75 instead of sm_80" in wrong
+    assert "plan.device=cuda:1" in wrong
+    assert warnings_of(diagnosis_of(t4, a100, selected=a100)) == ()
+
+
+def test_a_larger_gpu_that_torch_cannot_use_is_no_better_choice() -> None:
+    t4, v100 = present("Tesla T4", 0), present("Tesla V100-SXM2-32GB", 1)
+    assert not any("is selected, not" in warning for warning in warnings_of(diagnosis_of(t4, v100)))
+
+
+def test_selecting_the_cpu_beside_a_gpu_is_pointed_out() -> None:
+    assert "plan.device=cuda:0" in only_warning(diagnosis_of(present("NVIDIA H200"), selected=CPU))
+
+
+def test_a_gpu_full_of_other_programs_is_pointed_out() -> None:
+    h200 = present("NVIDIA H200")
+    busy = dataclasses.replace(h200, free_memory_bytes=h200.memory_bytes // 2)
+    assert "70.2 GiB of the 140.4 GiB of NVIDIA H200 (cuda:0) are taken" in only_warning(diagnosis_of(busy))
+    with_a_desktop = dataclasses.replace(h200, free_memory_bytes=round(0.9 * h200.memory_bytes))
+    assert warnings_of(diagnosis_of(with_a_desktop)) == ()
+
+
+def test_little_disk_is_too_little_for_checkpoints() -> None:
+    warning = only_warning(diagnosis_of(disk_free_bytes=5 * GIB - 1))
+    assert "at /data/runs: checkpoints may not fit" in warning
+    assert warnings_of(diagnosis_of(disk_free_bytes=5 * GIB)) == ()
+
+
+def test_little_memory_is_pointed_out() -> None:
+    assert "of main memory are free" in only_warning(diagnosis_of(free_memory_bytes=GIB))
+
+
+def test_a_missing_compiler_matters_on_the_cpu_only() -> None:
+    assert "No C++ compiler was found" in only_warning(diagnosis_of(compiler=None))
+    assert warnings_of(diagnosis_of(present("NVIDIA H200"), compiler=None)) == ()
+
+
+def test_missing_needed_packages_are_named_and_optional_ones_are_not() -> None:
+    versions = {"torch": "2.13.0", "transformers": None, "tokenizers": "0.23.3", "datasets": None, "peft": None}
+    assert "Not installed, but needed: transformers, datasets." in only_warning(diagnosis_of(versions=versions))
+
+
+def test_a_device_that_cannot_be_selected_is_the_first_warning() -> None:
+    diagnosis = diagnosis_of(selected=None, selection_problem="cuda:0 cannot be used: busy")
+    assert warnings_of(diagnosis)[0] == "cuda:0 cannot be used: busy"
+    assert diagnosis.consequences == ()
+
+
+def meaning(device: Device, ability: str) -> str:
+    return next(consequence.meaning for consequence in consequences_of(device) if consequence.ability == ability)
+
+
+@pytest.mark.parametrize("name", catalog.names())
+def test_every_ability_of_every_device_has_a_consequence_in_words(name: str) -> None:
+    device = catalog.get(name)
+    assert {consequence.ability: consequence.has for consequence in consequences_of(device)} == dataclasses.asdict(device.abilities)
+    assert all(consequence.meaning for consequence in consequences_of(device))
+
+
+def test_consequences_say_what_to_do_instead() -> None:
+    t4, h200, m1 = catalog.get("Tesla T4"), catalog.get("NVIDIA H200"), catalog.get("Apple M1")
+    assert "fp16 takes its place" in meaning(t4, "bf16")
+    assert "loss scaling" in meaning(t4, "fp16")
+    assert "memory-efficient" in meaning(t4, "flash_attention")
+    assert "flash kernel" in meaning(h200, "flash_attention")
+    assert "bf16 is the safer choice" in meaning(h200, "fp16")
+    assert "square of the sequence" in meaning(m1, "flash_attention")
+    assert "needs a C++ compiler" in meaning(CPU, "compile")
+
+
+def text_of(diagnosis: Diagnosis) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    console.print(render(diagnosis))
+    return str(console.file.getvalue())
+
+
+def test_the_rendering_marks_the_selected_device_and_ends_with_the_warnings() -> None:
+    text = text_of(diagnosis_of(present("Tesla T4")))
+    assert "→  Tesla T4 (cuda:0)" in text
+    assert "fp16 65.00T" in text
+    assert "peft          not installed" in text
+    assert text.rstrip().splitlines()[-1].startswith("! Tesla T4 (cuda:0) has no bf16")
+
+
+def test_the_rendering_says_when_there_is_nothing_to_warn_about() -> None:
+    assert text_of(diagnosis_of()).rstrip().endswith("Nothing to warn about.")
+
+
+def test_a_diagnosis_becomes_json_with_its_judgements() -> None:
+    value = json.loads(json.dumps(diagnosis_of(present("Tesla T4")).to_json(), allow_nan=False))
+    assert value["selected"]["name"] == "Tesla T4"
+    assert value["versions"]["peft"] is None
+    assert {consequence["ability"] for consequence in value["consequences"]} >= {"bf16", "compile"}
+    assert len(value["warnings"]) == 1
+
+
+def test_this_machine_is_examined_without_being_changed(tmp_path: Path) -> None:
+    diagnosis = examine(tmp_path / "runs")
+    assert diagnosis.selected is not None
+    assert diagnosis.devices[-1].kind == "cpu"
+    assert diagnosis.versions["torch"]
+    assert 0 < diagnosis.free_memory_bytes <= diagnosis.memory_bytes
+    assert diagnosis.disk_free_bytes > 0
+    assert not (tmp_path / "runs").exists()
+    assert "torch" in text_of(diagnosis)
+
+
+def test_a_choice_that_cannot_be_used_is_a_warning_of_the_doctor(tmp_path: Path) -> None:
+    diagnosis = examine(tmp_path, "cuda:99")
+    assert diagnosis.selected is None
+    assert "cuda:99 is not on this machine" in diagnosis.warnings[0]
+
+
+def test_a_machine_with_gpus_is_examined(tmp_path: Path, fake_cuda: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_cuda(("Tesla T4", 14.74, (7, 5)), ("Tesla V100-SXM2-16GB", 15.77, (7, 0)))
+    monkeypatch.setattr(host, "nvidia_gpu_count", lambda: 2)
+    monkeypatch.setattr(doctor.torch.version, "cuda", "13.0")
+    diagnosis = examine(tmp_path)
+    assert diagnosis.selected is not None
+    assert diagnosis.selected.name == "Tesla T4"
+    assert diagnosis.torch_backend == "CUDA 13.0"
+    assert any("no code for Tesla V100-SXM2-16GB (cuda:1) (sm_70)" in warning for warning in diagnosis.warnings)

@@ -1,0 +1,104 @@
+"""The host: container limits are respected, whatever version of control groups tells them."""
+
+from pathlib import Path
+
+import pytest
+
+from brimful.hardware import host
+from brimful.hardware.host import Limits
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_limits_of_cgroup_v2_are_the_tightest_on_the_way_to_the_root(tmp_path: Path) -> None:
+    write(tmp_path / "cgroup", "0::/outer/inner\n")
+    write(tmp_path / "fs/outer/cpu.max", "150000 100000\n")
+    write(tmp_path / "fs/outer/inner/cpu.max", "max 100000\n")
+    write(tmp_path / "fs/outer/memory.max", "4000\n")
+    write(tmp_path / "fs/outer/memory.current", "1000\n")
+    write(tmp_path / "fs/outer/memory.stat", "anon 700\ninactive_file 200\n")
+    write(tmp_path / "fs/outer/inner/memory.max", "max\n")
+    write(tmp_path / "fs/outer/inner/memory.current", "900\n")
+    assert host.control_group_limits(tmp_path / "cgroup", tmp_path / "fs") == Limits(1.5, 4000, 3200)
+
+
+def test_limits_of_cgroup_v1_are_read_from_each_controller(tmp_path: Path) -> None:
+    write(tmp_path / "cgroup", "4:memory:/job\n1:cpu,cpuacct:/job\n0::/\n")
+    write(tmp_path / "fs/cpu/job/cpu.cfs_quota_us", "300000\n")
+    write(tmp_path / "fs/cpu/job/cpu.cfs_period_us", "100000\n")
+    write(tmp_path / "fs/memory/job/memory.limit_in_bytes", "5000\n")
+    write(tmp_path / "fs/memory/job/memory.usage_in_bytes", "4000\n")
+    write(tmp_path / "fs/memory/job/memory.stat", "total_inactive_file 500\n")
+    assert host.control_group_limits(tmp_path / "cgroup", tmp_path / "fs") == Limits(3.0, 5000, 1500)
+
+
+def test_a_container_that_is_told_the_hosts_path_reads_its_own_root(tmp_path: Path) -> None:
+    write(tmp_path / "cgroup", "0::/docker/abc\n")
+    write(tmp_path / "fs/memory.max", "7000\n")
+    write(tmp_path / "fs/memory.current", "7100\n")
+    assert host.control_group_limits(tmp_path / "cgroup", tmp_path / "fs") == Limits(None, 7000, 0)
+
+
+def test_unlimited_groups_and_missing_groups_set_no_limit(tmp_path: Path) -> None:
+    assert host.control_group_limits(tmp_path / "absent", tmp_path) == Limits()
+    write(tmp_path / "cgroup", "1:cpu:/\n0::/\n")
+    write(tmp_path / "fs/cpu.max", "max 100000\n")
+    write(tmp_path / "fs/cpu/cpu.cfs_quota_us", "-1\n")
+    write(tmp_path / "fs/cpu/cpu.cfs_period_us", "100000\n")
+    assert host.control_group_limits(tmp_path / "cgroup", tmp_path / "fs") == Limits()
+
+
+def test_a_quota_below_one_core_still_leaves_one() -> None:
+    assert host.usable_cores(Limits(cores=0.5)) == 1
+    assert host.usable_cores(Limits()) >= 1
+
+
+def test_a_memory_limit_counts_only_when_it_is_the_lower_one() -> None:
+    assert host.memory_total_bytes(Limits(memory_bytes=10**6)) == 10**6
+    assert host.memory_total_bytes(Limits(memory_bytes=2**63)) == host.memory_total_bytes(Limits())
+    assert host.memory_free_bytes(Limits(memory_bytes=10**6, memory_left_bytes=10**5)) == 10**5
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "has_bf16"),
+    [
+        ("processor : 0\nmodel name\t: Big CPU\nflags\t\t: fpu avx512f avx512_bf16\n", "Big CPU", True),
+        ("model name : Old CPU\nflags : fpu avx2\n", "Old CPU", False),
+        ("model name : Arm CPU\nFeatures : fp asimd bf16\n", "Arm CPU", True),
+    ],
+)
+def test_the_cpu_is_read_from_what_the_system_says(tmp_path: Path, text: str, name: str, has_bf16: bool) -> None:
+    write(tmp_path / "cpuinfo", text)
+    assert host.cpu_name(tmp_path / "cpuinfo") == name
+    assert host.cpu_has_bf16(tmp_path / "cpuinfo") == has_bf16
+
+
+def test_without_cpuinfo_there_is_still_a_name_but_no_bf16(tmp_path: Path) -> None:
+    assert host.cpu_name(tmp_path / "absent")
+    assert not host.cpu_has_bf16(tmp_path / "absent")
+
+
+def test_free_disk_is_asked_where_the_folder_will_be(tmp_path: Path) -> None:
+    assert host.disk_free_bytes(tmp_path / "not" / "yet") == pytest.approx(host.disk_free_bytes(tmp_path), rel=0.1)
+
+
+def test_the_drivers_gpus_are_counted_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host.shutil, "which", lambda name: None)
+    assert host.nvidia_gpu_count(tmp_path) is None
+    write(tmp_path / "dev/nvidiactl", "")
+    write(tmp_path / "dev/nvidia-uvm", "")
+    write(tmp_path / "proc/driver/nvidia/version", "")
+    assert host.nvidia_gpu_count(tmp_path) == 0
+    write(tmp_path / "dev/nvidia0", "")
+    assert host.nvidia_gpu_count(tmp_path) == 1
+    write(tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0/information", "")
+    write(tmp_path / "proc/driver/nvidia/gpus/0000:02:00.0/information", "")
+    assert host.nvidia_gpu_count(tmp_path) == 2
+
+
+def test_nvidia_smi_alone_is_a_sign_of_a_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host.shutil, "which", lambda name: "/usr/lib/wsl/lib/nvidia-smi")
+    assert host.nvidia_gpu_count(tmp_path) == 0

@@ -1,0 +1,232 @@
+"""A run folder as a finished quickstart leaves it, made up in numbers but whole in form."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+STEPS = 500
+START_UNIX_S = 1_790_000_000.0
+STEP_TIME_S = 0.34
+
+RECIPE = """\
+name: quickstart
+description: A small GPT on the Python that is already on your machine; about 3 minutes on 2 cores.
+method: pretrain
+seed: 1234
+sequence_length: 256
+batch:
+  sequences: 16
+  tokens: null
+training:
+  steps: 500
+model:
+  architecture: llama
+  layers: 4
+  heads: 4
+  width: 256
+tokenizer:
+  kind: bpe
+  vocabulary: 2048
+data:
+  path:
+  - builtin:python-docs
+  - builtin:python-code
+optimizer:
+  learning_rate: 0.003
+  warmup: 50
+run:
+  name: null
+"""
+
+PLAN: dict[str, Any] = {
+    "device": {"name": "AMD EPYC 9R14", "kind": "cpu", "threads": 2},
+    "choices": [
+        {
+            "name": "precision",
+            "value": "bf16",
+            "reason": "bf16 matrix products measured 3.1x faster than fp32 here; weights and optimizer states stay fp32.",
+            "alternative": "fp32",
+        },
+        {"name": "micro_batch", "value": 8, "reason": "Largest that keeps 20 % of the free memory in reserve.", "alternative": 4},
+        {"name": "recompute", "value": False, "reason": "Activations fit: 412 MiB of 6.1 GiB free.", "alternative": None},
+        {"name": "compile", "value": False, "reason": "No C++ compiler was found on this machine.", "alternative": True},
+    ],
+    "micro_batch": 8,
+    "accumulation": 2,
+    "remainder": 0,
+    "effective_batch": 16,
+    "predicted": {
+        "parameters": 3_672_320,
+        "peak_memory_bytes": 1_310_000_000,
+        "step_time_s": 0.31,
+        "tokens_per_second": 13_200,
+        "total_time_s": 171.0,
+    },
+    "predicted_interval": {"peak_memory_bytes": [1_200_000_000, 1_450_000_000], "step_time_s": [0.26, 0.38], "total_time_s": [140.0, 168.0]},
+    "basis": {
+        "peak_memory_bytes": "Weights, gradients, AdamW moments, saved activations of one micro-batch, interpreter.",
+        "step_time_s": "FLOPs over the measured bf16 matrix rate, times 1.4.",
+    },
+    "memory_terms": {
+        "weights": 14_689_280,
+        "gradients": 14_689_280,
+        "optimizer_states": 29_378_560,
+        "activations": 432_013_312,
+        "interpreter": 819_229_568,
+    },
+}
+
+SCORES: dict[str, Any] = {
+    "validation": {
+        "loss": 3.0312,
+        "perplexity": 20.72,
+        "bits_per_byte": 1.4183,
+        "loss_interval": [2.9711, 3.0898],
+        "bits_per_byte_interval": [1.3902, 1.4457],
+        "tokens": 118_204,
+        "bytes": 364_441,
+        "documents": 214,
+        "tokens_per_second": 41_200.0,
+        "context": 256,
+        "stride": 256,
+    },
+    "baselines": {
+        "uniform": {"loss": 7.6246, "bits_per_byte": 3.5676},
+        "unigram": {"loss": 6.0127, "bits_per_byte": 2.8134},
+        "bigram": {"loss": 4.4021, "bits_per_byte": 2.0598},
+    },
+}
+
+DATA: dict[str, Any] = {
+    "sources": [
+        "python-docs: the language reference and docstrings of Python 3.11",
+        "python-code: functions of the standard library with docstrings",
+    ],
+    "splits": {
+        "validation": {"documents": 214, "bytes": 364_441, "characters": 363_902, "tokens": 118_204},
+        "train": {"documents": 4_210, "bytes": 7_204_101, "characters": 7_193_556, "tokens": 2_310_004},
+    },
+    "tokenizer": {"kind": "bpe", "vocabulary": 2048, "characters_per_token": 3.08, "bytes_per_token": 3.083, "round_trip": True, "verdict": "good"},
+    "leakage": {"exact": {"validation": 0}, "normalised": {"validation": 3}},
+    "notes": ["12 files of the standard library did not parse and were left out."],
+}
+
+ENVIRONMENT: dict[str, Any] = {
+    "brimful": "0.1.0",
+    "python": "3.11.2",
+    "platform": "Linux-6.18-x86_64",
+    "packages": {"torch": "2.13.0+cpu", "transformers": "5.23.0", "tokenizers": "0.23.1"},
+    "device": {
+        "name": "AMD EPYC 9R14",
+        "kind": "cpu",
+        "memory_bytes": 8_000_000_000,
+        "threads": 2,
+        "dense_flop_per_s": {"fp32": 1.9e11, "bf16": 5.9e11},
+        "abilities": {"bf16": True, "fp8": False},
+    },
+    "command": "brimful run quickstart",
+    "git": None,
+}
+
+SAMPLES: list[dict[str, Any]] = [
+    {
+        "prompt": "def ",
+        "completion": (
+            'get_annotations(self, name, default=None):\n    """Return the value of the named attribute.\n\n    If the attribute is not found, '
+            'return the\n    default value, or raise AttributeError.\n    """\n    if name in self._names:\n        return self._names[name]\n    '
+            "for key, value in self.items():\n        if key < name and value > 0:\n            return default\n    raise AttributeError(name)\n"
+        ),
+        "finish": "end_of_text",
+        "seed": 1234,
+        "temperature": 0.8,
+        "top_k": 50,
+        "top_p": 1.0,
+        "tokens": 118,
+        "seconds": 1.2,
+    }
+]
+
+
+def step_record(step: int, random: np.random.Generator) -> dict[str, Any]:
+    """A step of a believable small training run."""
+    loss = 2.95 + 4.65 * math.exp(-step / 55) + 0.55 * math.exp(-step / 400) + float(random.normal(0, 0.06))
+    rate = 3e-3 * min(step / 50, 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * min(1, max(0, step - 50) / 450))))
+    return {
+        "kind": "step",
+        "step": step,
+        "loss": loss,
+        "grad_norm": 0.4 + 2.5 * math.exp(-step / 30) + abs(float(random.normal(0, 0.08))),
+        "learning_rate": rate,
+        "tokens": step * 4096,
+        "skipped": 0,
+        "loss_scale": 1.0,
+        "tokens_per_second": 4096 / STEP_TIME_S + float(random.normal(0, 260)),
+        "step_time_s": STEP_TIME_S + float(random.normal(0, 0.007)),
+        "memory_bytes": 1_262_000_000 + min(step, 20) * 500_000,
+        "time": START_UNIX_S + step * STEP_TIME_S,
+    }
+
+
+def run_records(last_step: int) -> list[dict[str, Any]]:
+    """The records of metrics.jsonl up to `last_step`; ends with an end record when that is the last one."""
+    random = np.random.default_rng(7)
+    records: list[dict[str, Any]] = [
+        {"kind": "start", "step": 0, "total_steps": STEPS, "tokens_per_step": 4096, "run": "quickstart", "resumed": False}
+    ]
+    for step in range(1, last_step + 1):
+        records.append(step_record(step, random))
+        if step % 50 == 0:
+            loss = 3.0 + 4.65 * math.exp(-step / 55) + 0.55 * math.exp(-step / 400) - 0.13 * (step == 450)
+            score = {"loss": loss, "perplexity": math.exp(loss), "bits_per_byte": loss * 0.4679, "tokens": 118_204, "seconds": 2.8, "best": True}
+            records.append({"kind": "evaluation", "step": step, "split": "validation", **score})
+            records.append({"kind": "checkpoint", "step": step, "bytes": 44_000_000, "seconds": 0.2})
+    if last_step == STEPS:
+        records.append({"kind": "end", "step": STEPS, "seconds": 178.3, "reason": "finished"})
+    return records
+
+
+def write_lines(path: Path, records: list[dict[str, Any]]) -> None:
+    """One JSON object a line."""
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+
+
+MakeRun = Callable[..., Path]
+
+
+def make_run(folder: Path, last_step: int = STEPS, **files: Any) -> Path:
+    """Write a run folder. `files` replaces values by file stem (`plan={...}`); None leaves the file out."""
+    folder.mkdir(parents=True)
+    finished = last_step == STEPS
+    values = {"plan": PLAN, "environment": ENVIRONMENT, "data": DATA, "scores": SCORES if finished else None} | files
+    for stem in ("plan", "environment", "data", "scores"):
+        if values[stem] is not None:
+            (folder / f"{stem}.json").write_text(json.dumps(values[stem]), encoding="utf-8")
+    for name, records in (
+        ("metrics", values.get("metrics", run_records(last_step))),
+        ("samples", values.get("samples", SAMPLES if finished else None)),
+    ):
+        if records is not None:
+            write_lines(folder / f"{name}.jsonl", records)
+    recipe = values.get("recipe", RECIPE)
+    if recipe is not None:
+        (folder / "recipe.yaml").write_text(recipe, encoding="utf-8")
+    if finished:
+        (folder / "model").mkdir()
+        save_file({"embedding": np.zeros((64, 8), np.float16), "head": np.zeros(100, np.float32)}, folder / "model" / "model.safetensors")
+    return folder
+
+
+@pytest.fixture
+def new_run(tmp_path: Path) -> MakeRun:
+    """A factory of run folders: `new_run(last_step=..., plan=..., ...)`."""
+
+    def make(name: str = "quickstart", **choices: Any) -> Path:
+        return make_run(tmp_path / "runs" / name, **choices)
+
+    return make

@@ -1,0 +1,72 @@
+"""The first lines of a report say what was run, how it went and how to go on, from what is known."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from brimful.report import headline
+from brimful.report.runfiles import read_run
+
+MakeRun = Callable[..., Path]
+
+
+def test_the_sentence_names_model_length_data_device_and_time(new_run: MakeRun) -> None:
+    assert headline.sentence(read_run(new_run())) == (
+        "A 612-parameter Llama-style language model (4 layers, 256 wide) was trained for 500 steps (2.05M tokens) "
+        "on builtin:python-docs and builtin:python-code, on AMD EPYC 9R14 (2 threads) in 2m 58s."
+    )
+
+
+def test_an_unfinished_run_says_how_far_it_is_and_uses_the_planned_size(new_run: MakeRun) -> None:
+    run = read_run(new_run(last_step=230))
+    assert headline.status(run) == "unfinished: 230 of 500 steps"
+    assert headline.sentence(run).startswith(
+        "A 3.67M-parameter Llama-style language model (4 layers, 256 wide) has been trained for 230 of 500 steps"
+    )
+    assert headline.sentence(run).endswith("in 1m 18s so far.")
+
+
+def test_a_run_of_which_nothing_is_known_still_makes_a_sentence(new_run: MakeRun) -> None:
+    run = read_run(new_run(last_step=1, plan=None, environment=None, data=None, recipe=None, metrics=[]))
+    assert headline.sentence(run) == "A language model has been trained."
+    assert headline.cards(run) == []
+    assert headline.score_bars(run) == []
+    assert headline.verdict(run) == ""
+
+
+def test_the_verdict_compares_with_the_best_baseline(new_run: MakeRun) -> None:
+    assert headline.verdict(read_run(new_run())) == (
+        "On held-out text (validation) it needs 1.418 bits per byte (95 % interval 1.390 to 1.446), "
+        "31 % less than the best counting baseline (bigram, 2.060)."
+    )
+
+
+def test_a_model_worse_than_counting_is_told_so(new_run: MakeRun) -> None:
+    scores = {"validation": {"loss": 4.0, "bits_per_byte": 2.2}, "baselines": {"bigram": {"loss": 2.0, "bits_per_byte": 2.0}}}
+    assert "10 % more than the best counting baseline" in headline.verdict(read_run(new_run(scores=scores)))
+
+
+def test_bars_share_one_scale_and_mark_the_model(new_run: MakeRun) -> None:
+    bars = headline.score_bars(read_run(new_run()))
+    assert [bar.name for bar in bars] == ["Uniform guess", "Unigram", "Bigram", "This model"]
+    assert bars[0].share == 1.0
+    assert bars[3].share == pytest.approx(1.4183 / 3.5676)
+    assert [bar.is_model for bar in bars] == [False, False, False, True]
+
+
+def test_cards_show_what_is_known(new_run: MakeRun) -> None:
+    values = {card.name: card.value for card in headline.cards(read_run(new_run()))}
+    assert values["Bits per byte"] == "1.418"
+    assert values["Training time"] == "2m 58s"
+    assert set(values) == {"Bits per byte", "Loss", "Perplexity", "Speed", "Peak memory", "Training time"}
+
+
+def test_an_unfinished_run_is_continued_by_its_own_command(new_run: MakeRun) -> None:
+    first = headline.commands(read_run(new_run(last_step=20)))[0]
+    assert (first.purpose, first.text) == ("Continue where it stopped", "brimful run quickstart")
+
+
+def test_commands_quote_folders_with_spaces(new_run: MakeRun) -> None:
+    shown = headline.commands(read_run(new_run("my run")))
+    assert any("my run/recipe.yaml'" in command.text and command.text.startswith("brimful run '") for command in shown)

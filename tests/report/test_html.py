@@ -1,0 +1,194 @@
+"""report.html is one escaped, self-contained, well-formed page for every state of a run folder."""
+
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from brimful.base.errors import RunFolderError
+from brimful.report.html import format_error, write_report
+
+MakeRun = Callable[..., Path]
+ATTACK = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
+VOID = {"meta", "br", "img", "hr", "input", "link"}
+FILES = ["recipe.yaml", "plan.json", "environment.json", "data.json", "metrics.jsonl", "samples.jsonl", "scores.json"]
+
+
+class Page(HTMLParser):
+    """Tags in order, whether they nest, and the text outside of style."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.open: list[str] = []
+        self.wrong: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text += data
+
+
+def page_of(folder: Path) -> Page:
+    return Page(write_report(folder).read_text(encoding="utf-8"))
+
+
+def test_a_finished_run_is_told_from_headline_to_recipe(new_run: MakeRun) -> None:
+    text = page_of(new_run()).text
+    for heading in (
+        "Predicted, measured",
+        "Curves",
+        "What it writes",
+        "Scores",
+        "Data and tokenizer",
+        "The plan and its reasons",
+        "Environment",
+        "Recipe",
+    ):
+        assert heading in text
+    for fact in (
+        "finished: 500 steps",
+        "31 % less",
+        "outside the interval",
+        "−8.6 %",
+        "Interpreter 781.3 MiB",
+        "get_annotations",
+        "learning_rate: 0.003",
+    ):
+        assert fact in text, fact
+
+
+def test_the_page_nests_well_and_loads_nothing(new_run: MakeRun) -> None:
+    folder = new_run()
+    page = page_of(folder)
+    assert page.wrong == page.open == []
+    assert not {"script", "link", "iframe", "object", "img"} & set(page.tags)
+    assert all(value.startswith("#") for name, value in page.attributes if name in {"src", "href", "xlink:href"})
+    source = (folder / "report.html").read_text(encoding="utf-8")
+    assert "@import" not in source
+    assert set(re.findall(r"https?://[^\"' <]*", source)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+
+
+def test_the_page_follows_the_readers_theme_screen_and_printer(new_run: MakeRun) -> None:
+    source = write_report(new_run()).read_text(encoding="utf-8")
+    for rule in ("(prefers-color-scheme: dark)", "(max-width: 600px)", "@media print", 'name="viewport"'):
+        assert rule in source
+
+
+def test_every_text_of_the_run_is_escaped(new_run: MakeRun) -> None:
+    folder = new_run(
+        recipe=f"name: x\ndata:\n  path: {ATTACK!r}\n# {ATTACK}\n",
+        plan={
+            "choices": [{"name": ATTACK, "value": ATTACK, "reason": ATTACK}],
+            "memory_terms": {ATTACK: 5},
+            "predicted": {ATTACK: 1},
+            "basis": {ATTACK: ATTACK},
+        },
+        environment={"command": ATTACK, "device": {"name": ATTACK}, ATTACK: 1, "packages": {ATTACK: ATTACK}},
+        data={"sources": [ATTACK, {"name": ATTACK}], "notes": [ATTACK], "splits": {ATTACK: {}}, "tokenizer": {"kind": ATTACK}},
+        scores={ATTACK: {"loss": 1.0, "bits_per_byte": 1.0}, "baselines": {ATTACK: 2.0}},
+        samples=[{"prompt": ATTACK, "completion": ATTACK, "finish": ATTACK, "seed": ATTACK}],
+        metrics=[
+            {"kind": "step", "step": 1, "loss": 2.5, "time": 1.0},
+            {"kind": "step", "step": 2, "loss": 2.4, "time": 2.0},
+            {"kind": "event", "step": 1, "message": ATTACK},
+            {"kind": "evaluation", "step": 2, "split": ATTACK, "loss": 2.0},
+            {"kind": "end", "step": 2, "reason": ATTACK},
+        ],
+    )
+    page = page_of(folder)
+    assert "<script" not in (folder / "report.html").read_text(encoding="utf-8")
+    assert not {"script", "img"} & set(page.tags)
+    assert not any(name.startswith("on") for name, _ in page.attributes)
+    assert page.text.count(ATTACK) > 15
+    assert page.wrong == page.open == []
+
+
+def test_the_prompt_stands_apart_from_the_completion(new_run: MakeRun) -> None:
+    folder = new_run(samples=[{"prompt": "a < b", "completion": " & c\n  d", "finish": "end_of_text", "tokens": 3, "temperature": 0.8}])
+    source = write_report(folder).read_text(encoding="utf-8")
+    assert '<pre class="text"><span class="prompt">a &lt; b</span> &amp; c\n  d</pre>' in source
+    assert "temperature 0.8, 3 tokens, ended by itself" in source
+
+
+def test_text_that_no_page_can_hold_becomes_the_replacement_character(new_run: MakeRun) -> None:
+    folder = new_run(samples=[{"prompt": "", "completion": "nul \x00 escape \x1b[2J surrogate \ud800 fine é 猫 \U0001f600\tend"}])
+    text = page_of(folder).text
+    assert "nul \ufffd escape \ufffd[2J surrogate ? fine é 猫 \U0001f600\tend" in text
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_without_one_file_the_section_says_so_and_the_rest_is_there(new_run: MakeRun, name: str) -> None:
+    folder = new_run()
+    (folder / name).unlink()
+    page = page_of(folder)
+    assert f"{name} (" in page.text
+    assert page.text.count("is not in the run folder.") == (2 if name == "plan.json" else 1)
+    assert page.wrong == page.open == []
+
+
+@pytest.mark.parametrize("content", [b"[", b'{"splits": 1, "predicted": 2, "choices": 3, "device": 4, "packages": 5, "kind": 6}\n'])
+@pytest.mark.parametrize("name", FILES)
+def test_one_damaged_file_never_costs_the_report(new_run: MakeRun, name: str, content: bytes) -> None:
+    folder = new_run()
+    (folder / name).write_bytes(content)
+    page = page_of(folder)
+    assert "quickstart" in page.text
+    assert page.wrong == page.open == []
+
+
+def test_an_unfinished_run_has_a_report_that_says_so(new_run: MakeRun) -> None:
+    text = page_of(new_run(last_step=60)).text
+    assert "unfinished: 60 of 500 steps" in text
+    assert "Continue where it stopped" in text
+    assert "not yet" in text
+    assert "best 5.3" in text
+
+
+def test_a_run_before_its_first_step_has_a_report(new_run: MakeRun) -> None:
+    text = page_of(new_run(last_step=0)).text
+    assert "unfinished: 0 of 500 steps" in text
+    assert "Fewer than two steps are logged so far." in text
+
+
+def test_a_second_report_replaces_the_first(new_run: MakeRun) -> None:
+    folder = new_run()
+    first = write_report(folder).read_text(encoding="utf-8")
+    (folder / "samples.jsonl").write_text('{"prompt": "", "completion": "quite another text"}\n')
+    second = write_report(folder).read_text(encoding="utf-8")
+    assert "quite another text" in second
+    assert "quite another text" not in first
+    assert [path.name for path in folder.glob("*.html*")] == ["report.html"]
+
+
+def test_a_report_that_cannot_be_written_is_a_clear_error(new_run: MakeRun) -> None:
+    folder = new_run()
+    (folder / "report.html").mkdir()
+    with pytest.raises(RunFolderError, match="cannot be written"):
+        write_report(folder)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"), [(0.0321, "+3.2 %"), (-0.412, "−41 %"), (0.0, "0 %"), (0.0002, "0 %"), (-0.0007, "−0.1 %"), (2.5, "+250 %")]
+)
+def test_errors_carry_their_sign_and_as_many_digits_as_matter(error: float, text: str) -> None:
+    assert format_error(error) == text

@@ -1,0 +1,205 @@
+"""The live view: a panel on a terminal, plain lines elsewhere, no trouble with width, encoding or odd records."""
+
+import io
+import re
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from brimful.report.progress import RunState, data_progress, progress_listener
+
+START = {"kind": "start", "step": 0, "total_steps": 100, "tokens_per_step": 4096, "run": "quickstart", "resumed": False}
+EVALUATION = {"kind": "evaluation", "step": 50, "split": "validation", "loss": 3.25, "perplexity": 25.79, "bits_per_byte": 1.5, "best": True}
+CHECKPOINT = {"kind": "checkpoint", "step": 50, "bytes": 3 * 1024**2, "seconds": 0.2}
+EVENT = {"kind": "event", "step": 50, "message": "resumed from step 50 (3 steps lost) [bold]é[/bold]"}
+END = {"kind": "end", "step": 100, "seconds": 62.0, "reason": "finished"}
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def step(number: int, **changes: Any) -> dict[str, Any]:
+    record = {"kind": "step", "step": number, "loss": 4.0, "learning_rate": 1e-3, "tokens_per_second": 12345.0, "step_time_s": 0.5}
+    return record | {"memory_bytes": 2 * 1024**3, "skipped": 0} | changes
+
+
+def piped(records: list[dict[str, Any]], clock: FakeClock, seconds_per_record: float) -> list[str]:
+    file = io.StringIO()
+    with progress_listener(Console(file=file, force_terminal=False, width=40), clock=clock) as listen:
+        for record in records:
+            listen(record)
+            clock.now_s += seconds_per_record
+    return file.getvalue().splitlines()
+
+
+def on_terminal(records: list[dict[str, Any]], width: int = 100, encoding: str = "utf-8", **console_options: Any) -> str:
+    buffer = io.BytesIO()
+    file = io.TextIOWrapper(buffer, encoding=encoding, errors="strict")
+    console = Console(file=file, force_terminal=True, width=width, height=25, color_system="truecolor", **console_options)
+    with progress_listener(console) as listen:
+        for record in records:
+            listen(record)
+    file.flush()
+    return buffer.getvalue().decode(encoding)
+
+
+def test_piped_output_has_the_first_step_then_a_line_each_twentieth_of_the_run() -> None:
+    lines = piped([START, *[step(number) for number in range(1, 101)], END], FakeClock(), 1.0)
+    told = [int(line.split("/")[0].removeprefix("step ")) for line in lines if "loss" in line]
+    assert told[:3] == [1, 6, 11]
+    assert told[-1] == 100
+    assert lines[0] == "quickstart: 100 steps of 4.10k tokens"
+    assert lines[-1] == "step 100/100  finished after 1m 02s"
+
+
+def test_a_slow_run_prints_a_line_about_every_ten_seconds_before_a_twentieth_is_done() -> None:
+    start = START | {"total_steps": 100_000}
+    lines = piped([start, *[step(number) for number in range(1, 62)]], FakeClock(), 1.0)
+    assert sum("loss" in line for line in lines) == 7
+
+
+def test_a_run_of_milliseconds_prints_its_first_and_last_step_only() -> None:
+    lines = piped([START, *[step(number) for number in range(1, 101)]], FakeClock(), 0.001)
+    assert [line.split()[1] for line in lines if "loss" in line] == ["1/100", "100/100"]
+
+
+def test_a_plain_step_line_tells_everything_on_one_line_however_narrow_the_console() -> None:
+    lines = piped([START, step(1, skipped=2)], FakeClock(), 1.0)
+    assert lines[1] == "step 1/100 (1 %)  loss 4.000  lr 1.00e-03  12.35k tokens/s  memory 2.00 GiB  skipped steps 2  50 s left"
+
+
+def test_every_evaluation_event_and_checkpoint_gets_its_own_plain_line() -> None:
+    lines = piped([START, EVALUATION, CHECKPOINT, EVENT], FakeClock(), 0.0)
+    assert lines[1] == "step 50/100  validation loss 3.2500  perplexity 25.79  1.5000 bits/byte  best so far"
+    assert lines[2] == "step 50/100  checkpoint 3.00 MiB in 200 ms"
+    assert lines[3] == "step 50/100  resumed from step 50 (3 steps lost) [bold]é[/bold]"
+
+
+def test_a_resumed_run_says_where_it_goes_on() -> None:
+    assert piped([START | {"step": 40, "resumed": True}], FakeClock(), 0.0) == ["quickstart: goes on at step 40 of 100"]
+
+
+@pytest.mark.parametrize("loss", [None, float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_is_said_and_never_enters_the_running_mean(loss: float | None) -> None:
+    assert "loss not finite" in piped([START, step(1, loss=loss)], FakeClock(), 0.0)[1]
+    state = RunState(FakeClock())
+    for record in (step(1), step(2, loss=loss)):
+        state.update(record)
+    assert state.loss == pytest.approx(4.0)
+    assert ("last loss", "not finite", "bold red") in state.fields()
+
+
+def test_time_left_follows_the_pace_since_the_first_step_pauses_included() -> None:
+    clock = FakeClock()
+    state = RunState(clock)
+    state.update(START)
+    state.update(step(10))
+    clock.now_s += 20
+    state.update(step(20))
+    assert state.remaining_s == pytest.approx(160.0)
+    clock.now_s += 10
+    assert state.remaining_s == pytest.approx(240.0)
+
+
+def test_steps_logged_in_one_burst_do_not_make_the_run_look_fast() -> None:
+    state = RunState(FakeClock())
+    for record in (START, *[step(number) for number in range(1, 11)]):
+        state.update(record)
+    assert state.remaining_s == pytest.approx(45.0)
+
+
+def test_a_terminal_shows_every_wanted_number() -> None:
+    screen = on_terminal([START, step(50), EVALUATION, CHECKPOINT, step(51, skipped=3)])
+    wanted = ["quickstart", "51/100", "loss", "validation", "3.250", "best at step 50", "bits/byte", "1.00e-03", "12.35k", "2.00 GiB", "step 50"]
+    for text in [*wanted, "skipped steps", "left"]:
+        assert text in screen
+
+
+def test_evaluations_and_events_stay_above_the_panel_with_markup_shown_as_written() -> None:
+    screen = on_terminal([START, EVALUATION, EVENT])
+    assert "perplexity 25.79" in screen
+    assert "[bold]é[/bold]" in screen
+
+
+@pytest.mark.parametrize("width", [1, 8, 20, 39, 60, 200])
+def test_no_line_of_the_panel_is_wider_than_the_terminal(width: int) -> None:
+    screen = on_terminal([START, step(50), EVALUATION, CHECKPOINT, step(51, skipped=3)], width=width)
+    lines = [line for line in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen).replace("\r", "\n").splitlines() if "perplexity" not in line]
+    assert len(lines) > 3
+    assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize("width", [8, 20, 100])
+def test_an_ascii_terminal_gets_ascii_only(width: int) -> None:
+    records = [START | {"run": "köln\x1b[2J"}, step(50), EVALUATION, CHECKPOINT, EVENT, step(51), END]
+    screen = on_terminal(records, width=width, encoding="ascii")
+    assert "\x1b[2J" not in screen
+
+
+def test_unknown_records_and_missing_keys_are_left_aside() -> None:
+    odd: list[dict[str, Any]] = [
+        {"kind": "step"},
+        {"kind": "evaluation"},
+        {"kind": "checkpoint"},
+        {"kind": "news"},
+        {},
+        {"kind": "end"},
+        {"kind": "start"},
+    ]
+    assert on_terminal(odd)
+    assert len(piped(odd, FakeClock(), 0.0)) == len(odd)
+
+
+def test_an_error_inside_leaves_the_terminal_with_its_cursor() -> None:
+    file = io.StringIO()
+
+    def interrupted_run() -> None:
+        with progress_listener(Console(file=file, force_terminal=True)) as listen:
+            listen(START)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_run()
+    assert file.getvalue().endswith("\x1b[?25h")
+
+
+def test_piped_data_preparation_gets_one_line_a_phase() -> None:
+    clock = FakeClock()
+    file = io.StringIO()
+    with data_progress(Console(file=file, force_terminal=False), clock=clock) as progress:
+        for done in range(0, 1001, 100):
+            progress("reading", done, None)
+            clock.now_s += 0.1
+        for done in (0, 500, 2000, 2000):
+            progress("tokenizing", done, 2000)
+    assert file.getvalue().splitlines() == ["reading: 1,000 in 1.1 s", "tokenizing: 2,000 in 0 ms"]
+
+
+def test_a_long_phase_of_piped_data_preparation_says_how_far_it_is() -> None:
+    clock = FakeClock()
+    file = io.StringIO()
+    with data_progress(Console(file=file, force_terminal=False), clock=clock) as progress:
+        progress("tokenizing", 0, 2000)
+        clock.now_s += 11
+        progress("tokenizing", 500, 2000)
+        assert file.getvalue() == "tokenizing: 500 of 2,000 (25 %)\n"
+
+
+@pytest.mark.parametrize(("width", "encoding"), [(100, "utf-8"), (12, "ascii"), (100, "ascii")])
+def test_data_preparation_on_a_terminal_shows_its_phases(width: int, encoding: str) -> None:
+    buffer = io.BytesIO()
+    file = io.TextIOWrapper(buffer, encoding=encoding, errors="strict")
+    with data_progress(Console(file=file, force_terminal=True, width=width)) as progress:
+        progress("reading [x]", 10, None)
+        progress("tokenizing é", 5, 10)
+        progress("tokenizing é", 10, 10)
+    file.flush()
+    screen = buffer.getvalue().decode(encoding)
+    assert "reading" in screen or width < 40
+    assert width < 40 or "10/10" in screen

@@ -1,0 +1,188 @@
+"""Tables hold what the files say, computed the stated way; what is absent stays absent."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brimful.base.errors import RunFolderError
+from brimful.report import tables
+from brimful.report.runfiles import RunFiles, counted_parameters, measured, read_run, total_time_s
+
+MakeRun = Callable[..., Path]
+
+
+def step(number: int, time: float, **changes: Any) -> dict[str, Any]:
+    return {"kind": "step", "step": number, "loss": 3.0, "step_time_s": 0.5, "memory_bytes": 1000, "tokens_per_second": 10.0, "time": time} | changes
+
+
+def start(at: int, total: int = 4) -> dict[str, Any]:
+    return {"kind": "start", "step": at, "total_steps": total}
+
+
+def by_key(run: RunFiles) -> dict[str, tables.Comparison]:
+    return {comparison.key: comparison for comparison in tables.comparisons(run)}
+
+
+def test_measured_is_the_median_step_the_highest_memory_and_the_counted_parameters(new_run: MakeRun) -> None:
+    records = [start(0, 3), step(1, 0, step_time_s=9.0, memory_bytes=500), step(2, 1, memory_bytes=2000), step(3, 2, step_time_s=0.25)]
+    records.append({"kind": "end", "step": 3, "seconds": 11.5, "reason": "finished"})
+    found = measured(read_run(new_run(metrics=records)))
+    assert found == {"parameters": 612, "peak_memory_bytes": 2000, "step_time_s": 0.5, "tokens_per_second": 10.0, "total_time_s": 11.5}
+
+
+def test_the_error_is_relative_to_what_was_measured_and_positive_when_the_plan_was_too_high(new_run: MakeRun) -> None:
+    plan = {
+        "predicted": {"step_time_s": 0.6, "peak_memory_bytes": 900},
+        "predicted_interval": {"step_time_s": [0.55, 0.7], "peak_memory_bytes": [800, 1100]},
+    }
+    found = by_key(read_run(new_run(plan=plan, metrics=[start(0), step(1, 0)])))
+    assert found["step_time_s"].error == pytest.approx(0.2)
+    assert found["peak_memory_bytes"].error == pytest.approx(-0.1)
+    assert found["step_time_s"].came_true is False
+    assert found["peak_memory_bytes"].came_true is True
+
+
+def test_a_prediction_without_measurement_has_no_error_and_no_verdict(new_run: MakeRun) -> None:
+    found = by_key(read_run(new_run(plan={"predicted": {"energy_j": 5.0, "step_time_s": 1.0}}, metrics=[])))
+    assert found["energy_j"].error is None
+    assert found["step_time_s"].came_true is None
+
+
+def test_training_time_adds_up_the_sessions_a_killed_one_by_its_records(new_run: MakeRun) -> None:
+    ended = {"kind": "end", "step": 4, "seconds": 7.0, "reason": "finished"}
+    run = read_run(new_run(metrics=[start(0), step(1, 100.0), step(2, 103.0), start(2), step(3, 500.0), step(4, 501.0), ended]))
+    assert total_time_s(run) == pytest.approx(10.0)
+    assert run.is_finished
+
+
+def test_a_run_counts_as_finished_only_when_its_last_session_says_so(new_run: MakeRun) -> None:
+    interrupted = {"kind": "end", "step": 2, "seconds": 1.0, "reason": "interrupted"}
+    finished = {"kind": "end", "step": 4, "seconds": 1.0, "reason": "finished"}
+    cases = {"a": [start(0), step(2, 0.0), interrupted], "b": [start(0), step(2, 0.0)], "c": [start(0), interrupted, start(2), step(3, 0.0)]}
+    assert not any(read_run(new_run(name, metrics=records)).is_finished for name, records in cases.items())
+    assert read_run(new_run("d", metrics=[start(0), interrupted, start(2), step(4, 0.0), finished])).is_finished
+
+
+def test_memory_terms_come_largest_first_without_empty_ones(new_run: MakeRun) -> None:
+    run = read_run(new_run(plan={"memory_terms": {"weights": 10, "kv_cache": 0, "saved_activations": 30}}))
+    assert tables.memory_terms(run) == [("Saved activations", 30.0), ("Weights", 10.0)]
+
+
+def test_scores_stand_with_their_intervals_and_the_baselines_below(new_run: MakeRun) -> None:
+    table = tables.score_table(read_run(new_run()))
+    assert table is not None
+    assert [row[0] for row in table.rows] == ["validation", "Uniform guess", "Unigram", "Bigram"]
+    assert table.rows[0] == ("validation", "3.031 [2.971, 3.090]", "20.72", "1.418 [1.390, 1.446]", "118,204", "214", "256 / 256", "41.20k")
+    assert all(len(row) == len(table.columns) for row in table.rows)
+
+
+def test_a_baseline_with_only_a_loss_gets_its_bits_per_byte_from_the_same_tokens(new_run: MakeRun) -> None:
+    scores = {"validation": {"loss": 2.0, "bits_per_byte": 1.0}, "baselines": {"bigram": 3.0, "trigram_count": {"loss": 2.5}}}
+    found = tables.baselines(read_run(new_run(scores=scores)))
+    assert [(score.name, score.loss, score.bits_per_byte) for score in found] == [("Bigram", 3.0, 1.5), ("Trigram count", 2.5, 1.25)]
+
+
+def test_before_the_final_scores_the_best_evaluation_speaks(new_run: MakeRun) -> None:
+    losses = {1: 3.5, 2: 3.1, 3: None, 4: 3.2}
+    records = [{"kind": "evaluation", "step": at, "split": "validation", "loss": loss, "bits_per_byte": 1.5} for at, loss in losses.items()]
+    score = tables.main_score(read_run(new_run(scores=None, metrics=records)))
+    assert score is not None
+    assert (score.name, score.loss) == ("validation, step 2", 3.1)
+
+
+def test_splits_come_in_pipeline_order_with_text_in_bytes(new_run: MakeRun) -> None:
+    table = tables.split_table(read_run(new_run()))
+    assert table is not None
+    assert [row[0] for row in table.rows] == ["train", "validation"]
+    assert table.rows[0][1:3] == ("4,210", "6.87 MiB")
+
+
+def test_every_choice_of_the_plan_keeps_its_reason_and_runner_up(new_run: MakeRun) -> None:
+    table = tables.plan_table(read_run(new_run()))
+    assert table is not None
+    assert table.rows[1] == ("Micro batch", "8", "Largest that keeps 20 % of the free memory in reserve.", "4")
+    assert table.rows[3][1:] == ("no", "No C++ compiler was found on this machine.", "yes")
+
+
+def test_the_batch_is_explained_with_its_remainder(new_run: MakeRun) -> None:
+    plan = {"micro_batch": 5, "accumulation": 3, "remainder": 1, "effective_batch": 16}
+    assert tables.batch_sentence(read_run(new_run(plan=plan))) == "Every optimizer step sees 16 sequences: 3 micro-batches of 5 + 1."
+
+
+def test_the_environment_is_flat_with_units_from_the_names(new_run: MakeRun) -> None:
+    table = tables.environment_table(read_run(new_run()))
+    assert table is not None
+    rows = {row[0]: row[1] for row in table.rows}
+    assert rows["Device memory"] == "7.45 GiB"
+    assert rows["Device dense bf16"] == "590 GFLOP/s"
+    assert rows["Device abilities fp8"] == "no"
+    assert rows["Packages"].startswith("torch 2.13.0+cpu, ")
+    assert "Git" not in rows
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("peak_memory_bytes", 1536, "1.50 KiB"),
+        ("bandwidth_bytes_per_s", 2048, "2.00 KiB/s"),
+        ("dense_flop_per_s", 9.9e14, "990 TFLOP/s"),
+        ("step_time_s", 0.25, "250 ms"),
+        ("seconds", 90, "1m 30s"),
+        ("parameters", 23_240_000, "23.24M"),
+        ("vocabulary", 2048, "2,048"),
+        ("characters_per_token", 3.08, "3.08"),
+    ],
+)
+def test_a_quantity_prints_in_the_unit_its_name_ends_with(key: str, value: float, text: str) -> None:
+    assert tables.format_quantity(key, value) == text
+
+
+def test_a_missing_file_is_named_and_its_tables_are_absent(new_run: MakeRun) -> None:
+    run = read_run(new_run(last_step=3, plan=None, data=None, environment=None, recipe=None))
+    assert set(run.missing) == {"recipe.yaml", "plan.json", "environment.json", "data.json", "samples.jsonl", "scores.json"}
+    assert run.missing["plan.json"] == "plan.json (the plan and its predictions) is not in the run folder."
+    builders = (tables.plan_table, tables.split_table, tables.tokenizer_table, tables.leakage_table, tables.environment_table, tables.score_table)
+    assert [build(run) for build in builders] == [None] * len(builders)
+    assert tables.comparisons(run) == []
+
+
+@pytest.mark.parametrize("content", [b"{", b"[1, 2]", b"\xff\xfe\x00", b"", b"null"])
+@pytest.mark.parametrize("name", ["plan.json", "environment.json", "data.json", "scores.json", "recipe.yaml"])
+def test_an_unreadable_file_is_named_like_a_missing_one(new_run: MakeRun, name: str, content: bytes) -> None:
+    folder = new_run()
+    (folder / name).write_bytes(content)
+    assert name in read_run(folder).missing
+
+
+def test_values_of_a_wrong_kind_are_passed_over(new_run: MakeRun) -> None:
+    plan = {"predicted": [1], "choices": {"a": 1}, "memory_terms": {"weights": "many"}, "micro_batch": "4"}
+    run = read_run(new_run(plan=plan, data={"splits": 3, "tokenizer": None}, scores={"validation": 2, "baselines": []}, metrics=[{"kind": "step"}]))
+    assert tables.comparisons(run) == []
+    assert tables.memory_terms(run) == []
+    assert tables.plan_table(run) is tables.split_table(run) is None
+    assert tables.main_score(run) is None
+    assert tables.batch_sentence(run) == ""
+
+
+def test_a_damaged_model_file_counts_no_parameters(tmp_path: Path) -> None:
+    assert counted_parameters(tmp_path) is None
+    (tmp_path / "model.safetensors").write_bytes(b"not tensors")
+    assert counted_parameters(tmp_path) is None
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="is not a run folder"):
+        read_run(tmp_path)
+    with pytest.raises(RunFolderError, match="is not a folder"):
+        read_run(tmp_path / "nothing")
+
+
+def test_reading_and_building_tables_changes_nothing(new_run: MakeRun) -> None:
+    run = read_run(new_run())
+    before = copy.deepcopy(run)
+    for build in (tables.comparisons, tables.score_table, tables.environment_table, tables.baselines, tables.memory_terms):
+        build(run)
+    assert run == before
