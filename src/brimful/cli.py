@@ -99,7 +99,7 @@ def evaluate(
 ) -> None:
     """Loss, perplexity and bits per byte on whole held-out splits, with intervals, beside counting baselines."""
     from brimful import pipeline
-    from brimful.report.tables import score_lines
+    from brimful.report.text import score_lines
 
     scores = pipeline.evaluate(_run_folder(run), _console(stderr=json_output), split=split, stride=stride)
     _print_json(scores) if json_output else print("\n".join(score_lines(scores)))
@@ -111,10 +111,10 @@ def diagnose(run: RunName, json_output: Json = False) -> None:
     from dataclasses import asdict
 
     from brimful import pipeline
-    from brimful.evaluation.diagnose import render
+    from brimful.report.text import finding_lines
 
     findings = pipeline.diagnose(_run_folder(run), _console(stderr=json_output))
-    _print_json([asdict(finding) for finding in findings]) if json_output else print(render(findings))
+    _print_json([asdict(finding) for finding in findings]) if json_output else print("\n".join(finding_lines(findings)))
     if any(finding.verdict == "bad" for finding in findings):
         raise typer.Exit(1)
 

@@ -66,7 +66,11 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
     folder = Path(recipe.run.folder) if recipe.run.folder else runs_folder()
     admission = admit(recipe, folder / recipe.run_name, fresh=fresh, accept=accept)
     if admission.finished:
-        console.print(f"{admission.folder} is finished; nothing to train. For another run of this recipe: run.name={recipe.run_name}-2", highlight=False, soft_wrap=True)
+        console.print(
+            f"{admission.folder} is finished; nothing to train. For another run of this recipe: run.name={recipe.run_name}-2",
+            highlight=False,
+            soft_wrap=True,
+        )
         return Run(admission.folder, trained_now=False)
     device = measured_device(recipe.plan.device)
     draft = derive(recipe, device, _facts(device))
@@ -230,7 +234,9 @@ def _finished_run(run_folder: Path, console: Console) -> Iterator[tuple[LoadedRu
     stored = read_json(run_folder / "data.json").get("fingerprints", {})
     for name, now in (("data", data.data_fingerprint), ("tokenizer", data.tokenizer_fingerprint)):
         if stored.get(name) != now:
-            raise BrimfulError(f"the {name} of {run_folder} changed since training (fingerprint {stored.get(name)}, now {now}); scores would not be its own. Put it back.")
+            raise BrimfulError(
+                f"the {name} of {run_folder} changed since training (fingerprint {stored.get(name)}, now {now}); scores would not be its own. Put it back."
+            )
     yield loaded, data, device
 
 

@@ -33,7 +33,9 @@ class Section(pydantic.BaseModel):
 class ModelRecipe(Section):
     """The network, built from a transformers config with fresh weights."""
 
-    architecture: Literal["llama", "gpt2"] = Field("llama", description="Block style: llama (RMSNorm, rotary, SwiGLU) or gpt2 (LayerNorm, learned positions, GELU).")
+    architecture: Literal["llama", "gpt2"] = Field(
+        "llama", description="Block style: llama (RMSNorm, rotary, SwiGLU) or gpt2 (LayerNorm, learned positions, GELU)."
+    )
     layers: PositiveInt = Field(description="Number of transformer blocks.")
     heads: PositiveInt = Field(description="Attention heads per block; must divide width.")
     kv_heads: PositiveInt | None = Field(None, description="Key/value heads (llama only); must divide heads. Default: heads.")
@@ -68,7 +70,9 @@ class TokenizerRecipe(Section):
     """How text becomes tokens. Trained on training documents only."""
 
     kind: Literal["bpe", "character"] = Field("bpe", description="bpe: byte-level BPE trained here; character: one token per distinct character.")
-    vocabulary: Annotated[int, Field(ge=257)] | None = Field(None, description="Entries in total, end-of-text and the 256 bytes included (bpe: required).")
+    vocabulary: Annotated[int, Field(ge=257)] | None = Field(
+        None, description="Entries in total, end-of-text and the 256 bytes included (bpe: required)."
+    )
     min_frequency: PositiveInt = Field(2, description="A pair merges only when seen this often (bpe).")
 
     @pydantic.model_validator(mode="after")
@@ -81,17 +85,27 @@ class TokenizerRecipe(Section):
 class DataRecipe(Section):
     """Where the text comes from and how it is split and laid out."""
 
-    path: str | list[str] = Field(description="Hub id, local file or folder (txt, jsonl, json, csv, tsv, parquet; .gz too) or builtin:NAME; several as a list.")
+    path: str | list[str] = Field(
+        description="Hub id, local file or folder (txt, jsonl, json, csv, tsv, parquet; .gz too) or builtin:NAME; several as a list."
+    )
     config_name: str | None = Field(None, description="Configuration of a hub data set, such as wikitext-103-raw-v1.")
     revision: str | None = Field(None, description="Commit of a hub data set, to pin it.")
     text_column: str = Field("text", description="Column that holds the text, where rows have columns.")
     document_start: str | None = Field(None, description="Regular expression: in plain text, a line that matches starts a new document.")
     validation: Annotated[float, Field(gt=0, lt=1)] = Field(0.05, description="Share held out for validation where the source has no such split.")
     test: Share = Field(0.0, description="Share held out for test where the source has no such split.")
-    split_by: Literal["document", "position"] = Field("document", description="document: by hash of each document's text; position: the last shares of the text, for one-document sources.")
-    duplicates: Literal["report", "drop"] = Field("report", description="Validation and test documents that also stand in training: report only, or drop them from validation and test.")
-    layout: Literal["stream", "document"] = Field("stream", description="stream: documents end to end, cut into full sequences; document: one document per sequence, padded.")
-    long_documents: Literal["error", "truncate", "split"] = Field("error", description="layout document: what to do with one longer than sequence_length.")
+    split_by: Literal["document", "position"] = Field(
+        "document", description="document: by hash of each document's text; position: the last shares of the text, for one-document sources."
+    )
+    duplicates: Literal["report", "drop"] = Field(
+        "report", description="Validation and test documents that also stand in training: report only, or drop them from validation and test."
+    )
+    layout: Literal["stream", "document"] = Field(
+        "stream", description="stream: documents end to end, cut into full sequences; document: one document per sequence, padded."
+    )
+    long_documents: Literal["error", "truncate", "split"] = Field(
+        "error", description="layout document: what to do with one longer than sequence_length."
+    )
     max_documents: PositiveInt | None = Field(None, description="Read at most this many documents.")
 
     @pydantic.field_validator("document_start")
@@ -145,9 +159,13 @@ class OptimizerRecipe(Section):
     """AdamW (Loshchilov and Hutter 2019); weight decay on matrices only."""
 
     learning_rate: Annotated[float, Field(gt=0)] = Field(description="Peak learning rate.")
-    min_learning_rate: Annotated[float, Field(ge=0)] | None = Field(None, description="Learning rate at the end of the schedule. Default: a tenth of the peak.")
+    min_learning_rate: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="Learning rate at the end of the schedule. Default: a tenth of the peak."
+    )
     schedule: Literal["cosine", "linear", "constant"] = Field("cosine", description="Shape after the warm-up.")
-    warmup: Annotated[float, Field(ge=0)] = Field(0.02, description="Below 1: share of all steps; from 1 on: steps. The first step's rate is never 0.")
+    warmup: Annotated[float, Field(ge=0)] = Field(
+        0.02, description="Below 1: share of all steps; from 1 on: steps. The first step's rate is never 0."
+    )
     beta1: Share = Field(0.9, description="Decay of the gradient average.")
     beta2: Share = Field(0.95, description="Decay of the squared gradient average.")
     eps: Annotated[float, Field(gt=0)] = Field(1e-8, description="Added to the denominator.")
@@ -171,13 +189,17 @@ class EvaluationRecipe(Section):
     """When and on what the model is scored during training. The whole validation split each time."""
 
     every: PositiveInt | Auto = Field("auto", description="Optimizer steps between evaluations; auto: ten over the run.")
-    max_sequences: PositiveInt | None = Field(None, description="Score at most this many validation sequences while training (the final evaluation scores all).")
+    max_sequences: PositiveInt | None = Field(
+        None, description="Score at most this many validation sequences while training (the final evaluation scores all)."
+    )
 
 
 class CheckpointRecipe(Section):
     """How much work a kill can cost."""
 
-    every: PositiveInt | Auto = Field("auto", description="Optimizer steps between checkpoints; auto: about one a minute, and one at every evaluation.")
+    every: PositiveInt | Auto = Field(
+        "auto", description="Optimizer steps between checkpoints; auto: about one a minute, and one at every evaluation."
+    )
     keep: Annotated[int, Field(ge=2)] = Field(2, description="Newest checkpoints kept, beside the best one.")
 
 
@@ -196,7 +218,9 @@ class PlanChoices(Section):
 
     device: str = Field("auto", description="auto, cpu, cuda, cuda:N or mps.")
     micro_batch: PositiveInt | Auto = Field("auto", description="Sequences per forward and backward pass.")
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field("auto", description="Arithmetic of the matrix products; weights and optimizer states stay fp32.")
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
+        "auto", description="Arithmetic of the matrix products; weights and optimizer states stay fp32."
+    )
     attention: Literal["auto", "sdpa", "eager"] = Field("auto", description="Attention implementation of transformers.")
     recompute: bool | Auto = Field("auto", description="Recompute activations in the backward pass (activation checkpointing).")
     compile: bool | Auto = Field("auto", description="torch.compile the model.")
@@ -246,7 +270,9 @@ class Recipe(Section):
     @pydantic.model_validator(mode="after")
     def _lengths_agree(self) -> Self:
         if self.model.context is not None and self.sequence_length > self.model.context:
-            raise ValueError(f"sequence_length {self.sequence_length} is above the model's context {self.model.context}; shorten it or raise model.context")
+            raise ValueError(
+                f"sequence_length {self.sequence_length} is above the model's context {self.model.context}; shorten it or raise model.context"
+            )
         if self.batch.tokens is not None and self.batch.tokens % self.sequence_length:
             raise ValueError(f"batch.tokens {self.batch.tokens} must be a multiple of sequence_length {self.sequence_length}")
         return self
@@ -274,7 +300,7 @@ class _Loader(yaml.SafeLoader):
     """Safe YAML in which `1e-3` is a number (YAML 1.1 reads it as text) and a key given twice is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]  # type: ignore[no-untyped-call]
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         doubled = sorted({str(key) for key in keys if keys.count(key) > 1})
         if doubled:
             raise yaml.constructor.ConstructorError(None, None, f"key given twice: {', '.join(doubled)}", node.start_mark)
@@ -360,7 +386,9 @@ def _validate(values: dict[str, Any], origin: str, problems: list[str]) -> Recip
         recipe = None
     if recipe is None or problems:
         lines = "\n".join(f"  - {problem}" for problem in problems)
-        raise RecipeError(f"{origin} has {len(problems)} problem{'s' * (len(problems) != 1)}:\n{lines}\nEvery key is described by `brimful recipes schema`.")
+        raise RecipeError(
+            f"{origin} has {len(problems)} problem{'s' * (len(problems) != 1)}:\n{lines}\nEvery key is described by `brimful recipes schema`."
+        )
     return recipe
 
 

@@ -66,9 +66,9 @@ PLAN: dict[str, Any] = {
         "peak_memory_bytes": 1_310_000_000,
         "step_time_s": 0.31,
         "tokens_per_second": 13_200,
-        "total_time_s": 171.0,
+        "training_time_s": 155.0,
     },
-    "predicted_interval": {"peak_memory_bytes": [1_200_000_000, 1_450_000_000], "step_time_s": [0.26, 0.38], "total_time_s": [140.0, 168.0]},
+    "predicted_interval": {"peak_memory_bytes": [1_200_000_000, 1_450_000_000], "step_time_s": [0.26, 0.38], "training_time_s": [140.0, 168.0]},
     "basis": {
         "peak_memory_bytes": "Weights, gradients, AdamW moments, saved activations of one micro-batch, interpreter.",
         "step_time_s": "FLOPs over the measured bf16 matrix rate, times 1.4.",
@@ -95,11 +95,12 @@ SCORES: dict[str, Any] = {
         "tokens_per_second": 41_200.0,
         "context": 256,
         "stride": 256,
-    },
-    "baselines": {
-        "uniform": {"loss": 7.6246, "bits_per_byte": 3.5676},
-        "unigram": {"loss": 6.0127, "bits_per_byte": 2.8134},
-        "bigram": {"loss": 4.4021, "bits_per_byte": 2.0598},
+        "baselines": {
+            "uniform": {"loss": 7.6246, "bits_per_byte": 3.5676},
+            "unigram": {"loss": 6.0127, "bits_per_byte": 2.8134},
+            "bigram": {"loss": 4.4021, "bits_per_byte": 2.0598},
+            "tokens": 118_204,
+        },
     },
 }
 
@@ -113,7 +114,12 @@ DATA: dict[str, Any] = {
         "train": {"documents": 4_210, "bytes": 7_204_101, "characters": 7_193_556, "tokens": 2_310_004},
     },
     "tokenizer": {"kind": "bpe", "vocabulary": 2048, "characters_per_token": 3.08, "bytes_per_token": 3.083, "round_trip": True, "verdict": "good"},
-    "leakage": {"exact": {"validation": 0}, "normalised": {"validation": 3}},
+    "leakage": {
+        "train": {"documents": 4_210, "exact": 12, "exact_share": 0.00285, "normalised": 15, "normalised_share": 0.00356},
+        "validation": {"documents": 214, "exact": 0, "exact_share": 0.0, "normalised": 3, "normalised_share": 0.014},
+        "examples": [{"split": "validation", "kind": "normalised", "text": "def f(x): return x"}],
+        "dropped": 0,
+    },
     "notes": ["12 files of the standard library did not parse and were left out."],
 }
 

@@ -35,6 +35,11 @@ def test_a_run_of_which_nothing_is_known_still_makes_a_sentence(new_run: MakeRun
     assert headline.verdict(run) == ""
 
 
+def test_the_threads_told_are_those_the_plan_uses(new_run: MakeRun) -> None:
+    run = read_run(new_run(plan={"threads": 1}, environment={"device": {"name": "EPYC", "threads": 2}}))
+    assert headline.device_name(run) == "EPYC (1 thread)"
+
+
 def test_the_verdict_compares_with_the_best_baseline(new_run: MakeRun) -> None:
     assert headline.verdict(read_run(new_run())) == (
         "On held-out text (validation) it needs 1.418 bits per byte (95 % interval 1.390 to 1.446), "
@@ -43,7 +48,7 @@ def test_the_verdict_compares_with_the_best_baseline(new_run: MakeRun) -> None:
 
 
 def test_a_model_worse_than_counting_is_told_so(new_run: MakeRun) -> None:
-    scores = {"validation": {"loss": 4.0, "bits_per_byte": 2.2}, "baselines": {"bigram": {"loss": 2.0, "bits_per_byte": 2.0}}}
+    scores = {"validation": {"loss": 4.0, "bits_per_byte": 2.2, "baselines": {"bigram": {"loss": 2.0, "bits_per_byte": 2.0}}}}
     assert "10 % more than the best counting baseline" in headline.verdict(read_run(new_run(scores=scores)))
 
 
@@ -58,8 +63,8 @@ def test_bars_share_one_scale_and_mark_the_model(new_run: MakeRun) -> None:
 def test_cards_show_what_is_known(new_run: MakeRun) -> None:
     values = {card.name: card.value for card in headline.cards(read_run(new_run()))}
     assert values["Bits per byte"] == "1.418"
-    assert values["Training time"] == "2m 58s"
-    assert set(values) == {"Bits per byte", "Loss", "Perplexity", "Speed", "Peak memory", "Training time"}
+    assert values["Time in all"] == "2m 58s"
+    assert set(values) == {"Bits per byte", "Loss", "Perplexity", "Speed", "Peak memory", "Time in all"}
 
 
 def test_an_unfinished_run_is_continued_by_its_own_command(new_run: MakeRun) -> None:

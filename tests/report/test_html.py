@@ -105,7 +105,7 @@ def test_every_text_of_the_run_is_escaped(new_run: MakeRun) -> None:
         },
         environment={"command": ATTACK, "device": {"name": ATTACK}, ATTACK: 1, "packages": {ATTACK: ATTACK}},
         data={"sources": [ATTACK, {"name": ATTACK}], "notes": [ATTACK], "splits": {ATTACK: {}}, "tokenizer": {"kind": ATTACK}},
-        scores={ATTACK: {"loss": 1.0, "bits_per_byte": 1.0}, "baselines": {ATTACK: 2.0}},
+        scores={ATTACK: {"loss": 1.0, "bits_per_byte": 1.0, "baselines": {ATTACK: {"loss": 2.0}}}},
         samples=[{"prompt": ATTACK, "completion": ATTACK, "finish": ATTACK, "seed": ATTACK}],
         metrics=[
             {"kind": "step", "step": 1, "loss": 2.5, "time": 1.0},

@@ -40,14 +40,14 @@ def test_the_loss_figure_marks_the_best_evaluation_and_names_the_baselines(new_r
 
 
 def test_a_baseline_far_above_every_loss_is_left_out(new_run: MakeRun) -> None:
-    scores = {"validation": {"loss": 2.0}, "baselines": {"uniform": 10.8, "bigram": 3.2}}
+    scores = {"validation": {"loss": 2.0, "baselines": {"uniform": {"loss": 10.8}, "bigram": {"loss": 3.2}}}}
     found = texts(curves(read_run(new_run(metrics=steps(9), scores=scores)))[0].wide)
     assert "bigram 3.20" in found
     assert not any("uniform" in text for text in found)
 
 
 def test_a_baseline_with_a_hostile_name_is_plain_text(new_run: MakeRun) -> None:
-    scores = {"validation": {"loss": 2.0}, "baselines": {"<script>$\\frac": 3.2}}
+    scores = {"validation": {"loss": 2.0, "baselines": {"<script>$\\frac": {"loss": 3.2}}}}
     svg = curves(read_run(new_run(metrics=steps(9), scores=scores)))[0].wide
     assert "<script>$\\frac 3.20" in texts(svg)
 

@@ -9,7 +9,7 @@ import pytest
 
 from brimful.base.errors import RunFolderError
 from brimful.report import tables
-from brimful.report.runfiles import RunFiles, counted_parameters, measured, read_run, total_time_s
+from brimful.report.runfiles import RunFiles, counted_parameters, measured, read_run, total_time_s, training_time_s
 
 MakeRun = Callable[..., Path]
 
@@ -30,7 +30,19 @@ def test_measured_is_the_median_step_the_highest_memory_and_the_counted_paramete
     records = [start(0, 3), step(1, 0, step_time_s=9.0, memory_bytes=500), step(2, 1, memory_bytes=2000), step(3, 2, step_time_s=0.25)]
     records.append({"kind": "end", "step": 3, "seconds": 11.5, "reason": "finished"})
     found = measured(read_run(new_run(metrics=records)))
-    assert found == {"parameters": 612, "peak_memory_bytes": 2000, "step_time_s": 0.5, "tokens_per_second": 10.0, "total_time_s": 11.5}
+    assert found == {
+        "parameters": 612,
+        "peak_memory_bytes": 2000,
+        "step_time_s": 0.5,
+        "tokens_per_second": 10.0,
+        "training_time_s": 9.75,
+        "total_time_s": 11.5,
+    }
+
+
+def test_training_time_counts_each_recorded_step_for_those_left_out_before_it(new_run: MakeRun) -> None:
+    records = [start(0, 11), step(4, 0, step_time_s=1.0), step(8, 1, step_time_s=0.5), {"kind": "end", "step": 10, "reason": "finished"}]
+    assert training_time_s(read_run(new_run(metrics=records))) == pytest.approx(4 * 1.0 + 4 * 0.5 + 2 * 0.5)
 
 
 def test_the_error_is_relative_to_what_was_measured_and_positive_when_the_plan_was_too_high(new_run: MakeRun) -> None:
@@ -79,8 +91,26 @@ def test_scores_stand_with_their_intervals_and_the_baselines_below(new_run: Make
     assert all(len(row) == len(table.columns) for row in table.rows)
 
 
+def test_baselines_at_the_top_of_scores_serve_a_split_that_has_none(new_run: MakeRun) -> None:
+    scores = {"validation": {"loss": 2.0}, "baselines": {"bigram": {"loss": 3.0, "bits_per_byte": 1.5}}}
+    assert [score.name for score in tables.baselines(read_run(new_run(scores=scores)))] == ["Bigram"]
+
+
+def test_each_split_has_its_own_baselines_below_it(new_run: MakeRun) -> None:
+    scores = {name: {"loss": 2.0, "baselines": {"bigram": {"loss": loss}}} for name, loss in (("test", 3.0), ("validation", 4.0))}
+    table = tables.score_table(read_run(new_run(scores=scores)))
+    assert table is not None
+    assert [row[:2] for row in table.rows] == [("validation", "2.000"), ("Bigram", "4.000"), ("test", "2.000"), ("Bigram", "3.000")]
+
+
+def test_repeated_documents_are_counted_by_split(new_run: MakeRun) -> None:
+    table = tables.leakage_table(read_run(new_run()))
+    assert table is not None
+    assert table.rows == (("train", "4,210", "12", "15"), ("validation", "214", "0", "3"))
+
+
 def test_a_baseline_with_only_a_loss_gets_its_bits_per_byte_from_the_same_tokens(new_run: MakeRun) -> None:
-    scores = {"validation": {"loss": 2.0, "bits_per_byte": 1.0}, "baselines": {"bigram": 3.0, "trigram_count": {"loss": 2.5}}}
+    scores = {"validation": {"loss": 2.0, "bits_per_byte": 1.0, "baselines": {"bigram": {"loss": 3.0}, "trigram_count": {"loss": 2.5}, "tokens": 9}}}
     found = tables.baselines(read_run(new_run(scores=scores)))
     assert [(score.name, score.loss, score.bits_per_byte) for score in found] == [("Bigram", 3.0, 1.5), ("Trigram count", 2.5, 1.25)]
 
@@ -133,6 +163,7 @@ def test_the_environment_is_flat_with_units_from_the_names(new_run: MakeRun) -> 
         ("seconds", 90, "1m 30s"),
         ("parameters", 23_240_000, "23.24M"),
         ("vocabulary", 2048, "2,048"),
+        ("unknown_share", 0.0025, "0.25 %"),
         ("characters_per_token", 3.08, "3.08"),
     ],
 )
@@ -159,11 +190,18 @@ def test_an_unreadable_file_is_named_like_a_missing_one(new_run: MakeRun, name: 
 
 def test_values_of_a_wrong_kind_are_passed_over(new_run: MakeRun) -> None:
     plan = {"predicted": [1], "choices": {"a": 1}, "memory_terms": {"weights": "many"}, "micro_batch": "4"}
-    run = read_run(new_run(plan=plan, data={"splits": 3, "tokenizer": None}, scores={"validation": 2, "baselines": []}, metrics=[{"kind": "step"}]))
+    run = read_run(
+        new_run(
+            plan=plan,
+            data={"splits": 3, "tokenizer": None},
+            scores={"validation": 2, "test": {"loss": None, "baselines": []}},
+            metrics=[{"kind": "step"}],
+        )
+    )
     assert tables.comparisons(run) == []
     assert tables.memory_terms(run) == []
     assert tables.plan_table(run) is tables.split_table(run) is None
-    assert tables.main_score(run) is None
+    assert tables.baselines(run) == []
     assert tables.batch_sentence(run) == ""
 
 

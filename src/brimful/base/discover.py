@@ -1,6 +1,7 @@
 """Things found by the name of their file: shipped recipes, methods, tasks. Plus the did-you-mean for all of them."""
 
 import difflib
+import importlib
 from collections.abc import Iterable
 from importlib import resources
 from types import ModuleType
@@ -20,8 +21,6 @@ def module_in(package: str, name: str, what: str) -> ModuleType:
     Raises:
         BrimfulError: no such file; names what there is and the nearest.
     """
-    import importlib
-
     known = names_in(package, ".py")
     if name not in known:
         raise BrimfulError(f"unknown {what} {name!r}{did_you_mean(name, known)} Known: {', '.join(known)}.")

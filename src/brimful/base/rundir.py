@@ -209,6 +209,12 @@ class Journal:
     def close(self) -> None:
         self._file.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
 
 def _parse_line(line: str) -> dict[str, Any] | None:
     if not line.endswith("\n"):

@@ -3,7 +3,7 @@
 Suffixes: D documents in reading order, 2 the two halves of a 128-bit hash.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -27,12 +27,12 @@ class Scan:
     Attributes:
         num_documents: By split.
         report: JSON value: per split documents, exact and normalised duplicates with shares, and the first examples.
-        leaked: Numbers (reading order, from 0) of the validation and test documents whose normalised text stands in training.
+        leaked: Number (reading order, from 0) and split of the validation and test documents whose normalised text stands in training.
     """
 
     num_documents: dict[str, int]
     report: dict[str, Any]
-    leaked: frozenset[int]
+    leaked: dict[int, str]
 
 
 def normalised(text: str) -> str:
@@ -56,11 +56,11 @@ def scan(documents: Iterable[tuple[str, str]], progress: Progress | None = None)
     num_documents = {split: int(count) for split, count in zip(SPLITS, np.bincount(labels_D, minlength=len(SPLITS)), strict=True) if count}
     report: dict[str, Any] = {split: _counts(found, labels_D == SPLITS.index(split)) for split in num_documents}
     report["examples"] = _examples(documents, found, labels_D)
-    leaked = np.flatnonzero(found["normalised"] & (labels_D > 0))
-    return Scan(num_documents, report, frozenset(leaked.tolist()))
+    leaked = np.flatnonzero(found["normalised"] & (labels_D > 0)).tolist()
+    return Scan(num_documents, report, {number: SPLITS[labels_D[number]] for number in leaked})
 
 
-def without(documents: Iterable[tuple[str, str]], dropped: frozenset[int]) -> Iterator[tuple[str, str]]:
+def without(documents: Iterable[tuple[str, str]], dropped: Container[int]) -> Iterator[tuple[str, str]]:
     """The pairs whose numbers are not in `dropped`."""
     return (pair for number, pair in enumerate(documents) if number not in dropped)
 

@@ -2,6 +2,7 @@
 
 import shutil
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,15 +83,13 @@ def _split_options(data: DataRecipe) -> dict[str, Any]:
 
 def _scan(documents: LabelledDocuments, data: DataRecipe, progress: Progress | None) -> Scan:
     scanned = scan(documents, progress)
-    num_documents = dict(scanned.num_documents)
-    num_dropped = 0
-    if data.duplicates == "drop" and scanned.leaked:
-        for number, (split, _) in enumerate(documents):
-            if number in scanned.leaked:
-                num_documents[split] -= 1
-                num_dropped += 1
-    check_not_empty(num_documents, data, num_dropped)
+    dropped = Counter(_dropped(scanned, data).values())
+    check_not_empty({split: count - dropped[split] for split, count in scanned.num_documents.items()}, data, dropped.total())
     return scanned
+
+
+def _dropped(scanned: Scan, data: DataRecipe) -> dict[int, str]:
+    return scanned.leaked if data.duplicates == "drop" else {}
 
 
 def _make_tokenizer(recipe: Recipe, documents: LabelledDocuments, scanned: Scan, progress: Progress | None) -> PreTrainedTokenizerFast:
@@ -115,7 +114,7 @@ def _make_tokens(
     tokenizer: PreTrainedTokenizerFast,
     progress: Progress | None,
 ) -> tuple[dict[str, TokenSplit], dict[str, Any]]:
-    dropped = scanned.leaked if recipe.data.duplicates == "drop" else frozenset()
+    dropped = _dropped(scanned, recipe.data)
     samples: dict[str, list[str]] = {}
     write_tokens(
         folder,

@@ -48,7 +48,7 @@ def build(recipe: Recipe, *, vocabulary: int, end_of_text_id: int, attention: st
     counted, real = count_parameters(recipe.model, vocabulary, recipe.context).total, num_parameters(model)
     if counted != real:
         raise PlanError(f"model has {real:,} parameters but {counted:,} were counted on its description; this is a bug in brimful, please report it.")
-    return model.to(device)  # type: ignore[arg-type]
+    return model.to(device)
 
 
 def _scale_residual_projections(model: nn.Module, layers: int) -> None:

@@ -42,7 +42,7 @@ class Facts:
     process_bytes: int = 0
 
 
-def derive(recipe: Recipe, device: Device, facts: Facts = Facts()) -> Plan:  # noqa: B008 - frozen
+def derive(recipe: Recipe, device: Device, facts: Facts = Facts()) -> Plan:
     """How `recipe` runs on `device`.
 
     Raises:
@@ -132,7 +132,9 @@ def _loss_chunk(recipe: Recipe, device: Device, vocabulary: int) -> Choice:
         return Choice("loss_chunk", recipe.plan.loss_chunk, "fixed by the user")
     fits = LOSS_CHUNK_BYTES[device.kind] // (4 * vocabulary)
     tokens = max(64, min(1 << (max(fits, 1).bit_length() - 1), 16_384))
-    return Choice("loss_chunk", tokens, f"tokens per piece of the loss: {format_bytes(4 * vocabulary * tokens)} of logits at a time, never all of them")
+    return Choice(
+        "loss_chunk", tokens, f"tokens per piece of the loss: {format_bytes(4 * vocabulary * tokens)} of logits at a time, never all of them"
+    )
 
 
 def _micro_batch(recipe: Recipe, device: Device, facts: Facts, vocabulary: int, precision: str, chunk: int) -> Choice:
@@ -152,7 +154,9 @@ def _micro_batch(recipe: Recipe, device: Device, facts: Facts, vocabulary: int, 
     size = largest = min(recipe.effective_batch, fast_enough)
     while size > 1 and needed(size) > available:
         size = max(1, size // 2)
-    reason = "the whole effective batch at once" if size == recipe.effective_batch else f"{size * recipe.sequence_length:,} tokens keep the device busy"
+    reason = (
+        "the whole effective batch at once" if size == recipe.effective_batch else f"{size * recipe.sequence_length:,} tokens keep the device busy"
+    )
     if size < largest:
         reason = f"largest whose estimate fits {format_bytes(available)}"
     return Choice("micro_batch", split_evenly(recipe.effective_batch, size)[0], reason)

@@ -102,7 +102,8 @@ def plan_from_json(values: Mapping[str, Any]) -> Plan:
     """
     try:
         predicted = {
-            name: Prediction(values["predicted"][name], low, high, values["basis"][name]) for name, (low, high) in values["predicted_interval"].items()
+            name: Prediction(values["predicted"][name], low, high, values["basis"][name])
+            for name, (low, high) in values["predicted_interval"].items()
         }
         plain = {field.name: values[field.name] for field in fields(Plan) if field.name != "predicted"}
         choices = tuple(Choice(**choice) for choice in values["choices"])
@@ -113,4 +114,3 @@ def plan_from_json(values: Mapping[str, Any]) -> Plan:
 
 def _plain(value: object) -> str:
     return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
-

@@ -80,9 +80,9 @@ def _data(run: RunFiles) -> str:
 
 
 def device_name(run: RunFiles) -> str:
-    """The device as the environment (else the plan) names it; empty when neither does."""
+    """The device as the environment (else the plan) names it, with the threads the plan uses; empty when neither does."""
     device = section(run.environment, "device") or section(run.plan, "device")
-    name, threads = str(device.get("name") or device.get("kind") or ""), number(device.get("threads"))
+    name, threads = str(device.get("name") or device.get("kind") or ""), number(run.plan.get("threads") or device.get("threads"))
     return f"{name} ({threads:.0f} thread{'s' * (threads != 1)})" if name and threads else name
 
 
@@ -125,7 +125,7 @@ def cards(run: RunFiles) -> list[Card]:
         shown.append(Card("Peak memory", format_bytes(found["peak_memory_bytes"]), "highest step"))
     if seconds := total_time_s(run):
         sessions = len(run.of_kind("start"))
-        shown.append(Card("Training time", format_duration(seconds), f"in {sessions} sessions" if sessions > 1 else "in one go"))
+        shown.append(Card("Time in all", format_duration(seconds), f"{sessions} sessions" if sessions > 1 else "with evaluation"))
     return shown
 
 

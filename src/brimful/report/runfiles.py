@@ -151,6 +151,7 @@ def measured(run: RunFiles) -> dict[str, float]:
         "peak_memory_bytes": max(series(steps, "memory_bytes")[1], default=None),
         "step_time_s": _median(series(steps, "step_time_s")[1]),
         "tokens_per_second": _median(series(steps, "tokens_per_second")[1]),
+        "training_time_s": training_time_s(run) if run.is_finished else None,
         "total_time_s": total_time_s(run) if run.is_finished else None,
     }
     return {name: value for name, value in values.items() if value is not None}
@@ -158,6 +159,15 @@ def measured(run: RunFiles) -> dict[str, float]:
 
 def _median(values: list[float]) -> float | None:
     return statistics.median(values) if values else None
+
+
+def training_time_s(run: RunFiles) -> float | None:
+    """Time spent in optimizer steps alone: each record's step time counts for the steps since the record before it."""
+    steps, times = series(run.of_kind("step"), "step_time_s")
+    if not steps:
+        return None
+    reached = [*steps[1:], max(run.last_step, steps[-1])]
+    return steps[0] * times[0] + sum((after - before) * time for before, after, time in zip(steps, reached, [*times[1:], times[-1]], strict=True))
 
 
 def total_time_s(run: RunFiles) -> float | None:

@@ -1,7 +1,8 @@
 """The tables of a report: pure functions from what a run folder holds to values and printable rows."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from brimful.base.units import format_bytes, format_count, format_duration
 from brimful.report.runfiles import Json, RunFiles, items, measured, number, pair, section
@@ -11,7 +12,8 @@ PREDICTED_NAMES = {
     "peak_memory_bytes": "Peak memory",
     "step_time_s": "Time per optimizer step",
     "tokens_per_second": "Tokens per second",
-    "total_time_s": "Training time",
+    "training_time_s": "Training time",
+    "total_time_s": "Time in all",
 }
 BASELINE_NAMES = {"uniform": "Uniform guess", "unigram": "Unigram", "bigram": "Bigram"}
 SPLIT_ORDER = ("train", "validation", "test")
@@ -78,7 +80,7 @@ def memory_terms(run: RunFiles) -> list[tuple[str, float]]:
 
 def main_score(run: RunFiles) -> Score | None:
     """The final validation score (another split's where there is none); before the end, the best of the evaluations so far."""
-    splits = _scored_splits(run)
+    splits = _scored_splits(run.scores)
     split = "validation" if "validation" in splits else next(iter(splits), None)
     if split is not None:
         return _score(split, splits[split])
@@ -89,8 +91,8 @@ def main_score(run: RunFiles) -> Score | None:
     return _score(f"{best.get('split', 'validation')}, step {best.get('step')}", best)
 
 
-def _scored_splits(run: RunFiles) -> dict[str, Json]:
-    found = {name: value for name, value in run.scores.items() if isinstance(value, dict) and name != "baselines" and "loss" in value}
+def _scored_splits(scores: Mapping[str, Any]) -> dict[str, Json]:
+    found = {name: value for name, value in scores.items() if isinstance(value, dict) and name != "baselines" and "loss" in value}
     return {name: found[name] for name in _ordered(found)}
 
 
@@ -100,28 +102,36 @@ def _score(name: str, record: Json) -> Score:
 
 
 def baselines(run: RunFiles) -> list[Score]:
-    """What counting alone reaches on the same tokens, the weakest first.
-
-    A baseline that states only its loss gets its bits per byte from the model's own ratio, as both score the same tokens.
-    """
+    """What counting alone reaches on the tokens of the main score, the weakest first."""
     model = main_score(run)
-    ratio = model.bits_per_byte / model.loss if model and model.loss and model.bits_per_byte is not None else None
+    return baselines_of(run.scores.get(model.name) if model else None) or baselines_of(run.scores)
+
+
+def baselines_of(record: object) -> list[Score]:
+    """The baselines beside one split's score, the weakest first.
+
+    One that states only its loss gets its bits per byte from the score's own ratio, as both are over the same tokens.
+    """
+    loss_of_model, bits_of_model = (number(record.get(key)) if isinstance(record, dict) else None for key in ("loss", "bits_per_byte"))
     found = []
-    for name, value in section(run.scores, "baselines").items():
-        loss = number(value.get("loss")) if isinstance(value, dict) else number(value)
-        bits_per_byte = number(value.get("bits_per_byte")) if isinstance(value, dict) else None
-        if bits_per_byte is None and loss is not None and ratio is not None:
-            bits_per_byte = loss * ratio
+    for name, value in section(record, "baselines").items():
+        if not isinstance(value, dict):
+            continue
+        loss, bits_per_byte = number(value.get("loss")), number(value.get("bits_per_byte"))
+        if bits_per_byte is None and loss is not None and loss_of_model and bits_of_model is not None:
+            bits_per_byte = loss * bits_of_model / loss_of_model
         if loss is not None or bits_per_byte is not None:
             found.append(Score(BASELINE_NAMES.get(name, label(name)), loss, bits_per_byte))
     return sorted(found, key=lambda score: -(score.loss or score.bits_per_byte or 0.0))
 
 
 def score_table(run: RunFiles) -> Table | None:
-    """One row for each scored split, one for each baseline."""
+    """One row for each scored split, its baselines below it."""
     columns = ("Split", "Loss (nats/token)", "Perplexity", "Bits per byte", "Tokens", "Documents", "Context / stride", "Tokens/s")
-    rows = [_score_row(name, record) for name, record in _scored_splits(run).items()]
-    rows += [(rival.name, _number(rival.loss, 3), "", _number(rival.bits_per_byte, 3), "", "", "", "") for rival in baselines(run)]
+    rows: list[tuple[str, ...]] = []
+    for name, record in _scored_splits(run.scores).items():
+        rows.append(_score_row(name, record))
+        rows += [(rival.name, _number(rival.loss, 3), "", _number(rival.bits_per_byte, 3), "", "", "", "") for rival in baselines_of(record)]
     return Table(columns, tuple(rows)) if rows else None
 
 
@@ -155,8 +165,11 @@ def tokenizer_table(run: RunFiles) -> Table | None:
 
 
 def leakage_table(run: RunFiles) -> Table | None:
-    """Documents that stand in more than one split."""
-    return _facts(section(run.data, "leakage"))
+    """Documents that stand in training already: word for word, and after ignoring case and white space."""
+    splits = {name: value for name, value in section(run.data, "leakage").items() if isinstance(value, dict)}
+    keys = ("documents", "exact", "normalised")
+    rows = tuple((name, *(_value(key, splits[name].get(key)) for key in keys)) for name in _ordered(splits))
+    return Table(("Split", "Documents", "Repeated exactly", "Repeated but for case and spaces"), rows) if rows else None
 
 
 def plan_table(run: RunFiles) -> Table | None:
@@ -238,17 +251,21 @@ def format_flop_per_s(flop_per_s: float) -> str:
 
 def format_quantity(key: str, value: float) -> str:
     """A number in the unit its name ends with."""
-    if key.endswith("flop_per_s"):
-        return format_flop_per_s(value)
-    if key.endswith("bytes_per_s"):
-        return f"{format_bytes(value)}/s"
-    if key.endswith("bytes"):
-        return format_bytes(value)
-    if key.endswith(("_s", "seconds")):
-        return format_duration(value)
-    if key == "parameters" or key.endswith("tokens_per_second"):
-        return format_count(value)
+    for endings, form in FORMATS.items():
+        if key.endswith(endings):
+            return form(value)
     return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
+
+
+FORMATS: dict[tuple[str, ...], Callable[[float], str]] = {
+    ("flop_per_s",): format_flop_per_s,
+    ("bytes_per_s",): lambda value: f"{format_bytes(value)}/s",
+    ("bytes",): format_bytes,
+    ("_s", "seconds"): format_duration,
+    ("share",): lambda value: f"{value * 100:.3g} %",
+    ("parameters", "tokens_per_second"): format_count,
+}
+"""How names end -> how their values print; the first that fits counts."""
 
 
 def with_interval(value: float | None, interval: tuple[float, float] | None) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from brimful.base.errors import CheckpointError
@@ -125,7 +126,9 @@ class CheckpointStore:
                 os.rename(self.path_of(step), self.folder / f"quarantine-step-{step:08d}-{uuid.uuid4().hex[:8]}")
         if quarantined:
             problems = "\n".join(f"  - {problem}" for problem in quarantined)
-            raise CheckpointError(f"no checkpoint in {self.folder} can be trusted:\n{problems}\nStart over with --fresh, or restore a copy of the folder.")
+            raise CheckpointError(
+                f"no checkpoint in {self.folder} can be trusted:\n{problems}\nStart over with --fresh, or restore a copy of the folder."
+            )
         return None
 
     def _require_space(self, snapshot: Snapshot) -> None:
@@ -214,3 +217,19 @@ def load(folder: Path) -> Snapshot:
     manifest = verify(folder)
     tensors = {name: load_tensors(folder / f"{name}.safetensors") for name in TENSOR_FILES}
     return Snapshot(manifest["step"], tensors, read_json(folder / "state.json"), manifest["identity"])
+
+
+def differences(left: Snapshot, right: Snapshot) -> list[str]:
+    """What is not equal to the last bit between two snapshots: tensors by `file/name`, and state fields."""
+    odd = []
+    for file in TENSOR_FILES:
+        ours, theirs = left.tensors[file], right.tensors[file]
+        odd += [f"{file}/{name}" for name in sorted(ours.keys() | theirs.keys()) if not _same(ours.get(name), theirs.get(name))]
+    mine, other = dict(left.state["progress"]), dict(right.state["progress"])
+    return odd + [f"state/{key}" for key in sorted(mine.keys() | other.keys()) if mine.get(key) != other.get(key)]
+
+
+def _same(left: Tensor | None, right: Tensor | None) -> bool:
+    if left is None or right is None or left.dtype != right.dtype or left.shape != right.shape:
+        return False
+    return torch.equal(left.contiguous().view(-1).view(torch.uint8), right.contiguous().view(-1).view(torch.uint8))

@@ -14,10 +14,12 @@ from brimful.data.sequences import Batch
 from brimful.recipe import Recipe
 from brimful.training.meter import Meter
 from brimful.training.method import Method, Network
-from brimful.training.optim import Guard, guarded_update, learning_rate_at
+from brimful.training.optim import guarded_update, learning_rate_at
 from brimful.training.precision import Precision
 from brimful.training.state import Progress
 
+LOOK_FOR_DIVERGENCE_EVERY = 25
+"""Steps between looks at the guard; by step number, never by the clock, so that a run repeats itself."""
 BAD_STEPS_BEFORE_ROLLBACK = 5
 ROLLBACKS_BEFORE_STOP = 2
 
@@ -78,12 +80,13 @@ def train(parts: Parts, progress: Progress) -> Progress:
                 _evaluate(parts, progress)
             if _is_over(parts, progress) or parts.checkpoint_due(progress):
                 parts.meter.flush()
-                progress = _roll_back_if_diverged(parts, progress, batches)
-                parts.save(progress)
+                if _is_over(parts, progress) or not progress.guard.bad_in_a_row:  # a rollback goes back to before the trouble
+                    parts.save(progress)
                 if _is_over(parts, progress):
                     return progress
             _step(parts, progress, next(batches))
-            if parts.meter.flush_if_due():
+            parts.meter.flush_if_due()
+            if progress.step % LOOK_FOR_DIVERGENCE_EVERY == 0:
                 progress = _roll_back_if_diverged(parts, progress, batches)
 
 
@@ -135,6 +138,7 @@ def _evaluate(parts: Parts, progress: Progress) -> None:
 
 def _roll_back_if_diverged(parts: Parts, progress: Progress, batches: "_Prefetch") -> Progress:
     """After several bad steps in a row: back to the last checkpoint, past the sequences that led here; after that, stop."""
+    parts.meter.flush()
     bad_steps = int(progress.guard.bad_in_a_row.item())
     if bad_steps < BAD_STEPS_BEFORE_ROLLBACK:
         return progress

@@ -44,12 +44,10 @@ class Meter:
         guard = progress.guard
         self._pending.append((plain, torch.stack([loss, grad_norm, guard.loss_scale, guard.skipped])))
 
-    def flush_if_due(self) -> bool:
-        """Flush when a second or many steps have passed; True when it did."""
-        due = len(self._pending) >= FLUSH_AFTER_STEPS or time.perf_counter() - self._last_flush_s >= FLUSH_AFTER_S
-        if due:
+    def flush_if_due(self) -> None:
+        """Flush when a second or many steps have passed."""
+        if len(self._pending) >= FLUSH_AFTER_STEPS or time.perf_counter() - self._last_flush_s >= FLUSH_AFTER_S:
             self.flush()
-        return due
 
     def flush(self) -> None:
         """Read what is pending in one transfer and write it."""

@@ -66,7 +66,7 @@ def hidden_states_of(model: PreTrainedModel) -> HiddenStates:
     """The body of a causal language model as a plain function, without KV cache."""
     body = model.base_model
 
-    def hidden_states(input_ids_BT: Tensor) -> Tensor:  # noqa: N803
+    def hidden_states(input_ids_BT: Tensor) -> Tensor:
         states_BTD: Tensor = body(input_ids=input_ids_BT, use_cache=False).last_hidden_state
         return states_BTD
 

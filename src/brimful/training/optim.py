@@ -109,7 +109,7 @@ def guarded_update(optimizer: torch.optim.AdamW, guard: Guard, precision: Precis
 
 def named_states(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
     """Optimizer states under `parameter name:state name`, the tensors themselves."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {f"{names[parameter]}:{key}": value for parameter, state in optimizer.state.items() for key, value in state.items()}
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -76,21 +77,25 @@ def run_session(setup: Setup) -> Outcome:
     started_s = time.perf_counter()
     store = CheckpointStore(setup.run_folder / "checkpoints", keep=setup.recipe.checkpoint.keep, check_writer=setup.lease.check)
     loaded = store.load_newest()
-    with StopRequest() as stop:
-        session = _Session(setup, store, loaded, stop)
+    keep_bytes = int(loaded.snapshot.state["journal_bytes"]) if loaded else 0
+    with StopRequest() as stop, Journal(setup.run_folder / "metrics.jsonl", keep_bytes=keep_bytes) as journal:
+        session = _Session(setup, store, loaded, stop, journal)
         progress = session.run()
         if progress.step < setup.total_steps:
-            session.close("stopped", started_s)
-            raise Interrupted(f"stopped at step {progress.step} of {setup.total_steps}; a checkpoint is saved. Run the same command to continue.", stop.signal_number or 2)
-    exported_step = session.export(progress)
-    session.close("finished", started_s)
+            session.note_end("stopped", started_s)
+            raise Interrupted(
+                f"stopped at step {progress.step} of {setup.total_steps}; a checkpoint is saved. Run the same command to continue.",
+                stop.signal_number or signal.SIGINT,
+            )
+        exported_step = session.export(progress)
+        session.note_end("finished", started_s)
     return Outcome(progress, exported_step, time.perf_counter() - started_s)
 
 
 class _Session:
     """The mutable middle: what the loop's callbacks share."""
 
-    def __init__(self, setup: Setup, store: CheckpointStore, loaded: Loaded | None, stop: StopRequest) -> None:
+    def __init__(self, setup: Setup, store: CheckpointStore, loaded: Loaded | None, stop: StopRequest, journal: Journal) -> None:
         self.setup, self.store, self.stop = setup, store, stop
         recipe, plan = setup.recipe, setup.plan
         self.precision = Precision(plan.precision)
@@ -102,8 +107,7 @@ class _Session:
         self.progress = Progress.fresh(self.precision, setup.device)
         if loaded is not None:
             self.progress = self._restore(loaded)
-        keep_bytes = int(loaded.snapshot.state["journal_bytes"]) if loaded else 0
-        self.journal = Journal(setup.run_folder / "metrics.jsonl", keep_bytes=keep_bytes)
+        self.journal = journal
         skipped = int(self.progress.guard.skipped.item())
         self.meter = Meter(self.journal, setup.listeners, device=setup.device, total_steps=setup.total_steps, skipped=skipped)
         self.saved_mark = _mark(self.progress)
@@ -142,11 +146,9 @@ class _Session:
         export_model(self.setup.model, self.setup.tokenizer, self.setup.run_folder / "model")
         return best_step
 
-    def close(self, reason: str, started_s: float) -> None:
-        self.meter.note({"kind": "end", "step": self.saved_mark[0],
-                         "seconds": time.perf_counter() - started_s, "reason": reason})  # fmt: skip
+    def note_end(self, reason: str, started_s: float) -> None:
+        self.meter.note({"kind": "end", "step": self.saved_mark[0], "seconds": time.perf_counter() - started_s, "reason": reason})
         self.journal.sync()
-        self.journal.close()
 
     def _hidden_states(self) -> HiddenStates:
         plain = hidden_states_of(self.setup.model)
@@ -203,7 +205,7 @@ def _compiled_or_plain(plain: HiddenStates, setup: Setup, say: Callable[[str], N
     fast, failed = compiled(plain), False
     shape = (setup.plan.micro_batches[0], setup.recipe.sequence_length)
 
-    def hidden_states(input_ids_BT: torch.Tensor) -> torch.Tensor:  # noqa: N803
+    def hidden_states(input_ids_BT: torch.Tensor) -> torch.Tensor:
         nonlocal failed
         if failed or not torch.is_grad_enabled() or tuple(input_ids_BT.shape) != shape:
             return plain(input_ids_BT)

@@ -1,5 +1,6 @@
 """The one value that says where a run is, and how it becomes a checkpoint and comes back."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -53,7 +54,7 @@ class Progress:
     def note_score(self, loss: float) -> bool:
         """Record a validation loss at the current step; True when it is the best so far. A non-finite loss never is."""
         self.evaluated_step = self.step
-        is_best = loss == loss and loss != float("inf") and (self.best_loss is None or loss < self.best_loss)
+        is_best = math.isfinite(loss) and (self.best_loss is None or loss < self.best_loss)
         if is_best:
             self.best_loss, self.best_step = loss, self.step
         return is_best

@@ -62,7 +62,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, str | i
         file.write(text)
         for _, tensor in ordered:
             flat = tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8)
-            file.write(memoryview(flat.numpy()))
+            file.write(flat.numpy().data)
         return file.finish()
     finally:
         file.abandon()

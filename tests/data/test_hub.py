@@ -1,0 +1,93 @@
+"""Hub data sets, with the network replaced by data sets made in memory."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import datasets
+import pytest
+
+from brimful.base.errors import DataError
+from brimful.data.sources import open_source
+from brimful.recipe import DataRecipe
+
+Make = Callable[..., DataRecipe]
+Serve = Callable[[dict[str, dict[str, list[Any]]]], list[tuple[Any, ...]]]
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+    """Make `load_dataset` answer with these columns per split; gives the list of its calls."""
+
+    def start(splits: dict[str, dict[str, list[Any]]]) -> list[tuple[Any, ...]]:
+        calls: list[tuple[Any, ...]] = []
+        made = datasets.DatasetDict({name: datasets.Dataset.from_dict(columns) for name, columns in splits.items()})
+        monkeypatch.setattr(datasets, "load_dataset", lambda *args, **options: calls.append((*args, options)) or made)
+        return calls
+
+    return start
+
+
+def test_splits_are_mapped_and_the_rest_is_noted(serve: Serve, data_recipe: Make) -> None:
+    """Configuration and revision are passed on."""
+    calls = serve({"train": {"text": ["a", "b"]}, "dev": {"text": ["c"]}, "extra": {"text": ["d"]}})
+    source = open_source(data_recipe("owner/name", config_name="small", revision="abc"))
+    splits = source.parts[0].splits
+    assert {name: list(documents) for name, documents in splits.items()} == {"train": ["a", "b"], "validation": ["c"]}
+    assert calls == [("owner/name", "small", {"revision": "abc"})]
+    assert source.notes == ("owner/name: splits not used: extra",)
+
+
+def test_rows_that_are_lines_become_documents(serve: Serve, data_recipe: Make) -> None:
+    """As in Salesforce/wikitext."""
+    serve({"train": {"text": ["", " = A = \n", "", " x \n", " = B = \n", " y \n"]}})
+    source = open_source(data_recipe("Salesforce/wikitext", document_start="^ = [^=]"))
+    assert list(source.parts[0].splits["train"]) == [" = A = \n\n x \n", " = B = \n y \n"]
+
+
+def test_the_only_split_trains_and_several_without_train_are_refused(serve: Serve, data_recipe: Make) -> None:
+    """brimful does not guess which of several it is."""
+    serve({"all": {"text": ["a"]}})
+    assert list(open_source(data_recipe("owner/name")).parts[0].splits["train"]) == ["a"]
+    serve({"one": {"text": ["a"]}, "two": {"text": ["a"]}})
+    with pytest.raises(DataError, match="no training split; its splits are one, two"):
+        open_source(data_recipe("owner/name"))
+
+
+def test_a_missing_column_and_an_empty_cell_are_named(serve: Serve, data_recipe: Make) -> None:
+    """Columns at once, cells when they are read."""
+    serve({"train": {"body": ["a"]}})
+    with pytest.raises(DataError, match=r"split train: no column 'text'\. Columns: body"):
+        open_source(data_recipe("owner/name"))
+    serve({"train": {"text": ["a", None]}})
+    with pytest.raises(DataError, match=r"split train, row 2: field 'text' holds None"):
+        list(open_source(data_recipe("owner/name")).parts[0].splits["train"])
+
+
+def test_a_failure_to_load_says_that_a_local_path_works(monkeypatch: pytest.MonkeyPatch, data_recipe: Make) -> None:
+    """Whatever the library raises, in one sentence."""
+
+    def fail(*args: Any, **options: Any) -> None:
+        raise ConnectionError("Couldn't reach 'owner/name' on the Hub.\nlong trace")
+
+    monkeypatch.setattr(datasets, "load_dataset", fail)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(DataError, match=r"Couldn't reach 'owner/name' on the Hub\. HF_HUB_OFFLINE is set.*data\.path=FILE") as caught:
+        open_source(data_recipe("owner/name"))
+    assert "long trace" not in str(caught.value)
+
+
+def test_what_cannot_be_a_hub_id_is_not_asked_for(serve: Serve, data_recipe: Make) -> None:
+    """Such as a path three folders deep."""
+    calls = serve({"train": {"text": ["a"]}})
+    with pytest.raises(DataError, match="neither an existing file or folder, nor a hub id"):
+        open_source(data_recipe("some/deep/path"))
+    assert calls == []
+
+
+def test_the_fingerprint_follows_the_rows(serve: Serve, data_recipe: Make) -> None:
+    """Other rows, other fingerprint."""
+    serve({"train": {"text": ["a"]}})
+    first = open_source(data_recipe("owner/name")).fingerprint
+    again = open_source(data_recipe("owner/name")).fingerprint
+    serve({"train": {"text": ["b"]}})
+    assert first == again != open_source(data_recipe("owner/name")).fingerprint

@@ -1,0 +1,145 @@
+"""Every file format gives its documents, and every fault is named with its place."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from brimful.base.errors import DataError
+from brimful.data.readers import Reading, documents_of_rows, format_of, read_file
+
+ROWS = ["first\nsecond line", 'with "quotes", commas\tand a tab', "ünïcode 日本 🙂"]
+
+
+def written(path: Path, text: str | bytes) -> Path:
+    raw = text.encode() if isinstance(text, str) else text
+    path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
+    return path
+
+
+def csv_text(separator: str) -> str:
+    quoted = ['"' + row.replace('"', '""') + '"' for row in ROWS]
+    return "\n".join([f"id{separator}text", *(f"{number}{separator}{row}" for number, row in enumerate(quoted))]) + "\n"
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".ndjson", ".jsonl.gz"])
+def test_json_lines_give_one_document_per_line(tmp_path: Path, suffix: str) -> None:
+    """Blank lines are passed over, so the last may or may not end in a line break."""
+    path = written(tmp_path / f"a{suffix}", "\n".join(json.dumps({"text": row, "n": 1}) for row in ROWS) + "\n\n")
+    assert list(read_file(path, Reading())) == ROWS
+
+
+@pytest.mark.parametrize("suffix", [".json", ".json.gz"])
+def test_json_gives_the_rows_of_a_list_of_objects(tmp_path: Path, suffix: str) -> None:
+    """The list may stand alone or be the only list in an object."""
+    rows = [{"text": row} for row in ROWS]
+    assert list(read_file(written(tmp_path / f"a{suffix}", json.dumps(rows)), Reading())) == ROWS
+    assert list(read_file(written(tmp_path / f"b{suffix}", json.dumps({"version": 1, "data": rows})), Reading())) == ROWS
+
+
+def test_json_lines_under_the_name_json_are_read(tmp_path: Path) -> None:
+    """Many data sets name JSON lines so."""
+    path = written(tmp_path / "a.json", "\n".join(json.dumps({"text": row}) for row in ROWS))
+    assert list(read_file(path, Reading())) == ROWS
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_csv_keeps_quoted_line_breaks_commas_and_quotes(tmp_path: Path, suffix: str) -> None:
+    """A quoted field may run over lines."""
+    assert list(read_file(written(tmp_path / f"a{suffix}", csv_text(",")), Reading())) == ROWS
+
+
+def test_csv_reads_fields_longer_than_the_library_default(tmp_path: Path) -> None:
+    """Python's csv stops at 131072 characters unless told otherwise."""
+    assert list(read_file(written(tmp_path / "a.csv", "text\n" + "x" * 200_000 + "\n"), Reading())) == ["x" * 200_000]
+
+
+def test_tsv_takes_lone_quotation_marks_as_text(tmp_path: Path) -> None:
+    """Tab-separated files mostly have no quoting; a wholly quoted field is unquoted all the same."""
+    path = written(tmp_path / "a.tsv", 'text\tlabel\n"unclosed\t1\n"He said ""no"""\t0\nplain "inner" marks\t1\n')
+    assert list(read_file(path, Reading())) == ['"unclosed', 'He said "no"', 'plain "inner" marks']
+
+
+def test_parquet_gives_one_document_per_row(tmp_path: Path) -> None:
+    """The column is chosen by name."""
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"id": [1, 2, 3], "body": ROWS}), path)
+    assert list(read_file(path, Reading(text_column="body"))) == ROWS
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
+def test_plain_text_is_one_document(tmp_path: Path, suffix: str) -> None:
+    """Byte order mark removed, CRLF made LF, NUL and lone CR kept."""
+    path = written(tmp_path / f"a{suffix}", b"\xef\xbb\xbfone\r\ntwo\x00\rthree\r\n\r\n")
+    assert list(read_file(path, Reading())) == ["one\ntwo\x00\rthree\n\n"]
+
+
+def test_a_line_that_matches_document_start_opens_a_document(tmp_path: Path) -> None:
+    """What stands before the first match is a document of its own, and nothing is lost."""
+    text = "preface\n = A = \n\n = = part = = \nx\n = B = \ny"
+    documents = list(read_file(written(tmp_path / "a.txt", text), Reading(document_start="^ = [^=]")))
+    assert documents == ["preface\n", " = A = \n\n = = part = = \nx\n", " = B = \ny"]
+
+
+def test_rows_that_are_lines_are_joined_before_they_are_cut() -> None:
+    """WikiText rows on the hub are lines; blank ones are empty rows; only \\n ends a line."""
+    rows = ["", " = A = \n", "text\u2028 = not a title", "", " = B = \n", "more"]
+    assert list(documents_of_rows(rows, "^ = [^=]")) == ["\n", " = A = \ntext\u2028 = not a title\n\n", " = B = \nmore\n"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.txt", b"fine\nbad \xff byte\n", ["a.txt:2", "byte 5", "0xff", "iconv"]),
+        ("a.csv", b"text\nok\n\xe9t\xe9\n", ["a.csv:3", "byte 1", "0xe9"]),
+        ("a.jsonl", b'{"text": "ok"}\n{"text": "cut o', ["a.jsonl:2", "not valid JSON", "cut off"]),
+        ("a.jsonl", b'{"text": "ok"}\n{"text": null}\n', ["a.jsonl:2", "'text'", "None", "NoneType"]),
+        ("a.jsonl", b'{"text": 17}\n', ["a.jsonl:1", "'text'", "17", "int"]),
+        ("a.jsonl", b'["text"]\n', ["a.jsonl:1", "object", "list"]),
+        ("a.jsonl", b'{"txt": "x", "label": 1}\n', ["a.jsonl:1", "'text'", "did you mean 'txt'", "txt, label", "data.text_column"]),
+        ("a.jsonl", rb'{"text": "ab\ud83d"}', ["a.jsonl:1", "surrogate", "character 3"]),
+        ("a.json", b'[{"text": "a"},\n {"text": 1.5}]', ["a.json, row 2", "1.5", "float"]),
+        ("a.json", b'[{"text": "a"},\n {"te', ["a.json:2", "not valid JSON"]),
+        ("a.json", b'{"a": [], "b": []}', ["exactly one such list"]),
+        ("a.csv", b"content,label\nx,1\n", ["a.csv:1", "no column 'text'", "content, label"]),
+        ("a.csv", b"text,label\nx,1\ny\n", ["a.csv:3", "1 fields", "text, label"]),
+        ("a.csv", b'text,label\n"open,1\n', ["a.csv", "not valid CSV", "quotation mark"]),
+        ("a.parquet", b"PAR1 not really", ["a.parquet", "not a readable parquet"]),
+    ],
+)
+def test_faults_name_file_place_and_field(tmp_path: Path, name: str, content: bytes, said: list[str]) -> None:
+    """One clear error instead of a decoder's."""
+    with pytest.raises(DataError) as caught:
+        list(read_file(written(tmp_path / name, content), Reading()))
+    assert [part for part in said if part not in str(caught.value)] == []
+
+
+def test_a_bad_byte_behind_a_byte_order_mark_is_counted_in_the_file(tmp_path: Path) -> None:
+    """Positions are those an editor or xxd shows."""
+    with pytest.raises(DataError, match=r"a\.txt:1: byte 5 "):
+        list(read_file(written(tmp_path / "a.txt", b"\xef\xbb\xbfx\xff"), Reading()))
+
+
+def test_a_parquet_value_that_is_not_text_is_named_by_row(tmp_path: Path) -> None:
+    """Nulls are found where they stand."""
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["a", None]}), path)
+    with pytest.raises(DataError, match=r"row 2: field 'text' holds None"):
+        list(read_file(path, Reading()))
+
+
+def test_a_truncated_gzip_is_an_error(tmp_path: Path) -> None:
+    """Half a download is not silently half a data set."""
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(bytes(range(32, 127)) * 100)[:60])
+    with pytest.raises(DataError, match=r"a\.txt\.gz cannot be read"):
+        list(read_file(path, Reading()))
+
+
+def test_formats_are_known_by_suffix() -> None:
+    """Also behind .gz, but a zipped parquet is not one."""
+    names = ["a.TXT", "a.csv.gz", "a.parquet", "a.parquet.gz", "README", "a.md"]
+    assert [format_of(Path(name)) for name in names] == [".txt", ".csv", ".parquet", None, None, None]

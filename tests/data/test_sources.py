@@ -1,0 +1,135 @@
+"""A path becomes a source: built-in, file, folder or hub, with a fingerprint of its content."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from brimful.base.errors import DataError
+from brimful.data.sources import Source, open_source
+from brimful.recipe import DataRecipe
+
+Make = Callable[..., DataRecipe]
+
+
+def texts_of(source: Source) -> dict[str, list[str]]:
+    return {name: [text for part in source.parts for text in part.splits.get(name, ())] for name in ("train", "validation", "test")}
+
+
+def test_a_folder_with_files_named_after_splits_has_these_splits(tmp_path: Path, data_recipe: Make) -> None:
+    """Other files beside them are not used, and that is noted."""
+    for name in ("train-0.txt", "train-1.txt", "valid.txt", "test.txt", "trainer.txt", "README"):
+        (tmp_path / name).write_text(name)
+    source = open_source(data_recipe(tmp_path))
+    assert texts_of(source) == {"train": ["train-0.txt", "train-1.txt"], "validation": ["valid.txt"], "test": ["test.txt"]}
+    assert "trainer.txt" in source.notes[0]
+
+
+@pytest.mark.parametrize("name", ["validation.jsonl", "val_1.jsonl", "dev.jsonl", "devset.jsonl", "Valid.jsonl", "dev/part.jsonl"])
+def test_validation_goes_by_several_names(tmp_path: Path, data_recipe: Make, name: str) -> None:
+    """As files or as folders."""
+    (tmp_path / "train.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text('{"text": "b"}\n')
+    assert texts_of(open_source(data_recipe(tmp_path)))["validation"] == ["b"]
+
+
+def test_any_other_folder_is_one_text_in_the_order_of_names(tmp_path: Path, data_recipe: Make) -> None:
+    """Formats may be mixed, folders nested; hidden files are left alone."""
+    (tmp_path / "b.txt").write_text("plain")
+    (tmp_path / "a.jsonl").write_text('{"text": "row"}\n')
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "test.csv").write_text("text\ncell\n")
+    (tmp_path / ".hidden.txt").write_text("no")
+    assert texts_of(open_source(data_recipe(tmp_path))) == {"train": ["row", "plain", "cell"], "validation": [], "test": []}
+
+
+def test_several_paths_are_read_one_after_the_other(tmp_path: Path, data_recipe: Make) -> None:
+    """Each keeps its own splits."""
+    (tmp_path / "one.txt").write_text("one")
+    (tmp_path / "two").mkdir()
+    for name in ("train", "valid"):
+        (tmp_path / "two" / f"{name}.txt").write_text(name)
+    source = open_source(data_recipe([str(tmp_path / "one.txt"), str(tmp_path / "two")]))
+    assert texts_of(source) == {"train": ["one", "train"], "validation": ["valid"], "test": []}
+
+
+def test_documents_can_be_read_again_and_stop_at_max_documents(tmp_path: Path, data_recipe: Make) -> None:
+    """Blank documents do not count."""
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in ("a", " \n", "", "b", "c")))
+    documents = open_source(data_recipe(tmp_path / "a.jsonl", max_documents=2)).parts[0].splits["train"]
+    assert list(documents) == list(documents) == ["a", "b"]
+
+
+def test_max_documents_stops_before_later_faults(tmp_path: Path, data_recipe: Make) -> None:
+    """Reading is lazy: nothing behind the last wanted document is looked at."""
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\nnot json\n')
+    assert texts_of(open_source(data_recipe(tmp_path / "a.jsonl", max_documents=1)))["train"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("a.txt", ""), ("a.txt", " \n\t\n"), ("a.jsonl", ""), ("a.jsonl", '{"text": " "}\n'), ("a.csv", "text\n"), ("a.json", "[]")]
+)
+def test_sources_without_text_are_an_error(tmp_path: Path, data_recipe: Make, name: str, content: str) -> None:
+    """Empty files, empty tables and white space alike."""
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match="holds no text"):
+        texts_of(open_source(data_recipe(tmp_path / name)))
+
+
+def test_the_fingerprint_follows_content_and_options(tmp_path: Path, data_recipe: Make) -> None:
+    """Any byte, any file name and any reading option changes it; reading again and other folders do not."""
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.txt").write_text("text")
+    base = open_source(data_recipe(tmp_path / "one")).fingerprint
+    assert open_source(data_recipe(tmp_path / "one")).fingerprint == base
+    assert open_source(data_recipe(tmp_path / "two")).fingerprint == base
+    others = [
+        open_source(data_recipe(tmp_path / "one", **{key: value})).fingerprint for key, value in [("document_start", "^x"), ("max_documents", 1)]
+    ]
+    (tmp_path / "two" / "a.txt").write_text("Text")
+    others.append(open_source(data_recipe(tmp_path / "two")).fingerprint)
+    (tmp_path / "one" / "a.txt").rename(tmp_path / "one" / "b.txt")
+    others.append(open_source(data_recipe(tmp_path / "one")).fingerprint)
+    assert len({base, *others}) == 5
+
+
+def test_a_missing_file_names_the_nearest(tmp_path: Path, data_recipe: Make) -> None:
+    """And what else is in the folder."""
+    (tmp_path / "corpus.txt").write_text("x")
+    with pytest.raises(DataError, match=r"no such file .*corpsu\.txt - did you mean 'corpus\.txt'\?"):
+        open_source(data_recipe(tmp_path / "corpsu.txt"))
+    with pytest.raises(DataError, match="does not exist either"):
+        open_source(data_recipe("./nowhere/at-all/file"))
+
+
+def test_a_relative_name_with_a_known_suffix_is_never_sought_on_the_hub(data_recipe: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`data/train.csv` looks like owner/name, but it is a file that is not there."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="no such file"):
+        open_source(data_recipe("data/train.csv"))
+
+
+def test_unreadable_kinds_are_refused_with_the_list(tmp_path: Path, data_recipe: Make) -> None:
+    """A single file and a folder without any readable file."""
+    (tmp_path / "a.docx").write_text("x")
+    for path in (tmp_path / "a.docx", tmp_path):
+        with pytest.raises(DataError, match=r"Readable: \.txt, \.jsonl"):
+            open_source(data_recipe(path))
+
+
+def test_an_unknown_built_in_corpus_names_the_nearest(data_recipe: Make) -> None:
+    """With all of them."""
+    with pytest.raises(DataError, match=r"did you mean 'python-docs'\? Known: builtin:python-code, builtin:python-docs"):
+        open_source(data_recipe("builtin:python-doc"))
+
+
+def test_wikitext_articles_are_documents(shared_data: Path, data_recipe: Make) -> None:
+    """The validation file of WikiText-2 holds 60 articles; every byte but the blank first line is in one."""
+    source = open_source(data_recipe(shared_data / "wikitext-2", document_start="^ = [^=]"))
+    articles = list(source.parts[0].splits["validation"])
+    assert len(articles) == 60
+    assert all(article.startswith(" = ") for article in articles)
+    assert sum(len(article.encode()) for article in articles) == 1_121_681 - 2

@@ -1,0 +1,90 @@
+"""Tokenizers are trained here, lose nothing, and load as transformers' own."""
+
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer, LlamaConfig
+
+from brimful.base.errors import DataError
+from brimful.data.tokenizer import TokenizerReport, check_compression, round_trips, tokenizer_fingerprint, train_tokenizer, verdict
+from brimful.data.tokens import batch_encoder
+
+TEXTS = ["def add(a, b):\n    return a + b\n", "the cat , the hat . it 's n't\r\n\n\n  the end", "naïve 日本 🙂 <|endoftext|> the end"] * 4
+UNSEEN = "Ж\x00\u200b <|unknown|> \t the\n\n cat's"
+
+
+@pytest.mark.parametrize("kind", ["bpe", "character"])
+def test_training_text_comes_back_exactly(kind: str) -> None:
+    """Spaces before punctuation, line ends, accents, emoji and the spelling of special tokens included."""
+    tokenizer = train_tokenizer(kind, 280 if kind == "bpe" else None, 2, TEXTS)  # type: ignore[arg-type]
+    assert round_trips(tokenizer, TEXTS)
+    assert (tokenizer.eos_token, tokenizer.eos_token_id, tokenizer.clean_up_tokenization_spaces) == ("<|endoftext|>", 0, False)
+
+
+def test_a_byte_level_tokenizer_knows_every_text() -> None:
+    """All 256 bytes are in the alphabet: no unknown token exists, and the vocabulary has the size asked for."""
+    tokenizer = train_tokenizer("bpe", 280, 2, TEXTS)
+    assert len(tokenizer) == 280
+    assert tokenizer.unk_token is None
+    assert round_trips(tokenizer, [UNSEEN, "".join(map(chr, range(0x500)))])
+
+
+def test_a_character_tokenizer_has_one_token_per_character() -> None:
+    """And a token for those it has never seen, so their text does not come back."""
+    tokenizer = train_tokenizer("character", None, 2, ["abba", "ca"])
+    assert tokenizer.get_vocab() == {"<|endoftext|>": 0, "<|unknown|>": 1, "a": 2, "b": 3, "c": 4}
+    assert batch_encoder(tokenizer)(["cabx"]) == [[4, 2, 3, 1]]
+    assert not round_trips(tokenizer, ["cabx"])
+
+
+@pytest.mark.parametrize("kind", ["bpe", "character"])
+def test_auto_tokenizer_loads_the_same_tokenizer_beside_a_model(tmp_path: Path, kind: str) -> None:
+    """The config of a llama in the same folder must not turn it into a llama tokenizer."""
+    tokenizer = train_tokenizer(kind, 280 if kind == "bpe" else None, 2, TEXTS)  # type: ignore[arg-type]
+    tokenizer.save_pretrained(tmp_path)
+    LlamaConfig(vocab_size=len(tokenizer)).save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert tokenizer_fingerprint(loaded) == tokenizer_fingerprint(tokenizer)
+    assert loaded("the cat").input_ids == batch_encoder(tokenizer)(["the cat"])[0]
+    assert loaded.decode(loaded(TEXTS[1]).input_ids) == TEXTS[1]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "character"])
+def test_text_that_spells_end_of_text_is_text(kind: str) -> None:
+    """A document about language models must not end in its middle."""
+    tokenizer = train_tokenizer(kind, 280 if kind == "bpe" else None, 2, TEXTS)  # type: ignore[arg-type]
+    (ids,) = batch_encoder(tokenizer)(["a <|endoftext|> b"])
+    assert tokenizer.eos_token_id not in ids
+
+
+def test_a_vocabulary_the_text_does_not_support_says_which_it_does() -> None:
+    """With that number it works."""
+    with pytest.raises(DataError, match=r"tokenizer\.vocabulary=5000 is more than") as caught:
+        train_tokenizer("bpe", 5000, 2, TEXTS)
+    supported = int(str(caught.value).split("it gives ")[1].split(" ")[0])
+    assert len(train_tokenizer("bpe", supported, 2, TEXTS)) == supported
+
+
+def test_the_same_text_gives_the_same_tokenizer() -> None:
+    """And other text another."""
+    first, second = (tokenizer_fingerprint(train_tokenizer("bpe", 280, 2, TEXTS)) for _ in range(2))
+    assert first == second != tokenizer_fingerprint(train_tokenizer("bpe", 270, 2, TEXTS))
+
+
+@pytest.mark.parametrize(("ratio", "word"), [(1.49, "fail"), (1.5, "low"), (2.5, "good"), (3.49, "good"), (3.5, "excellent")])
+def test_compression_is_judged_by_the_guides_gates(ratio: float, word: str) -> None:
+    """A character tokenizer is exempt."""
+    assert verdict("bpe", ratio) == word
+    assert verdict("character", 1.0) == "exempt"
+
+
+def report(kind: str, characters: float, num_bytes: float) -> TokenizerReport:
+    return TokenizerReport(kind, 300, characters, num_bytes, characters, num_bytes, 0.0, True, verdict(kind, characters), "")
+
+
+def test_a_tokenizer_that_hardly_compresses_is_refused() -> None:
+    """Not so characters, nor scripts of several bytes a character."""
+    with pytest.raises(DataError, match=r"only 1\.20 characters .* below 1\.5 .*tokenizer\.vocabulary \(now 300\)"):
+        check_compression(report("bpe", 1.2, 1.3))
+    check_compression(report("bpe", 1.2, 3.6))
+    check_compression(report("character", 1.0, 1.0))

@@ -1,0 +1,153 @@
+"""The token cache: whole or absent, exact, and the right width."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from brimful.base.errors import DataError
+from brimful.data import tokens
+from brimful.data.tokenizer import train_tokenizer
+from brimful.data.tokens import batch_encoder, cache_key, read_tokens, text_pieces, token_dtype, write_tokens
+
+DOCUMENTS = [("train", "abc"), ("validation", "é"), ("train", ""), ("train", "de")]
+
+
+def spell(texts: list[str]) -> list[list[int]]:
+    """Every character is its code point."""
+    return [[ord(character) for character in text] for text in texts]
+
+
+def write(folder: Path, documents: list[tuple[str, str]] = DOCUMENTS, vocabulary: int = 1000) -> None:
+    write_tokens(folder, documents, spell, vocabulary=vocabulary, end_of_text=0)
+
+
+def test_documents_are_separated_by_end_of_text_and_counted(tmp_path: Path) -> None:
+    """Bytes and characters are the texts'; the first document does not lean on the last."""
+    write(tmp_path / "key")
+    splits = read_tokens(tmp_path / "key")
+    assert splits is not None
+    train = splits["train"]
+    assert train.tokens_N.tolist() == [97, 98, 99, 0, 0, 100, 101, 0]
+    assert train.document_offsets.tolist() == [0, 4, 5, 8]
+    assert (train.num_documents, train.num_bytes, train.num_characters, train.num_tokens, train.end_of_text) == (3, 5, 5, 8, 0)
+    assert (splits["validation"].num_bytes, splits["validation"].num_characters) == (2, 1)
+    assert isinstance(train.tokens_N, np.memmap)
+
+
+@pytest.mark.parametrize(("vocabulary", "width"), [(65_536, 2), (65_537, 4)])
+def test_ids_take_16_bits_while_they_fit(tmp_path: Path, vocabulary: int, width: int) -> None:
+    """The largest id of each vocabulary survives."""
+    largest = vocabulary - 1
+    write_tokens(tmp_path / "key", [("train", "x")], lambda texts: [[largest] for _ in texts], vocabulary=vocabulary, end_of_text=1)
+    splits = read_tokens(tmp_path / "key")
+    assert splits is not None
+    assert splits["train"].tokens_N.tolist() == [largest, 1]
+    assert (tmp_path / "key" / "train.tokens.bin").stat().st_size == 2 * width
+    assert token_dtype(vocabulary) == f"<u{width}"
+
+
+def test_a_writer_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Neither the cache nor its half-written shadow."""
+
+    def documents() -> Iterator[tuple[str, str]]:
+        yield "train", "a" * tokens.BATCH_CHARACTERS
+        raise DataError("the source broke off")
+
+    with pytest.raises(DataError, match="broke off"):
+        write_tokens(tmp_path / "key", documents(), spell, vocabulary=1000, end_of_text=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["train.tokens.bin", "train.offsets.bin", "index.json"])
+@pytest.mark.parametrize("damage", ["flip", "shorten", "remove"])
+def test_a_damaged_cache_is_not_read_but_replaced(tmp_path: Path, name: str, damage: str) -> None:
+    """Every byte is covered by a checksum or by the JSON around it."""
+    write(tmp_path / "key")
+    path = tmp_path / "key" / name
+    raw = bytearray(path.read_bytes())
+    raw[3] ^= 1
+    {"flip": lambda: path.write_bytes(raw), "shorten": lambda: path.write_bytes(raw[:-1]), "remove": path.unlink}[damage]()
+    if damage == "shorten" and name == "index.json":
+        path.write_bytes(raw[:-3])
+    assert read_tokens(tmp_path / "key") is None
+    write(tmp_path / "key")
+    assert read_tokens(tmp_path / "key") is not None
+
+
+def test_another_format_is_not_read(tmp_path: Path) -> None:
+    """A later brimful's cache is none for this one."""
+    write(tmp_path / "key")
+    index = json.loads((tmp_path / "key" / "index.json").read_text())
+    (tmp_path / "key" / "index.json").write_text(json.dumps({**index, "format": 99}))
+    assert read_tokens(tmp_path / "key") is None
+
+
+def test_leftovers_of_killed_writers_are_removed_when_old(tmp_path: Path) -> None:
+    """Young ones may belong to a writer at work."""
+    old, young = tmp_path / ".key.old.tmp", tmp_path / ".key.young.tmp"
+    for folder in (old, young):
+        folder.mkdir()
+        (folder / "train.tokens.bin").write_bytes(b"x")
+    past = time.time() - 2 * tokens.ABANDONED_AFTER_S
+    for path in (old / "train.tokens.bin", old):
+        os.utime(path, (past, past))
+    write(tmp_path / "key")
+    assert (old.exists(), young.exists()) == (False, True)
+
+
+def test_no_documents_and_no_room_are_errors(tmp_path: Path) -> None:
+    """The second says which variable moves the cache."""
+    with pytest.raises(DataError, match="no document to tokenise"):
+        write(tmp_path / "key", [])
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DataError, match="BRIMFUL_CACHE"):
+        write(tmp_path / "file" / "key")
+
+
+def test_long_documents_are_cut_between_visible_text_and_line_break() -> None:
+    """Joined they are the text; every piece but the last is long enough; text without such a place stays whole."""
+    text = "".join(f"line {number} \n\n\n  indented\n" for number in range(200))
+    pieces = list(text_pieces(text, 100))
+    assert "".join(pieces) == text
+    assert len(pieces) > 20
+    assert all(len(piece) >= 100 and not piece[-1].isspace() for piece in pieces[:-1])
+    assert list(text_pieces("x" * 300, 100)) == ["x" * 300]
+    assert list(text_pieces("")) == [""]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "character"])
+def test_cutting_a_long_document_does_not_change_its_ids(kind: str, shared_data: Path) -> None:
+    """On 200,000 characters of Shakespeare with ragged white space, in pieces of 50 and of 5000."""
+    text = (shared_data / "tinyshakespeare" / "input.txt").read_text()[:200_000].replace(".\n", " .  \n \t").replace("!\n", "!\r\n\n\x85\u3000\n")
+    encode = batch_encoder(train_tokenizer(kind, 600 if kind == "bpe" else None, 2, [text]))  # type: ignore[arg-type]
+    (whole,) = encode([text])
+    for size in (50, 5000):
+        assert [token for ids in encode(list(text_pieces(text, size))) for token in ids] == whole
+
+
+def test_a_document_longer_than_a_batch_is_one_document(tmp_path: Path) -> None:
+    """Its pieces get one end-of-text together."""
+    text = "word\n" * (tokens.BATCH_CHARACTERS // 2)
+    write(tmp_path / "key", [("train", text), ("train", "z")])
+    splits = read_tokens(tmp_path / "key")
+    assert splits is not None
+    assert splits["train"].document_offsets.tolist() == [0, len(text) + 1, len(text) + 3]
+    assert np.array_equal(splits["train"].tokens_N[: len(text)], np.frombuffer(text.encode(), np.uint8))
+
+
+def test_progress_reaches_the_total(tmp_path: Path) -> None:
+    """Counted in documents."""
+    seen: list[tuple[str, int, int | None]] = []
+    write_tokens(tmp_path / "key", DOCUMENTS, spell, vocabulary=1000, end_of_text=0, num_documents=4, progress=lambda *told: seen.append(told))
+    assert seen[-1] == ("tokenising", 4, 4)
+
+
+def test_keys_differ_when_any_part_does() -> None:
+    """And do not depend on the order of the parts."""
+    assert cache_key(a=1, b=[2]) == cache_key(b=[2], a=1)
+    assert len({cache_key(a=1, b=2), cache_key(a=1, b=3), cache_key(a=1), cache_key(a="1", b=2)}) == 4

@@ -1,0 +1,212 @@
+"""Checkpoints are whole or absent, and a damaged one is found."""
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from brimful.base.errors import CheckpointError, RunFolderError
+from brimful.training import checkpoint as module
+from brimful.training.checkpoint import MANIFEST, CheckpointStore, Snapshot, load, verify
+from brimful.training.tensorfile import load_tensors, save_tensors, sha256_of
+
+IDENTITY = {"data": "d", "tokenizer": "t", "objective": "o"}
+
+
+def _snapshot(step: int) -> Snapshot:
+    generator = torch.Generator().manual_seed(step)
+    tensors = {
+        "model": {"w": torch.randn(30, 7, generator=generator), "b": torch.randn(5, generator=generator).bfloat16()},
+        "optimizer": {"w:exp_avg": torch.randn(30, 7, generator=generator), "w:step": torch.tensor(float(step))},
+        "random": {"cpu": torch.randint(0, 255, (100,), generator=generator, dtype=torch.uint8)},
+    }
+    return Snapshot(step, tensors, {"progress": {"step": step}, "journal_bytes": step}, IDENTITY)
+
+
+def _store(tmp_path: Path, keep: int = 2) -> CheckpointStore:
+    return CheckpointStore(tmp_path / "checkpoints", keep=keep)
+
+
+def _equal(left: Snapshot, right: Snapshot) -> bool:
+    same = all(
+        left.tensors[file].keys() == right.tensors[file].keys()
+        and all(torch.equal(left.tensors[file][name], right.tensors[file][name]) for name in left.tensors[file])
+        for file in module.TENSOR_FILES
+    )
+    return same and (left.step, left.state, left.identity) == (right.step, right.state, right.identity)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool])
+def test_a_tensor_file_is_read_back_equal_also_by_the_safetensors_library(tmp_path: Path, dtype: torch.dtype) -> None:
+    tensors = {"scalar": torch.tensor(1).to(dtype), "empty": torch.zeros(0, 3).to(dtype), "transposed": torch.arange(6).view(2, 3).to(dtype).T}
+    entry = save_tensors(tmp_path / "x.safetensors", tensors)
+    for loaded in (load_tensors(tmp_path / "x.safetensors"), load_file(tmp_path / "x.safetensors")):
+        assert loaded.keys() == tensors.keys()
+        assert all(torch.equal(loaded[name], tensors[name]) and loaded[name].dtype == dtype for name in tensors)
+    assert entry == {"bytes": (tmp_path / "x.safetensors").stat().st_size, "sha256": sha256_of(tmp_path / "x.safetensors")}
+
+
+def test_a_saved_snapshot_loads_equal(tmp_path: Path) -> None:
+    store = _store(tmp_path)
+    num_bytes = store.save(_snapshot(5))
+    loaded = store.load_newest()
+    assert loaded is not None
+    assert _equal(loaded.snapshot, _snapshot(5))
+    assert num_bytes == sum(path.stat().st_size for path in store.path_of(5).iterdir() if path.name != MANIFEST)
+
+
+def test_a_store_without_checkpoints_has_nothing_to_load(tmp_path: Path) -> None:
+    assert _store(tmp_path).load_newest() is None
+
+
+def test_rotation_keeps_the_newest_and_the_protected_one(tmp_path: Path) -> None:
+    store = _store(tmp_path, keep=2)
+    for step in range(1, 7):
+        store.save(_snapshot(step), protect_step=2)
+    assert store.steps() == [2, 5, 6]
+
+
+def _flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[random.Random(path.name).randrange(len(data))] ^= 1 << 3
+    path.write_bytes(data)
+
+
+def _zero_a_page(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(bytes(64) + data[64:])
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "one flipped bit": _flip_a_bit,
+    "a zeroed page": _zero_a_page,
+    "truncation": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "emptiness": lambda path: path.write_bytes(b""),
+    "absence": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json", MANIFEST])
+def test_any_damage_to_any_file_is_found_and_the_older_checkpoint_is_used(tmp_path: Path, name: str, damage: str) -> None:
+    store = _store(tmp_path)
+    store.save(_snapshot(1))
+    store.save(_snapshot(2))
+    DAMAGES[damage](store.path_of(2) / name)
+    loaded = store.load_newest()
+    assert loaded is not None
+    assert _equal(loaded.snapshot, _snapshot(1))
+    assert len(loaded.quarantined) == 1
+    assert store.steps() == [1]
+    assert list(store.folder.glob("quarantine-step-00000002-*"))
+
+
+def test_files_of_two_steps_mixed_are_found(tmp_path: Path) -> None:
+    store = _store(tmp_path)
+    store.save(_snapshot(1))
+    store.save(_snapshot(2))
+    shutil.copy(store.path_of(1) / "optimizer.safetensors", store.path_of(2) / "optimizer.safetensors")
+    with pytest.raises(CheckpointError, match=r"optimizer.safetensors is damaged"):
+        verify(store.path_of(2))
+
+
+def test_a_manifest_that_leaves_a_piece_out_is_refused(tmp_path: Path) -> None:
+    store = _store(tmp_path)
+    store.save(_snapshot(1))
+    path = store.path_of(1) / MANIFEST
+    manifest = json.loads(path.read_text())
+    del manifest["files"]["optimizer.safetensors"]
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match="the manifest lists"):
+        load(store.path_of(1))
+
+
+def test_when_nothing_can_be_trusted_the_error_says_what_is_wrong_with_each(tmp_path: Path) -> None:
+    store = _store(tmp_path)
+    for step in (1, 2):
+        store.save(_snapshot(step))
+        (store.path_of(step) / "state.json").unlink()
+    with pytest.raises(CheckpointError, match=r"(?s)step 2: state.json is missing.*step 1: state.json is missing.*--fresh"):
+        store.load_newest()
+
+
+class _Killed(BaseException):
+    """Stands for SIGKILL: no handler of the code under test may catch it."""
+
+
+def _kill_at(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
+    """Die at the `call`-th fsync, rename or mkdir that saving makes."""
+    count = 0
+
+    def counted(real: Callable[..., object]) -> Callable[..., object]:
+        def act(*args: object, **kwargs: object) -> object:
+            nonlocal count
+            count += 1
+            if count == call:
+                raise _Killed
+            return real(*args, **kwargs)
+
+        return act
+
+    for name in ("fsync", "rename", "mkdir"):
+        monkeypatch.setattr(os, name, counted(getattr(os, name)))
+
+
+@pytest.mark.parametrize("same_step", [False, True])
+@pytest.mark.parametrize("call", range(1, 12))
+def test_killed_at_any_call_of_a_save_a_whole_checkpoint_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int, same_step: bool) -> None:
+    store = _store(tmp_path)
+    store.save(_snapshot(1))
+    with monkeypatch.context() as patch:
+        _kill_at(patch, call)
+        try:
+            store.save(_snapshot(1 if same_step else 2))
+        except _Killed:
+            pass
+    loaded = _store(tmp_path).load_newest()
+    assert loaded is not None
+    assert loaded.snapshot.step in ((1,) if same_step else (1, 2))
+    assert _equal(loaded.snapshot, _snapshot(loaded.snapshot.step))
+    _store(tmp_path).save(_snapshot(3))
+    assert not [path for path in store.folder.iterdir() if ".tmp-" in path.name or ".replaced-" in path.name]
+
+
+def test_a_full_disk_leaves_older_checkpoints_intact_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = _store(tmp_path)
+    store.save(_snapshot(1))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 99, 1))  # type: ignore[attr-defined]
+    with pytest.raises(CheckpointError, match=r"only 1 B free; the checkpoint of step 1 is intact"):
+        store.save(_snapshot(2))
+    loaded = store.load_newest()
+    assert loaded is not None
+    assert _equal(loaded.snapshot, _snapshot(1))
+
+
+def test_a_write_that_fails_half_way_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = _store(tmp_path)
+    store.save(_snapshot(1))
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(CheckpointError, match="No space left on device"):
+            store.save(_snapshot(2))
+    assert [path.name for path in store.folder.iterdir()] == ["step-00000001"]
+
+
+def test_a_process_that_lost_the_run_folder_commits_nothing(tmp_path: Path) -> None:
+    def lost() -> None:
+        raise RunFolderError("taken over")
+
+    store = CheckpointStore(tmp_path, keep=2, check_writer=lost)
+    with pytest.raises(RunFolderError):
+        store.save(_snapshot(1))
+    assert store.steps() == []

@@ -1,0 +1,131 @@
+"""Schedule, decay groups and the guarded update."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from brimful.recipe import OptimizerRecipe
+from brimful.training.optim import Guard, build_optimizer, guarded_update, learning_rate_at, load_named_states, named_states
+from brimful.training.precision import FP16_INITIAL_SCALE, Precision
+
+FP32 = Precision("fp32")
+CPU = torch.device("cpu")
+
+
+def _settings(**changes: object) -> OptimizerRecipe:
+    return OptimizerRecipe.model_validate({"learning_rate": 1.0, "warmup": 4, **changes})
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+def test_the_first_learning_rate_is_never_zero_and_the_peak_ends_the_warm_up(schedule: str) -> None:
+    rates = [learning_rate_at(step, 20, _settings(schedule=schedule)) for step in range(20)]
+    assert rates[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert rates[4] == 1.0
+
+
+@pytest.mark.parametrize(("schedule", "last"), [("cosine", 0.1), ("linear", 0.1), ("constant", 1.0)])
+def test_the_last_step_has_the_lowest_rate_of_the_schedule(schedule: str, last: float) -> None:
+    rates = [learning_rate_at(step, 20, _settings(schedule=schedule)) for step in range(20)]
+    assert rates[-1] == pytest.approx(last)
+    assert rates[4:] == sorted(rates[4:], reverse=True)
+
+
+def test_half_way_down_the_cosine_lies_the_mean_of_peak_and_minimum() -> None:
+    assert learning_rate_at(10, 21, _settings(warmup=0)) == pytest.approx(0.55)
+
+
+def test_a_warm_up_below_one_is_a_share_of_all_steps() -> None:
+    assert learning_rate_at(0, 100, _settings(warmup=0.1)) == pytest.approx(0.1)
+
+
+def test_weight_decay_acts_on_matrices_only() -> None:
+    model = nn.Sequential(nn.Embedding(3, 2), nn.Linear(2, 2), nn.LayerNorm(2))
+    decayed, plain = build_optimizer(model, _settings(weight_decay=0.3), fused=True).param_groups
+    assert ([tuple(parameter.shape) for parameter in decayed["params"]], decayed["weight_decay"]) == ([(3, 2), (2, 2)], 0.3)
+    assert ([tuple(parameter.shape) for parameter in plain["params"]], plain["weight_decay"]) == ([(2,), (2,), (2,)], 0.0)
+
+
+def _one_update(*, fused: bool, factor: float, clip_norm: float | None, steps: int = 3) -> tuple[nn.Linear, Guard, torch.Tensor]:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 4)
+    optimizer, guard = build_optimizer(model, _settings(learning_rate=0.01), fused=fused), Guard.fresh(FP32, CPU)
+    norm = torch.zeros(())
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 4)).square().sum() * (factor if step == 1 else 1.0)
+        loss.backward()
+        norm = guarded_update(optimizer, guard, FP32, loss=loss.detach(), clip_norm=clip_norm)
+    return model, guard, norm
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.5])
+def test_fused_and_unfused_updates_equal_torchs_own_clipping_and_adamw(clip_norm: float | None) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.AdamW(
+        [{"params": [model.weight], "weight_decay": 0.1}, {"params": [model.bias], "weight_decay": 0.0}], lr=0.01, betas=(0.9, 0.95)
+    )
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).square().sum().backward()
+        if clip_norm is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
+        optimizer.step()
+    for fused in (True, False):
+        ours, _, _ = _one_update(fused=fused, factor=1.0, clip_norm=clip_norm)
+        torch.testing.assert_close(ours.weight, model.weight)
+        torch.testing.assert_close(ours.bias, model.bias)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("factor", [math.nan, math.inf])
+def test_a_non_finite_step_changes_nothing_and_is_counted(fused: bool, factor: float) -> None:
+    skipped, guard, _ = _one_update(fused=fused, factor=factor, clip_norm=1.0, steps=2)
+    one_step, _, _ = _one_update(fused=fused, factor=1.0, clip_norm=1.0, steps=1)
+    assert torch.equal(skipped.weight, one_step.weight)
+    assert (guard.skipped, guard.bad_in_a_row) == (1, 1)
+
+
+def test_a_good_step_ends_a_row_of_bad_ones() -> None:
+    _, guard, norm = _one_update(fused=True, factor=math.nan, clip_norm=1.0, steps=3)
+    assert (guard.skipped, guard.bad_in_a_row) == (1, 0)
+    assert torch.isfinite(norm)
+
+
+def test_fp16_halves_the_scale_on_overflow_without_calling_it_divergence_and_doubles_it_after_enough_good_steps() -> None:
+    fp16 = Precision("fp16")
+    guard = Guard.fresh(fp16, CPU)
+    guard.note(torch.tensor(True), torch.tensor(math.inf), fp16)
+    assert (guard.loss_scale, guard.bad_in_a_row, guard.skipped) == (FP16_INITIAL_SCALE / 2, 0, 1)
+    for _ in range(2000):
+        guard.note(torch.tensor(False), torch.tensor(1.0), fp16)
+    assert guard.loss_scale == FP16_INITIAL_SCALE
+
+
+def test_fp16_skips_a_finite_norm_a_thousand_times_its_average() -> None:
+    fp16 = Precision("fp16")
+    model = nn.Linear(2, 2)
+    optimizer, guard = build_optimizer(model, _settings(), fused=True), Guard.fresh(fp16, CPU)
+    guard.loss_scale = torch.tensor(1.0)
+    before = model.weight.detach().clone()
+    for size in (1.0, 1e5):
+        model.weight.grad, model.bias.grad = torch.full((2, 2), size), torch.zeros(2)
+        guarded_update(optimizer, guard, fp16, loss=torch.tensor(1.0), clip_norm=None)
+        after_good = model.weight.detach().clone() if size == 1.0 else after_good
+    assert guard.skipped == 1
+    assert torch.equal(model.weight, after_good)
+    assert not torch.equal(before, after_good)
+
+
+def test_optimizer_states_survive_a_round_trip_by_name() -> None:
+    model, _, _ = _one_update(fused=True, factor=1.0, clip_norm=None)
+    optimizer = build_optimizer(model, _settings(), fused=True)
+    model(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+    states = {name: value.clone() for name, value in named_states(model, optimizer).items()}
+    other = build_optimizer(model, _settings(), fused=True)
+    load_named_states(model, other, states)
+    assert named_states(model, other).keys() == states.keys() == {f"{name}:{key}" for name in ("weight", "bias") for key in ("step", "exp_avg", "exp_avg_sq")}
+    assert all(torch.equal(value, states[name]) for name, value in named_states(model, other).items())
