@@ -1,0 +1,237 @@
+"""Whole sessions: killed anywhere, a run ends bit for bit where an undisturbed one does; signals, refusals, the exported model."""
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from brimful import pipeline
+from brimful.base.errors import BrimfulError, CheckpointError, Interrupted, RunFolderError
+from brimful.base.rundir import read_journal
+from brimful.recipe import Recipe
+from brimful.training import loop
+from brimful.training.checkpoint import CheckpointStore, differences, load
+
+Tiny = Callable[..., Recipe]
+TIMING = ("step_time_s", "tokens_per_second", "memory_bytes", "time", "seconds")
+
+
+def _train(recipe: Recipe, **options: Any) -> Path:
+    return pipeline.train(recipe, Console(file=StringIO()), **options).folder
+
+
+def _final(folder: Path) -> Any:
+    store = CheckpointStore(folder / "checkpoints", keep=2)
+    return load(store.path_of(store.steps()[-1]))
+
+
+def _measurements(folder: Path) -> list[dict[str, Any]]:
+    """Step and evaluation records without what a clock measured."""
+    records = (record for record in read_journal(folder / "metrics.jsonl") if record["kind"] in ("step", "evaluation"))
+    return [{key: value for key, value in record.items() if key not in TIMING} for record in records]
+
+
+def _in_a_child(act: Callable[[], object]) -> int:
+    """Run `act` in a forked process; returns the number of the signal that ended it, 0 when it ended by itself."""
+    child = os.fork()
+    if child == 0:
+        try:
+            act()
+        except BaseException:  # noqa: BLE001 - the child must never return into pytest
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+
+
+def _kill_at(target: object, name: str, call: int) -> None:
+    """Replace `target.name` by a version that is SIGKILL at its `call`-th use, before doing anything."""
+    real, count = getattr(target, name), 0
+
+    def act(*args: Any, **kwargs: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*args, **kwargs)
+
+    setattr(target, name, act)
+
+
+KILL_POINTS = {
+    "before the optimizer update of step 5": (loop, "guarded_update", 5),
+    "between writing and renaming the second checkpoint": (os, "rename", 2),
+    "in the evaluation of step 6": (loop, "_evaluate", 1),
+}
+
+
+def test_killed_at_any_point_weights_optimizer_and_metrics_end_bit_for_bit_like_an_undisturbed_run(tiny: Tiny) -> None:
+    options = ("checkpoint.every=2", "model.architecture=gpt2", "model.dropout=0.1")
+    undisturbed = _train(tiny("run.name=undisturbed", *options))
+    for number, (target, name, call) in enumerate(KILL_POINTS.values()):
+        recipe = tiny(f"run.name=killed{number}", *options)
+
+        def act(target: object = target, name: str = name, call: int = call, recipe: Recipe = recipe) -> None:
+            _kill_at(target, name, call)
+            _train(recipe)
+
+        assert _in_a_child(act) == signal.SIGKILL
+        folder = _train(recipe)
+        assert differences(_final(folder), _final(undisturbed)) == []
+        assert _measurements(folder) == _measurements(undisturbed)
+        assert (folder / "model" / "model.safetensors").read_bytes() == (undisturbed / "model" / "model.safetensors").read_bytes()
+
+
+def _interrupt_at(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, number: int, step: int) -> Interrupted:
+    real, count = loop.guarded_update, 0
+
+    def act(*args: Any, **kwargs: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == step:
+            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), number)
+        return real(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "guarded_update", act)
+        with pytest.raises(Interrupted) as caught:
+            _train(recipe)
+    return caught.value
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_even_twice_checkpoints_and_says_how_to_continue(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, number: int, exit_code: int) -> None:
+    error = _interrupt_at(tiny(), monkeypatch, number, step=3)
+    assert error.exit_code == exit_code
+    assert "stopped at step 3 of 12; a checkpoint is saved. Run the same command to continue." in str(error)
+    folder = _train(tiny())
+    undisturbed = _train(tiny("run.name=undisturbed"))
+    assert differences(_final(folder), _final(undisturbed)) == []
+    assert _measurements(folder) == _measurements(undisturbed)
+
+
+def test_a_finished_run_is_not_trained_again_and_fresh_does_not_replace_it(tiny: Tiny) -> None:
+    folder = _train(tiny())
+    before = (folder / "metrics.jsonl").read_bytes()
+    assert pipeline.train(tiny(), Console(file=StringIO())) == pipeline.Run(folder, trained_now=False)
+    assert (folder / "metrics.jsonl").read_bytes() == before
+    with pytest.raises(RunFolderError, match=r"holds a finished run; --fresh does not overwrite it. .*run.name=tiny-2"):
+        _train(tiny(), fresh=True)
+
+
+def test_fresh_moves_unfinished_work_aside_and_starts_over(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
+    folder = _train(tiny(), fresh=True)
+    aside = list(folder.parent.glob("tiny.replaced-*"))
+    assert len(aside) == 1
+    assert CheckpointStore(aside[0] / "checkpoints", keep=2).steps() == [3]
+    assert [record["step"] for record in _measurements(folder) if "best" not in record] == list(range(1, 13))
+
+
+def test_a_changed_learning_rate_is_refused_with_the_difference_and_applied_when_declared(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
+    changed = tiny("optimizer.learning_rate=2e-2")
+    with pytest.raises(RunFolderError, match=r"(?s)optimizer.learning_rate: 0.01 -> 0.02.*--accept-change optimizer.learning_rate"):
+        _train(changed)
+    folder = _train(changed, accept=["optimizer.learning_rate"])
+    rates = [record["learning_rate"] for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "step"]
+    assert rates[2] == pytest.approx(0.01)
+    assert rates[3] == pytest.approx(0.02)
+
+
+def test_a_finished_run_goes_on_when_a_longer_training_is_declared(tiny: Tiny) -> None:
+    _train(tiny())
+    folder = _train(tiny("training.steps=16"), accept=["training.steps"])
+    assert _final(folder).step == 16
+
+
+@pytest.mark.parametrize("change", ["tokenizer.vocabulary=290", "data.validation=0.3", "model.width=64", "sequence_length=16"])
+def test_another_recipe_in_the_same_folder_is_refused_with_what_differs(tiny: Tiny, change: str) -> None:
+    _train(tiny())
+    with pytest.raises(RunFolderError, match=f"(?s)made by another recipe.*{change.partition('=')[0]}"):
+        _train(tiny(change), accept=[change.partition("=")[0]])
+
+
+def test_changed_data_is_refused_on_resume(tiny: Tiny, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
+    corpus.write_text(corpus.read_text() + "# one more\nthe cat sees the tree\n")
+    with pytest.raises(CheckpointError, match="was trained on another data"):
+        _train(tiny())
+
+
+def test_a_damaged_newest_checkpoint_is_put_aside_said_and_the_run_ends_the_same(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = tiny("checkpoint.every=2", "training.steps=12")
+    _interrupt_at(recipe, monkeypatch, signal.SIGINT, step=5)
+    store = CheckpointStore(Path(os.environ["BRIMFUL_RUNS"]) / "tiny" / "checkpoints", keep=2)
+    assert store.steps() == [4, 5]
+    weights = store.path_of(5) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x55")
+    folder = _train(recipe)
+    messages = [record["message"] for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "event"]
+    assert any("quarantine (step 5: model.safetensors is damaged" in message for message in messages)
+    assert "continuing from the checkpoint of step 4" in messages
+    assert differences(_final(folder), _final(_train(tiny("checkpoint.every=2", "run.name=undisturbed")))) == []
+
+
+def test_what_was_trained_loads_with_transformers_auto_classes_and_scores_the_same(tiny: Tiny) -> None:
+    folder = _train(tiny())
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder / "model"), AutoTokenizer.from_pretrained(folder / "model")
+    ids = torch.tensor([tokenizer.encode("# story 1\nthe cat sees", add_special_tokens=False)])
+    assert tokenizer.decode(ids[0]) == "# story 1\nthe cat sees"
+    best = _final(folder) if json.loads((folder / "run.json").read_text())["status"] == "finished" else None
+    assert best is not None
+    torch.testing.assert_close(model.get_input_embeddings().weight.detach(), best.tensors["model"]["model.embed_tokens.weight"])
+    assert model(ids, labels=ids).loss < 6
+
+
+def test_the_model_exported_is_the_one_with_the_best_validation_loss(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = iter([2.0, 3.0])
+    monkeypatch.setattr(pipeline, "score_split", lambda *_, **__: _Score(next(losses)))
+    folder = _train(tiny())
+    best = load(CheckpointStore(folder / "checkpoints", keep=2).path_of(6))
+    model = AutoModelForCausalLM.from_pretrained(folder / "model")
+    assert torch.equal(model.get_input_embeddings().weight.detach(), best.tensors["model"]["model.embed_tokens.weight"])
+
+
+class _Score:
+    def __init__(self, loss: float) -> None:
+        self._loss = loss
+
+    def to_json(self) -> dict[str, Any]:
+        return {"loss": self._loss}
+
+
+def test_a_full_disk_while_checkpointing_stops_with_the_old_checkpoint_intact(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    _interrupt_at(tiny("checkpoint.every=2"), monkeypatch, signal.SIGINT, step=3)
+    real = shutil.disk_usage
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 99, 1) if "checkpoints" in str(path) else real(path))
+        with pytest.raises(CheckpointError, match="the checkpoint of step 3 is intact"):
+            _train(tiny("checkpoint.every=2"))
+    assert _final(_train(tiny("checkpoint.every=2"))).step == 12
+
+
+def test_a_second_writer_is_refused_and_told_who_holds_the_run(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, refused = loop.guarded_update, []
+
+    def act(*args: Any, **kwargs: Any) -> Any:
+        if not refused:
+            with pytest.raises(BrimfulError, match=f"is being written by process {os.getpid()}") as caught:
+                _train(tiny())
+            refused.append(caught.value)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(loop, "guarded_update", act)
+    _train(tiny())
+    assert refused
