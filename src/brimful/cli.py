@@ -12,7 +12,7 @@ app = typer.Typer(
     name="brimful", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
     help="Say what to train. brimful works out what the hardware can hold, trains it that way, and shows what came of it.",
 )  # fmt: skip
-recipes_app = typer.Typer(no_args_is_help=False, invoke_without_command=True, rich_markup_mode=None, help="Shipped recipes: list, show NAME, schema.")
+recipes_app = typer.Typer(no_args_is_help=False, invoke_without_command=True, rich_markup_mode=None, help="Shipped recipes: list, show NAME, keys, schema.")
 app.add_typer(recipes_app, name="recipes")
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A shipped recipe's name or a .yaml file.")]
@@ -70,7 +70,7 @@ def run(recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False, a
 def generate(
     run: RunName,
     prompt: Annotated[str | None, typer.Option(help="Text to continue; without it, an interactive session.")] = None,
-    tokens: Annotated[int, typer.Option(help="New tokens at most.")] = 200,
+    tokens: Annotated[int, typer.Option(min=1, help="New tokens at most.")] = 200,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.8,
     top_k: Annotated[int | None, typer.Option(help="Sample among the k likeliest tokens.")] = None,
     top_p: Annotated[float, typer.Option(help="Sample among the likeliest tokens that hold this probability.")] = 1.0,
@@ -141,10 +141,18 @@ def recipes(context: typer.Context) -> None:
 @recipes_app.command("show")
 def recipes_show(name: Annotated[str, typer.Argument(help="A shipped recipe.")]) -> None:
     """Print a shipped recipe, to save and edit."""
-    from brimful.recipe import load, shipped_text
+    from brimful.recipe import shipped_text
 
-    load(name)
     print(shipped_text(name), end="")
+
+
+@recipes_app.command("keys")
+def recipes_keys() -> None:
+    """Print every key of a recipe with its type, default and meaning, as a Markdown table."""
+    from brimful.recipe import describe_keys
+
+    print("| key | value | default | meaning |\n| --- | --- | --- | --- |")
+    print("\n".join(f"| `{key}` | {kind} | {default} | {meaning} |" for key, kind, default, meaning in describe_keys()))
 
 
 @recipes_app.command("schema")
@@ -187,13 +195,15 @@ def _run_folder(run: str) -> Path:
 
 
 def _write(writer: Any, prompt: str) -> None:
-    def show(text: str) -> None:
-        print(text, end="", flush=True)
+    """The prompt and its only continuation as it comes, or several continuations, numbered."""
+    unsaid = [prompt]
 
-    show(prompt)
+    def show(text: str) -> None:
+        print((unsaid.pop() if unsaid else "") + text, end="", flush=True)
+
     samples = writer.write(prompt, show)
     if len(samples) > 1:
-        print("\n" + "\n".join(f"--- {number} ---\n{prompt}{sample.completion}" for number, sample in enumerate(samples, 1)), end="")
+        print("\n".join(f"--- {number} ---\n{prompt}{sample.completion}" for number, sample in enumerate(samples, 1)), end="")
     print()
 
 

@@ -41,9 +41,6 @@ from brimful.training.meter import peak_memory_bytes
 from brimful.training.precision import Precision
 from brimful.training.session import Setup, run_session
 
-EVALUATION_TOKENS = 16_384
-"""Tokens per forward pass of an evaluation; out of memory halves it."""
-
 
 @dataclass(frozen=True)
 class Run:
@@ -108,18 +105,20 @@ def evaluate(run_folder: Path, console: Console, *, split: str | None = None, st
         names = [split] if split else [name for name in ("validation", "test") if name in data.splits]
         if unknown := [name for name in names if name not in data.splits]:
             raise RequestError(f"{run_folder} has no split {unknown[0]!r}; it has {', '.join(data.splits)}.")
-        context = loaded.recipe.sequence_length
+        context, plan = loaded.recipe.sequence_length, _plan_of(run_folder)
+        made: dict[str, Any] = {}
         scores: dict[str, Any] = read_json(run_folder / "scores.json") if (run_folder / "scores.json").exists() else {}
         with data_progress(console) as progress:
             for name in names:
                 score = score_split(
-                    loaded.model, data.splits[name], context=context, stride=stride, batch_size=max(1, EVALUATION_TOKENS // context),
-                    chunk_tokens=_plan_of(run_folder).loss_chunk, device=device, progress=progress,
+                    loaded.model, data.splits[name], context=context, stride=stride, batch_size=2 * plan.micro_batches[0],
+                    chunk_tokens=plan.loss_chunk, device=device, progress=progress,
                 )  # fmt: skip
                 baselines = ngram_baselines(data.splits["train"], data.splits[name], len(data.tokenizer))
-                scores[name] = {**score.to_json(), "baselines": baselines.to_json()}
-        write_json_atomically(run_folder / "scores.json", scores)
-    return {name: scores[name] for name in names}
+                label = name if stride is None else f"{name}, stride {stride}"
+                made[label] = {**score.to_json(), "baselines": baselines.to_json()}
+        write_json_atomically(run_folder / "scores.json", scores | made)
+    return made
 
 
 class Writer:
@@ -183,8 +182,7 @@ def _setup(recipe: Recipe, plan: Plan, device: Device, data: PreparedData, folde
 
     def score(current: PreTrainedModel) -> dict[str, Any]:
         likelihood = score_split(
-            current, data.splits["validation"], context=recipe.sequence_length, batch_size=max(1, EVALUATION_TOKENS // recipe.sequence_length),
-            chunk_tokens=plan.loss_chunk, device=where, autocast_dtype=Precision(plan.precision).autocast_dtype,
+            current, data.splits["validation"], context=recipe.sequence_length, batch_size=2 * plan.micro_batches[0], chunk_tokens=plan.loss_chunk, device=where, autocast_dtype=Precision(plan.precision).autocast_dtype,
             max_sequences=recipe.evaluation.max_sequences,
         )  # fmt: skip
         kept = ("loss", "perplexity", "bits_per_byte", "tokens", "seconds")

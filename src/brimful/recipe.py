@@ -4,30 +4,35 @@
 Importing this module imports neither torch nor transformers.
 """
 
+import json
 import re
+from collections.abc import Iterator
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 import pydantic
-import yaml
 from pydantic import Field
 
 from brimful.base.discover import did_you_mean, names_in
+from brimful.base.dotted import flatten, format_yaml, override, parse_yaml
 from brimful.base.errors import RecipeError
+from brimful.base.problems import problem_lines
 
 Auto = Literal["auto"]
 PositiveInt = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 SHIPPED_PACKAGE = "brimful.recipes"
+METHODS_PACKAGE = "brimful.training.methods"
+"""A method is a file in there; only the names of the files are read here."""
 
 
 class Section(pydantic.BaseModel):
-    """A part of the recipe: strict types, unknown keys refused, frozen."""
+    """A part of the recipe: strict types, finite numbers, unknown keys refused, frozen."""
 
-    model_config = pydantic.ConfigDict(strict=True, extra="forbid", frozen=True)
+    model_config = pydantic.ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ModelRecipe(Section):
@@ -79,6 +84,8 @@ class TokenizerRecipe(Section):
     def _bpe_has_a_size(self) -> Self:
         if self.kind == "bpe" and self.vocabulary is None:
             raise ValueError("vocabulary is required for kind bpe, for example tokenizer.vocabulary=4096")
+        if self.kind == "character" and self.vocabulary is not None:
+            raise ValueError("vocabulary belongs to kind bpe; a character tokenizer has one entry per character of the text")
         return self
 
 
@@ -228,6 +235,12 @@ class PlanChoices(Section):
     threads: PositiveInt | Auto = Field("auto", description="CPU threads.")
 
 
+def _folder_name(value: str) -> str:
+    if not re.fullmatch(r"\w[\w.\-]*", value):
+        raise ValueError("use letters, digits, '.', '_' and '-', not starting with '.' or '-'")
+    return value
+
+
 class RunChoices(Section):
     """Where the run is kept."""
 
@@ -237,13 +250,11 @@ class RunChoices(Section):
     @pydantic.field_validator("name")
     @classmethod
     def _is_a_folder_name(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"[\w][\w.\-]*", value):
-            raise ValueError("use letters, digits, '.', '_' and '-', not starting with '.' or '-'")
-        return value
+        return value if value is None else _folder_name(value)
 
 
 class Recipe(Section):
-    """A whole recipe. See docs/recipes.md or `brimful recipes schema`."""
+    """A whole recipe. See docs/recipes.md, `brimful recipes keys` or `brimful recipes schema`."""
 
     name: str = Field(description="Short name; also the default name of the run.")
     description: str = Field("", description="One line for `brimful recipes`.")
@@ -262,10 +273,18 @@ class Recipe(Section):
     plan: PlanChoices = PlanChoices()
     run: RunChoices = RunChoices()
 
+    @pydantic.field_validator("method")
+    @classmethod
+    def _method_exists(cls, value: str) -> str:
+        known = names_in(METHODS_PACKAGE, ".py")
+        if value not in known:
+            raise ValueError(f"unknown training method{did_you_mean(value, known)} Known: {', '.join(known)}")
+        return value
+
     @pydantic.field_validator("name")
     @classmethod
     def _name_is_a_folder_name(cls, value: str) -> str:
-        return RunChoices(name=value).name or value
+        return _folder_name(value)
 
     @pydantic.model_validator(mode="after")
     def _lengths_agree(self) -> Self:
@@ -293,21 +312,7 @@ class Recipe(Section):
 
     def to_yaml(self) -> str:
         """The resolved recipe, every default written out; loads back to an equal value."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100)
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML in which `1e-3` is a number (YAML 1.1 reads it as text) and a key given twice is an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        doubled = sorted({str(key) for key in keys if keys.count(key) > 1})
-        if doubled:
-            raise yaml.constructor.ConstructorError(None, None, f"key given twice: {', '.join(doubled)}", node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789"))
+        return format_yaml(self.model_dump(mode="json"))
 
 
 def shipped_names() -> list[str]:
@@ -316,7 +321,13 @@ def shipped_names() -> list[str]:
 
 
 def shipped_text(name: str) -> str:
-    """The YAML of a shipped recipe, as written."""
+    """The YAML of a shipped recipe, as written.
+
+    Raises:
+        RecipeError: no shipped recipe has this name.
+    """
+    if name not in shipped_names():
+        raise RecipeError(f"no shipped recipe {name!r}{did_you_mean(name, shipped_names())} Shipped: {', '.join(shipped_names())}.")
     return resources.files(SHIPPED_PACKAGE).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
 
 
@@ -328,12 +339,12 @@ def load(name_or_path: str, overrides: list[str] | tuple[str, ...] = ()) -> Reci
     """
     text, origin = _read(name_or_path)
     try:
-        values = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
+        values = parse_yaml(text)
+    except ValueError as error:
         raise RecipeError(f"{origin} is not valid YAML: {error}") from error
     if not isinstance(values, dict):
         raise RecipeError(f"{origin} must hold `key: value` lines at the top, found {type(values).__name__}.")
-    problems = [problem for override in overrides if (problem := _apply(override, values))]
+    problems = [problem for assignment in overrides if (problem := _apply(assignment, values))]
     return _validate(values, origin, problems)
 
 
@@ -350,27 +361,12 @@ def _read(name_or_path: str) -> tuple[str, str]:
     raise RecipeError(f"no recipe {name_or_path!r}{hint} Shipped: {', '.join(shipped_names())}; or give a .yaml file.")
 
 
-def _apply(override: str, values: dict[str, Any]) -> str | None:
+def _apply(assignment: str, values: dict[str, Any]) -> str | None:
     """Set one override in place; returns what is wrong with it, if anything."""
-    key, equals, text = override.partition("=")
-    if not equals or not re.fullmatch(r"\w+(\.\w+)*", key):
-        return f"{override!r}: write overrides as dotted.key=value, for example optimizer.learning_rate=1e-3"
     try:
-        value = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError:
-        return f"{key}: {text!r} is not a YAML value; quote it"
-    *parents, last = key.split(".")
-    for parent in parents:
-        section = values.get(parent)
-        if section is None:
-            section = values[parent] = {}
-        if not isinstance(section, dict):
-            return f"{key}: {parent} is a value, not a section"
-        values = section
-    for rival in _RIVALS.get(parents[-1] if parents else "", ()):
-        if rival != last and last in _RIVALS[parents[-1]] and value is not None:
-            values.pop(rival, None)
-    values[last] = value
+        override(assignment, values, _RIVALS)
+    except ValueError as error:
+        return str(error)
     return None
 
 
@@ -382,48 +378,45 @@ def _validate(values: dict[str, Any], origin: str, problems: list[str]) -> Recip
     try:
         recipe = Recipe.model_validate(values)
     except pydantic.ValidationError as error:
-        problems = problems + [_say(problem) for problem in error.errors()]
+        problems = problems + problem_lines(error, Recipe)
         recipe = None
     if recipe is None or problems:
         lines = "\n".join(f"  - {problem}" for problem in problems)
         raise RecipeError(
-            f"{origin} has {len(problems)} problem{'s' * (len(problems) != 1)}:\n{lines}\nEvery key is described by `brimful recipes schema`."
+            f"{origin} has {len(problems)} problem{'s' * (len(problems) != 1)}:\n{lines}\nEvery key is described by `brimful recipes keys`."
         )
     return recipe
 
 
-def _say(problem: Any) -> str:
-    path = ".".join(str(part) for part in problem["loc"] if not str(part).startswith(("constrained-", "literal[", "function-", "list[")))
-    path = re.sub(r"\.(int|str|float|bool)$", "", path) or "recipe"
-    value = problem["input"]
-    if problem["type"] == "extra_forbidden":
-        return f"{path}: unknown key{did_you_mean(path.rsplit('.', 1)[-1], _keys_at(path))}"
-    if problem["type"] == "missing":
-        return f"{path}: required, but missing"
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    if isinstance(value, dict | pydantic.BaseModel):
-        return f"{path}: {message}"
-    return f"{path}: {message}, got {value!r}"
+def describe_keys() -> list[tuple[str, str, str, str]]:
+    """Every key of a recipe: (dotted key, type, default or "required", description), in order."""
+    return list(_describe(Recipe, ""))
 
 
-def _keys_at(path: str) -> list[str]:
-    section: type[pydantic.BaseModel] = Recipe
-    for part in path.split(".")[:-1]:
-        annotation = section.model_fields[part].annotation if part in section.model_fields else None
-        if not (isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel)):
-            return []
-        section = annotation
-    return list(section.model_fields)
+def _describe(section: type[pydantic.BaseModel], prefix: str) -> Iterator[tuple[str, str, str, str]]:
+    for name, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, pydantic.BaseModel):
+            yield from _describe(field.annotation, f"{prefix}{name}.")
+            continue
+        default = "required" if field.is_required() else json.dumps(field.default)
+        yield prefix + name, _kind(field.annotation), default, field.description or ""
+
+
+def _kind(annotation: Any) -> str:
+    """A type as a user writes values of it: `int or null`, `llama or gpt2`, `text or list of text`."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _kind(arguments[0])
+    if origin is Literal:
+        return " or ".join(map(str, arguments))
+    if origin is list:
+        return f"list of {_kind(arguments[0])}"
+    if arguments:
+        return " or ".join(map(_kind, arguments))
+    return {str: "text", type(None): "null", bool: "true or false"}.get(annotation, annotation.__name__)
 
 
 def differences(before: Recipe, after: Recipe) -> dict[str, tuple[object, object]]:
     """Dotted key -> (before, after), for every field in which the two differ."""
-    old, new = _flatten(before.model_dump(mode="json")), _flatten(after.model_dump(mode="json"))
+    old, new = flatten(before.model_dump(mode="json")), flatten(after.model_dump(mode="json"))
     return {key: (old.get(key), new.get(key)) for key in sorted(old | new) if old.get(key) != new.get(key)}
-
-
-def _flatten(values: dict[str, Any], prefix: str = "") -> dict[str, object]:
-    flat: dict[str, object] = {}
-    for key, value in values.items():
-        flat |= _flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat

@@ -212,6 +212,28 @@ class _Score:
         return {"loss": self._loss}
 
 
+def test_recomputing_activations_changes_nothing_but_memory_and_time(tiny: Tiny) -> None:
+    plain, recomputed = _train(tiny()), _train(tiny("plan.recompute=true", "run.name=recomputed"))
+    assert differences(_final(plain), _final(recomputed)) == []
+
+
+def test_recomputation_really_runs_each_block_twice(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+    real = torch.nn.functional.silu
+
+    def silu(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += torch.is_grad_enabled()
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(torch.nn.functional, "silu", silu)
+    _train(tiny("training.steps=1"))
+    once, calls = calls, 0
+    _train(tiny("training.steps=1", "plan.recompute=true", "run.name=recomputed"))
+    assert once > 0
+    assert calls == 2 * once
+
+
 def test_a_full_disk_while_checkpointing_stops_with_the_old_checkpoint_intact(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     _interrupt_at(tiny("checkpoint.every=2"), monkeypatch, signal.SIGINT, step=3)
     real = shutil.disk_usage

@@ -110,14 +110,12 @@ class Lease:
     def _remove_if_abandoned(path: Path) -> None:
         try:
             age_s = time.time() - path.stat().st_mtime
-            holder = json.loads(path.read_text(encoding="utf-8"))
+            holder = _holder_of(path)
         except FileNotFoundError:
             return
-        except ValueError:
-            holder = {}
-            if age_s < 10:  # being written this very moment
-                time.sleep(0.2)
-                return
+        if not holder and age_s < 10:  # being written this very moment
+            time.sleep(0.2)
+            return
         if _is_alive(holder, age_s):
             raise RunFolderError(
                 f"{path.parent} is being written by process {holder.get('pid')} on {holder.get('host')} since {holder.get('since')}. "
@@ -138,8 +136,8 @@ class Lease:
     def check(self) -> None:
         """Fencing: refuse to write on after somebody took the folder over."""
         try:
-            token = json.loads(self._path.read_text(encoding="utf-8")).get("token")
-        except (OSError, ValueError):
+            token = _holder_of(self._path).get("token")
+        except OSError:
             token = None
         if token != self._token:
             raise RunFolderError(f"{self._path.parent} was taken over by another process; this one stops without writing.")
@@ -158,6 +156,15 @@ class Lease:
         self.release()
 
 
+def _holder_of(path: Path) -> dict[str, Any]:
+    """What a lease says; nothing where it is half written or damaged."""
+    try:
+        holder = json.loads(path.read_bytes())
+    except ValueError:
+        return {}
+    return holder if isinstance(holder, dict) else {}
+
+
 def _is_alive(holder: dict[str, Any], heartbeat_age_s: float) -> bool:
     if holder.get("host") != socket.gethostname():
         return bool(holder) and heartbeat_age_s < LEASE_STALE_AFTER_S
@@ -165,7 +172,7 @@ def _is_alive(holder: dict[str, Any], heartbeat_age_s: float) -> bool:
         return False
     try:
         started = psutil.Process(int(holder["pid"])).create_time()
-    except (psutil.NoSuchProcess, KeyError, ValueError):
+    except (psutil.NoSuchProcess, KeyError, TypeError, ValueError):
         return False
     return abs(started - float(holder.get("process_started", 0))) < 1
 
@@ -188,7 +195,7 @@ class Journal:
             whole = before[: before.rfind(b"\n") + 1]
             kept = whole if keep_bytes is None else whole[:keep_bytes]
             if kept != before:
-                write_text_atomically(path, kept.decode("utf-8"))
+                os.truncate(path, len(kept))
         self._file = open(path, "a", encoding="utf-8", newline="\n")  # noqa: SIM115 - closed by close()
 
     @property
@@ -216,8 +223,8 @@ class Journal:
         self.close()
 
 
-def _parse_line(line: str) -> dict[str, Any] | None:
-    if not line.endswith("\n"):
+def _parse_line(line: bytes) -> dict[str, Any] | None:
+    if not line.endswith(b"\n"):
         return None
     try:
         record = json.loads(line)
@@ -229,4 +236,4 @@ def _parse_line(line: str) -> dict[str, Any] | None:
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:
     """The whole records of a journal, in order; nothing when the file is absent."""
     if path.exists():
-        yield from (record for record in map(_parse_line, path.read_text(encoding="utf-8").splitlines(keepends=True)) if record)
+        yield from (record for record in map(_parse_line, path.read_bytes().splitlines(keepends=True)) if record)

@@ -17,16 +17,16 @@ def format_bytes(num_bytes: float) -> str:
 def format_count(count: float) -> str:
     """`23240000` -> `23.24M`."""
     for limit, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if abs(count) >= limit:
+        if abs(count) >= 0.99995 * limit:  # what would round to 1000 of the smaller unit
             return f"{count / limit:.{1 if abs(count) >= 100 * limit else 2}f}{suffix}"
     return f"{count:.0f}"
 
 
 def format_duration(seconds: float) -> str:
     """`3725` -> `1h 02m`."""
-    if seconds < 1:
+    if round(seconds * 1000) < 1000:
         return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
+    if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
     minutes, rest_s = divmod(round(seconds), 60)
     if minutes < 60:

@@ -1,19 +1,17 @@
 """A finished run folder back as a model, its tokenizer and its recipe."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging as transformers_logging
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_journal
 from brimful.generation.engine import context_of
+from brimful.model.quiet import without_progress_bars
 from brimful.recipe import Recipe
 from brimful.recipe import load as load_recipe
 
@@ -88,7 +86,7 @@ def load_run(run_folder: Path, device: torch.device, dtype: torch.dtype) -> Load
     if not folder.is_dir():
         raise RunFolderError(_unfinished(run_folder))
     try:
-        with _quiet_loading():
+        with without_progress_bars():
             model = _load_model(folder, dtype).to(device)
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
@@ -135,15 +133,3 @@ def _unfinished(run_folder: Path) -> str:
     total = next((record["total_steps"] for record in reversed(records) if record.get("kind") == "start" and "total_steps" in record), None)
     reached = f"training reached step {step}" + (f" of {total}" if total is not None else "")
     return f"run {run_folder.name} has no model yet ({reached}). Run the same `brimful train` command again: it goes on from the last checkpoint."
-
-
-@contextmanager
-def _quiet_loading() -> Iterator[None]:
-    """transformers' progress bars off for the moment: a run loads in an instant."""
-    was_on = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_on:
-            transformers_logging.enable_progress_bar()

@@ -4,6 +4,7 @@ Memory and time come from closed forms with wide intervals, and say so. Everythi
 section is respected. The recipe's effective batch is never changed.
 """
 
+import bisect
 from dataclasses import dataclass
 
 from brimful.base.errors import PlanError
@@ -61,7 +62,7 @@ def derive(recipe: Recipe, device: Device, facts: Facts = Facts()) -> Plan:
         whole = (step_time.value * total_steps, step_time.low * total_steps, step_time.high * total_steps)
         predicted["training_time"] = Prediction(*whole, basis=f"{total_steps:,} steps; without compiling, evaluation and checkpoints")
     units = {"peak_memory": "_bytes", "step_time": "_s", "training_time": "_s"}
-    micro_batches = split_evenly(recipe.effective_batch, int(micro.value))
+    micro_batches = split(recipe.effective_batch, int(micro.value))
     recompute = recipe.plan.recompute if recipe.plan.recompute != "auto" else False
     attention = "sdpa" if recipe.plan.attention == "auto" else recipe.plan.attention
     threads = None if device.kind != "cpu" else (device.threads if recipe.plan.threads == "auto" else recipe.plan.threads)
@@ -90,12 +91,16 @@ def total_steps_of(recipe: Recipe, train_sequences: int | None) -> int | None:
     return max(1, round(recipe.training.epochs * train_sequences / recipe.effective_batch))
 
 
-def split_evenly(effective_batch: int, largest: int) -> tuple[int, ...]:
-    """Micro-batches of at most `largest`, as equal as can be with only the last one smaller; they add up exactly."""
+def split(effective_batch: int, micro_batch: int) -> tuple[int, ...]:
+    """Micro-batches that add up exactly to the effective batch; only the last one may be smaller."""
+    full, rest = divmod(effective_batch, micro_batch)
+    return (micro_batch,) * full + ((rest,) if rest else ())
+
+
+def evened(effective_batch: int, largest: int) -> int:
+    """The micro-batch of at most `largest` that needs as few passes and leaves them as equal as can be."""
     passes = -(-effective_batch // largest)
-    size = -(-effective_batch // passes)
-    full, rest = divmod(effective_batch, size)
-    return (size,) * full + ((rest,) if rest else ())
+    return -(-effective_batch // passes)
 
 
 def _said(value: object) -> str | None:
@@ -150,16 +155,18 @@ def _micro_batch(recipe: Recipe, device: Device, facts: Facts, vocabulary: int, 
             f"{recipe.name} needs about {format_bytes(needed(1))} for one sequence of {recipe.sequence_length} tokens, but {device.name} has "
             f"{format_bytes(available)} to use. Shorten sequence_length or make the model smaller (model.layers, model.width)."
         )
-    fast_enough = max(1, MICRO_BATCH_TOKENS[device.kind] // recipe.sequence_length)
-    size = largest = min(recipe.effective_batch, fast_enough)
-    while size > 1 and needed(size) > available:
-        size = max(1, size // 2)
-    reason = (
-        "the whole effective batch at once" if size == recipe.effective_batch else f"{size * recipe.sequence_length:,} tokens keep the device busy"
-    )
-    if size < largest:
-        reason = f"largest whose estimate fits {format_bytes(available)}"
-    return Choice("micro_batch", split_evenly(recipe.effective_batch, size)[0], reason)
+    fast_enough = min(recipe.effective_batch, max(1, MICRO_BATCH_TOKENS[device.kind] // recipe.sequence_length))
+    fits = bisect.bisect_right(range(1, fast_enough + 1), available, key=needed)
+    size = evened(recipe.effective_batch, max(1, fits))
+    if fits == 0:
+        reason = f"one sequence: its estimate, {format_bytes(needed(1))}, is above the {format_bytes(available)} there are, but may well be too high"
+    elif fits < fast_enough:
+        reason = f"the estimate of {fits} sequences fits {format_bytes(available)}, that of one more does not"
+    elif size == recipe.effective_batch:
+        reason = "the whole effective batch at once"
+    else:
+        reason = f"{size * recipe.sequence_length:,} tokens keep the device busy"
+    return Choice("micro_batch", size, reason)
 
 
 def _memory_terms(recipe: Recipe, device: Device, facts: Facts, vocabulary: int, precision: str, chunk: int, micro_batch: int) -> dict[str, int]:

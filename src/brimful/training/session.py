@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.errors import CheckpointError, Interrupted, TrainingStopped
 from brimful.base.rundir import Journal, Lease, fsync_folder
+from brimful.model.quiet import without_progress_bars
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 from brimful.training.checkpoint import CheckpointStore, Loaded, load
@@ -102,6 +103,8 @@ class _Session:
         method = find_method(recipe.method)
         for name, parameter in setup.model.named_parameters():
             parameter.requires_grad_(method.trains(name, parameter))
+        if plan.recompute:
+            recompute_activations(setup.model)
         self.optimizer = build_optimizer(setup.model, recipe.optimizer, fused=plan.fused_optimizer)
         torch.manual_seed(recipe.seed)
         self.progress = Progress.fresh(self.precision, setup.device)
@@ -225,10 +228,17 @@ def _is_compiler_failure(error: Exception) -> bool:
     return type(error).__module__.startswith(("torch._dynamo", "torch._inductor"))
 
 
+def recompute_activations(model: PreTrainedModel) -> None:
+    """Activation checkpointing of every block, under the name that this version of transformers has for it."""
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
+
+
 def export_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     """Hugging Face layout in `folder`; an older export stays whole until the new one is."""
     aside = folder.with_name(f"{folder.name}.tmp-{uuid.uuid4().hex[:8]}")
-    model.save_pretrained(aside)
+    with without_progress_bars():
+        model.save_pretrained(aside)
     tokenizer.save_pretrained(aside)
     replaced = folder.with_name(f"{folder.name}.replaced-{uuid.uuid4().hex[:8]}")
     if folder.exists():

@@ -1,0 +1,50 @@
+"""A benchmark's result as a record: what was measured, with what, how often, how spread."""
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from brimful.hardware.environment import describe_environment
+from brimful.hardware.probe import probe
+
+RECORDS = Path(__file__).parent / "records"
+
+
+def write_record(name: str, values: Mapping[str, Any]) -> Path:
+    """Write `records/NAME.json`: the values with date, commit, command, hardware and versions beside them."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    environment = describe_environment(probe("auto"))
+    record = {
+        "benchmark": name,
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": commit,
+        "command": " ".join(["python", *(Path(word).name if word == sys.argv[0] else word for word in sys.argv)]),
+        "device": environment["device"]["name"],
+        "threads": torch.get_num_threads(),
+        "packages": {"python": environment["python"], **environment["packages"]},
+        **values,
+    }
+    path = RECORDS / f"{name}.json"
+    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+def summary(values: Sequence[float]) -> dict[str, float]:
+    """Median with its spread."""
+    return {"median": statistics.median(values), "min": min(values), "max": max(values), "n": len(values)}
+
+
+def ratio_interval(numerators: Sequence[float], denominators: Sequence[float], seed: int = 0) -> dict[str, float]:
+    """Median of paired ratios and its 95 % bootstrap interval over rounds."""
+    ratios = np.array(numerators) / np.array(denominators)
+    drawn = np.random.default_rng(seed).integers(0, len(ratios), (10_000, len(ratios)))
+    low, high = np.quantile(np.median(ratios[drawn], axis=1), [0.025, 0.975])
+    return {"median": float(np.median(ratios)), "low": float(low), "high": float(high), "n": len(ratios)}

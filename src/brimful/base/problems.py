@@ -1,0 +1,50 @@
+"""What pydantic found wrong, as lines a person can act on."""
+
+import re
+from typing import Any
+
+import pydantic
+
+from brimful.base.discover import did_you_mean
+
+
+def problem_lines(error: pydantic.ValidationError, root: type[pydantic.BaseModel]) -> list[str]:
+    """`key.path: rule, got value` for every key in error, an unknown key with a did-you-mean.
+
+    Args:
+        error: What validating a value of `root` raised.
+        root: The outermost model.
+    """
+    rules: dict[str, list[str]] = {}
+    values: dict[str, str] = {}
+    for problem in error.errors():
+        named = (str(part) for part in problem["loc"] if not str(part).startswith(("constrained-", "literal[", "function-", "list[")))
+        path = re.sub(r"\.(int|str|float|bool)$", "", ".".join(named)) or "as a whole"
+        rules.setdefault(path, []).append(_rule(problem, path, root))
+        values[path] = _got(problem)
+    return [f"{path}: {' or '.join(said).replace(' or must be ', ' or ')}{values[path]}" for path, said in rules.items()]
+
+
+def _rule(problem: Any, path: str, root: type[pydantic.BaseModel]) -> str:
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key{did_you_mean(path.rsplit('.', 1)[-1], _keys_at(path, root))}"
+    if problem["type"] == "missing":
+        return "required, but missing"
+    if problem["type"] == "model_type":
+        return "must be a section of keys"
+    return str(problem["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+
+
+def _got(problem: Any) -> str:
+    says_it_all = problem["type"] in {"extra_forbidden", "missing"} or isinstance(problem["input"], dict | pydantic.BaseModel)
+    return "" if says_it_all else f", got {problem['input']!r}"
+
+
+def _keys_at(path: str, root: type[pydantic.BaseModel]) -> list[str]:
+    section = root
+    for part in path.split(".")[:-1]:
+        annotation = section.model_fields[part].annotation if part in section.model_fields else None
+        if not (isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel)):
+            return []
+        section = annotation
+    return list(section.model_fields)

@@ -1,0 +1,18 @@
+"""transformers without its own progress display."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from transformers.utils import logging as transformers_logging
+
+
+@contextmanager
+def without_progress_bars() -> Iterator[None]:
+    """Loading and saving small files shows no bars; afterwards the setting is what it was."""
+    was_on = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_on:
+            transformers_logging.enable_progress_bar()

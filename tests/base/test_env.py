@@ -1,0 +1,59 @@
+"""Environment variables are read in one module, when asked, never at import."""
+
+from pathlib import Path
+
+import pytest
+
+from brimful.base import env
+
+
+def test_folders_come_from_their_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("BRIMFUL_CACHE", "BRIMFUL_RUNS", "BRIMFUL_DATA"):
+        monkeypatch.setenv(name, str(tmp_path))
+
+    assert env.cache_folder() == env.runs_folder() == env.shared_data_folder() == tmp_path
+
+
+def test_folders_have_defaults_when_nothing_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("BRIMFUL_CACHE", "BRIMFUL_RUNS", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    assert env.cache_folder() == tmp_path / ".cache" / "brimful"
+    assert env.runs_folder() == Path("runs")
+
+
+def test_the_cache_follows_the_desktop_standard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("BRIMFUL_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    assert env.cache_folder() == tmp_path / "brimful"
+
+
+def test_an_absent_data_folder_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BRIMFUL_DATA", str(tmp_path / "nothing"))
+
+    assert env.shared_data_folder() is None
+
+
+@pytest.mark.parametrize(("value", "offline"), [("1", True), ("true", True), ("yes", True), ("0", False), ("", False)])
+def test_the_hub_is_offline_when_its_libraries_would_say_so(monkeypatch: pytest.MonkeyPatch, value: str, offline: bool) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", value)
+
+    assert env.hub_is_offline() is offline
+
+
+def test_unset_variables_of_others_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("CXX", raising=False)
+
+    assert env.visible_cuda_devices() is None
+    assert env.cpp_compiler() is None
+
+
+def test_variables_of_others_are_passed_on_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("CXX", "clang++")
+
+    assert env.visible_cuda_devices() == ""
+    assert env.cpp_compiler() == "clang++"

@@ -1,0 +1,381 @@
+"""The recipe: strict, frozen, described, and wrong ones are told all at once with path, rule and value."""
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pydantic
+import pytest
+
+from brimful.base.dotted import flatten, parse_yaml
+from brimful.base.errors import RecipeError
+from brimful.recipe import Recipe, Section, differences, load, shipped_names, shipped_text
+
+SCHEMA_SNAPSHOT = Path(__file__).parent / "snapshots" / "recipe.schema.json"
+MINIMAL = """
+name: minimal
+sequence_length: 16
+batch: {sequences: 4}
+training: {steps: 3}
+model: {layers: 1, heads: 2, width: 8}
+tokenizer: {vocabulary: 300}
+data: {path: a.txt}
+optimizer: {learning_rate: 1e-3}
+"""
+
+
+@pytest.fixture
+def minimal(tmp_path: Path) -> str:
+    path = tmp_path / "minimal.yaml"
+    path.write_text(MINIMAL)
+    return str(path)
+
+
+def _problems(minimal: str, *overrides: str) -> list[str]:
+    with pytest.raises(RecipeError) as caught:
+        load(minimal, overrides)
+    lines = str(caught.value).splitlines()
+    problems = [line.removeprefix("  - ") for line in lines if line.startswith("  - ")]
+    assert lines[0] == f"{minimal} has {len(problems)} problem{'s' * (len(problems) != 1)}:"
+    assert lines[-1] == "Every key is described by `brimful recipes keys`."
+    return problems
+
+
+def _sections(section: type[pydantic.BaseModel] = Recipe) -> Iterator[type[pydantic.BaseModel]]:
+    yield section
+    for field in section.model_fields.values():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            yield from _sections(field.annotation)
+
+
+# --- what comes with brimful
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_shipped_recipe_loads_under_its_own_name_with_one_line_of_description(name: str) -> None:
+    recipe = load(name)
+
+    assert recipe.name == name
+    assert recipe.description
+    assert "\n" not in recipe.description
+    assert len(recipe.description) <= 160
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_shipped_recipe_leaves_the_plan_and_the_place_of_the_run_to_others(name: str) -> None:
+    assert not {"plan", "run"} & set(parse_yaml(shipped_text(name)))
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_shipped_recipe_agrees_with_the_published_schema(name: str) -> None:
+    jsonschema.validate(parse_yaml(shipped_text(name)), Recipe.model_json_schema())
+
+
+def test_the_quickstart_is_shipped() -> None:
+    assert "quickstart" in shipped_names()
+
+
+def test_the_text_of_an_unknown_recipe_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(RecipeError, match=r"no shipped recipe 'quickstrt' - did you mean 'quickstart'\?"):
+        shipped_text("quickstrt")
+
+
+# --- the schema
+
+
+def test_the_schema_is_the_published_one() -> None:
+    published = json.loads(SCHEMA_SNAPSHOT.read_text())
+
+    assert Recipe.model_json_schema() == published, (
+        "the recipe's JSON schema changed. If that is intended, say so in the change log and run: "
+        "brimful recipes schema > tests/snapshots/recipe.schema.json"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("modle", {}), ("seed", "1"), ("batch", {"sequences": 0}), ("model", {"layers": 1, "heads": 2, "width": 8, "depth": 3})]
+)
+def test_the_schema_refuses_what_the_recipe_refuses(key: str, value: object) -> None:
+    values = parse_yaml(MINIMAL)
+    jsonschema.validate(values, Recipe.model_json_schema())
+
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(values | {key: value}, Recipe.model_json_schema())
+    with pytest.raises(pydantic.ValidationError):
+        Recipe.model_validate(values | {key: value})
+
+
+def test_every_key_has_a_description_and_every_section_a_docstring() -> None:
+    for section in _sections():
+        assert section.__doc__, section
+        undescribed = [
+            name
+            for name, field in section.model_fields.items()
+            if not field.description and not (isinstance(field.annotation, type) and issubclass(field.annotation, Section))
+        ]
+        assert undescribed == [], section
+
+
+def test_nothing_of_a_recipe_can_be_changed_after_loading(minimal: str) -> None:
+    recipe = load(minimal)
+
+    for section in _sections():
+        assert section.model_config["frozen"]
+    for change in (lambda: setattr(recipe, "seed", 2), lambda: setattr(recipe.model, "layers", 2)):
+        with pytest.raises(pydantic.ValidationError, match="frozen"):
+            change()
+
+
+# --- round trip
+
+
+def _random_overrides(seed: int) -> list[str]:
+    """Some keys with random values, written as JSON, which is YAML."""
+    draw = random.Random(seed)
+    heads = draw.choice([1, 2, 4])
+    pool: dict[str, object] = {
+        "seed": draw.randrange(2**32),
+        f"batch.{draw.choice(['sequences', 'tokens'])}": 16 * draw.randint(1, 40),
+        f"training.{draw.choice(['steps', 'tokens'])}": draw.randint(1, 10**9),
+        "training.epochs": draw.uniform(0.01, 9),
+        "optimizer.learning_rate": 10 ** draw.uniform(-9, 0),
+        "optimizer.clip_norm": draw.choice([None, 1e-2, 3.0]),
+        "model": {"layers": draw.randint(1, 99), "heads": heads, "width": heads * 2 * draw.randint(1, 99)},
+        "tokenizer": draw.choice([{"kind": "character"}, {"kind": "bpe", "vocabulary": draw.randint(257, 99_999)}]),
+        "data.path": draw.choice([["a.txt", "b/c"], "builtin:python-docs", "x", "1e3.txt"]),
+        "data.document_start": draw.choice([None, "^= [^=]", "# ", r"\d+:\s"]),
+        "description": draw.choice(["ä: #1", "yes", "null.", "1e-3x", "two  blanks ", "a\u2028b", "1e-3", "0x1f", "12:30"]),
+        "sample.prompt": draw.choice(["\n\tx", " ", "1e-3", "null", "", "- a\n- b\n"]),
+        "plan.compile": draw.choice([True, False, "auto"]),
+        "plan.micro_batch": draw.choice([1, 64, "auto"]),
+        "run": {"name": "other", "folder": "some place/x y"},
+    }
+    chosen = draw.sample(sorted(pool), draw.randint(1, len(pool)))
+    return [f"{key}={json.dumps(pool[key])}" for key in chosen]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_written_recipe_loads_back_to_an_equal_one(minimal: str, tmp_path: Path, seed: int) -> None:
+    recipe = load(minimal, _random_overrides(seed))
+    path = tmp_path / "again.yaml"
+    path.write_text(recipe.to_yaml(), encoding="utf-8")
+
+    again = load(str(path))
+
+    assert again == recipe
+    assert differences(recipe, again) == {}
+    assert again.to_yaml() == recipe.to_yaml()
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_shipped_recipe_survives_being_written_and_read(name: str, tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(load(name).to_yaml())
+
+    assert load(str(tmp_path / "r.yaml")) == load(name)
+
+
+def test_the_written_recipe_holds_every_default(minimal: str) -> None:
+    written = flatten(parse_yaml(load(minimal).to_yaml()))
+
+    for section in ("optimizer.beta2", "checkpoint.keep", "plan.precision", "run.name", "data.layout", "seed"):
+        assert section in written
+
+
+# --- overrides
+
+
+def test_overrides_change_what_they_name_and_nothing_else(minimal: str) -> None:
+    changed = load(minimal, ["optimizer.learning_rate=3e-4", "model.layers=2", "sample.prompt=once"])
+
+    assert differences(load(minimal), changed) == {
+        "optimizer.learning_rate": (1e-3, 3e-4),
+        "model.layers": (1, 2),
+        "sample.prompt": ("", "once"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("override", "kept", "gone"),
+    [
+        ("batch.tokens=64", "tokens", ["sequences"]),
+        ("training.epochs=1.5", "epochs", ["steps", "tokens"]),
+        ("training.tokens=1000", "tokens", ["steps", "epochs"]),
+    ],
+)
+def test_an_override_takes_the_place_of_its_rival_in_the_file(minimal: str, override: str, kept: str, gone: list[str]) -> None:
+    section = getattr(load(minimal, [override]), override.partition(".")[0])
+
+    assert getattr(section, kept) is not None
+    assert [getattr(section, name) for name in gone] == [None] * len(gone)
+
+
+def test_of_two_overrides_of_the_same_thing_the_last_counts(minimal: str) -> None:
+    assert load(minimal, ["seed=1", "seed=2"]).seed == 2
+    assert load(minimal, ["batch.tokens=64", "batch.sequences=2"]).effective_batch == 2
+
+
+def test_two_rivals_in_a_file_are_refused(minimal: str) -> None:
+    assert _problems(minimal, "batch={sequences: 4, tokens: 64}") == ["batch: give exactly one of batch.sequences and batch.tokens"]
+    assert _problems(minimal, "training={}") == ["training: give exactly one of training.steps, training.epochs and training.tokens"]
+
+
+def test_a_section_that_the_file_leaves_out_can_be_overridden(minimal: str) -> None:
+    assert load(minimal, ["plan.threads=3"]).plan.threads == 3
+
+
+# --- what is wrong is told
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("optimizer.learning_rat=1", "optimizer.learning_rat: unknown key - did you mean 'learning_rate'?"),
+        ("optimiser.beta1=0.9", "optimiser: unknown key - did you mean 'optimizer'?"),
+        ("sequence_length=long", "sequence_length: must be a valid integer, got 'long'"),
+        ("sequence_length=1.5", "sequence_length: must be a valid integer, got 1.5"),
+        ("model.tie_embeddings=1", "model.tie_embeddings: must be a valid boolean, got 1"),
+        ("seed=true", "seed: must be a valid integer, got True"),
+        ("seed=-1", "seed: must be greater than or equal to 0, got -1"),
+        ("seed=4294967296", "seed: must be less than 4294967296, got 4294967296"),
+        ("name=-x", "name: use letters, digits, '.', '_' and '-', not starting with '.' or '-', got '-x'"),
+        ("run.name=../up", "run.name: use letters, digits, '.', '_' and '-', not starting with '.' or '-', got '../up'"),
+        ("method=pretrian", "method: unknown training method - did you mean 'pretrain'? Known: pretrain, got 'pretrian'"),
+        ("training.epochs=.inf", "training.epochs: must be a finite number, got inf"),
+        ("optimizer.learning_rate=.nan", "optimizer.learning_rate: must be a finite number, got nan"),
+        ("optimizer.warmup=2.5", "optimizer: warmup 2.5 must be a share below 1 or a whole number of steps"),
+        ("optimizer.min_learning_rate=1", "optimizer: min_learning_rate 1.0 is above learning_rate 0.001"),
+        ("model.heads=3", "model: width 8 must be a multiple of heads 3"),
+        ("model.heads=8", "model: width / heads = 1 must be even for rotary positions"),
+        ("model.kv_heads=3", "model: heads 2 must be a multiple of kv_heads 3"),
+        ("model.dropout=0.1", "model: dropout belongs to architecture gpt2; llama has none outside attention"),
+        ("model={architecture: gpt2, kv_heads: 1, layers: 1, heads: 2, width: 8}", "model: kv_heads belongs to architecture llama; gpt2 has as many as heads"),
+        ("model.architecture=gpt3", "model.architecture: must be 'llama' or 'gpt2', got 'gpt3'"),
+        ("model.context=8", "as a whole: sequence_length 16 is above the model's context 8; shorten it or raise model.context"),
+        ("batch.tokens=17", "as a whole: batch.tokens 17 must be a multiple of sequence_length 16"),
+        ("tokenizer.vocabulary=256", "tokenizer.vocabulary: must be greater than or equal to 257, got 256"),
+        ("tokenizer.kind=character", "tokenizer: vocabulary belongs to kind bpe; a character tokenizer has one entry per character of the text"),
+        ("tokenizer.vocabulary=null", "tokenizer: vocabulary is required for kind bpe, for example tokenizer.vocabulary=4096"),
+        ("data.document_start=(", "data.document_start: not a regular expression: missing ), unterminated subpattern at position 0, got '('"),
+        ("data.path=3", "data.path: must be a valid string or a valid list, got 3"),
+        ("plan.micro_batch=all", "plan.micro_batch: must be a valid integer or 'auto', got 'all'"),
+        ("checkpoint.keep=1", "checkpoint.keep: must be greater than or equal to 2, got 1"),
+        ("model=3", "model: must be a section of keys, got 3"),
+        ("name.x=3", "name.x: name is a value, not a section"),
+        ("nonsense", "'nonsense': write overrides as dotted.key=value, for example optimizer.learning_rate=1e-3"),
+        ("name=[a", "name: '[a' is not a YAML value; quote it"),
+    ],
+)  # fmt: skip
+def test_a_problem_names_path_rule_and_value(minimal: str, override: str, problem: str) -> None:
+    assert _problems(minimal, override) == [problem]
+
+
+def test_validation_and_test_must_leave_text_to_train_on(minimal: str) -> None:
+    assert _problems(minimal, "data.validation=0.5", "data.test=0.5") == ["data: validation 0.5 + test 0.5 leave no text to train on"]
+
+
+def test_all_problems_are_told_in_one_error(minimal: str) -> None:
+    problems = _problems(minimal, "oops", "modle.layers=3", "model.layers=none", "batch.sequences=0", "data={}", "seed=[")
+
+    assert problems == [
+        "'oops': write overrides as dotted.key=value, for example optimizer.learning_rate=1e-3",
+        "seed: '[' is not a YAML value; quote it",
+        "batch.sequences: must be greater than 0, got 0",
+        "model.layers: must be a valid integer, got 'none'",
+        "data.path: required, but missing",
+        "modle: unknown key - did you mean 'model'?",
+    ]
+
+
+def test_an_empty_mapping_misses_every_required_section(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("{}")
+
+    required = [name for name, field in Recipe.model_fields.items() if field.is_required()]
+    assert _problems(str(path)) == [f"{name}: required, but missing" for name in required]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"- a\n- b\n", "must hold `key: value` lines at the top, found list"),
+        (b"", "must hold `key: value` lines at the top, found NoneType"),
+        (b"just text", "must hold `key: value` lines at the top, found str"),
+        (b"name: [", "is not valid YAML"),
+        (b"name: a\nname: b\n", "is not valid YAML: key given twice: name"),
+        (b"name: 2024-13-45\n", "is not valid YAML: month must be in 1..12"),
+        (b"name: caf\xe9\n", "cannot be read: .*can't decode byte 0xe9"),
+        (b"name: a\x00b\n", "is not valid YAML"),
+        (b"name: !!python/name:os.system\n", "is not valid YAML"),
+        (b"1: 2\n", "has .* problems"),
+    ],
+)
+def test_a_file_that_is_no_recipe_is_told_as_such(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_bytes(content)
+
+    with pytest.raises(RecipeError, match=rf"(?s)bad\.yaml {said}"):
+        load(str(path))
+
+
+def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
+    (tmp_path / "folder.yaml").mkdir()
+    for name in ("absent.yaml", "folder.yaml"):
+        with pytest.raises(RecipeError, match=rf"{name} cannot be read.*Shipped recipes: .*quickstart"):
+            load(str(tmp_path / name))
+
+
+def test_an_unknown_name_is_told_with_the_nearest() -> None:
+    with pytest.raises(RecipeError, match=r"no recipe 'quickstrt' - did you mean 'quickstart'\? Shipped: .*; or give a \.yaml file\."):
+        load("quickstrt")
+
+
+def test_a_file_without_the_suffix_loads_too(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text(MINIMAL)
+
+    assert load(str(tmp_path / "mine")).name == "minimal"
+
+
+# --- what follows from the recipe
+
+
+@pytest.mark.parametrize(("override", "sequences"), [("batch.sequences=5", 5), ("batch.tokens=64", 4)])
+def test_the_effective_batch_is_in_sequences(minimal: str, override: str, sequences: int) -> None:
+    assert load(minimal, [override]).effective_batch == sequences
+
+
+@pytest.mark.parametrize(
+    ("overrides", "width"),
+    [
+        (["model.width=256"], 704),  # 8/3 x 256 = 682.7, up to a multiple of 32
+        (["model.width=96"], 256),
+        (["model.architecture=gpt2"], 32),
+        (["model.mlp_width=5"], 5),
+    ],
+)
+def test_the_inner_width_of_the_mlp_follows_the_architecture(minimal: str, overrides: list[str], width: int) -> None:
+    assert load(minimal, overrides).model.resolved_mlp_width == width
+
+
+def test_defaults_follow_from_other_keys(minimal: str) -> None:
+    recipe = load(minimal)
+
+    assert recipe.context == 16
+    assert load(minimal, ["model.context=64"]).context == 64
+    assert recipe.run_name == "minimal"
+    assert load(minimal, ["run.name=other"]).run_name == "other"
+    assert recipe.optimizer.resolved_min_learning_rate == pytest.approx(1e-4)
+    assert load(minimal, ["optimizer.min_learning_rate=0"]).optimizer.resolved_min_learning_rate == 0
+    assert recipe.data.paths == ("a.txt",)
+    assert load(minimal, ["data.path=[a, b]"]).data.paths == ("a", "b")
+
+
+def test_differences_are_dotted_and_sorted(minimal: str) -> None:
+    before, after = load(minimal), load(minimal, ["training.epochs=2", "data.path=[a, b]", "batch.sequences=4"])
+
+    found: dict[str, tuple[Any, Any]] = differences(before, after)
+
+    assert found == {"data.path": ("a.txt", ["a", "b"]), "training.epochs": (None, 2.0), "training.steps": (3, None)}
+    assert list(found) == sorted(found)
