@@ -58,14 +58,16 @@ def _measure(folder: Path, trials: int) -> None:
     drawn, equal, kills, continued = random.Random(0), 0, [], 0
     for trial in range(trials):
         name = f"trial{trial}"
-        for kill in range(2):
-            kills.append(_kill_once(folder, name, drawn, at_random_moment=(trial + kill) % 2 == 0, reach=0.7 / (kill + 1), training_s=training_s))
+        kills += [
+            _kill_once(folder, name, drawn, at_random_moment=(trial + kill) % 2 == 0, reach=0.7 / (kill + 1), training_s=training_s)
+            for kill in range(2)
+        ]
         if _run(folder, name).wait():
             raise SystemExit(f"{name} did not finish")
         odd = _differences(folder / name, folder / "undisturbed")
         continued += _continued(folder / name)
         equal += not odd
-        print(f"{name}: killed {kills[-2]} and {kills[-1]}: {'equal bit for bit' if not odd else odd}", flush=True)
+        print(f"{name}: killed {kills[-2]} and {kills[-1]}: {odd or 'equal bit for bit'}", flush=True)
     print(f"{equal} of {trials} equal to the undisturbed run")
     values = {"trials": trials, "kills": kills, "equal": equal, "continued_from_a_checkpoint": continued}
     print(write_record("kill", values))

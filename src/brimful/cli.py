@@ -6,13 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
+from brimful.base.env import wait_politely
 from brimful.base.errors import BrimfulError
 
 app = typer.Typer(
     name="brimful", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
     help="Say what to train. brimful works out what the hardware can hold, trains it that way, and shows what came of it.",
 )  # fmt: skip
-recipes_app = typer.Typer(no_args_is_help=False, invoke_without_command=True, rich_markup_mode=None, help="Shipped recipes: list, show NAME, keys, schema.")
+recipes_app = typer.Typer(
+    no_args_is_help=False, invoke_without_command=True, rich_markup_mode=None, help="Shipped recipes: list, show NAME, keys, schema."
+)
 app.add_typer(recipes_app, name="recipes")
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A shipped recipe's name or a .yaml file.")]
@@ -149,10 +152,11 @@ def recipes_show(name: Annotated[str, typer.Argument(help="A shipped recipe.")])
 @recipes_app.command("keys")
 def recipes_keys() -> None:
     """Print every key of a recipe with its type, default and meaning, as a Markdown table."""
-    from brimful.recipe import describe_keys
+    from brimful.base.keys import describe_keys
+    from brimful.recipe import Recipe
 
     print("| key | value | default | meaning |\n| --- | --- | --- | --- |")
-    print("\n".join(f"| `{key}` | {kind} | {default} | {meaning} |" for key, kind, default, meaning in describe_keys()))
+    print("\n".join(f"| `{key}` | {kind} | {default} | {meaning} |" for key, kind, default, meaning in describe_keys(Recipe)))
 
 
 @recipes_app.command("schema")
@@ -165,6 +169,7 @@ def recipes_schema() -> None:
 
 def main() -> None:
     """Entry point: errors on purpose are one message and their exit code; everything else is a bug with its traceback."""
+    wait_politely()
     try:
         app()
     except BrimfulError as error:

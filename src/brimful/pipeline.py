@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from brimful.base.env import cache_folder, runs_folder
 from brimful.base.errors import BrimfulError, Interrupted, RequestError
 from brimful.base.rundir import read_json, write_json_atomically
-from brimful.base.units import format_bytes, format_count
+from brimful.base.units import format_bytes
 from brimful.data.prepare import PreparedData, prepare
 from brimful.data.sequences import Sequences
 from brimful.evaluation.baselines import ngram_baselines
@@ -27,6 +27,7 @@ from brimful.generation.samples import Sample, draw_samples, write_samples
 from brimful.hardware.calibrate import measure_matrix_rates
 from brimful.hardware.device import Device
 from brimful.hardware.environment import describe_environment
+from brimful.hardware.host import keep_freed_memory
 from brimful.hardware.probe import probe, torch_device
 from brimful.model.build import build
 from brimful.planning.derive import Facts, derive, total_steps_of
@@ -72,11 +73,11 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
     device = measured_device(recipe.plan.device)
     draft = derive(recipe, device, _facts(device))
     with claim(admission) as lease:
-        describe(admission, recipe)
         _greet(console, recipe, device, admission)
         with data_progress(console) as progress:
             data = prepare(recipe, cache_folder(), progress)
         plan = _settled_plan(recipe, device, data, admission, draft)
+        describe(admission, recipe)
         console.print(plan.explain(), highlight=False, markup=False, soft_wrap=True)
         _write_facts(admission.folder, plan, device, data)
         try:
@@ -140,12 +141,8 @@ def diagnose(run_folder: Path, console: Console) -> list[Finding]:
         folders = [store.path_of(step) for step in store.steps()]
         return diagnose_model(
             loaded, data.splits["train"], data.splits["validation"], chunk_tokens=_plan_of(run_folder).loss_chunk,
-            verify_checkpoint=lambda folder: void(verify(folder)), checkpoint_folders=folders, progress=progress,
+            verify_checkpoint=verify, checkpoint_folders=folders, progress=progress,
         )  # fmt: skip
-
-
-def void(value: object) -> None:
-    """Drop a value."""
 
 
 def _facts(device: Device, data: PreparedData | None = None, recipe: Recipe | None = None) -> Facts:
@@ -177,6 +174,7 @@ def _setup(recipe: Recipe, plan: Plan, device: Device, data: PreparedData, folde
     where = torch_device(device)
     if plan.threads:
         torch.set_num_threads(plan.threads)
+        keep_freed_memory()
     model = build(recipe, vocabulary=len(data.tokenizer), end_of_text_id=int(data.tokenizer.eos_token_id), attention=plan.attention, device=where)
     sequences = _sequences(recipe, data)
 
@@ -248,8 +246,8 @@ def _write_facts(folder: Path, plan: Plan, device: Device, data: PreparedData) -
 def _greet(console: Console, recipe: Recipe, device: Device, admission: Admission) -> None:
     free = f", {format_bytes(device.free_memory_bytes)} free" if device.free_memory_bytes else ""
     threads = f", {device.threads} threads" if device.threads else ""
-    rates = "".join(f", {dtype} {format_count(rate)}FLOP/s" for dtype, rate in device.dense_flop_per_s.items())
-    console.print(f"{recipe.name}: {recipe.description}", highlight=False, markup=False, soft_wrap=True)
+    rates = "".join(f", {dtype} {rate / 1e9:,.0f} GFLOP/s" for dtype, rate in device.dense_flop_per_s.items())
+    console.print(f"{recipe.name}: {recipe.description}" if recipe.description else recipe.name, highlight=False, markup=False, soft_wrap=True)
     console.print(f"machine: {device.name}{threads}{free}{rates}", highlight=False, markup=False, soft_wrap=True)
     if admission.moved_aside:
         console.print(f"the unfinished run was moved to {admission.moved_aside}", highlight=False, soft_wrap=True)

@@ -4,13 +4,11 @@
 Importing this module imports neither torch nor transformers.
 """
 
-import json
 import re
-from collections.abc import Iterator
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 from pydantic import Field
@@ -228,7 +226,7 @@ class PlanChoices(Section):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         "auto", description="Arithmetic of the matrix products; weights and optimizer states stay fp32."
     )
-    attention: Literal["auto", "sdpa", "eager"] = Field("auto", description="Attention implementation of transformers.")
+    attention: Literal["auto", "sdpa", "eager", "brimful_blocks"] = Field("auto", description="Attention implementation; brimful_blocks is for CPUs.")
     recompute: bool | Auto = Field("auto", description="Recompute activations in the backward pass (activation checkpointing).")
     compile: bool | Auto = Field("auto", description="torch.compile the model.")
     loss_chunk: PositiveInt | Auto = Field("auto", description="Tokens per chunk of the linear cross-entropy.")
@@ -386,34 +384,6 @@ def _validate(values: dict[str, Any], origin: str, problems: list[str]) -> Recip
             f"{origin} has {len(problems)} problem{'s' * (len(problems) != 1)}:\n{lines}\nEvery key is described by `brimful recipes keys`."
         )
     return recipe
-
-
-def describe_keys() -> list[tuple[str, str, str, str]]:
-    """Every key of a recipe: (dotted key, type, default or "required", description), in order."""
-    return list(_describe(Recipe, ""))
-
-
-def _describe(section: type[pydantic.BaseModel], prefix: str) -> Iterator[tuple[str, str, str, str]]:
-    for name, field in section.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, pydantic.BaseModel):
-            yield from _describe(field.annotation, f"{prefix}{name}.")
-            continue
-        default = "required" if field.is_required() else json.dumps(field.default)
-        yield prefix + name, _kind(field.annotation), default, field.description or ""
-
-
-def _kind(annotation: Any) -> str:
-    """A type as a user writes values of it: `int or null`, `llama or gpt2`, `text or list of text`."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return _kind(arguments[0])
-    if origin is Literal:
-        return " or ".join(map(str, arguments))
-    if origin is list:
-        return f"list of {_kind(arguments[0])}"
-    if arguments:
-        return " or ".join(map(_kind, arguments))
-    return {str: "text", type(None): "null", bool: "true or false"}.get(annotation, annotation.__name__)
 
 
 def differences(before: Recipe, after: Recipe) -> dict[str, tuple[object, object]]:

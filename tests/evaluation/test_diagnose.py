@@ -74,7 +74,7 @@ def recipe_of(kind: str) -> Recipe:
             "batch": {"sequences": 16},
             "training": {"steps": 60},
             "model": {"layers": 2, "heads": 2, "width": 32, "mlp_width": 64},
-            "tokenizer": {"kind": kind, "vocabulary": 400},
+            "tokenizer": {"kind": kind} | ({"vocabulary": 400} if kind == "bpe" else {}),
             "data": {"path": "words.txt"},
             "optimizer": {"learning_rate": 1e-2},
             "sample": {"tokens": 40, "temperature": 1.0},

@@ -39,7 +39,9 @@ def test_loss_and_gradients_equal_the_reference_for_any_chunk(chunk_tokens: int,
 @pytest.mark.parametrize("softcap", [None, 5.0])
 def test_token_losses_equal_the_reference_position_by_position(softcap: float | None) -> None:
     hidden, weight, targets = _inputs()
-    torch.testing.assert_close(token_losses(hidden, weight, targets, chunk_tokens=4, softcap=softcap), _reference(hidden, weight, targets, softcap).detach())
+    torch.testing.assert_close(
+        token_losses(hidden, weight, targets, chunk_tokens=4, softcap=softcap), _reference(hidden, weight, targets, softcap).detach()
+    )
 
 
 def test_all_positions_ignored_is_a_zero_loss_with_zero_gradients() -> None:

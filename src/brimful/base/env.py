@@ -1,4 +1,4 @@
-"""The only reader of environment variables."""
+"""The only reader, and for one variable the only writer, of the environment."""
 
 import os
 from pathlib import Path
@@ -36,3 +36,12 @@ def visible_cuda_devices() -> str | None:
 def cpp_compiler() -> str | None:
     """The C++ compiler the user named (`CXX`), which torch.compile honours."""
     return os.environ.get("CXX")
+
+
+def wait_politely() -> None:
+    """Let OpenMP threads sleep while they wait for each other, unless the user chose otherwise (`OMP_WAIT_POLICY`).
+
+    The default spins: when another program holds one of the cores, every parallel region then waits a time slice for it, and
+    training on 2 cores ran 8 times slower (docs/log.md). Acts only when called before torch is imported.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")

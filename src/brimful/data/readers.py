@@ -127,6 +127,7 @@ def text_of(row: Any, column: str, where: str) -> str:
 
 
 def missing_column(column: str, columns: Iterable[str], where: str) -> DataError:
+    """The error for rows without the column asked for: what there is, and the nearest."""
     known = [str(name) for name in columns]
     return DataError(
         f"{where}: no column {column!r}{did_you_mean(column, known)} Columns: {', '.join(known)}. Choose one with data.text_column=NAME."

@@ -65,7 +65,7 @@ def diagnose_model(
     batch_size: int = 8,
     chunk_tokens: int = 1024,
     max_tokens: int | None = None,
-    verify_checkpoint: Callable[[Path], None] | None = None,
+    verify_checkpoint: Callable[[Path], object] | None = None,
     checkpoint_folders: Sequence[Path] = (),
     progress: Progress | None = None,
 ) -> list[Finding]:
@@ -240,7 +240,7 @@ def samples(loaded: LoadedRun) -> Finding:
     return Finding(name, value, "ok")
 
 
-def checkpoints(verify: Callable[[Path], None], folders: Sequence[Path]) -> Finding:
+def checkpoints(verify: Callable[[Path], object], folders: Sequence[Path]) -> Finding:
     """Whether every checkpoint is whole, by its own checksums."""
     name = "checkpoints"
     if not folders:

@@ -61,8 +61,8 @@ class Likelihood:
     context: int
     stride: int
     windows: int
-    window_nats_N: NDArray[np.float64] = dataclasses.field(repr=False, compare=False)  # noqa: N815 - shape suffix
-    window_tokens_N: NDArray[np.int64] = dataclasses.field(repr=False, compare=False)  # noqa: N815 - shape suffix
+    window_nats_N: NDArray[np.float64] = dataclasses.field(repr=False, compare=False)
+    window_tokens_N: NDArray[np.int64] = dataclasses.field(repr=False, compare=False)
 
     @property
     def tokens_per_second(self) -> float:

@@ -164,7 +164,7 @@ def _driver_problem() -> str | None:
     if _torch_backend() is None or probe.cuda_count():
         return None
     try:
-        torch.cuda.init()  # type: ignore[no-untyped-call]
+        torch.cuda.init()
     except (RuntimeError, AssertionError) as error:
         return str(error).splitlines()[0]
     return None

@@ -7,6 +7,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PretrainedConfig, PreTrainedModel
 
 from brimful.base.errors import PlanError
+from brimful.model import attention as attention_blocks
 from brimful.model.description import count_parameters
 from brimful.recipe import ModelRecipe, Recipe
 
@@ -40,6 +41,7 @@ def build(recipe: Recipe, *, vocabulary: int, end_of_text_id: int, attention: st
     Raises:
         PlanError: the module does not have the parameters counted on its description.
     """
+    attention_blocks.register()
     config = config_of(recipe.model, vocabulary=vocabulary, context=recipe.context, end_of_text_id=end_of_text_id)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)

@@ -29,22 +29,25 @@ def count_parameters(model: ModelRecipe, vocabulary: int, context: int) -> Param
     width, inner = model.width, model.resolved_mlp_width
     head = 0 if model.tie_embeddings else vocabulary * width
     if model.architecture == "gpt2":
-        attention = 4 * width * width + 4 * width
-        mlp = 2 * width * inner + inner + width
-        norms = 4 * width
-        return ParameterCount((vocabulary + context) * width, model.layers * (attention + mlp + norms) + 2 * width, head)
+        vectors = 4 * width + inner + width + 4 * width  # biases of attention and MLP, two norms
+        return ParameterCount((vocabulary + context) * width, model.layers * (_block_matrices(model) + vectors) + 2 * width, head)
+    return ParameterCount(vocabulary * width, model.layers * (_block_matrices(model) + 2 * width) + width, head)
+
+
+def _block_matrices(model: ModelRecipe) -> int:
+    """Weights of one block that multiply activations."""
+    width, inner = model.width, model.resolved_mlp_width
+    if model.architecture == "gpt2":
+        return 4 * width * width + 2 * width * inner
     kv_width = width // model.heads * (model.kv_heads or model.heads)
-    attention = 2 * width * width + 2 * width * kv_width
-    mlp = 3 * width * inner
-    return ParameterCount(vocabulary * width, model.layers * (attention + mlp + 2 * width) + width, head)
+    return 2 * width * width + 2 * width * kv_width + 3 * width * inner
 
 
-def training_flop_per_token(model: ModelRecipe, vocabulary: int, context: int, sequence_length: int) -> float:
+def training_flop_per_token(model: ModelRecipe, vocabulary: int, sequence_length: int) -> float:
     """Forward and backward FLOPs per token: 6 per weight that multiplies, plus 6 L d T for causal attention.
 
     Convention of PaLM (Chowdhery et al. 2022, appendix B) with causal attention counted once: half of its 12 L d T.
-    The head counts, also when tied; the embedding look-up does not.
+    The head counts, also when tied; the embedding look-up, norms and biases do not.
     """
-    count = count_parameters(model, vocabulary, context)
-    multiplying = count.blocks + vocabulary * model.width
+    multiplying = model.layers * _block_matrices(model) + vocabulary * model.width
     return 6.0 * multiplying + 6.0 * model.layers * model.width * sequence_length

@@ -24,7 +24,11 @@ EFFICIENCY = {"cpu": (0.25, 0.55, 0.85), "mps": (0.1, 0.3, 0.6), "cuda": (0.08, 
 """Low, expected, high share of the matrix rate that a whole step reaches. Small models lie low, see PERFORMANCE facts in docs/log.md."""
 MEMORY_LOW, MEMORY_HIGH = 0.7, 1.4
 USABLE_SHARE = 0.9
-COMPILE_SECONDS_PER_LAYER, COMPILE_SECONDS_BASE, COMPILE_GAIN = 4.0, 15.0, 1.2
+BLOCK_ATTENTION_TOKENS = range(65, 1025)
+"""On a CPU: sequence lengths at which attention in blocks is faster than the fused kernel (docs/log.md)."""
+COMPILE_SECONDS_PER_LAYER, COMPILE_SECONDS_BASE = 5.0, 15.0
+COMPILE_GAIN = {"cpu": 1.1, "mps": 1.0, "cuda": 1.3}
+"""Speed of a compiled step over an eager one: CPU measured (benchmarks/pretrain_cpu.py); CUDA from published figures (+16 to +85 %)."""
 ACCELERATOR_LIBRARIES_BYTES = {"cpu": 0, "mps": 0, "cuda": 600 * MIB}
 
 
@@ -64,16 +68,16 @@ def derive(recipe: Recipe, device: Device, facts: Facts = Facts()) -> Plan:
     units = {"peak_memory": "_bytes", "step_time": "_s", "training_time": "_s"}
     micro_batches = split(recipe.effective_batch, int(micro.value))
     recompute = recipe.plan.recompute if recipe.plan.recompute != "auto" else False
-    attention = "sdpa" if recipe.plan.attention == "auto" else recipe.plan.attention
+    attention = _attention(recipe, device)
     threads = None if device.kind != "cpu" else (device.threads if recipe.plan.threads == "auto" else recipe.plan.threads)
     choices = (
         precision, micro, compiled, chunk,
-        Choice("attention", attention, _said(recipe.plan.attention) or "torch's fused scaled-dot-product attention; no score matrix is stored", "eager"),
+        attention,
         Choice("recompute", recompute, _said(recipe.plan.recompute) or "activations fit; recomputing them would cost about a third more time", True),
         Choice("optimizer", "fused", "one pass over weights, gradients and states", "foreach"),
     )  # fmt: skip
     return Plan(
-        recipe=recipe.name, device=device.to_json(), choices=choices, micro_batches=micro_batches, precision=str(precision.value), attention=attention,
+        recipe=recipe.name, device=device.to_json(), choices=choices, micro_batches=micro_batches, precision=str(precision.value), attention=str(attention.value),
         recompute=bool(recompute), compile=bool(compiled.value), fused_optimizer=True, loss_chunk=int(chunk.value), threads=threads,
         parameters=count_parameters(recipe.model, vocabulary, recipe.context).total, sequence_length=recipe.sequence_length, total_steps=total_steps,
         predicted={name + units[name]: value for name, value in predicted.items()}, memory_terms=terms,
@@ -130,6 +134,14 @@ def _cpu_precision(device: Device) -> Choice:
     if ratio >= BF16_PAYS_FROM:
         return Choice("precision", "bf16", measured, "fp32")
     return Choice("precision", "fp32", measured, "bf16")
+
+
+def _attention(recipe: Recipe, device: Device) -> Choice:
+    if recipe.plan.attention != "auto":
+        return Choice("attention", recipe.plan.attention, "fixed by the user")
+    if device.kind == "cpu" and recipe.sequence_length in BLOCK_ATTENTION_TOKENS:
+        return Choice("attention", "brimful_blocks", "at this length batched products over blocks beat torch's fused CPU kernel", "sdpa")
+    return Choice("attention", "sdpa", "torch's fused scaled-dot-product attention; no score matrix is stored", "eager")
 
 
 def _loss_chunk(recipe: Recipe, device: Device, vocabulary: int) -> Choice:
@@ -197,7 +209,7 @@ def _step_time(recipe: Recipe, device: Device, vocabulary: int, precision: str) 
     if rate is None:
         return None
     tokens = recipe.effective_batch * recipe.sequence_length
-    flop = tokens * training_flop_per_token(recipe.model, vocabulary, recipe.context, recipe.sequence_length)
+    flop = tokens * training_flop_per_token(recipe.model, vocabulary, recipe.sequence_length)
     low, expected, high = EFFICIENCY[device.kind]
     basis = f"{flop / 1e9:,.0f} GFLOP at {expected:.0%} of {rate / 1e9:,.0f} GFLOP/s"
     return Prediction(flop / (rate * expected), flop / (rate * high), flop / (rate * low), basis=basis)
@@ -211,6 +223,6 @@ def _compile(recipe: Recipe, device: Device, step_time: Prediction | None, total
     if step_time is None or total_steps is None:
         return Choice("compile", False, "the length of the run is not known well enough to tell whether it pays", True)
     cost_s = COMPILE_SECONDS_BASE + COMPILE_SECONDS_PER_LAYER * recipe.model.layers
-    saved_s = step_time.value * total_steps * (1 - 1 / COMPILE_GAIN)
+    saved_s = step_time.value * total_steps * (1 - 1 / COMPILE_GAIN[device.kind])
     told = f"compiling costs about {format_duration(cost_s)} and would save about {format_duration(saved_s)}"
     return Choice("compile", saved_s > 1.5 * cost_s, told, not saved_s > 1.5 * cost_s)

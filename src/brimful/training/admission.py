@@ -53,6 +53,7 @@ def status_of(folder: Path) -> Status | None:
 
 
 def write_status(folder: Path, status: Status, recipe: Recipe) -> None:
+    """Write run.json."""
     write_json_atomically(folder / "run.json", {"schema_version": SCHEMA_VERSION, "recipe": recipe.name, "status": status})
 
 

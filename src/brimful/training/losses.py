@@ -32,7 +32,8 @@ def linear_cross_entropy(hidden_BTD: Tensor, weight_VD: Tensor, targets_BT: Tens
     if torch.is_autocast_enabled(hidden_BTD.device.type):
         hidden_BTD = hidden_BTD.to(torch.get_autocast_dtype(hidden_BTD.device.type))
     loss: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden_BTD.flatten(0, -2), weight_VD, targets_BT.flatten(), chunk_tokens, softcap)
+        hidden_BTD.flatten(0, -2), weight_VD, targets_BT.flatten(), chunk_tokens, softcap
+    )
     return loss
 
 

@@ -125,5 +125,6 @@ def load_named_states(model: nn.Module, optimizer: torch.optim.AdamW, states: di
 
 
 def zero_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Forget all gradients, and the memory they take."""
     for parameter in parameters:
         parameter.grad = None

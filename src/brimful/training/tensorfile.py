@@ -75,5 +75,6 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def sha256_of(path: Path) -> str:
+    """Hexadecimal digest of a file's content."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

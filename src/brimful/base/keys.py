@@ -1,0 +1,31 @@
+"""What can be written in a section: every key with its type, default and meaning."""
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import pydantic
+
+
+def describe_keys(section: type[pydantic.BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
+    """Every key of a model and its sections: (dotted key, type, default or "required", description), in order."""
+    for name, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, pydantic.BaseModel):
+            yield from describe_keys(field.annotation, f"{prefix}{name}.")
+            continue
+        default = "required" if field.is_required() else json.dumps(field.default)
+        yield prefix + name, _kind(field.annotation), default, field.description or ""
+
+
+def _kind(annotation: Any) -> str:
+    """A type as a user writes values of it: `int or null`, `llama or gpt2`, `text or list of text`."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _kind(arguments[0])
+    if origin is Literal:
+        return " or ".join(map(str, arguments))
+    if origin is list:
+        return f"list of {_kind(arguments[0])}"
+    if arguments:
+        return " or ".join(map(_kind, arguments))
+    return {str: "text", type(None): "null", bool: "true or false"}.get(annotation, str(annotation.__name__))

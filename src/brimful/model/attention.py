@@ -1,0 +1,111 @@
+"""Causal attention in blocks of query rows, for CPUs.
+
+torch's fused CPU kernel reaches a seventh of the matrix rate at the sequence lengths small models train on; the same work as
+a few batched matrix products over the part of the keys that a block may see reaches most of it (docs/log.md, 2026-11-21).
+
+Shapes: B batch, H heads, T positions, D head size, Q query rows of a block, K keys they may see.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+
+NAME = "brimful_blocks"
+BLOCK_ROWS = 64
+LONGEST = 1024
+"""Positions up to which the blocks win; the probabilities they keep grow with the square of the length."""
+
+
+def register() -> None:
+    """Make `attn_implementation="brimful_blocks"` known to transformers."""
+    AttentionInterface.register(NAME, _attend)
+    AttentionMaskInterface.register(NAME, lambda *_, **__: None)
+
+
+def block_causal_attention(queries_BHTD: Tensor, keys_BHTD: Tensor, values_BHTD: Tensor, *, scale: float, dropout: float = 0.0) -> Tensor:
+    """softmax(scale * Q K^T + causal mask) V; everything in the inputs' dtype, sums inside softmax and products in fp32.
+
+    Equal to scaled_dot_product_attention(is_causal=True) up to rounding. Keeps B H T (T + Q) / 2 probabilities for the backward pass.
+
+    Args:
+        queries_BHTD: Every sequence starts at position 0; no padding on the left. Padding on the right is never seen by real positions.
+        keys_BHTD: As many heads as the queries.
+        values_BHTD: As many heads as the queries.
+        scale: Factor on the scores.
+        dropout: Probability of dropping an attention weight.
+
+    Returns:
+        Attended values (B, H, T, D).
+    """
+    queries, keys, values = (tensor.to(values_BHTD.dtype).flatten(0, 1) for tensor in (queries_BHTD, keys_BHTD, values_BHTD))
+    with torch.autocast(queries.device.type, enabled=False):
+        attended_GTD: Tensor = _BlockAttention.apply(queries, keys, values, scale, dropout)  # type: ignore[no-untyped-call]
+    return attended_GTD.view(queries_BHTD.shape)
+
+
+def _hidden_future(start: int, end: int, like: Tensor) -> Tensor:
+    """0 where query row start+q may see key k, -inf where k lies in its future: (Q, K)."""
+    return torch.full((end - start, end), float("-inf"), dtype=like.dtype, device=like.device).triu_(start + 1)
+
+
+class _BlockAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, queries_GTD: Tensor, keys_GTD: Tensor, values_GTD: Tensor, scale: float, dropout: float) -> Tensor:
+        length = queries_GTD.shape[1]
+        attended_GTD = torch.empty_like(queries_GTD)
+        weights, kept = [], []
+        for start in range(0, length, BLOCK_ROWS):
+            end = min(start + BLOCK_ROWS, length)
+            future_QK = _hidden_future(start, end, queries_GTD)
+            scores_GQK = torch.baddbmm(future_QK, queries_GTD[:, start:end], keys_GTD[:, :end].transpose(1, 2), alpha=scale)
+            weights_GQK = torch.softmax(scores_GQK, dim=-1)
+            weights.append(weights_GQK)
+            if dropout:
+                kept.append(torch.empty_like(weights_GQK).bernoulli_(1 - dropout).div_(1 - dropout))
+                weights_GQK = weights_GQK * kept[-1]
+            attended_GTD[:, start:end] = torch.bmm(weights_GQK, values_GTD[:, :end])
+        ctx.save_for_backward(queries_GTD, keys_GTD, values_GTD, *weights, *kept)
+        ctx.scale, ctx.num_blocks = scale, len(weights)
+        return attended_GTD
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        grad_GTD = grad_outputs[0]
+        queries_GTD, keys_GTD, values_GTD, *rest = ctx.saved_tensors
+        weights, kept = rest[: ctx.num_blocks], rest[ctx.num_blocks :]
+        grad_queries, grad_keys, grad_values = torch.empty_like(queries_GTD), torch.zeros_like(keys_GTD), torch.zeros_like(values_GTD)
+        for number, weights_GQK in enumerate(weights):
+            start, end = number * BLOCK_ROWS, number * BLOCK_ROWS + weights_GQK.shape[1]
+            grad_GQD, keys, values = grad_GTD[:, start:end], keys_GTD[:, :end], values_GTD[:, :end]
+            used_GQK = weights_GQK * kept[number] if kept else weights_GQK
+            grad_values[:, :end] += torch.bmm(used_GQK.transpose(1, 2), grad_GQD)
+            grad_weights_GQK = torch.bmm(grad_GQD, values.transpose(1, 2))
+            if kept:
+                grad_weights_GQK *= kept[number]
+            grad_scores_GQK = torch._softmax_backward_data(grad_weights_GQK, weights_GQK, -1, weights_GQK.dtype).mul_(ctx.scale)
+            grad_queries[:, start:end] = torch.bmm(grad_scores_GQK, keys)
+            grad_keys[:, :end] += torch.bmm(grad_scores_GQK.transpose(1, 2), queries_GTD[:, start:end])
+        return grad_queries, grad_keys, grad_values, None, None
+
+
+def _attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """transformers' attention signature: (B, H, T, D) in, (B, T, H, D) out."""
+    if attention_mask is not None or query.shape[2] != key.shape[2]:
+        raise ValueError("block attention trains on whole sequences: no mask, no cache; generate with sdpa")
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    attended = block_causal_attention(query, key, value, scale=scale, dropout=dropout if module.training else 0.0)
+    return attended.transpose(1, 2).contiguous(), None

@@ -1,0 +1,94 @@
+"""What is counted on the description is what the module has and what the matrix products cost."""
+
+import re
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoModelForCausalLM
+
+from brimful.model.build import config_of, num_parameters
+from brimful.model.description import count_parameters, training_flop_per_token
+from brimful.recipe import ModelRecipe, load, shipped_names
+
+SHAPES = [
+    ModelRecipe(architecture=architecture, layers=layers, heads=4, kv_heads=kv_heads, width=32, mlp_width=mlp_width, tie_embeddings=tied)
+    for architecture, kv_choices in (("llama", (None, 1, 2, 4)), ("gpt2", (None, 4)))
+    for kv_heads in kv_choices
+    for layers, mlp_width in ((1, None), (3, 50))
+    for tied in (True, False)
+]
+
+
+def _named(model: ModelRecipe) -> str:
+    return f"{model.architecture}-{model.layers}-kv{model.kv_heads}-{'tied' if model.tie_embeddings else 'untied'}"
+
+
+def _module(model: ModelRecipe, vocabulary: int, context: int, attention: str = "sdpa") -> torch.nn.Module:
+    config = config_of(model, vocabulary=vocabulary, context=context, end_of_text_id=0)
+    return AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("model", SHAPES, ids=_named)
+def test_the_counted_parameters_are_those_of_the_module(model: ModelRecipe) -> None:
+    module = _module(model, vocabulary=77, context=16)
+
+    assert count_parameters(model, 77, 16).total == num_parameters(module)
+
+
+@pytest.mark.parametrize("model", SHAPES[:2] + SHAPES[-2:], ids=_named)
+def test_the_counts_by_role_are_those_of_the_modules_parts(model: ModelRecipe) -> None:
+    counted, module = count_parameters(model, 77, 16), _module(model, vocabulary=77, context=16)
+
+    embeddings = {id(weight): weight.numel() for name, weight in module.named_parameters() if re.search(r"embed_tokens|wte|wpe", name)}
+    assert counted.embedding == sum(embeddings.values())
+    assert counted.head == (0 if model.tie_embeddings else module.get_output_embeddings().weight.numel())
+    assert counted.blocks == num_parameters(module) - counted.embedding - counted.head
+
+
+TOLD = {name: told[1] for name in shipped_names() if (told := re.search(r"(\d+(?:\.\d+)?)M[- ]parameter", load(name).description))}
+
+
+@pytest.mark.parametrize(("name", "digits"), TOLD.items())
+def test_the_number_of_parameters_that_a_shipped_recipe_tells_is_true(name: str, digits: str) -> None:
+    recipe = load(name)
+    vocabulary = recipe.tokenizer.vocabulary or 67  # the one character recipe: Tiny Shakespeare has 65 characters
+
+    millions = count_parameters(recipe.model, vocabulary, recipe.context).total / 1e6
+
+    assert f"{millions:.{len(digits.partition('.')[2])}f}" == digits
+
+
+def test_gpt2_small_has_its_well_known_size() -> None:
+    model = ModelRecipe(architecture="gpt2", layers=12, heads=12, width=768)
+
+    assert count_parameters(model, 50_257, 1024).total == 124_439_808
+
+
+def test_flop_per_token_of_one_llama_by_hand() -> None:
+    model = ModelRecipe(layers=2, heads=2, width=8, kv_heads=1, mlp_width=10)
+    block = 64 + 32 + 32 + 64 + 240  # q 8x8, k and v 8x4 each, o 8x8, three 8x10 of the MLP
+    multiplying = 2 * block + 50 * 8  # and the head of 50 tokens
+    attention = 2 * 8 * 16  # layers x width x sequence: scores and weighted sums over half the square
+
+    assert training_flop_per_token(model, vocabulary=50, sequence_length=16) == 6 * multiplying + 6 * attention
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        ModelRecipe(layers=2, heads=4, width=64, kv_heads=2),
+        ModelRecipe(architecture="gpt2", layers=3, heads=2, width=48, tie_embeddings=False),
+    ],
+    ids=_named,
+)
+def test_flop_per_token_are_those_that_torch_counts(model: ModelRecipe) -> None:
+    vocabulary, length, batch = 200, 64, 2
+    module = _module(model, vocabulary, length, attention="eager")
+    ids_BT = torch.randint(vocabulary, (batch, length))
+    with FlopCounterMode(display=False) as counter:
+        module(input_ids=ids_BT).logits.sum().backward()
+
+    counted = counter.get_total_flops() / (batch * length)
+    upper_triangle = 6 * model.layers * model.width * length  # eager attention computes what causality then hides
+    assert training_flop_per_token(model, vocabulary, length) + upper_triangle == pytest.approx(counted, rel=0.001)

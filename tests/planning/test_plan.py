@@ -1,0 +1,95 @@
+"""The Plan as a value: it explains itself and survives plan.json."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from brimful.base.errors import PlanError
+from brimful.hardware.device import Device
+from brimful.planning.derive import Facts, derive
+from brimful.planning.plan import Choice, Plan, Prediction, plan_from_json
+from brimful.recipe import Recipe
+
+
+@pytest.fixture
+def plan(tiny: Callable[..., Recipe], cpu: Callable[..., Device]) -> Plan:
+    recipe = tiny("plan={micro_batch: 3}")
+    return derive(recipe, cpu(), Facts(vocabulary=300, train_sequences=100))
+
+
+def test_a_plan_survives_its_file(plan: Plan) -> None:
+    assert plan_from_json(json.loads(json.dumps(plan.to_json(), allow_nan=False))) == plan
+
+
+def test_every_device_gives_a_plan_that_survives_its_file(tiny: Callable[..., Recipe], devices: dict[str, Device]) -> None:
+    for device in devices.values():
+        plan = derive(tiny("plan={}"), device)
+
+        assert plan_from_json(json.loads(json.dumps(plan.to_json(), allow_nan=False))) == plan
+
+
+def test_the_file_says_how_the_effective_batch_is_divided(plan: Plan) -> None:
+    values = plan.to_json()
+
+    assert (values["micro_batch"], values["accumulation"], values["remainder"], values["effective_batch"]) == (3, 2, 2, 8)
+    assert values["predicted"]["parameters"] == plan.parameters
+    assert values["predicted"].keys() - {"parameters"} == values["predicted_interval"].keys() == values["basis"].keys()
+
+
+def test_every_choice_is_explained_with_its_value_and_reason(plan: Plan) -> None:
+    lines = plan.explain().splitlines()
+
+    for choice in plan.choices:
+        (line,) = [line for line in lines if line.startswith(f"  {choice.name} ")]
+        assert line.endswith(choice.reason)
+        assert choice.reason
+    assert len(plan.choices) == len({choice.name for choice in plan.choices})
+
+
+def test_the_explanation_names_device_batch_and_every_prediction_with_its_interval(plan: Plan) -> None:
+    text = plan.explain()
+
+    assert text.startswith("a CPU: ")
+    assert "8 x 32 = 256 tokens per optimizer step as 2 x 3 + 2 sequences" in text
+    for name, entry in plan.predicted.items():
+        assert entry.basis in text, name
+        assert entry.low <= entry.value <= entry.high
+    for label in ("predicted peak memory: ", "predicted step time: ", "predicted training time: "):
+        assert label in text
+
+
+def test_switches_are_told_as_on_and_off(plan: Plan) -> None:
+    told = dataclasses.replace(plan, choices=(Choice("compile", True, "pays"), Choice("recompute", False, "fits")), predicted={}).explain()
+
+    assert told.splitlines()[1:] == ["  compile    on       pays", "  recompute  off      fits"]
+
+
+def test_a_plan_without_predictions_still_explains_itself(plan: Plan) -> None:
+    assert "predicted" not in dataclasses.replace(plan, predicted={}).explain()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda values: values.pop("micro_batches"),
+        lambda values: values.update(micro_batches=None),
+        lambda values: values["choices"][0].update(colour="red"),
+        lambda values: values["basis"].clear(),
+        lambda values: values["predicted_interval"].update(step_time_s=[1]),
+    ],
+)
+def test_what_is_not_a_plan_is_refused(plan: Plan, damage: Callable[[dict[str, Any]], object]) -> None:
+    values = json.loads(json.dumps(plan.to_json()))
+    damage(values)
+
+    with pytest.raises(PlanError, match=r"not a plan that this version of brimful can read.*Make a new one"):
+        plan_from_json(values)
+
+
+def test_a_plan_cannot_be_changed(plan: Plan) -> None:
+    for value, field in ((plan, "precision"), (plan.choices[0], "value"), (Prediction(1, 0, 2, "x"), "low")):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(value, field, "x")

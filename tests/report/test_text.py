@@ -1,0 +1,41 @@
+"""Results as lines for a terminal."""
+
+from typing import Any
+
+from brimful.evaluation.diagnose import Finding
+from brimful.report.text import finding_lines, score_lines
+
+SCORE: dict[str, Any] = {
+    "loss": 3.03125, "perplexity": 20.7231, "bits_per_byte": 1.41834, "bits_per_byte_interval": [1.39, 1.4457], "tokens": 118204, "seconds": 2.9,
+    "tokens_per_second": 41200.4, "context": 256, "stride": 128,
+}  # fmt: skip
+
+
+def test_a_score_is_told_with_unit_interval_and_baselines() -> None:
+    score = SCORE | {"baselines": {"unigram": {"loss": 6.0127, "bits_per_byte": 2.8134}, "tokens": 118204}}
+
+    lines = score_lines({"test": score})
+
+    assert lines[0] == "test: 118,204 tokens, every one scored once, context 256, stride 128"
+    assert lines[1] == "  loss 3.0312 nats/token, perplexity 20.72, 1.4183 bits/byte (95 % 1.3900 to 1.4457)"
+    assert lines[2] == "  41,200 tokens/s, 2.9 s"
+    assert lines[3:] == ["  unigram baseline: 6.0127 nats/token, 2.8134 bits/byte"]
+
+
+def test_what_has_no_interval_or_is_not_finite_is_told_as_that() -> None:
+    score = SCORE | {"bits_per_byte_interval": None, "perplexity": None}
+
+    assert score_lines({"validation": score})[1] == "  loss 3.0312 nats/token, perplexity not finite, 1.4183 bits/byte"
+
+
+def test_splits_follow_one_another() -> None:
+    assert [line.partition(":")[0] for line in score_lines({"validation": SCORE, "test": SCORE}) if not line.startswith(" ")] == [
+        "validation",
+        "test",
+    ]
+
+
+def test_findings_are_marked_and_advice_stands_below_where_there_is_something_to_do() -> None:
+    findings = [Finding("weights", "all finite", "ok", "nothing"), Finding("loss", "high", "warn", "look"), Finding("files", "torn", "bad", "stop")]
+
+    assert finding_lines(findings) == ["ok   weights: all finite", "WARN loss: high", "     look", "BAD  files: torn", "     stop"]

@@ -1,0 +1,604 @@
+"""The command line: a closed set of verbs, errors in one message with exit code 2, and the whole way from recipe to report."""
+
+import inspect
+import json
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+import pytest
+import typer
+
+from brimful import cli
+from brimful.base.errors import BrimfulError, Interrupted
+from brimful.base.rundir import Lease, read_journal
+from brimful.recipe import Recipe, load, shipped_names, shipped_text
+
+SNAPSHOT = Path(__file__).parent / "snapshots" / "cli.txt"
+
+
+# --- verbs and flags
+
+
+def verbs_and_flags() -> str:
+    """Every verb with its arguments, options, types and defaults, from the commands themselves."""
+
+    def described(command: Any, path: str) -> Iterator[str]:
+        if command.callback is not None:
+            yield f"{path}: {inspect.getdoc(command.callback)}"
+            types = inspect.signature(command.callback).parameters
+            yield from (f"    {_parameter(parameter, types[parameter.name].annotation)}" for parameter in command.params)
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from described(inner, f"{path} {name}")
+
+    return "\n".join(described(typer.main.get_command(cli.app), "brimful")) + "\n"
+
+
+def _parameter(parameter: Any, annotation: Any) -> str:
+    kind = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    names = " ".join([*parameter.opts, *parameter.secondary_opts])
+    needed = "required" if parameter.required else f"default {parameter.default!r}"
+    return f"{names}: {getattr(kind, '__name__', kind) if get_origin(kind) is None else kind}, {needed}"
+
+
+def test_verbs_and_flags_are_the_published_ones() -> None:
+    assert verbs_and_flags() == SNAPSHOT.read_text(), (
+        "verbs or flags changed. The set is closed: a change is deliberate, told in the documents, and then: "
+        "python tests/test_cli.py > tests/snapshots/cli.txt"
+    )
+
+
+def test_every_option_says_what_it_does() -> None:
+    def parameters(command: Any) -> Iterator[Any]:
+        yield from command.params
+        for inner in getattr(command, "commands", {}).values():
+            yield from parameters(inner)
+
+    assert [parameter.name for parameter in parameters(typer.main.get_command(cli.app)) if not parameter.help] == []
+
+
+# --- calling it
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command left: exit code, standard output, standard error."""
+
+    code: int
+    out: str
+    err: str
+
+
+Brimful = Callable[..., Said]
+
+
+@pytest.fixture
+def brimful(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Brimful:
+    """`brimful("train", "x.yaml")` is that command line; only what is meant for the user leaves it as an exit."""
+    monkeypatch.setattr("brimful.pipeline.measure_matrix_rates", lambda *_: {"fp32": 1e11, "bf16": 2e11})
+
+    def call(*arguments: object) -> Said:
+        monkeypatch.setattr(sys, "argv", ["brimful", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ending:
+            cli.main()
+        captured = capsys.readouterr()
+        return Said(int(ending.value.code or 0), captured.out, captured.err)
+
+    return call
+
+
+def _refused(said: Said, *parts: str) -> str:
+    """The one message of a refused command; exit code 2, no traceback."""
+    assert said.code == 2, said
+    assert said.err.startswith("brimful: ")
+    assert said.err.count("brimful: ") == 1
+    assert "Traceback" not in said.err + said.out
+    for part in parts:
+        assert part in said.err
+    return said.err
+
+
+# --- what is refused before anything is written
+
+
+def test_an_unknown_recipe_is_told_with_the_nearest(brimful: Brimful) -> None:
+    for verb in ("plan", "train", "run"):
+        _refused(brimful(verb, "quickstrt"), "no recipe 'quickstrt' - did you mean 'quickstart'?", "or give a .yaml file")
+
+
+def test_an_unknown_key_is_told_with_the_nearest(brimful: Brimful, recipe_file: Path) -> None:
+    _refused(brimful("train", recipe_file, "optimizer.learning_rat=1"), "optimizer.learning_rat: unknown key - did you mean 'learning_rate'?")
+
+
+def test_a_wrong_type_is_told_with_key_rule_and_value(brimful: Brimful, recipe_file: Path) -> None:
+    _refused(brimful("train", recipe_file, "sequence_length=long"), "sequence_length: must be a valid integer, got 'long'")
+
+
+def test_all_wrong_keys_are_told_at_once(brimful: Brimful, recipe_file: Path) -> None:
+    message = _refused(brimful("train", recipe_file, "seed=x", "model.layers=0", "oops"), "has 3 problems:")
+
+    assert [key for key in ("seed:", "model.layers:", "'oops':") if key in message] == ["seed:", "model.layers:", "'oops':"]
+
+
+def test_a_sequence_length_above_the_models_context_is_told_with_both_numbers(brimful: Brimful, recipe_file: Path) -> None:
+    _refused(
+        brimful("train", recipe_file, "model.context=16"), "sequence_length 32 is above the model's context 16; shorten it or raise model.context"
+    )
+
+
+def test_a_wrong_recipe_makes_no_run_folder(brimful: Brimful, recipe_file: Path, tmp_path: Path) -> None:
+    _refused(brimful("train", recipe_file, "seed=x"))
+
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "tpu"])
+def test_a_device_that_is_not_there_is_told(brimful: Brimful, recipe_file: Path, device: str) -> None:
+    _refused(brimful("plan", recipe_file, f"plan.device={device}"), device, "Here: ")
+
+
+def test_a_model_too_large_for_the_machine_is_told_with_both_numbers(brimful: Brimful, recipe_file: Path) -> None:
+    _refused(brimful("plan", recipe_file, "model={layers: 1000, heads: 64, width: 65536}"), "needs about", "to use", "model.layers")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["trian", "quickstart"], "No such command 'trian'"),
+        (["train"], "Missing argument 'RECIPE'"),
+        (["train", "quickstart", "--fresk"], "No such option: --fresk"),
+        (["generate", "x", "--samples", "0"], "--samples"),
+        (["generate", "x", "--tokens", "0"], "--tokens"),
+        (["generate", "x", "--seed", "one"], "--seed"),
+        ([], "Usage"),
+    ],
+)
+def test_a_wrong_command_line_is_told_with_the_usage(brimful: Brimful, arguments: list[str], said: str) -> None:
+    result = brimful(*arguments)
+
+    assert result.code == 2
+    assert said in result.err + result.out
+    assert "Traceback" not in result.err + result.out
+
+
+# --- what is refused once the data are read
+
+
+def test_a_missing_data_file_is_told_with_the_nearest(brimful: Brimful, recipe_file: Path, corpus: Path) -> None:
+    _refused(brimful("train", recipe_file, f"data.path={corpus.with_name('corpse.txt')}"), "no such file", "did you mean 'corpus.txt'?")
+
+
+@pytest.mark.parametrize("content", [b"", b" \n\n\t\n"])
+def test_an_empty_data_file_is_told(brimful: Brimful, recipe_file: Path, corpus: Path, content: bytes) -> None:
+    corpus.write_bytes(content)
+
+    _refused(brimful("train", recipe_file), str(corpus), "holds no text")
+
+
+def test_data_that_are_not_utf_8_are_told_with_the_line(brimful: Brimful, recipe_file: Path, corpus: Path) -> None:
+    corpus.write_bytes(b"# one\ncaf\xe9\n")
+
+    _refused(brimful("train", recipe_file), f"{corpus}:2: byte 4", "0xe9", "not UTF-8", "iconv")
+
+
+def test_a_document_longer_than_the_context_is_told_with_the_way_out(brimful: Brimful, recipe_file: Path) -> None:
+    _refused(brimful("train", recipe_file, "data.layout=document"), "documents are longer than sequence_length 32", "data.long_documents=truncate")
+
+
+def test_a_vocabulary_larger_than_the_data_support_is_told_with_the_largest(brimful: Brimful, recipe_file: Path) -> None:
+    message = _refused(
+        brimful("train", recipe_file, "tokenizer.vocabulary=30000"), "tokenizer.vocabulary=30000 is more than the training text supports"
+    )
+
+    reached = int(message.split("Use tokenizer.vocabulary=")[1].split()[0])
+    assert 256 < reached < 30_000
+
+
+@pytest.mark.parametrize("override", ["data.validation=0.0001", "data.document_start=null"])
+def test_an_empty_validation_split_is_told(brimful: Brimful, recipe_file: Path, override: str) -> None:
+    _refused(brimful("train", recipe_file, override), "the validation split would be empty", "data.split_by=position")
+
+
+def test_a_run_that_its_data_stopped_does_not_stand_in_the_way_of_the_corrected_one(brimful: Brimful, recipe_file: Path, corpus: Path) -> None:
+    _refused(brimful("train", recipe_file, f"data.path={corpus.with_name('absent.txt')}"))
+
+    assert brimful("train", recipe_file, "training.steps=1").code == 0
+
+
+# --- run folders
+
+
+@pytest.mark.parametrize("place", ["file", "below a file", "proc"])
+def test_a_run_folder_that_cannot_be_written_is_told(brimful: Brimful, recipe_file: Path, corpus: Path, place: str) -> None:
+    folder = {"file": corpus, "below a file": corpus / "x", "proc": Path("/proc/1")}[place]
+    if not folder.exists() and place == "proc":
+        pytest.skip("this system has no /proc")
+
+    _refused(brimful("train", recipe_file, f"run.folder={folder}"), str(folder / "tiny"), "choose another place with run.folder=PATH")
+
+
+def test_a_folder_that_is_not_a_run_is_not_written_into(brimful: Brimful, recipe_file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "tiny"
+    folder.mkdir(parents=True)
+    (folder / "thesis.tex").write_text("years of work")
+
+    _refused(brimful("train", recipe_file), f"{folder} is not empty and not a run folder")
+    _refused(brimful("train", recipe_file, "--fresh"), f"{folder} is not empty and not a run folder")
+    assert [path.name for path in folder.iterdir()] == ["thesis.tex"]
+
+
+def test_a_file_in_the_place_of_the_run_is_left_alone(brimful: Brimful, recipe_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "tiny").write_text("a note")
+
+    _refused(brimful("train", recipe_file), "run.name=NAME")
+    assert (tmp_path / "runs" / "tiny").read_text() == "a note"
+
+
+def test_a_run_that_another_process_writes_is_refused_with_its_number(brimful: Brimful, recipe_file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "tiny"
+    folder.mkdir(parents=True)
+    hold = f"import sys, pathlib; from brimful.base.rundir import Lease; Lease.acquire(pathlib.Path({str(folder)!r})); print(flush=True); sys.stdin.read()"
+    holder = subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+
+        _refused(brimful("train", recipe_file), f"{folder} is being written by process {holder.pid}", "wait for it, stop it, or choose another name")
+        assert {path.name for path in folder.iterdir()} == {Lease.FILE_NAME}
+    finally:
+        holder.kill()
+        holder.communicate()
+
+    assert brimful("train", recipe_file, "training.steps=1").code == 0
+
+
+@pytest.mark.parametrize("verb", ["generate", "evaluate", "diagnose", "report"])
+def test_a_run_that_is_not_there_is_told(brimful: Brimful, tmp_path: Path, verb: str) -> None:
+    _refused(brimful(verb, "nothing"), "no run 'nothing'", "brimful train")
+
+    (tmp_path / "other").mkdir()
+    _refused(brimful(verb, tmp_path / "other"), "is not a run folder")
+
+
+# --- from recipe to report
+
+GRAMMAR = """
+name: rhyme
+description: Learns a rhyme in a second.
+sequence_length: 32
+batch: {sequences: 16}
+training: {steps: 100}
+model: {architecture: llama, layers: 1, heads: 2, width: 32}
+tokenizer: {kind: bpe, vocabulary: 280}
+data: {path: CORPUS, document_start: "^# ", validation: 0.1, test: 0.1}
+optimizer: {learning_rate: 2e-2, warmup: 5}
+evaluation: {every: 50}
+sample: {prompt: "one two", tokens: 8}
+plan: {device: cpu, precision: fp32, threads: 1, compile: false}
+"""
+
+
+@pytest.fixture(scope="module")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with corpus, recipe and, under `runs`, its finished run."""
+    place = tmp_path_factory.mktemp("rhyme")
+    draw, words = random.Random(0), ["one", "two", "three", "four", "five", "six", "seven", "eight"]
+    documents = []
+    for number in range(120):
+        at = draw.randrange(8)
+        at_each = [at := (draw.randrange(8) if draw.random() < 0.1 else at + 1) % 8 for _ in range(60)]
+        documents.append(f"# verse {number}\n{' '.join(words[at] for at in at_each)}\n")
+    (place / "corpus.txt").write_text("".join(documents))
+    (place / "rhyme.yaml").write_text(GRAMMAR.replace("CORPUS", str(place / "corpus.txt")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BRIMFUL_CACHE", str(place / "cache"))
+        patch.setenv("BRIMFUL_RUNS", str(place / "runs"))
+        patch.setattr("brimful.pipeline.measure_matrix_rates", lambda *_: {"fp32": 1e11})
+        patch.setattr(sys, "argv", ["brimful", "train", str(place / "rhyme.yaml")])
+        with pytest.raises(SystemExit) as ending:
+            cli.main()
+        assert not ending.value.code
+        yield place
+
+
+@pytest.fixture
+def rhyme(trained_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An own copy of the finished run, among the runs of this test."""
+    shutil.copytree(trained_once / "runs" / "rhyme", tmp_path / "runs" / "rhyme")
+    monkeypatch.setenv("BRIMFUL_CACHE", str(trained_once / "cache"))
+    return tmp_path / "runs" / "rhyme"
+
+
+@pytest.fixture
+def rhyme_file(trained_once: Path) -> Path:
+    """The recipe of that run."""
+    return trained_once / "rhyme.yaml"
+
+
+def test_a_finished_run_holds_what_the_documents_promise(rhyme: Path) -> None:
+    names = {path.name for path in rhyme.iterdir()}
+
+    assert {
+        "recipe.yaml",
+        "plan.json",
+        "environment.json",
+        "data.json",
+        "metrics.jsonl",
+        "checkpoints",
+        "model",
+        "samples.jsonl",
+        "run.json",
+    } <= names
+    assert Lease.FILE_NAME not in names
+    assert json.loads((rhyme / "run.json").read_text())["status"] == "finished"
+    (sample,) = map(json.loads, (rhyme / "samples.jsonl").read_text().splitlines())
+    assert sample["prompt"] == "one two"
+    assert sample["tokens"] <= 8
+
+
+def test_training_again_says_that_it_is_finished_and_trains_nothing(brimful: Brimful, rhyme: Path, rhyme_file: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in rhyme.rglob("*") if path.is_file()}
+
+    said = brimful("train", rhyme_file)
+
+    assert said.code == 0
+    assert f"{rhyme} is finished; nothing to train" in said.out
+    assert "run.name=rhyme-2" in said.out
+    assert {path: path.stat().st_mtime_ns for path in rhyme.rglob("*") if path.is_file()} == before
+
+
+def test_fresh_does_not_replace_a_finished_run(brimful: Brimful, rhyme: Path, rhyme_file: Path) -> None:
+    _refused(brimful("train", rhyme_file, "--fresh"), "holds a finished run", "run.name=rhyme-2")
+
+
+def test_another_recipe_does_not_continue_the_run_and_is_told_what_differs(brimful: Brimful, rhyme: Path, rhyme_file: Path) -> None:
+    message = _refused(brimful("train", rhyme_file, "model.layers=2", "tokenizer.vocabulary=290"), "made by another recipe")
+
+    assert "  - model.layers: 1 -> 2\n  - tokenizer.vocabulary: 280 -> 290\n" in message
+
+
+def test_a_change_of_the_training_is_applied_only_where_it_is_declared(brimful: Brimful, rhyme: Path, rhyme_file: Path) -> None:
+    _refused(brimful("train", rhyme_file, "training.steps=102"), "training.steps: 100 -> 102", "--accept-change training.steps")
+
+    longer = brimful("train", rhyme_file, "training.steps=102", "--accept-change", "training.steps")
+
+    assert longer.code == 0
+    assert "changed since the last session: training.steps: 100 -> 102" in longer.out
+    assert [record["step"] for record in read_journal(rhyme / "metrics.jsonl") if record["kind"] == "step"][-1] == 102
+
+
+def test_generating_continues_the_prompt_and_the_same_seed_gives_the_same_text(brimful: Brimful, rhyme: Path) -> None:
+    first, same, other = (
+        brimful("generate", "rhyme", "--prompt", "one two", "--tokens", 20, "--temperature", 1.5, "--seed", seed) for seed in (7, 7, 8)
+    )
+
+    assert first.code == 0
+    assert first.err == ""
+    assert first.out.startswith("one two")
+    assert len(first.out) > len("one two\n")
+    assert first.out == same.out
+    assert first.out != other.out
+
+
+def test_a_greedy_continuation_has_learned_the_rhyme(brimful: Brimful, rhyme: Path) -> None:
+    said = brimful("generate", "rhyme", "--prompt", "one two three", "--tokens", 8, "--temperature", 0)
+
+    assert said.out.startswith("one two three four five six")
+
+
+def test_several_samples_are_numbered_and_differ(brimful: Brimful, rhyme: Path) -> None:
+    said = brimful("generate", "rhyme", "--prompt", "one", "--tokens", 12, "--samples", 3, "--temperature", 1.5)
+
+    head, *texts = [part.split(" ---\n")[-1] for part in said.out.split("--- ")]
+    assert head == ""
+    assert len(texts) == 3
+    assert len(set(texts)) == 3
+    assert all(text.startswith("one") for text in texts)
+    assert [f"--- {number} ---" in said.out for number in (1, 2, 3)] == [True] * 3
+
+
+def test_sampling_settings_out_of_range_are_told_and_nothing_is_shown(brimful: Brimful, rhyme: Path) -> None:
+    for option, value, told in (("--temperature", -1, "temperature"), ("--top-k", 0, "top_k"), ("--top-p", 1.5, "top_p")):
+        said = brimful("generate", "rhyme", "--prompt", "one", option, value)
+
+        _refused(said, told)
+        assert said.out == ""
+
+
+def test_a_prompt_longer_than_the_context_is_told_and_nothing_is_shown(brimful: Brimful, rhyme: Path) -> None:
+    said = brimful("generate", "rhyme", "--prompt", "one two three " * 30)
+
+    _refused(said, "the model reads at most 32", "Shorten the prompt")
+    assert said.out == ""
+
+
+@pytest.mark.parametrize("ending", ["", EOFError()])
+def test_without_a_prompt_it_asks_until_an_empty_line_or_the_end_of_input(
+    brimful: Brimful, rhyme: Path, monkeypatch: pytest.MonkeyPatch, ending: object
+) -> None:
+    lines = iter(["one two", "five", ending, "never read"])
+
+    def answer(_prompt: str) -> str:
+        line = next(lines)
+        if isinstance(line, EOFError):
+            raise line
+        return str(line)
+
+    monkeypatch.setattr("builtins.input", answer)
+    said = brimful("generate", "rhyme", "--tokens", 5, "--temperature", 0)
+
+    assert said.code == 0
+    assert "Type a prompt" in said.out
+    assert "\none two three four" in said.out
+    assert "\nfive six" in said.out
+    assert next(lines) == "never read"
+
+
+def test_evaluating_prints_json_alone_and_keeps_it(brimful: Brimful, rhyme: Path) -> None:
+    said = brimful("evaluate", "rhyme", "--json")
+
+    scores = json.loads(said.out)
+    assert said.code == 0
+    assert list(scores) == ["validation", "test"]
+    assert json.loads((rhyme / "scores.json").read_text()) == scores
+    for score in scores.values():
+        low, high = score["bits_per_byte_interval"]
+        assert low < score["bits_per_byte"] < high
+        assert score["bits_per_byte"] < score["baselines"]["unigram"]["bits_per_byte"]
+
+
+def test_evaluating_for_people_names_the_split_and_the_baselines(brimful: Brimful, rhyme: Path) -> None:
+    said = brimful("evaluate", "rhyme", "--split", "test")
+
+    assert said.code == 0
+    for word in ("test:", "bits/byte", "bigram baseline"):
+        assert word in said.out
+    assert "validation:" not in said.out
+
+
+def test_a_sliding_window_scores_every_token_with_more_context(brimful: Brimful, rhyme: Path) -> None:
+    def score(stride: int) -> dict[str, Any]:
+        (only,) = json.loads(brimful("evaluate", "rhyme", "--split", "test", "--json", "--stride", stride).out).values()
+        return dict(only)
+
+    plain, sliding = score(32), score(8)
+
+    assert plain["tokens"] == sliding["tokens"]
+    assert sliding["windows"] > plain["windows"]
+    assert sliding["loss"] < plain["loss"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"), [("--split", "dev", "no split 'dev'"), ("--stride", "0", "stride 0"), ("--stride", "33", "stride 33")]
+)
+def test_an_evaluation_that_cannot_be_done_is_told(brimful: Brimful, rhyme: Path, option: str, value: str, told: str) -> None:
+    _refused(brimful("evaluate", "rhyme", option, value), told)
+
+
+def test_scores_of_changed_data_are_refused(brimful: Brimful, rhyme: Path, rhyme_file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text((rhyme_file.with_name("corpus.txt")).read_text() + "# verse 999\none more\n")
+    recipe = rhyme / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace(str(rhyme_file.with_name("corpus.txt")), str(corpus)))
+
+    _refused(brimful("evaluate", "rhyme"), "changed since training")
+
+
+def test_a_sound_run_is_diagnosed_as_sound(brimful: Brimful, rhyme: Path) -> None:
+    said = brimful("diagnose", "rhyme")
+    findings = json.loads(brimful("diagnose", "rhyme", "--json").out)
+
+    assert said.code == 0, said.out
+    assert "BAD" not in said.out
+    assert {finding["verdict"] for finding in findings} <= {"ok", "warn"}
+    assert all(f"{finding['name']}: " in said.out for finding in findings)
+
+
+def test_a_damaged_checkpoint_is_diagnosed_with_exit_code_1(brimful: Brimful, rhyme: Path) -> None:
+    newest = max((rhyme / "checkpoints").glob("step-*"))
+    with open(newest / "optimizer.safetensors", "r+b") as file:
+        file.seek(-4, 2)
+        file.write(b"\xff\xff\xff\xff")
+
+    said = brimful("diagnose", "rhyme")
+
+    assert said.code == 1
+    assert "BAD  checkpoints" in said.out
+    assert newest.name in said.out
+
+
+def test_the_report_is_one_file_that_names_the_run_and_its_scores(brimful: Brimful, rhyme: Path) -> None:
+    assert brimful("evaluate", "rhyme").code == 0
+    said = brimful("report", "rhyme")
+
+    assert said.code == 0
+    assert said.out == f"report: {rhyme / 'report.html'}\n"
+    page = (rhyme / "report.html").read_text()
+    assert "rhyme" in page
+    assert "bits per byte" in page.lower()
+
+
+def test_run_is_the_whole_chain(brimful: Brimful, recipe_file: Path, tmp_path: Path) -> None:
+    said = brimful("run", recipe_file)
+
+    assert said.code == 0, said.err
+    folder = tmp_path / "runs" / "tiny"
+    assert said.out.endswith(f"report: {folder / 'report.html'}\n")
+    for name in ("model", "samples.jsonl", "scores.json", "report.html"):
+        assert (folder / name).exists()
+    again = brimful("run", recipe_file)
+    assert again.code == 0
+    assert "nothing to train" in again.out
+
+
+def test_training_says_nothing_on_standard_error(brimful: Brimful, recipe_file: Path) -> None:
+    said = brimful("train", recipe_file)
+
+    assert (said.code, said.err) == (0, "")
+    assert "next: brimful evaluate tiny | brimful generate tiny" in said.out
+
+
+# --- questions
+
+
+def test_a_plan_is_explained_or_printed_as_json_alone(brimful: Brimful, recipe_file: Path, tmp_path: Path) -> None:
+    told, values = brimful("plan", recipe_file), json.loads(brimful("plan", recipe_file, "batch.sequences=5", "--json").out)
+
+    assert "precision" in told.out
+    assert "predicted peak memory" in told.out
+    assert values["effective_batch"] == 5
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_machine_is_described_or_printed_as_json_alone(brimful: Brimful) -> None:
+    assert brimful("doctor").code == 0
+    assert json.loads(brimful("doctor", "--json").out)
+
+
+def test_recipes_are_listed_one_a_line_shown_as_written_and_described(brimful: Brimful) -> None:
+    lines = brimful("recipes").out.splitlines()
+
+    assert [line.split()[0] for line in lines] == shipped_names()
+    assert all(load(line.split()[0]).description in line for line in lines)
+    assert brimful("recipes", "show", "quickstart").out == shipped_text("quickstart")
+    assert json.loads(brimful("recipes", "schema").out) == Recipe.model_json_schema()
+
+
+def test_showing_what_is_not_shipped_is_refused(brimful: Brimful, recipe_file: Path) -> None:
+    _refused(brimful("recipes", "show", "quickstrt"), "did you mean 'quickstart'?")
+    _refused(brimful("recipes", "show", recipe_file), "no shipped recipe")
+
+
+# --- exits
+
+
+@pytest.mark.parametrize(("error", "code"), [(BrimfulError("x y"), 2), (Interrupted("x y", 15), 143)])
+def test_an_error_on_purpose_is_its_message_and_its_exit_code(brimful: Brimful, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int) -> None:
+    def fail() -> list[str]:
+        raise error
+
+    monkeypatch.setattr("brimful.recipe.shipped_names", fail)
+
+    assert brimful("recipes") == Said(code, "", "brimful: x y\n")
+
+
+def test_an_unexpected_error_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> list[str]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("brimful.recipe.shipped_names", fail)
+    monkeypatch.setattr(sys, "argv", ["brimful", "recipes"])
+
+    with pytest.raises(ZeroDivisionError):
+        cli.main()
+
+
+if __name__ == "__main__":
+    print(verbs_and_flags(), end="")

@@ -1,0 +1,89 @@
+"""Importing is cheap: what answers a question about recipes or devices loads no framework."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import brimful
+
+HEAVY = ("torch", "transformers", "tokenizers", "datasets", "matplotlib", "numpy", "tensorboard", "safetensors", "jinja2")
+"""What takes long to import."""
+
+
+def _loaded_after(code: str) -> set[str]:
+    """The heavy packages in a fresh interpreter after `code`, which may end with SystemExit(0)."""
+    ending = "finally:\n    import sys; print('\\nLOADED', *{name.partition('.')[0] for name in sys.modules})"
+    body = "\n".join(f"    {line}" for line in code.splitlines())
+    program = f"try:\n{body}\nexcept SystemExit as end:\n    assert not end.code, end.code\n{ending}"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return set(result.stdout.splitlines()[-1].split()) & set(HEAVY)
+
+
+def test_the_check_sees_a_heavy_import() -> None:
+    assert _loaded_after("import numpy") == {"numpy"}
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "brimful",
+        "brimful.cli",
+        "brimful.recipe",
+        "brimful.hardware.catalog",
+        "brimful.hardware.device",
+        "brimful.planning.derive",
+        "brimful.base.rundir",
+    ],
+)
+def test_importing_a_description_loads_no_framework(module: str) -> None:
+    assert _loaded_after(f"import {module}") == set()
+
+
+def test_help_of_every_verb_and_questions_about_recipes_load_no_framework() -> None:
+    verbs = ["", "doctor", "plan", "train", "run", "generate", "evaluate", "diagnose", "report", "recipes", "recipes show", "recipes schema"]
+    questions = [*(f"{verb} --help".split() for verb in verbs), ["recipes"], ["recipes", "show", "quickstart"], ["recipes", "schema"]]
+    code = f"""
+import sys
+from brimful.cli import main
+for arguments in {questions!r}:
+    sys.argv = ["brimful", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, (arguments, end.code)
+"""
+
+    assert _loaded_after(code.strip()) == set()
+
+
+def test_help_answers_within_a_third_of_a_second_of_work() -> None:
+    """CPU time beyond an interpreter that does nothing; the best of three, because others use the machine, too."""
+
+    def cpu_s(*arguments: str) -> float:
+        code = (
+            "import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True); "
+            "used = resource.getrusage(resource.RUSAGE_CHILDREN); print(used.ru_utime + used.ru_stime)"
+        )
+        measured = (subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True) for _ in range(3))
+        return min(float(result.stdout) for result in measured)
+
+    asking = cpu_s(sys.executable, "-c", "import sys; sys.argv = ['brimful', '--help']; from brimful.cli import main; main()")
+    assert asking - cpu_s(sys.executable, "-c", "pass") < 0.3
+
+
+@pytest.mark.parametrize("name", brimful.__all__)
+def test_every_public_name_resolves_and_is_documented(name: str) -> None:
+    assert getattr(brimful, name).__doc__
+
+
+def test_public_names_are_sorted_and_an_unknown_one_is_an_attribute_error() -> None:
+    assert brimful.__all__ == sorted(brimful.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        _ = brimful.trian
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (Path(brimful.__file__).parent / "py.typed").is_file()

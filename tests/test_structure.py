@@ -1,0 +1,206 @@
+"""The habits of this code that a machine can check: direction of imports, one loop, sizes, mirrored tests."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "brimful"
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+STAGES = ("recipe", "hardware", "model", "planning", "data", "training", "generation", "verify", "evaluation", "report")
+"""The pipeline, in order: a stage imports what stands before it, itself, and `base`."""
+OVERVIEWS = ("brimful", "brimful.cli", "brimful.pipeline")
+"""What may import every stage."""
+FOLDERS_WITHOUT_CODE = ("recipes",)
+
+MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_FUNCTION_LINES_90TH_PERCENTILE = 400, 70, 45
+
+TESTED_ELSEWHERE = {
+    "pipeline.py": "every public function of it is a verb, and tests/test_cli.py runs the verbs",
+    "report/runfiles.py": "a run folder read once for the tables; tests/report/test_tables.py holds its cases",
+}
+"""Modules without a test file of their own name, and why."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _name(path: Path) -> str:
+    """`src/brimful/data/hub.py` -> `brimful.data.hub`."""
+    return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    """Modules (or names in modules) that are imported anywhere in a file, also inside functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _stage(module: str) -> str:
+    """`brimful.data.hub.open_data_set` -> `data`; the package itself is ''."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def _functions(tree: ast.AST) -> Iterator[Function]:
+    yield from (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def _wrong_imports(module: str, imports: Iterator[str]) -> list[str]:
+    own = _stage(module)
+    allowed = {"base", own} if own not in STAGES else {"base", *STAGES[: STAGES.index(own) + 1]}
+    return [name for name in imports if name.split(".")[0] == "brimful" and _stage(name) not in allowed]
+
+
+def test_there_is_something_to_check() -> None:
+    assert len(MODULES) > 40
+
+
+def test_every_folder_is_a_stage_or_the_base() -> None:
+    folders = {path.name for path in SOURCE.iterdir() if path.is_dir() and not path.name.startswith(("_", "."))}
+
+    assert folders <= {"base", *STAGES, *FOLDERS_WITHOUT_CODE}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=_name)
+def test_a_stage_imports_only_stages_before_it_and_the_base_nobody(path: Path) -> None:
+    if _name(path) in OVERVIEWS:
+        return
+    assert _wrong_imports(_name(path), _imports(_tree(path))) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "statement", "wrong"),
+    [
+        ("brimful.data.hub", "from brimful.training import loop", True),
+        ("brimful.data.hub", "def f():\n    import brimful.report.html", True),
+        ("brimful.data.hub", "from brimful.cli import app", True),
+        ("brimful.data.hub", "from brimful import pipeline", True),
+        ("brimful.base.units", "from brimful.recipe import Recipe", True),
+        ("brimful.recipe", "from brimful.hardware.device import Device", True),
+        ("brimful.data.hub", "from brimful.planning.plan import Plan\nfrom brimful.base.env import runs_folder\nimport torch", False),
+        ("brimful.base.units", "from brimful.base.errors import BrimfulError", False),
+    ],
+)
+def test_the_check_of_directions_sees_a_wrong_import(module: str, statement: str, wrong: bool) -> None:
+    assert bool(_wrong_imports(module, _imports(ast.parse(statement)))) is wrong
+
+
+def test_there_is_exactly_one_backward_pass() -> None:
+    calls = [
+        f"{_name(path)}:{node.lineno}"
+        for path in MODULES
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward"
+    ]
+
+    assert len(calls) == 1
+    assert calls[0].startswith("brimful.training.loop:")
+
+
+def test_environment_variables_are_read_in_one_module() -> None:
+    readers = {
+        _name(path)
+        for path in MODULES
+        for node in ast.walk(_tree(path))
+        if (isinstance(node, ast.Attribute) and node.attr in {"environ", "environb", "getenv", "putenv", "unsetenv"})
+        or (isinstance(node, ast.ImportFrom) and node.module == "os" and {alias.name for alias in node.names} & {"environ", "getenv"})
+    }
+
+    assert readers == {"brimful.base.env"}
+
+
+FORBIDDEN_IMPORTS = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
+FORBIDDEN_CALLS = {("torch", "load"), ("torch", "save"), ("np", "load"), ("numpy", "load")}
+
+
+def _unsafe(tree: ast.AST) -> Iterator[str]:
+    """What could run code out of a file: pickles, eval and exec."""
+    yield from (name for name in _imports(tree) if name.split(".")[0] in FORBIDDEN_IMPORTS)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and (node.value.id, node.attr) in FORBIDDEN_CALLS:
+            yield f"{node.value.id}.{node.attr}"
+        if isinstance(node, ast.Name) and node.id in {"eval", "exec"}:
+            yield node.id
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+            yield "allow_pickle"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=_name)
+def test_nothing_is_read_or_run_that_could_hold_code(path: Path) -> None:
+    assert list(_unsafe(_tree(path))) == []
+
+
+@pytest.mark.parametrize(
+    "code", ["import pickle", "from pickle import loads", "torch.load(f)", "np.load(f)", "eval('1')", "exec(x)", "f(allow_pickle=True)"]
+)
+def test_the_check_of_safety_sees_what_is_forbidden(code: str) -> None:
+    assert list(_unsafe(ast.parse(code)))
+
+
+def test_calling_eval_on_a_model_is_not_forbidden() -> None:
+    assert list(_unsafe(ast.parse("model.eval()\nast.literal_eval(x)"))) == []
+
+
+def test_files_and_functions_stay_small() -> None:
+    """Prints the size report: `pytest -s tests/test_structure.py -k small`."""
+    files = sorted(((len(path.read_text(encoding="utf-8").splitlines()), _name(path)) for path in MODULES), reverse=True)
+    functions = sorted(
+        (
+            (node.end_lineno - node.lineno + 1, f"{_name(path)}.{node.name}")
+            for path in MODULES
+            for node in _functions(_tree(path))
+            if node.end_lineno
+        ),
+        reverse=True,
+    )
+    lines = [size for size, _ in functions]
+    percentile_90 = lines[len(lines) // 10]
+    report = (
+        f"{len(files)} files, median {files[len(files) // 2][0]} lines, longest: {files[:3]}\n"
+        f"{len(functions)} functions, median {lines[len(lines) // 2]} lines, 90th percentile {percentile_90}, longest: {functions[:3]}"
+    )
+    print(report)
+
+    assert files[0][0] <= MAX_FILE_LINES, report
+    assert functions[0][0] <= MAX_FUNCTION_LINES, report
+    assert percentile_90 <= MAX_FUNCTION_LINES_90TH_PERCENTILE, report
+
+
+@pytest.mark.parametrize("path", MODULES, ids=_name)
+def test_every_module_and_every_public_function_and_class_in_it_says_what_it_is(path: Path) -> None:
+    tree = _tree(path)
+    public = [node for node in tree.body if isinstance(node, Function | ast.ClassDef) and not node.name.startswith("_")]
+
+    silent = [node.name for node in public if not ast.get_docstring(node)]
+    assert silent == []
+    assert ast.get_docstring(tree) or not tree.body
+
+
+def test_every_module_has_its_tests_in_the_mirrored_place() -> None:
+    expected = {path.relative_to(SOURCE).as_posix() for path in MODULES if path.name != "__init__.py"}
+    missing = {name for name in expected if not (ROOT / "tests" / name).with_name(f"test_{Path(name).name}").is_file()}
+
+    assert missing - TESTED_ELSEWHERE.keys() == set()
+    assert TESTED_ELSEWHERE.keys() <= missing, "an exception that is none any more"
+
+
+def test_nothing_waits_to_be_done_in_a_comment() -> None:
+    marks = ("TO" + "DO", "FIX" + "ME", "X" * 3, "HA" + "CK")
+    found = [
+        f"{path.relative_to(ROOT)}: {mark}"
+        for path in [*MODULES, *(ROOT / "tests").rglob("*.py")]
+        for mark in marks
+        if mark in path.read_text(encoding="utf-8")
+    ]
+
+    assert found == []

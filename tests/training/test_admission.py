@@ -1,0 +1,102 @@
+"""Whether a recipe may write into a folder: decided before anything is changed."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from brimful.base.errors import RunFolderError
+from brimful.base.rundir import Lease, write_json_atomically
+from brimful.recipe import Recipe
+from brimful.training.admission import Admission, admit, claim, describe, status_of, write_status
+
+Tiny = Callable[..., Recipe]
+
+
+def _run(folder: Path, recipe: Recipe, status: str = "stopped") -> Path:
+    folder.mkdir(parents=True)
+    describe(Admission(folder, continues=False, finished=False, changed=()), recipe)
+    write_status(folder, status, recipe)  # type: ignore[arg-type]
+    return folder
+
+
+def test_a_new_folder_is_admitted_and_made_only_when_claimed(tiny: Tiny, tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "run"
+    admission = admit(tiny(), folder, fresh=False)
+
+    assert admission == Admission(folder, continues=False, finished=False, changed=())
+    assert not folder.exists()
+    with claim(admission):
+        assert (folder / Lease.FILE_NAME).is_file()
+
+
+def test_what_a_session_leaves_that_died_while_starting_is_a_new_run(tiny: Tiny, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "recipe.yaml").write_text("half")
+    (folder / ".plan.json.0123.tmp").write_text("")
+
+    assert not admit(tiny(), folder, fresh=False).continues
+
+
+@pytest.mark.parametrize("status", ["running", "stopped"])
+def test_unfinished_work_continues_and_finished_work_is_finished(tiny: Tiny, tmp_path: Path, status: str) -> None:
+    unfinished, finished = (_run(tmp_path / name, tiny(), name) for name in (status, "finished"))
+
+    assert admit(tiny(), unfinished, fresh=False) == Admission(unfinished, continues=True, finished=False, changed=())
+    assert admit(tiny(), finished, fresh=False) == Admission(finished, continues=True, finished=True, changed=())
+    assert (status_of(unfinished), status_of(finished), status_of(tmp_path)) == (status, "finished", None)
+
+
+def test_changes_that_leave_the_trajectory_alone_are_shown_and_need_no_word(tiny: Tiny, tmp_path: Path) -> None:
+    folder = _run(tmp_path / "run", tiny())
+    changed = tiny("evaluation.every=3", "plan.micro_batch=2", "description=other", "run.name=other")
+
+    assert admit(changed, folder, fresh=False).changed == ("evaluation.every: 6 -> 3", "plan.micro_batch: auto -> 2")
+
+
+@pytest.mark.parametrize("word", ["optimizer.learning_rate", "optimizer"])
+def test_a_changed_trajectory_is_refused_until_its_key_or_section_is_declared(tiny: Tiny, tmp_path: Path, word: str) -> None:
+    folder, changed = _run(tmp_path / "run", tiny()), tiny("optimizer.learning_rate=2e-2")
+
+    with pytest.raises(RunFolderError, match=r"(?s)optimizer\.learning_rate: 0\.01 -> 0\.02.*--accept-change optimizer\.learning_rate"):
+        admit(changed, folder, fresh=False)
+    with pytest.raises(RunFolderError, match="started with other values"):
+        admit(changed, folder, fresh=False, accept=["optim"])
+    assert admit(changed, folder, fresh=False, accept=[word]).changed == ("optimizer.learning_rate: 0.01 -> 0.02",)
+
+
+def test_another_model_is_refused_whatever_is_declared(tiny: Tiny, tmp_path: Path) -> None:
+    folder = _run(tmp_path / "run", tiny())
+
+    with pytest.raises(RunFolderError, match=r"(?s)made by another recipe.*model\.layers: 2 -> 3"):
+        admit(tiny("model.layers=3"), folder, fresh=False, accept=["model"])
+
+
+def test_fresh_moves_unfinished_work_aside_whole(tiny: Tiny, tmp_path: Path) -> None:
+    folder = _run(tmp_path / "run", tiny())
+    (folder / "metrics.jsonl").write_text("{}\n")
+
+    admission = admit(tiny("model.layers=3"), folder, fresh=True)
+    with claim(admission):
+        assert [path.name for path in folder.iterdir()] == [Lease.FILE_NAME]
+
+    assert admission.moved_aside is not None
+    assert {path.name for path in admission.moved_aside.iterdir()} == {"recipe.yaml", "run.json", "metrics.jsonl"}
+
+
+def test_fresh_moves_nothing_that_another_process_writes(tiny: Tiny, tmp_path: Path) -> None:
+    folder = _run(tmp_path / "run", tiny())
+    admission = admit(tiny(), folder, fresh=True)
+
+    with Lease.acquire(folder), pytest.raises(RunFolderError, match="is being written by process"):
+        claim(admission)
+    assert (folder / "run.json").is_file()
+
+
+def test_a_run_of_a_newer_brimful_is_refused(tiny: Tiny, tmp_path: Path) -> None:
+    folder = _run(tmp_path / "run", tiny())
+    write_json_atomically(folder / "run.json", {"schema_version": 99, "status": "finished"})
+
+    with pytest.raises(RunFolderError, match="schema version 99"):
+        admit(tiny(), folder, fresh=False)

@@ -1,0 +1,121 @@
+"""Records of a run: written when they are read, in order, to the journal and to everybody who listens."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from brimful.base.rundir import Journal, read_journal
+from brimful.training import meter
+from brimful.training.meter import Meter, peak_memory_bytes
+from brimful.training.precision import Precision
+from brimful.training.state import Progress
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def told() -> list[dict[str, Any]]:
+    return []
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    journal = Journal(tmp_path / "metrics.jsonl")
+    yield journal
+    journal.close()
+
+
+def _step(progress: Progress, recorder: Meter, loss: float = 2.0) -> None:
+    progress.advance(sequences=4, target_tokens=100)
+    recorder.note_step(progress, loss=torch.tensor(loss), grad_norm=torch.tensor(0.5), learning_rate=1e-3)
+
+
+def _new(journal: Journal, told: list[dict[str, Any]], total_steps: int = 10) -> tuple[Meter, Progress]:
+    return Meter(journal, [told.append], device=CPU, total_steps=total_steps), Progress.fresh(Precision("fp32"), CPU)
+
+
+def test_steps_are_told_at_the_flush_with_all_their_fields(journal: Journal, told: list[dict[str, Any]]) -> None:
+    recorder, progress = _new(journal, told)
+    for _ in range(3):
+        _step(progress, recorder)
+    assert told == []
+
+    recorder.flush()
+
+    assert [record["step"] for record in told] == [1, 2, 3]
+    assert told == list(read_journal(journal.path))
+    assert told[1].keys() == {
+        "kind", "step", "loss", "grad_norm", "learning_rate", "tokens", "skipped", "loss_scale", "tokens_per_second", "step_time_s", "memory_bytes", "time",
+    }  # fmt: skip
+    assert (told[1]["loss"], told[1]["tokens"], told[1]["skipped"], told[1]["loss_scale"]) == (2.0, 200, 0, 1.0)
+    assert told[1]["step_time_s"] > 0
+    assert told[1]["tokens_per_second"] == pytest.approx(100 / told[1]["step_time_s"])
+
+
+def test_a_flush_without_steps_tells_nothing(journal: Journal, told: list[dict[str, Any]]) -> None:
+    recorder, _ = _new(journal, told)
+    recorder.flush()
+
+    assert told == []
+
+
+def test_many_steps_are_flushed_without_being_asked(journal: Journal, told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter, "FLUSH_AFTER_S", math.inf)
+    monkeypatch.setattr(meter, "FLUSH_AFTER_STEPS", 3)
+    recorder, progress = _new(journal, told)
+    for expected in (0, 0, 3, 3):
+        _step(progress, recorder)
+        recorder.flush_if_due()
+        assert len(told) == expected
+
+
+def test_a_long_run_tells_every_kth_step_and_every_bad_one(journal: Journal, told: list[dict[str, Any]]) -> None:
+    recorder, progress = _new(journal, told, total_steps=10 * meter.MOST_STEP_RECORDS)
+    for step in range(1, 31):
+        if step == 13:
+            progress.guard.skipped = torch.tensor(1.0)
+        _step(progress, recorder, loss=math.nan if step == 17 else 2.0)
+    recorder.flush()
+
+    assert [record["step"] for record in told] == [10, 13, 17, 20, 30]
+    assert [record["skipped"] for record in told] == [0, 1, 1, 1, 1]
+
+
+def test_a_loss_that_is_not_finite_is_told_as_it_is(journal: Journal, told: list[dict[str, Any]]) -> None:
+    recorder, progress = _new(journal, told)
+    _step(progress, recorder, loss=math.inf)
+    recorder.flush()
+
+    assert told[0]["loss"] == math.inf
+    (written,) = read_journal(journal.path)
+    assert written["loss"] is None
+    assert written["nonfinite"] == {"loss": "inf"}
+
+
+def test_other_records_are_told_at_once(journal: Journal, told: list[dict[str, Any]]) -> None:
+    recorder, progress = _new(journal, told)
+    progress.advance(sequences=1, target_tokens=1)
+    recorder.note_evaluation(progress, {"split": "validation", "loss": 2.5}, best=True)
+    recorder.note_checkpoint(1, 1000, 0.25)
+    recorder.note_event(progress, "hello")
+    recorder.note({"kind": "end", "step": 1})
+
+    assert told == [
+        {"kind": "evaluation", "step": 1, "split": "validation", "loss": 2.5, "best": True},
+        {"kind": "checkpoint", "step": 1, "bytes": 1000, "seconds": 0.25},
+        {"kind": "event", "step": 1, "message": "hello"},
+        {"kind": "end", "step": 1},
+    ]
+
+
+def test_peak_memory_of_the_cpu_is_that_of_the_process_and_grows_with_it() -> None:
+    before = peak_memory_bytes(CPU)
+    ballast = torch.ones(64 * 1024**2 // 4 + before // 4)
+
+    assert before > 32 * 1024**2
+    assert peak_memory_bytes(CPU) - before >= 32 * 1024**2
+    assert ballast.sum() > 0
