@@ -13,7 +13,7 @@ from rich.console import Console
 from transformers import PreTrainedModel
 
 from brimful.base.env import cache_folder, runs_folder
-from brimful.base.errors import BrimfulError, Interrupted, RequestError
+from brimful.base.errors import Interrupted, RequestError, RunFolderError, TrainingStopped
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.units import format_bytes
 from brimful.data.prepare import PreparedData, prepare
@@ -71,19 +71,21 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
         )
         return Run(admission.folder, trained_now=False)
     device = measured_device(recipe.plan.device)
-    draft = derive(recipe, device, _facts(device))
+    derive(recipe, device, _facts(device))  # what can never fit is refused before any data is read
     with claim(admission) as lease:
         _greet(console, recipe, device, admission)
         with data_progress(console) as progress:
             data = prepare(recipe, cache_folder(), progress)
-        plan = _settled_plan(recipe, device, data, admission, draft)
+        if admission.continues:
+            _refuse_changed_data(admission.folder, data)
+        plan = _settled_plan(recipe, device, data, admission, console)
         describe(admission, recipe)
         console.print(plan.explain(), highlight=False, markup=False, soft_wrap=True)
         _write_facts(admission.folder, plan, device, data)
         try:
             with _listeners(console, admission.folder) as listeners:
                 outcome = run_session(_setup(recipe, plan, device, data, admission.folder, lease, listeners))
-        except Interrupted:
+        except (Interrupted, TrainingStopped):
             write_status(admission.folder, "stopped", recipe)
             raise
         console.print(f"best model: step {outcome.exported_step}, saved in {admission.folder / 'model'}", highlight=False, soft_wrap=True)
@@ -156,14 +158,18 @@ def _sequences(recipe: Recipe, data: PreparedData) -> Sequences:
     return Sequences(data.splits["train"], recipe.sequence_length, recipe.data.layout, recipe.data.long_documents, recipe.seed)
 
 
-def _settled_plan(recipe: Recipe, device: Device, data: PreparedData, admission: Admission, draft: Plan) -> Plan:
-    """The plan with the data known. A continued run keeps its old plan, so that it continues bit for bit, unless something asks for a new one."""
+def _settled_plan(recipe: Recipe, device: Device, data: PreparedData, admission: Admission, console: Console) -> Plan:
+    """The plan with the data known. A continued run keeps its old plan, so that it goes on bit for bit, unless something asks for a new one."""
     plan = derive(recipe, device, _facts(device, data, recipe))
     if not admission.continues or admission.changed or not (admission.folder / "plan.json").exists():
         return plan
     stored = _plan_of(admission.folder)
-    same_place = stored.device["name"] == device.name and stored.threads == plan.threads and stored.effective_batch == plan.effective_batch
-    return stored if same_place else plan
+    if stored.device["name"] == device.name and stored.threads == plan.threads:
+        return stored
+    console.print(
+        f"this run began on {stored.device['name']}; it goes on with the same sequences, rounded differently", highlight=False, soft_wrap=True
+    )
+    return plan
 
 
 def _plan_of(run_folder: Path) -> Plan:
@@ -227,13 +233,19 @@ def _finished_run(run_folder: Path, console: Console) -> Iterator[tuple[LoadedRu
     loaded = load_run(run_folder, device, torch.float32)
     with data_progress(console) as progress:
         data = prepare(loaded.recipe, cache_folder(), progress)
-    stored = read_json(run_folder / "data.json").get("fingerprints", {})
-    for name, now in (("data", data.data_fingerprint), ("tokenizer", data.tokenizer_fingerprint)):
-        if stored.get(name) != now:
-            raise BrimfulError(
-                f"the {name} of {run_folder} changed since training (fingerprint {stored.get(name)}, now {now}); scores would not be its own. Put it back."
-            )
+    _refuse_changed_data(run_folder, data)
     yield loaded, data, device
+
+
+def _refuse_changed_data(run_folder: Path, data: PreparedData) -> None:
+    path = run_folder / "data.json"
+    stored = read_json(path).get("fingerprints", {}) if path.exists() else {}
+    for name, now in (("data", data.data_fingerprint), ("tokenizer", data.tokenizer_fingerprint)):
+        if stored.get(name, now) != now:
+            raise RunFolderError(
+                f"the {name} of {run_folder} changed since it was trained on (fingerprint {stored[name]}, now {now}). "
+                "Put the old one back, start over with --fresh, or start a new run with run.name=NAME."
+            )
 
 
 def _write_facts(folder: Path, plan: Plan, device: Device, data: PreparedData) -> None:

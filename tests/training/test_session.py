@@ -166,6 +166,19 @@ def test_another_recipe_in_the_same_folder_is_refused_with_what_differs(tiny: Ti
 def test_changed_data_is_refused_on_resume(tiny: Tiny, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
     corpus.write_text(corpus.read_text() + "# one more\nthe cat sees the tree\n")
+    folder = Path(os.environ["BRIMFUL_RUNS"]) / "tiny"
+    facts = (folder / "data.json").read_bytes()
+    with pytest.raises(RunFolderError, match=r"the data of .* changed since it was trained on"):
+        _train(tiny())
+    assert (folder / "data.json").read_bytes() == facts
+
+
+def test_a_checkpoint_of_other_data_is_refused_even_when_the_run_folder_does_not_know(
+    tiny: Tiny, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
+    corpus.write_text(corpus.read_text() + "# one more\nthe cat sees the tree\n")
+    (Path(os.environ["BRIMFUL_RUNS"]) / "tiny" / "data.json").unlink()
     with pytest.raises(CheckpointError, match="was trained on another data"):
         _train(tiny())
 

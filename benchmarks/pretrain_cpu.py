@@ -1,0 +1,325 @@
+"""One training step on a CPU: brimful's loop beside transformers' Trainer, same model, weights, data, batch and optimizer settings.
+
+    pip install -r benchmarks/requirements.txt
+    python benchmarks/pretrain_cpu.py [--rounds 9] [--steps 10]
+
+Rules: one thread each, CPU time, every contestant its own process, interleaved forwards and backwards, warm-up and compiling
+excluded and reported, at least 7 rounds, median of paired ratios with a bootstrap interval. Validity gate: the training loss
+over the last 10 of 53 steps from the same weights and sequences agrees with fp32 Trainer's within `LOSS_TOLERANCE`; a contestant that
+learns something else does not count. FLOPs: 6 per multiplying weight plus causal attention; the matrix rate is measured in
+the same session.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+LOSS_TOLERANCE = 0.005
+"""Relative. bf16 rounding moves the loss by about a tenth of this."""
+WARM_UP_STEPS = 3
+GATE_STEPS = 50
+RECIPE = """
+name: pretrain-cpu
+sequence_length: 256
+batch: {sequences: 4}
+training: {steps: 100000}
+model: {architecture: llama, layers: 6, heads: 6, width: 384, mlp_width: 1024, tie_embeddings: false}
+tokenizer: {kind: bpe, vocabulary: 8192}
+data: {path: ["builtin:python-docs", "builtin:python-code"]}
+optimizer: {learning_rate: 1e-3, schedule: constant, warmup: 0}
+plan: {device: cpu, threads: 1}
+"""
+TRAINERS: dict[str, dict[str, Any]] = {
+    "Trainer, default": {},
+    "Trainer, bf16 + fused": {"bf16": True, "optim": "adamw_torch_fused"},
+    "Trainer, bf16 + fused + compile": {"bf16": True, "optim": "adamw_torch_fused", "torch_compile": True},
+}
+OURS = {"brimful": [], "brimful, not compiled": ["plan.compile=false"], "brimful, fp32": ["plan.precision=fp32", "plan.compile=false"]}
+DEFAULT, BEST = "Trainer, default", "Trainer, bf16 + fused + compile"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        _Worker(options.worker, Path(options.folder)).work()
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            _compare(Path(folder), options.rounds, options.steps)
+
+
+class Contestant:
+    """A process that trains step by step on request."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        command = [sys.executable, __file__, "--worker", name, "--folder", str(folder)]
+        self._log = open(folder / f"{hashlib.sha1(name.encode()).hexdigest()}.log", "w")  # noqa: SIM115, S324
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True)
+        self.start = self._answer()
+
+    def ask(self, request: str) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(request + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def quit(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("quit\n")
+        self._process.stdin.flush()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(20)
+        self._process.kill()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.name} died:\n{Path(self._log.name).read_text()[-3000:]}")
+        return json.loads(line)
+
+
+def _compare(folder: Path, rounds: int, steps: int) -> None:
+    from brimful.model.description import training_flop_per_token
+    from brimful.recipe import load
+    from record import ratio_interval, summary, write_record
+
+    _prepare(folder)
+    contestants = [Contestant(name, folder) for name in (*TRAINERS, *OURS)]
+    losses = {each.name: each.ask(f"losses {GATE_STEPS}") for each in contestants}
+    step_s: dict[str, list[float]] = {each.name: [] for each in contestants}
+    loads = []
+    for number in range(rounds):
+        loads.append(os.getloadavg()[0])
+        for each in contestants if number % 2 == 0 else reversed(contestants):
+            step_s[each.name].append(each.ask(f"run {steps}") / steps)
+    rate = contestants[-1].ask("rate")
+    for each in contestants:
+        each.quit()
+    recipe = load(str(folder / "recipe.yaml"))
+    tokens = recipe.effective_batch * recipe.sequence_length
+    flop = tokens * training_flop_per_token(recipe.model, 8192, recipe.sequence_length)
+    reference = statistics.mean(losses[DEFAULT][-10:])
+    results = {}
+    for each in contestants:
+        name, median_s = each.name, statistics.median(step_s[each.name])
+        loss = statistics.mean(losses[name][-10:])
+        results[name] = {
+            "step_cpu_s": summary(step_s[name]),
+            "tokens_per_cpu_second": tokens / median_s,
+            "share_of_bf16_matrix_rate": flop / median_s / rate["bf16"],
+            "speed_over_default": ratio_interval(step_s[DEFAULT], step_s[name]),
+            "speed_over_best": ratio_interval(step_s[BEST], step_s[name]),
+            "loss_of_the_last_10_of_53_steps": loss,
+            "valid": abs(loss / reference - 1) < LOSS_TOLERANCE,
+            "start_and_warm_up": each.start,
+        }
+        _print(name, results[name])
+    print(f"matrix rate of one core: bf16 {rate['bf16'] / 1e9:.0f}, fp32 {rate['fp32'] / 1e9:.0f} GFLOP/s")
+    print(
+        write_record(
+            "pretrain_cpu", {"rounds": rounds, "steps": steps, "contestant_threads": 1, "matrix_flop_per_s": rate, "loads": loads, "results": results}
+        )
+    )
+
+
+def _print(name: str, result: dict[str, Any]) -> None:
+    default, best = result["speed_over_default"], result["speed_over_best"]
+    print(
+        f"{name:<32} {result['tokens_per_cpu_second']:6,.0f} tokens/s  {result['share_of_bf16_matrix_rate']:4.0%} of the bf16 rate  "
+        f"{default['median']:.2f}x default [{default['low']:.2f}, {default['high']:.2f}]  {best['median']:.2f}x best [{best['low']:.2f}, {best['high']:.2f}]  "
+        f"loss {result['loss_of_the_last_10_of_53_steps']:.4f} {'valid' if result['valid'] else 'NOT VALID'}"
+    )
+
+
+def _prepare(folder: Path) -> None:
+    """The recipe, and its training sequences in order as one file that every contestant reads."""
+    import numpy as np
+
+    from brimful.base.env import cache_folder
+    from brimful.data.prepare import prepare
+    from brimful.data.sequences import Sequences
+    from brimful.recipe import load
+
+    (folder / "recipe.yaml").write_text(RECIPE)
+    recipe = load(str(folder / "recipe.yaml"))
+    sequences = Sequences(prepare(recipe, cache_folder()).splits["train"], recipe.sequence_length, seed=recipe.seed)
+    np.save(folder / "ids.npy", sequences.batch(0, min(len(sequences), 4096)).inputs_BT.numpy())
+
+
+class _Worker:
+    """Runs one contestant; talks through standard input and output."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        import numpy as np
+        import torch
+
+        self._answers = os.fdopen(os.dup(1), "w")
+        os.dup2(2, 1)
+        torch.set_num_threads(1)
+        self.name, self.folder = name, folder
+        self.ids_NT = torch.from_numpy(np.load(folder / "ids.npy"))
+        self.losses: list[float] = []
+        self.left = WARM_UP_STEPS
+        self.is_ready = False
+        self.began = (time.process_time(), time.perf_counter())
+
+    def work(self) -> None:
+        train_ours(self) if self.name in OURS else train_with_trainer(self)
+
+    def after_step(self, loss: Callable[[], float]) -> bool:
+        """Called after every optimizer step; blocks between requests; False once asked to quit."""
+        self.left -= 1
+        if self.is_ready and self._wants_losses:
+            self.losses.append(loss())
+        if self.left > 0:
+            return True
+        if self.is_ready:
+            self._answer(self.losses if self._wants_losses else time.process_time() - self._cpu_s)
+        else:
+            self._answer({"cpu_s": time.process_time() - self.began[0], "wall_s": time.perf_counter() - self.began[1]})
+        self.is_ready = True
+        return self._take_request()
+
+    def _take_request(self) -> bool:
+        while True:
+            word, _, number = sys.stdin.readline().strip().partition(" ")
+            if word == "rate":
+                from brimful.hardware.calibrate import measure_matrix_rates
+
+                self._answer(measure_matrix_rates(self.ids_NT.device, ("fp32", "bf16"), seconds=1.0))
+                continue
+            if word in ("", "quit"):
+                return False
+            self.left, self._wants_losses, self._cpu_s = int(number), word == "losses", time.process_time()
+            return True
+
+    def _answer(self, value: object) -> None:
+        self._answers.write(json.dumps(value) + "\n")
+        self._answers.flush()
+
+
+def train_with_trainer(worker: _Worker) -> None:
+    """transformers' Trainer, stopped and timed at step boundaries by a callback."""
+    import torch
+    import transformers
+
+    from brimful.model.build import build
+    from brimful.recipe import load
+
+    recipe = load(str(worker.folder / "recipe.yaml"))
+    model = build(recipe, vocabulary=8192, end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
+
+    class Rows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
+        def __len__(self) -> int:
+            return len(worker.ids_NT)
+
+        def __getitem__(self, row: int) -> dict[str, torch.Tensor]:
+            return {"input_ids": worker.ids_NT[row], "labels": worker.ids_NT[row]}
+
+    latest: list[torch.Tensor] = []
+
+    class Remembering(transformers.Trainer):  # type: ignore[misc]
+        def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
+            latest[:] = [super().training_step(*arguments, **options)]
+            return latest[0]
+
+    class Gate(transformers.TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if not worker.after_step(latest[0].item):
+                control.should_training_stop = True
+
+    arguments = transformers.TrainingArguments(
+        output_dir=str(worker.folder / "trainer"), max_steps=100_000, per_device_train_batch_size=4, learning_rate=1e-3, weight_decay=0.1,
+        adam_beta2=0.95, lr_scheduler_type="constant", use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True, logging_steps=10_000,
+        train_sampling_strategy="sequential", dataloader_pin_memory=False, **TRAINERS[worker.name],
+    )  # fmt: skip
+    Remembering(model=model, args=arguments, train_dataset=Rows(), callbacks=[Gate()]).train()
+
+
+def train_ours(worker: _Worker) -> None:
+    """brimful's own loop under the plan it derives for one thread of this machine."""
+    from brimful.base.env import wait_politely
+
+    wait_politely()
+    import torch
+
+    from brimful.base.rundir import Journal
+    from brimful.data.sequences import Batch
+    from brimful.hardware.host import keep_freed_memory
+    from brimful.model.build import build
+    from brimful.pipeline import measured_device
+    from brimful.planning.derive import Facts, derive
+    from brimful.recipe import load
+    from brimful.training.loop import Parts, train
+    from brimful.training.meter import Meter
+    from brimful.training.method import Network, compiled, find_method, hidden_states_of
+    from brimful.training.optim import build_optimizer
+    from brimful.training.precision import Precision
+    from brimful.training.state import Progress
+
+    recipe = load(str(worker.folder / "recipe.yaml"), OURS[worker.name])
+    plan = derive(recipe, measured_device("cpu"), Facts(vocabulary=8192))
+    keep_freed_memory()
+    device = torch.device("cpu")
+    model = build(recipe, vocabulary=8192, end_of_text_id=0, attention=plan.attention, device=device)
+    model.train()
+    hidden_states = hidden_states_of(model)
+
+    class Rows:
+        def batch(self, first_sample: int, count: int) -> Batch:
+            ids_BT = worker.ids_NT[torch.arange(first_sample, first_sample + count) % len(worker.ids_NT)]
+            return Batch(ids_BT, torch.nn.functional.pad(ids_BT[:, 1:], (0, 1), value=-100))
+
+    def told(record: dict[str, Any]) -> None:
+        latest.append(record["loss"])
+
+    latest: list[float] = []
+    with Journal(worker.folder / f"{os.getpid()}.jsonl") as journal:
+        meter = Meter(journal, [told], device=device, total_steps=1)
+
+        def loss() -> float:
+            meter.flush()
+            return latest[-1]
+
+        optimizer = build_optimizer(model, recipe.optimizer, fused=plan.fused_optimizer)
+        parts = Parts(
+            recipe=recipe, network=Network(model, compiled(hidden_states) if plan.compile else hidden_states, plan.loss_chunk),
+            method=find_method(recipe.method), optimizer=optimizer, precision=Precision(plan.precision), device=device, sequences=Rows(),
+            micro_batches=plan.micro_batches, total_steps=recipe.training.steps or 0, evaluate_every=10**9, meter=meter, evaluate=dict,
+            save=lambda progress: None, restore_last_good=lambda: Progress.fresh(Precision(plan.precision), device),
+            checkpoint_due=lambda progress: False, should_stop=_StopWhenAsked(worker, loss),
+        )  # fmt: skip
+        train(parts, Progress.fresh(parts.precision, device))
+
+
+class _StopWhenAsked:
+    """The loop asks once per step whether to stop: that is where the worker waits for its next request."""
+
+    def __init__(self, worker: _Worker, loss: Callable[[], float]) -> None:
+        self._worker, self._loss, self._is_first, self._stopped = worker, loss, True, False
+
+    def __call__(self) -> bool:
+        if not self._is_first and not self._stopped:
+            self._stopped = not self._worker.after_step(self._loss)
+        self._is_first = False
+        return self._stopped
+
+
+if __name__ == "__main__":
+    main()
