@@ -26,7 +26,7 @@ def write_record(name: str, values: Mapping[str, Any]) -> Path:
         "benchmark": name,
         "date": time.strftime("%Y-%m-%d"),
         "commit": commit,
-        "command": " ".join(["python", *(Path(word).name if word == sys.argv[0] else word for word in sys.argv)]),
+        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_without_folders, sys.argv[1:])]),
         "device": environment["device"]["name"],
         "threads": torch.get_num_threads(),
         "packages": {"python": environment["python"], **environment["packages"]},
@@ -35,6 +35,12 @@ def write_record(name: str, values: Mapping[str, Any]) -> Path:
     path = RECORDS / f"{name}.json"
     path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return path
+
+
+def _without_folders(word: str) -> str:
+    """`data.path=/home/me/wikitext-2` -> `data.path=.../wikitext-2`: a record is about the data, not about a machine's folders."""
+    key, equals, value = word.rpartition("=")
+    return f"{key}{equals}.../{Path(value).name}" if "/" in value else word
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:

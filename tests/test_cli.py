@@ -488,7 +488,7 @@ def test_scores_of_changed_data_are_refused(brimful: Brimful, rhyme: Path, rhyme
     recipe = rhyme / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace(str(rhyme_file.with_name("corpus.txt")), str(corpus)))
 
-    _refused(brimful("evaluate", "rhyme"), "changed since training")
+    _refused(brimful("evaluate", "rhyme"), "changed since it was trained on")
 
 
 def test_a_sound_run_is_diagnosed_as_sound(brimful: Brimful, rhyme: Path) -> None:

@@ -78,6 +78,7 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
             data = prepare(recipe, cache_folder(), progress)
         if admission.continues:
             _refuse_changed_data(admission.folder, data)
+        _tell_data(console, data)
         plan = _settled_plan(recipe, device, data, admission, console)
         describe(admission, recipe)
         console.print(plan.explain(), highlight=False, markup=False, soft_wrap=True)
@@ -253,6 +254,17 @@ def _write_facts(folder: Path, plan: Plan, device: Device, data: PreparedData) -
     write_json_atomically(folder / "environment.json", describe_environment(device))
     fingerprints = {"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint}
     write_json_atomically(folder / "data.json", {**data.report, "fingerprints": fingerprints})
+
+
+def _tell_data(console: Console, data: PreparedData) -> None:
+    for name, split in data.splits.items():
+        told = f"{name}: {split.num_documents:,} documents, {format_bytes(split.num_bytes)}, {split.num_tokens:,} tokens"
+        console.print(told, highlight=False, markup=False, soft_wrap=True)
+    tokenizer = data.tokenizer_report
+    told = f"{tokenizer.characters_per_token:.2f} characters and {tokenizer.bytes_per_token:.2f} bytes per token on validation text ({tokenizer.verdict})"
+    console.print(f"tokenizer: {tokenizer.kind}, {tokenizer.vocabulary:,} entries, {told}", highlight=False, markup=False, soft_wrap=True)
+    for note in data.report.get("notes", []):
+        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _greet(console: Console, recipe: Recipe, device: Device, admission: Admission) -> None:

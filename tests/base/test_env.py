@@ -1,5 +1,6 @@
 """Environment variables are read in one module, when asked, never at import."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,12 @@ def test_variables_of_others_are_passed_on_as_they_are(monkeypatch: pytest.Monke
 
     assert env.visible_cuda_devices() == ""
     assert env.cpp_compiler() == "clang++"
+
+
+def test_waiting_threads_sleep_unless_the_user_chose_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    env.wait_politely()
+    assert os.environ["OMP_WAIT_POLICY"] == "active"
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    env.wait_politely()
+    assert os.environ["OMP_WAIT_POLICY"] == "passive"

@@ -10,6 +10,7 @@ from brimful.base.errors import PlanError
 from brimful.base.units import GIB, MIB
 from brimful.hardware import catalog
 from brimful.hardware.device import Abilities, Device
+from brimful.model.attention import NAME
 from brimful.model.description import count_parameters
 from brimful.planning.derive import BF16_PAYS_FROM, MEMORY_HIGH, MEMORY_LOW, USABLE_SHARE, Facts, derive, evened, split, total_steps_of
 from brimful.planning.plan import Plan
@@ -312,3 +313,12 @@ def test_the_loss_takes_tokens_in_pieces_whose_logits_stay_small(tiny: Callable[
 
             assert 64 <= chunk <= 16_384
             assert chunk == 64 or 4 * vocabulary * chunk <= limit
+
+
+@pytest.mark.parametrize(
+    ("device", "length", "chosen"), [("cpu", 64, "sdpa"), ("cpu", 256, NAME), ("cpu", 1024, NAME), ("cpu", 2048, "sdpa"), ("Tesla T4", 256, "sdpa")]
+)
+def test_attention_in_blocks_is_chosen_on_cpus_where_it_was_measured_to_win(
+    tiny: Callable[..., Recipe], devices: dict[str, Device], device: str, length: int, chosen: str
+) -> None:
+    assert derive(tiny("plan={}", f"sequence_length={length}"), devices[device]).attention == chosen
