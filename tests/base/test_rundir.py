@@ -68,7 +68,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", no_space)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(RunFolderError, match=r"a\.txt cannot be written: .*No space left on device.* run the same command again"):
         write_text_atomically(path, "new")
 
     assert path.read_text() == "old"
@@ -338,3 +338,13 @@ def test_the_lease_names_a_process_that_lives(tmp_path: Path) -> None:
         holder = json.loads((tmp_path / Lease.FILE_NAME).read_text())
 
     assert abs(psutil.Process(holder["pid"]).create_time() - holder["process_started"]) < 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_journal_on_a_full_disk_says_so(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    journal = Journal.__new__(Journal)
+    journal.path = tmp_path / "metrics.jsonl"
+    journal._file = open(journal.path, "ab", buffering=0)  # noqa: SIM115 - closed by the journal
+    with pytest.raises(RunFolderError, match=r"metrics\.jsonl cannot be written: .*No space left.* run the same command again"), journal:
+        journal.append({"step": 1})

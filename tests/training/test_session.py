@@ -193,7 +193,7 @@ def test_a_damaged_newest_checkpoint_is_put_aside_said_and_the_run_ends_the_same
     folder = _train(recipe)
     messages = [record["message"] for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "event"]
     assert any("quarantine (step 5: model.safetensors is damaged" in message for message in messages)
-    assert "continuing from the checkpoint of step 4" in messages
+    assert "continuing from the checkpoint of step 4; 1 steps are done again" in messages
     assert differences(_final(folder), _final(_train(tiny("checkpoint.every=2", "run.name=undisturbed")))) == []
 
 

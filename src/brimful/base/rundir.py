@@ -4,6 +4,8 @@ A run folder has one writer. The lease is a file made with O_CREAT|O_EXCL that s
 provably gone (same machine, other boot or dead process) is replaced, any other is respected.
 """
 
+import contextlib
+import errno
 import json
 import math
 import os
@@ -35,17 +37,32 @@ def fsync_folder(folder: Path) -> None:
 
 
 def write_text_atomically(path: Path, text: str) -> None:
-    """Readers see the old file or the new one, never a part, also after a power cut."""
+    """Readers see the old file or the new one, never a part, also after a power cut.
+
+    Raises:
+        RunFolderError: no space, no permission; the old file is as it was.
+    """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
-        with open(temporary, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        _write_through(temporary, path, text)
+    except OSError as error:
+        raise _not_written(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _write_through(temporary: Path, path: Path, text: str) -> None:
+    with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
     fsync_folder(path.parent)
+
+
+def _not_written(path: Path, error: OSError) -> RunFolderError:
+    return RunFolderError(f"{path} cannot be written: {error}. Free space or fix the permissions and run the same command again.")
 
 
 def write_json_atomically(path: Path, value: object) -> None:
@@ -196,7 +213,7 @@ class Journal:
             kept = whole if keep_bytes is None else whole[:keep_bytes]
             if kept != before:
                 os.truncate(path, len(kept))
-        self._file = open(path, "a", encoding="utf-8", newline="\n")  # noqa: SIM115 - closed by close()
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
 
     @property
     def num_bytes(self) -> int:
@@ -206,8 +223,12 @@ class Journal:
         nonfinite = {key: str(value) for key, value in record.items() if isinstance(value, float) and not math.isfinite(value)}
         if nonfinite:
             record = {**record, **dict.fromkeys(nonfinite), "nonfinite": nonfinite}
-        self._file.write(json.dumps(record, allow_nan=False) + "\n")
-        self._file.flush()
+        try:
+            line = json.dumps(record, allow_nan=False).encode() + b"\n"
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, "only a part of a record could be written")
+        except OSError as error:
+            raise _not_written(self.path, error) from error
 
     def sync(self) -> None:
         """Durable up to here; called before a checkpoint that supposes these records."""

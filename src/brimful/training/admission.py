@@ -104,11 +104,8 @@ def describe(admission: Admission, recipe: Recipe) -> None:
     Raises:
         RunFolderError: the folder cannot be written.
     """
-    try:
-        write_text_atomically(admission.folder / "recipe.yaml", recipe.to_yaml())
-        write_status(admission.folder, "running", recipe)
-    except OSError as error:
-        raise _unwritable(admission.folder, error) from error
+    write_text_atomically(admission.folder / "recipe.yaml", recipe.to_yaml())
+    write_status(admission.folder, "running", recipe)
 
 
 def _unwritable(folder: Path, error: OSError) -> RunFolderError:

@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.errors import CheckpointError, Interrupted, TrainingStopped
-from brimful.base.rundir import Journal, Lease, fsync_folder
+from brimful.base.rundir import Journal, Lease, fsync_folder, read_journal
 from brimful.model.quiet import without_progress_bars
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
@@ -78,9 +78,11 @@ def run_session(setup: Setup) -> Outcome:
     started_s = time.perf_counter()
     store = CheckpointStore(setup.run_folder / "checkpoints", keep=setup.recipe.checkpoint.keep, check_writer=setup.lease.check)
     loaded = store.load_newest()
+    last_step = max((int(record["step"]) for record in read_journal(setup.run_folder / "metrics.jsonl") if record["kind"] == "step"), default=0)
     keep_bytes = int(loaded.snapshot.state["journal_bytes"]) if loaded else 0
     with StopRequest() as stop, Journal(setup.run_folder / "metrics.jsonl", keep_bytes=keep_bytes) as journal:
         session = _Session(setup, store, loaded, stop, journal)
+        session.announce(loaded, last_step)
         progress = session.run()
         if progress.step < setup.total_steps:
             session.note_end("stopped", started_s)
@@ -122,7 +124,6 @@ class _Session:
             meter=self.meter, evaluate=lambda: setup.evaluate(setup.model), save=self.save, restore_last_good=self._restore_last_good,
             checkpoint_due=self._checkpoint_due, should_stop=stop.is_made,
         )  # fmt: skip
-        self._announce(loaded)
 
     def run(self) -> Progress:
         self.setup.model.train()
@@ -187,15 +188,19 @@ class _Session:
             raise TrainingStopped("losses were not finite before the first checkpoint; lower optimizer.learning_rate or lengthen optimizer.warmup.")
         return self._restore(loaded)
 
-    def _announce(self, loaded: Loaded | None) -> None:
+    def announce(self, loaded: Loaded | None, last_step: int) -> None:
+        """Tell where this session starts, what was found damaged, and how many recorded steps are done again."""
         recipe, plan = self.setup.recipe, self.setup.plan
         tokens = plan.effective_batch * recipe.sequence_length
         start = {"kind": "start", "step": self.progress.step, "total_steps": self.setup.total_steps, "tokens_per_step": tokens}
         self.meter.note({**start, "run": recipe.run_name, "resumed": loaded is not None})
         for problem in loaded.quarantined if loaded else ():
             self.meter.note_event(self.progress, f"a damaged checkpoint was put in quarantine ({problem})")
+        lost = max(0, last_step - self.progress.step)
         if loaded is not None:
-            self.meter.note_event(self.progress, f"continuing from the checkpoint of step {self.progress.step}")
+            self.meter.note_event(self.progress, f"continuing from the checkpoint of step {self.progress.step}; {lost} steps are done again")
+        elif lost:
+            self.meter.note_event(self.progress, f"no checkpoint was written before the stop; {lost} steps are done again from the start")
 
 
 def _mark(progress: Progress) -> tuple[int, int, int]:
