@@ -223,12 +223,13 @@ class Journal:
         nonfinite = {key: str(value) for key, value in record.items() if isinstance(value, float) and not math.isfinite(value)}
         if nonfinite:
             record = {**record, **dict.fromkeys(nonfinite), "nonfinite": nonfinite}
+        line = json.dumps(record, allow_nan=False).encode() + b"\n"
         try:
-            line = json.dumps(record, allow_nan=False).encode() + b"\n"
-            if self._file.write(line) != len(line):
-                raise OSError(errno.ENOSPC, "only a part of a record could be written")
+            num_written = self._file.write(line)
         except OSError as error:
             raise _not_written(self.path, error) from error
+        if num_written != len(line):
+            raise _not_written(self.path, OSError(errno.ENOSPC, "only a part of a record was written"))
 
     def sync(self) -> None:
         """Durable up to here; called before a checkpoint that supposes these records."""
