@@ -298,7 +298,7 @@ def train_ours(worker: _Worker) -> None:
     device = torch.device("cpu")
     model = build(recipe, vocabulary=8192, end_of_text_id=0, attention=plan.attention, device=device)
     model.train()
-    hidden_states = hidden_states_of(model)
+    hidden_states = compiled(model, shape=(4, 256), say=print) if plan.compile else hidden_states_of(model)
 
     class Rows:
         def batch(self, first_sample: int, count: int) -> Batch:
@@ -318,7 +318,7 @@ def train_ours(worker: _Worker) -> None:
 
         optimizer = build_optimizer(model, recipe.optimizer, fused=plan.fused_optimizer)
         parts = Parts(
-            recipe=recipe, network=Network(model, compiled(hidden_states) if plan.compile else hidden_states, plan.loss_chunk),
+            recipe=recipe, network=Network(model, hidden_states, plan.loss_chunk),
             method=find_method(recipe.method), optimizer=optimizer, precision=Precision(plan.precision), device=device, sequences=Rows(),
             micro_batches=plan.micro_batches, total_steps=recipe.training.steps or 0, evaluate_every=10**9, meter=meter, evaluate=dict,
             save=lambda progress: None, restore_last_good=lambda: Progress.fresh(Precision(plan.precision), device),

@@ -316,9 +316,21 @@ def test_the_loss_takes_tokens_in_pieces_whose_logits_stay_small(tiny: Callable[
 
 
 @pytest.mark.parametrize(
-    ("device", "length", "chosen"), [("cpu", 64, "sdpa"), ("cpu", 256, NAME), ("cpu", 1024, NAME), ("cpu", 2048, "sdpa"), ("Tesla T4", 256, "sdpa")]
+    ("device", "length", "chosen"), [("cpu", 64, NAME), ("cpu", 256, NAME), ("cpu", 1024, NAME), ("cpu", 2048, "sdpa"), ("Tesla T4", 256, "sdpa")]
 )
 def test_attention_in_blocks_is_chosen_on_cpus_where_it_was_measured_to_win(
     tiny: Callable[..., Recipe], devices: dict[str, Device], device: str, length: int, chosen: str
 ) -> None:
     assert derive(tiny("plan={}", f"sequence_length={length}"), devices[device]).attention == chosen
+
+
+def test_on_a_cpu_in_fp32_one_block_alone_does_not_beat_the_fused_kernel(tiny: Callable[..., Recipe], devices: dict[str, Device]) -> None:
+    chosen = [derive(tiny("plan={precision: fp32}", f"sequence_length={length}"), devices["cpu"]).attention for length in (64, 65)]
+
+    assert chosen == ["sdpa", NAME]
+
+
+def test_bf16_instructions_decide_whatever_a_busy_machine_measures(tiny: Callable[..., Recipe], cpu: Callable[..., Device]) -> None:
+    busy = cpu(abilities=Abilities(bf16=True), dense_flop_per_s={"fp32": 1e11, "bf16": 1e10})
+
+    assert derive(tiny("plan={}"), busy).precision == "bf16"

@@ -15,7 +15,7 @@ from brimful.planning.plan import Choice, Plan, Prediction
 from brimful.recipe import Recipe
 
 BF16_PAYS_FROM = 1.3
-"""On a CPU: measured bf16 over fp32 matrix rate from which casting pays (measured break-even, docs/log.md)."""
+"""On a CPU without bf16 instructions: measured bf16 over fp32 matrix rate from which casting pays (assumption)."""
 MICRO_BATCH_TOKENS = {"cpu": 2048, "mps": 16_384, "cuda": 65_536}
 """Larger micro-batches bring no speed (assumption for GPUs; on CPUs caches favour small ones)."""
 LOSS_CHUNK_BYTES = {"cpu": 8 * MIB, "mps": 64 * MIB, "cuda": 256 * MIB}
@@ -24,10 +24,11 @@ EFFICIENCY = {"cpu": (0.25, 0.55, 0.85), "mps": (0.1, 0.3, 0.6), "cuda": (0.08, 
 """Low, expected, high share of the matrix rate that a whole step reaches. Small models lie low, see PERFORMANCE facts in docs/log.md."""
 MEMORY_LOW, MEMORY_HIGH = 0.7, 1.4
 USABLE_SHARE = 0.9
-BLOCK_ATTENTION_TOKENS = range(65, 1025)
-"""On a CPU: sequence lengths at which attention in blocks is faster than the fused kernel (docs/log.md)."""
-COMPILE_SECONDS_PER_LAYER, COMPILE_SECONDS_BASE = 5.0, 15.0
-COMPILE_GAIN = {"cpu": 1.1, "mps": 1.0, "cuda": 1.3}
+BLOCK_ATTENTION_TOKENS = {"bf16": range(2, 1025), "fp32": range(65, 1025)}
+"""On a CPU: sequence lengths at which attention in blocks is faster than the fused kernel, by precision (docs/log.md)."""
+COMPILE_SECONDS = 12.0
+"""One graph serves all blocks, so depth does not matter (measured 8 s of CPU time, 7 to 12 s of wall time)."""
+COMPILE_GAIN = {"cpu": 1.08, "mps": 1.0, "cuda": 1.3}
 """Speed of a compiled step over an eager one: CPU measured (benchmarks/pretrain_cpu.py); CUDA from published figures (+16 to +85 %)."""
 ACCELERATOR_LIBRARIES_BYTES = {"cpu": 0, "mps": 0, "cuda": 600 * MIB}
 
@@ -68,7 +69,7 @@ def derive(recipe: Recipe, device: Device, facts: Facts = Facts()) -> Plan:
     units = {"peak_memory": "_bytes", "step_time": "_s", "training_time": "_s"}
     micro_batches = split(recipe.effective_batch, int(micro.value))
     recompute = recipe.plan.recompute if recipe.plan.recompute != "auto" else False
-    attention = _attention(recipe, device)
+    attention = _attention(recipe, device, str(precision.value))
     threads = None if device.kind != "cpu" else (device.threads if recipe.plan.threads == "auto" else recipe.plan.threads)
     choices = (
         precision, micro, compiled, chunk,
@@ -131,15 +132,17 @@ def _cpu_precision(device: Device) -> Choice:
         return Choice("precision", "fp32", "matrix rates of this CPU were not measured", "bf16")
     ratio = rates["bf16"] / rates["fp32"]
     measured = f"bf16 matrix products measured {ratio:.1f}x as fast as fp32 here"
+    if device.abilities.bf16:
+        return Choice("precision", "bf16", f"this CPU has bf16 instructions; {measured}", "fp32")
     if ratio >= BF16_PAYS_FROM:
         return Choice("precision", "bf16", measured, "fp32")
     return Choice("precision", "fp32", measured, "bf16")
 
 
-def _attention(recipe: Recipe, device: Device) -> Choice:
+def _attention(recipe: Recipe, device: Device, precision: str) -> Choice:
     if recipe.plan.attention != "auto":
         return Choice("attention", recipe.plan.attention, "fixed by the user")
-    if device.kind == "cpu" and recipe.sequence_length in BLOCK_ATTENTION_TOKENS:
+    if device.kind == "cpu" and recipe.sequence_length in BLOCK_ATTENTION_TOKENS.get(precision, ()):
         return Choice("attention", "brimful_blocks", "at this length batched products over blocks beat torch's fused CPU kernel", "sdpa")
     return Choice("attention", "sdpa", "torch's fused scaled-dot-product attention; no score matrix is stored", "eager")
 
@@ -222,7 +225,7 @@ def _compile(recipe: Recipe, device: Device, step_time: Prediction | None, total
         return Choice("compile", False, "torch.compile has no compiler to use here")
     if step_time is None or total_steps is None:
         return Choice("compile", False, "the length of the run is not known well enough to tell whether it pays", True)
-    cost_s = COMPILE_SECONDS_BASE + COMPILE_SECONDS_PER_LAYER * recipe.model.layers
+    cost_s = COMPILE_SECONDS
     saved_s = step_time.value * total_steps * (1 - 1 / COMPILE_GAIN[device.kind])
     told = f"compiling costs about {format_duration(cost_s)} and would save about {format_duration(saved_s)}"
     return Choice("compile", saved_s > 1.5 * cost_s, told, not saved_s > 1.5 * cost_s)

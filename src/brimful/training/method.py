@@ -73,6 +73,36 @@ def hidden_states_of(model: PreTrainedModel) -> HiddenStates:
     return hidden_states
 
 
-def compiled(hidden_states: HiddenStates) -> HiddenStates:
-    """`torch.compile` for fixed shapes; another shape compiles once more."""
-    return torch.compile(hidden_states, dynamic=False)
+def compiled(model: PreTrainedModel, *, shape: tuple[int, int], say: Callable[[str], None]) -> HiddenStates:
+    """The body with every block compiled, for training batches of one shape (B, T).
+
+    Blocks, not the whole body: they share one graph, so that compiling takes seconds instead of growing with the depth, at the
+    same speed (docs/log.md). Evaluation and odd shapes run eagerly; when the compiler fails, `say` is told once and training
+    goes on without it.
+    """
+    plain = hidden_states_of(model)
+    for block in blocks_of(model):
+        block.compile(dynamic=False)
+    failed = False
+
+    def hidden_states(input_ids_BT: Tensor) -> Tensor:
+        nonlocal failed
+        if not failed and torch.is_grad_enabled() and tuple(input_ids_BT.shape) == shape:
+            try:
+                return plain(input_ids_BT)
+            except Exception as error:
+                if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+                    raise
+                failed = True
+                reason = " ".join(str(error).split("\n")[:2])[:300]
+                say(f"torch.compile failed, training goes on without it: {type(error).__name__}: {reason}")
+        with torch.compiler.set_stance("force_eager"):
+            return plain(input_ids_BT)
+
+    return hidden_states
+
+
+def blocks_of(model: PreTrainedModel) -> nn.ModuleList:
+    """The transformer blocks: the longest list of modules directly in the body."""
+    lists = [child for child in model.base_model.children() if isinstance(child, nn.ModuleList)]
+    return max(lists, key=len)

@@ -155,8 +155,10 @@ class _Session:
         self.journal.sync()
 
     def _hidden_states(self) -> HiddenStates:
-        plain = hidden_states_of(self.setup.model)
-        return _compiled_or_plain(plain, self.setup, self._say_later) if self.setup.plan.compile else plain
+        if not self.setup.plan.compile:
+            return hidden_states_of(self.setup.model)
+        shape = (self.setup.plan.micro_batches[0], self.setup.recipe.sequence_length)
+        return compiled(self.setup.model, shape=shape, say=self._say_later)
 
     def _say_later(self, message: str) -> None:
         self.meter.note_event(self.progress, message)
@@ -206,31 +208,6 @@ class _Session:
 def _mark(progress: Progress) -> tuple[int, int, int]:
     """What a checkpoint at this point would hold, as far as it can differ."""
     return progress.step, progress.evaluated_step, progress.samples_consumed
-
-
-def _compiled_or_plain(plain: HiddenStates, setup: Setup, say: Callable[[str], None]) -> HiddenStates:
-    """Compile for the plan's shape; evaluation and odd shapes stay eager; a failing compiler is told once and does without."""
-    fast, failed = compiled(plain), False
-    shape = (setup.plan.micro_batches[0], setup.recipe.sequence_length)
-
-    def hidden_states(input_ids_BT: torch.Tensor) -> torch.Tensor:
-        nonlocal failed
-        if failed or not torch.is_grad_enabled() or tuple(input_ids_BT.shape) != shape:
-            return plain(input_ids_BT)
-        try:
-            return fast(input_ids_BT)
-        except Exception as error:
-            if not _is_compiler_failure(error):
-                raise
-            failed = True
-            say(f"torch.compile failed, training goes on without it: {type(error).__name__}: {str(error).strip().splitlines()[0][:200]}")
-            return plain(input_ids_BT)
-
-    return hidden_states
-
-
-def _is_compiler_failure(error: Exception) -> bool:
-    return type(error).__module__.startswith(("torch._dynamo", "torch._inductor"))
 
 
 def recompute_activations(model: PreTrainedModel) -> None:
