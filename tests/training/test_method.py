@@ -40,7 +40,7 @@ def test_body_and_head_together_are_the_model(model: PreTrainedModel) -> None:
     assert network.logit_softcap is None
 
 
-@pytest.mark.filterwarnings("default")  # torch's compiler warns about itself
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
 def test_compiled_blocks_give_the_loss_and_gradient_of_eager_ones_and_evaluation_stays_eager(tiny: Callable[..., Recipe], architecture: str) -> None:
     recipe = tiny(f"model.architecture={architecture}", "sequence_length=80", "model.layers=2")
@@ -59,7 +59,7 @@ def test_compiled_blocks_give_the_loss_and_gradient_of_eager_ones_and_evaluation
     assert said == []
 
 
-@pytest.mark.filterwarnings("default")  # torch's compiler warns about itself
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 def test_a_failing_compiler_is_told_once_and_training_goes_on(tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
     model = build(tiny(), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
     ids_BT = torch.zeros(2, 32, dtype=torch.int64)

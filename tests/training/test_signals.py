@@ -20,6 +20,7 @@ def test_a_signal_is_noted_and_stops_nothing(number: int) -> None:
 
 
 def test_afterwards_signals_do_what_they_did_before() -> None:
+    at_start = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with SIGINT ignored
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     stop = StopRequest()
     with pytest.raises(ZeroDivisionError), stop:
@@ -28,6 +29,7 @@ def test_afterwards_signals_do_what_they_did_before() -> None:
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
+    signal.signal(signal.SIGINT, at_start)
 
 
 def test_outside_the_main_thread_nothing_is_listened_to_and_nothing_breaks() -> None:
