@@ -60,10 +60,17 @@ def test_variables_of_others_are_passed_on_as_they_are(monkeypatch: pytest.Monke
     assert env.cpp_compiler() == "clang++"
 
 
-def test_waiting_threads_sleep_unless_the_user_chose_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_threads_spin_briefly_unless_the_user_chose_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     env.wait_politely()
-    assert os.environ["OMP_WAIT_POLICY"] == "active"
+    assert "GOMP_SPINCOUNT" not in os.environ
+
     monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.setenv("GOMP_SPINCOUNT", "5")
     env.wait_politely()
-    assert os.environ["OMP_WAIT_POLICY"] == "passive"
+    assert os.environ["GOMP_SPINCOUNT"] == "5"
+
+    monkeypatch.delenv("GOMP_SPINCOUNT")
+    env.wait_politely()
+    assert os.environ["GOMP_SPINCOUNT"] == "1000"
