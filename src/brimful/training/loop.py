@@ -1,4 +1,4 @@
-"""THE training loop. Every method, device and recipe runs through `train`; the one `.backward(` of brimful is here."""
+"""THE training loop. Every method, device and recipe runs through `train`; brimful's one backward pass is here."""
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor

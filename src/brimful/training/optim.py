@@ -1,7 +1,6 @@
 """The optimizer update: AdamW, its schedule, clipping, and the guard that skips a bad step on the device."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -122,9 +121,3 @@ def load_named_states(model: nn.Module, optimizer: torch.optim.AdamW, states: di
         parameter = parameters[name]
         keeps_on_host = key == "step" and not optimizer.defaults["fused"]
         optimizer.state[parameter][key] = value.clone() if keeps_on_host else value.to(parameter.device, copy=True)
-
-
-def zero_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Forget all gradients, and the memory they take."""
-    for parameter in parameters:
-        parameter.grad = None
