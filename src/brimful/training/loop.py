@@ -1,6 +1,6 @@
 """THE training loop. Every method, device and recipe runs through `train`; brimful's one backward pass is here."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -96,14 +96,11 @@ def _is_over(parts: Parts, progress: Progress) -> bool:
 
 def _step(parts: Parts, progress: Progress, batch: Batch) -> None:
     """One optimizer update over the effective batch. The host never waits for the device here."""
-    loss_sum = torch.zeros((), dtype=torch.float32, device=parts.device)
     for parameter in parts.parameters:
         parameter.grad = None
-    for inputs_BT, targets_BT in _split(batch, parts.micro_batches, parts.device):
-        with parts.precision.autocast(parts.device):
-            micro_loss_sum = parts.method.loss_sum(parts.network, inputs_BT, targets_BT)
-        (micro_loss_sum * (progress.guard.loss_scale / batch.num_target_tokens)).backward()
-        loss_sum += micro_loss_sum.detach()
+    micro_batches = _split(batch, parts.micro_batches, parts.device)
+    scale = progress.guard.loss_scale / batch.num_target_tokens
+    loss_sum = accumulate_gradients(parts.network, parts.method, parts.precision, parts.device, micro_batches, scale)
     learning_rate = learning_rate_at(progress.step, parts.total_steps, parts.recipe.optimizer)
     for group in parts.optimizer.param_groups:
         group["lr"] = learning_rate
@@ -111,6 +108,26 @@ def _step(parts: Parts, progress: Progress, batch: Batch) -> None:
     grad_norm = guarded_update(parts.optimizer, progress.guard, parts.precision, loss=loss, clip_norm=parts.recipe.optimizer.clip_norm)
     progress.advance(sequences=parts.recipe.effective_batch, target_tokens=batch.num_target_tokens)
     parts.meter.note_step(progress, loss=loss, grad_norm=grad_norm, learning_rate=learning_rate)
+
+
+def accumulate_gradients(
+    network: Network, method: Method, precision: Precision, device: torch.device, micro_batches: Iterable[tuple[Tensor, Tensor]], scale: Tensor
+) -> Tensor:
+    """Forward and backward pass of every micro-batch (inputs_BT, targets_BT) of one optimizer step.
+
+    Args:
+        scale: 0-dim factor on every micro-batch's loss before its backward pass.
+
+    Returns:
+        The summed loss in nats, unscaled.
+    """
+    loss_sum = torch.zeros((), dtype=torch.float32, device=device)
+    for inputs_BT, targets_BT in micro_batches:
+        with precision.autocast(device):
+            micro_loss_sum = method.loss_sum(network, inputs_BT, targets_BT)
+        (micro_loss_sum * scale).backward()
+        loss_sum += micro_loss_sum.detach()
+    return loss_sum
 
 
 def _split(batch: Batch, micro_batches: tuple[int, ...], device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:

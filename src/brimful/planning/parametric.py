@@ -1,0 +1,197 @@
+"""One trace for all micro-batches and any number of blocks: sizes are affine in the micro-batch, equal blocks repeat.
+
+Neither is believed: `affine` refuses traces whose events differ, `stretch` refuses steps whose blocks do not repeat, and the caller
+checks both against a further trace.
+
+Suffixes: E events, S storages.
+"""
+
+import dataclasses
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from brimful.planning.trace import GLOBAL, Int32Array, Int64Array, Trace, same_events
+
+EXAMPLE_BLOCKS = 5
+"""Blocks that a step must be traced with to be stretched: two at either end, whose neighbours are special, and one that repeats."""
+_MIDDLE = 2
+
+
+class Irregular(Exception):
+    """The step is not a repetition of equal blocks, or sizes are not affine; it has to be traced as it is."""
+
+
+@dataclass(frozen=True)
+class ParametricTrace:
+    """Events that hold for every micro-batch, with sizes base + slope x micro-batch.
+
+    Attributes:
+        trace: The events; its sizes are those of one micro-batch.
+        base_S: Bytes that do not depend on the micro-batch.
+        slope_S: Bytes per sequence.
+    """
+
+    trace: Trace
+    base_S: Int64Array
+    slope_S: Int64Array
+
+    def at(self, micro_batch: int) -> Trace:
+        """The trace of this micro-batch."""
+        return dataclasses.replace(self.trace, sizes_S=self.base_S + self.slope_S * micro_batch)
+
+
+def affine(low: Trace, high: Trace, low_batch: int, high_batch: int) -> ParametricTrace:
+    """The parametric trace through two traces.
+
+    Raises:
+        Irregular: the events differ, or a size is not affine with whole bytes per sequence.
+    """
+    if not same_events(low, high):
+        raise Irregular("the events differ between two micro-batches")
+    slope_S, rest_S = np.divmod(high.sizes_S - low.sizes_S, high_batch - low_batch)
+    if rest_S.any():
+        raise Irregular("a size does not grow by whole bytes per sequence")
+    return ParametricTrace(low, low.sizes_S - slope_S * low_batch, slope_S)
+
+
+def stretch(short: Trace, blocks: int, longer: Trace | None = None) -> Trace:
+    """The trace of a model with `blocks` equal blocks, from one with EXAMPLE_BLOCKS.
+
+    Args:
+        short: A step with EXAMPLE_BLOCKS blocks.
+        blocks: At least EXAMPLE_BLOCKS.
+        longer: The same step with one block more, from which sizes outside the blocks that grow with their number are known.
+
+    Raises:
+        Irregular: the blocks do not repeat.
+    """
+    layers_S, ordinal_S = short.layers_S, _ordinals(short.layers_S)
+    counts = [int((layers_S == layer).sum()) for layer in range(GLOBAL, EXAMPLE_BLOCKS)]
+    if len({counts[_MIDDLE], counts[_MIDDLE + 1], counts[_MIDDLE + 2]}) != 1:  # blocks 1, 2 and 3; the first count is GLOBAL's
+        raise Irregular("blocks differ in how many tensors they make")
+    sources = np.array([_source(layer, blocks) for layer in range(blocks)])
+    sizes = np.array([counts[0], *(counts[source + 1] for source in sources)])
+    offsets = np.concatenate([[0], np.cumsum(sizes)])[:-1]  # of GLOBAL, block 0, block 1, ...
+    pieces, piece_layers = [], []
+    for start, end, shift in _passes(short, blocks):
+        number_E = np.abs(short.events_E[start:end]) - 1
+        layer_E = layers_S[number_E]
+        moved_E = np.where(layer_E == GLOBAL, GLOBAL, layer_E + shift)
+        pieces.append(np.sign(short.events_E[start:end]) * (offsets[moved_E + 1] + ordinal_S[number_E] + 1))
+        event_layer_E = short.event_layers_E[start:end]
+        piece_layers.append(np.where(event_layer_E == GLOBAL, GLOBAL, event_layer_E + shift))
+    origin_S, layer_S = _origins(short, sources, sizes)
+    places_S, places = _renamed(short, origin_S, layer_S)
+    return Trace(
+        events_E=np.concatenate(pieces).astype(np.int32), event_layers_E=np.concatenate(piece_layers).astype(np.int32),
+        sizes_S=_grown_sizes(short, longer, blocks)[origin_S], kinds_S=short.kinds_S[origin_S], places_S=places_S, layers_S=layer_S.astype(np.int32),
+        places=places, blocks=short.blocks, marks={},
+    )  # fmt: skip
+
+
+def equal(one: Trace, other: Trace) -> bool:
+    """Whether two traces tell the same, whatever their numbering of storages."""
+    return (
+        one.events_E.shape == other.events_E.shape
+        and np.array_equal(np.sign(one.events_E), np.sign(other.events_E))
+        and np.array_equal(_by_event(one, one.sizes_S), _by_event(other, other.sizes_S))
+        and np.array_equal(_by_event(one, one.kinds_S), _by_event(other, other.kinds_S))
+        and np.array_equal(_birth_events(one), _birth_events(other))
+    )
+
+
+def _by_event(trace: Trace, values_S: Int64Array | Int32Array) -> Int64Array | Int32Array:
+    return values_S[np.abs(trace.events_E) - 1]
+
+
+def _birth_events(trace: Trace) -> Int64Array:
+    """For each event, the event at which its storage was born."""
+    birth_S = np.zeros(len(trace.sizes_S), np.int64)
+    born = trace.events_E > 0
+    birth_S[trace.events_E[born] - 1] = np.flatnonzero(born)
+    return birth_S[np.abs(trace.events_E) - 1]
+
+
+def _ordinals(layers_S: Int32Array) -> Int64Array:
+    """Number of each storage among those of its block."""
+    ordinal_S = np.zeros(len(layers_S), np.int64)
+    for layer in np.unique(layers_S):
+        members = layers_S == layer
+        ordinal_S[members] = np.arange(members.sum())
+    return ordinal_S
+
+
+def _source(layer: int, blocks: int) -> int:
+    """Which of the example's blocks this block is like."""
+    from_end = blocks - 1 - layer
+    if layer < _MIDDLE:
+        return layer
+    return EXAMPLE_BLOCKS - 1 - from_end if from_end < _MIDDLE else _MIDDLE
+
+
+def _passes(short: Trace, blocks: int) -> list[tuple[int, int, int]]:
+    """Runs of events of one block (start, end, shift of the block's number), in the order they have with `blocks` blocks."""
+    labels_E = short.event_layers_E
+    changes = np.flatnonzero(np.diff(labels_E)) + 1
+    starts = np.unique(np.concatenate([[0], changes, list(short.marks.values()), [len(labels_E)]])).astype(np.int64)
+    runs = [(int(start), int(end), int(labels_E[start])) for start, end in zip(starts[:-1], starts[1:], strict=True)]
+    rising = list(range(EXAMPLE_BLOCKS))
+    result: list[tuple[int, int, int]] = []
+    index = 0
+    while index < len(runs):
+        labels = [label for _, _, label in runs[index : index + EXAMPLE_BLOCKS]]
+        if labels in (rising, rising[::-1]):
+            group = {label: (start, end) for start, end, label in runs[index : index + EXAMPLE_BLOCKS]}
+            _refuse_global_deaths(short, group[_MIDDLE])
+            order = range(blocks) if labels == rising else range(blocks - 1, -1, -1)
+            result += [(*group[_source(layer, blocks)], layer - _source(layer, blocks)) for layer in order]
+            index += EXAMPLE_BLOCKS
+            continue
+        start, end, label = runs[index]
+        if label not in (GLOBAL, 0, EXAMPLE_BLOCKS - 1):
+            raise Irregular(f"events {start} to {end} belong to block {label} alone")
+        result.append((start, end, blocks - EXAMPLE_BLOCKS if label == EXAMPLE_BLOCKS - 1 else 0))
+        index += 1
+    return result
+
+
+def _refuse_global_deaths(short: Trace, run: tuple[int, int]) -> None:
+    numbers = np.abs(short.events_E[run[0] : run[1]]) - 1
+    if (short.layers_S[numbers] == GLOBAL).any():
+        raise Irregular("a block that repeats makes or ends a tensor outside the blocks")
+
+
+def _origins(short: Trace, sources: Int64Array, sizes: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """For each storage of the long trace: the storage of the short one that it is like, and its block."""
+    members = {layer: np.flatnonzero(short.layers_S == layer) for layer in range(GLOBAL, EXAMPLE_BLOCKS)}
+    origin_S = np.concatenate([members[GLOBAL], *(members[int(source)] for source in sources)])
+    return origin_S, np.repeat(np.arange(GLOBAL, len(sources)), sizes)
+
+
+def _renamed(short: Trace, origin_S: Int64Array, layer_S: Int64Array) -> tuple[Int32Array, tuple[str, ...]]:
+    """Places with the number of the block they now stand for."""
+    table: dict[tuple[int, int], int] = {}
+    names: list[str] = []
+    places_S = np.empty(len(origin_S), np.int32)
+    pattern = re.compile(rf"\b{re.escape(short.blocks)}\.\d+")
+    for index, (place, layer) in enumerate(zip(short.places_S[origin_S].tolist(), layer_S.tolist(), strict=True)):
+        key = (place, layer)
+        if key not in table:
+            table[key] = len(names)
+            names.append(pattern.sub(f"{short.blocks}.{layer}", short.places[place]) if layer != GLOBAL else short.places[place])
+        places_S[index] = table[key]
+    return places_S, tuple(names)
+
+
+def _grown_sizes(short: Trace, longer: Trace | None, blocks: int) -> Int64Array:
+    """Sizes with `blocks` blocks: those outside the blocks may grow by the same number of bytes with every block."""
+    if longer is None:
+        return short.sizes_S
+    members, grown = np.flatnonzero(short.layers_S == GLOBAL), np.flatnonzero(longer.layers_S == GLOBAL)
+    if len(members) != len(grown):
+        raise Irregular("the number of tensors outside the blocks depends on their number")
+    sizes_S = short.sizes_S.copy()
+    sizes_S[members] += (longer.sizes_S[grown] - short.sizes_S[members]) * (blocks - EXAMPLE_BLOCKS)
+    return sizes_S

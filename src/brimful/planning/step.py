@@ -1,0 +1,96 @@
+"""Everything about a training step that decides its memory, except the micro-batch. Plain values; no torch."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+Dtype = Literal["fp32", "bf16", "fp16"]
+DTYPE_BYTES: Mapping[Dtype, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
+
+
+@dataclass(frozen=True)
+class Lora:
+    """Low-rank adapters (Hu et al. 2021), as peft makes them.
+
+    Attributes:
+        rank: r.
+        targets: "all-linear" (every linear layer but the head), or names of linear layers, separated by commas.
+        dropout: Before the adapter; above 0 it keeps a mask and a copy of the input.
+        dtype: Of the adapter's weights; peft keeps them in fp32 whatever the base has.
+        dora: Weight-decomposed (Liu et al. 2024).
+    """
+
+    rank: int
+    targets: str = "all-linear"
+    dropout: float = 0.0
+    dtype: Dtype = "fp32"
+    dora: bool = False
+
+
+@dataclass(frozen=True)
+class StepSpec:
+    """A training step as declared; a trace of it is a pure function of this and of the installed libraries.
+
+    Attributes:
+        config_json: transformers config of the model, canonical JSON.
+        sequence_length: Positions of a sequence.
+        task: Which head, and so which labels and loss.
+        weights: dtype of the weights as loaded.
+        autocast: dtype of matrix products, "none" for no autocast.
+        adapter: LoRA adapters on a frozen base; None trains every parameter.
+        quantize: How the base's linear layers are stored. nf4 is bitsandbytes' 4-bit with double quantisation (Dettmers et al. 2023).
+        upcast: Non-quantised weights in fp32, as peft's prepare_model_for_kbit_training leaves them.
+        loss: chunked: brimful's linear cross-entropy; model: the loss inside the transformers model; shifted_copy: the same with a
+            contiguous copy of the shifted fp32 logits (transformers up to 4.4x); in_place: fused cross-entropy that overwrites the logits with their gradient
+            (Unsloth, fms-acceleration); fused_linear: logits never stand (Liger).
+        loss_chunk: Tokens per chunk of the chunked loss.
+        recompute: Activations of every block are recomputed in the backward pass.
+        cuda: Memory as on CUDA; False for this CPU's own kernels.
+        flash: Whether the CUDA device has a flash-attention kernel.
+        attention: transformers' attention implementation.
+        optimizer: AdamW variant. fused has no temporaries, foreach one state-sized, for_loop one of the largest tensor; 8bit keeps states in
+            bytes, paged_8bit in memory that the driver moves.
+        fused_kernels: Element-wise chains (norms, rotary positions, gated MLP) run in one kernel each that keeps their inputs only.
+        accumulates: More than one micro-batch per optimizer step.
+        clips: The gradient norm is clipped.
+        padded: Batches carry an attention mask.
+        labels: Classes of a sequence classification.
+    """
+
+    config_json: str
+    sequence_length: int
+    task: Literal["causal_lm", "masked_lm", "sequence_classification"] = "causal_lm"
+    weights: Dtype = "fp32"
+    autocast: Literal["none", "bf16", "fp16"] = "none"
+    adapter: Lora | None = None
+    quantize: Literal["none", "nf4"] = "none"
+    upcast: bool = False
+    loss: Literal["chunked", "model", "shifted_copy", "in_place", "fused_linear"] = "chunked"
+    loss_chunk: int = 16_384
+    recompute: bool = False
+    cuda: bool = True
+    flash: bool = True
+    attention: str = "sdpa"
+    optimizer: Literal["fused", "foreach", "for_loop", "8bit", "paged_8bit"] = "fused"
+    fused_kernels: bool = False
+    accumulates: bool = True
+    clips: bool = True
+    padded: bool = False
+    labels: int = 2
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        values: dict[str, Any] = json.loads(self.config_json)
+        return values
+
+    def key(self) -> str:
+        """Canonical text: equal specs, equal keys."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+def canonical(config: Mapping[str, Any]) -> str:
+    """The JSON of a transformers config without what says nothing about the network."""
+    silent = {"transformers_version", "_name_or_path", "architectures", "dtype", "torch_dtype", "use_cache"}
+    return json.dumps({key: value for key, value in config.items() if key not in silent}, sort_keys=True)

@@ -1,0 +1,69 @@
+"""What one training step does to memory, as a value: storages that are born and die, in order.
+
+A trace is recorded on fake tensors (`brimful.rehearsal`) and replayed here and in `allocator`. Nothing here imports torch.
+
+Suffixes: E events, S storages.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+KINDS = (
+    "weights", "adapters", "gradients", "optimizer states", "16-bit weight copies", "activations", "loss and logits", "KV cache", "inputs",
+    "temporaries",
+)  # fmt: skip
+"""What a storage is for, in the terms of the field."""
+GLOBAL = -1
+"""Layer of an event or storage that belongs to no block."""
+
+Int32Array = NDArray[np.int32]
+Int64Array = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Births and deaths of storages over some steps of one phase or several.
+
+    Attributes:
+        events_E: +(i+1): storage i is born; -(i+1): it dies.
+        event_layers_E: The block in whose part of the step the event happened, GLOBAL outside the blocks.
+        sizes_S: Bytes asked for, before any rounding.
+        kinds_S: Index into KINDS.
+        places_S: Index into `places`: which module or parameter, and which operator.
+        layers_S: The block a storage was born in, GLOBAL outside.
+        places: Names.
+        blocks: Name of the list of blocks, as it stands in places.
+        marks: Phase name -> index of its first event, in order.
+    """
+
+    events_E: Int32Array
+    event_layers_E: Int32Array
+    sizes_S: Int64Array
+    kinds_S: Int32Array
+    places_S: Int32Array
+    layers_S: Int32Array
+    places: tuple[str, ...]
+    blocks: str = ""
+    marks: Mapping[str, int] = field(default_factory=dict)
+
+    def live_E(self) -> Int64Array:  # noqa: N802 - shape suffix
+        """Bytes alive after each event, unrounded."""
+        return np.cumsum(np.sign(self.events_E) * self.sizes_S[np.abs(self.events_E) - 1], dtype=np.int64)
+
+    def alive_at(self, event: int) -> Int64Array:
+        """Storages alive right after this event, in order of birth."""
+        seen = self.events_E[: event + 1]
+        born, dead = seen[seen > 0] - 1, -seen[seen < 0] - 1
+        return np.setdiff1d(born, dead).astype(np.int64)
+
+
+def same_events(one: Trace, other: Trace) -> bool:
+    """Whether two traces differ in sizes only."""
+    return (
+        np.array_equal(one.events_E, other.events_E)
+        and np.array_equal(one.event_layers_E, other.event_layers_E)
+        and np.array_equal(one.kinds_S, other.kinds_S)
+    )

@@ -1,0 +1,139 @@
+"""What a CUDA device would allocate where a CPU does otherwise: attention kernels, autocast, copies to the device.
+
+Active while a step for a CUDA device is rehearsed on fake CPU tensors.
+
+Shapes: B batch, H query heads, G key/value heads, T query and S key positions, D head size.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import _engine_run_backward
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+Kernel = Literal["flash", "efficient", "math"]
+"""Backends of scaled_dot_product_attention on CUDA."""
+FLASH_LARGEST_HEAD = 256
+FLASH_ROWS = 128
+"""The flash backward pass works on query rows rounded up to this."""
+
+FP32_FUNCTIONS: frozenset[Callable[..., Any]] = frozenset({
+    F.layer_norm, F.group_norm, F.softmax, F.log_softmax, F.softmin, F.cross_entropy, F.nll_loss, F.cosine_similarity, F.binary_cross_entropy_with_logits,
+    F.kl_div, F.l1_loss, F.mse_loss, F.smooth_l1_loss, F.normalize, F.softplus, F.cosine_embedding_loss, F.rms_norm,
+    torch.layer_norm, torch.softmax, torch.log_softmax, torch.pow, torch.Tensor.pow, torch.Tensor.__pow__, torch.Tensor.softmax, torch.Tensor.log_softmax,
+    torch.cumsum, torch.Tensor.cumsum, torch.cumprod, torch.exp, torch.Tensor.exp, torch.log, torch.Tensor.log, torch.rsqrt, torch.Tensor.rsqrt,
+    torch.reciprocal, torch.Tensor.reciprocal, torch.sum, torch.Tensor.sum, torch.prod, torch.norm, torch.Tensor.norm, torch.renorm, torch.log1p, torch.expm1,
+    torch.cosh, torch.sinh, torch.tan, torch.acos, torch.asin, torch.erfinv,
+})  # fmt: skip
+"""Operators that CUDA's autocast runs in fp32 (torch docs, "CUDA Ops that can autocast to float32"); the CPU's list is shorter."""
+
+
+class OnCuda(TorchFunctionMode):
+    """Runs Python-level torch calls as a CUDA device would, as far as memory is concerned.
+
+    Args:
+        flash: Whether the device has a flash kernel.
+    """
+
+    def __init__(self, *, flash: bool) -> None:
+        super().__init__()
+        self._flash = flash
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention:
+            return self._attention(*args, **kwargs)
+        if func is torch.Tensor.backward:
+            with self:  # recomputation runs inside, and must meet the same kernels
+                return _engine_run_backward(args, (torch.ones_like(args[0]),), False, False, (), allow_unreachable=True, accumulate_grad=True)
+        if func is torch.Tensor.to and kwargs.get("non_blocking"):
+            return args[0].clone()
+        if func in FP32_FUNCTIONS and torch.is_autocast_enabled("cpu"):
+            with torch.autocast("cpu", enabled=False):
+                return func(*(_to_fp32(value) for value in args), **{key: _to_fp32(value) for key, value in kwargs.items()})
+        return func(*args, **kwargs)
+
+    def _attention(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        if torch.is_autocast_enabled("cpu"):
+            query, key, value = (tensor.to(torch.get_autocast_dtype("cpu")) for tensor in (query, key, value))
+        kernel = kernel_for(query, key, has_mask=attn_mask is not None, dropout=dropout_p, gqa=enable_gqa, flash=self._flash)
+        with torch.autocast("cpu", enabled=False):
+            if kernel == "math":
+                attended: Tensor = torch.ops.aten._scaled_dot_product_attention_math(
+                    query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+                )[0]
+                return attended
+            return fused_attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), kernel=kernel).transpose(1, 2)
+
+
+def kernel_for(query: Tensor, key: Tensor, *, has_mask: bool, dropout: float, gqa: bool, flash: bool) -> Kernel:
+    """The backend that torch chooses on CUDA (aten/native/transformers/cuda/sdp_utils.cpp, torch 2.11 to 2.13).
+
+    flash: fp16 or bf16, head size up to 256, no mask. efficient: as many key heads as query heads, a multiple-of-8 head size in 16 bit.
+    math: everything else; it stores the scores. cuDNN's kernel, preferred on some Hopper set-ups, saves the same tensors as flash.
+    """
+    half = query.dtype in {torch.float16, torch.bfloat16}
+    head = query.shape[-1]
+    if flash and half and not has_mask and head <= FLASH_LARGEST_HEAD:
+        return "flash"
+    grouped = gqa and key.shape[1] != query.shape[1]
+    if not grouped and head % (8 if half else 4) == 0:
+        return "efficient"
+    return "math"
+
+
+def fused_attention(query_BTHD: Tensor, key_BSGD: Tensor, value_BSGD: Tensor, *, kernel: Kernel) -> Tensor:
+    """A stand-in that allocates and saves what the kernel does; its values mean nothing."""
+    attended: Tensor = _FusedAttention.apply(query_BTHD, key_BSGD, value_BSGD, kernel)  # type: ignore[no-untyped-call]
+    return attended
+
+
+class _FusedAttention(torch.autograd.Function):
+    """Memory of flash-attention 2 and of CUTLASS's memory-efficient attention.
+
+    Forward: the output and an fp32 log-sum-exp per row. Backward: gradients of all three inputs; flash also an fp32 accumulator
+    of the query's gradient, an fp32 row sum and, for grouped heads, gradients of expanded keys and values
+    (csrc/flash_attn/flash_api.cpp, mha_bwd; aten/native/transformers/cuda/attention_backward.cu).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, kernel: Kernel) -> Tensor:
+        batch, rows, heads, _ = query.shape
+        attended = torch.empty((batch, rows, heads, value.shape[-1]), dtype=query.dtype)
+        lse = torch.empty((batch, heads, rows if kernel == "flash" else -(-rows // 32) * 32), dtype=torch.float32)
+        if any(ctx.needs_input_grad[:3]):
+            ctx.save_for_backward(query, key, value, attended, lse)
+        ctx.kernel = kernel
+        return attended
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        query, key, value, _, _ = ctx.saved_tensors
+        batch, rows, heads, head = query.shape
+        rounded = -(-rows // FLASH_ROWS) * FLASH_ROWS
+        scratch = [torch.empty((batch, heads, rounded), dtype=torch.float32)]
+        if ctx.kernel == "flash":
+            scratch.append(torch.empty((batch, rounded, heads, -(-head // 32) * 32), dtype=torch.float32))
+        grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
+        if key.shape[2] != heads:
+            for tensor in (key, value):
+                scratch.append(torch.empty((batch, tensor.shape[1], heads, head), dtype=key.dtype))
+        return grads[0], grads[1], grads[2], None
+
+
+def _to_fp32(value: Any) -> Any:
+    is_low = isinstance(value, Tensor) and value.dtype in {torch.float16, torch.bfloat16}
+    return value.float() if is_low else value

@@ -1,0 +1,138 @@
+"""Models of the right shape without a byte of weights: transformers modules on fake tensors, with adapters and 4-bit linear layers."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSequenceClassification, PretrainedConfig, PreTrainedModel
+
+from brimful.base.errors import PlanError
+from brimful.planning.step import Lora, StepSpec
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_AUTO = {"causal_lm": AutoModelForCausalLM, "masked_lm": AutoModelForMaskedLM, "sequence_classification": AutoModelForSequenceClassification}
+NF4_BLOCK, NF4_OUTER_BLOCK = 64, 256
+
+
+def config_of(spec: StepSpec) -> PretrainedConfig:
+    """The transformers config of a spec.
+
+    Raises:
+        PlanError: its model type is unknown to the installed transformers.
+    """
+    values = dict(spec.config)
+    try:
+        config: PretrainedConfig = AutoConfig.for_model(values.pop("model_type"), **values)
+    except (KeyError, ValueError) as error:
+        raise PlanError(f"transformers knows no model type {spec.config.get('model_type')!r}: {error}") from error
+    if spec.task == "sequence_classification":
+        config.num_labels = spec.labels
+        config.pad_token_id = config.pad_token_id or 0
+    return config
+
+
+def with_layers(config: PretrainedConfig, layers: int) -> PretrainedConfig:
+    """The same model with fewer or more blocks."""
+    shorter = copy.deepcopy(config)
+    key = next(key for key in ("num_hidden_layers", "n_layer", "n_layers", "num_layers") if hasattr(shorter, key))
+    setattr(shorter, key, layers)
+    if getattr(shorter, "layer_types", None):
+        shorter.layer_types = [config.layer_types[index % len(config.layer_types)] for index in range(layers)]
+    return shorter
+
+
+def meta_model(spec: StepSpec, config: PretrainedConfig) -> nn.Module:
+    """The model on the meta device: adapters attached, linear layers replaced, trainable parameters chosen."""
+    with torch.device("meta"):
+        model: nn.Module = _AUTO[spec.task].from_config(config, dtype=DTYPES[spec.weights], attn_implementation=spec.attention)
+        if spec.quantize == "nf4":
+            replace_linear_layers(model, DTYPES[spec.weights if spec.autocast == "none" else spec.autocast])
+        if spec.adapter is not None:
+            model = _with_adapters(model, spec.adapter, spec)
+    if spec.upcast:
+        for parameter in model.parameters():
+            if parameter.dtype in {torch.float16, torch.bfloat16}:
+                parameter.data = parameter.data.float()
+    return model
+
+
+def _with_adapters(model: nn.Module, lora: Lora, spec: StepSpec) -> nn.Module:
+    from peft import LoraConfig, get_peft_model  # noqa: PLC0415 - half a second that full training does not need
+
+    targets = lora.targets if lora.targets == "all-linear" else lora.targets.split(",")
+    task = {"causal_lm": "CAUSAL_LM", "sequence_classification": "SEQ_CLS"}.get(spec.task)
+    config = LoraConfig(
+        r=lora.rank, lora_alpha=2 * lora.rank, lora_dropout=lora.dropout, target_modules=targets, use_dora=lora.dora, task_type=task
+    )  # fmt: skip
+    try:
+        model = get_peft_model(model, config, low_cpu_mem_usage=True)
+    except ValueError as error:
+        raise PlanError(f"adapters cannot be attached: {error}") from error
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.to(DTYPES[lora.dtype])
+    return model
+
+
+def transformers_model(model: nn.Module) -> PreTrainedModel:
+    """The transformers model inside adapters."""
+    inner = getattr(model, "base_model", None)
+    return inner.model if inner is not None and hasattr(model, "peft_config") else model
+
+
+def blocks_of(model: nn.Module) -> tuple[str, nn.ModuleList]:
+    """Name and modules of the transformer blocks: the longest list of modules of one class."""
+    lists = [(name, child) for name, child in model.named_modules() if isinstance(child, nn.ModuleList) and len({type(block) for block in child}) == 1]
+    if not lists:
+        raise PlanError(f"{type(model).__name__} has no list of transformer blocks, so brimful cannot tell its layers apart.")
+    return max(lists, key=lambda entry: (len(entry[1]), -len(entry[0])))
+
+
+class Linear4bit(nn.Linear):
+    """Memory of a bitsandbytes NF4 linear layer with double quantisation; its values mean nothing.
+
+    Half a byte per weight, an 8-bit scale per 64 weights, an fp32 scale per 256 of those (Dettmers et al. 2023, section 3).
+    It is an nn.Linear, so that adapters attach to it.
+    """
+
+    def __init__(self, like: nn.Linear, compute_dtype: torch.dtype) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features, self.compute_dtype = like.in_features, like.out_features, compute_dtype
+        count = like.in_features * like.out_features
+        self.weight = nn.Parameter(torch.empty((-(-count // 2), 1), dtype=torch.uint8, device="meta"), requires_grad=False)
+        self.register_buffer("scales", torch.empty(-(-count // NF4_BLOCK), dtype=torch.uint8, device="meta"))
+        self.register_buffer("outer_scales", torch.empty(-(-count // (NF4_BLOCK * NF4_OUTER_BLOCK)), dtype=torch.float32, device="meta"))
+        self.register_buffer("codes", torch.empty(16 + 256 + 1, dtype=torch.float32, device="meta"))
+        self.bias = None if like.bias is None else nn.Parameter(torch.empty(like.out_features, dtype=compute_dtype, device="meta"), requires_grad=False)
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
+        bias = None if self.bias is None else self.bias.to(self.compute_dtype)
+        out: Tensor = _Matmul4bit.apply(input.to(self.compute_dtype), self.weight, bias, self.out_features)  # type: ignore[no-untyped-call]
+        return out.to(input.dtype)
+
+
+class _Matmul4bit(torch.autograd.Function):
+    """Dequantises one weight for the product and again for the gradient; keeps neither it nor the input."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, out_features: int) -> Tensor:
+        ctx.shape, ctx.dtype = (out_features, inputs.shape[-1]), inputs.dtype
+        dequantised = torch.empty(ctx.shape, dtype=inputs.dtype)
+        return torch.nn.functional.linear(inputs, dequantised, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, None, None, None]:
+        if not ctx.needs_input_grad[0]:
+            return None, None, None, None
+        dequantised = torch.empty(ctx.shape, dtype=ctx.dtype)
+        return torch.matmul(grad_outputs[0], dequantised), None, None, None
+
+
+def replace_linear_layers(model: nn.Module, compute_dtype: torch.dtype) -> None:
+    """Every linear layer but the output head, as bitsandbytes does; modules are replaced in place."""
+    head = model.get_output_embeddings() if isinstance(model, PreTrainedModel) else None
+    for name, module in list(model.named_modules()):
+        if isinstance(module, nn.Linear) and module is not head and not name.endswith("lm_head"):
+            parent, _, child = name.rpartition(".")
+            setattr(model.get_submodule(parent), child, Linear4bit(module, compute_dtype))

@@ -1,0 +1,155 @@
+"""Listens to every operator and writes down the storages that it makes and that die. Works on real and on fake tensors."""
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from brimful.planning.trace import GLOBAL, KINDS, Trace
+
+FORWARD_PHASES = ("forward", "recomputation")
+_WEIGHT_KINDS = {KINDS.index("weights"), KINDS.index("adapters")}
+_CASTS = {torch.ops.aten._to_copy.default, torch.ops.aten.to.dtype}
+_ACTIVATIONS, _TEMPORARIES, _LOSS, _COPIES = (KINDS.index(kind) for kind in ("activations", "temporaries", "loss and logits", "16-bit weight copies"))
+
+
+class Recorder(TorchDispatchMode):
+    """Births and deaths of storages, with where and what for.
+
+    A storage is what the allocator hands out; views share one. Sizes are what operators asked for. An operator's private
+    workspace is not seen.
+
+    Attributes:
+        place: Module that computes now; names what is born.
+        layer: Block that computes now, GLOBAL outside.
+        phase: "forward", "backward", "optimizer", ...; what is born in one and dies in a later one is an activation.
+        in_loss: What is born now belongs to the loss.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place, self.layer, self.phase, self.in_loss = "", GLOBAL, "setup", False
+        self._events: list[int] = []
+        self._event_layers: list[int] = []
+        self._sizes: list[int] = []
+        self._kinds: list[int] = []
+        self._layers: list[int] = []
+        self._places: list[str] = []
+        self._phases: list[str] = []
+        self._marks: dict[str, int] = {}
+        self._number_by_storage: dict[int, int] = {}
+        self._watches: dict[int, weakref.ref[Any]] = {}
+        self._over = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._local_scalar_dense.default and args[0].dtype == torch.bool:
+            return False  # the flags of a step that goes well: nothing overflowed, nothing was skipped
+        out = func(*args, **(kwargs or {}))
+        leaves = (out,) if isinstance(out, Tensor) else tree_leaves(out)
+        for index, leaf in enumerate(leaves):
+            if isinstance(leaf, Tensor) and leaf.untyped_storage()._cdata not in self._number_by_storage:
+                self._born(leaf, func, args)
+                if self.phase == "optimizer" and args:
+                    self._inherit_layer(args[0][index] if isinstance(out, list | tuple) and isinstance(args[0], list | tuple) else args[0])
+        return out
+
+    def _inherit_layer(self, source: Any) -> None:
+        """What the optimizer makes out of a parameter, gradient or state belongs to the same block."""
+        if isinstance(source, Tensor) and (number := self._number(source)) is not None:
+            self._layers[-1] = self._layers[number]
+
+    def seed(self, tensor: Tensor, kind: str, place: str, layer: int = GLOBAL) -> None:
+        """A storage that was there before: a weight, a buffer, the batch."""
+        if self._number(tensor) is None:
+            self._born(tensor, None, ())
+            self.mark(tensor, kind, place, layer)
+
+    def mark(self, tensor: Tensor, kind: str, place: str, layer: int = GLOBAL) -> None:
+        """Say what a storage turned out to be for, and of which block."""
+        number = self._number(tensor)
+        if number is not None:
+            self._kinds[number], self._places[number], self._layers[number] = KINDS.index(kind), place, layer
+
+    def begin(self, phase: str) -> None:
+        """From here on another phase, outside every module."""
+        self.phase, self.place, self.layer, self.in_loss = phase, "", GLOBAL, False
+        name, count = phase, 2
+        while name in self._marks:
+            name, count = f"{phase} {count}", count + 1
+        self._marks[name] = len(self._events)
+
+    @contextmanager
+    def within(self, place: str, layer: int) -> Iterator[None]:
+        """What happens inside belongs to this module and block."""
+        before = self.place, self.layer
+        self.place, self.layer = place, layer
+        yield
+        self.place, self.layer = before
+
+    def finish(self, blocks: str = "") -> Trace:
+        """The trace so far; nothing is recorded after. `blocks` is the name of the model's list of blocks."""
+        self._over = True
+        for number in self._number_by_storage.values():
+            self._note_survival(number)
+        birth_layers, layers = np.array(self._layers, np.int32), np.array(self._event_layers, np.int32)
+        events = _deaths_in_order(np.array(self._events, np.int32), layers)
+        layers = np.where(layers == GLOBAL, birth_layers[np.abs(events) - 1], layers)
+        names = {name: index for index, name in enumerate(dict.fromkeys(self._places))}
+        return Trace(
+            events_E=events, event_layers_E=layers, sizes_S=np.array(self._sizes, np.int64),
+            kinds_S=np.array(self._kinds, np.int32), places_S=np.array([names[name] for name in self._places], np.int32),
+            layers_S=birth_layers, places=tuple(names), blocks=blocks, marks=dict(self._marks),
+        )  # fmt: skip
+
+    def _number(self, tensor: Tensor) -> int | None:
+        return self._number_by_storage.get(tensor.untyped_storage()._cdata)
+
+    def _born(self, tensor: Tensor, func: Any, args: Any) -> None:
+        storage = tensor.untyped_storage()
+        key, number = storage._cdata, len(self._sizes)
+        self._number_by_storage[key] = number
+        self._sizes.append(storage.nbytes())
+        self._kinds.append(self._kind_of(func, args))
+        self._layers.append(self.layer)
+        operator = "" if func is None else str(func.__name__).partition(".")[0]
+        self._places.append(f"{self.place} {operator}".strip())
+        self._phases.append(self.phase)
+        self._event(number + 1)
+        self._watches[key] = weakref.ref(storage, lambda _, key=key: self._died(key))
+
+    def _kind_of(self, func: Any, args: Any) -> int:
+        if func in _CASTS and (source := self._number(args[0])) is not None and self._kinds[source] in _WEIGHT_KINDS:
+            return _COPIES
+        return _LOSS if self.in_loss else _TEMPORARIES
+
+    def _died(self, key: int) -> None:
+        number = self._number_by_storage.pop(key)
+        self._watches.pop(key)
+        if self._over:
+            return
+        self._note_survival(number)
+        self._event(-(number + 1))
+
+    def _note_survival(self, number: int) -> None:
+        """A tensor of a forward pass that outlives it was kept for the backward pass."""
+        if self._kinds[number] == _TEMPORARIES and self._phases[number] in FORWARD_PHASES and self.phase != self._phases[number]:
+            self._kinds[number] = _ACTIVATIONS
+
+    def _event(self, signed_number: int) -> None:
+        self._events.append(signed_number)
+        self._event_layers.append(self.layer)
+
+
+def _deaths_in_order(events_E: NDArray[np.int32], layers_E: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The same events, deaths that follow one another in the order of their births: some orders are those of a hash table."""
+    dying = events_E < 0
+    follows = np.concatenate([[False], dying[1:] & dying[:-1] & (layers_E[1:] == layers_E[:-1])])
+    group_E = np.cumsum(~follows)
+    return events_E[np.lexsort((np.where(dying, -events_E, 0), group_E))]
