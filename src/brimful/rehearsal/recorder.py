@@ -99,7 +99,7 @@ class Recorder(TorchDispatchMode):
         for number in self._number_by_storage.values():
             self._note_survival(number)
         birth_layers, layers = np.array(self._layers, np.int32), np.array(self._event_layers, np.int32)
-        events = _deaths_in_order(np.array(self._events, np.int32), layers)
+        events = _deaths_in_order(np.array(self._events, np.int32), layers, list(self._marks.values()))
         layers = np.where(layers == GLOBAL, birth_layers[np.abs(events) - 1], layers)
         names = {name: index for index, name in enumerate(dict.fromkeys(self._places))}
         return Trace(
@@ -147,9 +147,10 @@ class Recorder(TorchDispatchMode):
         self._event_layers.append(self.layer)
 
 
-def _deaths_in_order(events_E: NDArray[np.int32], layers_E: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The same events, deaths that follow one another in the order of their births: some orders are those of a hash table."""
+def _deaths_in_order(events_E: NDArray[np.int32], layers_E: NDArray[np.int32], marks: list[int]) -> NDArray[np.int32]:
+    """The same events, deaths that follow one another within a phase in the order of their births: some orders are those of a hash table."""
     dying = events_E < 0
     follows = np.concatenate([[False], dying[1:] & dying[:-1] & (layers_E[1:] == layers_E[:-1])])
+    follows[[mark for mark in marks if mark < len(follows)]] = False
     group_E = np.cumsum(~follows)
     return events_E[np.lexsort((np.where(dying, -events_E, 0), group_E))]
