@@ -25,35 +25,49 @@ class Irregular(Exception):
 
 @dataclass(frozen=True)
 class ParametricTrace:
-    """Events that hold for every micro-batch, with sizes base + slope x micro-batch.
+    """Events that hold for every micro-batch, with sizes that are affine in it.
+
+    The chunked loss is traced with two chunks. A third and later one takes and gives back what the second did, so peaks stand for any
+    number of chunks; with one chunk the second one's tensors are empty.
 
     Attributes:
         trace: The events; its sizes are those of one micro-batch.
-        base_S: Bytes that do not depend on the micro-batch.
-        slope_S: Bytes per sequence.
+        base_S: Bytes that depend on neither.
+        slope_S: Bytes per sequence of the micro-batch.
+        chunk_slope_S: Bytes per token of a chunk of the loss; negative for tensors of the last, partial chunk.
+        sequence_length: Tokens per sequence.
+        loss_chunk: Tokens per chunk of the loss.
     """
 
     trace: Trace
     base_S: Int64Array
     slope_S: Int64Array
+    chunk_slope_S: Int64Array
+    sequence_length: int
+    loss_chunk: int
 
     def at(self, micro_batch: int) -> Trace:
         """The trace of this micro-batch."""
-        return dataclasses.replace(self.trace, sizes_S=self.base_S + self.slope_S * micro_batch)
+        tokens = micro_batch * self.sequence_length
+        chunk = min(self.loss_chunk, tokens)
+        last_chunk_batch = min(tokens, 2 * chunk) / self.sequence_length
+        batch_S = np.where(self.chunk_slope_S < 0, last_chunk_batch, micro_batch)
+        sizes_S = self.base_S + np.rint(self.slope_S * batch_S).astype(np.int64) + self.chunk_slope_S * chunk
+        return dataclasses.replace(self.trace, sizes_S=sizes_S)
 
 
-def affine(low: Trace, high: Trace, low_batch: int, high_batch: int) -> ParametricTrace:
-    """The parametric trace through two traces.
+def affine(low: Trace, high: Trace, low_at: int, high_at: int) -> tuple[Int64Array, Int64Array]:
+    """Bytes at 0 and per unit of the line through two traces, for every storage.
 
     Raises:
-        Irregular: the events differ, or a size is not affine with whole bytes per sequence.
+        Irregular: the events differ, or a size does not grow by whole bytes.
     """
     if not same_events(low, high):
-        raise Irregular("the events differ between two micro-batches")
-    slope_S, rest_S = np.divmod(high.sizes_S - low.sizes_S, high_batch - low_batch)
+        raise Irregular("the events differ between two sizes of the step")
+    slope_S, rest_S = np.divmod(high.sizes_S - low.sizes_S, high_at - low_at)
     if rest_S.any():
-        raise Irregular("a size does not grow by whole bytes per sequence")
-    return ParametricTrace(low, low.sizes_S - slope_S * low_batch, slope_S)
+        raise Irregular("a size does not grow by whole bytes")
+    return low.sizes_S - slope_S * low_at, slope_S
 
 
 def stretch(short: Trace, blocks: int, longer: Trace | None = None) -> Trace:
@@ -75,7 +89,11 @@ def stretch(short: Trace, blocks: int, longer: Trace | None = None) -> Trace:
     sizes = np.array([counts[0], *(counts[source + 1] for source in sources)])
     offsets = np.concatenate([[0], np.cumsum(sizes)])[:-1]  # of GLOBAL, block 0, block 1, ...
     pieces, piece_layers = [], []
+    moved_starts: dict[int, int] = {}
+    cursor = 0
     for start, end, shift in _passes(short, blocks):
+        moved_starts.setdefault(start, cursor)
+        cursor += end - start
         number_E = np.abs(short.events_E[start:end]) - 1
         layer_E = layers_S[number_E]
         moved_E = np.where(layer_E == GLOBAL, GLOBAL, layer_E + shift)
@@ -87,7 +105,7 @@ def stretch(short: Trace, blocks: int, longer: Trace | None = None) -> Trace:
     return Trace(
         events_E=np.concatenate(pieces).astype(np.int32), event_layers_E=np.concatenate(piece_layers).astype(np.int32),
         sizes_S=_grown_sizes(short, longer, blocks)[origin_S], kinds_S=short.kinds_S[origin_S], places_S=places_S, layers_S=layer_S.astype(np.int32),
-        places=places, blocks=short.blocks, marks={},
+        places=places, blocks=short.blocks, marks={name: moved_starts.get(event, cursor) for name, event in short.marks.items()},
     )  # fmt: skip
 
 

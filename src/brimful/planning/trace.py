@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 KINDS = (
     "weights", "adapters", "gradients", "optimizer states", "16-bit weight copies", "activations", "loss and logits", "KV cache", "inputs",
-    "temporaries",
+    "temporaries", "library workspaces",
 )  # fmt: skip
 """What a storage is for, in the terms of the field."""
 GLOBAL = -1

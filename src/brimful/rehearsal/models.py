@@ -32,11 +32,15 @@ def config_of(spec: StepSpec) -> PretrainedConfig:
     return config
 
 
+def num_blocks(config: PretrainedConfig) -> int:
+    """Transformer blocks of a config."""
+    return int(config.num_hidden_layers)
+
+
 def with_layers(config: PretrainedConfig, layers: int) -> PretrainedConfig:
     """The same model with fewer or more blocks."""
     shorter = copy.deepcopy(config)
-    key = next(key for key in ("num_hidden_layers", "n_layer", "n_layers", "num_layers") if hasattr(shorter, key))
-    setattr(shorter, key, layers)
+    shorter.num_hidden_layers = layers
     if getattr(shorter, "layer_types", None):
         shorter.layer_types = [config.layer_types[index % len(config.layer_types)] for index in range(layers)]
     return shorter

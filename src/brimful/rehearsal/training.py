@@ -1,13 +1,14 @@
-"""Optimizer steps of the real loop on fake tensors, recorded."""
+"""Optimizer steps of the real loop, run for their memory: recorded on fake tensors, or really run while a profiler watches."""
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import PretrainedConfig
+from transformers import PretrainedConfig, masking_utils
 
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Trace
@@ -26,6 +27,19 @@ from brimful.training.session import recompute_activations
 CPU = torch.device("cpu")
 
 
+class Watcher(Protocol):
+    """What `run_steps` tells about where it is; a watcher makes no tensors."""
+
+    def begin(self, phase: str) -> None:
+        """From here on another phase: "inputs", "forward", "backward", "optimizer" or "between steps"."""
+
+    def note_inputs(self, tensors: Iterable[Tensor]) -> None:
+        """These are the batch."""
+
+    def note_states(self, optimizer: torch.optim.Optimizer) -> None:
+        """The optimizer made its update."""
+
+
 def record_training(spec: StepSpec, config: PretrainedConfig, micro_batch: int) -> Trace:
     """The first optimizer step, which makes the states, and the second, which has as many micro-batches as matter (two when it accumulates).
 
@@ -34,7 +48,7 @@ def record_training(spec: StepSpec, config: PretrainedConfig, micro_batch: int) 
     """
     model = meta_model(spec, config)
     with fake_world(spec):
-        return record_steps(fake_model(model), spec, micro_batch)
+        return record_steps(materialised(model), spec, micro_batch)
 
 
 @contextmanager
@@ -42,22 +56,49 @@ def fake_world(spec: StepSpec) -> Iterator[None]:
     """Fake tensors, and CUDA's kernels where the spec asks for them; the garbage collector waits, as deaths are events."""
     swaps = torch.__future__.get_swap_module_params_on_conversion()
     torch.__future__.set_swap_module_params_on_conversion(False)
-    gc.collect()
-    gc.disable()
     try:
-        with ExitStack() as stack:
+        with without_garbage_collector(), ExitStack() as stack:
             stack.enter_context(torch.random.fork_rng(devices=[]))
             stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+            stack.enter_context(_one_sequence_per_row())
             if spec.cuda:
                 stack.enter_context(OnCuda(flash=spec.flash))
             yield
     finally:
-        gc.enable()
         torch.__future__.set_swap_module_params_on_conversion(swaps)
 
 
-def fake_model(model: nn.Module) -> nn.Module:
-    """A meta model on fake CPU tensors, tied weights tied again."""
+@contextmanager
+def _one_sequence_per_row() -> Iterator[None]:
+    """transformers reads from position ids whether rows hold several sequences; where it cannot read them, as on fake tensors, it makes a
+    mask in any case, which no real step without packing has."""
+    find = masking_utils.find_packed_sequence_indices
+
+    def nothing_packed(position_ids: Tensor) -> None:
+        find(position_ids)
+
+    masking_utils.find_packed_sequence_indices = nothing_packed
+    try:
+        yield
+    finally:
+        masking_utils.find_packed_sequence_indices = find
+
+
+@contextmanager
+def without_garbage_collector() -> Iterator[None]:
+    """Tensors die when their last reference goes, never by a collection."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def materialised(model: nn.Module) -> nn.Module:
+    """A meta model on CPU tensors, fake ones inside `fake_world`; their values are not set, tied weights are tied again."""
     model.to_empty(device="cpu")
     transformers_model(model).tie_weights()
     return model
@@ -66,56 +107,85 @@ def fake_model(model: nn.Module) -> nn.Module:
 def record_steps(model: nn.Module, spec: StepSpec, micro_batch: int) -> Trace:
     """Two optimizer steps of a model that is already on fake tensors."""
     recorder = Recorder()
+    prepare(model, spec)
+    blocks, modules = blocks_of(model)
+    watcher = _Recording(recorder, Places(recorder, model, blocks, modules))
+    watcher.places.seed_weights()
+    optimizer = optimizer_of(spec, _trainable(model))
+    with recorder:
+        run_steps(model, optimizer, spec, micro_batch, watcher)
+    watcher.places.remove()
+    return recorder.finish(blocks)
+
+
+def prepare(model: nn.Module, spec: StepSpec) -> None:
+    """Training mode, and recomputation where the spec asks for it."""
     if spec.recompute:
         recompute_activations(transformers_model(model))
         if spec.adapter is not None:
             transformers_model(model).enable_input_require_grads()
     model.train()
-    blocks, modules = blocks_of(model)
-    places = Places(recorder, model, blocks, modules)
-    places.seed_weights()
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = optimizer_of(spec, trainable)
-    method = _watched(recorder, loss_of(spec))
+
+
+def run_steps(model: nn.Module, optimizer: torch.optim.AdamW, spec: StepSpec, micro_batch: int, watcher: Watcher) -> None:
+    """Two optimizer steps of a prepared model with the training loop's own functions, on whatever tensors it has."""
+    method = _announced(watcher, loss_of(spec))
     precision = Precision("fp32" if spec.autocast == "none" else spec.autocast)
     inner = transformers_model(model)
     network = Network(inner, hidden_states_of(inner), spec.loss_chunk)
-    with recorder:
-        guard = Guard.fresh(precision, CPU)
-        for count in (1, 2 if spec.accumulates else 1):
-            for parameter in trainable:
-                parameter.grad = None
-            loss = accumulate_gradients(network, method, precision, CPU, _batches(recorder, spec, micro_batch, count), guard.loss_scale)
-            recorder.begin("optimizer")
-            guarded_update(optimizer, guard, precision, loss=loss, clip_norm=1.0 if spec.clips else None)
-            places.note_states(optimizer)
-        recorder.begin("between steps")
-    places.remove()
-    return recorder.finish(blocks)
+    guard = Guard.fresh(precision, CPU)
+    trainable = _trainable(model)
+    for count in (1, 2 if spec.accumulates else 1):
+        for parameter in trainable:
+            parameter.grad = None
+        loss = accumulate_gradients(network, method, precision, CPU, _batches(watcher, spec, micro_batch, count), guard.loss_scale)
+        watcher.begin("optimizer")
+        guarded_update(optimizer, guard, precision, loss=loss, clip_norm=1.0 if spec.clips else None)
+        watcher.note_states(optimizer)
+    watcher.begin("between steps")
 
 
-def _batches(recorder: Recorder, spec: StepSpec, micro_batch: int, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+class _Recording:
+    """Tells a recorder what the steps announce."""
+
+    def __init__(self, recorder: Recorder, places: Places) -> None:
+        self.recorder, self.places = recorder, places
+
+    def begin(self, phase: str) -> None:
+        self.recorder.begin(phase)
+        self.recorder.in_loss = phase == "backward"  # which begins in the loss
+
+    def note_inputs(self, tensors: Iterable[Tensor]) -> None:
+        for tensor in tensors:
+            self.recorder.mark(tensor, "inputs", "batch")
+
+    def note_states(self, optimizer: torch.optim.Optimizer) -> None:
+        self.places.note_states(optimizer)
+
+
+def _trainable(model: nn.Module) -> list[nn.Parameter]:
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def _batches(watcher: Watcher, spec: StepSpec, micro_batch: int, count: int) -> Iterator[tuple[Tensor, Tensor]]:
     for _ in range(count):
-        recorder.begin("inputs")
+        watcher.begin("inputs")
         inputs_BT = torch.zeros((micro_batch, spec.sequence_length), dtype=torch.int64)
         targets = torch.zeros(micro_batch if spec.task == "sequence_classification" else (micro_batch, spec.sequence_length), dtype=torch.int64)
-        for tensor in (inputs_BT, targets):
-            recorder.mark(tensor, "inputs", "batch")
+        watcher.note_inputs((inputs_BT, targets))
         yield inputs_BT, targets
 
 
-def _watched(recorder: Recorder, loss_sum: Callable[[Network, Tensor, Tensor], Tensor]) -> Method:
-    """The method with its forward pass announced; what follows it is the backward pass, which begins in the loss."""
+def _announced(watcher: Watcher, loss_sum: Callable[[Network, Tensor, Tensor], Tensor]) -> Method:
+    """The method with its forward pass announced; what follows it is the backward pass."""
 
     def announced(network: Network, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        recorder.begin("forward")
+        watcher.begin("forward")
         loss = loss_sum(network, inputs_BT, targets_BT)
-        recorder.begin("backward")
-        recorder.in_loss = True
+        watcher.begin("backward")
         return loss
 
     def trains(name: str, parameter: nn.Parameter) -> bool:
         return parameter.requires_grad
 
     return Method(announced, trains)
-

@@ -1,0 +1,293 @@
+"""The catalog of published language models, and the way from a name or a path to a transformers config.
+
+One row of catalog.toml per model, found by its exact hub id, so that planning by name needs no network. Nothing here imports torch or
+transformers before a config is asked for.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import logging
+import re
+import tomllib
+import warnings
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from brimful.base.discover import did_you_mean
+from brimful.base.errors import PlanError
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+HUB_TIMEOUT_S = 5.0
+"""How long the hub may take to answer before it counts as out of reach; it is asked once."""
+
+TORCH_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+"""Torch's name of each published dtype."""
+
+_HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+_LOCAL_REMEDY = "A local config.json is enough: give its path or its folder."
+_ACCEPTED = (
+    "Causal language models (GPT-2, Llama, Mistral, Qwen, Gemma, ...) and encoders with a head for masked tokens (BERT, RoBERTa, ...) are accepted"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelRow:
+    """A published model.
+
+    Attributes:
+        name: Its hub id.
+        config: The values of its config.json that shape the network, `model_type` among them; no dtype.
+        parameters: Of the class in `config["architectures"]`; tied weights once, buffers never.
+        published_dtype: `bf16`, `fp16` or `fp32`: of the published weights.
+        source: Where the values were read.
+        read: The day they were read, ISO 8601.
+        uncertain: What was remembered rather than read; `config` means all of it.
+        note: What else to know; empty where there is nothing.
+    """
+
+    name: str
+    config: Mapping[str, Any]
+    parameters: int
+    published_dtype: str
+    source: str
+    read: str
+    uncertain: tuple[str, ...] = ()
+    note: str = ""
+
+
+def names() -> list[str]:
+    """Exact hub ids of all rows, in the order of the file, without other names."""
+    return [row["name"] for row in _rows()]
+
+
+def find(name: str) -> ModelRow | None:
+    """The row of this exact hub id or listed other name, whatever the case; None when there is none."""
+    row = _row_by_name().get(name.casefold().strip())
+    return None if row is None else _model(row)
+
+
+def config_of_model(name_or_path: str, *, trust_custom_code: bool = False) -> "PretrainedConfig":
+    """The transformers config of a local folder or config file, else of a row of the catalog, else of a model on the hub.
+
+    A row of the catalog gives sizes only: see the head of catalog.toml before loading weights with it.
+
+    Args:
+        name_or_path: A folder with a config.json, a JSON file, or a hub id.
+        trust_custom_code: Consent to run the Python files of the repository where transformers does not know its model type.
+
+    Raises:
+        PlanError: nothing of that name, not readable, not a language model, or custom code without consent. The hub is asked
+            once and for `HUB_TIMEOUT_S` at most; its failure says what works without it.
+    """
+    file = _local_file(name_or_path)
+    if file is not None:
+        return _config_of_values(_read(file), str(file), _code_source(file), trust_custom_code)
+    row = find(name_or_path)
+    if row is not None:
+        values = {**row.config, "dtype": TORCH_DTYPES[row.published_dtype]}
+        return _config_of_values(values, f"the catalog row of {row.name}", None, trust_custom_code)
+    file = _from_hub(name_or_path)
+    return _config_of_values(_read(file), f"config.json of {name_or_path} on the hub", name_or_path, trust_custom_code)
+
+
+@functools.cache
+def _rows() -> tuple[dict[str, Any], ...]:
+    text = resources.files("brimful.model").joinpath("catalog.toml").read_text(encoding="utf-8")
+    return tuple(tomllib.loads(text)["model"])
+
+
+@functools.cache
+def _row_by_name() -> dict[str, dict[str, Any]]:
+    return {name.casefold(): row for row in _rows() for name in _names_of(row)}
+
+
+def _names_of(row: dict[str, Any]) -> list[str]:
+    return [row["name"], *row.get("other_names", ())]
+
+
+def _all_names() -> list[str]:
+    return [name for row in _rows() for name in _names_of(row)]
+
+
+def _model(row: dict[str, Any]) -> ModelRow:
+    return ModelRow(
+        name=row["name"],
+        config=row["config"] | dict.fromkeys(row.get("null", ())),
+        parameters=row["parameters"],
+        published_dtype=row["published_dtype"],
+        source=f"catalog, read {row['read']}: {row['source']}",
+        read=row["read"],
+        uncertain=tuple(row.get("uncertain", ())),
+        note=row.get("note", ""),
+    )
+
+
+def _local_file(name_or_path: str) -> Path | None:
+    """The config file meant by a path; None when the words are no path. A folder named like a catalog row needs a config.json to win."""
+    nowhere = f"{name_or_path!r} is neither an existing file or folder, nor a hub id (owner/name)."
+    if not name_or_path.strip():
+        raise PlanError(nowhere)
+    path = Path(name_or_path).expanduser()
+    if path.is_file():
+        if path.suffix != ".json":
+            raise PlanError(f"{name_or_path!r} is no .json file; give the config.json of the model, or its folder.")
+        return path
+    if (path / "config.json").is_file():
+        return path / "config.json"
+    if find(name_or_path) is not None:
+        return None
+    if path.is_dir():
+        raise PlanError(f"folder {name_or_path!r} has no config.json; a model folder has one beside its weights.")
+    if path.suffix == ".json" or not _HUB_ID.fullmatch(name_or_path):
+        raise PlanError(nowhere)
+    return None
+
+
+def _code_source(file: Path) -> str | None:
+    """Where custom code of a local config is loaded from: its folder, if it has the name that transformers looks for."""
+    return str(file.parent) if file.name == "config.json" else None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8 or not JSON
+        raise PlanError(f"{file} cannot be read as JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise PlanError(f"{file} holds a JSON {type(values).__name__}; a config.json is an object with a model_type.")
+    return values
+
+
+def _config_of_values(values: Mapping[str, Any], where: str, code_source: str | None, trust_custom_code: bool) -> "PretrainedConfig":
+    from transformers import CONFIG_MAPPING  # noqa: PLC0415 - questions about rows need no framework
+
+    model_type = values.get("model_type")
+    if not isinstance(model_type, str):
+        raise PlanError(f"{where} has no model_type, so it does not say which network it describes; it has {_listed(values)}.")
+    known = model_type in CONFIG_MAPPING
+    if not known:
+        _refuse_unknown_type(values, where, model_type, code_source, trust_custom_code)
+    try:
+        with _quiet():
+            config = CONFIG_MAPPING[model_type].from_dict(dict(values)) if known else _custom_config(code_source)
+    except Exception as error:  # config classes raise what their checks, and custom code whatever it likes, raise
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise PlanError(f"{where} is not a config that transformers can use for model_type {model_type!r}: {reason}") from error
+    _require_language_model(config, values, where, known)
+    return config
+
+
+def _custom_config(code_source: str | None) -> "PretrainedConfig":
+    """The config that the Python code of a repository makes; it runs here."""
+    from transformers import AutoConfig  # noqa: PLC0415
+
+    return AutoConfig.from_pretrained(code_source, trust_remote_code=True)
+
+
+def _refuse_unknown_type(values: Mapping[str, Any], where: str, model_type: str, code_source: str | None, trust_custom_code: bool) -> None:
+    """Stop unless the repository brings the code for its model type and the user consented to run it."""
+    import transformers  # noqa: PLC0415
+
+    unknown = f"{where}: transformers {transformers.__version__} does not know model_type {model_type!r}"
+    if "auto_map" not in values:
+        raise PlanError(f"{unknown}{did_you_mean(model_type, transformers.CONFIG_MAPPING.keys())} A newer transformers may know it.")
+    if not trust_custom_code:
+        raise PlanError(
+            f"{unknown}, and using it would run Python code from the repository ({_custom_files(values)}). That needs your explicit consent."
+        )
+    if code_source is None:
+        raise PlanError(f"{unknown}, and its custom code is looked for beside a file named config.json only.")
+
+
+def _custom_files(values: Mapping[str, Any]) -> str:
+    targets = values["auto_map"].values() if isinstance(values["auto_map"], Mapping) else ()
+    modules = {target.split("--")[-1].split(".")[0] for target in targets if isinstance(target, str)}
+    return ", ".join(f"{module}.py" for module in sorted(modules)) or "auto_map"
+
+
+def _require_language_model(config: "PretrainedConfig", values: Mapping[str, Any], where: str, known: bool) -> None:
+    """Stop unless the config has a vocabulary, no separate encoder, and a class that predicts tokens."""
+    from transformers.models.auto import modeling_auto  # noqa: PLC0415
+
+    heads = (*modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
+    automatic = values.get("auto_map", ())
+    predicts_tokens = config.model_type in heads if known else any(name in automatic for name in ("AutoModelForCausalLM", "AutoModelForMaskedLM"))
+    if config.is_encoder_decoder:
+        found = "an encoder-decoder model"
+    elif not getattr(config.get_text_config(), "vocab_size", None):
+        found = "a model without a vocabulary (no vocab_size)"
+    elif not predicts_tokens:
+        found = "a model that transformers gives no head to predict tokens"
+    else:
+        return
+    architectures = f" ({', '.join(config.architectures)})" if config.architectures else ""
+    raise PlanError(f"{where} describes {found}: model_type {config.model_type!r}{architectures}. {_ACCEPTED}.")
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    shown = ", ".join(sorted(values)[:8])
+    return f"{shown}{', ...' if len(values) > 8 else ''}" if values else "no keys at all"
+
+
+def _from_hub(name: str) -> Path:
+    """The config.json of a hub repository, from the hub or, when that is out of reach, from its local cache.
+
+    The hub library's own download asks six times with growing pauses (23 s on a machine without network); asking for the
+    file's metadata first asks once.
+    """
+    import huggingface_hub  # noqa: PLC0415
+    from huggingface_hub import errors  # noqa: PLC0415
+
+    with _quiet():
+        try:
+            huggingface_hub.get_hf_file_metadata(huggingface_hub.hf_hub_url(name, "config.json"), timeout=HUB_TIMEOUT_S)
+            return Path(huggingface_hub.hf_hub_download(name, "config.json", etag_timeout=HUB_TIMEOUT_S))
+        except errors.GatedRepoError as error:
+            remedy = "Accept its terms on its page and log in (hf auth login)."
+            raise PlanError(f"model {name!r} is gated on the Hugging Face hub and this user has no access. {remedy} {_LOCAL_REMEDY}") from error
+        except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
+            hint = did_you_mean(name, _all_names())
+            raise PlanError(
+                f"model {name!r} is not in the catalog, and not on the Hugging Face hub or private there{hint} {_LOCAL_REMEDY}"
+            ) from error
+        except errors.RemoteEntryNotFoundError as error:
+            raise PlanError(f"model {name!r} on the Hugging Face hub has no config.json; it is no transformers model. {_LOCAL_REMEDY}") from error
+        except Exception as error:  # the library raises whatever its network and file layers raise
+            with contextlib.suppress(Exception):
+                return Path(huggingface_hub.hf_hub_download(name, "config.json", local_files_only=True))
+            raise _unreachable(name, error) from error
+
+
+def _unreachable(name: str, error: Exception) -> PlanError:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    hint = did_you_mean(name, _all_names())
+    where = "and the Hugging Face hub could not be reached"
+    return PlanError(
+        f"model {name!r} is not in the catalog of {len(names())} models{hint} No local copy was found, {where} ({reason}). {_LOCAL_REMEDY}"
+    )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """transformers and the hub library say nothing; afterwards their settings are what they were."""
+    from huggingface_hub.utils import logging as hub_logging  # noqa: PLC0415
+    from transformers.utils import logging as transformers_logging  # noqa: PLC0415
+
+    from brimful.model.quiet import without_progress_bars  # noqa: PLC0415 - imports transformers
+
+    before = hub_logging.get_verbosity(), transformers_logging.get_verbosity()
+    hub_logging.set_verbosity(logging.ERROR)
+    transformers_logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings(), without_progress_bars():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        hub_logging.set_verbosity(before[0])
+        transformers_logging.set_verbosity(before[1])

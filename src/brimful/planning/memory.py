@@ -1,0 +1,214 @@
+"""From a trace and a device to the peak memory, term by term, with its interval and a verdict.
+
+Suffixes: E events, S storages.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from brimful.planning.allocator import AllocatorSettings, Usage, replay
+from brimful.planning.plan import Prediction
+from brimful.planning.target import METAL_SLACK, WORKSPACES, Target
+from brimful.planning.trace import GLOBAL, KINDS, Trace
+
+ALLOCATED_SHARE = (0.985, 1.01)
+"""Measured over predicted peak of allocated bytes, 5th and 95th percentile (benchmarks/memory_truth.py)."""
+RESERVED_SHARE = (0.97, 1.10)
+"""The same for reserved bytes: fragmentation depends on what ran before (benchmarks/memory_truth.py)."""
+LARGEST_TENSORS = 10
+
+Verdict = Literal["fits", "uncertain", "does not fit"]
+
+
+class Traces(Protocol):
+    """Traces of one step for every micro-batch."""
+
+    def at(self, micro_batch: int) -> Trace:
+        """The trace of this micro-batch."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One storage that is alive at the peak."""
+
+    num_bytes: int
+    kind: str
+    place: str
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Peak memory of a step (or of several phases) on one device.
+
+    Attributes:
+        micro_batch: Sequences per forward and backward pass.
+        terms: Bytes by term at the moment when most is allocated; they add up to `driver_bytes`.
+        allocated, reserved, driver: Peaks in bytes: what torch's tensors take, what its allocator holds, what the driver shows.
+        usable_bytes: What the device can give in all.
+        verdict: Whether the run fits.
+        peak_phase: The phase of the step that needs most.
+        largest: The largest storages alive at the peak.
+    """
+
+    micro_batch: int
+    terms: Mapping[str, int]
+    allocated: Prediction
+    reserved: Prediction
+    driver: Prediction
+    usable_bytes: int
+    verdict: Verdict
+    peak_phase: str
+    largest: tuple[Tensor, ...]
+
+    @property
+    def headroom_bytes(self) -> int:
+        """What is left of the device at the expected peak; negative when it does not fit."""
+        return self.usable_bytes - round(self.driver.value)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "micro_batch": self.micro_batch, "verdict": self.verdict, "usable_bytes": self.usable_bytes, "headroom_bytes": self.headroom_bytes,
+            "peak_phase": self.peak_phase, "terms_bytes": dict(self.terms),
+            **{f"{name}_bytes": _interval(getattr(self, name)) for name in ("allocated", "reserved", "driver")},
+            "largest": [dataclasses.asdict(tensor) for tensor in self.largest],
+        }  # fmt: skip
+
+
+class Replayed:
+    """A trace as one kind of device sees it: with workspaces, and what the allocator makes of it. Shared by devices that differ in size only."""
+
+    def __init__(self, trace: Trace, workspace_bytes: int) -> None:
+        self.trace = with_workspaces(trace, workspace_bytes)
+
+    @cached_property
+    def usage(self) -> Usage:
+        """On a device without limit."""
+        return replay(self.trace.events_E, self.trace.sizes_S, AllocatorSettings())
+
+    def fits_in(self, limit_bytes: int) -> bool:
+        """Whether the allocator gets through with this much memory, giving back what it only holds."""
+        if self.usage.peak_reserved_bytes <= limit_bytes:
+            return True
+        if self.usage.peak_allocated_bytes > limit_bytes:
+            return False
+        return replay(self.trace.events_E, self.trace.sizes_S, AllocatorSettings(limit_bytes=limit_bytes)).out_of_memory_event is None
+
+
+def with_workspaces(trace: Trace, workspace_bytes: int) -> Trace:
+    """The trace with the matrix library's workspaces, which are there from the first product on and stay."""
+    if not workspace_bytes:
+        return trace
+    first = next((event for event in trace.marks.values() if event > 0), len(trace.events_E))
+    numbers = len(trace.sizes_S) + np.arange(WORKSPACES)
+    place = len(trace.places)
+    return dataclasses.replace(
+        trace,
+        events_E=np.insert(trace.events_E, first, numbers + 1).astype(np.int32), event_layers_E=np.insert(trace.event_layers_E, first, [GLOBAL] * WORKSPACES),
+        sizes_S=np.append(trace.sizes_S, [workspace_bytes] * WORKSPACES), kinds_S=np.append(trace.kinds_S, [KINDS.index("library workspaces")] * WORKSPACES).astype(np.int32),
+        places_S=np.append(trace.places_S, [place] * WORKSPACES).astype(np.int32), layers_S=np.append(trace.layers_S, [GLOBAL] * WORKSPACES).astype(np.int32),
+        places=(*trace.places, "cuBLAS workspace"), marks={name: event + WORKSPACES * (event >= first) for name, event in trace.marks.items()},
+    )  # fmt: skip
+
+
+def footprint(replayed: Replayed, target: Target, micro_batch: int) -> Footprint:
+    """Peak memory of a replayed trace on a device."""
+    if target.kind == "cuda":
+        return _cuda_footprint(replayed, target, micro_batch)
+    trace = replayed.trace
+    live_E = trace.live_E()
+    peak_event = int(live_E.argmax())
+    allocated = float(live_E[peak_event])
+    slack = METAL_SLACK * allocated if target.kind == "mps" else 0.0
+    reserved = Prediction(allocated + slack, allocated, allocated + 2 * slack, "live tensors" + (", Metal's slack assumed" if slack else ""))
+    driver = _plus(reserved, target.context_bytes, 0)
+    limit = target.usable_bytes
+    verdict: Verdict = "fits" if driver.high <= limit else ("does not fit" if driver.low > limit else "uncertain")
+    terms = {**_terms(trace, peak_event), "allocator slack": round(slack), "process": target.context_bytes}
+    return Footprint(
+        micro_batch, _without_zeros(terms), Prediction(allocated, allocated, allocated, "traced"), reserved, driver, limit, verdict,
+        phase_at(trace, peak_event), largest_at(trace, peak_event),
+    )  # fmt: skip
+
+
+def _cuda_footprint(replayed: Replayed, target: Target, micro_batch: int) -> Footprint:
+    trace, usage = replayed.trace, replayed.usage
+    allocated = _share(usage.peak_allocated_bytes, ALLOCATED_SHARE, "traced")
+    reserved_bytes = min(usage.peak_reserved_bytes, max(usage.peak_allocated_bytes, target.torch_bytes))
+    reserved = _share(reserved_bytes, RESERVED_SHARE, "trace replayed through the caching allocator")
+    reserved = dataclasses.replace(reserved, low=max(reserved.low, allocated.low))
+    driver = _plus(reserved, target.context_bytes, target.context_uncertainty_bytes)
+    at_peak = _terms(trace, usage.peak_allocated_event)
+    slack = reserved_bytes - sum(at_peak.values())
+    terms = {**at_peak, "allocator slack": slack, "CUDA context and libraries": target.context_bytes}
+    return Footprint(
+        micro_batch, _without_zeros(terms), allocated, reserved, driver, target.usable_bytes, _cuda_verdict(replayed, target),
+        phase_at(trace, usage.peak_allocated_event), largest_at(trace, usage.peak_allocated_event),
+    )  # fmt: skip
+
+
+def _cuda_verdict(replayed: Replayed, target: Target) -> Verdict:
+    """Out of memory is what the allocator cannot serve after giving back what it only holds; the interval is that of live tensors and the context."""
+    sure = int((target.torch_bytes - target.context_uncertainty_bytes) / ALLOCATED_SHARE[1])
+    if replayed.fits_in(sure):
+        return "fits"
+    possible = int((target.torch_bytes + target.context_uncertainty_bytes) / ALLOCATED_SHARE[0])
+    return "uncertain" if replayed.fits_in(possible) else "does not fit"
+
+
+def largest_micro_batch(fits: Callable[[int], bool], highest: int) -> int:
+    """The largest micro-batch up to `highest` that fits, 0 where none does; memory grows with the micro-batch."""
+    if not fits(1):
+        return 0
+    low, high = 1, 2
+    while high <= highest and fits(high):
+        low, high = high, high * 2
+    high = min(high, highest + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def phase_at(trace: Trace, event: int) -> str:
+    """Name of the phase an event belongs to, without its count."""
+    name = ""
+    for mark, first in trace.marks.items():
+        if first <= event:
+            name = mark
+    return name.rstrip("0123456789 ")
+
+
+def largest_at(trace: Trace, event: int, count: int = LARGEST_TENSORS) -> tuple[Tensor, ...]:
+    """The largest storages alive after an event."""
+    alive_S = trace.alive_at(event)
+    top = alive_S[np.argsort(-trace.sizes_S[alive_S], kind="stable")[:count]]
+    return tuple(Tensor(int(trace.sizes_S[number]), KINDS[trace.kinds_S[number]], trace.places[trace.places_S[number]]) for number in top)
+
+
+def _terms(trace: Trace, event: int) -> dict[str, int]:
+    alive_S = trace.alive_at(event)
+    return {kind: int(trace.sizes_S[alive_S][trace.kinds_S[alive_S] == index].sum()) for index, kind in enumerate(KINDS)}
+
+
+def _without_zeros(terms: Mapping[str, int]) -> dict[str, int]:
+    return {name: num_bytes for name, num_bytes in terms.items() if num_bytes}
+
+
+def _share(value: float, share: tuple[float, float], basis: str) -> Prediction:
+    return Prediction(value, share[0] * value, share[1] * value, basis)
+
+
+def _plus(prediction: Prediction, num_bytes: int, uncertainty_bytes: int) -> Prediction:
+    return Prediction(
+        prediction.value + num_bytes, prediction.low + num_bytes - uncertainty_bytes, prediction.high + num_bytes + uncertainty_bytes, prediction.basis
+    )
+
+
+def _interval(prediction: Prediction) -> dict[str, float]:
+    return {"value": prediction.value, "low": prediction.low, "high": prediction.high}

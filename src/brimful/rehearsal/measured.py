@@ -1,0 +1,126 @@
+"""The same steps really run on this CPU, and what torch's profiler saw them allocate: the check on the rehearsal.
+
+Suffixes: E events.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from brimful.planning.step import StepSpec
+from brimful.planning.trace import Int64Array
+from brimful.rehearsal.models import transformers_model
+from brimful.rehearsal.optimizers import optimizer_of
+from brimful.rehearsal.training import prepare, run_steps, without_garbage_collector
+
+_MARK = "brimful phase "
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What the profiler recorded.
+
+    Attributes:
+        start_bytes: Weights and buffers that were there before.
+        changes_E: Bytes allocated (positive) or freed, in order of time.
+        addresses_E: Where.
+        phases_E: Phase of each event, numbered as in a trace's marks ("forward", "forward 2").
+        operators_E: Operators during which it happened, outermost first, joined by " > "; "" outside of all.
+    """
+
+    start_bytes: int
+    changes_E: Int64Array
+    addresses_E: Int64Array
+    phases_E: tuple[str, ...]
+    operators_E: tuple[str, ...]
+
+    def live_E(self) -> Int64Array:  # noqa: N802 - shape suffix
+        """Bytes alive after each event, as asked for."""
+        return self.start_bytes + np.cumsum(self.changes_E, dtype=np.int64)
+
+    def alive_at(self, event: int) -> list[tuple[int, str]]:
+        """Bytes and operators of what was allocated up to this event and not freed; nothing from before the steps."""
+        alive: dict[int, tuple[int, str]] = {}
+        for change, address, operators in zip(self.changes_E[: event + 1], self.addresses_E, self.operators_E, strict=False):
+            if change > 0:
+                alive[int(address)] = (int(change), operators)
+            else:
+                alive.pop(int(address), None)
+        return list(alive.values())
+
+
+class _Marks:
+    """Phases as named ranges in the profile."""
+
+    def begin(self, phase: str) -> None:
+        with record_function(_MARK + phase):
+            pass
+
+    def note_inputs(self, tensors: Iterable[Tensor]) -> None:
+        pass
+
+    def note_states(self, optimizer: torch.optim.Optimizer) -> None:
+        pass
+
+
+def set_values(model: nn.Module) -> None:
+    """Small weights and zero buffers, so that a step of a model with unset values stays finite."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                parameter.normal_(0.0, 0.02, generator=generator)
+        for buffer in model.buffers():
+            buffer.zero_()
+
+
+def measure_steps(model: nn.Module, spec: StepSpec, micro_batch: int) -> Measured:
+    """Run the steps that `record_steps` rehearses on a real model with values, under the profiler.
+
+    Scratch memory that a kernel takes without torch's allocator (oneDNN's, the C library's) is not in it.
+    """
+    prepare(model, spec)
+    optimizer = optimizer_of(spec, [parameter for parameter in model.parameters() if parameter.requires_grad])
+    start_bytes = _storage_bytes(model)
+    with without_garbage_collector(), torch.random.fork_rng(devices=[]), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        run_steps(model, optimizer, spec, micro_batch, _Marks())
+    return _read(profiler, start_bytes)
+
+
+def _storage_bytes(model: nn.Module) -> int:
+    storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in [*model.parameters(), *model.buffers()]}
+    return sum(storages.values())
+
+
+def _read(profiler: profile, start_bytes: int) -> Measured:
+    roots = profiler.profiler.kineto_results.experimental_event_tree()  # type: ignore[union-attr]
+    rows = sorted(_allocations(roots), key=lambda row: row[0])
+    phases, counts, phase = [], Counter[str](), ""
+    for _, change, _, operators in rows:
+        if not change:
+            counts[operators] += 1
+            phase = operators if counts[operators] == 1 else f"{operators} {counts[operators]}"
+        phases.append(phase)
+    kept = [index for index, row in enumerate(rows) if row[1]]
+    return Measured(
+        start_bytes, np.array([rows[index][1] for index in kept], np.int64), np.array([rows[index][2] for index in kept], np.int64),
+        tuple(phases[index] for index in kept), tuple(rows[index][3] for index in kept),
+    )  # fmt: skip
+
+
+def _allocations(roots: Iterable[Any]) -> Iterator[tuple[int, int, int, str]]:
+    """(time in ns, bytes, address, operators) of allocations and frees; phase marks have 0 bytes and their name in place of operators."""
+    stack = [(root, ()) for root in roots]
+    while stack:
+        node, operators = stack.pop()
+        if node.name == "[memory]":
+            yield node.start_time_ns, node.extra_fields.alloc_size, node.extra_fields.ptr, " > ".join(operators)
+        elif node.name.startswith(_MARK):
+            yield node.start_time_ns, 0, 0, node.name.removeprefix(_MARK)
+        stack += [(child, (*operators, node.name)) for child in node.children]

@@ -1,0 +1,127 @@
+"""Traces kept on disk by content, so that planning again needs neither the time nor torch."""
+
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import json
+import uuid
+from pathlib import Path
+
+import numpy as np
+
+from brimful.planning.parametric import Irregular, ParametricTrace
+from brimful.planning.step import StepSpec
+from brimful.planning.trace import Trace
+
+_LIBRARIES = ("torch", "transformers", "peft")
+_SOURCES = ("rehearsal", "training", "planning", "model", "evaluation", "generation")
+"""Folders whose code decides what a trace holds."""
+_ARRAYS = ("events_E", "event_layers_E", "sizes_S", "kinds_S", "places_S", "layers_S")
+
+
+class StoredTraces:
+    """Traces of one step for every micro-batch, from the folder where they are there, else made and kept.
+
+    Args:
+        spec: The step.
+        folder: Where traces are kept; None keeps nothing.
+    """
+
+    def __init__(self, spec: StepSpec, folder: Path | None) -> None:
+        self._spec, self._folder = spec, folder
+        self._parametric: ParametricTrace | Irregular | None = None
+        self._direct: dict[int, Trace] = {}
+
+    def at(self, micro_batch: int) -> Trace:
+        """The trace of a micro-batch; one sequence and irregular steps are traced by themselves."""
+        if micro_batch > 1 and isinstance(parametric := self._all(), ParametricTrace):
+            return parametric.at(micro_batch)
+        if micro_batch not in self._direct:
+            self._direct[micro_batch] = self._one(micro_batch)
+        return self._direct[micro_batch]
+
+    def _all(self) -> ParametricTrace | Irregular:
+        if self._parametric is None:
+            self._parametric = self._load_all()
+        return self._parametric
+
+    def _load_all(self) -> ParametricTrace | Irregular:
+        anywhere = dataclasses.replace(self._spec, loss_chunk=0)
+        stored = self._read(anywhere, "all")
+        if stored is not None:
+            trace, extra = stored
+            if not len(trace.events_E):
+                return Irregular()
+        else:
+            from brimful.rehearsal.tracer import trace_all  # noqa: PLC0415 - brings torch, which a known trace does not need
+
+            try:
+                made = trace_all(self._spec)
+            except Irregular as irregular:
+                self._write(anywhere, "all", _nothing(), {})
+                return irregular
+            trace, extra = made.trace, {"base_S": made.base_S, "slope_S": made.slope_S, "chunk_slope_S": made.chunk_slope_S}
+            self._write(anywhere, "all", trace, extra)
+        return ParametricTrace(trace, extra["base_S"], extra["slope_S"], extra["chunk_slope_S"], self._spec.sequence_length, self._spec.loss_chunk)
+
+    def _one(self, micro_batch: int) -> Trace:
+        stored = self._read(self._spec, str(micro_batch))
+        if stored is not None:
+            return stored[0]
+        from brimful.rehearsal.tracer import trace_one  # noqa: PLC0415 - as above
+
+        trace = trace_one(self._spec, micro_batch)
+        self._write(self._spec, str(micro_batch), trace, {})
+        return trace
+
+    def _path(self, spec: StepSpec, name: str) -> Path | None:
+        if self._folder is None:
+            return None
+        digest = hashlib.sha256(f"{_versions()} {spec.key()} {name}".encode()).hexdigest()[:32]
+        return self._folder / f"{digest}.safetensors"
+
+    def _read(self, spec: StepSpec, name: str) -> tuple[Trace, dict[str, np.ndarray]] | None:
+        path = self._path(spec, name)
+        if path is None or not path.is_file():
+            return None
+        from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - with numpy only
+
+        try:
+            with safe_open(path, framework="numpy") as file:
+                arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
+                words = json.loads(file.metadata()["trace"])
+        except (OSError, SafetensorError, KeyError, ValueError):
+            return None  # a damaged cache file is made again
+        trace = Trace(**{key: arrays.pop(key) for key in _ARRAYS}, places=tuple(words["places"]), blocks=words["blocks"], marks=words["marks"])
+        return trace, arrays
+
+    def _write(self, spec: StepSpec, name: str, trace: Trace, extra: dict[str, np.ndarray]) -> None:
+        path = self._path(spec, name)
+        if path is None:
+            return
+        from safetensors.numpy import save  # noqa: PLC0415 - as above
+
+        words = json.dumps({"places": trace.places, "blocks": trace.blocks, "marks": trace.marks})
+        arrays = {key: np.ascontiguousarray(getattr(trace, key)) for key in _ARRAYS} | extra
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
+        aside.write_bytes(save(arrays, metadata={"trace": words}))
+        aside.replace(path)
+
+
+def _nothing() -> Trace:
+    empty = np.zeros(0, np.int32)
+    return Trace(empty, empty, np.zeros(0, np.int64), empty, empty, empty, ())
+
+
+@functools.cache
+def _versions() -> str:
+    """Library versions and a digest of brimful's own code, without importing any of it."""
+    installed = {name: importlib.metadata.version(name) for name in _LIBRARIES}
+    root = Path(__file__).parent.parent
+    code = hashlib.sha256()
+    for folder in _SOURCES:
+        for path in sorted((root / folder).rglob("*.py")):
+            code.update(path.read_bytes())
+    return json.dumps(installed, sort_keys=True) + code.hexdigest()
