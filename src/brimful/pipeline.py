@@ -24,6 +24,7 @@ from brimful.evaluation.likelihood import score_split
 from brimful.generation.load import LoadedRun, load_run
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.samples import Sample, draw_samples, write_samples
+from brimful.hardware import catalog
 from brimful.hardware.calibrate import measure_matrix_rates
 from brimful.hardware.device import Device
 from brimful.hardware.environment import describe_environment
@@ -32,7 +33,9 @@ from brimful.hardware.probe import probe, torch_device
 from brimful.model.build import build
 from brimful.planning.derive import Facts, derive, total_steps_of
 from brimful.planning.plan import Plan, plan_from_json
+from brimful.planning.survey import Tracer
 from brimful.recipe import Recipe
+from brimful.rehearsal.store import StoredTraces
 from brimful.report.html import write_report
 from brimful.report.progress import data_progress, progress_listener
 from brimful.report.tensorboard import tensorboard_listener
@@ -71,7 +74,7 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
         )
         return Run(admission.folder, trained_now=False)
     device = measured_device(recipe.plan.device)
-    derive(recipe, device, _facts(device))  # what can never fit is refused before any data is read
+    derive(recipe, device, tracer(), _facts(device))  # what can never fit is refused before any data is read
     with claim(admission) as lease:
         _greet(console, recipe, device, admission)
         with data_progress(console) as progress:
@@ -101,6 +104,26 @@ def measured_device(choice: str) -> Device:
     if device.kind != "cpu":
         return device
     return device.with_rates(measure_matrix_rates(torch_device(device), ("fp32", "bf16")), "matrix rates measured")
+
+
+def plan(recipe: Recipe, device: Device | str | None = None) -> Plan:
+    """How a recipe runs on a device: choices, the micro-batch, and the peak memory term by term.
+
+    Args:
+        recipe: What to train.
+        device: A Device, the name of a catalog row, or None for this machine's.
+
+    Raises:
+        PlanError: it does not fit, or cannot be traced.
+        DeviceError: no such device.
+    """
+    chosen = measured_device(recipe.plan.device) if device is None else catalog.get(device) if isinstance(device, str) else device
+    return derive(recipe, chosen, tracer(), _facts(chosen))
+
+
+def tracer() -> Tracer:
+    """Traces of declared steps, kept in the user's cache folder."""
+    return lambda spec: StoredTraces(spec, cache_folder() / "traces")
 
 
 def evaluate(run_folder: Path, console: Console, *, split: str | None = None, stride: int | None = None) -> Mapping[str, Any]:
@@ -161,7 +184,7 @@ def _sequences(recipe: Recipe, data: PreparedData) -> Sequences:
 
 def _settled_plan(recipe: Recipe, device: Device, data: PreparedData, admission: Admission, console: Console) -> Plan:
     """The plan with the data known. A continued run keeps its old plan, so that it goes on bit for bit, unless something asks for a new one."""
-    plan = derive(recipe, device, _facts(device, data, recipe))
+    plan = derive(recipe, device, tracer(), _facts(device, data, recipe))
     if not admission.continues or admission.changed or not (admission.folder / "plan.json").exists():
         return plan
     stored = _plan_of(admission.folder)
@@ -200,7 +223,7 @@ def _setup(recipe: Recipe, plan: Plan, device: Device, data: PreparedData, folde
 
 
 def _identity(recipe: Recipe, data: PreparedData) -> dict[str, str]:
-    objective = {"method": recipe.method, "sequence_length": recipe.sequence_length, "layout": recipe.data.layout, "model": recipe.model.model_dump()}
+    objective = {"method": recipe.method, "sequence_length": recipe.sequence_length, "layout": recipe.data.layout, "model": recipe.fresh_model.model_dump()}
     digest = hashlib.sha256(json.dumps(objective, sort_keys=True).encode()).hexdigest()[:16]
     return {"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint, "objective": digest}
 

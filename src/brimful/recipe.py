@@ -87,6 +87,16 @@ class TokenizerRecipe(Section):
         return self
 
 
+class AdapterRecipe(Section):
+    """LoRA adapters on a frozen published model (Hu et al. 2021)."""
+
+    rank: PositiveInt = Field(16, description="Rank r of the adapters.")
+    alpha: Annotated[float, Field(gt=0)] | None = Field(None, description="Scale of the adapters is alpha / rank. Default: 2 x rank.")
+    dropout: Share = Field(0.0, description="Dropout before the adapters; above 0 it costs memory.")
+    targets: str | list[str] = Field("all-linear", description="all-linear, or names of linear layers such as [q_proj, v_proj].")
+    dora: bool = Field(False, description="Weight-decomposed adapters (Liu et al. 2024).")
+
+
 class DataRecipe(Section):
     """Where the text comes from and how it is split and laid out."""
 
@@ -251,6 +261,16 @@ class RunChoices(Section):
         return value if value is None else _folder_name(value)
 
 
+def _which_model(value: object) -> str:
+    return "published" if isinstance(value, str) else "described"
+
+
+MODEL_TAGS = ("published", "described")
+Model = Annotated[
+    Annotated[str, pydantic.Tag("published")] | Annotated[ModelRecipe, pydantic.Tag("described")], pydantic.Discriminator(_which_model)
+]
+
+
 class Recipe(Section):
     """A whole recipe. See docs/recipes.md, `brimful recipes keys` or `brimful recipes schema`."""
 
@@ -261,8 +281,10 @@ class Recipe(Section):
     sequence_length: Annotated[int, Field(ge=2)] = Field(description="Tokens per sequence.")
     batch: BatchRecipe
     training: TrainingRecipe
-    model: ModelRecipe
-    tokenizer: TokenizerRecipe
+    model: Model = Field(description="A section that describes a fresh model, or the hub id or folder of a published one.")
+    adapter: AdapterRecipe | None = None
+    quantize: Literal["none", "nf4"] = Field("none", description="How a published model's frozen linear layers are stored: as published, or in 4 bits.")
+    tokenizer: TokenizerRecipe | None = None
     data: DataRecipe
     optimizer: OptimizerRecipe
     evaluation: EvaluationRecipe = EvaluationRecipe()
@@ -286,13 +308,49 @@ class Recipe(Section):
 
     @pydantic.model_validator(mode="after")
     def _lengths_agree(self) -> Self:
-        if self.model.context is not None and self.sequence_length > self.model.context:
-            raise ValueError(
-                f"sequence_length {self.sequence_length} is above the model's context {self.model.context}; shorten it or raise model.context"
-            )
+        context = None if isinstance(self.model, str) else self.model.context
+        if context is not None and self.sequence_length > context:
+            raise ValueError(f"sequence_length {self.sequence_length} is above the model's context {context}; shorten it or raise model.context")
         if self.batch.tokens is not None and self.batch.tokens % self.sequence_length:
             raise ValueError(f"batch.tokens {self.batch.tokens} must be a multiple of sequence_length {self.sequence_length}")
         return self
+
+    @pydantic.model_validator(mode="after")
+    def _parts_belong_to_the_model(self) -> Self:
+        if isinstance(self.model, ModelRecipe):
+            if self.tokenizer is None:
+                raise ValueError("tokenizer is required for a fresh model, for example tokenizer.vocabulary=4096")
+            if self.adapter is not None or self.quantize != "none":
+                raise ValueError("adapter and quantize belong to a published model: model=HUB_ID or a folder")
+        elif self.tokenizer is not None:
+            raise ValueError("a published model comes with its own tokenizer; leave the tokenizer section out")
+        elif self.quantize != "none" and self.adapter is None:
+            raise ValueError("a quantised model is frozen, so something else has to train: add the adapter section, for example adapter.rank=16")
+        return self
+
+    @cached_property
+    def fresh_model(self) -> ModelRecipe:
+        """The described model.
+
+        Raises:
+            RecipeError: the recipe names a published one.
+        """
+        if isinstance(self.model, str):
+            raise RecipeError(
+                f"{self.name} fine-tunes the published model {self.model}. This version of brimful plans that (`brimful plan`) but trains fresh models only."
+            )
+        return self.model
+
+    @cached_property
+    def own_tokenizer(self) -> TokenizerRecipe:
+        """How the fresh model's tokenizer is trained.
+
+        Raises:
+            RecipeError: the recipe names a published model.
+        """
+        if self.tokenizer is None:
+            raise RecipeError(f"{self.name} uses the tokenizer of {self.model}; there is none to train.")
+        return self.tokenizer
 
     @cached_property
     def effective_batch(self) -> int:
@@ -301,8 +359,8 @@ class Recipe(Section):
 
     @cached_property
     def context(self) -> int:
-        """Positions the model is built for."""
-        return self.model.context or self.sequence_length
+        """Positions the fresh model is built for."""
+        return self.fresh_model.context or self.sequence_length
 
     @cached_property
     def run_name(self) -> str:
@@ -376,7 +434,7 @@ def _validate(values: dict[str, Any], origin: str, problems: list[str]) -> Recip
     try:
         recipe = Recipe.model_validate(values)
     except pydantic.ValidationError as error:
-        problems = problems + problem_lines(error, Recipe)
+        problems = problems + problem_lines(error, Recipe, MODEL_TAGS)
         recipe = None
     if recipe is None or problems:
         lines = "\n".join(f"  - {problem}" for problem in problems)

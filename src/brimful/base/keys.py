@@ -1,5 +1,6 @@
 """What can be written in a section: every key with its type, default and meaning."""
 
+import inspect
 import json
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -10,11 +11,19 @@ import pydantic
 def describe_keys(section: type[pydantic.BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
     """Every key of a model and its sections: (dotted key, type, default or "required", description), in order."""
     for name, field in section.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, pydantic.BaseModel):
-            yield from describe_keys(field.annotation, f"{prefix}{name}.")
-            continue
-        default = "required" if field.is_required() else json.dumps(field.default)
-        yield prefix + name, _kind(field.annotation), default, field.description or ""
+        inner = section_in(field.annotation)
+        if inner is not field.annotation:
+            default = "required" if field.is_required() else json.dumps(field.default)
+            yield prefix + name, _kind(field.annotation), default, field.description or inspect.getdoc(inner) or ""
+        if inner is not None:
+            yield from describe_keys(inner, f"{prefix}{name}.")
+
+
+def section_in(annotation: Any) -> type[pydantic.BaseModel] | None:
+    """The section that a field of this type is or may be; None for plain values."""
+    if isinstance(annotation, type):
+        return annotation if issubclass(annotation, pydantic.BaseModel) else None
+    return next((inner for part in get_args(annotation) if (inner := section_in(part)) is not None), None)
 
 
 def _kind(annotation: Any) -> str:
@@ -26,6 +35,8 @@ def _kind(annotation: Any) -> str:
         return " or ".join(map(str, arguments))
     if origin is list:
         return f"list of {_kind(arguments[0])}"
+    if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
+        return "section"
     if arguments:
         return " or ".join(map(_kind, arguments))
     return {str: "text", type(None): "null", bool: "true or false"}.get(annotation, str(annotation.__name__))

@@ -6,19 +6,21 @@ from typing import Any
 import pydantic
 
 from brimful.base.discover import did_you_mean
+from brimful.base.keys import section_in
 
 
-def problem_lines(error: pydantic.ValidationError, root: type[pydantic.BaseModel]) -> list[str]:
+def problem_lines(error: pydantic.ValidationError, root: type[pydantic.BaseModel], tags: tuple[str, ...] = ()) -> list[str]:
     """`key.path: rule, got value` for every key in error, an unknown key with a did-you-mean.
 
     Args:
         error: What validating a value of `root` raised.
         root: The outermost model.
+        tags: Names of the kinds a field may be of, which are no keys.
     """
     rules: dict[str, list[str]] = {}
     values: dict[str, str] = {}
     for problem in error.errors():
-        named = (str(part) for part in problem["loc"] if not str(part).startswith(("constrained-", "literal[", "function-", "list[")))
+        named = (str(part) for part in problem["loc"] if part not in tags and not str(part).startswith(("constrained-", "literal[", "function-", "list[")))
         path = re.sub(r"\.(int|str|float|bool)$", "", ".".join(named)) or "as a whole"
         rules.setdefault(path, []).append(_rule(problem, path, root))
         values[path] = _got(problem)
@@ -41,10 +43,7 @@ def _got(problem: Any) -> str:
 
 
 def _keys_at(path: str, root: type[pydantic.BaseModel]) -> list[str]:
-    section = root
+    section: type[pydantic.BaseModel] | None = root
     for part in path.split(".")[:-1]:
-        annotation = section.model_fields[part].annotation if part in section.model_fields else None
-        if not (isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel)):
-            return []
-        section = annotation
-    return list(section.model_fields)
+        section = section_in(section.model_fields[part].annotation) if section is not None and part in section.model_fields else None
+    return [] if section is None else list(section.model_fields)

@@ -58,7 +58,7 @@ def prepare(recipe: Recipe, cache: Path, progress: Progress | None = None) -> Pr
     source = open_source(recipe.data)
     data_fingerprint = cache_key(source=source.fingerprint, split_seed=SPLIT_SEED, **_split_options(recipe.data))
     documents = LabelledDocuments(source, recipe.data)
-    tokenizer_folder = cache / "tokenizers" / cache_key(data=data_fingerprint, **recipe.tokenizer.model_dump(mode="json"))
+    tokenizer_folder = cache / "tokenizers" / cache_key(data=data_fingerprint, **recipe.own_tokenizer.model_dump(mode="json"))
     scanned: Scan | None = None
     tokenizer = _load_tokenizer(tokenizer_folder)
     if tokenizer is None:
@@ -101,7 +101,7 @@ def _make_tokenizer(recipe: Recipe, documents: LabelledDocuments, scanned: Scan,
                 progress("training the tokenizer", number, total)
             yield text
 
-    settings = recipe.tokenizer
+    settings = recipe.own_tokenizer
     return train_tokenizer(settings.kind, settings.vocabulary, settings.min_frequency, training_texts())
 
 
@@ -129,7 +129,7 @@ def _make_tokens(
     if splits is None:
         raise DataError(f"the token cache {folder} does not read back as written. Check the disk, or set BRIMFUL_CACHE to another folder.")
     texts = [text for kept in samples.values() for text in kept]
-    measured = measure_tokenizer(tokenizer, recipe.tokenizer.kind, splits["train"], splits["validation"], texts)
+    measured = measure_tokenizer(tokenizer, recipe.own_tokenizer.kind, splits["train"], splits["validation"], texts)
     report = {
         "sources": [part.description for part in source.parts],
         "splits": {name: _counts(split) for name, split in splits.items()},

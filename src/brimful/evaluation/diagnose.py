@@ -103,7 +103,7 @@ def compression(loaded: LoadedRun, validation: TokenSplit) -> Finding:
         return Finding(name, "the validation split holds no text", "bad", "Raise data.validation.")
     characters, size = validation.num_characters / tokens, validation.num_bytes / tokens
     value = f"{characters:.2f} characters and {size:.2f} bytes per token, {len(loaded.tokenizer)} tokens in the vocabulary"
-    word = verdict(loaded.recipe.tokenizer.kind, characters)
+    word = verdict(loaded.recipe.own_tokenizer.kind, characters)
     if word not in {"fail", "low"}:
         return Finding(name, f"{value}: {word}", "ok")
     judged: Verdict = "bad" if max(characters, size) < FAIL_BELOW else "warn"
@@ -127,7 +127,7 @@ def round_trip(loaded: LoadedRun, validation: TokenSplit) -> Finding:
     if not wrong:
         return Finding("tokenizer round trip", f"{seen} validation documents come back exactly", "ok")
     value = f"{wrong} of {seen} validation documents do not come back exactly{first}"
-    if loaded.recipe.tokenizer.kind == "character":
+    if loaded.recipe.own_tokenizer.kind == "character":
         return Finding(
             "tokenizer round trip", value, "warn", "They hold characters that training text lacks; tokenizer.kind=bpe knows every character."
         )
@@ -144,7 +144,7 @@ def odd_texts(loaded: LoadedRun) -> Finding:
     if not lost:
         return Finding(name, f"{len(ODD_TEXTS)} of {len(ODD_TEXTS)} exact", "ok")
     value = f"{len(lost)} of {len(ODD_TEXTS)} not exact, such as {lost[0]!r}"
-    if loaded.recipe.tokenizer.kind == "character":
+    if loaded.recipe.own_tokenizer.kind == "character":
         return Finding(name, f"{value} (a character tokenizer knows the training text's characters only)", "ok")
     return Finding(name, value, "bad", "The tokenizer changes text: look at normalizer, pre_tokenizer and decoder in model/tokenizer.json.")
 
@@ -152,7 +152,7 @@ def odd_texts(loaded: LoadedRun) -> Finding:
 def parameters(loaded: LoadedRun) -> Finding:
     """Parameters, tied ones once, held against the recipe's count; buffers beside them, never among them."""
     real, buffers = num_parameters(loaded.model), num_buffer_elements(loaded.model)
-    counted = count_parameters(loaded.recipe.model, int(loaded.model.config.vocab_size), loaded.recipe.context).total
+    counted = count_parameters(loaded.recipe.fresh_model, int(loaded.model.config.vocab_size), loaded.recipe.context).total
     value = f"{real:,} ({format_count(real)}); {buffers:,} buffer elements beside them"
     if real == counted:
         return Finding("parameters", value, "ok")
@@ -228,7 +228,7 @@ def samples(loaded: LoadedRun) -> Finding:
         return Finding(
             name, f"all {NUM_SAMPLES} are empty", "bad", "The model ends every text at once: look at the documents' lengths, and train longer."
         )
-    order = 12 if loaded.recipe.tokenizer.kind == "character" else 4
+    order = 12 if loaded.recipe.own_tokenizer.kind == "character" else 4
     distinct = min(distinct_share(row.token_ids, order) for row in written)
     value = f"{distinct:.0%} distinct {order}-grams in the most repetitive of {NUM_SAMPLES}, {empty} empty: {_shown(max(texts, key=len))}"
     if distinct < REPEATING_BELOW:

@@ -1,8 +1,11 @@
 """What a model is, counted before it exists. No torch here."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from brimful.recipe import ModelRecipe
+
+INITIAL_STD = 0.02
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,21 @@ def _block_matrices(model: ModelRecipe) -> int:
         return 4 * width * width + 2 * width * inner
     kv_width = width // model.heads * (model.kv_heads or model.heads)
     return 2 * width * width + 2 * width * kv_width + 3 * width * inner
+
+
+def config_values(model: ModelRecipe, *, vocabulary: int, context: int) -> dict[str, Any]:
+    """The described model as the values of a transformers config, `model_type` among them."""
+    if model.architecture == "gpt2":
+        return {
+            "model_type": "gpt2", "vocab_size": vocabulary, "n_positions": context, "n_embd": model.width, "n_layer": model.layers, "n_head": model.heads,
+            "n_inner": model.resolved_mlp_width, "resid_pdrop": model.dropout, "embd_pdrop": model.dropout, "attn_pdrop": model.dropout,
+            "initializer_range": INITIAL_STD, "tie_word_embeddings": model.tie_embeddings,
+        }  # fmt: skip
+    return {
+        "model_type": "llama", "vocab_size": vocabulary, "max_position_embeddings": context, "hidden_size": model.width, "num_hidden_layers": model.layers,
+        "num_attention_heads": model.heads, "num_key_value_heads": model.kv_heads or model.heads, "intermediate_size": model.resolved_mlp_width,
+        "initializer_range": INITIAL_STD, "tie_word_embeddings": model.tie_embeddings,
+    }  # fmt: skip
 
 
 def training_flop_per_token(model: ModelRecipe, vocabulary: int, sequence_length: int) -> float:

@@ -4,7 +4,7 @@ Suffixes: E events, S storages.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -13,7 +13,7 @@ import numpy as np
 
 from brimful.planning.allocator import AllocatorSettings, Usage, replay
 from brimful.planning.plan import Prediction
-from brimful.planning.target import METAL_SLACK, WORKSPACES, Target
+from brimful.planning.target import HOST_SLACK, METAL_SLACK, WORKSPACES, Target
 from brimful.planning.trace import GLOBAL, KINDS, Trace
 
 ALLOCATED_SHARE = (0.985, 1.01)
@@ -52,6 +52,7 @@ class Footprint:
         usable_bytes: What the device can give in all.
         verdict: Whether the run fits.
         peak_phase: The phase of the step that needs most.
+        parameters, trainable: As the trace counted them.
         largest: The largest storages alive at the peak.
     """
 
@@ -63,6 +64,8 @@ class Footprint:
     usable_bytes: int
     verdict: Verdict
     peak_phase: str
+    parameters: int
+    trainable: int
     largest: tuple[Tensor, ...]
 
     @property
@@ -74,7 +77,7 @@ class Footprint:
         """Plain values for JSON."""
         return {
             "micro_batch": self.micro_batch, "verdict": self.verdict, "usable_bytes": self.usable_bytes, "headroom_bytes": self.headroom_bytes,
-            "peak_phase": self.peak_phase, "terms_bytes": dict(self.terms),
+            "peak_phase": self.peak_phase, "parameters": self.parameters, "trainable_parameters": self.trainable, "terms_bytes": dict(self.terms),
             **{f"{name}_bytes": _interval(getattr(self, name)) for name in ("allocated", "reserved", "driver")},
             "largest": [dataclasses.asdict(tensor) for tensor in self.largest],
         }  # fmt: skip
@@ -124,15 +127,15 @@ def footprint(replayed: Replayed, target: Target, micro_batch: int) -> Footprint
     live_E = trace.live_E()
     peak_event = int(live_E.argmax())
     allocated = float(live_E[peak_event])
-    slack = METAL_SLACK * allocated if target.kind == "mps" else 0.0
-    reserved = Prediction(allocated + slack, allocated, allocated + 2 * slack, "live tensors" + (", Metal's slack assumed" if slack else ""))
+    slack = (METAL_SLACK if target.kind == "mps" else HOST_SLACK) * allocated
+    reserved = Prediction(allocated + slack, allocated, allocated + 2 * slack, "live tensors, the allocator's slack assumed")
     driver = _plus(reserved, target.context_bytes, 0)
     limit = target.usable_bytes
     verdict: Verdict = "fits" if driver.high <= limit else ("does not fit" if driver.low > limit else "uncertain")
-    terms = {**_terms(trace, peak_event), "allocator slack": round(slack), "process": target.context_bytes}
+    terms = {**_terms(trace, peak_event), "allocator slack": round(reserved.value) - round(allocated), "process": target.context_bytes}
     return Footprint(
         micro_batch, _without_zeros(terms), Prediction(allocated, allocated, allocated, "traced"), reserved, driver, limit, verdict,
-        phase_at(trace, peak_event), largest_at(trace, peak_event),
+        phase_at(trace, peak_event), trace.parameters, trace.trainable, largest_at(trace, peak_event),
     )  # fmt: skip
 
 
@@ -148,7 +151,7 @@ def _cuda_footprint(replayed: Replayed, target: Target, micro_batch: int) -> Foo
     terms = {**at_peak, "allocator slack": slack, "CUDA context and libraries": target.context_bytes}
     return Footprint(
         micro_batch, _without_zeros(terms), allocated, reserved, driver, target.usable_bytes, _cuda_verdict(replayed, target),
-        phase_at(trace, usage.peak_allocated_event), largest_at(trace, usage.peak_allocated_event),
+        phase_at(trace, usage.peak_allocated_event), trace.parameters, trace.trainable, largest_at(trace, usage.peak_allocated_event),
     )  # fmt: skip
 
 
@@ -159,20 +162,6 @@ def _cuda_verdict(replayed: Replayed, target: Target) -> Verdict:
         return "fits"
     possible = int((target.torch_bytes + target.context_uncertainty_bytes) / ALLOCATED_SHARE[0])
     return "uncertain" if replayed.fits_in(possible) else "does not fit"
-
-
-def largest_micro_batch(fits: Callable[[int], bool], highest: int) -> int:
-    """The largest micro-batch up to `highest` that fits, 0 where none does; memory grows with the micro-batch."""
-    if not fits(1):
-        return 0
-    low, high = 1, 2
-    while high <= highest and fits(high):
-        low, high = high, high * 2
-    high = min(high, highest + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
 
 
 def phase_at(trace: Trace, event: int) -> str:

@@ -14,9 +14,13 @@ import numpy as np
 
 from brimful.planning.trace import GLOBAL, Int32Array, Int64Array, Trace, same_events
 
-EXAMPLE_BLOCKS = 5
-"""Blocks that a step must be traced with to be stretched: two at either end, whose neighbours are special, and one that repeats."""
-_MIDDLE = 2
+EXAMPLE_BLOCKS = 4
+"""Blocks that a step must be traced with to be stretched: the first and the last, which are special, and two that are alike.
+
+Going forward a block ends tensors of the one before it, going backward of the one after it. So forward the second of the two repeats,
+backward the first: what either ends is then a tensor of the other.
+"""
+_FIRST, _EARLIER, _LATER, _LAST = range(EXAMPLE_BLOCKS)
 
 
 class Irregular(Exception):
@@ -82,9 +86,8 @@ def stretch(short: Trace, blocks: int, longer: Trace | None = None) -> Trace:
         Irregular: the blocks do not repeat.
     """
     layers_S, ordinal_S = short.layers_S, _ordinals(short.layers_S)
+    _refuse_unlike_blocks(short)
     counts = [int((layers_S == layer).sum()) for layer in range(GLOBAL, EXAMPLE_BLOCKS)]
-    if len({counts[_MIDDLE], counts[_MIDDLE + 1], counts[_MIDDLE + 2]}) != 1:  # blocks 1, 2 and 3; the first count is GLOBAL's
-        raise Irregular("blocks differ in how many tensors they make")
     sources = np.array([_source(layer, blocks) for layer in range(blocks)])
     sizes = np.array([counts[0], *(counts[source + 1] for source in sources)])
     offsets = np.concatenate([[0], np.cumsum(sizes)])[:-1]  # of GLOBAL, block 0, block 1, ...
@@ -106,6 +109,7 @@ def stretch(short: Trace, blocks: int, longer: Trace | None = None) -> Trace:
         events_E=np.concatenate(pieces).astype(np.int32), event_layers_E=np.concatenate(piece_layers).astype(np.int32),
         sizes_S=_grown_sizes(short, longer, blocks)[origin_S], kinds_S=short.kinds_S[origin_S], places_S=places_S, layers_S=layer_S.astype(np.int32),
         places=places, blocks=short.blocks, marks={name: moved_starts.get(event, cursor) for name, event in short.marks.items()},
+        parameters=_grown(short.parameters, longer and longer.parameters, blocks), trainable=_grown(short.trainable, longer and longer.trainable, blocks),
     )  # fmt: skip
 
 
@@ -132,6 +136,12 @@ def _birth_events(trace: Trace) -> Int64Array:
     return birth_S[np.abs(trace.events_E) - 1]
 
 
+def _refuse_unlike_blocks(short: Trace) -> None:
+    one, other = (short.layers_S == layer for layer in (_EARLIER, _LATER))
+    if not (np.array_equal(short.sizes_S[one], short.sizes_S[other]) and np.array_equal(short.kinds_S[one], short.kinds_S[other])):
+        raise Irregular("blocks differ in the tensors they make")
+
+
 def _ordinals(layers_S: Int32Array) -> Int64Array:
     """Number of each storage among those of its block."""
     ordinal_S = np.zeros(len(layers_S), np.int64)
@@ -141,12 +151,13 @@ def _ordinals(layers_S: Int32Array) -> Int64Array:
     return ordinal_S
 
 
-def _source(layer: int, blocks: int) -> int:
-    """Which of the example's blocks this block is like."""
-    from_end = blocks - 1 - layer
-    if layer < _MIDDLE:
-        return layer
-    return EXAMPLE_BLOCKS - 1 - from_end if from_end < _MIDDLE else _MIDDLE
+def _source(layer: int, blocks: int, *, falling: bool = False) -> int:
+    """Which of the example's blocks this block is like in a pass over them."""
+    if layer in (0, blocks - 1):
+        return _FIRST if layer == 0 else _LAST
+    if falling:
+        return _LATER if layer == blocks - 2 else _EARLIER
+    return _EARLIER if layer == 1 else _LATER
 
 
 def _passes(short: Trace, blocks: int) -> list[tuple[int, int, int]]:
@@ -155,30 +166,38 @@ def _passes(short: Trace, blocks: int) -> list[tuple[int, int, int]]:
     changes = np.flatnonzero(np.diff(labels_E)) + 1
     starts = np.unique(np.concatenate([[0], changes, list(short.marks.values()), [len(labels_E)]])).astype(np.int64)
     runs = [(int(start), int(end), int(labels_E[start])) for start, end in zip(starts[:-1], starts[1:], strict=True)]
-    rising = list(range(EXAMPLE_BLOCKS))
+    rising = [_FIRST, _EARLIER, _LATER, _LAST]
     result: list[tuple[int, int, int]] = []
     index = 0
     while index < len(runs):
         labels = [label for _, _, label in runs[index : index + EXAMPLE_BLOCKS]]
         if labels in (rising, rising[::-1]):
             group = {label: (start, end) for start, end, label in runs[index : index + EXAMPLE_BLOCKS]}
-            _refuse_global_deaths(short, group[_MIDDLE])
-            order = range(blocks) if labels == rising else range(blocks - 1, -1, -1)
-            result += [(*group[_source(layer, blocks)], layer - _source(layer, blocks)) for layer in order]
+            falling = labels != rising
+            _refuse_what_does_not_repeat(short, group[_EARLIER if falling else _LATER])
+            order = range(blocks - 1, -1, -1) if falling else range(blocks)
+            sources = [_source(layer, blocks, falling=falling) for layer in order]
+            result += [(*group[source], layer - source) for layer, source in zip(order, sources, strict=True)]
             index += EXAMPLE_BLOCKS
             continue
         start, end, label = runs[index]
-        if label not in (GLOBAL, 0, EXAMPLE_BLOCKS - 1):
+        if label in (_EARLIER, _LATER):
             raise Irregular(f"events {start} to {end} belong to block {label} alone")
-        result.append((start, end, blocks - EXAMPLE_BLOCKS if label == EXAMPLE_BLOCKS - 1 else 0))
+        result.append((start, end, blocks - EXAMPLE_BLOCKS if label == _LAST else 0))
         index += 1
     return result
 
 
-def _refuse_global_deaths(short: Trace, run: tuple[int, int]) -> None:
-    numbers = np.abs(short.events_E[run[0] : run[1]]) - 1
-    if (short.layers_S[numbers] == GLOBAL).any():
-        raise Irregular("a block that repeats makes or ends a tensor outside the blocks")
+def _refuse_what_does_not_repeat(short: Trace, run: tuple[int, int]) -> None:
+    """The run of a block that repeats may touch tensors of the two blocks that are alike, and of a neighbour those that have their like there."""
+    ordinal_S = _ordinals(short.layers_S)
+    own_S = np.flatnonzero(short.layers_S == _EARLIER)
+    for number in np.unique(np.abs(short.events_E[run[0] : run[1]]) - 1):
+        if short.layers_S[number] in (_EARLIER, _LATER):
+            continue
+        like = own_S[ordinal_S[number]] if short.layers_S[number] != GLOBAL and ordinal_S[number] < len(own_S) else None
+        if like is None or short.sizes_S[like] != short.sizes_S[number] or short.kinds_S[like] != short.kinds_S[number]:
+            raise Irregular(f"a block that repeats makes or ends a tensor of block {short.layers_S[number]} that others do not have")
 
 
 def _origins(short: Trace, sources: Int64Array, sizes: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -201,6 +220,10 @@ def _renamed(short: Trace, origin_S: Int64Array, layer_S: Int64Array) -> tuple[I
             names.append(pattern.sub(f"{short.blocks}.{layer}", short.places[place]) if layer != GLOBAL else short.places[place])
         places_S[index] = table[key]
     return places_S, tuple(names)
+
+
+def _grown(count: int, longer_count: int | None, blocks: int) -> int:
+    return count if longer_count is None else count + (longer_count - count) * (blocks - EXAMPLE_BLOCKS)
 
 
 def _grown_sizes(short: Trace, longer: Trace | None, blocks: int) -> Int64Array:

@@ -18,6 +18,10 @@ CONTEXT_OFFSET_MIB = {(8, 0): 67, (9, 0): 184, (10, 0): 273}
 CONTEXT_DEFAULT_OFFSET_MIB = -52
 CONTEXT_UNCERTAINTY_MIB = {True: 75, False: 250}
 """Largest residual on generations that were measured (8.0 on), and a guess for those that were not."""
+HOST_SLACK = 0.05
+"""Share that the C allocator of a host holds beyond live tensors, and kernels' own scratch (assumption, see the residuals of reports)."""
+HOST_USABLE_SHARE = 0.9
+"""Of free host memory; the rest is left to other programs."""
 METAL_SLACK = 0.10
 """Share that Metal's allocator holds beyond live tensors (assumption: nobody measured it for this)."""
 
@@ -56,6 +60,8 @@ def target_of(device: Device, process_bytes: int = 0) -> Target:
         process_bytes: On a CPU, what the process holds before the model exists; it is no longer free.
     """
     usable_bytes = device.free_memory_bytes if device.free_memory_bytes is not None else device.memory_bytes
+    if device.kind == "cpu":
+        return Target(device.name, "cpu", int(HOST_USABLE_SHARE * usable_bytes) + process_bytes, process_bytes, 0, 0)
     if device.kind != "cuda":
         return Target(device.name, device.kind, usable_bytes + process_bytes, process_bytes, 0, 0)
     capability = device.compute_capability or (0, 0)

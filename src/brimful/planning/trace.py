@@ -37,6 +37,7 @@ class Trace:
         places: Names.
         blocks: Name of the list of blocks, as it stands in places.
         marks: Phase name -> index of its first event, in order.
+        parameters, trainable: Of the model, tied ones once; a weight packed into 4 bits counts as one.
     """
 
     events_E: Int32Array
@@ -48,6 +49,8 @@ class Trace:
     places: tuple[str, ...]
     blocks: str = ""
     marks: Mapping[str, int] = field(default_factory=dict)
+    parameters: int = 0
+    trainable: int = 0
 
     def live_E(self) -> Int64Array:  # noqa: N802 - shape suffix
         """Bytes alive after each event, unrounded."""

@@ -5,19 +5,20 @@ Suffixes: E events.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
+from transformers import PretrainedConfig
 
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Int64Array
-from brimful.rehearsal.models import transformers_model
+from brimful.rehearsal.models import DTYPES, meta_model, names_of_4bit_layers, upcast, with_adapters
 from brimful.rehearsal.optimizers import optimizer_of
-from brimful.rehearsal.training import prepare, run_steps, without_garbage_collector
+from brimful.rehearsal.training import materialised, prepare, run_steps, without_garbage_collector
 
 _MARK = "brimful phase "
 
@@ -44,6 +45,13 @@ class Measured:
         """Bytes alive after each event, as asked for."""
         return self.start_bytes + np.cumsum(self.changes_E, dtype=np.int64)
 
+    def peaks(self) -> dict[str, int]:
+        """Highest number of live bytes in each phase."""
+        highest: dict[str, int] = {}
+        for phase, live in zip(self.phases_E, self.live_E().tolist(), strict=True):
+            highest[phase] = max(highest.get(phase, 0), live)
+        return highest
+
     def alive_at(self, event: int) -> list[tuple[int, str]]:
         """Bytes and operators of what was allocated up to this event and not freed; nothing from before the steps."""
         alive: dict[int, tuple[int, str]] = {}
@@ -69,8 +77,22 @@ class _Marks:
         pass
 
 
-def set_values(model: nn.Module) -> None:
-    """Small weights and zero buffers, so that a step of a model with unset values stays finite."""
+def real_model(spec: StepSpec, config: PretrainedConfig) -> nn.Module:
+    """The model that `meta_model` describes, with small weights and zero buffers, so that a step stays finite.
+
+    4-bit layers are bitsandbytes' own, adapters peft's own for them.
+    """
+    model = materialised(meta_model(replace(spec, quantize="none", adapter=None, upcast=False), config))
+    _set_values(model)
+    if spec.quantize == "nf4":
+        _quantise(model, spec)
+    if spec.adapter is not None:
+        model = with_adapters(model, spec.adapter, spec)
+        _set_values(model)
+    return upcast(model) if spec.upcast else model
+
+
+def _set_values(model: nn.Module) -> None:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -78,6 +100,21 @@ def set_values(model: nn.Module) -> None:
                 parameter.normal_(0.0, 0.02, generator=generator)
         for buffer in model.buffers():
             buffer.zero_()
+
+
+def _quantise(model: nn.Module, spec: StepSpec) -> None:
+    from bitsandbytes.nn import Linear4bit, Params4bit  # noqa: PLC0415 - only where it is asked for
+
+    compute_dtype = DTYPES[spec.weights if spec.autocast == "none" else spec.autocast]
+    for name in names_of_4bit_layers(model):
+        parent, _, child = name.rpartition(".")
+        plain = model.get_submodule(name)
+        with torch.device("meta"):
+            layer = Linear4bit(plain.in_features, plain.out_features, plain.bias is not None, compute_dtype, quant_type="nf4")
+        layer.weight = Params4bit(plain.weight.data, requires_grad=False, quant_type="nf4", module=layer)
+        layer.bias = plain.bias
+        setattr(model.get_submodule(parent), child, layer.to("cpu"))
+    model.is_loaded_in_4bit = True  # type: ignore[assignment]
 
 
 def measure_steps(model: nn.Module, spec: StepSpec, micro_batch: int) -> Measured:
@@ -94,8 +131,11 @@ def measure_steps(model: nn.Module, spec: StepSpec, micro_batch: int) -> Measure
 
 
 def _storage_bytes(model: nn.Module) -> int:
-    storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in [*model.parameters(), *model.buffers()]}
-    return sum(storages.values())
+    tensors = [*model.parameters(), *model.buffers()]
+    for state in [getattr(parameter, "quant_state", None) for parameter in model.parameters()]:
+        if state is not None:  # bitsandbytes keeps scales beside the weight
+            tensors += [state.absmax, state.code, state.offset, state.state2.absmax, state.state2.code]
+    return sum({tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors}.values())
 
 
 def _read(profiler: profile, start_bytes: int) -> Measured:

@@ -1,11 +1,16 @@
 """Models of the right shape without a byte of weights: transformers modules on fake tensors, with adapters and 4-bit linear layers."""
 
 import copy
-from typing import Any
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSequenceClassification, PretrainedConfig, PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from brimful.base.errors import PlanError
 from brimful.planning.step import Lora, StepSpec
@@ -53,30 +58,78 @@ def meta_model(spec: StepSpec, config: PretrainedConfig) -> nn.Module:
         if spec.quantize == "nf4":
             replace_linear_layers(model, DTYPES[spec.weights if spec.autocast == "none" else spec.autocast])
         if spec.adapter is not None:
-            model = _with_adapters(model, spec.adapter, spec)
-    if spec.upcast:
-        for parameter in model.parameters():
-            if parameter.dtype in {torch.float16, torch.bfloat16}:
-                parameter.data = parameter.data.float()
+            model = with_adapters(model, spec.adapter, spec)
+    return upcast(model) if spec.upcast else model
+
+
+def upcast(model: nn.Module) -> nn.Module:
+    """Every 16-bit parameter in fp32, as peft's prepare_model_for_kbit_training makes them."""
+    for parameter in model.parameters():
+        if parameter.dtype in {torch.float16, torch.bfloat16}:
+            parameter.data = parameter.data.float()
     return model
 
 
-def _with_adapters(model: nn.Module, lora: Lora, spec: StepSpec) -> nn.Module:
-    from peft import LoraConfig, get_peft_model  # noqa: PLC0415 - half a second that full training does not need
+@contextmanager
+def _quiet_bitsandbytes() -> Iterator[None]:
+    """Importing it tells about an optional CPU kernel that training does not use."""
+    logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def with_adapters(model: nn.Module, lora: Lora, spec: StepSpec) -> nn.Module:
+    """A model with LoRA adapters on it and all else frozen.
+
+    Raises:
+        PlanError: there is no layer of the names that the adapters are for.
+    """
+    with _quiet_bitsandbytes():
+        from peft import LoraConfig, get_peft_model  # noqa: PLC0415 - half a second that full training does not need
 
     targets = lora.targets if lora.targets == "all-linear" else lora.targets.split(",")
     task = {"causal_lm": "CAUSAL_LM", "sequence_classification": "SEQ_CLS"}.get(spec.task)
     config = LoraConfig(
-        r=lora.rank, lora_alpha=2 * lora.rank, lora_dropout=lora.dropout, target_modules=targets, use_dora=lora.dora, task_type=task
+        r=lora.rank, lora_alpha=2 * lora.rank, lora_dropout=lora.dropout, target_modules=targets, use_dora=lora.dora, task_type=task,
+        fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
     )  # fmt: skip
-    try:
-        model = get_peft_model(model, config, low_cpu_mem_usage=True)
-    except ValueError as error:
-        raise PlanError(f"adapters cannot be attached: {error}") from error
+    config._register_custom_module({Linear4bit: _adapted_4bit(cuda=spec.cuda)})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)  # peft 0.21 asks transformers 5 for it
+        try:
+            model = get_peft_model(model, config, low_cpu_mem_usage=next(model.parameters()).is_meta)
+        except ValueError as error:
+            raise PlanError(f"adapters cannot be attached: {error}") from error
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.to(DTYPES[lora.dtype])
     return model
+
+
+def _adapted_4bit(*, cuda: bool) -> type:
+    """LoRA over a 4-bit layer as peft 0.21 does it (tuners/lora/bnb.py): a defensive copy of the layer's output, and an input in the
+    adapter's type except under autocast. peft asks about CUDA's autocast, so on a CPU it converts under autocast, too."""
+    from peft.tuners.lora.layer import Linear  # noqa: PLC0415 - see with_adapters
+
+    class Adapted4bit(Linear):
+        def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+            if self.lora_variant:
+                adapted: Tensor = super().forward(x, *args, **kwargs)
+                return adapted
+            result = self.base_layer(x, *args, **kwargs).clone()
+            dtype, converts = result.dtype, not (cuda and torch.is_autocast_enabled("cpu"))
+            for name in self.active_adapters:
+                down, up = self.lora_A[name], self.lora_B[name]
+                x = self._cast_input_dtype(x, down.weight.dtype) if converts else x
+                change = up(down(self.lora_dropout[name](x))) * self.scaling[name]
+                result = result + (change.to(dtype) if converts else change)
+            return result
+
+    return Adapted4bit
 
 
 def transformers_model(model: nn.Module) -> PreTrainedModel:
@@ -87,10 +140,20 @@ def transformers_model(model: nn.Module) -> PreTrainedModel:
 
 def blocks_of(model: nn.Module) -> tuple[str, nn.ModuleList]:
     """Name and modules of the transformer blocks: the longest list of modules of one class."""
-    lists = [(name, child) for name, child in model.named_modules() if isinstance(child, nn.ModuleList) and len({type(block) for block in child}) == 1]
+    lists = [
+        (name, child) for name, child in model.named_modules() if isinstance(child, nn.ModuleList) and len({type(block) for block in child}) == 1
+    ]
     if not lists:
         raise PlanError(f"{type(model).__name__} has no list of transformer blocks, so brimful cannot tell its layers apart.")
     return max(lists, key=lambda entry: (len(entry[1]), -len(entry[0])))
+
+
+def count_parameters(model: nn.Module) -> tuple[int, int]:
+    """All parameters, tied ones once and a packed one as what it stands for, and those that train. Adapters count in both."""
+    packed = {id(module.weight): module.in_features * module.out_features for module in model.modules() if isinstance(module, Linear4bit)}
+    parameters = list(model.parameters())
+    total = sum(packed.get(id(parameter), parameter.numel()) for parameter in parameters)
+    return total, sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
 
 
 class Linear4bit(nn.Linear):
@@ -103,40 +166,60 @@ class Linear4bit(nn.Linear):
     def __init__(self, like: nn.Linear, compute_dtype: torch.dtype) -> None:
         nn.Module.__init__(self)
         self.in_features, self.out_features, self.compute_dtype = like.in_features, like.out_features, compute_dtype
+        self.loaded_dtype = like.weight.dtype
         count = like.in_features * like.out_features
         self.weight = nn.Parameter(torch.empty((-(-count // 2), 1), dtype=torch.uint8, device="meta"), requires_grad=False)
         self.register_buffer("scales", torch.empty(-(-count // NF4_BLOCK), dtype=torch.uint8, device="meta"))
         self.register_buffer("outer_scales", torch.empty(-(-count // (NF4_BLOCK * NF4_OUTER_BLOCK)), dtype=torch.float32, device="meta"))
         self.register_buffer("codes", torch.empty(16 + 256 + 1, dtype=torch.float32, device="meta"))
-        self.bias = None if like.bias is None else nn.Parameter(torch.empty(like.out_features, dtype=compute_dtype, device="meta"), requires_grad=False)
+        self.bias = (
+            None if like.bias is None else nn.Parameter(torch.empty(like.out_features, dtype=compute_dtype, device="meta"), requires_grad=False)
+        )
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
+    def forward(self, input: Tensor) -> Tensor:
         bias = None if self.bias is None else self.bias.to(self.compute_dtype)
-        out: Tensor = _Matmul4bit.apply(input.to(self.compute_dtype), self.weight, bias, self.out_features)  # type: ignore[no-untyped-call]
+        out: Tensor = _Matmul4bit.apply(input.to(self.compute_dtype), self.weight, bias, self.out_features, self.loaded_dtype)  # type: ignore[no-untyped-call]
         return out.to(input.dtype)
 
 
 class _Matmul4bit(torch.autograd.Function):
-    """Dequantises one weight for the product and again for the gradient; keeps neither it nor the input."""
+    """Dequantises scales and weight for the product and again for the gradient; keeps neither them nor the input.
+
+    bitsandbytes 0.50, autograd/_functions.py (MatMul4Bit) and backends/default/ops.py (gemm_4bit); its fused kernel for few tokens is not modelled.
+    The gradient's weight comes in the type that it was quantised from.
+    """
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, out_features: int) -> Tensor:
-        ctx.shape, ctx.dtype = (out_features, inputs.shape[-1]), inputs.dtype
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, out_features: int, loaded_dtype: torch.dtype) -> Tensor:
+        ctx.shape, ctx.loaded_dtype = (out_features, inputs.shape[-1]), loaded_dtype
+        scales = _dequantised_scales(ctx.shape) + 0.0
         dequantised = torch.empty(ctx.shape, dtype=inputs.dtype)
-        return torch.nn.functional.linear(inputs, dequantised, bias)
+        product = torch.nn.functional.linear(inputs, dequantised, bias)
+        del scales  # alive during the product
+        return product
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, None, None, None]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, None, None, None, None]:
         if not ctx.needs_input_grad[0]:
-            return None, None, None, None
-        dequantised = torch.empty(ctx.shape, dtype=ctx.dtype)
-        return torch.matmul(grad_outputs[0], dequantised), None, None, None
+            return None, None, None, None, None
+        scales = _dequantised_scales(ctx.shape)
+        dequantised = torch.empty(ctx.shape, dtype=ctx.loaded_dtype)
+        del scales
+        return torch.matmul(grad_outputs[0], dequantised.to(grad_outputs[0].dtype)), None, None, None, None
+
+
+def _dequantised_scales(shape: tuple[int, int]) -> Tensor:
+    return torch.empty(-(-shape[0] * shape[1] // NF4_BLOCK), dtype=torch.float32)
 
 
 def replace_linear_layers(model: nn.Module, compute_dtype: torch.dtype) -> None:
     """Every linear layer but the output head, as bitsandbytes does; modules are replaced in place."""
+    for name in names_of_4bit_layers(model):
+        parent, _, child = name.rpartition(".")
+        setattr(model.get_submodule(parent), child, Linear4bit(cast(nn.Linear, model.get_submodule(name)), compute_dtype))
+
+
+def names_of_4bit_layers(model: nn.Module) -> list[str]:
+    """Linear layers that bitsandbytes stores in 4 bit: all but the output head."""
     head = model.get_output_embeddings() if isinstance(model, PreTrainedModel) else None
-    for name, module in list(model.named_modules()):
-        if isinstance(module, nn.Linear) and module is not head and not name.endswith("lm_head"):
-            parent, _, child = name.rpartition(".")
-            setattr(model.get_submodule(parent), child, Linear4bit(module, compute_dtype))
+    return [name for name, module in model.named_modules() if isinstance(module, nn.Linear) and module is not head and not name.endswith("lm_head")]

@@ -1,5 +1,6 @@
 """Tells the recorder which module and block computes, forward and backward, and what parameters' gradients and states are."""
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ class Places:
         self._recorder, self._model, self._prefix = recorder, model, f"{blocks_name}."
         self._stack: list[tuple[str, str]] = []
         self._handles: list[Any] = []
+        self._announced: Callable[[], Tensor | None] = lambda: None
         body = transformers_model(model).base_model
         for name, module in model.named_modules():
             self._watch(module, name, self._layer_of(name))
@@ -82,8 +84,9 @@ class Places:
         """When the gradient of the first tensor among `values` is there, `place` computes."""
         recorder = self._recorder
         tensor = next((leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor) and leaf.requires_grad), None)
-        if tensor is None or recorder.phase == "recomputation":
+        if tensor is None or recorder.phase == "recomputation" or tensor is self._announced():
             return
+        self._announced = weakref.ref(tensor)
 
         def arrive(_: Tensor) -> None:
             recorder.place, recorder.layer, recorder.in_loss = place, layer, False
@@ -91,7 +94,7 @@ class Places:
         tensor.register_hook(arrive)
 
     def _body_done(self, _: nn.Module, __: Any, output: Any) -> None:
-        self._on_backward(output, "final norm backward", GLOBAL)
+        self._on_backward(output, "final norm backward", GLOBAL)  # without such a norm the last block's own announcement stands
         self._recorder.in_loss = True
 
     def _on_gradient(self, name: str) -> Callable[[Tensor], None]:

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from brimful.planning.trace import GLOBAL, KINDS, Trace
+from brimful.rehearsal.scratch import scratch_bytes
 
 FORWARD_PHASES = ("forward", "recomputation")
 _WEIGHT_KINDS = {KINDS.index("weights"), KINDS.index("adapters")}
@@ -23,8 +24,11 @@ _ACTIVATIONS, _TEMPORARIES, _LOSS, _COPIES = (KINDS.index(kind) for kind in ("ac
 class Recorder(TorchDispatchMode):
     """Births and deaths of storages, with where and what for.
 
-    A storage is what the allocator hands out; views share one. Sizes are what operators asked for. An operator's private
-    workspace is not seen.
+    A storage is what the allocator hands out; views share one. Sizes are what operators asked for. An operator's private tensors are
+    those that `scratch` knows.
+
+    Args:
+        cuda: Operators' private tensors are those of CUDA kernels.
 
     Attributes:
         place: Module that computes now; names what is born.
@@ -33,8 +37,9 @@ class Recorder(TorchDispatchMode):
         in_loss: What is born now belongs to the loss.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, cuda: bool = True) -> None:
         super().__init__()
+        self._cuda = cuda
         self.place, self.layer, self.phase, self.in_loss = "", GLOBAL, "setup", False
         self._events: list[int] = []
         self._event_layers: list[int] = []
@@ -52,12 +57,15 @@ class Recorder(TorchDispatchMode):
         if func is torch.ops.aten._local_scalar_dense.default and args[0].dtype == torch.bool:
             return False  # the flags of a step that goes well: nothing overflowed, nothing was skipped
         out = func(*args, **(kwargs or {}))
+        scratch = [self._new(size, func, args) for size in scratch_bytes(func, args, out, cuda=self._cuda)]
         leaves = (out,) if isinstance(out, Tensor) else tree_leaves(out)
         for index, leaf in enumerate(leaves):
             if isinstance(leaf, Tensor) and leaf.untyped_storage()._cdata not in self._number_by_storage:
                 self._born(leaf, func, args)
                 if self.phase == "optimizer" and args:
                     self._inherit_layer(args[0][index] if isinstance(out, list | tuple) and isinstance(args[0], list | tuple) else args[0])
+        for number in scratch:
+            self._event(-(number + 1))
         return out
 
     def _inherit_layer(self, source: Any) -> None:
@@ -113,16 +121,20 @@ class Recorder(TorchDispatchMode):
 
     def _born(self, tensor: Tensor, func: Any, args: Any) -> None:
         storage = tensor.untyped_storage()
-        key, number = storage._cdata, len(self._sizes)
-        self._number_by_storage[key] = number
-        self._sizes.append(storage.nbytes())
+        key = storage._cdata
+        self._number_by_storage[key] = self._new(storage.nbytes(), func, args)
+        self._watches[key] = weakref.ref(storage, lambda _, key=key: self._died(key))
+
+    def _new(self, num_bytes: int, func: Any, args: Any) -> int:
+        number = len(self._sizes)
+        self._sizes.append(num_bytes)
         self._kinds.append(self._kind_of(func, args))
         self._layers.append(self.layer)
         operator = "" if func is None else str(func.__name__).partition(".")[0]
         self._places.append(f"{self.place} {operator}".strip())
         self._phases.append(self.phase)
         self._event(number + 1)
-        self._watches[key] = weakref.ref(storage, lambda _, key=key: self._died(key))
+        return number
 
     def _kind_of(self, func: Any, args: Any) -> int:
         if func in _CASTS and (source := self._number(args[0])) is not None and self._kinds[source] in _WEIGHT_KINDS:
@@ -150,7 +162,8 @@ class Recorder(TorchDispatchMode):
 def _deaths_in_order(events_E: NDArray[np.int32], layers_E: NDArray[np.int32], marks: list[int]) -> NDArray[np.int32]:
     """The same events, deaths that follow one another within a phase in the order of their births: some orders are those of a hash table."""
     dying = events_E < 0
-    follows = np.concatenate([[False], dying[1:] & dying[:-1] & (layers_E[1:] == layers_E[:-1])])
+    follows = np.zeros(len(events_E), bool)
+    follows[1:] = dying[1:] & dying[:-1] & (layers_E[1:] == layers_E[:-1])
     follows[[mark for mark in marks if mark < len(follows)]] = False
     group_E = np.cumsum(~follows)
     return events_E[np.lexsort((np.where(dying, -events_E, 0), group_E))]

@@ -19,6 +19,8 @@ _SOURCES = ("rehearsal", "training", "planning", "model", "evaluation", "generat
 """Folders whose code decides what a trace holds."""
 _ARRAYS = ("events_E", "event_layers_E", "sizes_S", "kinds_S", "places_S", "layers_S")
 
+_WORDS = ("places", "blocks", "marks", "parameters", "trainable")
+
 
 class StoredTraces:
     """Traces of one step for every micro-batch, from the folder where they are there, else made and kept.
@@ -29,7 +31,7 @@ class StoredTraces:
     """
 
     def __init__(self, spec: StepSpec, folder: Path | None) -> None:
-        self._spec, self._folder = spec, folder
+        self._spec, self._folder = _canonical(spec), folder
         self._parametric: ParametricTrace | Irregular | None = None
         self._direct: dict[int, Trace] = {}
 
@@ -91,9 +93,10 @@ class StoredTraces:
             with safe_open(path, framework="numpy") as file:
                 arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
                 words = json.loads(file.metadata()["trace"])
-        except (OSError, SafetensorError, KeyError, ValueError):
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError):
             return None  # a damaged cache file is made again
-        trace = Trace(**{key: arrays.pop(key) for key in _ARRAYS}, places=tuple(words["places"]), blocks=words["blocks"], marks=words["marks"])
+        words["places"] = tuple(words["places"])
+        trace = Trace(**{key: arrays.pop(key) for key in _ARRAYS}, **words)
         return trace, arrays
 
     def _write(self, spec: StepSpec, name: str, trace: Trace, extra: dict[str, np.ndarray]) -> None:
@@ -102,12 +105,20 @@ class StoredTraces:
             return
         from safetensors.numpy import save  # noqa: PLC0415 - as above
 
-        words = json.dumps({"places": trace.places, "blocks": trace.blocks, "marks": trace.marks})
+        words = json.dumps({key: getattr(trace, key) for key in _WORDS})
         arrays = {key: np.ascontiguousarray(getattr(trace, key)) for key in _ARRAYS} | extra
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
         aside.write_bytes(save(arrays, metadata={"trace": words}))
         aside.replace(path)
+
+
+def _canonical(spec: StepSpec) -> StepSpec:
+    """fp16 and bf16 take the same room on CUDA."""
+    if not spec.cuda:
+        return spec
+    weights, autocast = ("bf16" if dtype == "fp16" else dtype for dtype in (spec.weights, spec.autocast))
+    return dataclasses.replace(spec, weights=weights, autocast=autocast)
 
 
 def _nothing() -> Trace:

@@ -1,6 +1,7 @@
 """Traces of a declared step for any micro-batch, from a few small ones: fewer blocks, a few sequences, two chunks of the loss."""
 
 import dataclasses
+import functools
 
 import numpy as np
 from transformers import PretrainedConfig
@@ -10,13 +11,15 @@ from brimful.planning.parametric import EXAMPLE_BLOCKS, Irregular, ParametricTra
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Int64Array, Trace
 from brimful.rehearsal.models import config_of, num_blocks, with_layers
-from brimful.rehearsal.training import record_training
+from brimful.rehearsal.training import record_training, without_garbage_collector
 
-LOW_BATCH, HIGH_BATCH, CHECK_BATCH = 4, 5, 6
-"""Micro-batches traced; with chunks of three sequences' tokens each has exactly two chunks."""
-CHUNK_SEQUENCES, OTHER_CHUNK_SEQUENCES = 3, 2
+LOW_BATCH, HIGH_BATCH, CHECK_BATCH = 4, 5, 7
+"""Micro-batches traced; the third only to see whether it lies on the line through the others."""
+CHUNK_SEQUENCES, OTHER_CHUNK_SEQUENCES, CHECK_CHUNK_SEQUENCES = 3, 2, 5
+"""Sequences whose tokens make a chunk of the loss, so that every traced micro-batch has exactly two chunks."""
 
 
+@functools.lru_cache(maxsize=16)
 def trace_all(spec: StepSpec) -> ParametricTrace:
     """The step for every micro-batch from 2 on.
 
@@ -25,29 +28,29 @@ def trace_all(spec: StepSpec) -> ParametricTrace:
         PlanError: the step cannot be traced at all.
     """
     config = config_of(spec)
-    low = _trace(spec, config, LOW_BATCH, CHUNK_SEQUENCES)
-    base_S, slope_S = affine(low, _trace(spec, config, HIGH_BATCH, CHUNK_SEQUENCES), LOW_BATCH, HIGH_BATCH)
-    chunk_slope_S = np.zeros_like(base_S)
-    if spec.loss == "chunked":
-        other = _trace(spec, config, LOW_BATCH, OTHER_CHUNK_SEQUENCES)
-        _, chunk_slope_S = affine(other, low, OTHER_CHUNK_SEQUENCES * spec.sequence_length, CHUNK_SEQUENCES * spec.sequence_length)
-        base_S = base_S - chunk_slope_S * CHUNK_SEQUENCES * spec.sequence_length
-    check = _trace(spec, config, CHECK_BATCH, CHUNK_SEQUENCES)
-    if not np.array_equal(check.sizes_S, base_S + slope_S * CHECK_BATCH + chunk_slope_S * CHUNK_SEQUENCES * spec.sequence_length):
-        raise Irregular("a third micro-batch does not lie on the line through two")
     blocks = num_blocks(config)
-    if blocks <= EXAMPLE_BLOCKS + 1:
+    stretches = blocks > EXAMPLE_BLOCKS + 1
+    with without_garbage_collector():
+        low = _trace(spec, config, LOW_BATCH, CHUNK_SEQUENCES)
+        base_S, slope_S = affine(low, _trace(spec, config, HIGH_BATCH, CHUNK_SEQUENCES), LOW_BATCH, HIGH_BATCH)
+        chunk_slope_S = np.zeros_like(base_S)
+        if spec.loss == "chunked":
+            other = _trace(spec, config, LOW_BATCH, OTHER_CHUNK_SEQUENCES)
+            _, chunk_slope_S = affine(other, low, OTHER_CHUNK_SEQUENCES * spec.sequence_length, CHUNK_SEQUENCES * spec.sequence_length)
+            base_S = base_S - chunk_slope_S * CHUNK_SEQUENCES * spec.sequence_length
+        check = _trace(spec, config, CHECK_BATCH, CHECK_CHUNK_SEQUENCES, extra_blocks=int(stretches))
+    at_check = dataclasses.replace(low, sizes_S=base_S + slope_S * CHECK_BATCH + chunk_slope_S * CHECK_CHUNK_SEQUENCES * spec.sequence_length)
+    if not stretches:
+        _require_equal(at_check, check)
         return ParametricTrace(low, base_S, slope_S, chunk_slope_S, spec.sequence_length, spec.loss_chunk)
-    longer = _trace(spec, config, LOW_BATCH, CHUNK_SEQUENCES, extra_blocks=1)
-    if not equal(stretch(low, EXAMPLE_BLOCKS + 1, longer), longer):
-        raise Irregular("one block more is not one repetition more")
-    grown = stretch(low, blocks, longer)
-    return ParametricTrace(
-        grown, grown.sizes_S - _stretched(low, slope_S, blocks) * LOW_BATCH - _stretched(low, chunk_slope_S, blocks) * CHUNK_SEQUENCES * spec.sequence_length,
-        _stretched(low, slope_S, blocks), _stretched(low, chunk_slope_S, blocks), spec.sequence_length, spec.loss_chunk,
-    )  # fmt: skip
+    _require_equal(stretch(at_check, EXAMPLE_BLOCKS + 1, check), check)
+    grown = stretch(at_check, blocks, check)
+    slope_S, chunk_slope_S = (_stretched(low, values_S, blocks) for values_S in (slope_S, chunk_slope_S))
+    base_S = grown.sizes_S - slope_S * CHECK_BATCH - chunk_slope_S * CHECK_CHUNK_SEQUENCES * spec.sequence_length
+    return ParametricTrace(grown, base_S, slope_S, chunk_slope_S, spec.sequence_length, spec.loss_chunk)
 
 
+@functools.lru_cache(maxsize=16)
 def trace_one(spec: StepSpec, micro_batch: int) -> Trace:
     """The step at one micro-batch, from two small traces where its blocks repeat, else as it is.
 
@@ -74,6 +77,11 @@ def _trace(spec: StepSpec, config: PretrainedConfig, micro_batch: int, chunk_seq
         return record_training(small, config, micro_batch)
     except RuntimeError as error:
         raise PlanError(f"the training step of a {config.model_type} model cannot be traced: {error}") from error
+
+
+def _require_equal(derived: Trace, traced: Trace) -> None:
+    if not equal(derived, traced):
+        raise Irregular("a further trace is not what two others say it is")
 
 
 def _stretched(short: Trace, values_S: Int64Array, blocks: int) -> Int64Array:

@@ -1,5 +1,6 @@
 """Optimizer steps of the real loop, run for their memory: recorded on fake tensors, or really run while a profiler watches."""
 
+import dataclasses
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,7 +15,7 @@ from brimful.planning.step import StepSpec
 from brimful.planning.trace import Trace
 from brimful.rehearsal.kernels import OnCuda
 from brimful.rehearsal.losses import loss_of
-from brimful.rehearsal.models import blocks_of, meta_model, transformers_model
+from brimful.rehearsal.models import blocks_of, count_parameters, meta_model, transformers_model
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.places import Places
 from brimful.rehearsal.recorder import Recorder
@@ -47,8 +48,10 @@ def record_training(spec: StepSpec, config: PretrainedConfig, micro_batch: int) 
         PlanError: the step cannot run without real values.
     """
     model = meta_model(spec, config)
+    counts = count_parameters(model)
     with fake_world(spec):
-        return record_steps(materialised(model), spec, micro_batch)
+        trace = record_steps(materialised(model), spec, micro_batch)
+    return dataclasses.replace(trace, parameters=counts[0], trainable=counts[1])
 
 
 @contextmanager
@@ -88,7 +91,8 @@ def _one_sequence_per_row() -> Iterator[None]:
 def without_garbage_collector() -> Iterator[None]:
     """Tensors die when their last reference goes, never by a collection."""
     was_enabled = gc.isenabled()
-    gc.collect()
+    if was_enabled:
+        gc.collect()
     gc.disable()
     try:
         yield
@@ -106,7 +110,7 @@ def materialised(model: nn.Module) -> nn.Module:
 
 def record_steps(model: nn.Module, spec: StepSpec, micro_batch: int) -> Trace:
     """Two optimizer steps of a model that is already on fake tensors."""
-    recorder = Recorder()
+    recorder = Recorder(cuda=spec.cuda)
     prepare(model, spec)
     blocks, modules = blocks_of(model)
     watcher = _Recording(recorder, Places(recorder, model, blocks, modules))

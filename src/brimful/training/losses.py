@@ -61,29 +61,30 @@ def _chunk_losses(logits_CV: Tensor, targets_C: Tensor) -> tuple[Tensor, Tensor]
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, chunk_tokens: int, softcap: float | None) -> Tensor:
-        wants_grad = any(ctx.needs_input_grad[:2])
+        wants_grad, wants_weight_grad = any(ctx.needs_input_grad[:2]), ctx.needs_input_grad[1]
         loss = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
         with torch.autocast(hidden_ND.device.type, enabled=False):
             head_VD = weight_VD.to(hidden_ND.dtype)
             grad_hidden_ND = torch.empty_like(hidden_ND) if wants_grad else None
-            grad_weight_VD = torch.zeros_like(weight_VD) if wants_grad else None
+            grad_weight_VD = torch.zeros_like(weight_VD) if wants_weight_grad else None
             for start in range(0, len(hidden_ND), chunk_tokens):
                 chunk = slice(start, start + chunk_tokens)
                 targets_C, hidden_CD = targets_N[chunk], hidden_ND[chunk]
                 logits_CV = _logits(hidden_CD, head_VD, softcap)
                 losses_C, lse_C = _chunk_losses(logits_CV, targets_C)
                 loss += losses_C.sum()
-                if grad_hidden_ND is not None and grad_weight_VD is not None:
+                if grad_hidden_ND is not None:
                     grad_CV = _grad_logits(logits_CV, lse_C, targets_C, softcap).to(hidden_ND.dtype)
                     torch.mm(grad_CV, head_VD, out=grad_hidden_ND[chunk])
-                    grad_weight_VD += grad_CV.T @ hidden_CD
+                    if grad_weight_VD is not None:
+                        grad_weight_VD += grad_CV.T @ hidden_CD
         ctx.save_for_backward(grad_hidden_ND, grad_weight_VD)
         return loss
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        grad_hidden_ND, grad_weight_VD = ctx.saved_tensors
-        return grad_hidden_ND * grad_outputs[0].to(grad_hidden_ND.dtype), grad_weight_VD * grad_outputs[0].to(grad_weight_VD.dtype), None, None, None
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+        gradients = (None if gradient is None else gradient * grad_outputs[0].to(gradient.dtype) for gradient in ctx.saved_tensors)
+        return next(gradients), next(gradients), None, None, None
 
 
 def _grad_logits(logits_CV: Tensor, lse_C: Tensor, targets_C: Tensor, softcap: float | None) -> Tensor:

@@ -1,0 +1,82 @@
+"""What a plan decides without tracing: precision, attention kernel, pieces of the loss, compilation. Each choice with its reason."""
+
+from brimful.base.units import MIB, format_bytes, format_duration
+from brimful.hardware.device import Device
+from brimful.planning.plan import Choice, Prediction
+from brimful.recipe import Recipe
+
+BF16_PAYS_FROM = 1.3
+"""On a CPU without bf16 instructions: measured bf16 over fp32 matrix rate from which casting pays (assumption)."""
+LOSS_CHUNK_BYTES = {"cpu": 8 * MIB, "mps": 64 * MIB, "cuda": 256 * MIB}
+"""fp32 logits of one chunk of the loss."""
+BLOCK_ATTENTION_TOKENS = {"bf16": range(2, 1025), "fp32": range(65, 1025)}
+"""On a CPU: sequence lengths at which attention in blocks is faster than the fused kernel, by precision (docs/log.md)."""
+COMPILE_SECONDS = 12.0
+"""One graph serves all blocks, so depth does not matter (measured 8 s of CPU time, 7 to 12 s of wall time)."""
+COMPILE_GAIN = {"cpu": 1.08, "mps": 1.0, "cuda": 1.3}
+"""Speed of a compiled step over an eager one: CPU measured (benchmarks/pretrain_cpu.py); CUDA from published figures (+16 to +85 %)."""
+FIXED = "fixed by the user"
+
+
+def precision_choice(recipe: Recipe, device: Device) -> Choice:
+    """Arithmetic of the matrix products."""
+    if recipe.plan.precision != "auto":
+        return Choice("precision", recipe.plan.precision, FIXED)
+    if device.kind == "cpu":
+        return _cpu_precision(device)
+    if device.kind == "mps":
+        return Choice("precision", "fp32", "16-bit training on Apple GPUs is not measured yet", "bf16")
+    if device.abilities.bf16:
+        return Choice("precision", "bf16", "native on this device; needs no loss scaling", "fp32")
+    if device.abilities.fp16:
+        return Choice("precision", "fp16", "no native bf16; matrix units for fp16, with loss scaling and a gradient-norm tripwire", "fp32")
+    return Choice("precision", "fp32", "no 16-bit matrix units", "fp16")
+
+
+def _cpu_precision(device: Device) -> Choice:
+    rates = device.dense_flop_per_s
+    if "bf16" not in rates or "fp32" not in rates:
+        return Choice("precision", "fp32", "matrix rates of this CPU were not measured", "bf16")
+    ratio = rates["bf16"] / rates["fp32"]
+    measured = f"bf16 matrix products measured {ratio:.1f}x as fast as fp32 here"
+    if device.abilities.bf16:
+        return Choice("precision", "bf16", f"this CPU has bf16 instructions; {measured}", "fp32")
+    if ratio >= BF16_PAYS_FROM:
+        return Choice("precision", "bf16", measured, "fp32")
+    return Choice("precision", "fp32", measured, "bf16")
+
+
+def attention_choice(recipe: Recipe, device: Device, precision: str, *, softcapped: bool = False) -> Choice:
+    """Attention implementation, by its name in transformers."""
+    if recipe.plan.attention != "auto":
+        return Choice("attention", recipe.plan.attention, FIXED)
+    if softcapped:
+        return Choice("attention", "eager", "this model caps its attention scores, which torch's fused kernels cannot do; scores are stored", "sdpa")
+    if device.kind == "cpu" and not isinstance(recipe.model, str) and recipe.sequence_length in BLOCK_ATTENTION_TOKENS.get(precision, ()):
+        return Choice("attention", "brimful_blocks", "at this length batched products over blocks beat torch's fused CPU kernel", "sdpa")
+    return Choice("attention", "sdpa", "torch's fused scaled-dot-product attention; no score matrix is stored", "eager")
+
+
+def loss_chunk_choice(recipe: Recipe, device: Device, vocabulary: int) -> Choice:
+    """Tokens per piece of the linear cross-entropy."""
+    if recipe.plan.loss_chunk != "auto":
+        return Choice("loss_chunk", recipe.plan.loss_chunk, FIXED)
+    fits = LOSS_CHUNK_BYTES[device.kind] // (4 * vocabulary)
+    tokens = max(64, min(1 << (max(fits, 1).bit_length() - 1), 16_384))
+    return Choice(
+        "loss_chunk", tokens, f"tokens per piece of the loss: {format_bytes(4 * vocabulary * tokens)} of logits at a time, never all of them"
+    )
+
+
+def compile_choice(recipe: Recipe, device: Device, step_time: Prediction | None, total_steps: int | None) -> Choice:
+    """Whether compiling saves more than it costs over the run."""
+    if recipe.plan.compile != "auto":
+        return Choice("compile", recipe.plan.compile, FIXED)
+    if not device.abilities.compile:
+        return Choice("compile", False, "torch.compile has no compiler to use here")
+    if step_time is None or total_steps is None:
+        return Choice("compile", False, "the length of the run is not known well enough to tell whether it pays", True)
+    cost_s = COMPILE_SECONDS
+    saved_s = step_time.value * total_steps * (1 - 1 / COMPILE_GAIN[device.kind])
+    told = f"compiling costs about {format_duration(cost_s)} and would save about {format_duration(saved_s)}"
+    return Choice("compile", saved_s > 1.5 * cost_s, told, not saved_s > 1.5 * cost_s)

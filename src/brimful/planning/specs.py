@@ -1,0 +1,82 @@
+"""From a recipe and what the plan decides to the step that is traced."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from brimful.base.errors import PlanError
+from brimful.hardware.device import Device
+from brimful.model import catalog
+from brimful.model.description import config_values, count_parameters
+from brimful.planning.plan import Choice
+from brimful.planning.step import Lora, StepSpec, canonical
+from brimful.recipe import ModelRecipe, Recipe
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What planning needs to know of a model.
+
+    Attributes:
+        config: Values of its transformers config, `model_type` among them.
+        vocabulary: Rows of the embedding.
+        context: Positions it can read; None where the config does not say.
+        parameters: Tied weights once; None until a trace counts them.
+        softcapped: Attention scores are capped, which rules fused kernels out.
+    """
+
+    config: Mapping[str, Any]
+    vocabulary: int
+    context: int | None
+    parameters: int | None
+    softcapped: bool = False
+
+
+def model_facts(recipe: Recipe, vocabulary: int | None = None, *, trust_custom_code: bool = False) -> ModelFacts:
+    """The recipe's model, described or published.
+
+    Args:
+        recipe: Names or describes it.
+        vocabulary: Real size of a fresh model's tokenizer, where it is known.
+        trust_custom_code: Consent to run code that comes with a published model.
+
+    Raises:
+        PlanError: the published model is unknown, not a language model, or shorter than the recipe's sequences.
+    """
+    if isinstance(recipe.model, ModelRecipe):
+        size = vocabulary or recipe.own_tokenizer.vocabulary or 256
+        values = config_values(recipe.model, vocabulary=size, context=recipe.context)
+        return ModelFacts(values, size, recipe.context, count_parameters(recipe.model, size, recipe.context).total)
+    row = catalog.find(recipe.model)
+    values = dict(row.config) if row is not None else catalog.config_of_model(recipe.model, trust_custom_code=trust_custom_code).to_dict()
+    context = next((int(values[key]) for key in ("max_position_embeddings", "n_positions", "max_seq_len") if values.get(key)), None)
+    if context is not None and recipe.sequence_length > context:
+        raise PlanError(f"sequence_length {recipe.sequence_length} is above the {context} positions that {recipe.model} reads; shorten it.")
+    softcapped = bool(values.get("attn_logit_softcapping"))
+    return ModelFacts(values, int(values["vocab_size"]), context, None if row is None else row.parameters, softcapped)
+
+
+def spec_of(recipe: Recipe, model: ModelFacts, device: Device, choices: Mapping[str, Choice], *, recompute: bool, optimizer: str = "fused") -> StepSpec:
+    """The step of brimful's own loop.
+
+    Fresh models and full fine-tuning keep fp32 weights; a frozen base is held in the 16-bit type of the matrix products, adapters in fp32.
+    """
+    precision = str(choices["precision"].value)
+    frozen = recipe.adapter is not None
+    return StepSpec(
+        config_json=canonical(model.config), sequence_length=recipe.sequence_length,
+        weights=precision if frozen else "fp32",  # type: ignore[arg-type]
+        autocast="none" if precision == "fp32" else precision,  # type: ignore[arg-type]
+        adapter=lora_of(recipe), quantize=recipe.quantize, loss="chunked", loss_chunk=int(choices["loss_chunk"].value), recompute=recompute,
+        cuda=device.kind == "cuda", flash=device.abilities.flash_attention, attention=str(choices["attention"].value),
+        optimizer=optimizer,  # type: ignore[arg-type]
+        accumulates=True, clips=recipe.optimizer.clip_norm is not None,
+    )  # fmt: skip
+
+
+def lora_of(recipe: Recipe) -> Lora | None:
+    """The recipe's adapters as the trace takes them."""
+    if recipe.adapter is None:
+        return None
+    targets = recipe.adapter.targets if isinstance(recipe.adapter.targets, str) else ",".join(recipe.adapter.targets)
+    return Lora(recipe.adapter.rank, targets, recipe.adapter.dropout, dora=recipe.adapter.dora)

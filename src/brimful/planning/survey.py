@@ -1,0 +1,151 @@
+"""How much of a device's memory a recipe takes, micro-batch by micro-batch, and what would make it fit."""
+
+import bisect
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from brimful.hardware.device import Device
+from brimful.planning.choices import attention_choice, loss_chunk_choice, precision_choice
+from brimful.planning.memory import Footprint, Replayed, Traces, footprint
+from brimful.planning.plan import Choice
+from brimful.planning.specs import ModelFacts, model_facts, spec_of
+from brimful.planning.step import StepSpec
+from brimful.planning.target import Target, target_of
+from brimful.recipe import AdapterRecipe, Recipe
+
+Tracer = Callable[[StepSpec], Traces]
+"""Gives the traces of a step; `brimful.rehearsal.store` has the real one."""
+
+
+class Memory:
+    """Footprints of one step on one device, each worked out once.
+
+    Args:
+        traces: Of the step.
+        target: The device.
+        replays: Replayed traces by micro-batch, shared between devices with the same kernels and workspaces.
+    """
+
+    def __init__(self, traces: Traces, target: Target, replays: dict[tuple[int, int], Replayed] | None = None) -> None:
+        self._traces, self._target = traces, target
+        self._replays = {} if replays is None else replays
+        self._made: dict[int, Footprint] = {}
+
+    def at(self, micro_batch: int) -> Footprint:
+        """The footprint with this micro-batch."""
+        if micro_batch not in self._made:
+            key = (self._target.workspace_bytes, micro_batch)
+            if key not in self._replays:
+                self._replays[key] = Replayed(self._traces.at(micro_batch), self._target.workspace_bytes)
+            self._made[micro_batch] = footprint(self._replays[key], self._target, micro_batch)
+        return self._made[micro_batch]
+
+    def largest(self, highest: int) -> int:
+        """The largest micro-batch up to `highest` that surely fits; 0 where none does. Looks at powers of two first."""
+        sizes = [1 << power for power in range(highest.bit_length()) if 1 << power <= highest]
+        fitting = bisect.bisect_left(sizes, True, key=lambda size: self.at(size).verdict != "fits")
+        if fitting == 0:
+            return 0
+        low, high = sizes[fitting - 1], min(2 * sizes[fitting - 1], highest + 1)
+        return low - 1 + bisect.bisect_left(range(low, high), True, key=lambda size: self.at(size).verdict != "fits")
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """Something that takes less memory.
+
+    Attributes:
+        name: What to change.
+        change: What that does to the recipe or to the run.
+        set: The override that does it; empty where the command line cannot.
+        footprint: With one sequence per micro-batch.
+        largest: The largest micro-batch that fits then.
+    """
+
+    name: str
+    change: str
+    set: str
+    footprint: Footprint
+    largest: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"name": self.name, "change": self.change, "set": self.set, "largest_micro_batch": self.largest, "footprint": self.footprint.to_json()}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A recipe on a device, with everything decided that needs no memory."""
+
+    recipe: Recipe
+    device: Device
+    target: Target
+    model: ModelFacts
+    choices: Mapping[str, Choice]
+
+    def spec(self, *, recompute: bool, **changes: Any) -> StepSpec:
+        """The step as it runs here."""
+        return replace(spec_of(self.recipe, self.model, self.device, self.choices, recompute=recompute), **changes)
+
+
+def prepare(recipe: Recipe, device: Device, *, vocabulary: int | None = None, process_bytes: int = 0, model: ModelFacts | None = None) -> Prepared:
+    """Decide precision, attention and loss for a device."""
+    facts = model or model_facts(recipe, vocabulary)
+    precision = precision_choice(recipe, device)
+    choices = {
+        "precision": precision,
+        "attention": attention_choice(recipe, device, str(precision.value), softcapped=facts.softcapped),
+        "loss_chunk": loss_chunk_choice(recipe, device, facts.vocabulary),
+    }
+    return Prepared(recipe, device, target_of(device, process_bytes), facts, choices)
+
+
+def table_sizes(chosen: int, largest: int, highest: int) -> list[int]:
+    """Micro-batches worth showing: powers of two, the chosen and the largest that fits, and the first beyond it."""
+    powers = [1 << power for power in range(highest.bit_length()) if 1 << power <= highest]
+    shown = sorted({*powers, chosen, *([largest] if largest else []), min(largest + 1, highest)} - {0})
+    beyond = [size for size in shown if size > max(largest, chosen)]
+    return [size for size in shown if size not in beyond[2:]]
+
+
+def remedies(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> tuple[Remedy, ...]:
+    """What would take less memory than the recipe as it is, each by itself beside recomputation, the most helpful first."""
+    recipe = prepared.recipe
+    found = []
+    for name, change, override, other, changes in _candidates(prepared, recomputes):
+        memory = Memory(tracer(other.spec(recompute=changes.pop("recompute", recomputes), **changes)), other.target)
+        found.append(Remedy(name, change, override, memory.at(1), memory.largest(recipe.effective_batch)))
+    return tuple(sorted(found, key=lambda remedy: (-remedy.largest, remedy.footprint.driver.value)))
+
+
+def _candidates(prepared: Prepared, recomputes: bool) -> list[tuple[str, str, str, Prepared, dict[str, Any]]]:
+    recipe = prepared.recipe
+    again = functools.partial(_again, prepared)
+    half = recipe.sequence_length // 2
+    candidates: list[tuple[str, str, str, Prepared, dict[str, Any]]] = []
+    if not recomputes:
+        what = "activations of every block are computed twice; results stay the same up to rounding"
+        candidates.append(("recomputation", what, "plan.recompute=true", prepared, {"recompute": True}))
+    chunk = int(prepared.choices["loss_chunk"].value)
+    if chunk > 1024:
+        what = "the loss takes fewer tokens at a time; results stay the same up to rounding"
+        candidates.append(("smaller pieces of the loss", what, "plan.loss_chunk=1024", prepared, {"loss_chunk": 1024}))
+    what = "optimizer states in 8 bits: another update, close to the same; planned only, this version does not train with it"
+    candidates.append(("8-bit optimizer", what, "", prepared, {"optimizer": "8bit"}))
+    if isinstance(recipe.model, str) and recipe.adapter is not None and recipe.quantize == "none":
+        what = "the frozen base in 4 bits: its products are less exact and slower"
+        candidates.append(("4-bit base", what, "quantize=nf4", again({"quantize": "nf4"}), {}))
+    if isinstance(recipe.model, str) and recipe.adapter is None:
+        what = "only low-rank adapters train: another model than full fine-tuning gives"
+        candidates.append(("adapters", what, "adapter.rank=16", again({"adapter": AdapterRecipe()}), {}))
+    if half >= 2:
+        what = "every sequence is cut to half: long examples lose their end, and a step sees half the tokens"
+        candidates.append(("half the sequence length", what, f"sequence_length={half}", again({"sequence_length": half}), {}))
+    return candidates
+
+
+def _again(prepared: Prepared, changes: Mapping[str, Any]) -> Prepared:
+    recipe = prepared.recipe.model_copy(update=dict(changes))
+    return replace(prepared, recipe=recipe)
