@@ -38,7 +38,7 @@ RENTED = {
 
 
 def gpt2_stack(row: Mapping[str, str]) -> Stack | LeftOut:
-    """GPT-2 124M with 50,304 tokens under torch.compile: bf16 autocast over fp32 weights, fused AdamW, labels given shifted, cross-entropy inside autocast.
+    """GPT-2 124M with 50,304 tokens under torch.compile: bf16 autocast over fp32 weights, fused AdamW, cross-entropy in autocast.
 
     Its parameters are those of transformers' GPT-2 with this vocabulary: 124,475,904. The driver's figure holds the CUDA context.
 
@@ -49,6 +49,8 @@ def gpt2_stack(row: Mapping[str, str]) -> Stack | LeftOut:
         return LeftOut(f"GPU {row['gpu']!r} is not in the catalog under a known name")
     if not row["model"].startswith("GPT-2 124M (50304 vocab"):
         return LeftOut(f"model {row['model']!r} is not known")
+    if not (row["compile"] == "yes" and row["optimizer"] == "AdamW fused" and row["precision"].startswith("fp32 weights + bf16 autocast")):
+        return LeftOut(f"compile {row['compile']}, {row['optimizer']}, {row['precision']} is not known")
     image = re.search(r"Pytorch ([\d.]+)", row["notes"])
     return Stack(
         configuration="gpt2-124m compiled",

@@ -34,11 +34,19 @@ def stack_of(row: Mapping[str, str]) -> Stack | LeftOut:
             "a capacity (the longest context that fits), not a peak" if row.get("status") == "capacity" else f"status {row.get('status')!r}"
         )
     if row.get("num_gpus") != "1":
-        return LeftOut("several GPUs: the parts of the model and of its optimizer on each depend on the sharding")
+        return LeftOut("several GPUs: what stands on each depends on how model and optimizer are sharded")
     try:
-        return reader(row)
-    except (KeyError, ValueError) as problem:
-        return LeftOut(f"a column is missing or not a number ({problem})")
+        return _sane(reader(row))
+    except (LookupError, ValueError, ArithmeticError, TypeError, AttributeError) as problem:
+        return LeftOut(f"a column is missing or malformed ({type(problem).__name__}: {problem})")
+
+
+def _sane(verdict: Stack | LeftOut) -> Stack | LeftOut:
+    if isinstance(verdict, LeftOut):
+        return verdict
+    if min(verdict.micro_batch, verdict.sequence_length, verdict.accumulation) < 1:
+        return LeftOut("micro-batch, length or accumulation below 1")
+    return LeftOut("no measurement in the row") if verdict.status == "ok" and not verdict.measured_gib else verdict
 
 
 def print_table(rows: list[Mapping[str, str]]) -> None:

@@ -85,8 +85,9 @@ class Stack:
         weights: dtype of the weights as loaded.
         autocast: dtype of matrix products, "none" for no autocast. Under it fp32 trainable weights are cached in that dtype.
         adapter: None trains every weight.
-        quantize: "nf4_double": bitsandbytes 4-bit with double quantisation, every linear layer but the head; "gptq4": 4-bit groups of
-            128 (int32 words, fp16 scales, packed zeros, an int32 group index per input feature).
+        quantize: "nf4_double": bitsandbytes 4-bit with double quantisation, every linear layer but the head; "gptq4": the same layers as
+            4-bit words in int32, fp16 scales and packed zeros per group, an int32 group index per input feature.
+        gptq_group: Input features per scale of GPTQ; 0 for one scale per output.
         fp32_norms: Norm weights are fp32 on a bf16 base, so that their outputs are fp32; bitsandbytes' Linear4bit answers in its
             input's dtype, hence hidden states are fp32 from the first layer on.
         loss: The chain from hidden states to loss.
@@ -104,6 +105,8 @@ class Stack:
         keeps_outputs: The loop holds the model's outputs (logits and, with `use_cache`, keys and values) until the next step's forward
             returns, so they stand beside the next step's forward.
         use_cache: The model builds a key-value cache while training (transformers' default outside activation checkpointing).
+        keeps_fused_qkv: The cache is built although layers are recomputed, and its keys and values are views of the layers' fused q, k, v
+            outputs, so those stay whole until the loss is known (GPT-BigCode in transformers 4.x).
         empties_cache_every: Steps between calls of torch.cuda.empty_cache; 0 for never.
         mixture: The model has routed experts.
         torch_version: None where unknown.
@@ -134,6 +137,7 @@ class Stack:
     autocast: Literal["none", "bf16", "fp16"] = "none"
     adapter: Adapter | None = None
     quantize: Literal["none", "nf4_double", "gptq4"] = "none"
+    gptq_group: int = 128
     fp32_norms: bool = False
     recompute: Literal["none", "reentrant", "non_reentrant"] = "none"
     padded: bool = False
@@ -145,6 +149,7 @@ class Stack:
     fused_lora: bool = False
     keeps_outputs: bool = False
     use_cache: bool = False
+    keeps_fused_qkv: bool = False
     empties_cache_every: int = 0
     mixture: bool = False
     torch_version: str | None = None
@@ -157,8 +162,9 @@ def loss_of_transformers(version: tuple[int, ...]) -> LossChain:
     """The loss of Llama-like models inside transformers, by version.
 
     Before 4.46 the model upcasts its logits in place of the bf16 ones; from 4.46 on a shared loss function upcasts them beside.
-    From 4.49 on the labels are padded instead of the logits copied (huggingface/transformers#35646, merged between 4.48 and 4.50). The
-    first two are confirmed by fms-acceleration's slopes: 12 bytes per logit with 4.45, 14 with 4.48, and 8 and 10 with the kernel in place.
+    From 4.49 on the labels are padded instead of the logits copied (huggingface/transformers#35646 of
+    January 2025; whether 4.49 or 4.50 was the first matters to no row). The first two are confirmed by
+    fms-acceleration's slopes: 12 bytes per logit with 4.45, 14 with 4.48, and 8 and 10 with the kernel in place.
     """
     if version < (4, 46):
         return LossChain(upcast="instead", shifted_copy=True)

@@ -114,7 +114,7 @@ def _compare(folder: Path, rounds: int, steps: int) -> None:
         each.quit()
     recipe = load(str(folder / "recipe.yaml"))
     tokens = recipe.effective_batch * recipe.sequence_length
-    flop = tokens * training_flop_per_token(recipe.model, 8192, recipe.sequence_length)
+    flop = tokens * training_flop_per_token(recipe.fresh_model, 8192, recipe.sequence_length)
     reference = statistics.mean(losses[DEFAULT][-10:])
     results = {}
     for each in contestants:

@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "brimful"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-STAGES = ("recipe", "hardware", "model", "planning", "data", "training", "generation", "verify", "evaluation", "report")
+STAGES = ("recipe", "hardware", "model", "planning", "data", "training", "generation", "verify", "evaluation", "rehearsal", "report")
 """The pipeline, in order: a stage imports what stands before it, itself, and `base`."""
-OVERVIEWS = ("brimful", "brimful.cli", "brimful.pipeline")
+OVERVIEWS = ("brimful", "brimful.cli", "brimful.pipeline", "brimful.plans")
 """What may import every stage."""
 FOLDERS_WITHOUT_CODE = ("recipes",)
 

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from brimful.base.errors import BrimfulError
     from brimful.hardware.device import Device
     from brimful.pipeline import Run, Writer, evaluate, run, train
-    from brimful.planning.derive import derive as plan
     from brimful.planning.plan import Plan
+    from brimful.plans import plan
     from brimful.recipe import Recipe
     from brimful.recipe import load as load_recipe
 
@@ -27,7 +27,7 @@ _HOMES = {
     "load_recipe": ("brimful.recipe", "load"),
     "Writer": ("brimful.pipeline", "Writer"),
     "run": ("brimful.pipeline", "run"),
-    "plan": ("brimful.planning.derive", "derive"),
+    "plan": ("brimful.plans", "plan"),
     "train": ("brimful.pipeline", "train"),
 }
 

@@ -37,15 +37,31 @@ def doctor(json_output: Json = False) -> None:
 
 
 @app.command()
-def plan(recipe: RecipeName, overrides: Overrides = None, json_output: Json = False) -> None:
-    """How a recipe would run on this machine: choices with reasons, memory and time."""
-    from brimful import pipeline
-    from brimful.planning.derive import derive
+def plan(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    on: Annotated[str, typer.Option(metavar="DEVICES", help="here, all, or exact names separated by commas; `--on all` lists them.")] = "here",
+    explain: Annotated[bool, typer.Option("--explain", help="Name the ten largest tensors at the peak.")] = False,
+    timeline: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the memory of a step over time (.png or .svg), and .json beside it.")] = None,
+    trust_custom_code: Annotated[bool, typer.Option("--trust-custom-code", help="Run code that comes with a published model.")] = False,
+    json_output: Json = False,
+) -> None:
+    """What a recipe needs on this or any device: memory term by term, the largest micro-batch, choices with reasons. 0 fits, 1 does not or may not."""
+    from brimful.plans import survey
     from brimful.recipe import load
+    from brimful.report.plans import exit_code, render, tensor_lines, write_timeline
 
     resolved = load(recipe, overrides or [])
-    derived = derive(resolved, pipeline.measured_device(resolved.plan.device))
-    _print_json(derived.to_json()) if json_output else print(derived.explain())
+    surveyed = survey(resolved, on, trust_custom_code=trust_custom_code)
+    if timeline is not None:
+        write_timeline(surveyed, timeline)
+    if json_output:
+        _print_json({"recipe": resolved.name, "devices": [entry.to_json() for entry in surveyed]})
+    else:
+        _console().print(render(surveyed), soft_wrap=True)
+        if explain:
+            print("\n".join(tensor_lines(surveyed)))
+    raise typer.Exit(exit_code(surveyed))
 
 
 @app.command()

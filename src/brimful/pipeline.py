@@ -24,8 +24,6 @@ from brimful.evaluation.likelihood import score_split
 from brimful.generation.load import LoadedRun, load_run
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.samples import Sample, draw_samples, write_samples
-from brimful.hardware import catalog
-from brimful.hardware.calibrate import measure_matrix_rates
 from brimful.hardware.device import Device
 from brimful.hardware.environment import describe_environment
 from brimful.hardware.host import keep_freed_memory
@@ -33,15 +31,13 @@ from brimful.hardware.probe import probe, torch_device
 from brimful.model.build import build
 from brimful.planning.derive import Facts, derive, total_steps_of
 from brimful.planning.plan import Plan, plan_from_json
-from brimful.planning.survey import Tracer
+from brimful.plans import here, process_bytes, tracer
 from brimful.recipe import Recipe
-from brimful.rehearsal.store import StoredTraces
 from brimful.report.html import write_report
 from brimful.report.progress import data_progress, progress_listener
 from brimful.report.tensorboard import tensorboard_listener
 from brimful.training.admission import Admission, admit, claim, describe, write_status
 from brimful.training.checkpoint import CheckpointStore, verify
-from brimful.training.meter import peak_memory_bytes
 from brimful.training.precision import Precision
 from brimful.training.session import Setup, run_session
 
@@ -73,7 +69,7 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
             soft_wrap=True,
         )
         return Run(admission.folder, trained_now=False)
-    device = measured_device(recipe.plan.device)
+    device = here(recipe)
     derive(recipe, device, tracer(), _facts(device))  # what can never fit is refused before any data is read
     with claim(admission) as lease:
         _greet(console, recipe, device, admission)
@@ -96,34 +92,6 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
         write_samples(admission.folder, _sample(admission.folder, recipe, plan, console))
         write_status(admission.folder, "finished", recipe)
     return Run(admission.folder, trained_now=True)
-
-
-def measured_device(choice: str) -> Device:
-    """The chosen device of this machine; a CPU's matrix rates are measured, which takes about half a second."""
-    device = probe(choice)
-    if device.kind != "cpu":
-        return device
-    return device.with_rates(measure_matrix_rates(torch_device(device), ("fp32", "bf16")), "matrix rates measured")
-
-
-def plan(recipe: Recipe, device: Device | str | None = None) -> Plan:
-    """How a recipe runs on a device: choices, the micro-batch, and the peak memory term by term.
-
-    Args:
-        recipe: What to train.
-        device: A Device, the name of a catalog row, or None for this machine's.
-
-    Raises:
-        PlanError: it does not fit, or cannot be traced.
-        DeviceError: no such device.
-    """
-    chosen = measured_device(recipe.plan.device) if device is None else catalog.get(device) if isinstance(device, str) else device
-    return derive(recipe, chosen, tracer(), _facts(chosen))
-
-
-def tracer() -> Tracer:
-    """Traces of declared steps, kept in the user's cache folder."""
-    return lambda spec: StoredTraces(spec, cache_folder() / "traces")
 
 
 def evaluate(run_folder: Path, console: Console, *, split: str | None = None, stride: int | None = None) -> Mapping[str, Any]:
@@ -172,10 +140,9 @@ def diagnose(run_folder: Path, console: Console) -> list[Finding]:
 
 
 def _facts(device: Device, data: PreparedData | None = None, recipe: Recipe | None = None) -> Facts:
-    process_bytes = peak_memory_bytes(torch.device("cpu")) if device.kind == "cpu" else 0
     if data is None or recipe is None:
-        return Facts(process_bytes=process_bytes)
-    return Facts(vocabulary=len(data.tokenizer), train_sequences=len(_sequences(recipe, data)), process_bytes=process_bytes)
+        return Facts(process_bytes=process_bytes(device))
+    return Facts(vocabulary=len(data.tokenizer), train_sequences=len(_sequences(recipe, data)), process_bytes=process_bytes(device))
 
 
 def _sequences(recipe: Recipe, data: PreparedData) -> Sequences:

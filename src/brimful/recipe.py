@@ -236,7 +236,9 @@ class PlanChoices(Section):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         "auto", description="Arithmetic of the matrix products; weights and optimizer states stay fp32."
     )
-    attention: Literal["auto", "sdpa", "eager", "brimful_blocks"] = Field("auto", description="Attention implementation; brimful_blocks is for CPUs.")
+    attention: Literal["auto", "sdpa", "eager", "brimful_blocks", "brimful_expanded"] = Field(
+        "auto", description="Attention implementation; brimful_blocks is for CPUs, brimful_expanded for GPUs without a flash kernel."
+    )
     recompute: bool | Auto = Field("auto", description="Recompute activations in the backward pass (activation checkpointing).")
     compile: bool | Auto = Field("auto", description="torch.compile the model.")
     loss_chunk: PositiveInt | Auto = Field("auto", description="Tokens per chunk of the linear cross-entropy.")

@@ -9,24 +9,25 @@ import pytest
 
 from brimful.base.errors import PlanError
 from brimful.hardware.device import Device
-from brimful.planning.derive import Facts, derive
 from brimful.planning.plan import Choice, Plan, Prediction, plan_from_json
 from brimful.recipe import Recipe
 
 
 @pytest.fixture
-def plan(tiny: Callable[..., Recipe], cpu: Callable[..., Device]) -> Plan:
+def plan(tiny: Callable[..., Recipe], cpu: Callable[..., Device], planned: Callable[..., Plan]) -> Plan:
     recipe = tiny("plan={micro_batch: 3}")
-    return derive(recipe, cpu(), Facts(vocabulary=300, train_sequences=100))
+    return planned(recipe, cpu(), vocabulary=300, train_sequences=100)
 
 
 def test_a_plan_survives_its_file(plan: Plan) -> None:
     assert plan_from_json(json.loads(json.dumps(plan.to_json(), allow_nan=False))) == plan
 
 
-def test_every_device_gives_a_plan_that_survives_its_file(tiny: Callable[..., Recipe], devices: dict[str, Device]) -> None:
+def test_every_device_gives_a_plan_that_survives_its_file(
+    tiny: Callable[..., Recipe], devices: dict[str, Device], planned: Callable[..., Plan]
+) -> None:
     for device in devices.values():
-        plan = derive(tiny("plan={}"), device)
+        plan = planned(tiny("plan={}"), device)
 
         assert plan_from_json(json.loads(json.dumps(plan.to_json(), allow_nan=False))) == plan
 

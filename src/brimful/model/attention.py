@@ -10,18 +10,25 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import sdpa_mask
 
 NAME = "brimful_blocks"
+EXPANDED = "brimful_expanded"
+"""torch's fused attention with key and value heads repeated, for CUDA devices without a flash kernel: there grouped heads would go to the
+kernel that stores all scores (aten/native/transformers/cuda/sdp_utils.cpp: the memory-efficient kernel takes no grouped heads)."""
 BLOCK_ROWS = 64
 LONGEST = 1024
 """Positions up to which the blocks win; the probabilities they keep grow with the square of the length."""
 
 
 def register() -> None:
-    """Make `attn_implementation="brimful_blocks"` known to transformers."""
+    """Make both names known to transformers as values of `attn_implementation`."""
     AttentionInterface.register(NAME, _attend)
     AttentionMaskInterface.register(NAME, lambda *_, **__: None)
+    AttentionInterface.register(EXPANDED, _attend_expanded)
+    AttentionMaskInterface.register(EXPANDED, sdpa_mask)
 
 
 def block_causal_attention(queries_BHTD: Tensor, keys_BHTD: Tensor, values_BHTD: Tensor, *, scale: float, dropout: float = 0.0) -> Tensor:
@@ -108,4 +115,28 @@ def _attend(
         key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     attended = block_causal_attention(query, key, value, scale=scale, dropout=dropout if module.training else 0.0)
+    return attended.transpose(1, 2).contiguous(), None
+
+
+def _attend_expanded(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """transformers' attention signature: (B, H, T, D) in, (B, T, H, D) out."""
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+    if is_causal is None:
+        is_causal = getattr(module, "is_causal", True)
+    causal = bool(is_causal) and attention_mask is None and query.shape[2] > 1
+    attended = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=attention_mask, dropout_p=dropout if module.training else 0.0, is_causal=causal, scale=scaling
+    )
     return attended.transpose(1, 2).contiguous(), None

@@ -51,7 +51,7 @@ def config_values(model: ModelRecipe, *, vocabulary: int, context: int) -> dict[
     if model.architecture == "gpt2":
         return {
             "model_type": "gpt2", "vocab_size": vocabulary, "n_positions": context, "n_embd": model.width, "n_layer": model.layers, "n_head": model.heads,
-            "n_inner": model.resolved_mlp_width, "resid_pdrop": model.dropout, "embd_pdrop": model.dropout, "attn_pdrop": model.dropout,
+            "n_inner": model.resolved_mlp_width, "activation_function": "gelu_pytorch_tanh", "resid_pdrop": model.dropout, "embd_pdrop": model.dropout, "attn_pdrop": model.dropout,
             "initializer_range": INITIAL_STD, "tie_word_embeddings": model.tie_embeddings,
         }  # fmt: skip
     return {

@@ -46,7 +46,7 @@ def _cpu_precision(device: Device) -> Choice:
     return Choice("precision", "fp32", measured, "bf16")
 
 
-def attention_choice(recipe: Recipe, device: Device, precision: str, *, softcapped: bool = False) -> Choice:
+def attention_choice(recipe: Recipe, device: Device, precision: str, *, softcapped: bool = False, grouped: bool = False) -> Choice:
     """Attention implementation, by its name in transformers."""
     if recipe.plan.attention != "auto":
         return Choice("attention", recipe.plan.attention, FIXED)
@@ -54,6 +54,9 @@ def attention_choice(recipe: Recipe, device: Device, precision: str, *, softcapp
         return Choice("attention", "eager", "this model caps its attention scores, which torch's fused kernels cannot do; scores are stored", "sdpa")
     if device.kind == "cpu" and not isinstance(recipe.model, str) and recipe.sequence_length in BLOCK_ATTENTION_TOKENS.get(precision, ()):
         return Choice("attention", "brimful_blocks", "at this length batched products over blocks beat torch's fused CPU kernel", "sdpa")
+    if device.kind == "cuda" and grouped and not (device.abilities.flash_attention and precision != "fp32"):
+        reason = "no flash kernel here, and the memory-efficient one takes no grouped heads: keys and values are repeated, else all scores would be stored"
+        return Choice("attention", "brimful_expanded", reason, "sdpa")
     return Choice("attention", "sdpa", "torch's fused scaled-dot-product attention; no score matrix is stored", "eager")
 
 

@@ -3,15 +3,14 @@
 Everything the user fixed in the recipe's `plan` section is respected. The recipe's effective batch is never changed.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from brimful.base.errors import PlanError
 from brimful.base.units import format_bytes
 from brimful.hardware.device import Device
 from brimful.model.description import training_flop_per_token
 from brimful.planning.choices import FIXED, compile_choice
-from brimful.planning.memory import Footprint, Replayed
+from brimful.planning.memory import Footprint
 from brimful.planning.plan import Choice, Plan, Prediction
 from brimful.planning.specs import ModelFacts
 from brimful.planning.survey import Memory, Prepared, Tracer, prepare
@@ -21,8 +20,6 @@ MICRO_BATCH_TOKENS = {"cpu": 2048, "mps": 16_384, "cuda": 65_536}
 """Larger micro-batches bring no speed (assumption for GPUs; on CPUs caches favour small ones)."""
 EFFICIENCY = {"cpu": (0.25, 0.55, 0.85), "mps": (0.1, 0.3, 0.6), "cuda": (0.08, 0.35, 0.6)}
 """Low, expected, high share of the matrix rate that a whole step reaches. Small models lie low, see PERFORMANCE facts in docs/log.md."""
-
-Replays = dict[tuple[int, int], Replayed]
 
 
 @dataclass(frozen=True)
@@ -84,20 +81,10 @@ def refuse_what_cannot_fit(derived: Derived) -> None:
         )
 
 
-def derive_with_memory(
-    recipe: Recipe, device: Device, tracer: Tracer, facts: Facts = Facts(), replays: Mapping[bool, Replays] | None = None
-) -> Derived:
-    """The plan and the memory it rests on, also where it does not fit.
-
-    Args:
-        recipe: What to train.
-        device: What there is.
-        tracer: Gives traces of steps.
-        facts: What else is known.
-        replays: Replayed traces without and with recomputation, shared between devices whose steps are the same.
-    """
+def derive_with_memory(recipe: Recipe, device: Device, tracer: Tracer, facts: Facts = Facts()) -> Derived:
+    """The plan and the memory it rests on, also where it does not fit."""
     prepared = prepare(recipe, device, vocabulary=facts.vocabulary, process_bytes=facts.process_bytes, model=facts.model)
-    recompute, memory, largest = _recomputation(prepared, tracer, replays or {False: {}, True: {}})
+    recompute, memory, largest = _recomputation(prepared, tracer)
     micro = _micro_batch(prepared, memory, largest)
     footprint = memory.at(int(micro.value))
     plan = _plan(prepared, facts, [micro, recompute], footprint)
@@ -114,7 +101,7 @@ def _plan(prepared: Prepared, facts: Facts, memory_choices: list[Choice], footpr
     if step_time and total_steps:
         whole = (step_time.value * total_steps, step_time.low * total_steps, step_time.high * total_steps)
         predicted["training_time_s"] = Prediction(*whole, basis=f"{total_steps:,} steps; without compiling, evaluation and checkpoints")
-    outside = footprint.terms.get("CUDA context and libraries", 0)
+    outside = () if device.kind == "cpu" else ("CUDA context and libraries", "process")
     return Plan(
         recipe=recipe.name, device=device.to_json(),
         choices=(
@@ -125,7 +112,7 @@ def _plan(prepared: Prepared, facts: Facts, memory_choices: list[Choice], footpr
         recompute=bool(recompute.value), compile=bool(compiled.value), fused_optimizer=True, loss_chunk=int(choices["loss_chunk"].value),
         threads=None if device.kind != "cpu" else (device.threads if recipe.plan.threads == "auto" else recipe.plan.threads),
         parameters=prepared.model.parameters or footprint.parameters, sequence_length=recipe.sequence_length, total_steps=total_steps, predicted=predicted,
-        memory_terms={name: size for name, size in footprint.terms.items() if not (outside and name == "CUDA context and libraries")},
+        memory_terms={name: size for name, size in footprint.terms.items() if name not in outside},
     )  # fmt: skip
 
 
@@ -136,11 +123,11 @@ def _peaks(footprint: Footprint, device: Device) -> dict[str, Prediction]:
     return {"peak_memory_bytes": footprint.reserved, "allocated_memory_bytes": footprint.allocated, "device_memory_bytes": footprint.driver}
 
 
-def _recomputation(prepared: Prepared, tracer: Tracer, replays: Mapping[bool, Replays]) -> tuple[Choice, Memory, int]:
+def _recomputation(prepared: Prepared, tracer: Tracer) -> tuple[Choice, Memory, int]:
     """Recompute only where the step does not fit otherwise; the memory that goes with it, and the largest micro-batch that fits."""
     wanted = prepared.recipe.plan.recompute
     highest = prepared.recipe.effective_batch
-    memories = {on: Memory(tracer(prepared.spec(recompute=on)), prepared.target, replays[on]) for on in ((False, True) if wanted == "auto" else (wanted,))}
+    memories = {on: Memory(tracer(prepared.spec(recompute=on)), prepared.target) for on in ((False, True) if wanted == "auto" else (wanted,))}
     if wanted != "auto":
         return Choice("recompute", wanted, FIXED), memories[wanted], _largest(prepared, memories[wanted], highest)
     largest = _largest(prepared, memories[False], highest)

@@ -88,6 +88,7 @@ class Replayed:
 
     def __init__(self, trace: Trace, workspace_bytes: int) -> None:
         self.trace = with_workspaces(trace, workspace_bytes)
+        self._fits: dict[int, bool] = {}
 
     @cached_property
     def usage(self) -> Usage:
@@ -100,7 +101,25 @@ class Replayed:
             return True
         if self.usage.peak_allocated_bytes > limit_bytes:
             return False
-        return replay(self.trace.events_E, self.trace.sizes_S, AllocatorSettings(limit_bytes=limit_bytes)).out_of_memory_event is None
+        if limit_bytes not in self._fits:
+            usage = replay(self.trace.events_E, self.trace.sizes_S, AllocatorSettings(limit_bytes=limit_bytes))
+            self._fits[limit_bytes] = usage.out_of_memory_event is None
+        return self._fits[limit_bytes]
+
+
+class Replays:
+    """Replayed traces of one step by workspace and micro-batch; devices with the same kernels share them."""
+
+    def __init__(self, traces: Traces) -> None:
+        self._traces = traces
+        self._made: dict[tuple[int, int], Replayed] = {}
+
+    def at(self, micro_batch: int, workspace_bytes: int) -> Replayed:
+        """The replayed trace of this micro-batch."""
+        key = (micro_batch, workspace_bytes)
+        if key not in self._made:
+            self._made[key] = Replayed(self._traces.at(micro_batch), workspace_bytes)
+        return self._made[key]
 
 
 def with_workspaces(trace: Trace, workspace_bytes: int) -> Trace:

@@ -41,6 +41,7 @@ class ParametricTrace:
         chunk_slope_S: Bytes per token of a chunk of the loss; negative for tensors of the last, partial chunk.
         sequence_length: Tokens per sequence.
         loss_chunk: Tokens per chunk of the loss.
+        lowest: The smallest micro-batch it holds for: operators may treat one sequence in a way of their own.
     """
 
     trace: Trace
@@ -49,6 +50,7 @@ class ParametricTrace:
     chunk_slope_S: Int64Array
     sequence_length: int
     loss_chunk: int
+    lowest: int = 1
 
     def at(self, micro_batch: int) -> Trace:
         """The trace of this micro-batch."""

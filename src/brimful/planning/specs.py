@@ -23,6 +23,7 @@ class ModelFacts:
         context: Positions it can read; None where the config does not say.
         parameters: Tied weights once; None until a trace counts them.
         softcapped: Attention scores are capped, which rules fused kernels out.
+        grouped: Fewer key/value heads than query heads.
     """
 
     config: Mapping[str, Any]
@@ -30,6 +31,7 @@ class ModelFacts:
     context: int | None
     parameters: int | None
     softcapped: bool = False
+    grouped: bool = False
 
 
 def model_facts(recipe: Recipe, vocabulary: int | None = None, *, trust_custom_code: bool = False) -> ModelFacts:
@@ -46,14 +48,19 @@ def model_facts(recipe: Recipe, vocabulary: int | None = None, *, trust_custom_c
     if isinstance(recipe.model, ModelRecipe):
         size = vocabulary or recipe.own_tokenizer.vocabulary or 256
         values = config_values(recipe.model, vocabulary=size, context=recipe.context)
-        return ModelFacts(values, size, recipe.context, count_parameters(recipe.model, size, recipe.context).total)
+        return ModelFacts(values, size, recipe.context, count_parameters(recipe.model, size, recipe.context).total, grouped=_is_grouped(values))
     row = catalog.find(recipe.model)
     values = dict(row.config) if row is not None else catalog.config_of_model(recipe.model, trust_custom_code=trust_custom_code).to_dict()
     context = next((int(values[key]) for key in ("max_position_embeddings", "n_positions", "max_seq_len") if values.get(key)), None)
     if context is not None and recipe.sequence_length > context:
         raise PlanError(f"sequence_length {recipe.sequence_length} is above the {context} positions that {recipe.model} reads; shorten it.")
     softcapped = bool(values.get("attn_logit_softcapping"))
-    return ModelFacts(values, int(values["vocab_size"]), context, None if row is None else row.parameters, softcapped)
+    return ModelFacts(values, int(values["vocab_size"]), context, None if row is None else row.parameters, softcapped, _is_grouped(values))
+
+
+def _is_grouped(values: Mapping[str, Any]) -> bool:
+    heads, groups = values.get("num_attention_heads"), values.get("num_key_value_heads")
+    return heads is not None and groups is not None and groups < heads
 
 
 def spec_of(recipe: Recipe, model: ModelFacts, device: Device, choices: Mapping[str, Choice], *, recompute: bool, optimizer: str = "fused") -> StepSpec:

@@ -8,14 +8,14 @@ from typing import Any
 
 from brimful.hardware.device import Device
 from brimful.planning.choices import attention_choice, loss_chunk_choice, precision_choice
-from brimful.planning.memory import Footprint, Replayed, Traces, footprint
+from brimful.planning.memory import Footprint, Replayed, Replays, Traces, footprint
 from brimful.planning.plan import Choice
 from brimful.planning.specs import ModelFacts, model_facts, spec_of
 from brimful.planning.step import StepSpec
 from brimful.planning.target import Target, target_of
 from brimful.recipe import AdapterRecipe, Recipe
 
-Tracer = Callable[[StepSpec], Traces]
+Tracer = Callable[[StepSpec], Traces | Replays]
 """Gives the traces of a step; `brimful.rehearsal.store` has the real one."""
 
 
@@ -23,33 +23,42 @@ class Memory:
     """Footprints of one step on one device, each worked out once.
 
     Args:
-        traces: Of the step.
+        traces: Of the step; replayed ones are shared with other devices.
         target: The device.
-        replays: Replayed traces by micro-batch, shared between devices with the same kernels and workspaces.
     """
 
-    def __init__(self, traces: Traces, target: Target, replays: dict[tuple[int, int], Replayed] | None = None) -> None:
-        self._traces, self._target = traces, target
-        self._replays = {} if replays is None else replays
+    def __init__(self, traces: Traces | Replays, target: Target) -> None:
+        self._replays = traces if isinstance(traces, Replays) else Replays(traces)
+        self._target = target
         self._made: dict[int, Footprint] = {}
 
     def at(self, micro_batch: int) -> Footprint:
         """The footprint with this micro-batch."""
         if micro_batch not in self._made:
-            key = (self._target.workspace_bytes, micro_batch)
-            if key not in self._replays:
-                self._replays[key] = Replayed(self._traces.at(micro_batch), self._target.workspace_bytes)
-            self._made[micro_batch] = footprint(self._replays[key], self._target, micro_batch)
+            self._made[micro_batch] = footprint(self.replayed(micro_batch), self._target, micro_batch)
         return self._made[micro_batch]
 
+    def replayed(self, micro_batch: int) -> Replayed:
+        """The trace of this micro-batch as the device sees it."""
+        return self._replays.at(micro_batch, self._target.workspace_bytes)
+
     def largest(self, highest: int) -> int:
-        """The largest micro-batch up to `highest` that surely fits; 0 where none does. Looks at powers of two first."""
-        sizes = [1 << power for power in range(highest.bit_length()) if 1 << power <= highest]
-        fitting = bisect.bisect_left(sizes, True, key=lambda size: self.at(size).verdict != "fits")
-        if fitting == 0:
-            return 0
-        low, high = sizes[fitting - 1], min(2 * sizes[fitting - 1], highest + 1)
-        return low - 1 + bisect.bisect_left(range(low, high), True, key=lambda size: self.at(size).verdict != "fits")
+        """The largest micro-batch up to `highest` that surely fits; 0 where none does. Memory grows with the micro-batch."""
+        surely = 0
+        if self._target.kind == "cuda":  # far from the limit no device needs a replay of its own
+            surely = _last(highest, lambda size: self.replayed(size).usage.peak_reserved_bytes <= 0.8 * self._target.torch_bytes)
+        if surely and self.at(surely).verdict != "fits":
+            surely = 0
+        return _last(highest, lambda size: self.at(size).verdict == "fits", known=surely)
+
+
+def _last(highest: int, holds: Callable[[int], bool], known: int = 0) -> int:
+    """The largest number up to `highest` of which something holds that holds of all smaller ones; `known` is one of which it does, or 0."""
+    low, step = known, 1
+    while low + step <= highest and holds(low + step):
+        low, step = low + step, 2 * step
+    high = min(low + step, highest + 1)
+    return low + bisect.bisect_left(range(low + 1, high), True, key=lambda size: not holds(size))
 
 
 @dataclass(frozen=True)
@@ -96,7 +105,7 @@ def prepare(recipe: Recipe, device: Device, *, vocabulary: int | None = None, pr
     precision = precision_choice(recipe, device)
     choices = {
         "precision": precision,
-        "attention": attention_choice(recipe, device, str(precision.value), softcapped=facts.softcapped),
+        "attention": attention_choice(recipe, device, str(precision.value), softcapped=facts.softcapped, grouped=facts.grouped),
         "loss_chunk": loss_chunk_choice(recipe, device, facts.vocabulary),
     }
     return Prepared(recipe, device, target_of(device, process_bytes), facts, choices)
@@ -112,11 +121,15 @@ def table_sizes(chosen: int, largest: int, highest: int) -> list[int]:
 
 def remedies(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> tuple[Remedy, ...]:
     """What would take less memory than the recipe as it is, each by itself beside recomputation, the most helpful first."""
-    recipe = prepared.recipe
+    highest = prepared.recipe.effective_batch
+    as_it_is = Memory(tracer(prepared.spec(recompute=recomputes)), prepared.target)
+    one_bytes, most = as_it_is.at(1).allocated.value, as_it_is.largest(highest)
     found = []
     for name, change, override, other, changes in _candidates(prepared, recomputes):
         memory = Memory(tracer(other.spec(recompute=changes.pop("recompute", recomputes), **changes)), other.target)
-        found.append(Remedy(name, change, override, memory.at(1), memory.largest(recipe.effective_batch)))
+        remedy = Remedy(name, change, override, memory.at(1), memory.largest(highest))
+        if remedy.footprint.allocated.value < one_bytes or remedy.largest > most:
+            found.append(remedy)
     return tuple(sorted(found, key=lambda remedy: (-remedy.largest, remedy.footprint.driver.value)))
 
 
@@ -132,8 +145,9 @@ def _candidates(prepared: Prepared, recomputes: bool) -> list[tuple[str, str, st
     if chunk > 1024:
         what = "the loss takes fewer tokens at a time; results stay the same up to rounding"
         candidates.append(("smaller pieces of the loss", what, "plan.loss_chunk=1024", prepared, {"loss_chunk": 1024}))
-    what = "optimizer states in 8 bits: another update, close to the same; planned only, this version does not train with it"
-    candidates.append(("8-bit optimizer", what, "", prepared, {"optimizer": "8bit"}))
+    if recipe.adapter is None:
+        what = "optimizer states in 8 bits: another update, close to the same; planned only, this version does not train with it"
+        candidates.append(("8-bit optimizer", what, "", prepared, {"optimizer": "8bit"}))
     if isinstance(recipe.model, str) and recipe.adapter is not None and recipe.quantize == "none":
         what = "the frozen base in 4 bits: its products are less exact and slower"
         candidates.append(("4-bit base", what, "quantize=nf4", again({"quantize": "nf4"}), {}))

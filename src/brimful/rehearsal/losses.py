@@ -32,7 +32,11 @@ def _chunked(network: Network, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
 
 
 def _extra(spec: StepSpec, inputs_BT: Tensor) -> dict[str, Any]:
-    return {"attention_mask": torch.ones_like(inputs_BT)} if spec.padded else {}
+    if not spec.padded:
+        return {}
+    mask_BT = torch.ones_like(inputs_BT)
+    mask_BT[:, -1] = 0  # transformers drops a mask that hides nothing
+    return {"attention_mask": mask_BT}
 
 
 def _model_loss(spec: StepSpec) -> LossSum:

@@ -16,7 +16,7 @@ from transformers import PretrainedConfig
 
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Int64Array
-from brimful.rehearsal.models import DTYPES, meta_model, names_of_4bit_layers, upcast, with_adapters
+from brimful.rehearsal.models import DTYPES, meta_model, names_of_4bit_layers, quiet_bitsandbytes, upcast, with_adapters
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.training import materialised, prepare, run_steps, without_garbage_collector
 
@@ -103,7 +103,8 @@ def _set_values(model: nn.Module) -> None:
 
 
 def _quantise(model: nn.Module, spec: StepSpec) -> None:
-    from bitsandbytes.nn import Linear4bit, Params4bit  # noqa: PLC0415 - only where it is asked for
+    with quiet_bitsandbytes():
+        from bitsandbytes.nn import Linear4bit, Params4bit  # noqa: PLC0415 - only where it is asked for
 
     compute_dtype = DTYPES[spec.weights if spec.autocast == "none" else spec.autocast]
     for name in names_of_4bit_layers(model):
@@ -156,7 +157,7 @@ def _read(profiler: profile, start_bytes: int) -> Measured:
 
 def _allocations(roots: Iterable[Any]) -> Iterator[tuple[int, int, int, str]]:
     """(time in ns, bytes, address, operators) of allocations and frees; phase marks have 0 bytes and their name in place of operators."""
-    stack = [(root, ()) for root in roots]
+    stack: list[tuple[Any, tuple[str, ...]]] = [(root, ()) for root in roots]
     while stack:
         node, operators = stack.pop()
         if node.name == "[memory]":

@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM,
 from transformers.pytorch_utils import Conv1D
 
 from brimful.base.errors import PlanError
+from brimful.model import attention as attention_blocks
 from brimful.planning.step import Lora, StepSpec
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -53,6 +54,7 @@ def with_layers(config: PretrainedConfig, layers: int) -> PretrainedConfig:
 
 def meta_model(spec: StepSpec, config: PretrainedConfig) -> nn.Module:
     """The model on the meta device: adapters attached, linear layers replaced, trainable parameters chosen."""
+    attention_blocks.register()
     with torch.device("meta"):
         model: nn.Module = _AUTO[spec.task].from_config(config, dtype=DTYPES[spec.weights], attn_implementation=spec.attention)
         if spec.quantize == "nf4":
@@ -71,7 +73,7 @@ def upcast(model: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def _quiet_bitsandbytes() -> Iterator[None]:
+def quiet_bitsandbytes() -> Iterator[None]:
     """Importing it tells about an optional CPU kernel that training does not use."""
     logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
     level = logger.level
@@ -88,7 +90,7 @@ def with_adapters(model: nn.Module, lora: Lora, spec: StepSpec) -> nn.Module:
     Raises:
         PlanError: there is no layer of the names that the adapters are for.
     """
-    with _quiet_bitsandbytes():
+    with quiet_bitsandbytes():
         from peft import LoraConfig, get_peft_model  # noqa: PLC0415 - half a second that full training does not need
 
     targets = lora.targets if lora.targets == "all-linear" else lora.targets.split(",")
@@ -115,18 +117,19 @@ def _adapted_4bit(*, cuda: bool) -> type:
     adapter's type except under autocast. peft asks about CUDA's autocast, so on a CPU it converts under autocast, too."""
     from peft.tuners.lora.layer import Linear  # noqa: PLC0415 - see with_adapters
 
-    class Adapted4bit(Linear):
+    class Adapted4bit(Linear):  # type: ignore[misc] # peft has no types
         def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
             if self.lora_variant:
                 adapted: Tensor = super().forward(x, *args, **kwargs)
                 return adapted
-            result = self.base_layer(x, *args, **kwargs).clone()
+            result: Tensor = self.base_layer(x, *args, **kwargs).clone()
             dtype, converts = result.dtype, not (cuda and torch.is_autocast_enabled("cpu"))
             for name in self.active_adapters:
                 down, up = self.lora_A[name], self.lora_B[name]
                 x = self._cast_input_dtype(x, down.weight.dtype) if converts else x
                 change = up(down(self.lora_dropout[name](x))) * self.scaling[name]
-                result = result + (change.to(dtype) if converts else change)
+                change = change.to(dtype) if converts else change
+                result = result + change
             return result
 
     return Adapted4bit

@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class Recorder(TorchDispatchMode):
     """
 
     def __init__(self, *, cuda: bool = True) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._cuda = cuda
         self.place, self.layer, self.phase, self.in_loss = "", GLOBAL, "setup", False
         self._events: list[int] = []
@@ -123,7 +124,7 @@ class Recorder(TorchDispatchMode):
         storage = tensor.untyped_storage()
         key = storage._cdata
         self._number_by_storage[key] = self._new(storage.nbytes(), func, args)
-        self._watches[key] = weakref.ref(storage, lambda _, key=key: self._died(key))
+        self._watches[key] = weakref.ref(storage, partial(self._died, key))
 
     def _new(self, num_bytes: int, func: Any, args: Any) -> int:
         number = len(self._sizes)
@@ -141,7 +142,7 @@ class Recorder(TorchDispatchMode):
             return _COPIES
         return _LOSS if self.in_loss else _TEMPORARIES
 
-    def _died(self, key: int) -> None:
+    def _died(self, key: int, _: object) -> None:
         number = self._number_by_storage.pop(key)
         self._watches.pop(key)
         if self._over:

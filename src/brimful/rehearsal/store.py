@@ -31,13 +31,14 @@ class StoredTraces:
     """
 
     def __init__(self, spec: StepSpec, folder: Path | None) -> None:
-        self._spec, self._folder = _canonical(spec), folder
+        self._spec, self._folder = canonical_step(spec), folder
         self._parametric: ParametricTrace | Irregular | None = None
         self._direct: dict[int, Trace] = {}
 
     def at(self, micro_batch: int) -> Trace:
         """The trace of a micro-batch; one sequence and irregular steps are traced by themselves."""
-        if micro_batch > 1 and isinstance(parametric := self._all(), ParametricTrace):
+        parametric = self._all()
+        if isinstance(parametric, ParametricTrace) and micro_batch >= parametric.lowest:
             return parametric.at(micro_batch)
         if micro_batch not in self._direct:
             self._direct[micro_batch] = self._one(micro_batch)
@@ -63,9 +64,11 @@ class StoredTraces:
             except Irregular as irregular:
                 self._write(anywhere, "all", _nothing(), {})
                 return irregular
-            trace, extra = made.trace, {"base_S": made.base_S, "slope_S": made.slope_S, "chunk_slope_S": made.chunk_slope_S}
+            trace, extra = made.trace, {"base_S": made.base_S, "slope_S": made.slope_S, "chunk_slope_S": made.chunk_slope_S, "lowest": np.array(made.lowest)}
             self._write(anywhere, "all", trace, extra)
-        return ParametricTrace(trace, extra["base_S"], extra["slope_S"], extra["chunk_slope_S"], self._spec.sequence_length, self._spec.loss_chunk)
+        return ParametricTrace(
+            trace, extra["base_S"], extra["slope_S"], extra["chunk_slope_S"], self._spec.sequence_length, self._spec.loss_chunk, int(extra["lowest"])
+        )  # fmt: skip
 
     def _one(self, micro_batch: int) -> Trace:
         stored = self._read(self._spec, str(micro_batch))
@@ -113,7 +116,7 @@ class StoredTraces:
         aside.replace(path)
 
 
-def _canonical(spec: StepSpec) -> StepSpec:
+def canonical_step(spec: StepSpec) -> StepSpec:
     """fp16 and bf16 take the same room on CUDA."""
     if not spec.cuda:
         return spec

@@ -13,41 +13,57 @@ from brimful.planning.trace import Int64Array, Trace
 from brimful.rehearsal.models import config_of, num_blocks, with_layers
 from brimful.rehearsal.training import record_training, without_garbage_collector
 
-LOW_BATCH, HIGH_BATCH, CHECK_BATCH = 4, 5, 7
-"""Micro-batches traced; the third only to see whether it lies on the line through the others."""
-CHUNK_SEQUENCES, OTHER_CHUNK_SEQUENCES, CHECK_CHUNK_SEQUENCES = 3, 2, 5
-"""Sequences whose tokens make a chunk of the loss, so that every traced micro-batch has exactly two chunks."""
+LOW_BATCH, HIGH_BATCH = 4, 5
+"""Micro-batches traced."""
+CHECK_BATCHES = (1, 7)
+"""One more, to see whether it lies on the line through the two: 1 where one sequence is no special case, else 7."""
+CHUNKS = {4: 3.0, 5: 3.0, 1: 0.75, 7: 5.0}
+"""Sequences whose tokens make a chunk of the loss, by micro-batch, so that every trace has exactly two chunks."""
+OTHER_CHUNK = 2.0
 
 
 @functools.lru_cache(maxsize=16)
 def trace_all(spec: StepSpec) -> ParametricTrace:
-    """The step for every micro-batch from 2 on.
+    """The step for every micro-batch.
 
     Raises:
         Irregular: it cannot be derived from small traces; `trace_one` still works.
         PlanError: the step cannot be traced at all.
     """
     config = config_of(spec)
-    blocks = num_blocks(config)
-    stretches = blocks > EXAMPLE_BLOCKS + 1
     with without_garbage_collector():
-        low = _trace(spec, config, LOW_BATCH, CHUNK_SEQUENCES)
-        base_S, slope_S = affine(low, _trace(spec, config, HIGH_BATCH, CHUNK_SEQUENCES), LOW_BATCH, HIGH_BATCH)
+        low = _trace(spec, config, LOW_BATCH)
+        base_S, slope_S = affine(low, _trace(spec, config, HIGH_BATCH), LOW_BATCH, HIGH_BATCH)
         chunk_slope_S = np.zeros_like(base_S)
         if spec.loss == "chunked":
-            other = _trace(spec, config, LOW_BATCH, OTHER_CHUNK_SEQUENCES)
-            _, chunk_slope_S = affine(other, low, OTHER_CHUNK_SEQUENCES * spec.sequence_length, CHUNK_SEQUENCES * spec.sequence_length)
-            base_S = base_S - chunk_slope_S * CHUNK_SEQUENCES * spec.sequence_length
-        check = _trace(spec, config, CHECK_BATCH, CHECK_CHUNK_SEQUENCES, extra_blocks=int(stretches))
-    at_check = dataclasses.replace(low, sizes_S=base_S + slope_S * CHECK_BATCH + chunk_slope_S * CHECK_CHUNK_SEQUENCES * spec.sequence_length)
+            other, chunk = _trace(spec, config, LOW_BATCH, OTHER_CHUNK), _chunk_tokens(spec, CHUNKS[LOW_BATCH])
+            _, chunk_slope_S = affine(other, low, _chunk_tokens(spec, OTHER_CHUNK), chunk)
+            base_S = base_S - chunk_slope_S * chunk
+        line = ParametricTrace(low, base_S, slope_S, chunk_slope_S, spec.sequence_length, spec.loss_chunk)
+        problem: Irregular | None = None
+        for micro_batch in CHECK_BATCHES:
+            try:
+                return _checked(spec, config, line, micro_batch)
+            except Irregular as irregular:
+                problem = irregular
+    raise problem or Irregular()
+
+
+def _checked(spec: StepSpec, config: PretrainedConfig, line: ParametricTrace, micro_batch: int) -> ParametricTrace:
+    """The line for all blocks of the model, after a look at a further trace: another micro-batch, and one block more where blocks repeat."""
+    blocks = num_blocks(config)
+    stretches = blocks > EXAMPLE_BLOCKS + 1
+    check = _trace(spec, config, micro_batch, extra_blocks=int(stretches))
+    chunk = _chunk_tokens(spec, CHUNKS[micro_batch])
+    at_check = dataclasses.replace(line.trace, sizes_S=line.base_S + line.slope_S * micro_batch + line.chunk_slope_S * chunk)
+    if not equal(stretch(at_check, EXAMPLE_BLOCKS + 1, check) if stretches else at_check, check):
+        raise Irregular("a further trace is not what two others say it is")
     if not stretches:
-        _require_equal(at_check, check)
-        return ParametricTrace(low, base_S, slope_S, chunk_slope_S, spec.sequence_length, spec.loss_chunk)
-    _require_equal(stretch(at_check, EXAMPLE_BLOCKS + 1, check), check)
+        return dataclasses.replace(line, lowest=micro_batch if micro_batch == 1 else 2)
     grown = stretch(at_check, blocks, check)
-    slope_S, chunk_slope_S = (_stretched(low, values_S, blocks) for values_S in (slope_S, chunk_slope_S))
-    base_S = grown.sizes_S - slope_S * CHECK_BATCH - chunk_slope_S * CHECK_CHUNK_SEQUENCES * spec.sequence_length
-    return ParametricTrace(grown, base_S, slope_S, chunk_slope_S, spec.sequence_length, spec.loss_chunk)
+    slope_S, chunk_slope_S = (_stretched(line.trace, values_S, blocks) for values_S in (line.slope_S, line.chunk_slope_S))
+    base_S = grown.sizes_S - slope_S * micro_batch - chunk_slope_S * chunk
+    return ParametricTrace(grown, base_S, slope_S, chunk_slope_S, spec.sequence_length, spec.loss_chunk, lowest=1 if micro_batch == 1 else 2)
 
 
 @functools.lru_cache(maxsize=16)
@@ -69,19 +85,19 @@ def trace_one(spec: StepSpec, micro_batch: int) -> Trace:
     return record_training(spec, config, micro_batch)
 
 
-def _trace(spec: StepSpec, config: PretrainedConfig, micro_batch: int, chunk_sequences: int, extra_blocks: int = 0) -> Trace:
+def _chunk_tokens(spec: StepSpec, sequences: float) -> int:
+    return max(1, round(sequences * spec.sequence_length))
+
+
+def _trace(spec: StepSpec, config: PretrainedConfig, micro_batch: int, chunk: float | None = None, extra_blocks: int = 0) -> Trace:
+    """A small trace; `chunk` in sequences, by default what gives this micro-batch two chunks."""
     if num_blocks(config) > EXAMPLE_BLOCKS + 1:
         config = with_layers(config, EXAMPLE_BLOCKS + extra_blocks)
-    small = dataclasses.replace(spec, loss_chunk=chunk_sequences * spec.sequence_length)
+    small = dataclasses.replace(spec, loss_chunk=_chunk_tokens(spec, CHUNKS[micro_batch] if chunk is None else chunk))
     try:
         return record_training(small, config, micro_batch)
     except RuntimeError as error:
         raise PlanError(f"the training step of a {config.model_type} model cannot be traced: {error}") from error
-
-
-def _require_equal(derived: Trace, traced: Trace) -> None:
-    if not equal(derived, traced):
-        raise Irregular("a further trace is not what two others say it is")
 
 
 def _stretched(short: Trace, values_S: Int64Array, blocks: int) -> Int64Array:

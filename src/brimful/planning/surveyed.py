@@ -1,0 +1,54 @@
+"""What planning found out about a recipe on a device, as it is shown and written."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from brimful.hardware.device import Device
+from brimful.planning.derive import Derived
+from brimful.planning.memory import Footprint, Verdict
+from brimful.planning.survey import Remedy
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """A recipe on one device.
+
+    Attributes:
+        derived: The plan and its memory.
+        table: Footprints of other micro-batches, the plan's among them.
+        remedies: What would take less, where it does not surely fit.
+        smallest_device: The catalog's smallest NVIDIA device that holds the recipe as it is; only where this one does not.
+    """
+
+    derived: Derived
+    table: tuple[Footprint, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+    smallest_device: str | None = None
+
+    @property
+    def device(self) -> Device:
+        return self.derived.prepared.device
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.derived.footprint.verdict
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "device": self.device.name, "verdict": self.verdict, "largest_micro_batch": self.derived.largest, "plan": self.derived.plan.to_json(),
+            "memory": self.derived.footprint.to_json(), "table": [footprint.to_json() for footprint in self.table],
+            "remedies": [remedy.to_json() for remedy in self.remedies], "smallest_device": self.smallest_device,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Unplanned:
+    """A device for which nothing can be said, and why."""
+
+    device: Device
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"device": self.device.name, "verdict": "cannot be estimated", "reason": self.reason}

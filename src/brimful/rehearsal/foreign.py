@@ -1,0 +1,153 @@
+"""Planning for a model object of one's own: any module with a loss, its batch, its optimizer."""
+
+import copy
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from brimful.base.errors import PlanError, RequestError
+from brimful.hardware import catalog
+from brimful.hardware.device import Device
+from brimful.hardware.probe import probe
+from brimful.planning.step import StepSpec
+from brimful.planning.survey import Memory
+from brimful.planning.target import target_of
+from brimful.planning.trace import Trace
+from brimful.rehearsal.models import blocks_of, count_parameters
+from brimful.rehearsal.optimizers import optimizer_of
+from brimful.rehearsal.places import Places
+from brimful.rehearsal.recorder import Recorder
+from brimful.rehearsal.training import CPU, fake_world, materialised
+from brimful.training.loop import accumulate_gradients
+from brimful.training.method import Method, Network
+from brimful.training.optim import Guard, guarded_update
+from brimful.training.precision import Precision
+
+LossOf = Callable[[nn.Module, Mapping[str, Tensor]], Tensor]
+OPTIMIZERS = ("fused", "foreach", "for_loop", "8bit", "paged_8bit")
+
+
+def plan_model(  # noqa: PLR0913 - each is one fact of the caller's own training loop
+    model: nn.Module,
+    batch: Mapping[str, Tensor],
+    optimizer: str = "foreach",
+    *,
+    device: Device | str | None = None,
+    autocast: str = "none",
+    accumulates: bool = False,
+    clips: bool = True,
+    loss_of: LossOf | None = None,
+) -> Memory:
+    """Peak memory of training steps of a model object, without its weights being touched, copied or moved.
+
+    Recomputation, adapters and attention are those the model is set to. `plan_model(...).at(micro_batch)` is a Footprint; `.largest(n)` the
+    largest micro-batch up to n that fits.
+
+    Args:
+        model: On any device, the meta device too. Its parameters that require gradients train.
+        batch: One batch as the model takes it by keyword; the first dimension is the micro-batch and is changed for others. Only shapes and
+            types count.
+        optimizer: AdamW variant: fused, foreach (torch's default on CUDA), for_loop, 8bit or paged_8bit.
+        device: A Device, the exact name of a catalog row, or None for this machine's.
+        autocast: "bf16" or "fp16" where the forward pass runs under torch.autocast, else "none".
+        accumulates: More than one micro-batch per optimizer step.
+        clips: The gradient norm is clipped.
+        loss_of: (model, batch) -> 0-dim loss. Default: `model(**batch).loss`, as transformers models have it when the batch holds labels.
+
+    Raises:
+        RequestError: an argument is none of those named, or the batch is empty.
+        PlanError: the step cannot be traced without real values, or has no loss.
+        DeviceError: no such device.
+    """
+    if optimizer not in OPTIMIZERS or autocast not in ("none", "bf16", "fp16"):
+        raise RequestError(f"plan_model: optimizer is one of {', '.join(OPTIMIZERS)}, autocast none, bf16 or fp16; got {optimizer!r} and {autocast!r}.")
+    if not batch or any(not isinstance(value, Tensor) or value.ndim == 0 for value in batch.values()):
+        raise RequestError("plan_model: batch must map the model's keywords to tensors whose first dimension is the micro-batch.")
+    chosen = device if isinstance(device, Device) else catalog.get(device) if device is not None else probe("auto")
+    spec = StepSpec(
+        config_json="{}", sequence_length=0, autocast=autocast, optimizer=optimizer,  # type: ignore[arg-type]
+        cuda=chosen.kind == "cuda", flash=chosen.abilities.flash_attention, accumulates=accumulates, clips=clips,
+    )  # fmt: skip
+    return Memory(_OwnTraces(model, batch, spec, loss_of or _loss_of_transformers), target_of(chosen))
+
+
+class _OwnTraces:
+    """Traces of a model object, one for every micro-batch asked for."""
+
+    def __init__(self, model: nn.Module, batch: Mapping[str, Tensor], spec: StepSpec, loss_of: LossOf) -> None:
+        self._model, self._batch, self._spec, self._loss_of = model, batch, spec, loss_of
+
+    def at(self, micro_batch: int) -> Trace:
+        """The trace of this micro-batch."""
+        empty = without_weights(self._model)
+        with fake_world(self._spec):
+            return self._record(materialised(empty), micro_batch)
+
+    def _record(self, model: nn.Module, micro_batch: int) -> Trace:
+        recorder, spec = Recorder(cuda=self._spec.cuda), self._spec
+        model.train(self._model.training)
+        name, blocks = _blocks_or_none(model)
+        places = Places(recorder, model, name, blocks)
+        places.seed_weights()
+        optimizer = optimizer_of(spec, [parameter for parameter in model.parameters() if parameter.requires_grad])
+        precision = Precision("fp32" if spec.autocast == "none" else spec.autocast)
+        made: list[Mapping[str, Tensor]] = []
+
+        def loss_sum(*_: Any) -> Tensor:
+            recorder.begin("forward")
+            loss = self._loss_of(model, made[-1])
+            recorder.begin("backward")
+            recorder.in_loss = True
+            return loss
+
+        def micro_batches(count: int) -> Any:
+            for _ in range(count):
+                recorder.begin("inputs")
+                made[:] = [{key: torch.zeros((micro_batch, *value.shape[1:]), dtype=value.dtype) for key, value in self._batch.items()}]
+                for tensor in made[0].values():
+                    recorder.mark(tensor, "inputs", "batch")
+                yield CPU, CPU
+
+        network = Network(model, lambda _: _, 0)  # type: ignore[arg-type]
+        method = Method(loss_sum, lambda _, __: True)
+        with recorder, nullcontext():
+            guard = Guard.fresh(precision, CPU)
+            for count in (1, 2 if spec.accumulates else 1):
+                optimizer.zero_grad()
+                loss = accumulate_gradients(network, method, precision, CPU, micro_batches(count), guard.loss_scale)
+                recorder.begin("optimizer")
+                guarded_update(optimizer, guard, precision, loss=loss, clip_norm=1.0 if spec.clips else None)
+                places.note_states(optimizer)
+            recorder.begin("between steps")
+        places.remove()
+        return recorder.finish(name)
+
+
+def without_weights(model: nn.Module) -> nn.Module:
+    """A copy of a module whose parameters and buffers are on the meta device; no weight is read or copied, tied ones stay tied."""
+    memo: dict[int, Any] = {}
+    for parameter in model.parameters():
+        memo[id(parameter)] = nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=parameter.requires_grad)
+    for buffer in model.buffers():
+        memo[id(buffer)] = torch.empty_like(buffer, device="meta")
+    return copy.deepcopy(model, memo)
+
+
+def _blocks_or_none(model: nn.Module) -> tuple[str, nn.ModuleList]:
+    try:
+        return blocks_of(model)
+    except PlanError:
+        return "", nn.ModuleList()
+
+
+def _loss_of_transformers(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+    loss = getattr(model(**batch), "loss", None)
+    if not isinstance(loss, Tensor):
+        raise PlanError(f"{type(model).__name__} returned no loss: put labels into the batch, or give loss_of=.")
+    return loss
+
+
+__all__ = ["OPTIMIZERS", "count_parameters", "plan_model", "without_weights"]

@@ -1,0 +1,104 @@
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers import BertConfig, GPT2Config, LlamaConfig, PretrainedConfig
+
+from brimful.planning.parametric import EXAMPLE_BLOCKS, Irregular, ParametricTrace, affine, equal, stretch
+from brimful.planning.step import Lora, StepSpec, canonical
+from brimful.planning.trace import GLOBAL, Trace
+from brimful.rehearsal.models import config_of, with_layers
+from brimful.rehearsal.training import record_training
+
+LLAMA = LlamaConfig(vocab_size=512, hidden_size=64, intermediate_size=160, num_hidden_layers=9, num_attention_heads=4, num_key_value_heads=2)
+GPT2 = GPT2Config(vocab_size=512, n_embd=64, n_layer=9, n_head=4, n_positions=128)
+BERT = BertConfig(vocab_size=512, hidden_size=64, intermediate_size=256, num_hidden_layers=9, num_attention_heads=4)
+BLOCK_BYTES, WHOLE_BYTES = 100, 7
+
+
+def _by_hand(blocks: int, *, odd: int | None = None) -> Trace:
+    """Every block makes a tensor going forward and ends it coming back; `odd` is a block whose tensor is larger."""
+    forward, backward = [*range(1, blocks + 2)], [*range(-(blocks + 1), 0)]
+    sizes = [WHOLE_BYTES, *(BLOCK_BYTES + (index == odd) for index in range(blocks))]
+    layers = np.array([GLOBAL, *range(blocks)], np.int32)
+    events = np.array(forward + backward, np.int32)
+    return Trace(
+        events_E=events, event_layers_E=layers[np.abs(events) - 1], sizes_S=np.array(sizes, np.int64), kinds_S=np.zeros(blocks + 1, np.int32),
+        places_S=np.arange(blocks + 1, dtype=np.int32), layers_S=layers, places=("head", *(f"body.h.{index} mm" for index in range(blocks))),
+        blocks="body.h", marks={"forward": 0, "backward": blocks + 1},
+    )  # fmt: skip
+
+
+def _recorded(config: PretrainedConfig, blocks: int, micro_batch: int = 2, **changes: Any) -> Trace:
+    task: dict[str, Any] = {"task": "sequence_classification", "loss": "model"} if config.model_type == "bert" else {}
+    spec = StepSpec(canonical(config.to_dict()), 32, **({"cuda": False, "loss_chunk": 64} | task | changes))
+    return record_training(spec, with_layers(config_of(spec), blocks), micro_batch)
+
+
+def test_a_trace_by_hand_is_stretched_to_what_it_would_be() -> None:
+    stretched = stretch(_by_hand(EXAMPLE_BLOCKS), 12)
+
+    assert equal(stretched, _by_hand(12))
+    assert int(stretched.live_E().max()) == 12 * BLOCK_BYTES + WHOLE_BYTES
+    assert set(stretched.places) == set(_by_hand(12).places)
+    assert dict(stretched.marks) == {"forward": 0, "backward": 13}
+
+
+def test_blocks_that_differ_are_refused() -> None:
+    with pytest.raises(Irregular):
+        stretch(_by_hand(EXAMPLE_BLOCKS, odd=2), 12)
+
+
+@pytest.mark.parametrize(
+    ("config", "changes"),
+    [
+        (LLAMA, {"autocast": "bf16"}),
+        (LLAMA, {"adapter": Lora(4), "quantize": "nf4", "weights": "bf16", "recompute": True, "cuda": True}),
+        (GPT2, {"loss": "model", "optimizer": "foreach"}),
+        (BERT, {}),
+    ],
+    ids=["llama", "llama, QLoRA, recomputed, CUDA", "gpt2, foreach", "bert"],
+)
+def test_a_stretched_trace_equals_the_direct_one(config: PretrainedConfig, changes: dict[str, Any]) -> None:
+    short, longer = (_recorded(config, EXAMPLE_BLOCKS + extra, **changes) for extra in (0, 1))
+
+    assert equal(stretch(short, 9, longer), _recorded(config, 9, **changes))
+
+
+def test_sizes_lie_on_a_line_over_micro_batches() -> None:
+    traces = {count: _recorded(LLAMA, 2, count, loss="model") for count in (2, 3, 7)}
+
+    base_S, slope_S = affine(traces[2], traces[3], 2, 3)
+
+    assert np.array_equal(base_S + 7 * slope_S, traces[7].sizes_S)
+    assert slope_S.max() >= 32 * 512 * 4  # one sequence's logits
+
+
+def test_sizes_that_do_not_grow_by_whole_bytes_and_other_events_are_refused() -> None:
+    one = _by_hand(EXAMPLE_BLOCKS)
+
+    with pytest.raises(Irregular, match="whole bytes"):
+        affine(one, dataclasses.replace(one, sizes_S=one.sizes_S + 1), 2, 4)
+    with pytest.raises(Irregular, match="events differ"):
+        affine(one, _by_hand(EXAMPLE_BLOCKS + 1), 2, 4)
+
+
+@pytest.mark.parametrize(("micro_batch", "chunk"), [(2, 96), (6, 96), (8, 128), (12, 128)])
+def test_peaks_of_a_chunked_loss_follow_from_two_chunks(micro_batch: int, chunk: int) -> None:
+    low, high = (_recorded(LLAMA, 2, count, loss_chunk=96) for count in (4, 5))
+    other = _recorded(LLAMA, 2, 4, loss_chunk=64)
+    base_S, slope_S = affine(low, high, 4, 5)
+    _, chunk_slope_S = affine(other, low, 64, 96)
+    parametric = ParametricTrace(low, base_S - chunk_slope_S * 96, slope_S, chunk_slope_S, 32, chunk)
+
+    assert parametric.at(micro_batch).live_E().max() == _recorded(LLAMA, 2, micro_batch, loss_chunk=chunk).live_E().max()
+
+
+def test_traces_that_differ_in_a_size_or_a_birth_are_not_equal() -> None:
+    one = _by_hand(EXAMPLE_BLOCKS)
+    larger = dataclasses.replace(one, sizes_S=np.where(np.arange(len(one.sizes_S)) == 1, one.sizes_S + 1, one.sizes_S))
+
+    assert equal(one, one)
+    assert not equal(one, larger)
+    assert not equal(one, _by_hand(EXAMPLE_BLOCKS + 1))

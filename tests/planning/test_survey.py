@@ -1,0 +1,208 @@
+"""The largest micro-batch that fits, the sizes worth showing, and what would take less."""
+
+import dataclasses
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brimful.base.units import GIB, MIB
+from brimful.hardware import catalog
+from brimful.hardware.device import Device
+from brimful.planning.memory import Replays
+from brimful.planning.survey import Memory, Prepared, Remedy, prepare, remedies, table_sizes
+from brimful.planning.target import Target
+from brimful.recipe import Recipe, load
+
+PUBLISHED = """
+name: published
+sequence_length: 2048
+batch: {sequences: 16}
+training: {steps: 3}
+model: HuggingFaceTB/SmolLM2-1.7B
+adapter: {rank: 16}
+data: {path: a.txt}
+optimizer: {learning_rate: 1e-3}
+"""
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Callable[..., Recipe]:
+    """`published("key=value", ...)` tunes adapters of a published model."""
+    path = tmp_path / "published.yaml"
+    path.write_text(PUBLISHED)
+    return lambda *overrides: load(str(path), overrides)
+
+
+# --- the largest that fits
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_largest_micro_batch_is_the_one_that_trying_all_would_find(by_hand: Callable[..., Any], seed: int) -> None:
+    draw = random.Random(seed)
+    traces = by_hand(weights_bytes=draw.randint(1, 300) * MIB, sequence_bytes=draw.randint(1, 200) * MIB, logits_bytes=draw.choice([0, 30 * MIB]))
+    usable_bytes, highest = draw.randint(300, 8000) * MIB, draw.randint(1, 70)
+    uncertainty_bytes, workspace_bytes = draw.choice([0, 75, 250]) * MIB, draw.choice([0, 8_519_680, 32 * MIB])
+    target = Target("x", draw.choice(["cuda", "cuda", "cpu", "mps"]), usable_bytes, 100 * MIB, uncertainty_bytes, workspace_bytes)
+
+    memory = Memory(traces, target)
+
+    fitting = [size for size in range(1, highest + 1) if memory.at(size).verdict == "fits"]
+    assert memory.largest(highest) == max(fitting, default=0)
+
+
+def test_in_the_doubt_of_a_small_device_nothing_surely_fits(by_hand: Callable[..., Any]) -> None:
+    """800 MiB for torch, 250 of them in doubt: 600 MiB are less than four fifths and may still be too much."""
+    target = Target("small", "cuda", 900 * MIB, 100 * MIB, 250 * MIB, 0)
+
+    memory = Memory(by_hand(sequence_bytes=200 * MIB), target)
+
+    assert memory.at(1).verdict == "uncertain"
+    assert memory.largest(4) == 0
+
+
+def test_no_more_than_what_was_asked_for_is_looked_at(by_hand: Callable[..., Any]) -> None:
+    target = Target("large", "cuda", 100 * GIB, 0, 0, 0)
+
+    assert [Memory(by_hand(), target).largest(highest) for highest in (1, 2, 3, 64)] == [1, 2, 3, 64]
+
+
+def test_few_of_many_micro_batches_are_traced(by_hand: Callable[..., Any]) -> None:
+    traces, asked = by_hand(), []
+
+    class Counted:
+        def at(self, micro_batch: int) -> Any:
+            asked.append(micro_batch)
+            return traces.at(micro_batch)
+
+    assert Memory(Counted(), Target("x", "cuda", 64 * GIB, 0, 0, 0)).largest(4096) > 1000
+    assert len(asked) == len(set(asked)) < 40
+
+
+def test_devices_share_what_was_replayed(by_hand: Callable[..., Any]) -> None:
+    replays = Replays(by_hand())
+    small, large = (Memory(replays, Target("x", "cuda", gib * GIB, 0, 0, 0)) for gib in (1, 80))
+
+    assert small.replayed(3) is large.replayed(3)
+    assert small.at(30).verdict != large.at(30).verdict
+    assert large.at(30) is large.at(30)
+
+
+# --- sizes worth showing
+
+
+@pytest.mark.parametrize(
+    ("chosen", "largest", "highest", "sizes"),
+    [
+        (4, 7, 64, [1, 2, 4, 7, 8, 16]),
+        (8, 8, 8, [1, 2, 4, 8]),
+        (3, 3, 3, [1, 2, 3]),
+        (1, 0, 64, [1, 2, 4]),
+        (6, 64, 64, [1, 2, 4, 6, 8, 16, 32, 64]),
+        (1, 0, 1, [1]),
+    ],
+)
+def test_powers_of_two_the_chosen_the_largest_and_two_beyond_are_shown(chosen: int, largest: int, highest: int, sizes: list[int]) -> None:
+    assert table_sizes(chosen, largest, highest) == sizes
+
+
+# --- what is decided before memory
+
+
+def test_what_needs_no_memory_is_decided_at_once(tiny: Callable[..., Recipe], devices: dict[str, Device]) -> None:
+    prepared = prepare(tiny("plan={}"), devices["Tesla T4"], vocabulary=290, process_bytes=MIB)
+
+    assert {name: choice.value for name, choice in prepared.choices.items()} == {"precision": "fp16", "attention": "sdpa", "loss_chunk": 16_384}
+    assert (prepared.model.vocabulary, prepared.target.name) == (290, "Tesla T4")
+    assert [prepared.spec(recompute=on).recompute for on in (False, True)] == [False, True]
+    assert prepared.spec(recompute=False, optimizer="8bit").optimizer == "8bit"
+
+
+# --- remedies
+
+
+def _by_name(found: tuple[Remedy, ...]) -> dict[str, Remedy]:
+    assert len({remedy.name for remedy in found}) == len(found)
+    return {remedy.name: remedy for remedy in found}
+
+
+def _one_bytes(prepared: Prepared, tracer: Any, *, recomputes: bool) -> float:
+    return Memory(tracer(prepared.spec(recompute=recomputes)), prepared.target).at(1).allocated.value
+
+
+@pytest.mark.parametrize(
+    ("overrides", "recomputes", "names"),
+    [
+        ((), False, {"recomputation", "4-bit base", "half the sequence length"}),
+        ((), True, {"4-bit base", "half the sequence length"}),
+        (("quantize=nf4",), True, {"half the sequence length"}),
+        (("adapter=null",), True, {"8-bit optimizer", "adapters", "half the sequence length"}),
+        (("plan.loss_chunk=2048",), True, {"4-bit base", "half the sequence length", "smaller pieces of the loss"}),
+        (("sequence_length=3",), True, {"4-bit base"}),
+    ],
+)
+def test_what_takes_less_is_offered_where_it_is_not_done_already(
+    published: Callable[..., Recipe], cheap_tracer: Any, overrides: tuple[str, ...], recomputes: bool, names: set[str]
+) -> None:
+    prepared = prepare(published(*overrides), catalog.get("Tesla T4"))
+
+    found = _by_name(remedies(prepared, cheap_tracer, recomputes=recomputes))
+
+    assert set(found) == names
+    before_bytes = _one_bytes(prepared, cheap_tracer, recomputes=recomputes)
+    for remedy in found.values():
+        assert remedy.footprint.allocated.value < before_bytes, remedy.name
+        assert remedy.footprint.micro_batch == 1
+        assert remedy.change
+
+
+def test_the_most_helpful_stands_first(published: Callable[..., Recipe], cheap_tracer: Any) -> None:
+    prepared = prepare(published("adapter=null"), dataclasses.replace(catalog.get("Tesla T4"), memory_bytes=24 * GIB))
+
+    found = remedies(prepared, cheap_tracer, recomputes=False)
+
+    assert found[0].largest > found[-1].largest
+    order = [(-remedy.largest, remedy.footprint.driver.value) for remedy in found]
+    assert order == sorted(order)
+
+
+@pytest.mark.parametrize("adapter", ["adapter={rank: 16}", "adapter=null"])
+def test_an_override_makes_the_recipe_that_was_measured(published: Callable[..., Recipe], cheap_tracer: Any, adapter: str) -> None:
+    device = catalog.get("Tesla T4")
+
+    for remedy in remedies(prepare(published(adapter), device), cheap_tracer, recomputes=False):
+        if remedy.set:
+            changed = prepare(published(adapter, remedy.set), device)
+            recomputes = changed.recipe.plan.recompute is True
+            assert _one_bytes(changed, cheap_tracer, recomputes=recomputes) == remedy.footprint.allocated.value, remedy.name
+        else:
+            assert "planned only" in remedy.change
+
+
+def test_a_fresh_model_is_neither_quantised_nor_adapted(tiny: Callable[..., Recipe], cheap_tracer: Any, devices: dict[str, Device]) -> None:
+    found = remedies(prepare(tiny("plan={}"), devices["small cpu"]), cheap_tracer, recomputes=False)
+
+    assert {remedy.name for remedy in found} <= {"recomputation", "8-bit optimizer", "half the sequence length", "smaller pieces of the loss"}
+
+
+def test_what_takes_no_less_is_not_offered(tiny: Callable[..., Recipe], by_hand: Callable[..., Any], devices: dict[str, Device]) -> None:
+    """These traces need the same whatever is changed but the optimizer."""
+
+    def tracer(spec: Any) -> Any:
+        return by_hand(states_bytes=(50 if spec.optimizer == "8bit" else 200) * MIB)
+
+    found = remedies(prepare(tiny("plan={}"), devices["small cpu"]), tracer, recomputes=False)
+
+    assert [remedy.name for remedy in found] == ["8-bit optimizer"]
+
+
+def test_a_remedy_is_plain_values_for_json(published: Callable[..., Recipe], cheap_tracer: Any) -> None:
+    found = _by_name(remedies(prepare(published(), catalog.get("Tesla T4")), cheap_tracer, recomputes=False))
+
+    values = json.loads(json.dumps(found["4-bit base"].to_json()))
+
+    assert values["set"] == "quantize=nf4"
+    assert values["footprint"]["micro_batch"] == 1

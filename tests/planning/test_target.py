@@ -1,0 +1,92 @@
+"""What devices take for themselves: workspaces, the context, and what is left."""
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from brimful.base.units import GIB, MIB
+from brimful.hardware import catalog
+from brimful.hardware.device import Device
+from brimful.planning.target import CUBLAS_WORKSPACE_BYTES, CUBLAS_WORKSPACE_HOPPER_BYTES, target_of
+
+SMALL, HOPPER = CUBLAS_WORKSPACE_BYTES, CUBLAS_WORKSPACE_HOPPER_BYTES
+
+
+def test_the_workspace_is_what_torch_asks_for_by_default() -> None:
+    """4096 KiB x 2 + 16 KiB x 8; 32 MiB on Hopper."""
+    assert (SMALL, HOPPER) == ((2 * 4096 + 8 * 16) * 1024, 32 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("name", "workspace_bytes", "context_mib", "uncertainty_mib"),
+    [
+        ("Tesla T4", SMALL, 40 * 3.37 - 52, 250),
+        ("NVIDIA A100-SXM4-80GB", SMALL, 108 * 3.37 + 67, 75),
+        ("NVIDIA H100 80GB HBM3", HOPPER, 132 * 3.37 + 184, 75),
+        ("NVIDIA H200", HOPPER, 132 * 3.37 + 184, 75),
+    ],
+)
+def test_a_gpu_takes_a_context_by_its_multiprocessors_and_a_workspace_by_its_generation(
+    name: str, workspace_bytes: int, context_mib: float, uncertainty_mib: int
+) -> None:
+    device = catalog.get(name)
+
+    target = target_of(device)
+
+    assert (target.name, target.kind, target.usable_bytes) == (name, "cuda", device.memory_bytes)
+    assert target.workspace_bytes == workspace_bytes
+    assert target.context_bytes == round(context_mib * MIB)
+    assert target.context_uncertainty_bytes == uncertainty_mib * MIB
+    assert target.torch_bytes == target.usable_bytes - target.context_bytes
+
+
+def test_an_h100_shows_the_context_that_was_measured() -> None:
+    """609 to 620 MiB with torch 2.10; ours may be off by what it says."""
+    target = target_of(catalog.get("NVIDIA H100 80GB HBM3"))
+
+    for seen_mib in (609, 620):
+        assert abs(target.context_bytes - seen_mib * MIB) <= target.context_uncertainty_bytes
+
+
+@pytest.mark.parametrize(("capability", "workspace_bytes"), [((8, 9), SMALL), ((9, 0), HOPPER), ((10, 0), HOPPER), ((12, 0), SMALL)])
+def test_large_workspaces_came_with_hopper_and_not_to_consumer_cards(capability: tuple[int, int], workspace_bytes: int) -> None:
+    device = dataclasses.replace(catalog.get("NVIDIA H200"), compute_capability=capability)
+
+    assert target_of(device).workspace_bytes == workspace_bytes
+
+
+def test_a_gpu_of_which_little_is_known_still_has_a_context_in_great_doubt() -> None:
+    unknown = dataclasses.replace(catalog.get("NVIDIA H200"), compute_capability=None, multiprocessors=None)
+
+    target = target_of(unknown)
+
+    assert target.context_bytes == round((80 * 3.37 - 52) * MIB)
+    assert target.context_uncertainty_bytes == 250 * MIB
+
+
+def test_free_memory_counts_where_it_was_measured() -> None:
+    here = dataclasses.replace(catalog.get("NVIDIA H200"), free_memory_bytes=20 * GIB)
+
+    assert target_of(here).usable_bytes == 20 * GIB
+
+
+def test_a_context_larger_than_the_device_leaves_nothing() -> None:
+    assert target_of(dataclasses.replace(catalog.get("NVIDIA H200"), free_memory_bytes=MIB)).torch_bytes == 0
+
+
+def test_a_tenth_of_a_hosts_free_memory_is_left_to_others_and_the_process_is_not_counted_twice(cpu: Callable[..., Device]) -> None:
+    target = target_of(cpu(free_memory_bytes=1000 * MIB), process_bytes=300 * MIB)
+
+    assert (target.usable_bytes, target.context_bytes, target.torch_bytes) == (1200 * MIB, 300 * MIB, 900 * MIB)
+    assert (target.workspace_bytes, target.context_uncertainty_bytes) == (0, 0)
+
+
+def test_a_host_whose_free_memory_is_unknown_counts_with_all_of_it(cpu: Callable[..., Device]) -> None:
+    assert target_of(cpu(free_memory_bytes=None, memory_bytes=1000 * MIB)).usable_bytes == 900 * MIB
+
+
+def test_an_apple_gpu_gives_all_that_metal_recommends(cpu: Callable[..., Device]) -> None:
+    target = target_of(cpu(kind="mps", free_memory_bytes=None, memory_bytes=10 * GIB))
+
+    assert (target.kind, target.usable_bytes, target.workspace_bytes, target.context_bytes) == ("mps", 10 * GIB, 0, 0)

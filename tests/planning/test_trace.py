@@ -1,0 +1,36 @@
+import dataclasses
+
+import numpy as np
+
+from brimful.planning.trace import GLOBAL, KINDS, Trace, same_events
+
+
+def _trace(events: list[int], sizes: list[int]) -> Trace:
+    zeros = np.zeros(len(sizes), np.int32)
+    return Trace(
+        events_E=np.array(events, np.int32), event_layers_E=np.full(len(events), GLOBAL, np.int32), sizes_S=np.array(sizes, np.int64),
+        kinds_S=zeros, places_S=zeros, layers_S=zeros + GLOBAL, places=("somewhere",),
+    )  # fmt: skip
+
+
+def test_live_bytes_follow_births_and_deaths() -> None:
+    assert _trace([1, 2, -1, 3, -2], [10, 5, 7]).live_E().tolist() == [10, 15, 5, 12, 7]
+
+
+def test_what_is_alive_stands_in_the_order_of_births() -> None:
+    trace = _trace([1, 2, -1, 3, -2], [10, 5, 7])
+
+    assert trace.alive_at(1).tolist() == [0, 1]
+    assert trace.alive_at(3).tolist() == [1, 2]
+
+
+def test_sizes_may_exceed_what_32_bits_hold() -> None:
+    assert _trace([1, 2], [3_000_000_000, 3_000_000_000]).live_E().max() == 6_000_000_000
+
+
+def test_traces_that_differ_in_sizes_have_the_same_events_and_those_of_other_kinds_have_not() -> None:
+    one = _trace([1, -1], [10])
+
+    assert same_events(one, _trace([1, -1], [20]))
+    assert not same_events(one, _trace([1], [10]))
+    assert not same_events(one, dataclasses.replace(one, kinds_S=np.array([KINDS.index("gradients")], np.int32)))

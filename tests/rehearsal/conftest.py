@@ -1,0 +1,32 @@
+"""Steps of tiny models, declared."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from transformers import BertConfig, GPT2Config, LlamaConfig, PretrainedConfig, Qwen2Config
+
+from brimful.planning.step import StepSpec, canonical
+
+DECODER = {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 160, "num_attention_heads": 4, "num_key_value_heads": 2}
+
+
+def _config(family: str, blocks: int) -> PretrainedConfig:
+    if family == "gpt2":
+        return GPT2Config(vocab_size=512, n_embd=64, n_layer=blocks, n_head=4, n_positions=128)
+    if family == "bert":
+        return BertConfig(vocab_size=512, hidden_size=64, intermediate_size=256, num_hidden_layers=blocks, num_attention_heads=4)
+    return {"llama": LlamaConfig, "qwen2": Qwen2Config}[family](**DECODER, num_hidden_layers=blocks)
+
+
+@pytest.fixture(scope="session")
+def step() -> Callable[..., StepSpec]:
+    """`step("llama", blocks=2, key=value, ...)` is a step of a tiny model on this CPU, 64 tokens per sequence."""
+
+    def make(family: str = "llama", *, blocks: int = 2, **changes: Any) -> StepSpec:
+        values: dict[str, Any] = {"sequence_length": 64, "loss_chunk": 128, "cuda": False} | changes
+        if family == "bert" and "task" not in values:
+            values |= {"task": "sequence_classification", "loss": "model"}
+        return StepSpec(config_json=canonical(_config(family, blocks).to_dict()), **values)
+
+    return make

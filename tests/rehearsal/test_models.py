@@ -1,0 +1,136 @@
+import json
+import logging
+from collections.abc import Callable
+
+import pytest
+from torch import nn
+from transformers import Gemma2Config, LlamaConfig
+
+from brimful.base.errors import PlanError
+from brimful.planning.step import Lora, StepSpec, canonical
+from brimful.rehearsal.models import (
+    Linear4bit,
+    blocks_of,
+    config_of,
+    meta_model,
+    names_of_4bit_layers,
+    quiet_bitsandbytes,
+    transformers_model,
+    with_layers,
+)
+from brimful.rehearsal.training import record_training
+
+SMOLLM2_360M = LlamaConfig(
+    vocab_size=49152,
+    hidden_size=960,
+    intermediate_size=2560,
+    num_hidden_layers=32,
+    num_attention_heads=15,
+    num_key_value_heads=5,
+    tie_word_embeddings=True,
+)
+GEMMA2_2B = Gemma2Config(
+    vocab_size=256000, hidden_size=2304, intermediate_size=9216, num_hidden_layers=26, num_attention_heads=8, num_key_value_heads=4, head_dim=256
+)
+
+
+def _trained(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+@pytest.mark.parametrize(
+    ("config", "lora", "count"),
+    [
+        (SMOLLM2_360M, Lora(4), 2_170_880),
+        (GEMMA2_2B, Lora(8, "q_proj,k_proj,v_proj,o_proj"), 3_194_880),
+    ],
+    ids=["SmolLM2-360M, all linear layers, rank 4", "Gemma-2-2B, attention, rank 8"],
+)
+def test_adapters_have_as_many_parameters_as_published(config: LlamaConfig, lora: Lora, count: int) -> None:
+    spec = StepSpec(canonical(config.to_dict()), 64, adapter=lora, weights="bf16", attention="eager")
+
+    assert _trained(meta_model(spec, config_of(spec))) == count
+
+
+def test_all_linear_leaves_the_output_head_out(step: Callable[..., StepSpec]) -> None:
+    spec = step(adapter=Lora(4))
+
+    names = [name for name, parameter in meta_model(spec, config_of(spec)).named_parameters() if parameter.requires_grad]
+
+    assert len(names) == 2 * 2 * 7
+    assert not [name for name in names if "lm_head" in name or "embed" in name]
+
+
+def test_nf4_takes_half_a_byte_per_weight_and_its_scales() -> None:
+    linear = nn.Linear(4096, 4096, bias=False, device="meta")
+
+    packed = Linear4bit(linear, linear.weight.dtype)
+    num_bytes = sum(tensor.nbytes for name, tensor in [*packed.named_parameters(), *packed.named_buffers()] if name != "codes")
+
+    assert num_bytes / linear.weight.numel() == pytest.approx(0.515869, abs=1e-6)
+
+
+def test_every_linear_layer_but_the_head_is_packed(step: Callable[..., StepSpec]) -> None:
+    spec = step(quantize="nf4", weights="bf16")
+
+    model = meta_model(spec, config_of(spec))
+    packed = [name for name, module in model.named_modules() if isinstance(module, Linear4bit)]
+
+    assert packed == names_of_4bit_layers(model)
+    assert len(packed) == 2 * 7
+    assert not isinstance(model.get_submodule("lm_head"), Linear4bit)
+
+
+def test_upcasting_leaves_no_16_bit_weight(step: Callable[..., StepSpec]) -> None:
+    spec = step(quantize="nf4", weights="bf16", adapter=Lora(4), upcast=True)
+
+    model = meta_model(spec, config_of(spec))
+
+    assert {str(parameter.dtype) for parameter in model.parameters()} == {"torch.float32", "torch.uint8"}
+    assert type(transformers_model(model)).__name__ == "LlamaForCausalLM"
+
+
+@pytest.mark.parametrize(("cuda", "converts"), [(True, False), (False, True)])
+def test_under_cudas_autocast_adapters_of_4_bit_layers_take_their_input_as_it_is(
+    step: Callable[..., StepSpec], *, cuda: bool, converts: bool
+) -> None:
+    spec = step(quantize="nf4", weights="bf16", autocast="bf16", adapter=Lora(4), cuda=cuda)
+
+    places = record_training(spec, config_of(spec), 2).places
+
+    layer = "base_model.model.model.layers.0.self_attn.q_proj"
+    assert f"{layer} clone" in places
+    assert (f"{layer} _to_copy" in places) is converts
+
+
+def test_importing_bitsandbytes_says_nothing_about_its_kernels(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
+
+    with quiet_bitsandbytes():
+        logger.warning("hidden")
+    logger.warning("shown")
+
+    assert [record.message for record in caplog.records] == ["shown"]
+
+
+@pytest.mark.parametrize(("family", "name"), [("llama", "model.layers"), ("gpt2", "transformer.h"), ("bert", "bert.encoder.layer")])
+def test_blocks_are_found_by_their_list(step: Callable[..., StepSpec], family: str, name: str) -> None:
+    spec = step(family)
+
+    found, blocks = blocks_of(meta_model(spec, with_layers(config_of(spec), 3)))
+
+    assert (found, len(blocks)) == (name, 3)
+
+
+def test_adapters_for_layers_that_are_not_there_are_refused(step: Callable[..., StepSpec]) -> None:
+    spec = step(adapter=Lora(4, "c_attn"))
+
+    with pytest.raises(PlanError, match="cannot be attached"):
+        meta_model(spec, config_of(spec))
+
+
+def test_an_unknown_model_type_is_refused(step: Callable[..., StepSpec]) -> None:
+    spec = StepSpec(json.dumps({"model_type": "lama"}), 64)
+
+    with pytest.raises(PlanError, match="lama"):
+        config_of(spec)
