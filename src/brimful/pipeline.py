@@ -31,6 +31,7 @@ from brimful.hardware.probe import probe, torch_device
 from brimful.model.build import build
 from brimful.planning.derive import Facts, derive, total_steps_of
 from brimful.planning.plan import Plan, plan_from_json
+from brimful.planning.step import EVALUATION_FACTOR
 from brimful.plans import here, process_bytes, tracer
 from brimful.recipe import Recipe
 from brimful.report.html import write_report
@@ -106,7 +107,7 @@ def evaluate(run_folder: Path, console: Console, *, split: str | None = None, st
         with data_progress(console) as progress:
             for name in names:
                 score = score_split(
-                    loaded.model, data.splits[name], context=context, stride=stride, batch_size=2 * plan.micro_batches[0],
+                    loaded.model, data.splits[name], context=context, stride=stride, batch_size=EVALUATION_FACTOR * plan.micro_batches[0],
                     chunk_tokens=plan.loss_chunk, device=device, progress=progress,
                 )  # fmt: skip
                 baselines = ngram_baselines(data.splits["train"], data.splits[name], len(data.tokenizer))
@@ -177,7 +178,7 @@ def _setup(recipe: Recipe, plan: Plan, device: Device, data: PreparedData, folde
 
     def score(current: PreTrainedModel) -> dict[str, Any]:
         likelihood = score_split(
-            current, data.splits["validation"], context=recipe.sequence_length, batch_size=2 * plan.micro_batches[0], chunk_tokens=plan.loss_chunk, device=where, autocast_dtype=Precision(plan.precision).autocast_dtype,
+            current, data.splits["validation"], context=recipe.sequence_length, batch_size=EVALUATION_FACTOR * plan.micro_batches[0], chunk_tokens=plan.loss_chunk, device=where, autocast_dtype=Precision(plan.precision).autocast_dtype,
             max_sequences=recipe.evaluation.max_sequences,
         )  # fmt: skip
         kept = ("loss", "perplexity", "bits_per_byte", "tokens", "seconds")

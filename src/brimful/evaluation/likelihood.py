@@ -126,7 +126,7 @@ def score_split(  # noqa: PLR0913 - each is one independent choice of the measur
     stride = context if stride is None else stride
     _check_request(model, split, context, stride, batch_size)
     started = time.perf_counter()
-    scorer = _Scorer(model, device, autocast_dtype, chunk_tokens, batch_size)
+    scorer = Scorer(model, device, autocast_dtype, chunk_tokens, batch_size)
     num_targets = len(split.tokens_N) - 1
     nats: list[Tensor] = []
     window_tokens: list[NDArray[np.int64]] = []
@@ -146,8 +146,16 @@ def score_split(  # noqa: PLR0913 - each is one independent choice of the measur
     return _summarise(split, nats_N, np.concatenate(window_tokens), time.perf_counter() - started, context, stride)
 
 
-class _Scorer:
-    """Nats per window; remembers the batch size that fits."""
+class Scorer:
+    """Nats per window; remembers the batch size that fits.
+
+    Args:
+        model: A causal LM on `device` without a head bias, in eval mode.
+        device: Where the batches go.
+        autocast_dtype: Autocast to this dtype, None for none.
+        chunk_tokens: Positions per chunk of logits.
+        batch_size: Windows per forward pass to begin with.
+    """
 
     def __init__(self, model: PreTrainedModel, device: torch.device, autocast_dtype: torch.dtype | None, chunk_tokens: int, batch_size: int) -> None:
         self._model = model

@@ -9,18 +9,21 @@ Suffixes: E events, S storages.
 import dataclasses
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
+from brimful.planning.step import EVALUATION_FACTOR
 from brimful.planning.trace import GLOBAL, Int32Array, Int64Array, Trace, same_events
 
-EXAMPLE_BLOCKS = 4
-"""Blocks that a step must be traced with to be stretched: the first and the last, which are special, and two that are alike.
+EXAMPLES = (4, 5)
+"""Blocks that a step can be traced with to be stretched.
 
-Going forward a block ends tensors of the one before it, going backward of the one after it. So forward the second of the two repeats,
-backward the first: what either ends is then a tensor of the other.
+Going forward a block ends tensors of the one before it, going backward of the one after it. With four blocks the two in the middle stand
+for all: forward the later one repeats, backward the earlier one, so what either ends is a tensor of the other. Where a block touches both
+neighbours in one pass, five are needed, of which the third repeats.
 """
-_FIRST, _EARLIER, _LATER, _LAST = range(EXAMPLE_BLOCKS)
 
 
 class Irregular(Exception):
@@ -53,13 +56,22 @@ class ParametricTrace:
     lowest: int = 1
 
     def at(self, micro_batch: int) -> Trace:
-        """The trace of this micro-batch."""
-        tokens = micro_batch * self.sequence_length
-        chunk = min(self.loss_chunk, tokens)
-        last_chunk_batch = min(tokens, 2 * chunk) / self.sequence_length
-        batch_S = np.where(self.chunk_slope_S < 0, last_chunk_batch, micro_batch)
-        sizes_S = self.base_S + np.rint(self.slope_S * batch_S).astype(np.int64) + self.chunk_slope_S * chunk
+        """The trace of this micro-batch; its evaluation batch is EVALUATION_FACTOR times as large."""
+        sequences_S = np.where(self._is_evaluation_S, EVALUATION_FACTOR * micro_batch, micro_batch)
+        tokens_S = sequences_S * self.sequence_length
+        chunk_S = np.minimum(self.loss_chunk, tokens_S)
+        last_chunk_S = np.minimum(tokens_S, 2 * chunk_S) / self.sequence_length
+        batch_S = np.where(self.chunk_slope_S < 0, last_chunk_S, sequences_S)
+        sizes_S = self.base_S + np.rint(self.slope_S * batch_S).astype(np.int64) + self.chunk_slope_S * chunk_S
         return dataclasses.replace(self.trace, sizes_S=sizes_S)
+
+    @cached_property
+    def _is_evaluation_S(self) -> NDArray[np.bool_]:  # noqa: N802 - shape suffix
+        first = self.trace.marks.get("evaluation", len(self.trace.events_E))
+        born = self.trace.events_E[first:]
+        is_evaluation_S = np.zeros(len(self.trace.sizes_S), np.bool_)
+        is_evaluation_S[born[born > 0] - 1] = True
+        return is_evaluation_S
 
 
 def affine(low: Trace, high: Trace, low_at: int, high_at: int) -> tuple[Int64Array, Int64Array]:
@@ -77,26 +89,27 @@ def affine(low: Trace, high: Trace, low_at: int, high_at: int) -> tuple[Int64Arr
 
 
 def stretch(short: Trace, blocks: int, longer: Trace | None = None) -> Trace:
-    """The trace of a model with `blocks` equal blocks, from one with EXAMPLE_BLOCKS.
+    """The trace of a model with `blocks` equal blocks, from one with few.
 
     Args:
-        short: A step with EXAMPLE_BLOCKS blocks.
-        blocks: At least EXAMPLE_BLOCKS.
+        short: A step with as many blocks as EXAMPLES says.
+        blocks: At least as many.
         longer: The same step with one block more, from which sizes outside the blocks that grow with their number are known.
 
     Raises:
         Irregular: the blocks do not repeat.
     """
     layers_S, ordinal_S = short.layers_S, _ordinals(short.layers_S)
-    _refuse_unlike_blocks(short)
-    counts = [int((layers_S == layer).sum()) for layer in range(GLOBAL, EXAMPLE_BLOCKS)]
-    sources = np.array([_source(layer, blocks) for layer in range(blocks)])
+    example = _Example(int(layers_S.max()) + 1, blocks)
+    _refuse_unlike_blocks(short, example)
+    counts = [int((layers_S == layer).sum()) for layer in range(GLOBAL, example.size)]
+    sources = np.array([example.source(layer) for layer in range(blocks)])
     sizes = np.array([counts[0], *(counts[source + 1] for source in sources)])
     offsets = np.concatenate([[0], np.cumsum(sizes)])[:-1]  # of GLOBAL, block 0, block 1, ...
     pieces, piece_layers = [], []
     moved_starts: dict[int, int] = {}
     cursor = 0
-    for start, end, shift in _passes(short, blocks):
+    for start, end, shift in _passes(short, example):
         moved_starts.setdefault(start, cursor)
         cursor += end - start
         number_E = np.abs(short.events_E[start:end]) - 1
@@ -105,13 +118,13 @@ def stretch(short: Trace, blocks: int, longer: Trace | None = None) -> Trace:
         pieces.append(np.sign(short.events_E[start:end]) * (offsets[moved_E + 1] + ordinal_S[number_E] + 1))
         event_layer_E = short.event_layers_E[start:end]
         piece_layers.append(np.where(event_layer_E == GLOBAL, GLOBAL, event_layer_E + shift))
-    origin_S, layer_S = _origins(short, sources, sizes)
+    origin_S, layer_S = _origins(short, sources, sizes, example.size)
     places_S, places = _renamed(short, origin_S, layer_S)
     return Trace(
         events_E=np.concatenate(pieces).astype(np.int32), event_layers_E=np.concatenate(piece_layers).astype(np.int32),
-        sizes_S=_grown_sizes(short, longer, blocks)[origin_S], kinds_S=short.kinds_S[origin_S], places_S=places_S, layers_S=layer_S.astype(np.int32),
+        sizes_S=_grown_sizes(short, longer, example)[origin_S], kinds_S=short.kinds_S[origin_S], places_S=places_S, layers_S=layer_S.astype(np.int32),
         places=places, blocks=short.blocks, marks={name: moved_starts.get(event, cursor) for name, event in short.marks.items()},
-        parameters=_grown(short.parameters, longer and longer.parameters, blocks), trainable=_grown(short.trainable, longer and longer.trainable, blocks),
+        parameters=_grown(short.parameters, longer and longer.parameters, example), trainable=_grown(short.trainable, longer and longer.trainable, example),
     )  # fmt: skip
 
 
@@ -138,10 +151,42 @@ def _birth_events(trace: Trace) -> Int64Array:
     return birth_S[np.abs(trace.events_E) - 1]
 
 
-def _refuse_unlike_blocks(short: Trace) -> None:
-    one, other = (short.layers_S == layer for layer in (_EARLIER, _LATER))
-    if not (np.array_equal(short.sizes_S[one], short.sizes_S[other]) and np.array_equal(short.kinds_S[one], short.kinds_S[other])):
-        raise Irregular("blocks differ in the tensors they make")
+@dataclass(frozen=True)
+class _Example:
+    """A few blocks that stand for many."""
+
+    size: int
+    blocks: int
+
+    def __post_init__(self) -> None:
+        if self.size not in EXAMPLES or self.blocks < self.size:
+            raise Irregular(f"{self.size} blocks are no example of {self.blocks}")
+
+    @property
+    def alike(self) -> list[int]:
+        """Blocks that are like each other: all but the first and the last."""
+        return list(range(1, self.size - 1))
+
+    @property
+    def added(self) -> int:
+        return self.blocks - self.size
+
+    def source(self, layer: int, *, falling: bool = False) -> int:
+        """Which of the example's blocks a block of the long model is like in a pass over them."""
+        after = self.blocks - 1 - layer
+        if layer == 0 or after == 0:
+            return 0 if layer == 0 else self.size - 1
+        repeats = 1 if self.size == 4 and falling else 2
+        if layer < repeats:
+            return layer
+        return self.size - 1 - after if after < self.size - 1 - repeats else repeats
+
+
+def _refuse_unlike_blocks(short: Trace, example: _Example) -> None:
+    first, *others = (short.layers_S == layer for layer in example.alike)
+    for other in others:
+        if not (np.array_equal(short.sizes_S[first], short.sizes_S[other]) and np.array_equal(short.kinds_S[first], short.kinds_S[other])):
+            raise Irregular("blocks differ in the tensors they make")
 
 
 def _ordinals(layers_S: Int32Array) -> Int64Array:
@@ -153,58 +198,49 @@ def _ordinals(layers_S: Int32Array) -> Int64Array:
     return ordinal_S
 
 
-def _source(layer: int, blocks: int, *, falling: bool = False) -> int:
-    """Which of the example's blocks this block is like in a pass over them."""
-    if layer in (0, blocks - 1):
-        return _FIRST if layer == 0 else _LAST
-    if falling:
-        return _LATER if layer == blocks - 2 else _EARLIER
-    return _EARLIER if layer == 1 else _LATER
-
-
-def _passes(short: Trace, blocks: int) -> list[tuple[int, int, int]]:
-    """Runs of events of one block (start, end, shift of the block's number), in the order they have with `blocks` blocks."""
+def _passes(short: Trace, example: _Example) -> list[tuple[int, int, int]]:
+    """Runs of events of one block (start, end, shift of the block's number), in the order they have with all blocks."""
     labels_E = short.event_layers_E
     changes = np.flatnonzero(np.diff(labels_E)) + 1
     starts = np.unique(np.concatenate([[0], changes, list(short.marks.values()), [len(labels_E)]])).astype(np.int64)
     runs = [(int(start), int(end), int(labels_E[start])) for start, end in zip(starts[:-1], starts[1:], strict=True)]
-    rising = [_FIRST, _EARLIER, _LATER, _LAST]
+    rising = list(range(example.size))
     result: list[tuple[int, int, int]] = []
     index = 0
     while index < len(runs):
-        labels = [label for _, _, label in runs[index : index + EXAMPLE_BLOCKS]]
+        labels = [label for _, _, label in runs[index : index + example.size]]
         if labels in (rising, rising[::-1]):
-            group = {label: (start, end) for start, end, label in runs[index : index + EXAMPLE_BLOCKS]}
+            group = {label: (start, end) for start, end, label in runs[index : index + example.size]}
             falling = labels != rising
-            _refuse_what_does_not_repeat(short, group[_EARLIER if falling else _LATER])
-            order = range(blocks - 1, -1, -1) if falling else range(blocks)
-            sources = [_source(layer, blocks, falling=falling) for layer in order]
+            _refuse_what_does_not_repeat(short, group[1 if falling and example.size == 4 else 2], example)
+            order = range(example.blocks - 1, -1, -1) if falling else range(example.blocks)
+            sources = [example.source(layer, falling=falling) for layer in order]
             result += [(*group[source], layer - source) for layer, source in zip(order, sources, strict=True)]
-            index += EXAMPLE_BLOCKS
+            index += example.size
             continue
         start, end, label = runs[index]
-        if label in (_EARLIER, _LATER):
+        if label in example.alike:
             raise Irregular(f"events {start} to {end} belong to block {label} alone")
-        result.append((start, end, blocks - EXAMPLE_BLOCKS if label == _LAST else 0))
+        result.append((start, end, example.added if label == example.size - 1 else 0))
         index += 1
     return result
 
 
-def _refuse_what_does_not_repeat(short: Trace, run: tuple[int, int]) -> None:
-    """The run of a block that repeats may touch tensors of the two blocks that are alike, and of a neighbour those that have their like there."""
+def _refuse_what_does_not_repeat(short: Trace, run: tuple[int, int], example: _Example) -> None:
+    """The run of a block that repeats may touch tensors of the blocks that are alike, and of the others those that have their like there."""
     ordinal_S = _ordinals(short.layers_S)
-    own_S = np.flatnonzero(short.layers_S == _EARLIER)
+    own_S = np.flatnonzero(short.layers_S == 1)
     for number in np.unique(np.abs(short.events_E[run[0] : run[1]]) - 1):
-        if short.layers_S[number] in (_EARLIER, _LATER):
+        if short.layers_S[number] in example.alike:
             continue
         like = own_S[ordinal_S[number]] if short.layers_S[number] != GLOBAL and ordinal_S[number] < len(own_S) else None
         if like is None or short.sizes_S[like] != short.sizes_S[number] or short.kinds_S[like] != short.kinds_S[number]:
             raise Irregular(f"a block that repeats makes or ends a tensor of block {short.layers_S[number]} that others do not have")
 
 
-def _origins(short: Trace, sources: Int64Array, sizes: Int64Array) -> tuple[Int64Array, Int64Array]:
+def _origins(short: Trace, sources: Int64Array, sizes: Int64Array, example_size: int) -> tuple[Int64Array, Int64Array]:
     """For each storage of the long trace: the storage of the short one that it is like, and its block."""
-    members = {layer: np.flatnonzero(short.layers_S == layer) for layer in range(GLOBAL, EXAMPLE_BLOCKS)}
+    members = {layer: np.flatnonzero(short.layers_S == layer) for layer in range(GLOBAL, example_size)}
     origin_S = np.concatenate([members[GLOBAL], *(members[int(source)] for source in sources)])
     return origin_S, np.repeat(np.arange(GLOBAL, len(sources)), sizes)
 
@@ -224,17 +260,17 @@ def _renamed(short: Trace, origin_S: Int64Array, layer_S: Int64Array) -> tuple[I
     return places_S, tuple(names)
 
 
-def _grown(count: int, longer_count: int | None, blocks: int) -> int:
-    return count if longer_count is None else count + (longer_count - count) * (blocks - EXAMPLE_BLOCKS)
+def _grown(count: int, longer_count: int | None, example: _Example) -> int:
+    return count if longer_count is None else count + (longer_count - count) * example.added
 
 
-def _grown_sizes(short: Trace, longer: Trace | None, blocks: int) -> Int64Array:
-    """Sizes with `blocks` blocks: those outside the blocks may grow by the same number of bytes with every block."""
+def _grown_sizes(short: Trace, longer: Trace | None, example: _Example) -> Int64Array:
+    """Sizes with all blocks: those outside the blocks may grow by the same number of bytes with every block."""
     if longer is None:
         return short.sizes_S
     members, grown = np.flatnonzero(short.layers_S == GLOBAL), np.flatnonzero(longer.layers_S == GLOBAL)
     if len(members) != len(grown):
         raise Irregular("the number of tensors outside the blocks depends on their number")
     sizes_S = short.sizes_S.copy()
-    sizes_S[members] += (longer.sizes_S[grown] - short.sizes_S[members]) * (blocks - EXAMPLE_BLOCKS)
+    sizes_S[members] += (longer.sizes_S[grown] - short.sizes_S[members]) * example.added
     return sizes_S

@@ -7,8 +7,8 @@ import numpy as np
 from transformers import PretrainedConfig
 
 from brimful.base.errors import PlanError
-from brimful.planning.parametric import EXAMPLE_BLOCKS, Irregular, ParametricTrace, affine, equal, stretch
-from brimful.planning.step import StepSpec
+from brimful.planning.parametric import EXAMPLES, Irregular, ParametricTrace, affine, equal, stretch
+from brimful.planning.step import EVALUATION_FACTOR, StepSpec
 from brimful.planning.trace import Int64Array, Trace
 from brimful.rehearsal.models import config_of, num_blocks, with_layers
 from brimful.rehearsal.training import record_training, without_garbage_collector
@@ -31,39 +31,14 @@ def trace_all(spec: StepSpec) -> ParametricTrace:
         PlanError: the step cannot be traced at all.
     """
     config = config_of(spec)
+    problem = Irregular()
     with without_garbage_collector():
-        low = _trace(spec, config, LOW_BATCH)
-        base_S, slope_S = affine(low, _trace(spec, config, HIGH_BATCH), LOW_BATCH, HIGH_BATCH)
-        chunk_slope_S = np.zeros_like(base_S)
-        if spec.loss == "chunked":
-            other, chunk = _trace(spec, config, LOW_BATCH, OTHER_CHUNK), _chunk_tokens(spec, CHUNKS[LOW_BATCH])
-            _, chunk_slope_S = affine(other, low, _chunk_tokens(spec, OTHER_CHUNK), chunk)
-            base_S = base_S - chunk_slope_S * chunk
-        line = ParametricTrace(low, base_S, slope_S, chunk_slope_S, spec.sequence_length, spec.loss_chunk)
-        problem: Irregular | None = None
-        for micro_batch in CHECK_BATCHES:
+        for example in _examples(config):
             try:
-                return _checked(spec, config, line, micro_batch)
+                return _line_of(spec, config, example)
             except Irregular as irregular:
                 problem = irregular
-    raise problem or Irregular()
-
-
-def _checked(spec: StepSpec, config: PretrainedConfig, line: ParametricTrace, micro_batch: int) -> ParametricTrace:
-    """The line for all blocks of the model, after a look at a further trace: another micro-batch, and one block more where blocks repeat."""
-    blocks = num_blocks(config)
-    stretches = blocks > EXAMPLE_BLOCKS + 1
-    check = _trace(spec, config, micro_batch, extra_blocks=int(stretches))
-    chunk = _chunk_tokens(spec, CHUNKS[micro_batch])
-    at_check = dataclasses.replace(line.trace, sizes_S=line.base_S + line.slope_S * micro_batch + line.chunk_slope_S * chunk)
-    if not equal(stretch(at_check, EXAMPLE_BLOCKS + 1, check) if stretches else at_check, check):
-        raise Irregular("a further trace is not what two others say it is")
-    if not stretches:
-        return dataclasses.replace(line, lowest=micro_batch if micro_batch == 1 else 2)
-    grown = stretch(at_check, blocks, check)
-    slope_S, chunk_slope_S = (_stretched(line.trace, values_S, blocks) for values_S in (line.slope_S, line.chunk_slope_S))
-    base_S = grown.sizes_S - slope_S * micro_batch - chunk_slope_S * chunk
-    return ParametricTrace(grown, base_S, slope_S, chunk_slope_S, spec.sequence_length, spec.loss_chunk, lowest=1 if micro_batch == 1 else 2)
+    raise problem
 
 
 @functools.lru_cache(maxsize=16)
@@ -74,29 +49,77 @@ def trace_one(spec: StepSpec, micro_batch: int) -> Trace:
         PlanError: the step cannot be traced at all.
     """
     config = config_of(spec)
-    blocks = num_blocks(config)
-    if blocks > EXAMPLE_BLOCKS + 1:
-        short, longer = (record_training(spec, with_layers(config, count), micro_batch) for count in (EXAMPLE_BLOCKS, EXAMPLE_BLOCKS + 1))
+    for example in _examples(config):
+        if example == num_blocks(config):
+            break
+        short, longer = (_record(spec, with_layers(config, count), micro_batch) for count in (example, example + 1))
         try:
-            if equal(stretch(short, EXAMPLE_BLOCKS + 1, longer), longer):
-                return stretch(short, blocks, longer)
+            if equal(stretch(short, example + 1, longer), longer):
+                return stretch(short, num_blocks(config), longer)
         except Irregular:
-            pass
-    return record_training(spec, config, micro_batch)
+            continue
+    return _record(spec, config, micro_batch)
+
+
+def _examples(config: PretrainedConfig) -> list[int]:
+    """Numbers of blocks to trace with: few where the model has many, provided that few show every kind of block; else all."""
+    blocks, kinds = num_blocks(config), list(getattr(config, "layer_types", None) or ())
+    few = [example for example in EXAMPLES if blocks > example + 1 and set(kinds[:example]) == set(kinds)]
+    return few or [blocks]
+
+
+def _line_of(spec: StepSpec, config: PretrainedConfig, example: int) -> ParametricTrace:
+    """The line through traces with `example` blocks, checked against further ones, for all blocks of the model."""
+    low = _trace(spec, config, LOW_BATCH, example)
+    base_S, slope_S = affine(low, _trace(spec, config, HIGH_BATCH, example), LOW_BATCH, HIGH_BATCH)
+    chunk_slope_S = np.zeros_like(base_S)
+    if spec.loss == "chunked":
+        other, chunk = _trace(spec, config, LOW_BATCH, example, OTHER_CHUNK), _chunk_tokens(spec, CHUNKS[LOW_BATCH])
+        _, chunk_slope_S = affine(other, low, _chunk_tokens(spec, OTHER_CHUNK), chunk)
+        base_S = base_S - chunk_slope_S * chunk
+    line = ParametricTrace(low, base_S, slope_S, chunk_slope_S, spec.sequence_length, spec.loss_chunk)
+    problem = Irregular()
+    for micro_batch in CHECK_BATCHES:
+        try:
+            return _checked(spec, config, line, micro_batch, example)
+        except Irregular as irregular:
+            problem = irregular
+    raise problem
+
+
+def _checked(spec: StepSpec, config: PretrainedConfig, line: ParametricTrace, micro_batch: int, example: int) -> ParametricTrace:
+    """The line for all blocks of the model, after a look at a further trace: another micro-batch, and one block more where blocks repeat."""
+    blocks = num_blocks(config)
+    stretches = example < blocks
+    check = _trace(spec, config, micro_batch, example + int(stretches))
+    chunk = _chunk_tokens(spec, CHUNKS[micro_batch])
+    at_check = dataclasses.replace(line.trace, sizes_S=line.base_S + line.slope_S * micro_batch + line.chunk_slope_S * chunk)
+    if not equal(stretch(at_check, example + 1, check) if stretches else at_check, check):
+        raise Irregular("a further trace is not what two others say it is")
+    lowest = 1 if micro_batch == 1 else 2
+    if not stretches:
+        return dataclasses.replace(line, lowest=lowest)
+    grown = stretch(at_check, blocks, check)
+    slope_S, chunk_slope_S = (_stretched(line.trace, values_S, blocks) for values_S in (line.slope_S, line.chunk_slope_S))
+    base_S = grown.sizes_S - slope_S * micro_batch - chunk_slope_S * chunk
+    return ParametricTrace(grown, base_S, slope_S, chunk_slope_S, spec.sequence_length, spec.loss_chunk, lowest)
 
 
 def _chunk_tokens(spec: StepSpec, sequences: float) -> int:
     return max(1, round(sequences * spec.sequence_length))
 
 
-def _trace(spec: StepSpec, config: PretrainedConfig, micro_batch: int, chunk: float | None = None, extra_blocks: int = 0) -> Trace:
+def _trace(spec: StepSpec, config: PretrainedConfig, micro_batch: int, blocks: int, chunk: float | None = None) -> Trace:
     """A small trace; `chunk` in sequences, by default what gives this micro-batch two chunks."""
-    if num_blocks(config) > EXAMPLE_BLOCKS + 1:
-        config = with_layers(config, EXAMPLE_BLOCKS + extra_blocks)
     small = dataclasses.replace(spec, loss_chunk=_chunk_tokens(spec, CHUNKS[micro_batch] if chunk is None else chunk))
+    shorter = config if blocks == num_blocks(config) else with_layers(config, blocks)
+    return _record(small, shorter, micro_batch, evaluation_factor=1)
+
+
+def _record(spec: StepSpec, config: PretrainedConfig, micro_batch: int, evaluation_factor: int = EVALUATION_FACTOR) -> Trace:
     try:
-        return record_training(small, config, micro_batch)
-    except RuntimeError as error:
+        return record_training(spec, config, micro_batch, evaluation_factor)
+    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
         raise PlanError(f"the training step of a {config.model_type} model cannot be traced: {error}") from error
 
 

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import PretrainedConfig, masking_utils
 
-from brimful.planning.step import StepSpec
+from brimful.data.sequences import Batch
+from brimful.evaluation.likelihood import Scorer
+from brimful.planning.step import EVALUATION_FACTOR, StepSpec
 from brimful.planning.trace import Trace
 from brimful.rehearsal.kernels import OnCuda
 from brimful.rehearsal.losses import loss_of
@@ -41,8 +43,9 @@ class Watcher(Protocol):
         """The optimizer made its update."""
 
 
-def record_training(spec: StepSpec, config: PretrainedConfig, micro_batch: int) -> Trace:
-    """The first optimizer step, which makes the states, and the second, which has as many micro-batches as matter (two when it accumulates).
+def record_training(spec: StepSpec, config: PretrainedConfig, micro_batch: int, evaluation_factor: int = EVALUATION_FACTOR) -> Trace:
+    """The first optimizer step, which makes the states, the second, which has as many micro-batches as matter (two when it accumulates), and,
+    in brimful's own loop, an evaluation batch of `evaluation_factor` times as many sequences.
 
     Raises:
         PlanError: the step cannot run without real values.
@@ -50,7 +53,7 @@ def record_training(spec: StepSpec, config: PretrainedConfig, micro_batch: int) 
     model = meta_model(spec, config)
     counts = count_parameters(model)
     with fake_world(spec):
-        trace = record_steps(materialised(model), spec, micro_batch)
+        trace = record_steps(materialised(model), spec, micro_batch, evaluation_factor)
     return dataclasses.replace(trace, parameters=counts[0], trainable=counts[1])
 
 
@@ -108,8 +111,8 @@ def materialised(model: nn.Module) -> nn.Module:
     return model
 
 
-def record_steps(model: nn.Module, spec: StepSpec, micro_batch: int) -> Trace:
-    """Two optimizer steps of a model that is already on fake tensors."""
+def record_steps(model: nn.Module, spec: StepSpec, micro_batch: int, evaluation_factor: int = EVALUATION_FACTOR) -> Trace:
+    """Two optimizer steps and an evaluation batch of a model that is already on fake tensors."""
     recorder = Recorder(cuda=spec.cuda)
     prepare(model, spec)
     blocks, modules = blocks_of(model)
@@ -118,6 +121,7 @@ def record_steps(model: nn.Module, spec: StepSpec, micro_batch: int) -> Trace:
     optimizer = optimizer_of(spec, _trainable(model))
     with recorder:
         run_steps(model, optimizer, spec, micro_batch, watcher)
+        evaluate_batch(model, spec, micro_batch * evaluation_factor, watcher)
     watcher.places.remove()
     return recorder.finish(blocks)
 
@@ -147,6 +151,21 @@ def run_steps(model: nn.Module, optimizer: torch.optim.AdamW, spec: StepSpec, mi
         guarded_update(optimizer, guard, precision, loss=loss, clip_norm=1.0 if spec.clips else None)
         watcher.note_states(optimizer)
     watcher.begin("between steps")
+
+
+def evaluate_batch(model: nn.Module, spec: StepSpec, sequences: int, watcher: Watcher) -> None:
+    """One batch through the evaluation of brimful's own loop, while gradients and optimizer states stand; other trainers' is not known."""
+    if spec.loss != "chunked" or spec.task != "causal_lm":
+        return
+    watcher.begin("evaluation")
+    precision = Precision("fp32" if spec.autocast == "none" else spec.autocast)
+    inputs_BT, targets_BT = (torch.zeros((sequences, spec.sequence_length), dtype=torch.int64) for _ in range(2))
+    watcher.note_inputs((inputs_BT, targets_BT))
+    model.eval()
+    Scorer(transformers_model(model), CPU, precision.autocast_dtype, spec.loss_chunk, sequences).score(Batch(inputs_BT, targets_BT))
+    model.train()
+    del inputs_BT, targets_BT
+    watcher.begin("end")
 
 
 class _Recording:

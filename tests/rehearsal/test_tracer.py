@@ -1,0 +1,106 @@
+"""What follows from a few small traces is what a direct trace of the whole step shows."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from transformers import Lfm2Config
+
+from brimful.planning.parametric import Irregular, ParametricTrace, equal
+from brimful.planning.step import StepSpec, canonical
+from brimful.planning.trace import Trace
+from brimful.rehearsal import tracer
+from brimful.rehearsal.models import config_of
+from brimful.rehearsal.store import StoredTraces
+from brimful.rehearsal.tracer import trace_all, trace_one
+from brimful.rehearsal.training import record_training
+
+Step = Callable[..., StepSpec]
+
+
+def _direct(spec: StepSpec, micro_batch: int) -> Trace:
+    return record_training(spec, config_of(spec), micro_batch)
+
+
+def _peak_bytes(trace: Trace) -> int:
+    return int(trace.live_E().max())
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("llama", {"autocast": "bf16", "cuda": True}),
+        ("llama", {"recompute": True}),
+        ("gpt2", {}),
+        ("bert", {"recompute": True}),
+    ],
+    ids=["llama on CUDA", "llama, recomputed", "gpt2", "bert, recomputed"],
+)
+def test_peaks_of_three_micro_batches_are_those_of_direct_traces(step: Step, family: str, changes: dict[str, Any]) -> None:
+    spec = step(family, blocks=6, sequence_length=32, loss_chunk=64, accumulates=False, **changes)
+    traces = trace_all(spec)
+
+    for micro_batch in (traces.lowest, 3, 6):
+        derived, direct = traces.at(micro_batch), _direct(spec, micro_batch)
+
+        assert _peak_bytes(derived) == _peak_bytes(direct), micro_batch
+        assert (derived.parameters, derived.trainable) == (direct.parameters, direct.trainable)
+        assert equal(derived, direct) or spec.loss == "chunked"
+
+
+@pytest.mark.parametrize("loss_chunk", [32, 48, 64, 96, 1000], ids=lambda tokens: f"{tokens} of 96 tokens")
+def test_one_set_of_traces_gives_the_peak_for_every_size_of_chunk(step: Step, tmp_path_factory: pytest.TempPathFactory, loss_chunk: int) -> None:
+    """The chunked loss of 3 sequences of 32 tokens; logits of 512 entries are most of this model's memory."""
+    folder = tmp_path_factory.getbasetemp() / "traces of chunks"
+    spec = step("llama", sequence_length=32, loss_chunk=loss_chunk, accumulates=False)
+
+    assert _peak_bytes(StoredTraces(spec, folder).at(3)) == _peak_bytes(_direct(spec, 3))
+
+
+def test_chunks_that_divide_no_sequence_and_odd_lengths_are_traced_too(step: Step) -> None:
+    spec = step("gpt2", sequence_length=33, loss_chunk=50, accumulates=False)
+
+    assert _peak_bytes(trace_all(spec).at(5)) == _peak_bytes(_direct(spec, 5))
+
+
+def test_one_micro_batch_of_many_blocks_follows_from_few(step: Step) -> None:
+    spec = step("llama", blocks=6, sequence_length=32, accumulates=False)
+
+    assert equal(trace_one(spec, 1), _direct(spec, 1))
+
+
+def test_blocks_that_do_not_repeat_are_refused_and_traced_as_they_are() -> None:
+    """Convolutions with attention in between, in no regular order."""
+    kinds = ["conv", "conv", "full_attention", "full_attention", "conv", "full_attention"]
+    config = Lfm2Config(
+        vocab_size=512, hidden_size=64, intermediate_size=128, num_hidden_layers=6, num_attention_heads=4, num_key_value_heads=2, layer_types=kinds
+    )  # fmt: skip
+    spec = StepSpec(canonical(config.to_dict()), 32, cuda=False, loss_chunk=64, accumulates=False)
+
+    with pytest.raises(Irregular):
+        trace_all(spec)
+    assert equal(trace_one(spec, 3), _direct(spec, 3))
+
+
+def test_a_further_trace_that_disagrees_is_believed(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes that are affine in 4 and 5 sequences, and not in any other number."""
+    record = record_training
+
+    def bent(spec: StepSpec, config: Any, micro_batch: int, *rest: Any) -> Trace:
+        trace = record(spec, config, micro_batch, *rest)
+        return trace if micro_batch in (4, 5) else dataclasses.replace(trace, sizes_S=trace.sizes_S + 8)
+
+    monkeypatch.setattr(tracer, "record_training", bent)
+
+    with pytest.raises(Irregular):
+        trace_all(step("llama", sequence_length=24, accumulates=False))
+
+
+def test_traces_of_a_step_are_made_once(step: Step) -> None:
+    spec = step("llama", sequence_length=16, accumulates=False)
+
+    traces = trace_all(spec)
+
+    assert isinstance(traces, ParametricTrace)
+    assert trace_all(dataclasses.replace(spec)) is traces
