@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from record import summary, write_record
-
 from brimful.base.units import GIB
+from record import summary, write_record
 
 _LORA = ["plan", "quickstart", "tokenizer=null", "adapter.rank=16", "sequence_length=2048", "batch.sequences=16"]
 CASES = {

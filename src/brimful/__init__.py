@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from brimful.plans import plan
     from brimful.recipe import Recipe
     from brimful.recipe import load as load_recipe
+    from brimful.rehearsal.foreign import plan_model
 
-__all__ = ["BrimfulError", "Device", "Plan", "Recipe", "Run", "Writer", "evaluate", "load_recipe", "plan", "run", "train"]
+__all__ = ["BrimfulError", "Device", "Plan", "Recipe", "Run", "Writer", "evaluate", "load_recipe", "plan", "plan_model", "run", "train"]
 
 _HOMES = {
     "BrimfulError": ("brimful.base.errors", "BrimfulError"),
@@ -28,6 +29,7 @@ _HOMES = {
     "Writer": ("brimful.pipeline", "Writer"),
     "run": ("brimful.pipeline", "run"),
     "plan": ("brimful.plans", "plan"),
+    "plan_model": ("brimful.rehearsal.foreign", "plan_model"),
     "train": ("brimful.pipeline", "train"),
 }
 

@@ -42,7 +42,9 @@ def plan(
     overrides: Overrides = None,
     on: Annotated[str, typer.Option(metavar="DEVICES", help="here, all, or exact names separated by commas; `--on all` lists them.")] = "here",
     explain: Annotated[bool, typer.Option("--explain", help="Name the ten largest tensors at the peak.")] = False,
-    timeline: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the memory of a step over time (.png or .svg), and .json beside it.")] = None,
+    timeline: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the memory of a step over time (.png or .svg), and .json beside it.")
+    ] = None,
     trust_custom_code: Annotated[bool, typer.Option("--trust-custom-code", help="Run code that comes with a published model.")] = False,
     json_output: Json = False,
 ) -> None:

@@ -191,7 +191,12 @@ def _setup(recipe: Recipe, plan: Plan, device: Device, data: PreparedData, folde
 
 
 def _identity(recipe: Recipe, data: PreparedData) -> dict[str, str]:
-    objective = {"method": recipe.method, "sequence_length": recipe.sequence_length, "layout": recipe.data.layout, "model": recipe.fresh_model.model_dump()}
+    objective = {
+        "method": recipe.method,
+        "sequence_length": recipe.sequence_length,
+        "layout": recipe.data.layout,
+        "model": recipe.fresh_model.model_dump(),
+    }
     digest = hashlib.sha256(json.dumps(objective, sort_keys=True).encode()).hexdigest()[:16]
     return {"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint, "objective": digest}
 

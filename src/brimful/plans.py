@@ -100,7 +100,9 @@ def process_bytes(device: Device) -> int:
     """Memory this process holds already, where the device shares it."""
     if device.kind != "cpu":
         return 0
-    from brimful.training.meter import peak_memory_bytes, torch  # noqa: PLC0415 - as above
+    import torch  # noqa: PLC0415 - as above
+
+    from brimful.training.meter import peak_memory_bytes  # noqa: PLC0415
 
     return peak_memory_bytes(torch.device("cpu"))
 

@@ -20,7 +20,9 @@ def problem_lines(error: pydantic.ValidationError, root: type[pydantic.BaseModel
     rules: dict[str, list[str]] = {}
     values: dict[str, str] = {}
     for problem in error.errors():
-        named = (str(part) for part in problem["loc"] if part not in tags and not str(part).startswith(("constrained-", "literal[", "function-", "list[")))
+        named = (
+            str(part) for part in problem["loc"] if part not in tags and not str(part).startswith(("constrained-", "literal[", "function-", "list["))
+        )
         path = re.sub(r"\.(int|str|float|bool)$", "", ".".join(named)) or "as a whole"
         rules.setdefault(path, []).append(_rule(problem, path, root))
         values[path] = _got(problem)

@@ -55,7 +55,9 @@ def attention_choice(recipe: Recipe, device: Device, precision: str, *, softcapp
     if device.kind == "cpu" and not isinstance(recipe.model, str) and recipe.sequence_length in BLOCK_ATTENTION_TOKENS.get(precision, ()):
         return Choice("attention", "brimful_blocks", "at this length batched products over blocks beat torch's fused CPU kernel", "sdpa")
     if device.kind == "cuda" and grouped and not (device.abilities.flash_attention and precision != "fp32"):
-        reason = "no flash kernel here, and the memory-efficient one takes no grouped heads: keys and values are repeated, else all scores would be stored"
+        reason = (
+            "no flash kernel here, and the memory-efficient one takes no grouped heads: keys and values are repeated, else all scores would be stored"
+        )
         return Choice("attention", "brimful_expanded", reason, "sdpa")
     return Choice("attention", "sdpa", "torch's fused scaled-dot-product attention; no score matrix is stored", "eager")
 

@@ -214,7 +214,10 @@ def _share(value: float, share: tuple[float, float], basis: str) -> Prediction:
 
 def _plus(prediction: Prediction, num_bytes: int, uncertainty_bytes: int) -> Prediction:
     return Prediction(
-        prediction.value + num_bytes, prediction.low + num_bytes - uncertainty_bytes, prediction.high + num_bytes + uncertainty_bytes, prediction.basis
+        prediction.value + num_bytes,
+        prediction.low + num_bytes - uncertainty_bytes,
+        prediction.high + num_bytes + uncertainty_bytes,
+        prediction.basis,
     )
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,7 +125,7 @@ def stretch(short: Trace, blocks: int, longer: Trace | None = None) -> Trace:
         events_E=np.concatenate(pieces).astype(np.int32), event_layers_E=np.concatenate(piece_layers).astype(np.int32),
         sizes_S=_grown_sizes(short, longer, example)[origin_S], kinds_S=short.kinds_S[origin_S], places_S=places_S, layers_S=layer_S.astype(np.int32),
         places=places, blocks=short.blocks, marks={name: moved_starts.get(event, cursor) for name, event in short.marks.items()},
-        parameters=_grown(short.parameters, longer and longer.parameters, example), trainable=_grown(short.trainable, longer and longer.trainable, example),
+        parameters=_grown(short.parameters, None if longer is None else longer.parameters, example), trainable=_grown(short.trainable, None if longer is None else longer.trainable, example),
     )  # fmt: skip
 
 
@@ -140,7 +141,8 @@ def equal(one: Trace, other: Trace) -> bool:
 
 
 def _by_event(trace: Trace, values_S: Int64Array | Int32Array) -> Int64Array | Int32Array:
-    return values_S[np.abs(trace.events_E) - 1]
+    picked_E: Int64Array | Int32Array = values_S[np.abs(trace.events_E) - 1]
+    return picked_E
 
 
 def _birth_events(trace: Trace) -> Int64Array:
@@ -148,7 +150,8 @@ def _birth_events(trace: Trace) -> Int64Array:
     birth_S = np.zeros(len(trace.sizes_S), np.int64)
     born = trace.events_E > 0
     birth_S[trace.events_E[born] - 1] = np.flatnonzero(born)
-    return birth_S[np.abs(trace.events_E) - 1]
+    birth_E: Int64Array = birth_S[np.abs(trace.events_E) - 1]
+    return birth_E
 
 
 @dataclass(frozen=True)
@@ -203,7 +206,7 @@ def _passes(short: Trace, example: _Example) -> list[tuple[int, int, int]]:
     labels_E = short.event_layers_E
     changes = np.flatnonzero(np.diff(labels_E)) + 1
     starts = np.unique(np.concatenate([[0], changes, list(short.marks.values()), [len(labels_E)]])).astype(np.int64)
-    runs = [(int(start), int(end), int(labels_E[start])) for start, end in zip(starts[:-1], starts[1:], strict=True)]
+    runs = [(start, end, int(labels_E[start])) for start, end in pairwise(starts.tolist())]
     rising = list(range(example.size))
     result: list[tuple[int, int, int]] = []
     index = 0

@@ -63,7 +63,9 @@ def _is_grouped(values: Mapping[str, Any]) -> bool:
     return heads is not None and groups is not None and groups < heads
 
 
-def spec_of(recipe: Recipe, model: ModelFacts, device: Device, choices: Mapping[str, Choice], *, recompute: bool, optimizer: str = "fused") -> StepSpec:
+def spec_of(
+    recipe: Recipe, model: ModelFacts, device: Device, choices: Mapping[str, Choice], *, recompute: bool, optimizer: str = "fused"
+) -> StepSpec:
     """The step of brimful's own loop.
 
     Fresh models and full fine-tuning keep fp32 weights; a frozen base is held in the 16-bit type of the matrix products, adapters in fp32.

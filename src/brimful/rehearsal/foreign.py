@@ -1,8 +1,8 @@
 """Planning for a model object of one's own: any module with a loss, its batch, its optimizer."""
 
 import copy
+import dataclasses
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -20,17 +20,14 @@ from brimful.rehearsal.models import blocks_of, count_parameters
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.places import Places
 from brimful.rehearsal.recorder import Recorder
-from brimful.rehearsal.training import CPU, fake_world, materialised
-from brimful.training.loop import accumulate_gradients
-from brimful.training.method import Method, Network
-from brimful.training.optim import Guard, guarded_update
-from brimful.training.precision import Precision
+from brimful.rehearsal.training import Recording, fake_world, materialised, repeat_steps
+from brimful.training.method import Network
 
 LossOf = Callable[[nn.Module, Mapping[str, Tensor]], Tensor]
 OPTIMIZERS = ("fused", "foreach", "for_loop", "8bit", "paged_8bit")
 
 
-def plan_model(  # noqa: PLR0913 - each is one fact of the caller's own training loop
+def plan_model(
     model: nn.Module,
     batch: Mapping[str, Tensor],
     optimizer: str = "foreach",
@@ -63,7 +60,9 @@ def plan_model(  # noqa: PLR0913 - each is one fact of the caller's own training
         DeviceError: no such device.
     """
     if optimizer not in OPTIMIZERS or autocast not in ("none", "bf16", "fp16"):
-        raise RequestError(f"plan_model: optimizer is one of {', '.join(OPTIMIZERS)}, autocast none, bf16 or fp16; got {optimizer!r} and {autocast!r}.")
+        raise RequestError(
+            f"plan_model: optimizer is one of {', '.join(OPTIMIZERS)}, autocast none, bf16 or fp16; got {optimizer!r} and {autocast!r}."
+        )
     if not batch or any(not isinstance(value, Tensor) or value.ndim == 0 for value in batch.values()):
         raise RequestError("plan_model: batch must map the model's keywords to tensors whose first dimension is the micro-batch.")
     chosen = device if isinstance(device, Device) else catalog.get(device) if device is not None else probe("auto")
@@ -83,46 +82,35 @@ class _OwnTraces:
     def at(self, micro_batch: int) -> Trace:
         """The trace of this micro-batch."""
         empty = without_weights(self._model)
+        total, trainable = count_parameters(empty)
         with fake_world(self._spec):
-            return self._record(materialised(empty), micro_batch)
+            trace = self._record(materialised(empty), micro_batch)
+        return dataclasses.replace(trace, parameters=total, trainable=trainable)
 
     def _record(self, model: nn.Module, micro_batch: int) -> Trace:
         recorder, spec = Recorder(cuda=self._spec.cuda), self._spec
         model.train(self._model.training)
         name, blocks = _blocks_or_none(model)
-        places = Places(recorder, model, name, blocks)
-        places.seed_weights()
+        watcher = Recording(recorder, Places(recorder, model, name, blocks))
+        watcher.places.seed_weights()
         optimizer = optimizer_of(spec, [parameter for parameter in model.parameters() if parameter.requires_grad])
-        precision = Precision("fp32" if spec.autocast == "none" else spec.autocast)
-        made: list[Mapping[str, Tensor]] = []
+        current: dict[str, Tensor] = {}
+
+        def batch() -> tuple[Tensor, ...]:
+            current.clear()  # the last one is gone before the next is there
+            current.update({key: torch.zeros((micro_batch, *value.shape[1:]), dtype=value.dtype) for key, value in self._batch.items()})
+            return tuple(current.values())
 
         def loss_sum(*_: Any) -> Tensor:
-            recorder.begin("forward")
-            loss = self._loss_of(model, made[-1])
-            recorder.begin("backward")
-            recorder.in_loss = True
-            return loss
+            return self._loss_of(model, current)
 
-        def micro_batches(count: int) -> Any:
-            for _ in range(count):
-                recorder.begin("inputs")
-                made[:] = [{key: torch.zeros((micro_batch, *value.shape[1:]), dtype=value.dtype) for key, value in self._batch.items()}]
-                for tensor in made[0].values():
-                    recorder.mark(tensor, "inputs", "batch")
-                yield CPU, CPU
-
-        network = Network(model, lambda _: _, 0)  # type: ignore[arg-type]
-        method = Method(loss_sum, lambda _, __: True)
-        with recorder, nullcontext():
-            guard = Guard.fresh(precision, CPU)
-            for count in (1, 2 if spec.accumulates else 1):
-                optimizer.zero_grad()
-                loss = accumulate_gradients(network, method, precision, CPU, micro_batches(count), guard.loss_scale)
-                recorder.begin("optimizer")
-                guarded_update(optimizer, guard, precision, loss=loss, clip_norm=1.0 if spec.clips else None)
-                places.note_states(optimizer)
-            recorder.begin("between steps")
-        places.remove()
+        with recorder:
+            network = Network(model, lambda inputs_BT: inputs_BT, 0)
+            try:
+                repeat_steps(network, loss_sum, optimizer, spec, batch, watcher)
+            except RuntimeError as error:
+                raise PlanError(f"the training step of {type(model).__name__} cannot be traced without real values: {error}") from error
+        watcher.places.remove()
         return recorder.finish(name)
 
 
@@ -148,6 +136,3 @@ def _loss_of_transformers(model: nn.Module, batch: Mapping[str, Tensor]) -> Tens
     if not isinstance(loss, Tensor):
         raise PlanError(f"{type(model).__name__} returned no loss: put labels into the batch, or give loss_of=.")
     return loss
-
-
-__all__ = ["OPTIMIZERS", "count_parameters", "plan_model", "without_weights"]

@@ -11,11 +11,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch.autograd.graph import _engine_run_backward
-from torch.nn import functional as F
+from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 from torch.overrides import TorchFunctionMode
+from transformers import AttentionInterface, AttentionMaskInterface
 
 Kernel = Literal["flash", "efficient", "math"]
 """Backends of scaled_dot_product_attention on CUDA."""
+FLASH2 = "brimful_fa2"
+"""Name of the flash-attn package's stand-in among transformers' attention implementations."""
 FLASH_LARGEST_HEAD = 256
 FLASH_ROWS = 128
 """The flash backward pass works on query rows rounded up to this."""
@@ -46,6 +49,8 @@ class OnCuda(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
             return self._attention(*args, **kwargs)
+        if func is F.dropout:
+            return _dropout(*args, **kwargs)
         if func is torch.Tensor.backward:
             with self:  # recomputation runs inside, and must meet the same kernels
                 return _engine_run_backward(args, (torch.ones_like(args[0]),), False, False, (), allow_unreachable=True, accumulate_grad=True)
@@ -79,6 +84,11 @@ class OnCuda(TorchFunctionMode):
             return fused_attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), kernel=kernel).transpose(1, 2)
 
 
+def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """CUDA keeps a mask of bytes; a CPU one in the input's type."""
+    return torch.native_dropout(input, p, True)[0] if training and p > 0 else input
+
+
 def kernel_for(query: Tensor, key: Tensor, *, has_mask: bool, dropout: float, gqa: bool, flash: bool) -> Kernel:
     """The backend that torch chooses on CUDA (aten/native/transformers/cuda/sdp_utils.cpp, torch 2.11 to 2.13).
 
@@ -99,6 +109,23 @@ def fused_attention(query_BTHD: Tensor, key_BSGD: Tensor, value_BSGD: Tensor, *,
     """A stand-in that allocates and saves what the kernel does; its values mean nothing."""
     attended: Tensor = _FusedAttention.apply(query_BTHD, key_BSGD, value_BSGD, kernel)  # type: ignore[no-untyped-call]
     return attended
+
+
+def _flash2(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **_: Any) -> tuple[Tensor, None]:
+    """The flash-attn package as transformers calls it: never a mask of scores; padded batches are joined first, by copies of all inputs
+    and of the output (modeling_flash_attention_utils.py)."""
+    query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
+    if attention_mask is None:
+        return fused_attention(query, key, value, kernel="flash"), None
+    return fused_attention(query.clone(), key.clone(), value.clone(), kernel="flash").clone(), None
+
+
+def _padding_only(attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:
+    return attention_mask
+
+
+AttentionInterface.register(FLASH2, _flash2)
+AttentionMaskInterface.register(FLASH2, _padding_only)
 
 
 class _FusedAttention(torch.autograd.Function):
@@ -129,8 +156,7 @@ class _FusedAttention(torch.autograd.Function):
             scratch.append(torch.empty((batch, rounded, heads, -(-head // 32) * 32), dtype=torch.float32))
         grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
         if key.shape[2] != heads:
-            for tensor in (key, value):
-                scratch.append(torch.empty((batch, tensor.shape[1], heads, head), dtype=key.dtype))
+            scratch += [torch.empty((batch, tensor.shape[1], heads, head), dtype=key.dtype) for tensor in (key, value)]
         return grads[0], grads[1], grads[2], None
 
 

@@ -1,6 +1,6 @@
 """How a declared step turns hidden states into a loss: brimful's own way and those of other trainers.
 
-Shapes: B sequences, T positions, V vocabulary.
+Shapes: B sequences, T positions, D hidden size, V vocabulary, N tokens of all sequences.
 """
 
 from collections.abc import Callable
@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 
-from brimful.planning.step import StepSpec
+from brimful.planning.step import LOSS_CHAINS, LossChain, StepSpec
 from brimful.training.losses import linear_cross_entropy
 from brimful.training.method import Network
 
@@ -19,24 +19,16 @@ LossSum = Callable[[Network, Tensor, Tensor], Tensor]
 
 def loss_of(spec: StepSpec) -> LossSum:
     """(network, inputs_BT, targets_BT) -> summed loss, fp32 scalar, allocating what the declared loss allocates."""
-    if spec.task != "causal_lm":
+    if spec.task != "causal_lm" or spec.loss == "model":
         return _model_loss(spec)
-    return {"chunked": lambda _: _chunked, "model": _model_loss, "shifted_copy": _shifted_copy, "in_place": _in_place, "fused_linear": _fused_linear}[
-        spec.loss
-    ](spec)
+    if spec.loss == "chunked":
+        return _chunked
+    return _declared(spec, spec.loss if isinstance(spec.loss, LossChain) else LOSS_CHAINS[spec.loss])
 
 
 def _chunked(network: Network, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
     hidden_BTD = network.hidden_states(inputs_BT)
     return linear_cross_entropy(hidden_BTD, network.head_weight_VD, targets_BT, chunk_tokens=network.loss_chunk, softcap=network.logit_softcap)
-
-
-def _extra(spec: StepSpec, inputs_BT: Tensor) -> dict[str, Any]:
-    if not spec.padded:
-        return {}
-    mask_BT = torch.ones_like(inputs_BT)
-    mask_BT[:, -1] = 0  # transformers drops a mask that hides nothing
-    return {"attention_mask": mask_BT}
 
 
 def _model_loss(spec: StepSpec) -> LossSum:
@@ -48,48 +40,106 @@ def _model_loss(spec: StepSpec) -> LossSum:
     return loss_sum
 
 
-def _shifted_copy(spec: StepSpec) -> LossSum:
+def _declared(spec: StepSpec, chain: LossChain) -> LossSum:
+    """Lifetimes are those of local variables in a transformers model's forward and its loss function: they end when it returns."""
+    held: list[Any] = []  # the outputs, in loops that keep them
+
     def loss_sum(network: Network, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        kept = network.model(input_ids=inputs_BT, use_cache=False, **_extra(spec, inputs_BT)).logits
-        logits_BTV = kept.float()
-        shifted = logits_BTV[..., :-1, :].contiguous()
-        labels = targets_BT[..., 1:].contiguous()
-        return F.cross_entropy(shifted.view(-1, shifted.shape[-1]), labels.view(-1))
-
-    return loss_sum
-
-
-def _in_place(spec: StepSpec) -> LossSum:
-    def loss_sum(network: Network, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        kept = network.model(input_ids=inputs_BT, use_cache=False, **_extra(spec, inputs_BT)).logits
-        shifted = kept.float()[..., :-1, :].contiguous()
-        loss: Tensor = _InPlaceCrossEntropy.apply(shifted.view(-1, shifted.shape[-1]))  # type: ignore[no-untyped-call]
+        outputs = network.model.base_model(input_ids=inputs_BT, use_cache=spec.habits.use_cache, **_extra(spec, inputs_BT))
+        hidden_BTD = outputs[0]
+        if chain.cross_entropy == "fused_linear":
+            return _fused_linear(hidden_BTD, network, targets_BT, chain)
+        logits_BTV = _logits(network, hidden_BTD)
+        if chain.upcast == "instead":
+            logits_BTV = logits_BTV.float()
+        loss = _cross_entropy(logits_BTV, targets_BT, chain)
+        if spec.habits.keeps_outputs:
+            held[:] = [logits_BTV, outputs.past_key_values if spec.habits.use_cache else None]
         return loss
 
     return loss_sum
+
+
+def _logits(network: Network, hidden_BTD: Tensor) -> Tensor:
+    logits_BTV: Tensor = network.model.get_output_embeddings()(hidden_BTD)
+    scaling = getattr(network.model.config, "logits_scaling", None)
+    if scaling is not None:
+        logits_BTV = logits_BTV / scaling
+    cap = network.logit_softcap
+    return logits_BTV if cap is None else torch.tanh(logits_BTV / cap) * cap
+
+
+def _cross_entropy(logits_BTV: Tensor, targets_BT: Tensor, chain: LossChain) -> Tensor:
+    if chain.upcast == "beside":
+        logits_BTV = logits_BTV.float()
+    labels = targets_BT
+    if chain.shifted_copy:
+        shifted, labels = logits_BTV[..., :-1, :].contiguous(), targets_BT[..., 1:].contiguous()
+    else:
+        shifted, labels = logits_BTV, F.pad(targets_BT, (0, 1), value=-100)[..., 1:].contiguous()
+    logits_NV = shifted.view(-1, shifted.shape[-1])
+    if chain.cross_entropy == "in_place":
+        loss: Tensor = _InPlaceCrossEntropy.apply(logits_NV)  # type: ignore[no-untyped-call]
+        return loss
+    return F.cross_entropy(logits_NV, labels.view(-1))
 
 
 class _InPlaceCrossEntropy(torch.autograd.Function):
     """Keeps the logits and writes their gradient over them."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor) -> Tensor:
-        lse = torch.empty(logits.shape[0], dtype=torch.float32)
-        ctx.save_for_backward(logits, lse)
-        return lse.sum()
+    def forward(ctx: Any, logits_NV: Tensor) -> Tensor:
+        losses = torch.empty(logits_NV.shape[0], dtype=torch.float32)
+        lse = torch.empty(logits_NV.shape[0], dtype=torch.float32)
+        ctx.save_for_backward(logits_NV, lse)
+        return losses.sum()
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> Tensor:
-        logits: Tensor = ctx.saved_tensors[0]
-        return logits
+        logits_NV: Tensor = ctx.saved_tensors[0]
+        return logits_NV
 
 
-def _fused_linear(spec: StepSpec) -> LossSum:
-    def loss_sum(network: Network, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        hidden_BTD = network.hidden_states(inputs_BT)
-        rows, width = hidden_BTD.shape[0] * hidden_BTD.shape[1], hidden_BTD.shape[2]
-        chunks = -(-network.head_weight_VD.shape[0] // width)
-        chunk = 1 << (-(-rows // chunks) - 1).bit_length()
-        return linear_cross_entropy(hidden_BTD, network.head_weight_VD, targets_BT, chunk_tokens=chunk, softcap=network.logit_softcap)
+def _fused_linear(hidden_BTD: Tensor, network: Network, targets_BT: Tensor, chain: LossChain) -> Tensor:
+    if chain.shifted_copy:
+        hidden_BTD = hidden_BTD[..., :-1, :].contiguous()
+    loss: Tensor = _FusedLinearCrossEntropy.apply(hidden_BTD.flatten(0, 1), network.head_weight_VD)  # type: ignore[no-untyped-call]
+    return loss
 
-    return loss_sum
+
+class _FusedLinearCrossEntropy(torch.autograd.Function):
+    """Liger's (ops/fused_linear_cross_entropy.py, 0.3): chunks of logits in fp32, both gradients made in the forward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden_ND: Tensor, weight_VD: Tensor) -> Tensor:
+        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden_ND.dtype
+        tokens, width = hidden_ND.shape
+        chunks = -(-weight_VD.shape[0] // width)
+        chunk_tokens = 1 << (-(-tokens // chunks) - 1).bit_length()
+        grad_hidden_ND = torch.zeros_like(hidden_ND)
+        grad_weight_VD = torch.zeros_like(weight_VD) if ctx.needs_input_grad[1] else None
+        losses = torch.zeros(tokens, dtype=torch.float32)
+        for start in range(0, tokens, chunk_tokens):
+            chunk_ND = hidden_ND[start : start + chunk_tokens]
+            logits = chunk_ND @ weight_VD.t()
+            logits = logits.float()
+            logits = logits.to(dtype)
+            scaled = logits * 1.0
+            grad_hidden_ND[start : start + chunk_tokens] = scaled @ weight_VD
+            if grad_weight_VD is not None:
+                torch.addmm(grad_weight_VD, logits.t(), chunk_ND, out=grad_weight_VD)
+        ctx.save_for_backward(grad_hidden_ND, grad_weight_VD)
+        return losses.sum()
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor | None]:
+        grad_hidden_ND, grad_weight_VD = ctx.saved_tensors
+        return grad_hidden_ND, grad_weight_VD
+
+
+def _extra(spec: StepSpec, inputs_BT: Tensor) -> dict[str, Any]:
+    if not spec.padded:
+        return {}
+    mask_BT = torch.ones_like(inputs_BT)
+    mask_BT[:, -1] = 0  # transformers drops a mask that hides nothing
+    return {"attention_mask": mask_BT}

@@ -1,6 +1,7 @@
 """Models of the right shape without a byte of weights: transformers modules on fake tensors, with adapters and 4-bit linear layers."""
 
 import copy
+import json
 import logging
 import warnings
 from collections.abc import Iterator
@@ -14,10 +15,12 @@ from transformers.pytorch_utils import Conv1D
 
 from brimful.base.errors import PlanError
 from brimful.model import attention as attention_blocks
-from brimful.planning.step import Lora, StepSpec
+from brimful.planning.step import Lora, PeftAdapter, StepSpec
+from brimful.rehearsal.habits import with_fused_kernels
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _AUTO = {"causal_lm": AutoModelForCausalLM, "masked_lm": AutoModelForMaskedLM, "sequence_classification": AutoModelForSequenceClassification}
+_PEFT_TASKS = {"causal_lm": "CAUSAL_LM", "sequence_classification": "SEQ_CLS"}
 NF4_BLOCK, NF4_OUTER_BLOCK = 64, 256
 
 
@@ -57,17 +60,18 @@ def meta_model(spec: StepSpec, config: PretrainedConfig) -> nn.Module:
     attention_blocks.register()
     with torch.device("meta"):
         model: nn.Module = _AUTO[spec.task].from_config(config, dtype=DTYPES[spec.weights], attn_implementation=spec.attention)
-        if spec.quantize == "nf4":
-            replace_linear_layers(model, DTYPES[spec.weights if spec.autocast == "none" else spec.autocast])
+        if spec.quantize != "none":
+            replace_linear_layers(model, spec)
         if spec.adapter is not None:
             model = with_adapters(model, spec.adapter, spec)
-    return upcast(model) if spec.upcast else model
+    with_fused_kernels(transformers_model(model), spec.habits)
+    return upcast(model, norms_only=spec.upcast == "norms") if spec.upcast else model
 
 
-def upcast(model: nn.Module) -> nn.Module:
-    """Every 16-bit parameter in fp32, as peft's prepare_model_for_kbit_training makes them."""
-    for parameter in model.parameters():
-        if parameter.dtype in {torch.float16, torch.bfloat16}:
+def upcast(model: nn.Module, *, norms_only: bool = False) -> nn.Module:
+    """Every 16-bit parameter in fp32, as peft's prepare_model_for_kbit_training makes them, or those of norms."""
+    for name, parameter in model.named_parameters():
+        if parameter.dtype in {torch.float16, torch.bfloat16} and (not norms_only or "norm" in name or ".ln_" in name):
             parameter.data = parameter.data.float()
     return model
 
@@ -84,17 +88,19 @@ def quiet_bitsandbytes() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def with_adapters(model: nn.Module, lora: Lora, spec: StepSpec) -> nn.Module:
-    """A model with LoRA adapters on it and all else frozen.
+def with_adapters(model: nn.Module, lora: Lora | PeftAdapter, spec: StepSpec) -> nn.Module:
+    """A model with adapters on it and all else frozen.
 
     Raises:
         PlanError: there is no layer of the names that the adapters are for.
     """
+    if isinstance(lora, PeftAdapter):
+        return _with_peft(model, lora, spec.task)
     with quiet_bitsandbytes():
         from peft import LoraConfig, get_peft_model  # noqa: PLC0415 - half a second that full training does not need
 
     targets = lora.targets if lora.targets == "all-linear" else lora.targets.split(",")
-    task = {"causal_lm": "CAUSAL_LM", "sequence_classification": "SEQ_CLS"}.get(spec.task)
+    task = _PEFT_TASKS.get(spec.task)
     config = LoraConfig(
         r=lora.rank, lora_alpha=2 * lora.rank, lora_dropout=lora.dropout, target_modules=targets, use_dora=lora.dora, task_type=task,
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
@@ -109,6 +115,28 @@ def with_adapters(model: nn.Module, lora: Lora, spec: StepSpec) -> nn.Module:
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.to(DTYPES[lora.dtype])
+    return model
+
+
+def _with_peft(model: nn.Module, adapter: PeftAdapter, task: str) -> nn.Module:
+    """A model with what peft makes of a configuration, all else frozen.
+
+    Raises:
+        PlanError: peft cannot attach it.
+    """
+    with quiet_bitsandbytes():
+        from peft import PeftConfig, get_peft_model  # noqa: PLC0415 - as in with_adapters
+        from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING  # noqa: PLC0415
+
+    settings = json.loads(adapter.settings_json)
+    config: PeftConfig = PEFT_TYPE_TO_CONFIG_MAPPING[adapter.peft_type](task_type=_PEFT_TASKS.get(task), **settings)
+    try:
+        model = get_peft_model(model, config)
+    except (ValueError, RuntimeError, NotImplementedError) as error:
+        raise PlanError(f"{adapter.peft_type} cannot be attached: {error}") from error
+    for parameter in model.parameters():
+        if parameter.requires_grad and parameter.is_floating_point():
+            parameter.data = parameter.data.to(DTYPES[adapter.dtype])
     return model
 
 
@@ -137,8 +165,8 @@ def _adapted_4bit(*, cuda: bool) -> type:
 
 def transformers_model(model: nn.Module) -> PreTrainedModel:
     """The transformers model inside adapters."""
-    inner = getattr(model, "base_model", None)
-    return inner.model if inner is not None and hasattr(model, "peft_config") else model
+    inner: Any = model.base_model if hasattr(model, "peft_config") else model
+    return inner if isinstance(inner, PreTrainedModel) else cast(PreTrainedModel, inner.model)
 
 
 def blocks_of(model: nn.Module) -> tuple[str, nn.ModuleList]:
@@ -153,7 +181,9 @@ def blocks_of(model: nn.Module) -> tuple[str, nn.ModuleList]:
 
 def count_parameters(model: nn.Module) -> tuple[int, int]:
     """All parameters, tied ones once and a packed one as what it stands for, and those that train. Adapters count in both."""
-    packed = {id(module.weight): module.in_features * module.out_features for module in model.modules() if isinstance(module, Linear4bit)}
+    packed = {
+        id(module.weight): module.in_features * module.out_features for module in model.modules() if isinstance(module, Linear4bit | LinearGptq)
+    }
     parameters = list(model.parameters())
     total = sum(packed.get(id(parameter), parameter.numel()) for parameter in parameters)
     return total, sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
@@ -215,11 +245,51 @@ def _dequantised_scales(shape: tuple[int, int]) -> Tensor:
     return torch.empty(-(-shape[0] * shape[1] // NF4_BLOCK), dtype=torch.float32)
 
 
-def replace_linear_layers(model: nn.Module, compute_dtype: torch.dtype) -> None:
-    """Every linear layer but the output head, as bitsandbytes does; modules are replaced in place."""
+class LinearGptq(nn.Linear):
+    """Memory of an AutoGPTQ layer with Triton kernels, which unpack in registers; its values mean nothing.
+
+    Eight 4-bit weights in an int32, an fp16 scale and a packed zero per group and output, a group's index per input.
+    """
+
+    def __init__(self, like: nn.Linear, group: int) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = like.in_features, like.out_features
+        groups = -(-like.in_features // (group or like.in_features))
+        self.weight = nn.Parameter(torch.empty((like.in_features // 8, like.out_features), dtype=torch.int32, device="meta"), requires_grad=False)
+        self.register_buffer("scales", torch.empty((groups, like.out_features), dtype=torch.float16, device="meta"))
+        self.register_buffer("zeros", torch.empty((groups, like.out_features // 8), dtype=torch.int32, device="meta"))
+        self.register_buffer("groups", torch.empty(like.in_features, dtype=torch.int32, device="meta"))
+        self.register_parameter("bias", None)
+
+    def forward(self, input: Tensor) -> Tensor:
+        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else input.dtype
+        out: Tensor = _MatmulGptq.apply(input.to(dtype), self.out_features)  # type: ignore[no-untyped-call]
+        return out
+
+
+class _MatmulGptq(torch.autograd.Function):
+    """Keeps nothing but the packed weight, forward and backward."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, out_features: int) -> Tensor:
+        ctx.in_features = inputs.shape[-1]
+        return torch.empty((*inputs.shape[:-1], out_features), dtype=inputs.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, None]:
+        grad = grad_outputs[0]
+        return torch.empty((*grad.shape[:-1], ctx.in_features), dtype=grad.dtype) if ctx.needs_input_grad[0] else None, None
+
+
+def replace_linear_layers(model: nn.Module, spec: StepSpec) -> None:
+    """Every linear layer but the output head, as bitsandbytes and AutoGPTQ do; modules are replaced in place."""
+    compute_dtype = DTYPES[spec.weights if spec.autocast == "none" else spec.autocast]
     for name in names_of_4bit_layers(model):
         parent, _, child = name.rpartition(".")
-        setattr(model.get_submodule(parent), child, Linear4bit(cast(nn.Linear, model.get_submodule(name)), compute_dtype))
+        plain = cast(nn.Linear, model.get_submodule(name))
+        setattr(
+            model.get_submodule(parent), child, Linear4bit(plain, compute_dtype) if spec.quantize == "nf4" else LinearGptq(plain, spec.gptq_group)
+        )
 
 
 def names_of_4bit_layers(model: nn.Module) -> list[str]:

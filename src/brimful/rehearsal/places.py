@@ -24,7 +24,7 @@ class Places:
         self._stack: list[tuple[str, str]] = []
         self._handles: list[Any] = []
         self._announced: Callable[[], Tensor | None] = lambda: None
-        body = transformers_model(model).base_model
+        body = getattr(transformers_model(model), "base_model", model)
         for name, module in model.named_modules():
             self._watch(module, name, self._layer_of(name))
         for layer, block in enumerate(blocks):

@@ -64,7 +64,10 @@ class StoredTraces:
             except Irregular as irregular:
                 self._write(anywhere, "all", _nothing(), {})
                 return irregular
-            trace, extra = made.trace, {"base_S": made.base_S, "slope_S": made.slope_S, "chunk_slope_S": made.chunk_slope_S, "lowest": np.array(made.lowest)}
+            trace, extra = (
+                made.trace,
+                {"base_S": made.base_S, "slope_S": made.slope_S, "chunk_slope_S": made.chunk_slope_S, "lowest": np.array(made.lowest)},
+            )
             self._write(anywhere, "all", trace, extra)
         return ParametricTrace(
             trace, extra["base_S"], extra["slope_S"], extra["chunk_slope_S"], self._spec.sequence_length, self._spec.loss_chunk, int(extra["lowest"])
@@ -120,8 +123,8 @@ def canonical_step(spec: StepSpec) -> StepSpec:
     """fp16 and bf16 take the same room on CUDA."""
     if not spec.cuda:
         return spec
-    weights, autocast = ("bf16" if dtype == "fp16" else dtype for dtype in (spec.weights, spec.autocast))
-    return dataclasses.replace(spec, weights=weights, autocast=autocast)
+    weights, autocast = spec.weights, spec.autocast
+    return dataclasses.replace(spec, weights="bf16" if weights == "fp16" else weights, autocast="bf16" if autocast == "fp16" else autocast)
 
 
 def _nothing() -> Trace:

@@ -9,14 +9,14 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import PretrainedConfig, masking_utils
+from transformers import PretrainedConfig, PreTrainedModel, masking_utils
 
 from brimful.data.sequences import Batch
 from brimful.evaluation.likelihood import Scorer
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
 from brimful.planning.trace import Trace
 from brimful.rehearsal.kernels import OnCuda
-from brimful.rehearsal.losses import loss_of
+from brimful.rehearsal.losses import LossSum, loss_of
 from brimful.rehearsal.models import blocks_of, count_parameters, meta_model, transformers_model
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.places import Places
@@ -107,7 +107,8 @@ def without_garbage_collector() -> Iterator[None]:
 def materialised(model: nn.Module) -> nn.Module:
     """A meta model on CPU tensors, fake ones inside `fake_world`; their values are not set, tied weights are tied again."""
     model.to_empty(device="cpu")
-    transformers_model(model).tie_weights()
+    if isinstance(inner := transformers_model(model), PreTrainedModel):
+        inner.tie_weights()
     return model
 
 
@@ -116,7 +117,7 @@ def record_steps(model: nn.Module, spec: StepSpec, micro_batch: int, evaluation_
     recorder = Recorder(cuda=spec.cuda)
     prepare(model, spec)
     blocks, modules = blocks_of(model)
-    watcher = _Recording(recorder, Places(recorder, model, blocks, modules))
+    watcher = Recording(recorder, Places(recorder, model, blocks, modules))
     watcher.places.seed_weights()
     optimizer = optimizer_of(spec, _trainable(model))
     with recorder:
@@ -128,27 +129,36 @@ def record_steps(model: nn.Module, spec: StepSpec, micro_batch: int, evaluation_
 
 def prepare(model: nn.Module, spec: StepSpec) -> None:
     """Training mode, and recomputation where the spec asks for it."""
-    if spec.recompute:
+    if spec.recompute and spec.habits.reentrant:
+        transformers_model(model).gradient_checkpointing_enable({"use_reentrant": True})
+    elif spec.recompute:
         recompute_activations(transformers_model(model))
         if spec.adapter is not None:
             transformers_model(model).enable_input_require_grads()
     model.train()
 
 
-def run_steps(model: nn.Module, optimizer: torch.optim.AdamW, spec: StepSpec, micro_batch: int, watcher: Watcher) -> None:
+def run_steps(model: nn.Module, optimizer: torch.optim.Optimizer, spec: StepSpec, micro_batch: int, watcher: Watcher) -> None:
     """Two optimizer steps of a prepared model with the training loop's own functions, on whatever tensors it has."""
-    method = _announced(watcher, loss_of(spec))
-    precision = Precision("fp32" if spec.autocast == "none" else spec.autocast)
     inner = transformers_model(model)
     network = Network(inner, hidden_states_of(inner), spec.loss_chunk)
+    repeat_steps(network, loss_of(spec), optimizer, spec, lambda: _batch(spec, micro_batch), watcher)
+
+
+def repeat_steps(
+    network: Network, loss_sum: LossSum, optimizer: torch.optim.Optimizer, spec: StepSpec, batch: Callable[[], tuple[Tensor, ...]], watcher: Watcher
+) -> None:
+    """The first optimizer step with one micro-batch and the second with as many as matter: two when it accumulates."""
+    method = _announced(watcher, loss_sum)
+    precision = Precision("fp32" if spec.autocast == "none" else spec.autocast)
     guard = Guard.fresh(precision, CPU)
-    trainable = _trainable(model)
+    trainable = _trainable(network.model)
     for count in (1, 2 if spec.accumulates else 1):
         for parameter in trainable:
             parameter.grad = None
-        loss = accumulate_gradients(network, method, precision, CPU, _batches(watcher, spec, micro_batch, count), guard.loss_scale)
+        loss = accumulate_gradients(network, method, precision, CPU, _micro_batches(batch, count, watcher), guard.loss_scale)
         watcher.begin("optimizer")
-        guarded_update(optimizer, guard, precision, loss=loss, clip_norm=1.0 if spec.clips else None)
+        guarded_update(optimizer, guard, precision, loss=loss, clip_norm=1.0 if spec.clips else None)  # type: ignore[arg-type]
         watcher.note_states(optimizer)
     watcher.begin("between steps")
 
@@ -168,7 +178,7 @@ def evaluate_batch(model: nn.Module, spec: StepSpec, sequences: int, watcher: Wa
     watcher.begin("end")
 
 
-class _Recording:
+class Recording:
     """Tells a recorder what the steps announce."""
 
     def __init__(self, recorder: Recorder, places: Places) -> None:
@@ -190,13 +200,18 @@ def _trainable(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
-def _batches(watcher: Watcher, spec: StepSpec, micro_batch: int, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _batch(spec: StepSpec, micro_batch: int) -> tuple[Tensor, Tensor]:
+    inputs_BT = torch.zeros((micro_batch, spec.sequence_length), dtype=torch.int64)
+    targets = torch.zeros(micro_batch if spec.task == "sequence_classification" else (micro_batch, spec.sequence_length), dtype=torch.int64)
+    return inputs_BT, targets
+
+
+def _micro_batches(batch: Callable[[], tuple[Tensor, ...]], count: int, watcher: Watcher) -> Iterator[tuple[Tensor, Tensor]]:
     for _ in range(count):
         watcher.begin("inputs")
-        inputs_BT = torch.zeros((micro_batch, spec.sequence_length), dtype=torch.int64)
-        targets = torch.zeros(micro_batch if spec.task == "sequence_classification" else (micro_batch, spec.sequence_length), dtype=torch.int64)
-        watcher.note_inputs((inputs_BT, targets))
-        yield inputs_BT, targets
+        tensors = batch()
+        watcher.note_inputs(tensors)
+        yield tensors[0], tensors[-1]
 
 
 def _announced(watcher: Watcher, loss_sum: Callable[[Network, Tensor, Tensor], Tensor]) -> Method:

@@ -96,7 +96,9 @@ def _terms(footprint: Footprint) -> Table:
 
 
 def _verdict(footprint: Footprint) -> Text:
-    trains = "" if footprint.trainable == footprint.parameters else f", {format_count(footprint.trainable)} of {format_count(footprint.parameters)} train"
+    trains = (
+        "" if footprint.trainable == footprint.parameters else f", {format_count(footprint.trainable)} of {format_count(footprint.parameters)} train"
+    )
     told = f"{footprint.verdict}: {format_bytes(footprint.usable_bytes)} to use, head-room {format_bytes(footprint.headroom_bytes)}{trains}"
     return Text(told, style=_STYLES[footprint.verdict])
 
@@ -115,7 +117,10 @@ def _remedies(remedies: Sequence[Remedy]) -> Text:
     for remedy in remedies:
         fits = f"up to {remedy.largest} fit" if remedy.largest else "does not fit"
         how = f"  ({remedy.set})" if remedy.set else ""
-        lines += [f"  {remedy.name:<{width}}  {format_bytes(remedy.footprint.driver.value)} for one sequence, {fits}{how}", f"  {'':<{width}}  {remedy.change}"]
+        lines += [
+            f"  {remedy.name:<{width}}  {format_bytes(remedy.footprint.driver.value)} for one sequence, {fits}{how}",
+            f"  {'':<{width}}  {remedy.change}",
+        ]
     return Text("\n".join(lines))
 
 

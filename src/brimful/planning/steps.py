@@ -1,0 +1,72 @@
+"""A run of several steps from traces of two: batches of different lengths follow one another.
+
+A trace holds the first optimizer step and the second; later ones repeat the second.
+
+Suffixes: E events, S storages.
+"""
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from brimful.planning.parametric import Irregular
+from brimful.planning.trace import KINDS, Int32Array, Int64Array, Trace, same_events
+
+SECOND_STEP, END = "inputs 2", "between steps"
+_GRADIENTS = KINDS.index("gradients")
+
+
+def run_of(traces: Sequence[Trace]) -> Trace:
+    """The first step of the first trace, then the second step of each following one.
+
+    Gradients end between steps. What else a step leaves ends where the second step ends its counterpart from the first, else at once.
+
+    Args:
+        traces: At least two, of one spec at different sizes.
+
+    Raises:
+        Irregular: their events differ.
+    """
+    first = traces[0]
+    if any(not same_events(first, other) for other in traces[1:]):
+        raise Irregular("the events differ between sizes")
+    start, end = first.marks[SECOND_STEP], first.marks.get(END, len(first.events_E))
+    later, later_layers = first.events_E[start:end], first.event_layers_E[start:end]
+    fresh, ended = np.sort(later[later > 0] - 1).astype(np.int64), (-later[later < 0] - 1).astype(np.int64)
+    left = np.setdiff1d(fresh, ended)
+    pairs = _paired(first, np.setdiff1d(ended, fresh), left)
+    now_S = np.arange(len(first.sizes_S))  # number in the run of each storage of the trace
+    events: list[Int32Array | Int64Array]
+    events, layers, origins = [first.events_E[:start]], [first.event_layers_E[:start]], [np.arange(len(first.sizes_S))]
+    sizes = [np.where(np.isin(origins[0], fresh), 0, first.sizes_S)]
+    for position, trace in enumerate(traces[1:]):
+        before_S, now_S = now_S, now_S.copy()
+        now_S[fresh] = sum(map(len, origins)) + np.arange(len(fresh))
+        skipped = np.zeros(len(now_S), bool)
+        if position:
+            unpaired = np.setdiff1d(left, list(pairs.values()))
+            events.append(-(before_S[unpaired] + 1))
+            layers.append(first.layers_S[unpaired])
+            skipped[np.setdiff1d(np.setdiff1d(ended, fresh), list(pairs))] = True
+            for old, kept in pairs.items():
+                now_S[old] = before_S[kept]
+        happens = ~skipped[np.abs(later) - 1]
+        events.append((np.sign(later) * (now_S[np.abs(later) - 1] + 1))[happens])
+        layers.append(later_layers[happens])
+        sizes.append(trace.sizes_S[fresh])
+        origins.append(fresh)
+    origin_S = np.concatenate(origins)
+    return dataclasses.replace(
+        first, events_E=np.concatenate(events).astype(np.int32), event_layers_E=np.concatenate(layers).astype(np.int32), sizes_S=np.concatenate(sizes),
+        kinds_S=first.kinds_S[origin_S], places_S=first.places_S[origin_S], layers_S=first.layers_S[origin_S],
+    )  # fmt: skip
+
+
+def _paired(trace: Trace, found: Int64Array, left: Int64Array) -> dict[int, int]:
+    """Storages that the second step found and ends -> their counterparts among those it leaves: the next one of the same place."""
+    by_place: dict[int, list[int]] = defaultdict(list)
+    for number in left[trace.kinds_S[left] != _GRADIENTS]:
+        by_place[int(trace.places_S[number])].append(int(number))
+    return {int(number): by_place[place].pop(0) for number in found if by_place[place := int(trace.places_S[number])]}

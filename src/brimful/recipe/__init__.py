@@ -1,0 +1,45 @@
+"""The recipe: what to train. It never names a GPU, a micro-batch, a precision or a kernel; those are the plan's.
+
+Importing this imports neither torch nor transformers.
+"""
+
+from brimful.recipe.loading import differences, load, shipped_names, shipped_text
+from brimful.recipe.sections import (
+    AdapterRecipe,
+    Auto,
+    BatchRecipe,
+    CheckpointRecipe,
+    DataRecipe,
+    EvaluationRecipe,
+    ModelRecipe,
+    OptimizerRecipe,
+    PlanChoices,
+    Recipe,
+    RunChoices,
+    SampleRecipe,
+    Section,
+    TokenizerRecipe,
+    TrainingRecipe,
+)
+
+__all__ = [
+    "AdapterRecipe",
+    "Auto",
+    "BatchRecipe",
+    "CheckpointRecipe",
+    "DataRecipe",
+    "EvaluationRecipe",
+    "ModelRecipe",
+    "OptimizerRecipe",
+    "PlanChoices",
+    "Recipe",
+    "RunChoices",
+    "SampleRecipe",
+    "Section",
+    "TokenizerRecipe",
+    "TrainingRecipe",
+    "differences",
+    "load",
+    "shipped_names",
+    "shipped_text",
+]

@@ -1,0 +1,197 @@
+"""Traces on disk: found again without torch, made again when damaged or when anything that decides them changed."""
+
+import dataclasses
+import importlib.metadata
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from brimful.planning.parametric import Irregular, ParametricTrace
+from brimful.planning.step import StepSpec
+from brimful.planning.trace import KINDS, Trace
+from brimful.rehearsal import store, tracer
+from brimful.rehearsal.store import StoredTraces, canonical_step
+
+Step = Callable[..., StepSpec]
+WARM = """
+import dataclasses, json, sys
+from pathlib import Path
+from brimful.planning.step import StepSpec
+from brimful.rehearsal.store import StoredTraces
+
+traces = StoredTraces(StepSpec(**json.loads(sys.argv[1])), Path(sys.argv[2]))
+print(json.dumps([int(traces.at(size).live_E().max()) for size in (1, 4)] + [sorted({"torch", "transformers", "peft"} & set(sys.modules))]))
+"""
+
+
+def _trace(size_bytes: int) -> Trace:
+    zeros = np.zeros(2, np.int32)
+    return Trace(
+        events_E=np.array([1, 2, -2], np.int32), event_layers_E=np.array([-1, 0, 0], np.int32), sizes_S=np.array([size_bytes, 7], np.int64),
+        kinds_S=np.array([0, KINDS.index("activations")], np.int32), places_S=np.array([0, 1], np.int32), layers_S=zeros, places=("wte", "h.0 mm"),
+        blocks="h", marks={"inputs": 0, "forward": 1}, parameters=11, trainable=5,
+    )  # fmt: skip
+
+
+class _Made:
+    """Counts what is traced, and stands in for it: 100 bytes, 10 for every sequence and 1 for every token of a chunk."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.irregular = False
+
+    def trace_all(self, spec: StepSpec) -> ParametricTrace:
+        self.asked.append("all")
+        if self.irregular:
+            raise Irregular("for a test")
+        slopes = {name: np.array([value, 0], np.int64) for name, value in (("base_S", 100), ("slope_S", 10), ("chunk_slope_S", 1))}
+        return ParametricTrace(_trace(100), **slopes, sequence_length=spec.sequence_length, loss_chunk=spec.loss_chunk)
+
+    def trace_one(self, spec: StepSpec, micro_batch: int) -> Trace:
+        self.asked.append(str(micro_batch))
+        return _trace(1000 + micro_batch)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> _Made:
+    stand_in = _Made()
+    monkeypatch.setattr(tracer, "trace_all", stand_in.trace_all)
+    monkeypatch.setattr(tracer, "trace_one", stand_in.trace_one)
+    return stand_in
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """Versions that libraries pretend to have."""
+    version, pretended = importlib.metadata.version, dict[str, str]()
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: pretended.get(name) or version(name))
+    store._versions.cache_clear()
+    yield pretended
+    store._versions.cache_clear()
+
+
+def _sizes(spec: StepSpec, folder: Path | None, *micro_batches: int) -> list[int]:
+    traces = StoredTraces(spec, folder)
+    return [int(traces.at(size).sizes_S[0]) for size in micro_batches]
+
+
+def _same(one: Trace, other: Trace) -> bool:
+    arrays = ("events_E", "event_layers_E", "sizes_S", "kinds_S", "places_S", "layers_S")
+    words = ("places", "blocks", "marks", "parameters", "trainable")
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in arrays) and all(
+        getattr(one, name) == getattr(other, name) for name in words
+    )
+
+
+def test_from_a_warm_folder_a_new_process_needs_no_torch(step: Step, tmp_path: Path) -> None:
+    spec = step("llama", sequence_length=16, accumulates=False)
+    traces = StoredTraces(spec, tmp_path)
+    peaks = [int(traces.at(size).live_E().max()) for size in (1, 4)]
+
+    words = json.dumps({key: value for key, value in dataclasses.asdict(spec).items() if key != "config"})
+    warm = subprocess.run([sys.executable, "-c", WARM, words, str(tmp_path)], capture_output=True, text=True, check=True)
+
+    assert json.loads(warm.stdout) == [*peaks, []]
+
+
+def test_what_comes_back_is_what_was_made(step: Step, tmp_path: Path, made: _Made) -> None:
+    first = StoredTraces(step(), tmp_path).at(3)
+    second = StoredTraces(step(), tmp_path).at(3)
+
+    assert made.asked == ["all"]
+    assert _same(first, second)
+    assert dict(second.marks) == {"inputs": 0, "forward": 1}
+
+
+def test_one_file_serves_every_micro_batch_and_every_size_of_chunk(step: Step, tmp_path: Path, made: _Made) -> None:
+    """100 + 10 per sequence + the tokens of a chunk, of which there are 64 in a sequence."""
+    assert _sizes(step(loss_chunk=128), tmp_path, 1, 2, 5) == [100 + 10 + 64, 100 + 20 + 128, 100 + 50 + 128]
+    assert _sizes(step(loss_chunk=32), tmp_path, 2, 5) == [100 + 20 + 32, 100 + 50 + 32]
+
+    assert made.asked == ["all"]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda content: b"", lambda content: content[:40], lambda content: b"x" * len(content), lambda content: content[:-8]]
+)
+def test_a_damaged_file_is_made_again(step: Step, tmp_path: Path, made: _Made, damage: Callable[[bytes], bytes]) -> None:
+    sizes = _sizes(step(), tmp_path, 3)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(damage(path.read_bytes()))
+
+    assert _sizes(step(), tmp_path, 3) == sizes
+    assert _sizes(step(), tmp_path, 3) == sizes
+    assert made.asked == ["all", "all"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_another_file_under_a_traces_name_is_made_again(step: Step, tmp_path: Path, made: _Made) -> None:
+    """safetensors without what a trace says in words."""
+    from safetensors.numpy import save_file
+
+    _sizes(step(), tmp_path, 3)
+    (path,) = tmp_path.iterdir()
+    save_file({"events_E": np.zeros(3, np.int32)}, path)
+
+    _sizes(step(), tmp_path, 3)
+    assert made.asked == ["all", "all"]
+
+
+@pytest.mark.parametrize("library", ["torch", "transformers", "peft"])
+def test_another_version_of_a_library_is_another_file(step: Step, tmp_path: Path, made: _Made, installed: dict[str, str], library: str) -> None:
+    _sizes(step(), tmp_path, 3)
+    installed[library] = "99.0"
+    store._versions.cache_clear()
+    _sizes(step(), tmp_path, 3)
+
+    assert made.asked == ["all", "all"]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("changes", [{"sequence_length": 32}, {"recompute": True}, {"flash": False}, {"optimizer": "8bit"}])
+def test_another_step_is_another_file(step: Step, tmp_path: Path, made: _Made, changes: dict[str, Any]) -> None:
+    for spec in (step(), step(**changes)):
+        _sizes(spec, tmp_path, 3)
+
+    assert made.asked == ["all", "all"]
+
+
+def test_an_irregular_step_is_traced_at_every_micro_batch_and_that_is_remembered(step: Step, tmp_path: Path, made: _Made) -> None:
+    made.irregular = True
+
+    assert _sizes(step(), tmp_path, 3, 4, 3) == [1003, 1004, 1003]
+    assert _sizes(step(), tmp_path, 4, 5) == [1004, 1005]
+    assert made.asked == ["all", "3", "4", "5"]
+
+
+def test_a_line_that_does_not_hold_for_one_sequence_is_not_asked_about_it(
+    step: Step, tmp_path: Path, made: _Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracer, "trace_all", lambda spec: dataclasses.replace(made.trace_all(spec), lowest=2))
+
+    for _ in range(2):
+        assert _sizes(step(), tmp_path, 1, 2) == [1001, 248]
+    assert made.asked == ["all", "1"]
+
+
+def test_without_a_folder_nothing_is_kept(step: Step, tmp_path: Path, made: _Made) -> None:
+    assert _sizes(step(), None, 3, 4) == [258, 268]
+    _sizes(step(), None, 3)
+
+    assert made.asked == ["all", "all"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_both_16_bit_types_take_the_same_room_on_cuda_only(step: Step) -> None:
+    on_cuda, on_cpu = ([step(cuda=cuda, weights=name, autocast=name) for name in ("fp16", "bf16")] for cuda in (True, False))
+
+    assert canonical_step(on_cuda[0]) == canonical_step(on_cuda[1]) == on_cuda[1]
+    assert canonical_step(on_cpu[0]) == on_cpu[0]
+    assert canonical_step(step(cuda=True)) == step(cuda=True)
