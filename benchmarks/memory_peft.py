@@ -187,7 +187,7 @@ def _beft(row: Mapping[str, str], trainable: int | None) -> Described:
 
 
 def _layer_norms(row: Mapping[str, str], trainable: int | None) -> Described:
-    return Adapter("LN_TUNING", {"target_modules": list(_targets(row))}, targets=_targets(row)), (2 * LAYERS + 1) * HIDDEN
+    return Adapter("LN_TUNING", {"target_modules": list(_targets(row))}, targets=_targets(row), dtype="weights"), (2 * LAYERS + 1) * HIDDEN
 
 
 def _fourier(row: Mapping[str, str], trainable: int | None) -> Described:

@@ -93,6 +93,7 @@ class Stack:
         loss: The chain from hidden states to loss.
         recompute: "reentrant" or "non_reentrant" activation checkpointing per decoder layer; "none".
         attention: "flash2" (the flash-attn package), "sdpa" or "eager".
+        repeats_keys: Keys and values are repeated for every query head before flash-attention 2 (Mistral's class, transformers before 4.48).
         padded: The batch carries an attention mask with zeros.
         optimizer: AdamW variant; "for_loop" has temporaries of the largest tensor only.
         accumulation: Micro-batches per optimizer step.
@@ -107,6 +108,7 @@ class Stack:
         use_cache: The model builds a key-value cache while training (transformers' default outside activation checkpointing).
         keeps_fused_qkv: The cache is built although layers are recomputed, and its keys and values are views of the layers' fused q, k, v
             outputs, so those stay whole until the loss is known (GPT-BigCode in transformers 4.x).
+        fp32_outputs: The model's outputs are converted to fp32 after an autocast forward pass (accelerate).
         empties_cache_every: Steps between calls of torch.cuda.empty_cache; 0 for never.
         mixture: The model has routed experts.
         torch_version: None where unknown.
@@ -140,6 +142,7 @@ class Stack:
     gptq_group: int = 128
     fp32_norms: bool = False
     recompute: Literal["none", "reentrant", "non_reentrant"] = "none"
+    repeats_keys: bool = False
     padded: bool = False
     accumulation: int = 1
     clip: bool = True
@@ -150,6 +153,7 @@ class Stack:
     keeps_outputs: bool = False
     use_cache: bool = False
     keeps_fused_qkv: bool = False
+    fp32_outputs: bool = False
     empties_cache_every: int = 0
     mixture: bool = False
     torch_version: str | None = None

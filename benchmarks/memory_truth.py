@@ -1,23 +1,29 @@
-"""Predicted beside published peaks of GPU memory.
+"""Predicted beside published peaks of GPU memory, each row with its own software stack.
 
-    python benchmarks/memory_truth.py CSV [--source WORDS] [--rows]
+    python benchmarks/memory_truth.py CSV [--source WORDS] [--rows] [--no-record]
+
+Rules: a stack follows from a row's source and columns (`memory_rows`), never from what was measured in it, lengths of two data sets aside
+(`memory_fms`, `memory_peft`). One trace per stack; allocated bytes are the trace's, reserved bytes what the allocator's rules make of it,
+the driver's figure adds the catalog's context. Errors are predicted over measured minus one. A row that repeats a setting counts again under
+"rows" and once, with its median measurement, under "settings". Peers are asked about the rows they can take. Rows that ran out of memory
+count as right where the verdict is "does not fit".
 """
 
 import argparse
 import csv
 import json
-import sys
-from collections import Counter
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-import memory_rows
 import numpy as np
-from memory_stack import LeftOut, Stack
 
+import memory_rows
 from brimful.base.env import cache_folder
+from brimful.base.errors import BrimfulError
 from brimful.base.units import GIB
 from brimful.hardware import catalog as devices
 from brimful.model import catalog as models
@@ -27,7 +33,11 @@ from brimful.planning.step import Habits, Lora, LossChain, PeftAdapter, StepSpec
 from brimful.planning.steps import SECOND_STEP, run_of
 from brimful.planning.target import target_of
 from brimful.planning.trace import KINDS, Trace
+from brimful.rehearsal.kernels import FLASH2, FLASH2_REPEATED
 from brimful.rehearsal.store import StoredTraces
+from memory_peers import PEERS
+from memory_stack import LeftOut, Stack
+from record import write_record
 
 
 def spec_of(stack: Stack, sequence_length: int | None = None) -> StepSpec:
@@ -48,9 +58,18 @@ def spec_of(stack: Stack, sequence_length: int | None = None) -> StepSpec:
         loss="model" if stack.task != "causal_lm" else LossChain(stack.loss.upcast, stack.loss.shifted_copy, stack.loss.cross_entropy),
         recompute=stack.recompute != "none",
         flash=device.abilities.flash_attention and stack.attention != "eager",
-        attention={"eager": "eager", "sdpa": "sdpa", "flash2": "brimful_fa2"}[stack.attention],
+        attention={"eager": "eager", "sdpa": "sdpa", "flash2": FLASH2_REPEATED if stack.repeats_keys else FLASH2}[stack.attention],
         optimizer=stack.optimizer,
-        habits=Habits(stack.fused_rms_norm, stack.fused_rope, stack.fused_lora, stack.keeps_outputs, stack.use_cache, stack.keeps_fused_qkv, stack.recompute == "reentrant"),
+        habits=Habits(
+            stack.fused_rms_norm,
+            stack.fused_rope,
+            stack.fused_lora,
+            stack.keeps_outputs,
+            stack.use_cache,
+            stack.keeps_fused_qkv,
+            stack.fp32_outputs,
+            stack.recompute == "reentrant",
+        ),
         accumulates=stack.accumulation > 1,
         clips=stack.clip,
         padded=stack.padded,
@@ -107,3 +126,165 @@ def predict(stack: Stack) -> Footprint:
 
 def _trace(stack: Stack, length: int) -> Trace:
     return StoredTraces(spec_of(stack, length), cache_folder() / "traces").at(stack.micro_batch)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A measured figure beside its prediction.
+
+    Attributes:
+        group: Source, GPU and method; `kind` is "allocated", "reserved" or "driver".
+        setting: What else decides the prediction; rows that share it repeat a setting.
+        inside: The measurement lies in the 90 % interval.
+        peers_gib: What other estimators say, by name; None where they cannot.
+    """
+
+    group: tuple[str, str, str]
+    kind: str
+    setting: str
+    measured_gib: float
+    predicted_gib: float
+    inside: bool
+    peers_gib: Mapping[str, float | None]
+
+    @property
+    def error(self) -> float:
+        return self.predicted_gib / self.measured_gib - 1
+
+
+def outcomes_of(row: Mapping[str, str], stack: Stack, foot: Footprint) -> list[Outcome]:
+    """The row's own figure, and the driver's where the row has it beside another."""
+    figures = {stack.kind: stack.measured_gib, **({"driver": stack.others_gib["driver"]} if "driver" in stack.others_gib else {})}
+    group = (row["source_repo"].split("/")[-1], stack.device.removeprefix("NVIDIA "), row["method"])
+    setting = f"{stack.configuration} {stack.model} {stack.micro_batch} x {stack.sequence_length} {stack.device}"
+    made = []
+    for kind, measured_gib in figures.items():
+        if measured_gib:
+            prediction = getattr(foot, kind)
+            inside = prediction.low <= measured_gib * GIB <= prediction.high
+            made.append(Outcome(group, kind, setting, measured_gib, prediction.value / GIB, inside, _peers(row, stack, kind)))
+    return made
+
+
+def _peers(row: Mapping[str, str], stack: Stack, kind: str) -> dict[str, float | None]:
+    model = models.find(stack.model)
+    return {} if model is None else {name: ask(row, model.config, model.parameters).beside(kind) for name, ask in PEERS.items()}
+
+
+def cannot(stack: Stack) -> str | None:
+    """Why a declared stack cannot be traced; None where it can."""
+    virtual = stack.adapter is not None and stack.adapter.peft_type in ("PROMPT_TUNING", "PREFIX_TUNING", "P_TUNING")
+    reasons = {
+        "compiled: what the compiler keeps is not known to the trace": stack.compile,
+        "4-bit experts: transformers 5 fuses what these stacks held as one linear layer each": stack.mixture and stack.quantize != "none",
+        "virtual tokens: peft's wrapper cannot be put on fake tensors yet": virtual,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Errors over rows and over settings, in percent of the measurement."""
+    by_setting: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        by_setting[outcome.setting].append(outcome)
+    settings = [abs(each[0].predicted_gib / statistics.median(one.measured_gib for one in each) - 1) for each in by_setting.values()]
+    errors = np.array([outcome.error for outcome in outcomes])
+    return {
+        "rows": len(errors),
+        "median_percent": _percent(np.median(np.abs(errors))),
+        "ninetieth_percent": _percent(np.quantile(np.abs(errors), 0.9)),
+        "worst_percent": _percent(errors[np.argmax(np.abs(errors))]),
+        "bias_percent": _percent(np.median(errors)),
+        "inside_percent": round(100 * statistics.mean(outcome.inside for outcome in outcomes), 1),
+        "settings": len(settings),
+        "settings_median_percent": _percent(statistics.median(settings)),
+        "measured_over_predicted_5_50_95": [round(float(share), 3) for share in np.quantile(1 / (1 + errors), [0.05, 0.5, 0.95])],
+    }
+
+
+def peer_summaries(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Each peer's error on the rows it takes, and ours on the same rows."""
+    made = {}
+    for name in PEERS:
+        taken = [(outcome.peers_gib[name], outcome) for outcome in outcomes if outcome.peers_gib.get(name)]
+        if taken:
+            theirs = np.array([gib / outcome.measured_gib - 1 for gib, outcome in taken if gib])
+            ours = np.array([abs(outcome.error) for _, outcome in taken])
+            made[name] = {
+                "rows": len(taken), "median_percent": _percent(np.median(np.abs(theirs))), "ninetieth_percent": _percent(np.quantile(np.abs(theirs), 0.9)),
+                "worst_percent": _percent(theirs[np.argmax(np.abs(theirs))]), "brimful_median_percent": _percent(np.median(ours)),
+            }  # fmt: skip
+    return made
+
+
+def _percent(share: float) -> float:
+    return round(100 * float(share), 2)
+
+
+def main() -> None:
+    """Predict every usable row, print and record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("csv")
+    parser.add_argument("--source", default="", help="only rows whose source contains these words")
+    parser.add_argument("--rows", action="store_true", help="print every row")
+    parser.add_argument("--no-record", action="store_true")
+    asked = parser.parse_args()
+    with open(asked.csv, encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if asked.source in row["source_repo"]]
+    outcomes, verdicts, left_out = predict_all(rows, verbose=asked.rows)
+    by_group: dict[tuple[str, ...], list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        by_group[(outcome.kind, *outcome.group)].append(outcome)
+        by_group[(outcome.kind, "all")].append(outcome)
+    table = {" | ".join(group): summary(members) for group, members in sorted(by_group.items())}
+    peers = {kind: peer_summaries([outcome for outcome in outcomes if outcome.kind == kind]) for kind in ("allocated", "reserved", "driver")}
+    _print(table, peers, verdicts, left_out)
+    if not asked.no_record:
+        values = {"results": table, "peers": peers, "out_of_memory_verdicts": dict(verdicts), "left_out": dict(left_out)}
+        print(write_record("memory_truth", values))
+
+
+def predict_all(rows: Sequence[Mapping[str, str]], *, verbose: bool) -> tuple[list[Outcome], Counter[str], Counter[str]]:
+    """Outcomes of rows that ran, verdicts on those that ran out of memory, reasons of the rest."""
+    made: dict[str, Footprint] = {}
+    outcomes: list[Outcome] = []
+    verdicts: Counter[str] = Counter()
+    left_out: Counter[str] = Counter()
+    for row in rows:
+        stack = memory_rows.stack_of(row)
+        reason = stack.reason if isinstance(stack, LeftOut) else cannot(stack)
+        if isinstance(stack, LeftOut) or reason:
+            left_out[reason or ""] += 1
+            continue
+        key = repr((spec_of(stack), stack.micro_batch, stack.device, stack.mean_sequence_length))
+        try:
+            foot = made[key] = made.get(key) or predict(stack)
+        except BrimfulError as error:
+            left_out[f"cannot be traced: {error}"[:120]] += 1
+            continue
+        if stack.status == "oom":
+            verdicts[foot.verdict] += 1
+            continue
+        outcomes += outcomes_of(row, stack, foot)
+        if verbose:
+            for outcome in outcomes_of(row, stack, foot):
+                print(f"{outcome.error:+8.2%} {outcome.kind:9s} {outcome.predicted_gib:7.3f} / {outcome.measured_gib:7.3f} GiB  {outcome.setting}")
+    return outcomes, verdicts, left_out
+
+
+def _print(table: Mapping[str, Any], peers: Mapping[str, Any], verdicts: Counter[str], left_out: Counter[str]) -> None:
+    for group, figures in table.items():
+        print(
+            f"{group:72s} n {figures['rows']:3d} ({figures['settings']:3d} settings)  |error| median {figures['median_percent']:6.2f} % "
+            f"90th {figures['ninetieth_percent']:6.2f} % worst {figures['worst_percent']:+7.2f} %  inside {figures['inside_percent']:5.1f} %"
+        )
+    for kind, each in peers.items():
+        for name, figures in each.items():
+            print(f"{kind:9s} {name:13s} {figures}")
+    print(f"ran out of memory, and the verdict was: {dict(verdicts)}")
+    for reason, count in left_out.most_common():
+        print(f"{count:5d} left out: {reason}")
+
+
+if __name__ == "__main__":
+    main()

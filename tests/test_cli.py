@@ -80,7 +80,7 @@ Brimful = Callable[..., Said]
 @pytest.fixture
 def brimful(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Brimful:
     """`brimful("train", "x.yaml")` is that command line; only what is meant for the user leaves it as an exit."""
-    monkeypatch.setattr("brimful.pipeline.measure_matrix_rates", lambda *_: {"fp32": 1e11, "bf16": 2e11})
+    monkeypatch.setattr("brimful.hardware.calibrate.measure_matrix_rates", lambda *_: {"fp32": 1e11, "bf16": 2e11})
 
     def call(*arguments: object) -> Said:
         monkeypatch.setattr(sys, "argv", ["brimful", *map(str, arguments)])
@@ -551,10 +551,57 @@ def test_training_says_nothing_on_standard_error(brimful: Brimful, recipe_file: 
 def test_a_plan_is_explained_or_printed_as_json_alone(brimful: Brimful, recipe_file: Path, tmp_path: Path) -> None:
     told, values = brimful("plan", recipe_file), json.loads(brimful("plan", recipe_file, "batch.sequences=5", "--json").out)
 
+    assert told.code == 0
     assert "precision" in told.out
     assert "predicted peak memory" in told.out
-    assert values["effective_batch"] == 5
+    (device,) = values["devices"]
+    assert device["plan"]["effective_batch"] == 5
+    assert device["verdict"] == "fits"
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_plan_for_devices_that_are_not_here(brimful: Brimful, recipe_file: Path) -> None:
+    told = brimful("plan", recipe_file, "--on", "Tesla T4,NVIDIA H200", "--explain")
+
+    assert told.code == 0
+    assert "Tesla T4" in told.out
+    assert "largest at the peak on NVIDIA H200" in told.out
+
+
+def test_a_plan_that_does_not_fit_has_exit_code_1(brimful: Brimful, recipe_file: Path) -> None:
+    told = brimful("plan", recipe_file, "model={layers: 2, heads: 64, width: 65536}", "--on", "Tesla T4")
+
+    assert told.code == 1
+    assert "does not fit" in told.out
+    assert "would take less" in told.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--on", "Tesla T5"), "unknown accelerator 'Tesla T5' - did you mean 'Tesla T4'?"),
+        (("--on", ","), "--on names no device"),
+        (("model=nobody/nothing", "tokenizer=null", "--on", "Tesla T4"), "A local config.json is enough"),
+        (("model=google/gemma-2-2b", "tokenizer=null", "adapter.targets=[nothing]", "--on", "Tesla T4"), "adapters cannot be attached"),
+        (("model=openai-community/gpt2", "tokenizer=null", "sequence_length=2048", "--on", "Tesla T4"), "above the 1024 positions"),
+    ],
+)
+def test_what_cannot_be_planned_is_told_with_exit_code_2(brimful: Brimful, recipe_file: Path, arguments: tuple[str, ...], said: str) -> None:
+    told = brimful("plan", recipe_file, *arguments)
+
+    assert told.code == 2
+    assert said in told.err
+
+
+def test_a_published_model_is_planned_for_and_not_yet_trained(brimful: Brimful, recipe_file: Path) -> None:
+    arguments = (recipe_file, "model=HuggingFaceTB/SmolLM2-135M", "tokenizer=null", "adapter.rank=4")
+
+    planned, trained = brimful("plan", *arguments, "--on", "Tesla T4"), brimful("train", *arguments)
+
+    assert planned.code == 0
+    assert "of 135." in planned.out
+    assert trained.code == 2
+    assert "trains fresh models only" in trained.err
 
 
 def test_the_machine_is_described_or_printed_as_json_alone(brimful: Brimful) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from brimful.base.dotted import flatten, parse_yaml
 from brimful.base.errors import RecipeError
-from brimful.recipe import Recipe, Section, differences, load, shipped_names, shipped_text
+from brimful.base.keys import section_in
+from brimful.recipe import AdapterRecipe, ModelRecipe, Recipe, TokenizerRecipe, differences, load, shipped_names, shipped_text
 
 SCHEMA_SNAPSHOT = Path(__file__).parent / "snapshots" / "recipe.schema.json"
 MINIMAL = """
@@ -47,8 +48,8 @@ def _problems(minimal: str, *overrides: str) -> list[str]:
 def _sections(section: type[pydantic.BaseModel] = Recipe) -> Iterator[type[pydantic.BaseModel]]:
     yield section
     for field in section.model_fields.values():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
-            yield from _sections(field.annotation)
+        if (inner := section_in(field.annotation)) is not None:
+            yield from _sections(inner)
 
 
 # --- what comes with brimful
@@ -111,12 +112,9 @@ def test_the_schema_refuses_what_the_recipe_refuses(key: str, value: object) -> 
 def test_every_key_has_a_description_and_every_section_a_docstring() -> None:
     for section in _sections():
         assert section.__doc__, section
-        undescribed = [
-            name
-            for name, field in section.model_fields.items()
-            if not field.description and not (isinstance(field.annotation, type) and issubclass(field.annotation, Section))
-        ]
+        undescribed = [name for name, field in section.model_fields.items() if not field.description and section_in(field.annotation) is None]
         assert undescribed == [], section
+    assert {ModelRecipe, AdapterRecipe, TokenizerRecipe} <= set(_sections())
 
 
 def test_nothing_of_a_recipe_can_be_changed_after_loading(minimal: str) -> None:
@@ -379,3 +377,100 @@ def test_differences_are_dotted_and_sorted(minimal: str) -> None:
 
     assert found == {"data.path": ("a.txt", ["a", "b"]), "training.epochs": (None, 2.0), "training.steps": (3, None)}
     assert list(found) == sorted(found)
+
+
+# --- published models
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> str:
+    """A recipe that tunes a published model, all of it."""
+    path = tmp_path / "published.yaml"
+    path.write_text(
+        MINIMAL.replace("model: {layers: 1, heads: 2, width: 8}", "model: openai-community/gpt2").replace("tokenizer: {vocabulary: 300}\n", "")
+    )
+    return str(path)
+
+
+def test_a_model_may_be_a_hub_id_or_a_folder_in_place_of_a_section(published: str) -> None:
+    assert load(published).model == "openai-community/gpt2"
+    assert load(published, ["model=./some/folder"]).model == "./some/folder"
+    assert load(published).adapter is None
+    assert load(published).quantize == "none"
+
+
+def test_adapters_have_defaults_and_keys_of_their_own(published: str) -> None:
+    plain, full = (
+        load(published, [f"adapter={section}"]).adapter for section in ("{}", "{rank: 4, alpha: 8, dropout: 0.1, targets: [q, v], dora: true}")
+    )
+
+    assert plain is not None
+    assert full is not None
+    assert (plain.rank, plain.alpha, plain.dropout, plain.targets, plain.dora) == (16, None, 0.0, "all-linear", False)
+    assert (full.rank, full.alpha, full.dropout, full.targets, full.dora) == (4, 8.0, 0.1, ["q", "v"], True)
+    assert load(published, ["adapter.rank=3"]).adapter == AdapterRecipe(rank=3)
+    assert load(published, ["adapter={}", "quantize=nf4"]).quantize == "nf4"
+
+
+@pytest.mark.parametrize("overrides", [(), ("adapter={rank: 4}",), ("adapter={targets: [q, v]}", "quantize=nf4")])
+def test_a_recipe_of_a_published_model_survives_its_yaml_and_agrees_with_the_schema(
+    published: str, tmp_path: Path, overrides: tuple[str, ...]
+) -> None:
+    recipe = load(published, overrides)
+    path = tmp_path / "again.yaml"
+    path.write_text(recipe.to_yaml())
+
+    assert load(str(path)) == recipe
+    jsonschema.validate(parse_yaml(recipe.to_yaml()), Recipe.model_json_schema())
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        (
+            "quantize=nf4",
+            "as a whole: a quantised model is frozen, so something else has to train: add the adapter section, for example adapter.rank=16",
+        ),
+        ("tokenizer.vocabulary=300", "as a whole: a published model comes with its own tokenizer; leave the tokenizer section out"),
+        ("quantize=int8", "quantize: must be 'none' or 'nf4', got 'int8'"),
+        ("adapter.rank=0", "adapter.rank: must be greater than 0, got 0"),
+        ("adapter.rnk=4", "adapter.rnk: unknown key - did you mean 'rank'?"),
+        ("adapter.targets=3", "adapter.targets: must be a valid string or a valid list, got 3"),
+        ("adapter=lora", "adapter: must be a section of keys, got 'lora'"),
+        ("model.layers=2", "model.layers: model is a value, not a section"),
+    ],
+)
+def test_what_does_not_belong_to_a_published_model_is_told(published: str, override: str, problem: str) -> None:
+    assert _problems(published, override) == [problem]
+
+
+@pytest.mark.parametrize("override", ["adapter.rank=4", "quantize=nf4"])
+def test_adapters_and_quantisation_are_not_for_fresh_models(minimal: str, override: str) -> None:
+    assert _problems(minimal, override) == ["as a whole: adapter and quantize belong to a published model: model=HUB_ID or a folder"]
+
+
+def test_a_fresh_model_needs_a_tokenizer(minimal: str) -> None:
+    assert _problems(minimal, "tokenizer=null") == ["as a whole: tokenizer is required for a fresh model, for example tokenizer.vocabulary=4096"]
+
+
+@pytest.mark.parametrize("override", ["model.layers=none", "model.depth=3", "model={heads: 2, width: 8}", "model=3", "model=null", "model=[a]"])
+def test_what_is_wrong_with_a_model_is_told_without_the_names_of_kinds(minimal: str, override: str) -> None:
+    (problem,) = _problems(minimal, override)
+
+    assert problem.startswith("model")
+    assert not {"described", "published", "str", "ModelRecipe"} & set(problem.replace(":", ".").replace(",", ".").replace(" ", ".").split("."))
+
+
+def test_a_published_model_is_neither_built_nor_tokenised_afresh(published: str, minimal: str) -> None:
+    with pytest.raises(RecipeError, match=r"fine-tunes the published model openai-community/gpt2\. This version of brimful plans that"):
+        _ = load(published).fresh_model
+    with pytest.raises(RecipeError, match=r"uses the tokenizer of openai-community/gpt2"):
+        _ = load(published).own_tokenizer
+    assert (load(minimal).fresh_model.layers, load(minimal).own_tokenizer.vocabulary) == (1, 300)
+
+
+def test_differences_between_a_fresh_and_a_published_model_are_told(minimal: str, published: str) -> None:
+    found = differences(load(minimal), load(published))
+
+    assert found["model"] == (None, "openai-community/gpt2")
+    assert found["model.layers"] == (1, None)

@@ -4,10 +4,12 @@ from typing import Annotated, Literal
 
 import pydantic
 
-from brimful.base.keys import describe_keys
+from brimful.base.keys import describe_keys, section_in
 
 
 class _Inner(pydantic.BaseModel):
+    """A part."""
+
     size: Annotated[int, pydantic.Field(gt=0)] | Literal["auto"] = pydantic.Field("auto", description="How large.")
     names: str | list[str] = pydantic.Field(description="Who.")
 
@@ -27,3 +29,41 @@ def test_every_key_is_told_with_type_default_and_meaning_in_order() -> None:
         ("share", "float or null", "null", "How much."),
         ("style", "a or b", '"a"', "Which."),
     ]
+
+
+class _Kinds(pydantic.BaseModel):
+    """A section that other sections may have."""
+
+    one: _Inner | None = None
+    either: Annotated[str, pydantic.Tag("a")] | Annotated[_Inner, pydantic.Tag("b")] = pydantic.Field(description="Either way.")
+
+
+def test_an_optional_section_is_told_itself_and_then_its_keys() -> None:
+    assert list(describe_keys(_Kinds))[:3] == [
+        ("one", "section or null", "null", "A part."),
+        ("one.size", "int or auto", '"auto"', "How large."),
+        ("one.names", "text or list of text", "required", "Who."),
+    ]
+
+
+def test_a_field_that_is_a_value_or_a_section_is_told_as_both() -> None:
+    told = list(describe_keys(_Kinds))[3:]
+
+    assert told[0] == ("either", "text or section", "required", "Either way.")
+    assert [key for key, *_ in told[1:]] == ["either.size", "either.names"]
+
+
+class _Documented(pydantic.BaseModel):
+    part: _Kinds | None = None
+
+
+def test_an_optional_section_without_a_description_is_told_by_its_docstring() -> None:
+    assert next(describe_keys(_Documented)) == ("part", "section or null", "null", "A section that other sections may have.")
+
+
+def test_the_section_of_a_field_is_found_inside_unions_and_annotations() -> None:
+    fields = _Kinds.model_fields
+
+    assert [section_in(fields[name].annotation) for name in ("one", "either")] == [_Inner, _Inner]
+    assert section_in(_Outer.model_fields["inner"].annotation) is _Inner
+    assert [section_in(annotation) for annotation in (str, int | None, list[str], Literal["a"])] == [None] * 4

@@ -57,3 +57,42 @@ def test_all_problems_are_told_at_once_one_line_each() -> None:
     lines = _lines({"inner": {"layers": 1.5, "depth": 3}})
 
     assert [line.partition(":")[0] for line in lines] == ["needed", "inner.layers", "inner.depth"]
+
+
+def _kind(value: object) -> str:
+    return "by name" if isinstance(value, str) else "in full"
+
+
+class _Kinds(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(strict=True, extra="forbid")
+
+    either: Annotated[Annotated[str, pydantic.Tag("by name")] | Annotated[_Inner, pydantic.Tag("in full")], pydantic.Discriminator(_kind)]
+    perhaps: _Inner | None = None
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ({}, "either: required, but missing"),
+        ({"either": {"layers": 0}}, "either.layers: must be greater than 0 or 'auto', got 0"),
+        ({"either": {"layer": 1}}, "either.layer: unknown key - did you mean 'layers'?"),
+        ({"either": 3}, "either: must be a section of keys, got 3"),
+        ({"either": "x", "perhaps": {"layer": 1}}, "perhaps.layer: unknown key - did you mean 'layers'?"),
+        ({"either": "x", "perhaps": 3}, "perhaps: must be a section of keys, got 3"),
+    ],
+)
+def test_kinds_of_a_field_are_no_part_of_its_path(value: object, line: str) -> None:
+    with pytest.raises(pydantic.ValidationError) as caught:
+        _Kinds.model_validate(value)
+
+    assert problem_lines(caught.value, _Kinds, ("by name", "in full")) == [line]
+
+
+def test_a_key_that_is_named_like_a_kind_of_another_field_is_still_told() -> None:
+    class Named(pydantic.BaseModel):
+        published: int
+
+    with pytest.raises(pydantic.ValidationError) as caught:
+        Named.model_validate({"published": "x"})
+
+    assert problem_lines(caught.value, Named)[0].startswith("published: ")

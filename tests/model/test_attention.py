@@ -97,3 +97,30 @@ def test_generating_with_it_is_refused_rather_than_wrong(tiny: Callable[..., Rec
 
     with pytest.raises(ValueError, match="generate with sdpa"):
         model(torch.tensor([[4]]), past_key_values=cache)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_repeated_key_and_value_heads_give_what_grouped_ones_give(tiny: Callable[..., Recipe], kv_heads: int) -> None:
+    recipe = tiny(f"model={{layers: 2, heads: 4, width: 32, kv_heads: {kv_heads}}}")
+    ids_BT = torch.randint(0, 300, (2, 17), generator=torch.Generator().manual_seed(0))
+    states = []
+    for name in ("sdpa", attention.EXPANDED):
+        model = build(recipe, vocabulary=300, end_of_text_id=0, attention=name, device=torch.device("cpu"))
+        loss = model(input_ids=ids_BT, labels=ids_BT).loss
+        loss.backward()
+        states.append((loss.detach(), [parameter.grad for parameter in model.parameters()]))
+
+    torch.testing.assert_close(states[0], states[1])
+
+
+def test_repeated_heads_respect_padding(tiny: Callable[..., Recipe]) -> None:
+    recipe = tiny("model={layers: 1, heads: 4, width: 32, kv_heads: 2}")
+    ids_BT = torch.randint(0, 300, (2, 9), generator=torch.Generator().manual_seed(0))
+    mask_BT = torch.ones_like(ids_BT)
+    mask_BT[1, 6:] = 0
+    logits = [
+        build(recipe, vocabulary=300, end_of_text_id=0, attention=name, device=torch.device("cpu"))(input_ids=ids_BT, attention_mask=mask_BT).logits
+        for name in ("sdpa", attention.EXPANDED)
+    ]
+
+    torch.testing.assert_close(logits[0][1, :6], logits[1][1, :6])

@@ -3,17 +3,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from transformers import BertConfig, GPT2Config, LlamaConfig, PretrainedConfig
+from transformers import GPT2Config, LlamaConfig, PretrainedConfig
 
-from brimful.planning.parametric import EXAMPLE_BLOCKS, Irregular, ParametricTrace, affine, equal, stretch
-from brimful.planning.step import Lora, StepSpec, canonical
+from brimful.planning.parametric import EXAMPLES, Irregular, ParametricTrace, affine, equal, stretch
+from brimful.planning.step import EVALUATION_FACTOR, Lora, StepSpec, canonical
 from brimful.planning.trace import GLOBAL, Trace
 from brimful.rehearsal.models import config_of, with_layers
 from brimful.rehearsal.training import record_training
 
 LLAMA = LlamaConfig(vocab_size=512, hidden_size=64, intermediate_size=160, num_hidden_layers=9, num_attention_heads=4, num_key_value_heads=2)
 GPT2 = GPT2Config(vocab_size=512, n_embd=64, n_layer=9, n_head=4, n_positions=128)
-BERT = BertConfig(vocab_size=512, hidden_size=64, intermediate_size=256, num_hidden_layers=9, num_attention_heads=4)
 BLOCK_BYTES, WHOLE_BYTES = 100, 7
 
 
@@ -30,14 +29,14 @@ def _by_hand(blocks: int, *, odd: int | None = None) -> Trace:
     )  # fmt: skip
 
 
-def _recorded(config: PretrainedConfig, blocks: int, micro_batch: int = 2, **changes: Any) -> Trace:
-    task: dict[str, Any] = {"task": "sequence_classification", "loss": "model"} if config.model_type == "bert" else {}
-    spec = StepSpec(canonical(config.to_dict()), 32, **({"cuda": False, "loss_chunk": 64} | task | changes))
-    return record_training(spec, with_layers(config_of(spec), blocks), micro_batch)
+def _recorded(config: PretrainedConfig, blocks: int, micro_batch: int = 2, evaluation_factor: int = EVALUATION_FACTOR, **changes: Any) -> Trace:
+    spec = StepSpec(canonical(config.to_dict()), 32, **({"cuda": False, "loss_chunk": 64, "accumulates": False} | changes))
+    return record_training(spec, with_layers(config_of(spec), blocks), micro_batch, evaluation_factor)
 
 
-def test_a_trace_by_hand_is_stretched_to_what_it_would_be() -> None:
-    stretched = stretch(_by_hand(EXAMPLE_BLOCKS), 12)
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_a_trace_by_hand_is_stretched_to_what_it_would_be(example: int) -> None:
+    stretched = stretch(_by_hand(example), 12)
 
     assert equal(stretched, _by_hand(12))
     assert int(stretched.live_E().max()) == 12 * BLOCK_BYTES + WHOLE_BYTES
@@ -46,24 +45,29 @@ def test_a_trace_by_hand_is_stretched_to_what_it_would_be() -> None:
 
 
 def test_blocks_that_differ_are_refused() -> None:
-    with pytest.raises(Irregular):
-        stretch(_by_hand(EXAMPLE_BLOCKS, odd=2), 12)
+    with pytest.raises(Irregular, match="blocks differ"):
+        stretch(_by_hand(4, odd=2), 12)
+
+
+@pytest.mark.parametrize(("example", "blocks"), [(3, 12), (6, 12), (5, 4)])
+def test_too_few_and_too_many_blocks_are_no_example(example: int, blocks: int) -> None:
+    with pytest.raises(Irregular, match=f"{example} blocks are no example of {blocks}"):
+        stretch(_by_hand(example), blocks)
 
 
 @pytest.mark.parametrize(
     ("config", "changes"),
     [
         (LLAMA, {"autocast": "bf16"}),
-        (LLAMA, {"adapter": Lora(4), "quantize": "nf4", "weights": "bf16", "recompute": True, "cuda": True}),
+        (LLAMA, {"adapter": Lora(4, "q_proj,v_proj"), "quantize": "nf4", "weights": "bf16", "recompute": True, "cuda": True}),
         (GPT2, {"loss": "model", "optimizer": "foreach"}),
-        (BERT, {}),
     ],
-    ids=["llama", "llama, QLoRA, recomputed, CUDA", "gpt2, foreach", "bert"],
+    ids=["llama", "llama, QLoRA, recomputed, CUDA", "gpt2, foreach"],
 )
 def test_a_stretched_trace_equals_the_direct_one(config: PretrainedConfig, changes: dict[str, Any]) -> None:
-    short, longer = (_recorded(config, EXAMPLE_BLOCKS + extra, **changes) for extra in (0, 1))
+    short, longer = (_recorded(config, 4 + extra, **changes) for extra in (0, 1))
 
-    assert equal(stretch(short, 9, longer), _recorded(config, 9, **changes))
+    assert equal(stretch(short, 7, longer), _recorded(config, 7, **changes))
 
 
 def test_sizes_lie_on_a_line_over_micro_batches() -> None:
@@ -76,29 +80,33 @@ def test_sizes_lie_on_a_line_over_micro_batches() -> None:
 
 
 def test_sizes_that_do_not_grow_by_whole_bytes_and_other_events_are_refused() -> None:
-    one = _by_hand(EXAMPLE_BLOCKS)
+    one = _by_hand(4)
 
     with pytest.raises(Irregular, match="whole bytes"):
         affine(one, dataclasses.replace(one, sizes_S=one.sizes_S + 1), 2, 4)
     with pytest.raises(Irregular, match="events differ"):
-        affine(one, _by_hand(EXAMPLE_BLOCKS + 1), 2, 4)
+        affine(one, _by_hand(5), 2, 4)
 
 
-@pytest.mark.parametrize(("micro_batch", "chunk"), [(2, 96), (6, 96), (8, 128), (12, 128)])
-def test_peaks_of_a_chunked_loss_follow_from_two_chunks(micro_batch: int, chunk: int) -> None:
-    low, high = (_recorded(LLAMA, 2, count, loss_chunk=96) for count in (4, 5))
-    other = _recorded(LLAMA, 2, 4, loss_chunk=64)
+def test_peaks_of_a_chunked_loss_follow_from_two_chunks() -> None:
+    """Of training and of an evaluation batch that is twice as large."""
+    low, high = (_recorded(LLAMA, 2, count, 1, loss_chunk=96) for count in (4, 5))
+    other = _recorded(LLAMA, 2, 4, 1, loss_chunk=64)
     base_S, slope_S = affine(low, high, 4, 5)
     _, chunk_slope_S = affine(other, low, 64, 96)
-    parametric = ParametricTrace(low, base_S - chunk_slope_S * 96, slope_S, chunk_slope_S, 32, chunk)
 
-    assert parametric.at(micro_batch).live_E().max() == _recorded(LLAMA, 2, micro_batch, loss_chunk=chunk).live_E().max()
+    for micro_batch, chunk in ((2, 96), (6, 96), (8, 128), (12, 128)):
+        parametric = ParametricTrace(low, base_S - chunk_slope_S * 96, slope_S, chunk_slope_S, 32, chunk)
+        direct = _recorded(LLAMA, 2, micro_batch, loss_chunk=chunk)
+        for phase in ("inputs", "evaluation"):
+            live_bytes = [int(trace.live_E()[trace.marks[phase] :].max()) for trace in (parametric.at(micro_batch), direct)]
+            assert live_bytes[0] == live_bytes[1], (phase, micro_batch, chunk)
 
 
 def test_traces_that_differ_in_a_size_or_a_birth_are_not_equal() -> None:
-    one = _by_hand(EXAMPLE_BLOCKS)
+    one = _by_hand(4)
     larger = dataclasses.replace(one, sizes_S=np.where(np.arange(len(one.sizes_S)) == 1, one.sizes_S + 1, one.sizes_S))
 
     assert equal(one, one)
     assert not equal(one, larger)
-    assert not equal(one, _by_hand(EXAMPLE_BLOCKS + 1))
+    assert not equal(one, _by_hand(5))

@@ -82,6 +82,7 @@ class Habits:
         keeps_outputs: The loop holds the model's outputs until the next forward pass returns.
         use_cache: Keys and values are collected while training (transformers' default without recomputation).
         keeps_fused_qkv: They are views of fused q, k, v outputs, also under recomputation (GPT-BigCode in transformers 4).
+        fp32_outputs: The model's outputs are converted to fp32 after an autocast forward pass (accelerate).
         reentrant: Recomputation runs a nested backward pass per block, beside which the block's output stands again (torch's older
             checkpoint, the default of transformers' Trainer up to version 4).
     """
@@ -92,6 +93,7 @@ class Habits:
     keeps_outputs: bool = False
     use_cache: bool = False
     keeps_fused_qkv: bool = False
+    fp32_outputs: bool = False
     reentrant: bool = False
 
 

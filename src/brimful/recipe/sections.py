@@ -259,6 +259,9 @@ class RunChoices(Section):
         return value if value is None else _folder_name(value)
 
 
+_PLANNED_ONLY = "{name} fine-tunes the published model {model}. This version of brimful plans that (`brimful plan`) but trains fresh models only."
+
+
 def _which_model(value: object) -> str:
     return "published" if isinstance(value, str) else "described"
 
@@ -334,9 +337,7 @@ class Recipe(Section):
             RecipeError: the recipe names a published one.
         """
         if isinstance(self.model, str):
-            raise RecipeError(
-                f"{self.name} fine-tunes the published model {self.model}. This version of brimful plans that (`brimful plan`) but trains fresh models only."
-            )
+            raise RecipeError(_PLANNED_ONLY.format(name=self.name, model=self.model))
         return self.model
 
     @cached_property
@@ -347,7 +348,7 @@ class Recipe(Section):
             RecipeError: the recipe names a published model.
         """
         if self.tokenizer is None:
-            raise RecipeError(f"{self.name} uses the tokenizer of {self.model}; there is none to train.")
+            raise RecipeError(_PLANNED_ONLY.format(name=self.name, model=self.model))
         return self.tokenizer
 
     @cached_property

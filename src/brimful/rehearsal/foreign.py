@@ -109,7 +109,7 @@ class _OwnTraces:
             try:
                 repeat_steps(network, loss_sum, optimizer, spec, batch, watcher)
             except RuntimeError as error:
-                raise PlanError(f"the training step of {type(model).__name__} cannot be traced without real values: {error}") from error
+                raise PlanError(f"the training step of {type(model).__name__} cannot be traced: {error}") from error
         watcher.places.remove()
         return recorder.finish(name)
 

@@ -18,7 +18,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 Kernel = Literal["flash", "efficient", "math"]
 """Backends of scaled_dot_product_attention on CUDA."""
 FLASH2 = "brimful_fa2"
-"""Name of the flash-attn package's stand-in among transformers' attention implementations."""
+FLASH2_REPEATED = "brimful_fa2_repeated"
+"""Names of the flash-attn package's stand-ins among transformers' attention implementations."""
 FLASH_LARGEST_HEAD = 256
 FLASH_ROWS = 128
 """The flash backward pass works on query rows rounded up to this."""
@@ -120,12 +121,21 @@ def _flash2(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, 
     return fused_attention(query.clone(), key.clone(), value.clone(), kernel="flash").clone(), None
 
 
+def _flash2_repeated(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **_: Any) -> tuple[Tensor, None]:
+    """The same where keys and values are repeated for every query head first (Mistral's own class in transformers before 4.48)."""
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = (tensor.repeat_interleave(groups, dim=1) for tensor in (key, value))
+    return _flash2(module, query, key, value, attention_mask)
+
+
 def _padding_only(attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:
     return attention_mask
 
 
-AttentionInterface.register(FLASH2, _flash2)
-AttentionMaskInterface.register(FLASH2, _padding_only)
+for _name, _function in ((FLASH2, _flash2), (FLASH2_REPEATED, _flash2_repeated)):
+    AttentionInterface.register(_name, _function)
+    AttentionMaskInterface.register(_name, _padding_only)
 
 
 class _FusedAttention(torch.autograd.Function):

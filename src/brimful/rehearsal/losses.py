@@ -3,7 +3,8 @@
 Shapes: B sequences, T positions, D hidden size, V vocabulary, N tokens of all sequences.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -45,19 +46,35 @@ def _declared(spec: StepSpec, chain: LossChain) -> LossSum:
     held: list[Any] = []  # the outputs, in loops that keep them
 
     def loss_sum(network: Network, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        outputs = network.model.base_model(input_ids=inputs_BT, use_cache=spec.habits.use_cache, **_extra(spec, inputs_BT))
+        with _kept_outputs(network, "c_attn" if spec.habits.keeps_fused_qkv else None) as kept:
+            outputs = network.model.base_model(input_ids=inputs_BT, use_cache=spec.habits.use_cache, **_extra(spec, inputs_BT))
         hidden_BTD = outputs[0]
         if chain.cross_entropy == "fused_linear":
-            return _fused_linear(hidden_BTD, network, targets_BT, chain)
+            return _fused_linear(hidden_BTD, network, chain)
         logits_BTV = _logits(network, hidden_BTD)
         if chain.upcast == "instead":
             logits_BTV = logits_BTV.float()
-        loss = _cross_entropy(logits_BTV, targets_BT, chain)
+        loss = _cross_entropy(logits_BTV, chain)
+        del hidden_BTD
+        if spec.habits.fp32_outputs:
+            logits_BTV = logits_BTV.float()
+        kept.clear()
         if spec.habits.keeps_outputs:
             held[:] = [logits_BTV, outputs.past_key_values if spec.habits.use_cache else None]
         return loss
 
     return loss_sum
+
+
+@contextmanager
+def _kept_outputs(network: Network, suffix: str | None) -> Iterator[list[Tensor]]:
+    """Outputs of the modules of this name, for as long as the list lives."""
+    kept: list[Tensor] = []
+    modules = [module for name, module in network.model.named_modules() if suffix is not None and name.endswith(suffix)]
+    handles = [module.register_forward_hook(lambda _, __, output: kept.append(output)) for module in modules]
+    yield kept
+    for handle in handles:
+        handle.remove()
 
 
 def _logits(network: Network, hidden_BTD: Tensor) -> Tensor:
@@ -69,14 +86,14 @@ def _logits(network: Network, hidden_BTD: Tensor) -> Tensor:
     return logits_BTV if cap is None else torch.tanh(logits_BTV / cap) * cap
 
 
-def _cross_entropy(logits_BTV: Tensor, targets_BT: Tensor, chain: LossChain) -> Tensor:
+def _cross_entropy(logits_BTV: Tensor, chain: LossChain) -> Tensor:
     if chain.upcast == "beside":
         logits_BTV = logits_BTV.float()
-    labels = targets_BT
+    labels = torch.zeros(logits_BTV.shape[:-1], dtype=torch.int64)
     if chain.shifted_copy:
-        shifted, labels = logits_BTV[..., :-1, :].contiguous(), targets_BT[..., 1:].contiguous()
+        shifted, labels = logits_BTV[..., :-1, :].contiguous(), labels[..., 1:].contiguous()
     else:
-        shifted, labels = logits_BTV, F.pad(targets_BT, (0, 1), value=-100)[..., 1:].contiguous()
+        shifted, labels = logits_BTV, F.pad(labels, (0, 1), value=-100)[..., 1:].contiguous()
     logits_NV = shifted.view(-1, shifted.shape[-1])
     if chain.cross_entropy == "in_place":
         loss: Tensor = _InPlaceCrossEntropy.apply(logits_NV)  # type: ignore[no-untyped-call]
@@ -100,7 +117,7 @@ class _InPlaceCrossEntropy(torch.autograd.Function):
         return logits_NV
 
 
-def _fused_linear(hidden_BTD: Tensor, network: Network, targets_BT: Tensor, chain: LossChain) -> Tensor:
+def _fused_linear(hidden_BTD: Tensor, network: Network, chain: LossChain) -> Tensor:
     if chain.shifted_copy:
         hidden_BTD = hidden_BTD[..., :-1, :].contiguous()
     loss: Tensor = _FusedLinearCrossEntropy.apply(hidden_BTD.flatten(0, 1), network.head_weight_VD)  # type: ignore[no-untyped-call]

@@ -137,7 +137,27 @@ def _with_peft(model: nn.Module, adapter: PeftAdapter, task: str) -> nn.Module:
     for parameter in model.parameters():
         if parameter.requires_grad and parameter.is_floating_point():
             parameter.data = parameter.data.to(DTYPES[adapter.dtype])
+    if config.is_prompt_learning:
+        _prepend_prompts(model, to_keys_and_values=adapter.peft_type == "PREFIX_TUNING")
     return model
+
+
+def _prepend_prompts(model: Any, *, to_keys_and_values: bool) -> None:
+    """Virtual tokens before every sequence, inside the body, as peft's wrapper adds them outside the model (peft_model.py, forward)."""
+    body = model.base_model.base_model
+    plain = body.forward
+
+    def forward(input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: Any) -> Any:
+        prompts = model.get_prompt(batch_size=input_ids.shape[0])
+        tokens = model.active_peft_config.num_virtual_tokens
+        if attention_mask is not None:
+            attention_mask = torch.cat((torch.ones((input_ids.shape[0], tokens), dtype=attention_mask.dtype), attention_mask), dim=1)
+        if to_keys_and_values:
+            return plain(input_ids=input_ids, attention_mask=attention_mask, past_key_values=prompts, **kwargs)
+        embedded = body.embed_tokens(input_ids)
+        return plain(inputs_embeds=torch.cat((prompts.to(embedded.dtype), embedded), dim=1), attention_mask=attention_mask, **kwargs)
+
+    body.forward = forward
 
 
 def _adapted_4bit(*, cuda: bool) -> type:
@@ -164,9 +184,11 @@ def _adapted_4bit(*, cuda: bool) -> type:
 
 
 def transformers_model(model: nn.Module) -> PreTrainedModel:
-    """The transformers model inside adapters."""
-    inner: Any = model.base_model if hasattr(model, "peft_config") else model
-    return inner if isinstance(inner, PreTrainedModel) else cast(PreTrainedModel, inner.model)
+    """The transformers model inside adapters; a module that is none, as it is."""
+    inner: Any = model
+    if hasattr(model, "peft_config") and not isinstance(model, PreTrainedModel):
+        inner = model.base_model if isinstance(model.base_model, PreTrainedModel) else model.base_model.model
+    return cast(PreTrainedModel, inner)
 
 
 def blocks_of(model: nn.Module) -> tuple[str, nn.ModuleList]:

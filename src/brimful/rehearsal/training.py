@@ -130,7 +130,7 @@ def record_steps(model: nn.Module, spec: StepSpec, micro_batch: int, evaluation_
 def prepare(model: nn.Module, spec: StepSpec) -> None:
     """Training mode, and recomputation where the spec asks for it."""
     if spec.recompute and spec.habits.reentrant:
-        transformers_model(model).gradient_checkpointing_enable({"use_reentrant": True})
+        recompute_activations(transformers_model(model), reentrant=True)
     elif spec.recompute:
         recompute_activations(transformers_model(model))
         if spec.adapter is not None:

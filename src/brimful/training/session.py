@@ -210,10 +210,10 @@ def _mark(progress: Progress) -> tuple[int, int, int]:
     return progress.step, progress.evaluated_step, progress.samples_consumed
 
 
-def recompute_activations(model: PreTrainedModel) -> None:
+def recompute_activations(model: PreTrainedModel, *, reentrant: bool = False) -> None:
     """Activation checkpointing of every block, under the name that this version of transformers has for it."""
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable({"use_reentrant": False})
+    enable({"use_reentrant": reentrant})
 
 
 def export_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
