@@ -35,7 +35,7 @@ from brimful.planning.target import target_of
 from brimful.planning.trace import KINDS, Trace
 from brimful.rehearsal.kernels import FLASH2, FLASH2_REPEATED
 from brimful.rehearsal.store import StoredTraces
-from memory_peers import PEERS
+from memory_peers import PEERS, Estimate
 from memory_stack import LeftOut, Stack
 from record import write_record
 
@@ -121,11 +121,16 @@ def predict(stack: Stack) -> Footprint:
     traces = [_trace(stack, length) for length in (stack.mean_sequence_length, stack.sequence_length) if length]
     trace = run_of(traces) if len(traces) > 1 else traces[0]
     replayed = (Emptied if stack.empties_cache_every else Replayed)(trace, target.workspace_bytes)
-    return footprint(replayed, target, stack.micro_batch)
+    return footprint(replayed, target, _rows(stack))
+
+
+def _rows(stack: Stack) -> int:
+    """Rows of the batch; without padding its sequences are joined into one."""
+    return 1 if stack.lengths == "padding_free" else stack.micro_batch
 
 
 def _trace(stack: Stack, length: int) -> Trace:
-    return StoredTraces(spec_of(stack, length), cache_folder() / "traces").at(stack.micro_batch)
+    return StoredTraces(spec_of(stack, length), cache_folder() / "traces").at(_rows(stack))
 
 
 @dataclass(frozen=True)
@@ -168,7 +173,14 @@ def outcomes_of(row: Mapping[str, str], stack: Stack, foot: Footprint) -> list[O
 
 def _peers(row: Mapping[str, str], stack: Stack, kind: str) -> dict[str, float | None]:
     model = models.find(stack.model)
-    return {} if model is None else {name: ask(row, model.config, model.parameters).beside(kind) for name, ask in PEERS.items()}
+    return {} if model is None else {name: _ask(name, row, model).beside(kind) for name in PEERS}
+
+
+def _ask(name: str, row: Mapping[str, str], model: models.ModelRow) -> Estimate:
+    try:
+        return PEERS[name](row, model.config, model.parameters)
+    except ImportError as missing:
+        return Estimate(reason=str(missing))
 
 
 def cannot(stack: Stack) -> str | None:

@@ -144,7 +144,7 @@ def test_a_device_that_is_not_there_is_told(brimful: Brimful, recipe_file: Path,
 
 
 def test_a_model_too_large_for_the_machine_is_told_with_both_numbers(brimful: Brimful, recipe_file: Path) -> None:
-    _refused(brimful("plan", recipe_file, "model={layers: 1000, heads: 64, width: 65536}"), "needs about", "to use", "model.layers")
+    _refused(brimful("train", recipe_file, "model={layers: 1000, heads: 64, width: 65536}"), "needs about", "to use", "`brimful plan` shows")
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BRIMFUL_CACHE", str(place / "cache"))
         patch.setenv("BRIMFUL_RUNS", str(place / "runs"))
-        patch.setattr("brimful.pipeline.measure_matrix_rates", lambda *_: {"fp32": 1e11})
+        patch.setattr("brimful.hardware.calibrate.measure_matrix_rates", lambda *_: {"fp32": 1e11})
         patch.setattr(sys, "argv", ["brimful", "train", str(place / "rhyme.yaml")])
         with pytest.raises(SystemExit) as ending:
             cli.main()

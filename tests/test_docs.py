@@ -4,6 +4,7 @@ import re
 import runpy
 import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,12 @@ def _made_tiny(words: list[str], recipe_file: Path) -> list[str]:
         return words
     name, *options = rest
     load(name, [word for word in options if "=" in word])
-    kept = [word for word in options if word.startswith(("--", "optimizer."))]
+    kept = [
+        word
+        for before, word in pairwise([name, *options])
+        if word.startswith(("--", "optimizer.")) or before == "--timeline" or (before == "--on" and word != "all")
+    ]
+    kept = [*kept[: kept.index("--on")], *kept[kept.index("--on") + 1 :]] if kept and kept[-1] == "--on" else kept  # one device is enough here
     return [verb, str(recipe_file), f"run.name={name}", "sequence_length=64", "training.steps=80", "evaluation.every=40", *kept]
 
 

@@ -34,12 +34,15 @@ def test_the_check_sees_a_heavy_import() -> None:
         "brimful.recipe",
         "brimful.hardware.catalog",
         "brimful.hardware.device",
-        "brimful.planning.derive",
         "brimful.base.rundir",
     ],
 )
 def test_importing_a_description_loads_no_framework(module: str) -> None:
     assert _loaded_after(f"import {module}") == set()
+
+
+def test_planning_loads_numpy_and_no_framework() -> None:
+    assert _loaded_after("import brimful.planning.derive, brimful.plans, brimful.planning.surveyed") == {"numpy"}
 
 
 def test_help_of_every_verb_and_questions_about_recipes_load_no_framework() -> None:

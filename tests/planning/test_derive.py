@@ -279,24 +279,13 @@ def test_free_memory_counts_where_it_was_measured_and_the_process_is_in_it(
         assert derive_with_memory(recipe, device, hand, Facts(process_bytes=process_bytes)).footprint.verdict == verdict
 
 
-@pytest.mark.parametrize(
-    ("architecture", "precision", "sequences", "device"),
-    [("gpt2", "fp32", 1, "NVIDIA H200"), ("llama", "bf16", 8, "cpu")],
-)
 def test_weights_gradients_and_states_of_a_real_trace_follow_from_the_parameters(
-    tiny: Callable[..., Recipe],
-    devices: dict[str, Device],
-    planned: Callable[..., Plan],
-    architecture: str,
-    precision: str,
-    sequences: int,
-    device: str,
+    tiny: Callable[..., Recipe], devices: dict[str, Device], planned: Callable[..., Plan]
 ) -> None:
-    fixed = f"plan={{precision: {precision}, recompute: false, loss_chunk: 64, micro_batch: {sequences}}}"
-    recipe = tiny(fixed, f"model.architecture={architecture}", f"batch.sequences={sequences}")
+    recipe = tiny("plan={precision: bf16, recompute: false, loss_chunk: 64}")
     parameters = count_parameters(recipe.fresh_model, 290, recipe.context).total
 
-    plan = planned(recipe, devices[device], lambda spec: StoredTraces(spec, None), vocabulary=290)
+    plan = planned(recipe, devices["cpu"], lambda spec: StoredTraces(spec, None), vocabulary=290)
 
     assert plan.parameters == parameters
     assert [plan.memory_terms[term] // parameters for term in ("weights", "gradients", "optimizer states")] == [4, 4, 8]

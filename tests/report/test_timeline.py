@@ -66,11 +66,11 @@ def test_the_peak_says_who_is_alive_by_kind_and_by_module() -> None:
     assert peak["largest"][0] == {"bytes": 200, "kind": "loss and logits", "place": "mm"}
 
 
-def test_a_step_ends_with_its_optimizer_update() -> None:
-    marks = {"inputs": 0, "backward": 1, "optimizer": 2, "inputs 2": 3, "optimizer 2": 4, "between steps": 5}
+def test_a_step_ends_with_its_optimizer_update_and_an_evaluation_belongs_to_none() -> None:
+    marks = {"inputs": 0, "backward": 1, "optimizer": 2, "inputs 2": 3, "optimizer 2": 4, "between steps": 5, "evaluation": 6}
     found = timeline.phases(dataclasses.replace(made(), marks=marks))
 
-    assert [step for _, step, _ in found] == [1, 1, 1, 2, 2, 2]
+    assert [step for _, step, _ in found] == [1, 1, 1, 2, 2, None, None]
 
 
 def test_a_long_trace_is_thinned_and_keeps_its_peak_and_the_beginnings_of_phases() -> None:

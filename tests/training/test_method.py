@@ -10,7 +10,8 @@ from brimful.base.discover import names_in
 from brimful.base.errors import BrimfulError
 from brimful.model.attention import NAME
 from brimful.model.build import build
-from brimful.recipe import METHODS_PACKAGE, Recipe
+from brimful.recipe import Recipe
+from brimful.recipe.sections import METHODS_PACKAGE
 from brimful.training.method import Method, Network, compiled, find_method, hidden_states_of
 
 

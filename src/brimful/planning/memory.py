@@ -18,8 +18,9 @@ from brimful.planning.trace import GLOBAL, KINDS, Trace
 
 ALLOCATED_SHARE = (0.985, 1.01)
 """Measured over predicted peak of allocated bytes, 5th and 95th percentile (benchmarks/memory_truth.py)."""
-RESERVED_SHARE = (0.97, 1.10)
-"""The same for reserved bytes: fragmentation depends on what ran before (benchmarks/memory_truth.py)."""
+RESERVED_SHARE = (0.92, 1.25)
+"""The same for reserved bytes: fragmentation depends on what ran before. Over 89 settings on an A100 by nvidia-smi 0.93 to 1.25, over 30 on an
+L40S by torch 0.98 to 1.00 (benchmarks/memory_truth.py)."""
 LARGEST_TENSORS = 10
 
 Verdict = Literal["fits", "uncertain", "does not fit"]

@@ -154,7 +154,7 @@ def _candidates(prepared: Prepared, recomputes: bool) -> list[tuple[str, str, st
     if isinstance(recipe.model, str) and recipe.adapter is None:
         what = "only low-rank adapters train: another model than full fine-tuning gives"
         candidates.append(("adapters", what, "adapter.rank=16", again({"adapter": AdapterRecipe()}), {}))
-    if half >= 2:
+    if half >= 2 and (recipe.batch.tokens or 0) % half == 0:
         what = "every sequence is cut to half: long examples lose their end, and a step sees half the tokens"
         candidates.append(("half the sequence length", what, f"sequence_length={half}", again({"sequence_length": half}), {}))
     return candidates

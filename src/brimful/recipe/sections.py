@@ -329,7 +329,7 @@ class Recipe(Section):
             raise ValueError("a quantised model is frozen, so something else has to train: add the adapter section, for example adapter.rank=16")
         return self
 
-    @cached_property
+    @property
     def fresh_model(self) -> ModelRecipe:
         """The described model.
 
@@ -340,7 +340,7 @@ class Recipe(Section):
             raise RecipeError(_PLANNED_ONLY.format(name=self.name, model=self.model))
         return self.model
 
-    @cached_property
+    @property
     def own_tokenizer(self) -> TokenizerRecipe:
         """How the fresh model's tokenizer is trained.
 

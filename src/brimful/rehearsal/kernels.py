@@ -113,15 +113,15 @@ def fused_attention(query_BTHD: Tensor, key_BSGD: Tensor, value_BSGD: Tensor, *,
 
 
 def _flash2(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **_: Any) -> tuple[Tensor, None]:
-    """The flash-attn package as transformers calls it: never a mask of scores; padded batches are joined first, by copies of all inputs
-    and of the output (modeling_flash_attention_utils.py)."""
+    """The flash-attn package as transformers calls it: never a mask of scores. Padded batches are joined without their padding first
+    (modeling_flash_attention_utils.py); as the share of padding is not known here, their tensors count whole and the joined copies not."""
     query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
-    if attention_mask is None:
-        return fused_attention(query, key, value, kernel="flash"), None
-    return fused_attention(query.clone(), key.clone(), value.clone(), kernel="flash").clone(), None
+    return fused_attention(query, key, value, kernel="flash"), None
 
 
-def _flash2_repeated(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **_: Any) -> tuple[Tensor, None]:
+def _flash2_repeated(
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **_: Any
+) -> tuple[Tensor, None]:
     """The same where keys and values are repeated for every query head first (Mistral's own class in transformers before 4.48)."""
     groups = query.shape[1] // key.shape[1]
     if groups > 1:

@@ -130,10 +130,12 @@ def _with_peft(model: nn.Module, adapter: PeftAdapter, task: str) -> nn.Module:
 
     settings = json.loads(adapter.settings_json)
     config: PeftConfig = PEFT_TYPE_TO_CONFIG_MAPPING[adapter.peft_type](task_type=_PEFT_TASKS.get(task), **settings)
-    try:
-        model = get_peft_model(model, config)
-    except (ValueError, RuntimeError, NotImplementedError) as error:
-        raise PlanError(f"{adapter.peft_type} cannot be attached: {error}") from error
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)  # as in with_adapters
+        try:
+            model = get_peft_model(model, config)
+        except (ValueError, RuntimeError, NotImplementedError) as error:
+            raise PlanError(f"{adapter.peft_type} cannot be attached: {error}") from error
     for parameter in model.parameters():
         if parameter.requires_grad and parameter.is_floating_point():
             parameter.data = parameter.data.to(DTYPES[adapter.dtype])
@@ -185,10 +187,9 @@ def _adapted_4bit(*, cuda: bool) -> type:
 
 def transformers_model(model: nn.Module) -> PreTrainedModel:
     """The transformers model inside adapters; a module that is none, as it is."""
-    inner: Any = model
-    if hasattr(model, "peft_config") and not isinstance(model, PreTrainedModel):
-        inner = model.base_model if isinstance(model.base_model, PreTrainedModel) else model.base_model.model
-    return cast(PreTrainedModel, inner)
+    inner: Any = model.base_model if hasattr(model, "peft_config") and not isinstance(model, PreTrainedModel) else model
+    is_wrapped = inner is not model and not isinstance(inner, PreTrainedModel)
+    return cast(PreTrainedModel, inner.model if is_wrapped else inner)
 
 
 def blocks_of(model: nn.Module) -> tuple[str, nn.ModuleList]:

@@ -1,5 +1,6 @@
 """Traces kept on disk by content, so that planning again needs neither the time nor torch."""
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -113,10 +114,11 @@ class StoredTraces:
 
         words = json.dumps({key: getattr(trace, key) for key in _WORDS})
         arrays = {key: np.ascontiguousarray(getattr(trace, key)) for key in _ARRAYS} | extra
-        path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
-        aside.write_bytes(save(arrays, metadata={"trace": words}))
-        aside.replace(path)
+        with contextlib.suppress(OSError):  # a full disk costs the next plan some seconds, not this one its answer
+            path.parent.mkdir(parents=True, exist_ok=True)
+            aside.write_bytes(save(arrays, metadata={"trace": words}))
+            aside.replace(path)
 
 
 def canonical_step(spec: StepSpec) -> StepSpec:

@@ -26,6 +26,8 @@ SIZE_IN = (12.0, 6.75)
 DOTS_PER_INCH = 150
 INK, FAINT = "#303030", "#808080"
 _PLACE_LETTERS = 40
+_SHORT = {"forward": "fwd.", "backward": "bwd.", "optimizer": "opt.", "evaluation": "eval."}
+_STEP_PHASES = {"inputs", "forward", "backward", "optimizer"}
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _GROUPS = {
     "embedding": ("embed", "wte", "wpe"),
@@ -41,7 +43,7 @@ def timeline_json(trace: Trace) -> dict[str, Any]:
     Returns:
         `events`: indices of the events shown, counted from the first batch on; all lists of bytes are parallel to it.
         `live_bytes`: bytes alive after each of them by kind, kinds without any left out; `total_bytes`: of all kinds.
-        `phases`: name, optimizer step, and first event of each.
+        `phases`: name, optimizer step (null outside steps), and first event of each.
         `peak`: event, bytes, phase, bytes by kind and by group of modules, and the ten largest tensors.
     """
     start, live_E = first_batch(trace), trace.live_E()
@@ -116,15 +118,16 @@ def alive_by_kind(trace: Trace, shown_P: Int64Array) -> Int64Array:
     return np.stack([np.cumsum(np.where(kinds_E == kind, change_E, 0), dtype=np.int64)[shown_P] for kind in range(len(KINDS))])
 
 
-def phases(trace: Trace) -> list[tuple[str, int, int]]:
-    """(name without its count, optimizer step from 1, first event) of each phase."""
-    step = 1
-    found: list[tuple[str, int, int]] = []
+def phases(trace: Trace) -> list[tuple[str, int | None, int]]:
+    """(name without its count, optimizer step from 1 or None outside steps, first event) of each phase."""
+    step, updated = 1, False
+    found: list[tuple[str, int | None, int]] = []
     for mark, event in trace.marks.items():
         name = mark.rstrip("0123456789 ")
-        if found and found[-1][0] == "optimizer" and name != "between steps":
-            step += 1
-        found.append((name, step, event))
+        if updated and name in _STEP_PHASES:
+            step, updated = step + 1, False
+        found.append((name, step if name in _STEP_PHASES else None, event))
+        updated |= name == "optimizer"
     return found
 
 
@@ -204,7 +207,7 @@ def _draw_areas(axes: Axes, trace: Trace, live_E: Int64Array, start: int, peak: 
     _draw_phases(axes, [(name, step, event - start) for name, step, event in phases(trace)], len(live_E) - start)
 
 
-def _draw_phases(axes: Axes, found: list[tuple[str, int, int]], end: int) -> None:
+def _draw_phases(axes: Axes, found: list[tuple[str, int | None, int]], end: int) -> None:
     """Lines where phases begin; names, or their beginnings, above those wide enough to carry them; steps above."""
     across = axes.get_xaxis_transform()
     width = max(1.0, float(np.ptp(axes.get_xlim())))
@@ -212,12 +215,12 @@ def _draw_phases(axes: Axes, found: list[tuple[str, int, int]], end: int) -> Non
         if (last - first) / width < 0.01:
             continue
         axes.axvline(first, color=INK, linewidth=0.6, alpha=0.5)
-        label = next((label for label in (name, f"{name[:3]}.") if (last - first) / width > 0.0135 * len(label)), None)
+        label = next((label for label in (name, _SHORT.get(name, name)) if (last - first) / width > 0.0135 * len(label)), None)
         if label is not None:
             axes.text((first + last) / 2, 1.012, label, transform=across, ha="center", va="bottom", color=INK, fontsize=8.5)
-    for step in sorted({step for _, step, _ in found}):
+    for step in sorted({step for _, step, _ in found if step}):
         first = next(event for _, other, event in found if other == step)
-        last = next((event for _, other, event in found if other > step), end)
+        last = next((event for _, other, event in found if other != step and event > first), end)
         axes.plot([first, last], [1.055, 1.055], transform=across, color=FAINT, linewidth=0.8, clip_on=False)
         if (last - first) / width > 0.1:
             axes.text((first + last) / 2, 1.063, f"step {step}", transform=across, ha="center", va="bottom", color=INK, fontsize=8.5)
