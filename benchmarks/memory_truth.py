@@ -14,7 +14,7 @@ import csv
 import json
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -89,8 +89,8 @@ def _adapter(stack: Stack) -> Lora | PeftAdapter | None:
 class Emptied(Replayed):
     """A run of two steps with `torch.cuda.empty_cache` between them."""
 
-    def __init__(self, trace: Trace, workspace_bytes: int) -> None:
-        super().__init__(trace, workspace_bytes)
+    def __init__(self, make: Callable[[], Trace], workspace_bytes: int) -> None:
+        super().__init__(make, workspace_bytes)
         events_E, start = self.trace.events_E, self.trace.marks[SECOND_STEP]
         ends_gradient_E = (events_E < 0) & (self.trace.kinds_S[np.abs(events_E) - 1] == KINDS.index("gradients"))
         ends_gradient_E[: self.trace.marks["optimizer"]] = False
@@ -120,7 +120,7 @@ def predict(stack: Stack) -> Footprint:
     target = target_of(devices.get(stack.device))
     traces = [_trace(stack, length) for length in (stack.mean_sequence_length, stack.sequence_length) if length]
     trace = run_of(traces) if len(traces) > 1 else traces[0]
-    replayed = (Emptied if stack.empties_cache_every else Replayed)(trace, target.workspace_bytes)
+    replayed = (Emptied if stack.empties_cache_every else Replayed)(lambda: trace, target.workspace_bytes)
     return footprint(replayed, target, _rows(stack))
 
 

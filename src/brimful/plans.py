@@ -1,7 +1,5 @@
 """Planning as a whole: a recipe on one device or on many. Nothing here imports torch unless a trace has to be made or this machine is asked."""
 
-from functools import cache
-
 from brimful.base.env import cache_folder
 from brimful.base.errors import DeviceError, PlanError
 from brimful.hardware import catalog
@@ -9,7 +7,7 @@ from brimful.hardware.device import Device
 from brimful.planning.derive import Derived, Facts, derive, derive_with_memory
 from brimful.planning.memory import Replays
 from brimful.planning.plan import Plan
-from brimful.planning.specs import model_facts
+from brimful.planning.specs import ModelFacts, model_facts
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Memory, Tracer, prepare, remedies, table_sizes
 from brimful.planning.surveyed import Surveyed, Unplanned
@@ -17,15 +15,32 @@ from brimful.recipe import Recipe
 from brimful.rehearsal.store import StoredTraces, canonical_step
 
 
+class KeptTraces:
+    """Traces of declared steps and what replaying them gave, kept in the user's cache folder; a Tracer."""
+
+    def __init__(self) -> None:
+        self._folder = cache_folder() / "traces"
+        self._replays: dict[StepSpec, tuple[StoredTraces, Replays, int]] = {}
+
+    def __call__(self, spec: StepSpec) -> Replays:
+        key = canonical_step(spec)
+        if key not in self._replays:
+            stored = StoredTraces(key, self._folder)
+            known = stored.read_known()
+            self._replays[key] = (stored, Replays(stored, known), len(known))
+        return self._replays[key][1]
+
+    def keep(self) -> None:
+        """Write what was found out since."""
+        for key, (stored, replays, written) in self._replays.items():
+            if len(replays.known) > written:
+                stored.write_known(replays.known)
+                self._replays[key] = (stored, replays, len(replays.known))
+
+
 def tracer() -> Tracer:
     """Traces of declared steps, kept in the user's cache folder and replayed once for all devices with the same kernels."""
-    folder = cache_folder() / "traces"
-
-    @cache
-    def replays(spec: StepSpec) -> Replays:
-        return Replays(StoredTraces(spec, folder))
-
-    return lambda spec: replays(canonical_step(spec))
+    return KeptTraces()
 
 
 def plan(recipe: Recipe, device: Device | str | None = None, *, trust_custom_code: bool = False) -> Plan:
@@ -59,7 +74,14 @@ def survey(recipe: Recipe, on: str = "here", *, trust_custom_code: bool = False)
     """
     devices = devices_of(recipe, on)
     model = model_facts(recipe, trust_custom_code=trust_custom_code)
-    traces = tracer()
+    traces = KeptTraces()
+    try:
+        return _survey(recipe, devices, traces, model)
+    finally:
+        traces.keep()
+
+
+def _survey(recipe: Recipe, devices: list[Device], traces: Tracer, model: ModelFacts) -> list[Surveyed | Unplanned]:
     if len(devices) == 1:
         return [_closely(recipe, devices[0], traces, Facts(process_bytes=process_bytes(devices[0]), model=model))]
     surveyed: list[Surveyed | Unplanned] = []

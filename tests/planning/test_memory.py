@@ -31,7 +31,7 @@ def _trace(*events: int, sizes_mib: list[float], kinds: tuple[str, ...] = (), **
 
 
 def _footprint(trace: Trace, target: Target, micro_batch: int = 1) -> Footprint:
-    return footprint(Replayed(trace, target.workspace_bytes), target, micro_batch)
+    return footprint(Replayed(lambda: trace, target.workspace_bytes), target, micro_batch)
 
 
 # --- terms and peaks
@@ -142,7 +142,7 @@ def test_a_host_holds_live_bytes_and_is_in_doubt_about_its_slack(live_mib: int, 
 
 def test_holes_that_no_giving_back_can_close_make_a_step_fail_that_would_fit_by_its_bytes() -> None:
     """20 MiB hold 8, 4 and 8; the 4 stay. Of 40 MiB, 20 are taken; 10 find neither a hole nor a segment."""
-    holes = Replayed(_trace(1, 2, 3, 4, -1, -3, 5, sizes_mib=[8, 4, 8, 20, 10]), 0)
+    holes = Replayed(lambda: _trace(1, 2, 3, 4, -1, -3, 5, sizes_mib=[8, 4, 8, 20, 10]), 0)
 
     assert holes.usage.peak_allocated_bytes == 40 * MIB
     assert not holes.fits_in(40 * MIB)
@@ -150,7 +150,7 @@ def test_holes_that_no_giving_back_can_close_make_a_step_fail_that_would_fit_by_
 
 
 def test_what_is_only_held_is_given_back_before_a_step_fails() -> None:
-    held = Replayed(_trace(1, -1, 2, sizes_mib=[400, 500]), 0)
+    held = Replayed(lambda: _trace(1, -1, 2, sizes_mib=[400, 500]), 0)
 
     assert held.usage.peak_reserved_bytes == 900 * MIB
     assert [held.fits_in(limit * MIB) for limit in (499, 500, 900)] == [False, True, True]

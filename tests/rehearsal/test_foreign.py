@@ -94,6 +94,8 @@ def test_what_cannot_be_planned_is_told() -> None:
         plan_model(_llama(), _text(), device="Tesla T5")
     with pytest.raises(PlanError, match=r"returned no loss: put labels into the batch, or give loss_of="):
         plan_model(_llama(), {"input_ids": torch.zeros((1, 4), dtype=torch.int64)}, device="Tesla T4").at(1)
+    reads_values = plan_model(
+        nn.Linear(2, 1), {"x": torch.zeros(1, 2)}, device="Tesla T4", loss_of=lambda model, batch: model(batch["x"] * batch["x"].max().item()).sum()
+    )
     with pytest.raises(PlanError, match="training step of Linear cannot be traced"):
-        reads = plan_model(nn.Linear(2, 1), {"x": torch.zeros(1, 2)}, device="Tesla T4", loss_of=lambda model, batch: model(batch["x"] * batch["x"].max().item()).sum())
-        reads.at(1)
+        reads_values.at(1)

@@ -131,12 +131,18 @@ def _recomputation(prepared: Prepared, tracer: Tracer) -> tuple[Choice, Memory, 
     if wanted != "auto":
         return Choice("recompute", wanted, FIXED), memories[wanted], _largest(prepared, memories[wanted], highest)
     largest = _largest(prepared, memories[False], highest)
-    if largest or memories[False].at(1).verdict == "uncertain":
+    if largest or memories[False].verdict(1) == "uncertain":
         reason = "activations fit; recomputing them would cost about a third more time"
         return Choice("recompute", False, reason, True), memories[False], largest
+    if _standing_bytes(memories[False].at(1)) > prepared.target.usable_bytes:
+        return Choice("recompute", False, "weights and optimizer states alone do not fit, whatever becomes of activations", True), memories[False], 0
     largest = _largest(prepared, memories[True], highest)
     reason = "without it not even one sequence fits" + ("" if largest else ", with it neither")
     return Choice("recompute", True, reason, False), memories[True], largest
+
+
+def _standing_bytes(footprint: Footprint) -> int:
+    return sum(footprint.terms.get(name, 0) for name in ("weights", "adapters", "optimizer states"))
 
 
 def _largest(prepared: Prepared, memory: Memory, highest: int) -> int:

@@ -4,7 +4,8 @@ Suffixes: E events, S storages.
 """
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -84,17 +85,33 @@ class Footprint:
         }  # fmt: skip
 
 
-class Replayed:
-    """A trace as one kind of device sees it: with workspaces, and what the allocator makes of it. Shared by devices that differ in size only."""
+Known = dict[str, list[int | None]]
+"""Results of replays by what was replayed; plain values, to be kept from one process to the next."""
 
-    def __init__(self, trace: Trace, workspace_bytes: int) -> None:
-        self.trace = with_workspaces(trace, workspace_bytes)
-        self._fits: dict[int, bool] = {}
+
+class Replayed:
+    """A trace as one kind of device sees it: with workspaces, and what the allocator makes of it. Shared by devices that differ in size only.
+
+    Args:
+        make: Gives the trace; not called for what is known.
+        workspace_bytes: Of each of the matrix library's workspaces.
+        key: Names the trace in `known`.
+        known: Results of earlier replays; new ones are added.
+    """
+
+    def __init__(self, make: Callable[[], Trace], workspace_bytes: int, key: str = "", known: Known | None = None) -> None:
+        self._make, self._workspace_bytes, self._key = make, workspace_bytes, f"{key}/{workspace_bytes}"
+        self._known: Known = {} if known is None else known
+
+    @cached_property
+    def trace(self) -> Trace:
+        """With the workspaces in it."""
+        return with_workspaces(self._make(), self._workspace_bytes)
 
     @cached_property
     def usage(self) -> Usage:
         """On a device without limit."""
-        return replay(self.trace.events_E, self.trace.sizes_S, AllocatorSettings())
+        return self._replay(None)
 
     def fits_in(self, limit_bytes: int) -> bool:
         """Whether the allocator gets through with this much memory, giving back what it only holds."""
@@ -102,24 +119,34 @@ class Replayed:
             return True
         if self.usage.peak_allocated_bytes > limit_bytes:
             return False
-        if limit_bytes not in self._fits:
+        return self._replay(limit_bytes).out_of_memory_event is None
+
+    def _replay(self, limit_bytes: int | None) -> Usage:
+        key = f"{self._key}/{limit_bytes}"
+        if key not in self._known:
             usage = replay(self.trace.events_E, self.trace.sizes_S, AllocatorSettings(limit_bytes=limit_bytes))
-            self._fits[limit_bytes] = usage.out_of_memory_event is None
-        return self._fits[limit_bytes]
+            self._known[key] = list(dataclasses.astuple(usage))
+        return Usage(*self._known[key])  # type: ignore[arg-type]
 
 
 class Replays:
-    """Replayed traces of one step by workspace and micro-batch; devices with the same kernels share them."""
+    """Replayed traces of one step by workspace and micro-batch; devices with the same kernels share them.
 
-    def __init__(self, traces: Traces) -> None:
+    Attributes:
+        known: Results of replays, of this process and of earlier ones.
+    """
+
+    def __init__(self, traces: Traces, known: Known | None = None) -> None:
         self._traces = traces
         self._made: dict[tuple[int, int], Replayed] = {}
+        self.known: Known = {} if known is None else known
 
     def at(self, micro_batch: int, workspace_bytes: int) -> Replayed:
         """The replayed trace of this micro-batch."""
         key = (micro_batch, workspace_bytes)
         if key not in self._made:
-            self._made[key] = Replayed(self._traces.at(micro_batch), workspace_bytes)
+            make = functools.partial(self._traces.at, micro_batch)
+            self._made[key] = Replayed(make, workspace_bytes, str(micro_batch), self.known)
         return self._made[key]
 
 
@@ -170,12 +197,12 @@ def _cuda_footprint(replayed: Replayed, target: Target, micro_batch: int) -> Foo
     slack = reserved_bytes - sum(at_peak.values())
     terms = {**at_peak, "allocator slack": slack, "CUDA context and libraries": target.context_bytes}
     return Footprint(
-        micro_batch, _without_zeros(terms), allocated, reserved, driver, target.usable_bytes, _cuda_verdict(replayed, target),
+        micro_batch, _without_zeros(terms), allocated, reserved, driver, target.usable_bytes, cuda_verdict(replayed, target),
         phase_at(trace, usage.peak_allocated_event), trace.parameters, trace.trainable, largest_at(trace, usage.peak_allocated_event),
     )  # fmt: skip
 
 
-def _cuda_verdict(replayed: Replayed, target: Target) -> Verdict:
+def cuda_verdict(replayed: Replayed, target: Target) -> Verdict:
     """Out of memory is what the allocator cannot serve after giving back what it only holds; the interval is that of live tensors and the context."""
     sure = int((target.torch_bytes - target.context_uncertainty_bytes) / ALLOCATED_SHARE[1])
     if replayed.fits_in(sure):

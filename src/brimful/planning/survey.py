@@ -8,7 +8,7 @@ from typing import Any
 
 from brimful.hardware.device import Device
 from brimful.planning.choices import attention_choice, loss_chunk_choice, precision_choice
-from brimful.planning.memory import Footprint, Replayed, Replays, Traces, footprint
+from brimful.planning.memory import Footprint, Replayed, Replays, Traces, Verdict, cuda_verdict, footprint
 from brimful.planning.plan import Choice
 from brimful.planning.specs import ModelFacts, model_facts, spec_of
 from brimful.planning.step import StepSpec
@@ -44,17 +44,18 @@ class Memory:
 
     def largest(self, highest: int) -> int:
         """The largest micro-batch up to `highest` that surely fits; 0 where none does. Memory grows with the micro-batch."""
-        surely = 0
-        if self._target.kind == "cuda":  # far from the limit no device needs a replay of its own
-            surely = _last(highest, lambda size: self.replayed(size).usage.peak_reserved_bytes <= 0.8 * self._target.torch_bytes)
-        if surely and self.at(surely).verdict != "fits":
-            surely = 0
-        return _last(highest, lambda size: self.at(size).verdict == "fits", known=surely)
+        return _last(highest, lambda size: self.verdict(size) == "fits")
+
+    def verdict(self, micro_batch: int) -> Verdict:
+        """As in the footprint, without working out the rest of it."""
+        if self._target.kind == "cuda":
+            return cuda_verdict(self.replayed(micro_batch), self._target)
+        return self.at(micro_batch).verdict
 
 
-def _last(highest: int, holds: Callable[[int], bool], known: int = 0) -> int:
-    """The largest number up to `highest` of which something holds that holds of all smaller ones; `known` is one of which it does, or 0."""
-    low, step = known, 1
+def _last(highest: int, holds: Callable[[int], bool]) -> int:
+    """The largest number up to `highest` of which something holds that holds of all smaller ones; 0 for none."""
+    low, step = 0, 1
     while low + step <= highest and holds(low + step):
         low, step = low + step, 2 * step
     high = min(low + step, highest + 1)

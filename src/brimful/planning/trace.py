@@ -59,8 +59,10 @@ class Trace:
     def alive_at(self, event: int) -> Int64Array:
         """Storages alive right after this event, in order of birth."""
         seen = self.events_E[: event + 1]
-        born, dead = seen[seen > 0] - 1, -seen[seen < 0] - 1
-        return np.setdiff1d(born, dead).astype(np.int64)
+        lives = np.zeros(len(self.sizes_S), np.int8)
+        lives[seen[seen > 0] - 1] = 1
+        lives[-seen[seen < 0] - 1] = 0
+        return np.flatnonzero(lives)
 
 
 def same_events(one: Trace, other: Trace) -> bool:

@@ -130,6 +130,8 @@ def _with_peft(model: nn.Module, adapter: PeftAdapter, task: str) -> nn.Module:
 
     settings = json.loads(adapter.settings_json)
     config: PeftConfig = PEFT_TYPE_TO_CONFIG_MAPPING[adapter.peft_type](task_type=_PEFT_TASKS.get(task), **settings)
+    if config.is_prompt_learning:
+        raise PlanError(f"{adapter.peft_type} puts virtual tokens before every sequence; brimful does not trace that.")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)  # as in with_adapters
         try:
@@ -139,27 +141,7 @@ def _with_peft(model: nn.Module, adapter: PeftAdapter, task: str) -> nn.Module:
     for parameter in model.parameters():
         if parameter.requires_grad and parameter.is_floating_point():
             parameter.data = parameter.data.to(DTYPES[adapter.dtype])
-    if config.is_prompt_learning:
-        _prepend_prompts(model, to_keys_and_values=adapter.peft_type == "PREFIX_TUNING")
     return model
-
-
-def _prepend_prompts(model: Any, *, to_keys_and_values: bool) -> None:
-    """Virtual tokens before every sequence, inside the body, as peft's wrapper adds them outside the model (peft_model.py, forward)."""
-    body = model.base_model.base_model
-    plain = body.forward
-
-    def forward(input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: Any) -> Any:
-        prompts = model.get_prompt(batch_size=input_ids.shape[0])
-        tokens = model.active_peft_config.num_virtual_tokens
-        if attention_mask is not None:
-            attention_mask = torch.cat((torch.ones((input_ids.shape[0], tokens), dtype=attention_mask.dtype), attention_mask), dim=1)
-        if to_keys_and_values:
-            return plain(input_ids=input_ids, attention_mask=attention_mask, past_key_values=prompts, **kwargs)
-        embedded = body.embed_tokens(input_ids)
-        return plain(inputs_embeds=torch.cat((prompts.to(embedded.dtype), embedded), dim=1), attention_mask=attention_mask, **kwargs)
-
-    body.forward = forward
 
 
 def _adapted_4bit(*, cuda: bool) -> type:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from brimful.planning.memory import Known
 from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Trace
@@ -44,6 +45,21 @@ class StoredTraces:
         if micro_batch not in self._direct:
             self._direct[micro_batch] = self._one(micro_batch)
         return self._direct[micro_batch]
+
+    def read_known(self) -> Known:
+        """What replays of this step's traces gave in earlier processes."""
+        path = self._path(self._spec, "replays")
+        try:
+            known: Known = {} if path is None else json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}  # not there, or damaged: replayed again
+        return known
+
+    def write_known(self, known: Known) -> None:
+        """Keep what replays gave."""
+        path = self._path(self._spec, "replays")
+        if path is not None:
+            _write(path.with_suffix(".json"), json.dumps(known).encode())
 
     def _all(self) -> ParametricTrace | Irregular:
         if self._parametric is None:
@@ -114,11 +130,16 @@ class StoredTraces:
 
         words = json.dumps({key: getattr(trace, key) for key in _WORDS})
         arrays = {key: np.ascontiguousarray(getattr(trace, key)) for key in _ARRAYS} | extra
-        aside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
-        with contextlib.suppress(OSError):  # a full disk costs the next plan some seconds, not this one its answer
-            path.parent.mkdir(parents=True, exist_ok=True)
-            aside.write_bytes(save(arrays, metadata={"trace": words}))
-            aside.replace(path)
+        _write(path, save(arrays, metadata={"trace": words}))
+
+
+def _write(path: Path, content: bytes) -> None:
+    """All or nothing; a full disk costs the next plan some seconds, not this one its answer."""
+    aside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside.write_bytes(content)
+        aside.replace(path)
 
 
 def canonical_step(spec: StepSpec) -> StepSpec:

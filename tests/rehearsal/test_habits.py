@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from brimful.planning.step import Habits, Lora, LossChain, PeftAdapter, StepSpec
-from brimful.planning.steps import run_of
 from brimful.planning.trace import Trace
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.training import record_training
@@ -93,18 +92,3 @@ def test_adapters_of_another_kind_train_what_peft_says(other: Callable[..., Step
     trace = _trace(other(adapter=PeftAdapter("IA3", '{"target_modules": ["k_proj"], "feedforward_modules": []}')))
 
     assert trace.trainable == 2 * 32
-
-
-def test_steps_of_different_lengths_follow_one_another(other: Callable[..., StepSpec]) -> None:
-    short, long = (_trace(other(sequence_length=length, habits=Habits(keeps_outputs=True))) for length in (32, 64))
-    run = run_of([short, long, short])
-
-    assert run.live_E().min() >= 0
-    assert run.live_E().max() == run_of([short, long]).live_E().max()
-    assert run.live_E().max() > run_of([short, short]).live_E().max()
-
-
-def test_equal_steps_need_no_more_the_longer_they_run(other: Callable[..., StepSpec]) -> None:
-    trace = _trace(other(optimizer="foreach"))
-
-    assert run_of([trace] * 5).live_E().max() == trace.live_E().max()
