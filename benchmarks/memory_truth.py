@@ -121,7 +121,8 @@ def predict(stack: Stack) -> Footprint:
     traces = [_trace(stack, length) for length in (stack.mean_sequence_length, stack.sequence_length) if length]
     trace = run_of(traces) if len(traces) > 1 else traces[0]
     replayed = (Emptied if stack.empties_cache_every else Replayed)(lambda: trace, target.workspace_bytes)
-    return footprint(replayed, target, _rows(stack))
+    varies = stack.lengths != "fixed" and not stack.empties_cache_every
+    return footprint(replayed, target, _rows(stack), lengths_vary=varies)
 
 
 def _rows(stack: Stack) -> int:

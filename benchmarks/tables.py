@@ -4,6 +4,7 @@ python benchmarks/tables.py
 """
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ def main() -> None:
 
 def table() -> str:
     """Markdown rows; every figure comes from a record."""
-    rows = [*_speed(), *_learned("shakespeare-char"), *_learned("wikitext2-small"), *_killed()]
+    rows = [*_speed(), *_learned("shakespeare-char"), *_learned("wikitext2-small"), *_killed(), *_memory_cpu(), *_memory_truth(), *_plan_speed()]
     return "\n".join(["| what | measured | command, record |", "| --- | --- | --- |", *(f"| {' | '.join(row)} |" for row in rows)])
 
 
@@ -62,6 +63,48 @@ def _killed() -> list[tuple[str, str, str]]:
             source,
         )
     ]
+
+
+def _memory_cpu() -> list[tuple[str, str, str]]:
+    record, source = _record("memory_cpu")
+    errors = [abs(entry["error_percent"]) for entry in record["configurations"]]
+    exact = sum(entry["predicted_bytes"] == entry["measured_bytes"] for entry in record["configurations"])
+    return [
+        (
+            "Peak of live tensors, predicted beside the profiler's count of the same step on this CPU",
+            f"{len(errors)} configurations (families x methods x loss x recomputation): worst {max(errors):.2f} %, median {statistics.median(errors):.4f} %, "
+            f"{exact} equal to the byte",
+            source,
+        )
+    ]
+
+
+def _memory_truth() -> list[tuple[str, str, str]]:
+    record, source = _record("memory_truth")
+    kinds = {
+        "allocated": "Published peaks of allocated memory",
+        "reserved": "Published peaks of reserved memory",
+        "driver": "Published peaks as the driver shows them",
+    }
+    rows = []
+    for kind, what in kinds.items():
+        found = record["results"][f"{kind} | all"]
+        told = (
+            f"{found['rows']} rows, {found['settings']} settings: median error {found['median_percent']} %, nine tenths within {found['ninetieth_percent']} %, "
+            f"{found['inside_percent']} % inside our 90 % interval"
+        )
+        rows.append((what, told, source))
+    return rows
+
+
+def _plan_speed() -> list[tuple[str, str, str]]:
+    record, source = _record("plan_speed")
+    told = "; ".join(
+        f"{name}: cold {case['cold']['wall_s']['median']:.1f} s, warm {case['warm']['wall_s']['median']:.2f} s, "
+        f"{case['cold']['memory_bytes']['median'] / 2**30:.2f} GiB"
+        for name, case in record["results"].items()
+    )
+    return [("Time and memory to plan, in a fresh process, without and with kept traces", f"{told}; n = {record['rounds']}", source)]
 
 
 if __name__ == "__main__":

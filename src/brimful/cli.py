@@ -60,7 +60,7 @@ def plan(
     if json_output:
         _print_json({"recipe": resolved.name, "devices": [entry.to_json() for entry in surveyed]})
     else:
-        _console().print(render(surveyed), soft_wrap=True)
+        _console(least_width=120).print(render(surveyed), soft_wrap=True)
         if explain:
             print("\n".join(tensor_lines(surveyed)))
     raise typer.Exit(exit_code(surveyed))
@@ -198,10 +198,12 @@ def main() -> None:
         raise SystemExit(130) from None
 
 
-def _console(*, stderr: bool = False) -> Any:
+def _console(*, stderr: bool = False, least_width: int = 0) -> Any:
+    """A terminal has the width it has; into a file or a pipe go at least `least_width` columns."""
     from rich.console import Console
 
-    return Console(stderr=stderr)
+    console = Console(stderr=stderr)
+    return console if console.is_terminal or console.width >= least_width else Console(stderr=stderr, width=least_width)
 
 
 def _print_json(value: object) -> None:

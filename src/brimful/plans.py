@@ -9,7 +9,7 @@ from brimful.planning.memory import Replays
 from brimful.planning.plan import Plan
 from brimful.planning.specs import ModelFacts, model_facts
 from brimful.planning.step import StepSpec
-from brimful.planning.survey import Memory, Tracer, prepare, remedies, table_sizes
+from brimful.planning.survey import Tracer, prepare, remedies, table_sizes
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
 from brimful.rehearsal.store import StoredTraces, canonical_step
@@ -146,6 +146,6 @@ def _smallest_device(derived: Derived, traces: Tracer) -> str | None:
     for device in sorted(rows, key=lambda row: row.memory_bytes):
         if device.kind == "cuda" and device.memory_bytes > min(needed_bytes, derived.prepared.device.memory_bytes):
             prepared = prepare(recipe, device, model=derived.prepared.model)
-            if Memory(traces(prepared.spec(recompute=derived.plan.recompute)), prepared.target).at(1).verdict == "fits":
+            if prepared.memory(traces, recompute=derived.plan.recompute).verdict(1) == "fits":
                 return device.name
     return None

@@ -3,7 +3,7 @@
 Everything the user fixed in the recipe's `plan` section is respected. The recipe's effective batch is never changed.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from brimful.base.errors import PlanError
 from brimful.base.units import format_bytes
@@ -97,7 +97,7 @@ def _plan(prepared: Prepared, facts: Facts, memory_choices: list[Choice], footpr
     total_steps = total_steps_of(recipe, facts.train_sequences)
     step_time = _step_time(recipe, device, prepared.model.vocabulary, str(choices["precision"].value))
     compiled = compile_choice(recipe, device, step_time, total_steps)
-    predicted = _peaks(footprint, device) | ({"step_time_s": step_time} if step_time else {})
+    predicted = _peaks(footprint, device, compiled=bool(compiled.value)) | ({"step_time_s": step_time} if step_time else {})
     if step_time and total_steps:
         whole = (step_time.value * total_steps, step_time.low * total_steps, step_time.high * total_steps)
         predicted["training_time_s"] = Prediction(*whole, basis=f"{total_steps:,} steps; without compiling, evaluation and checkpoints")
@@ -116,18 +116,20 @@ def _plan(prepared: Prepared, facts: Facts, memory_choices: list[Choice], footpr
     )  # fmt: skip
 
 
-def _peaks(footprint: Footprint, device: Device) -> dict[str, Prediction]:
+def _peaks(footprint: Footprint, device: Device, *, compiled: bool) -> dict[str, Prediction]:
     """What will be measured: torch's allocator on CUDA, the process on a CPU."""
-    if device.kind == "cpu":
-        return {"peak_memory_bytes": footprint.driver}
-    return {"peak_memory_bytes": footprint.reserved, "allocated_memory_bytes": footprint.allocated, "device_memory_bytes": footprint.driver}
+    peaks = {"peak_memory_bytes": footprint.driver if device.kind == "cpu" else footprint.reserved}
+    if device.kind != "cpu":
+        peaks |= {"allocated_memory_bytes": footprint.allocated, "device_memory_bytes": footprint.driver}
+    note = "; of the step without compiling, which usually takes less" if compiled else ""
+    return {name: replace(peak, basis=peak.basis + note) for name, peak in peaks.items()}
 
 
 def _recomputation(prepared: Prepared, tracer: Tracer) -> tuple[Choice, Memory, int]:
     """Recompute only where the step does not fit otherwise; the memory that goes with it, and the largest micro-batch that fits."""
     wanted = prepared.recipe.plan.recompute
     highest = prepared.recipe.effective_batch
-    memories = {on: Memory(tracer(prepared.spec(recompute=on)), prepared.target) for on in ((False, True) if wanted == "auto" else (wanted,))}
+    memories = {on: prepared.memory(tracer, recompute=on) for on in ((False, True) if wanted == "auto" else (wanted,))}
     if wanted != "auto":
         return Choice("recompute", wanted, FIXED), memories[wanted], _largest(prepared, memories[wanted], highest)
     largest = _largest(prepared, memories[False], highest)

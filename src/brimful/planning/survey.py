@@ -25,17 +25,18 @@ class Memory:
     Args:
         traces: Of the step; replayed ones are shared with other devices.
         target: The device.
+        lengths_vary: Batches are not all of one length.
     """
 
-    def __init__(self, traces: Traces | Replays, target: Target) -> None:
+    def __init__(self, traces: Traces | Replays, target: Target, *, lengths_vary: bool = False) -> None:
         self._replays = traces if isinstance(traces, Replays) else Replays(traces)
-        self._target = target
+        self._target, self._lengths_vary = target, lengths_vary
         self._made: dict[int, Footprint] = {}
 
     def at(self, micro_batch: int) -> Footprint:
         """The footprint with this micro-batch."""
         if micro_batch not in self._made:
-            self._made[micro_batch] = footprint(self.replayed(micro_batch), self._target, micro_batch)
+            self._made[micro_batch] = footprint(self.replayed(micro_batch), self._target, micro_batch, lengths_vary=self._lengths_vary)
         return self._made[micro_batch]
 
     def replayed(self, micro_batch: int) -> Replayed:
@@ -95,6 +96,11 @@ class Prepared:
     model: ModelFacts
     choices: Mapping[str, Choice]
 
+    def memory(self, tracer: Tracer, *, recompute: bool, **changes: Any) -> Memory:
+        """Footprints of the step as it runs here."""
+        traces = tracer(self.spec(recompute=recompute, **changes))
+        return Memory(traces, self.target, lengths_vary=self.recipe.data.layout == "document")
+
     def spec(self, *, recompute: bool, **changes: Any) -> StepSpec:
         """The step as it runs here."""
         return replace(spec_of(self.recipe, self.model, self.device, self.choices, recompute=recompute), **changes)
@@ -123,11 +129,11 @@ def table_sizes(chosen: int, largest: int, highest: int) -> list[int]:
 def remedies(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> tuple[Remedy, ...]:
     """What would take less memory than the recipe as it is, each by itself beside recomputation, the most helpful first."""
     highest = prepared.recipe.effective_batch
-    as_it_is = Memory(tracer(prepared.spec(recompute=recomputes)), prepared.target)
+    as_it_is = prepared.memory(tracer, recompute=recomputes)
     one_bytes, most = as_it_is.at(1).allocated.value, as_it_is.largest(highest)
     found = []
     for name, change, override, other, changes in _candidates(prepared, recomputes):
-        memory = Memory(tracer(other.spec(recompute=changes.pop("recompute", recomputes), **changes)), other.target)
+        memory = other.memory(tracer, recompute=changes.pop("recompute", recomputes), **changes)
         remedy = Remedy(name, change, override, memory.at(1), memory.largest(highest))
         if remedy.footprint.allocated.value < one_bytes or remedy.largest > most:
             found.append(remedy)

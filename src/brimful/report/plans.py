@@ -19,10 +19,10 @@ _STYLES = {"fits": "green", "uncertain": "yellow", "does not fit": "red"}
 
 
 def render(surveyed: Sequence[Surveyed | Unplanned]) -> RenderableType:
-    """One device closely, several a line each, those with most head-room first among those that fit."""
+    """One device closely, several a line each; `batch` is the micro-batch, `in all` what the driver shows."""
     if len(surveyed) == 1 and isinstance(surveyed[0], Surveyed):
         return _closely(surveyed[0])
-    table = _table("device", "memory", "micro-batch", "allocated", "reserved", "on the device", "head-room", "")
+    table = _table("device", "memory", "batch", "allocated", "reserved", "in all", "head-room", "")
     for entry in surveyed:
         memory = format_bytes(entry.device.memory_bytes)
         if isinstance(entry, Unplanned):
@@ -90,7 +90,7 @@ def _terms(footprint: Footprint) -> Table:
     total = sum(footprint.terms.values())
     for name, num_bytes in footprint.terms.items():
         table.add_row(f"  {name}", format_bytes(num_bytes), f"{num_bytes / total:.1%}")
-    for name, prediction in (("allocated", footprint.allocated), ("reserved", footprint.reserved), ("on the device", footprint.driver)):
+    for name, prediction in (("allocated", footprint.allocated), ("reserved", footprint.reserved), ("in all", footprint.driver)):
         table.add_row(name, format_bytes(prediction.value), _interval(prediction))
     return table
 
@@ -104,7 +104,7 @@ def _verdict(footprint: Footprint) -> Text:
 
 
 def _micro_batches(table: Sequence[Footprint], chosen: int) -> Table:
-    shown = _table("micro-batch", "allocated", "reserved", "on the device", "head-room", "")
+    shown = _table("micro-batch", "allocated", "reserved", "in all", "head-room", "")
     for footprint in table:
         mark = " ← plan" if footprint.micro_batch == chosen else ""
         shown.add_row(str(footprint.micro_batch), *_numbers(footprint), Text(f"{footprint.verdict}{mark}", style=_STYLES[footprint.verdict]))
