@@ -93,7 +93,8 @@ def _memory_truth() -> list[tuple[str, str, str]]:
             f"{found['rows']} rows, {found['settings']} settings: median error {found['median_percent']} %, nine tenths within {found['ninetieth_percent']} %, "
             f"{found['inside_percent']} % inside our 90 % interval"
         )
-        rows.append((what, told, source))
+        others = [f"{name} {peer['median_percent']} %" for name, peer in record["peers"].get(kind, {}).items()]
+        rows.append((what, f"{told}; medians of others on the rows they take: {', '.join(others)}", source))
     return rows
 
 
