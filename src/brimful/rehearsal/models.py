@@ -30,7 +30,7 @@ def config_of(spec: StepSpec) -> PretrainedConfig:
     Raises:
         PlanError: its model type is unknown to the installed transformers.
     """
-    values = dict(spec.config)
+    values = {**spec.config, "bos_token_id": None, "eos_token_id": None}  # no text is made, and defaults may lie outside a small vocabulary
     try:
         config: PretrainedConfig = AutoConfig.for_model(values.pop("model_type"), **values)
     except (KeyError, ValueError) as error:
