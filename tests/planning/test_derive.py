@@ -16,6 +16,7 @@ from brimful.planning.derive import Facts, derive_with_memory, evened, refuse_wh
 from brimful.planning.plan import Plan
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Tracer
+from brimful.planning.target import HOST_GROWTH_BYTES
 from brimful.recipe import Recipe
 from brimful.rehearsal.store import StoredTraces
 
@@ -272,11 +273,16 @@ def test_what_cannot_fit_can_still_be_looked_at(tiny: Callable[..., Recipe], cpu
 def test_free_memory_counts_where_it_was_measured_and_the_process_is_in_it(
     tiny: Callable[..., Recipe], cpu: Callable[..., Device], hand: Tracer, free_mib: int, verdict: str
 ) -> None:
-    """One sequence takes 450 to 495 MiB, which is nine tenths of 500 to 550; the process is there already."""
+    """One sequence takes 450 to 495 MiB, which is nine tenths of 500 to 550; the process is there already and still grows."""
     recipe, device = tiny("plan={micro_batch: 1, recompute: false}"), cpu(memory_bytes=100 * GIB, free_memory_bytes=free_mib * MIB)
 
-    for process_bytes in (0, 700 * MIB):
-        assert derive_with_memory(recipe, device, hand, Facts(process_bytes=process_bytes)).footprint.verdict == verdict
+    assert derive_with_memory(recipe, device, hand).footprint.verdict == verdict
+    room = dataclasses.replace(
+        device, free_memory_bytes=device.free_memory_bytes + -(-20 * HOST_GROWTH_BYTES // 9)
+    )  # nine tenths of it are twice the growth
+    with_process = derive_with_memory(recipe, room, hand, Facts(process_bytes=700 * MIB)).footprint
+    assert with_process.verdict == ("fits" if verdict == "fits" else "uncertain")
+    assert with_process.terms["process"] == 700 * MIB + HOST_GROWTH_BYTES
 
 
 def test_weights_gradients_and_states_of_a_real_trace_follow_from_the_parameters(

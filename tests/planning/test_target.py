@@ -8,7 +8,7 @@ import pytest
 from brimful.base.units import GIB, MIB
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
-from brimful.planning.target import CUBLAS_WORKSPACE_BYTES, CUBLAS_WORKSPACE_HOPPER_BYTES, target_of
+from brimful.planning.target import CUBLAS_WORKSPACE_BYTES, CUBLAS_WORKSPACE_HOPPER_BYTES, HOST_GROWTH_BYTES, target_of
 
 SMALL, HOPPER = CUBLAS_WORKSPACE_BYTES, CUBLAS_WORKSPACE_HOPPER_BYTES
 
@@ -78,8 +78,12 @@ def test_a_context_larger_than_the_device_leaves_nothing() -> None:
 def test_a_tenth_of_a_hosts_free_memory_is_left_to_others_and_the_process_is_not_counted_twice(cpu: Callable[..., Device]) -> None:
     target = target_of(cpu(free_memory_bytes=1000 * MIB), process_bytes=300 * MIB)
 
-    assert (target.usable_bytes, target.context_bytes, target.torch_bytes) == (1200 * MIB, 300 * MIB, 900 * MIB)
-    assert (target.workspace_bytes, target.context_uncertainty_bytes) == (0, 0)
+    assert (target.usable_bytes, target.context_bytes, target.torch_bytes) == (
+        1200 * MIB,
+        300 * MIB + HOST_GROWTH_BYTES,
+        900 * MIB - HOST_GROWTH_BYTES,
+    )
+    assert (target.workspace_bytes, target.context_uncertainty_bytes) == (0, HOST_GROWTH_BYTES)
 
 
 def test_a_host_whose_free_memory_is_unknown_counts_with_all_of_it(cpu: Callable[..., Device]) -> None:

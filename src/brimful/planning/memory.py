@@ -178,7 +178,7 @@ def footprint(replayed: Replayed, target: Target, micro_batch: int, *, lengths_v
     allocated = float(live_E[peak_event])
     slack = (METAL_SLACK if target.kind == "mps" else HOST_SLACK) * allocated
     reserved = Prediction(allocated + slack, allocated, allocated + 2 * slack, "live tensors, the allocator's slack assumed")
-    driver = _plus(reserved, target.context_bytes, 0)
+    driver = _plus(reserved, target.context_bytes, target.context_uncertainty_bytes)
     limit = target.usable_bytes
     verdict: Verdict = "fits" if driver.high <= limit else ("does not fit" if driver.low > limit else "uncertain")
     terms = {**_terms(trace, peak_event), "allocator slack": round(reserved.value) - round(allocated), "process": target.context_bytes}

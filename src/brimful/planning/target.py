@@ -20,6 +20,9 @@ CONTEXT_UNCERTAINTY_MIB = {True: 75, False: 250}
 """Largest residual on generations that were measured (8.0 on), and a guess for those that were not."""
 HOST_SLACK = 0.05
 """Share that the C allocator of a host holds beyond live tensors, and kernels' own scratch (assumption, see the residuals of reports)."""
+HOST_GROWTH_BYTES = 80 * MIB
+"""What a training process still loads after it was planned (libraries, data, kernels' scratch), give or take as much: quickstart was 70 MiB
+above its plan without it (one run)."""
 HOST_USABLE_SHARE = 0.9
 """Of free host memory; the rest is left to other programs."""
 METAL_SLACK = 0.10
@@ -61,7 +64,8 @@ def target_of(device: Device, process_bytes: int = 0) -> Target:
     """
     usable_bytes = device.free_memory_bytes if device.free_memory_bytes is not None else device.memory_bytes
     if device.kind == "cpu":
-        return Target(device.name, "cpu", int(HOST_USABLE_SHARE * usable_bytes) + process_bytes, process_bytes, 0, 0)
+        growth_bytes = HOST_GROWTH_BYTES if process_bytes else 0
+        return Target(device.name, "cpu", int(HOST_USABLE_SHARE * usable_bytes) + process_bytes, process_bytes + growth_bytes, growth_bytes, 0)
     if device.kind != "cuda":
         return Target(device.name, device.kind, usable_bytes + process_bytes, process_bytes, 0, 0)
     capability = device.compute_capability or (0, 0)
