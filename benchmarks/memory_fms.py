@@ -30,7 +30,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from brimful.base.units import GIB
-from memory_stack import Adapter, LeftOut, LossChain, Stack, loss_of_transformers, version_of
+from brimful.planning.step import LossChain
+from memory_stack import Adapter, LeftOut, Stack, loss_of_transformers, version_of
 
 DEVICE = "NVIDIA A100-SXM4-80GB"
 VERSIONS = {

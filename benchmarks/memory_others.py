@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable, Mapping
 
 from brimful.base.units import GIB, MIB
-from memory_stack import LeftOut, LossChain, Stack
+from brimful.planning.step import LossChain
+from memory_stack import LeftOut, Stack
 
 RENTED = {
     "RTX PRO 6000": "NVIDIA RTX PRO 6000 Blackwell Server Edition",

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from brimful.planning.step import LossChain
+
 
 @dataclass(frozen=True)
 class LeftOut:
@@ -36,27 +38,6 @@ class Adapter:
     targets: tuple[str, ...] = ()
     dropout: float = 0.0
     dtype: Literal["fp32", "weights"] = "fp32"
-
-
-@dataclass(frozen=True)
-class LossChain:
-    """How a trainer gets from the last hidden states to the loss. V is the vocabulary, T the tokens of a micro-batch.
-
-    Attributes:
-        upcast: What becomes of the bf16 or fp16 logits. "beside": an fp32 copy stands beside them (transformers from 4.46, whose
-            loss function upcasts while the output object holds the logits); "instead": the fp32 copy replaces them
-            (transformers before 4.46, `logits = logits.float()` in the model); "none": the loss sees them as they are.
-        shifted_copy: The logits are shifted against the labels by a contiguous copy (2 or 4 V T bytes); newer versions pad the labels.
-        cross_entropy: "torch" keeps the log-softmax (4 V T bytes in fp32); "in_place" overwrites the logits that it is given with
-            their gradient (Unsloth's Triton kernel, as copied by fms-acceleration; the backward pass of the shifted copy still makes
-            a second tensor of V T); "fused_linear" never holds all logits (Liger): chunks of next_power_of_2(ceil(T / ceil(V / H)))
-            tokens as low-precision logits, then fp32, then low precision again; a gradient of the hidden states, one of the head
-            where it is trained, and a shifted copy of the hidden states.
-    """
-
-    upcast: Literal["beside", "instead", "none"]
-    shifted_copy: bool
-    cross_entropy: Literal["torch", "in_place", "fused_linear"] = "torch"
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from brimful.hardware import catalog as devices
 from brimful.model import catalog as models
 from brimful.planning.allocator import CachingAllocator, Usage
 from brimful.planning.memory import Footprint, Replayed, footprint
-from brimful.planning.step import Habits, Lora, LossChain, PeftAdapter, StepSpec, canonical
+from brimful.planning.step import Habits, Lora, PeftAdapter, StepSpec, canonical
 from brimful.planning.steps import SECOND_STEP, run_of
 from brimful.planning.target import target_of
 from brimful.planning.trace import KINDS, Trace
@@ -55,7 +55,7 @@ def spec_of(stack: Stack, sequence_length: int | None = None) -> StepSpec:
         quantize={"none": "none", "nf4_double": "nf4", "gptq4": "gptq4"}[stack.quantize],
         gptq_group=stack.gptq_group,
         upcast="norms" if stack.fp32_norms else False,
-        loss="model" if stack.task != "causal_lm" else LossChain(stack.loss.upcast, stack.loss.shifted_copy, stack.loss.cross_entropy),
+        loss="model" if stack.task != "causal_lm" else stack.loss,
         recompute=stack.recompute != "none",
         flash=device.abilities.flash_attention and stack.attention != "eager",
         attention={"eager": "eager", "sdpa": "sdpa", "flash2": FLASH2_REPEATED if stack.repeats_keys else FLASH2}[stack.attention],

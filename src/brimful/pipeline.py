@@ -32,7 +32,7 @@ from brimful.model.build import build
 from brimful.planning.derive import Facts, derive, total_steps_of
 from brimful.planning.plan import Plan, plan_from_json
 from brimful.planning.step import EVALUATION_FACTOR
-from brimful.plans import here, process_bytes, tracer
+from brimful.plans import here, kept_traces, process_bytes
 from brimful.recipe import Recipe
 from brimful.report.html import write_report
 from brimful.report.progress import data_progress, progress_listener
@@ -71,7 +71,8 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
         )
         return Run(admission.folder, trained_now=False)
     device = here(recipe)
-    derive(recipe, device, tracer(), _facts(device))  # what can never fit is refused before any data is read
+    with kept_traces() as traces:
+        derive(recipe, device, traces, _facts(device))  # what can never fit is refused before any data is read
     with claim(admission) as lease:
         _greet(console, recipe, device, admission)
         with data_progress(console) as progress:
@@ -152,7 +153,8 @@ def _sequences(recipe: Recipe, data: PreparedData) -> Sequences:
 
 def _settled_plan(recipe: Recipe, device: Device, data: PreparedData, admission: Admission, console: Console) -> Plan:
     """The plan with the data known. A continued run keeps its old plan, so that it goes on bit for bit, unless something asks for a new one."""
-    plan = derive(recipe, device, tracer(), _facts(device, data, recipe))
+    with kept_traces() as traces:
+        plan = derive(recipe, device, traces, _facts(device, data, recipe))
     if not admission.continues or admission.changed or not (admission.folder / "plan.json").exists():
         return plan
     stored = _plan_of(admission.folder)

@@ -1,5 +1,8 @@
 """Planning as a whole: a recipe on one device or on many. Nothing here imports torch unless a trace has to be made or this machine is asked."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from brimful.base.env import cache_folder
 from brimful.base.errors import DeviceError, PlanError
 from brimful.hardware import catalog
@@ -38,9 +41,14 @@ class KeptTraces:
                 self._replays[key] = (stored, replays, len(replays.known))
 
 
-def tracer() -> Tracer:
-    """Traces of declared steps, kept in the user's cache folder and replayed once for all devices with the same kernels."""
-    return KeptTraces()
+@contextmanager
+def kept_traces() -> Iterator[Tracer]:
+    """Traces of declared steps, replayed once for all devices with the same kernels; what was found out is kept at the end, also of a failure."""
+    kept = KeptTraces()
+    try:
+        yield kept
+    finally:
+        kept.keep()
 
 
 def plan(recipe: Recipe, device: Device | str | None = None, *, trust_custom_code: bool = False) -> Plan:
@@ -57,7 +65,8 @@ def plan(recipe: Recipe, device: Device | str | None = None, *, trust_custom_cod
     """
     chosen = device if isinstance(device, Device) else catalog.get(device) if device is not None else here(recipe)
     facts = Facts(process_bytes=process_bytes(chosen), model=model_facts(recipe, trust_custom_code=trust_custom_code))
-    return derive(recipe, chosen, tracer(), facts)
+    with kept_traces() as traces:
+        return derive(recipe, chosen, traces, facts)
 
 
 def survey(recipe: Recipe, on: str = "here", *, trust_custom_code: bool = False) -> list[Surveyed | Unplanned]:
@@ -74,11 +83,8 @@ def survey(recipe: Recipe, on: str = "here", *, trust_custom_code: bool = False)
     """
     devices = devices_of(recipe, on)
     model = model_facts(recipe, trust_custom_code=trust_custom_code)
-    traces = KeptTraces()
-    try:
+    with kept_traces() as traces:
         return _survey(recipe, devices, traces, model)
-    finally:
-        traces.keep()
 
 
 def _survey(recipe: Recipe, devices: list[Device], traces: Tracer, model: ModelFacts) -> list[Surveyed | Unplanned]:

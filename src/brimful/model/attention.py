@@ -97,6 +97,12 @@ class _BlockAttention(torch.autograd.Function):
         return grad_queries, grad_keys, grad_values, None, None
 
 
+def _for_every_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Grouped keys and values repeated for each of the query's heads; (B, H, T, D)."""
+    groups = query.shape[1] // key.shape[1]
+    return (key, value) if groups == 1 else (key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1))
+
+
 def _attend(
     module: nn.Module,
     query: Tensor,
@@ -110,9 +116,7 @@ def _attend(
     """transformers' attention signature: (B, H, T, D) in, (B, T, H, D) out."""
     if attention_mask is not None or query.shape[2] != key.shape[2]:
         raise ValueError("block attention trains on whole sequences: no mask, no cache; generate with sdpa")
-    groups = query.shape[1] // key.shape[1]
-    if groups > 1:
-        key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+    key, value = _for_every_head(query, key, value)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     attended = block_causal_attention(query, key, value, scale=scale, dropout=dropout if module.training else 0.0)
     return attended.transpose(1, 2).contiguous(), None
@@ -130,9 +134,7 @@ def _attend_expanded(
     **_: Any,
 ) -> tuple[Tensor, None]:
     """transformers' attention signature: (B, H, T, D) in, (B, T, H, D) out."""
-    groups = query.shape[1] // key.shape[1]
-    if groups > 1:
-        key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+    key, value = _for_every_head(query, key, value)
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
     causal = bool(is_causal) and attention_mask is None and query.shape[2] > 1

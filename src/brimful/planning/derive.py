@@ -128,17 +128,16 @@ def _peaks(footprint: Footprint, device: Device, *, compiled: bool) -> dict[str,
 def _recomputation(prepared: Prepared, tracer: Tracer) -> tuple[Choice, Memory, int]:
     """Recompute only where the step does not fit otherwise; the memory that goes with it, and the largest micro-batch that fits."""
     wanted = prepared.recipe.plan.recompute
-    highest = prepared.recipe.effective_batch
     memories = {on: prepared.memory(tracer, recompute=on) for on in ((False, True) if wanted == "auto" else (wanted,))}
     if wanted != "auto":
-        return Choice("recompute", wanted, FIXED), memories[wanted], _largest(prepared, memories[wanted], highest)
-    largest = _largest(prepared, memories[False], highest)
+        return Choice("recompute", wanted, FIXED), memories[wanted], _largest(prepared, memories[wanted])
+    largest = _largest(prepared, memories[False])
     if largest or memories[False].verdict(1) == "uncertain":
         reason = "activations fit; recomputing them would cost about a third more time"
         return Choice("recompute", False, reason, True), memories[False], largest
     if _standing_bytes(memories[False].at(1)) > prepared.target.usable_bytes:
         return Choice("recompute", False, "weights and optimizer states alone do not fit, whatever becomes of activations", True), memories[False], 0
-    largest = _largest(prepared, memories[True], highest)
+    largest = _largest(prepared, memories[True])
     reason = "without it not even one sequence fits" + ("" if largest else ", with it neither")
     return Choice("recompute", True, reason, False), memories[True], largest
 
@@ -147,9 +146,9 @@ def _standing_bytes(footprint: Footprint) -> int:
     return sum(footprint.terms.get(name, 0) for name in ("weights", "adapters", "optimizer states"))
 
 
-def _largest(prepared: Prepared, memory: Memory, highest: int) -> int:
+def _largest(prepared: Prepared, memory: Memory) -> int:
     """Up to what brings speed only; larger ones are shown in tables but not looked for here."""
-    return memory.largest(min(highest, _fast_enough(prepared)))
+    return memory.largest(_fast_enough(prepared))
 
 
 def _fast_enough(prepared: Prepared) -> int:

@@ -63,9 +63,7 @@ def _is_grouped(values: Mapping[str, Any]) -> bool:
     return heads is not None and groups is not None and groups < heads
 
 
-def spec_of(
-    recipe: Recipe, model: ModelFacts, device: Device, choices: Mapping[str, Choice], *, recompute: bool, optimizer: str = "fused"
-) -> StepSpec:
+def spec_of(recipe: Recipe, model: ModelFacts, device: Device, choices: Mapping[str, Choice], *, recompute: bool) -> StepSpec:
     """The step of brimful's own loop.
 
     Fresh models and full fine-tuning keep fp32 weights; a frozen base is held in the 16-bit type of the matrix products, adapters in fp32.
@@ -78,7 +76,7 @@ def spec_of(
         autocast="none" if precision == "fp32" else precision,  # type: ignore[arg-type]
         adapter=lora_of(recipe), quantize=recipe.quantize, loss="chunked", loss_chunk=int(choices["loss_chunk"].value), recompute=recompute,
         cuda=device.kind == "cuda", flash=device.abilities.flash_attention, attention=str(choices["attention"].value),
-        optimizer=optimizer,  # type: ignore[arg-type]
+        optimizer="fused",
         accumulates=True, clips=recipe.optimizer.clip_norm is not None,
     )  # fmt: skip
 

@@ -1,7 +1,6 @@
 """How much of a device's memory a recipe takes, micro-batch by micro-batch, and what would make it fit."""
 
 import bisect
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -96,6 +95,10 @@ class Prepared:
     model: ModelFacts
     choices: Mapping[str, Choice]
 
+    def changed(self, changes: Mapping[str, Any]) -> "Prepared":
+        """The same for a changed recipe."""
+        return replace(self, recipe=self.recipe.model_copy(update=dict(changes)))
+
     def memory(self, tracer: Tracer, *, recompute: bool, **changes: Any) -> Memory:
         """Footprints of the step as it runs here."""
         traces = tracer(self.spec(recompute=recompute, **changes))
@@ -133,7 +136,7 @@ def remedies(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> tuple[R
     one_bytes, most = as_it_is.at(1).allocated.value, as_it_is.largest(highest)
     found = []
     for name, change, override, other, changes in _candidates(prepared, recomputes):
-        memory = other.memory(tracer, recompute=changes.pop("recompute", recomputes), **changes)
+        memory = other.memory(tracer, **{"recompute": recomputes, **changes})
         remedy = Remedy(name, change, override, memory.at(1), memory.largest(highest))
         if remedy.footprint.allocated.value < one_bytes or remedy.largest > most:
             found.append(remedy)
@@ -142,7 +145,6 @@ def remedies(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> tuple[R
 
 def _candidates(prepared: Prepared, recomputes: bool) -> list[tuple[str, str, str, Prepared, dict[str, Any]]]:
     recipe = prepared.recipe
-    again = functools.partial(_again, prepared)
     half = recipe.sequence_length // 2
     candidates: list[tuple[str, str, str, Prepared, dict[str, Any]]] = []
     if not recomputes:
@@ -157,16 +159,11 @@ def _candidates(prepared: Prepared, recomputes: bool) -> list[tuple[str, str, st
         candidates.append(("8-bit optimizer", what, "", prepared, {"optimizer": "8bit"}))
     if isinstance(recipe.model, str) and recipe.adapter is not None and recipe.quantize == "none":
         what = "the frozen base in 4 bits: its products are less exact and slower"
-        candidates.append(("4-bit base", what, "quantize=nf4", again({"quantize": "nf4"}), {}))
+        candidates.append(("4-bit base", what, "quantize=nf4", prepared.changed({"quantize": "nf4"}), {}))
     if isinstance(recipe.model, str) and recipe.adapter is None:
         what = "only low-rank adapters train: another model than full fine-tuning gives"
-        candidates.append(("adapters", what, "adapter.rank=16", again({"adapter": AdapterRecipe()}), {}))
+        candidates.append(("adapters", what, "adapter.rank=16", prepared.changed({"adapter": AdapterRecipe()}), {}))
     if half >= 2 and (recipe.batch.tokens or 0) % half == 0:
         what = "every sequence is cut to half: long examples lose their end, and a step sees half the tokens"
-        candidates.append(("half the sequence length", what, f"sequence_length={half}", again({"sequence_length": half}), {}))
+        candidates.append(("half the sequence length", what, f"sequence_length={half}", prepared.changed({"sequence_length": half}), {}))
     return candidates
-
-
-def _again(prepared: Prepared, changes: Mapping[str, Any]) -> Prepared:
-    recipe = prepared.recipe.model_copy(update=dict(changes))
-    return replace(prepared, recipe=recipe)

@@ -81,11 +81,9 @@ class StoredTraces:
             except Irregular as irregular:
                 self._write(anywhere, "all", _nothing(), {})
                 return irregular
-            trace, extra = (
-                made.trace,
-                {"base_S": made.base_S, "slope_S": made.slope_S, "chunk_slope_S": made.chunk_slope_S, "lowest": np.array(made.lowest)},
-            )
-            self._write(anywhere, "all", trace, extra)
+            extra = {"base_S": made.base_S, "slope_S": made.slope_S, "chunk_slope_S": made.chunk_slope_S, "lowest": np.array(made.lowest)}
+            self._write(anywhere, "all", made.trace, extra)
+            return made
         return ParametricTrace(
             trace, extra["base_S"], extra["slope_S"], extra["chunk_slope_S"], self._spec.sequence_length, self._spec.loss_chunk, int(extra["lowest"])
         )  # fmt: skip

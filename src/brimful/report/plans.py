@@ -127,7 +127,7 @@ def _remedies(remedies: Sequence[Remedy]) -> Text:
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 or not column or column in {"set", "what it changes"} else "right", overflow="fold")
+        table.add_column(column, justify="left" if index == 0 or not column else "right", overflow="fold")
     return table
 
 
