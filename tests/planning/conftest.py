@@ -14,7 +14,8 @@ from brimful.planning.derive import Facts, derive
 from brimful.planning.plan import Plan
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Tracer
-from brimful.planning.trace import GLOBAL, KINDS, Trace
+from brimful.planning.trace import KINDS, Trace
+from brimful.planning.work import GLOBAL
 from brimful.recipe import Recipe
 
 

@@ -11,7 +11,8 @@ import pytest
 from brimful.base.units import MIB
 from brimful.planning.memory import ALLOCATED_SHARE, RESERVED_SHARE, Footprint, Replayed, Replays, footprint, largest_at, phase_at, with_workspaces
 from brimful.planning.target import HOST_SLACK, METAL_SLACK, WORKSPACES, Target
-from brimful.planning.trace import GLOBAL, KINDS, Trace
+from brimful.planning.trace import KINDS, Trace
+from brimful.planning.work import GLOBAL
 
 GPU = Target("a GPU", "cuda", 2100 * MIB, 100 * MIB, 0, 0)
 HOST = Target("a host", "cpu", 2000 * MIB, 100 * MIB, 0, 0)

@@ -7,7 +7,8 @@ from transformers import GPT2Config, LlamaConfig, PretrainedConfig
 
 from brimful.planning.parametric import EXAMPLES, Irregular, ParametricTrace, affine, equal, stretch
 from brimful.planning.step import EVALUATION_FACTOR, Lora, StepSpec, canonical
-from brimful.planning.trace import GLOBAL, Trace
+from brimful.planning.trace import Trace
+from brimful.planning.work import GLOBAL
 from brimful.rehearsal.models import config_of, with_layers
 from brimful.rehearsal.training import record_training
 

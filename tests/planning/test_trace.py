@@ -2,7 +2,8 @@ import dataclasses
 
 import numpy as np
 
-from brimful.planning.trace import GLOBAL, KINDS, Trace, same_events
+from brimful.planning.trace import KINDS, Trace, same_events
+from brimful.planning.work import GLOBAL
 
 
 def _trace(events: list[int], sizes: list[int]) -> Trace:

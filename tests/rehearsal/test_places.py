@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from brimful.planning.step import Lora, StepSpec
-from brimful.planning.trace import GLOBAL, KINDS, Trace
+from brimful.planning.trace import KINDS, Trace
+from brimful.planning.work import GLOBAL
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.training import record_training
 

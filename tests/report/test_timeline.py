@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from brimful.planning.memory import Tensor
-from brimful.planning.trace import GLOBAL, KINDS, Trace
+from brimful.planning.trace import KINDS, Trace
+from brimful.planning.work import GLOBAL
 from brimful.report import timeline
 from brimful.report.timeline import draw_timeline, groups_at, points, short_place, timeline_json
 

@@ -15,7 +15,8 @@ import numpy as np
 from brimful.planning.allocator import AllocatorSettings, Usage, replay
 from brimful.planning.plan import Prediction
 from brimful.planning.target import HOST_SLACK, METAL_SLACK, WORKSPACES, Target
-from brimful.planning.trace import GLOBAL, KINDS, Trace
+from brimful.planning.trace import KINDS, Trace
+from brimful.planning.work import GLOBAL, Work
 
 ALLOCATED_SHARE = (0.985, 1.01)
 """Measured over predicted peak of allocated bytes, 5th and 95th percentile (benchmarks/memory_truth.py)."""
@@ -34,6 +35,9 @@ class Traces(Protocol):
 
     def at(self, micro_batch: int) -> Trace:
         """The trace of this micro-batch."""
+
+    def work_at(self, micro_batch: int) -> Work:
+        """What its operators compute."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +154,10 @@ class Replays:
             make = functools.partial(self._traces.at, micro_batch)
             self._made[key] = Replayed(make, workspace_bytes, str(micro_batch), self.known)
         return self._made[key]
+
+    def work_at(self, micro_batch: int) -> Work:
+        """What the operators of this micro-batch compute."""
+        return self._traces.work_at(micro_batch)
 
 
 def with_workspaces(trace: Trace, workspace_bytes: int) -> Trace:

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brimful.planning.step import EVALUATION_FACTOR
-from brimful.planning.trace import GLOBAL, Int32Array, Int64Array, Trace, same_events
+from brimful.planning.trace import Int32Array, Int64Array, Trace, same_events
+from brimful.planning.work import GLOBAL, ParametricWork
 
 EXAMPLES = (4, 5)
 """Blocks that a step can be traced with to be stretched.
@@ -46,6 +47,7 @@ class ParametricTrace:
         sequence_length: Tokens per sequence.
         loss_chunk: Tokens per chunk of the loss.
         lowest: The smallest micro-batch it holds for: operators may treat one sequence in a way of their own.
+        work: What the operators compute; None where that does not follow from small traces.
     """
 
     trace: Trace
@@ -55,6 +57,7 @@ class ParametricTrace:
     sequence_length: int
     loss_chunk: int
     lowest: int = 1
+    work: ParametricWork | None = None
 
     def at(self, micro_batch: int) -> Trace:
         """The trace of this micro-batch; its evaluation batch is EVALUATION_FACTOR times as large."""

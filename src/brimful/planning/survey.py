@@ -12,6 +12,7 @@ from brimful.planning.plan import Choice
 from brimful.planning.specs import ModelFacts, model_facts, spec_of
 from brimful.planning.step import StepSpec
 from brimful.planning.target import Target, target_of
+from brimful.planning.work import Work
 from brimful.recipe import AdapterRecipe, Recipe
 
 Tracer = Callable[[StepSpec], Traces | Replays]
@@ -41,6 +42,10 @@ class Memory:
     def replayed(self, micro_batch: int) -> Replayed:
         """The trace of this micro-batch as the device sees it."""
         return self._replays.at(micro_batch, self._target.workspace_bytes)
+
+    def work_at(self, micro_batch: int) -> Work:
+        """What the operators of this micro-batch compute."""
+        return self._replays.work_at(micro_batch)
 
     def largest(self, highest: int) -> int:
         """The largest micro-batch up to `highest` that surely fits; 0 where none does. Memory grows with the micro-batch."""

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from brimful.planning.work import Work
+
 KINDS = (
     "weights", "adapters", "gradients", "optimizer states", "16-bit weight copies", "activations", "loss and logits", "KV cache", "inputs",
     "temporaries", "library workspaces",
 )  # fmt: skip
 """What a storage is for, in the terms of the field."""
-GLOBAL = -1
-"""Layer of an event or storage that belongs to no block."""
-
 Int32Array = NDArray[np.int32]
 Int64Array = NDArray[np.int64]
 
@@ -38,6 +37,7 @@ class Trace:
         blocks: Name of the list of blocks, as it stands in places.
         marks: Phase name -> index of its first event, in order.
         parameters, trainable: Of the model, tied ones once; a weight packed into 4 bits counts as one.
+        work: What the operators compute; None where nobody recorded it.
     """
 
     events_E: Int32Array
@@ -51,6 +51,7 @@ class Trace:
     marks: Mapping[str, int] = field(default_factory=dict)
     parameters: int = 0
     trainable: int = 0
+    work: Work | None = None
 
     def live_E(self) -> Int64Array:  # noqa: N802 - shape suffix
         """Bytes alive after each event, unrounded."""

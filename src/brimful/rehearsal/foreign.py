@@ -16,6 +16,7 @@ from brimful.planning.step import StepSpec
 from brimful.planning.survey import Memory
 from brimful.planning.target import target_of
 from brimful.planning.trace import Trace
+from brimful.planning.work import Work
 from brimful.rehearsal.models import blocks_of, count_parameters
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.places import Places
@@ -86,6 +87,13 @@ class _OwnTraces:
         with fake_world(self._spec):
             trace = self._record(materialised(empty), micro_batch)
         return dataclasses.replace(trace, parameters=total, trainable=trainable)
+
+    def work_at(self, micro_batch: int) -> Work:
+        """What its operators compute."""
+        work = self.at(micro_batch).work
+        if work is None:
+            raise PlanError(f"the operators of {type(self._model).__name__} were not recorded.")
+        return work
 
     def _record(self, model: nn.Module, micro_batch: int) -> Trace:
         recorder, spec = Recorder(cuda=self._spec.cuda), self._spec

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from brimful.planning.step import Habits
+from brimful.rehearsal.recorder import note_kernel
 
 
 def with_fused_kernels(model: nn.Module, habits: Habits) -> None:
@@ -40,10 +41,13 @@ class _RmsNorm(torch.autograd.Function):
     def forward(ctx: Any, inputs: Tensor, weight: Tensor) -> Tensor:
         rows = inputs.numel() // inputs.shape[-1]
         ctx.save_for_backward(inputs, weight, torch.empty(rows, dtype=torch.float32))
-        return torch.empty_like(inputs)
+        out = torch.empty_like(inputs)
+        note_kernel("fused_rms_norm", "reduction", (inputs,), (out,))
+        return out
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
+        note_kernel("fused_rms_norm_backward", "reduction", (ctx.saved_tensors[0], grad_outputs[0]), (grad_outputs[0],))
         return grad_outputs[0], None
 
 
@@ -73,11 +77,14 @@ class _Rope(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         ctx.save_for_backward(cos, sin)
+        note_kernel("fused_rope", "pointwise", (inputs,), (inputs,))
         return inputs.view_as(inputs)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
-        return grad_outputs[0].contiguous(), None, None
+        grad = grad_outputs[0].contiguous()
+        note_kernel("fused_rope", "pointwise", (grad,), (grad,))
+        return grad, None, None
 
 
 def _fused_lora(layer: Any) -> Callable[[Tensor], Tensor]:
@@ -98,7 +105,7 @@ class _Lora(torch.autograd.Function):
     def forward(ctx: Any, inputs: Tensor, down_RI: Tensor, up_OR: Tensor, dropout: float) -> Tensor:
         ctx.shape = (up_OR.shape[0], down_RI.shape[1])
         with torch.autocast("cpu", enabled=False):
-            out = inputs @ torch.empty(ctx.shape, dtype=inputs.dtype).t()
+            out = inputs @ _unpacked(ctx.shape, inputs.dtype).t()
             dropped = torch.native_dropout(inputs, dropout, True)[0] if dropout > 0 else inputs
             out += (dropped @ down_RI.to(inputs.dtype).t()) @ up_OR.to(inputs.dtype).t()
         ctx.save_for_backward(inputs, dropped, down_RI, up_OR)
@@ -111,6 +118,13 @@ class _Lora(torch.autograd.Function):
         low, high = down_RI.to(grad.dtype), up_OR.to(grad.dtype)
         rows = dropped.reshape(-1, ctx.shape[1])
         down_grad, up_grad = (rows.t() @ (grad @ high)).t(), ((low @ rows.t()) @ grad).t()
-        grad_inputs = grad @ torch.empty(ctx.shape, dtype=grad.dtype)
+        grad_inputs = grad @ _unpacked(ctx.shape, grad.dtype)
         grad_inputs += (rows != 0) * ((grad @ high) @ low)
         return grad_inputs.view(inputs.shape), down_grad.to(down_RI.dtype), up_grad.to(up_OR.dtype), None
+
+
+def _unpacked(shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    """A weight out of 4 bits; both kinds of packing read about half a byte per weight."""
+    weight = torch.empty(shape, dtype=dtype)
+    note_kernel("dequantise", "dequantise", (), (weight,), extra_bytes=weight.numel() // 2)
+    return weight

@@ -15,6 +15,9 @@ from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 from torch.overrides import TorchFunctionMode
 from transformers import AttentionInterface, AttentionMaskInterface
 
+from brimful.rehearsal.recorder import note_kernel
+from brimful.rehearsal.working import attention_product
+
 Kernel = Literal["flash", "efficient", "math"]
 """Backends of scaled_dot_product_attention on CUDA."""
 FLASH2 = "brimful_fa2"
@@ -82,7 +85,8 @@ class OnCuda(TorchFunctionMode):
                     query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
                 )[0]
                 return attended
-            return fused_attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), kernel=kernel).transpose(1, 2)
+            inputs = (query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2))
+            return fused_attention(*inputs, kernel=kernel, causal=is_causal).transpose(1, 2)
 
 
 def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -106,9 +110,9 @@ def kernel_for(query: Tensor, key: Tensor, *, has_mask: bool, dropout: float, gq
     return "math"
 
 
-def fused_attention(query_BTHD: Tensor, key_BSGD: Tensor, value_BSGD: Tensor, *, kernel: Kernel) -> Tensor:
-    """A stand-in that allocates and saves what the kernel does; its values mean nothing."""
-    attended: Tensor = _FusedAttention.apply(query_BTHD, key_BSGD, value_BSGD, kernel)  # type: ignore[no-untyped-call]
+def fused_attention(query_BTHD: Tensor, key_BSGD: Tensor, value_BSGD: Tensor, *, kernel: Kernel, causal: bool = True) -> Tensor:
+    """A stand-in that allocates and saves what the kernel does; its values mean nothing. A causal kernel computes half of the scores."""
+    attended: Tensor = _FusedAttention.apply(query_BTHD, key_BSGD, value_BSGD, kernel, causal)  # type: ignore[no-untyped-call]
     return attended
 
 
@@ -147,17 +151,18 @@ class _FusedAttention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, kernel: Kernel) -> Tensor:
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, kernel: Kernel, causal: bool) -> Tensor:
         batch, rows, heads, _ = query.shape
         attended = torch.empty((batch, rows, heads, value.shape[-1]), dtype=query.dtype)
         lse = torch.empty((batch, heads, rows if kernel == "flash" else -(-rows // 32) * 32), dtype=torch.float32)
         if any(ctx.needs_input_grad[:3]):
             ctx.save_for_backward(query, key, value, attended, lse)
-        ctx.kernel = kernel
+        ctx.kernel, ctx.causal = kernel, causal
+        _note_attention(query, key, causal=causal, backward=False, reads=(query, key, value), writes=(attended, lse))
         return attended
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         query, key, value, _, _ = ctx.saved_tensors
         batch, rows, heads, head = query.shape
         rounded = -(-rows // FLASH_ROWS) * FLASH_ROWS
@@ -167,7 +172,16 @@ class _FusedAttention(torch.autograd.Function):
         grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
         if key.shape[2] != heads:
             scratch += [torch.empty((batch, tensor.shape[1], heads, head), dtype=key.dtype) for tensor in (key, value)]
-        return grads[0], grads[1], grads[2], None
+        reads = (query, key, value, query, grad_outputs[0])
+        _note_attention(query, key, causal=ctx.causal, backward=True, reads=reads, writes=(*grads, *scratch[1:]))
+        return grads[0], grads[1], grads[2], None, None
+
+
+def _note_attention(query_BTHD: Tensor, key_BSGD: Tensor, *, causal: bool, backward: bool, reads: Any, writes: Any) -> None:
+    batch, rows, heads, head = query_BTHD.shape
+    flop, *shape = attention_product((batch, heads, rows, head), key_BSGD.shape[1], causal=causal, backward=backward)
+    name = "fused_attention_backward" if backward else "fused_attention"
+    note_kernel(name, "attention backward" if backward else "attention", reads, writes, flop=flop, shape=tuple(shape))
 
 
 def _to_fp32(value: Any) -> Any:

@@ -4,6 +4,7 @@ import copy
 import json
 import logging
 import warnings
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -17,6 +18,7 @@ from brimful.base.errors import PlanError
 from brimful.model import attention as attention_blocks
 from brimful.planning.step import Lora, PeftAdapter, StepSpec
 from brimful.rehearsal.habits import with_fused_kernels
+from brimful.rehearsal.recorder import note_kernel
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _AUTO = {"causal_lm": AutoModelForCausalLM, "masked_lm": AutoModelForMaskedLM, "sequence_classification": AutoModelForSequenceClassification}
@@ -232,6 +234,8 @@ class _Matmul4bit(torch.autograd.Function):
         ctx.shape, ctx.loaded_dtype = (out_features, inputs.shape[-1]), loaded_dtype
         scales = _dequantised_scales(ctx.shape) + 0.0
         dequantised = torch.empty(ctx.shape, dtype=inputs.dtype)
+        _note_dequantised(weight, dequantised, scales)
+        ctx.weight = weakref.ref(weight)
         product = torch.nn.functional.linear(inputs, dequantised, bias)
         del scales  # alive during the product
         return product
@@ -242,8 +246,13 @@ class _Matmul4bit(torch.autograd.Function):
             return None, None, None, None, None
         scales = _dequantised_scales(ctx.shape)
         dequantised = torch.empty(ctx.shape, dtype=ctx.loaded_dtype)
+        _note_dequantised(ctx.weight(), dequantised, scales)
         del scales
         return torch.matmul(grad_outputs[0], dequantised.to(grad_outputs[0].dtype)), None, None, None, None
+
+
+def _note_dequantised(weight: Tensor | None, dequantised: Tensor, scales: Tensor) -> None:
+    note_kernel("dequantise_nf4", "dequantise", (() if weight is None else (weight,)) + (scales,), (dequantised, scales))
 
 
 def _dequantised_scales(shape: tuple[int, int]) -> Tensor:
@@ -278,12 +287,25 @@ class _MatmulGptq(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, out_features: int) -> Tensor:
         ctx.in_features = inputs.shape[-1]
-        return torch.empty((*inputs.shape[:-1], out_features), dtype=inputs.dtype)
+        out = torch.empty((*inputs.shape[:-1], out_features), dtype=inputs.dtype)
+        _note_gptq(inputs, out)
+        return out
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, None]:
         grad = grad_outputs[0]
-        return torch.empty((*grad.shape[:-1], ctx.in_features), dtype=grad.dtype) if ctx.needs_input_grad[0] else None, None
+        if not ctx.needs_input_grad[0]:
+            return None, None
+        grad_inputs = torch.empty((*grad.shape[:-1], ctx.in_features), dtype=grad.dtype)
+        _note_gptq(grad, grad_inputs)
+        return grad_inputs, None
+
+
+def _note_gptq(inputs: Tensor, out: Tensor) -> None:
+    """A product with a weight that is unpacked in registers: half a byte each."""
+    k, n = inputs.shape[-1], out.shape[-1]
+    m = inputs.numel() // k
+    note_kernel("gptq_matmul", "matrix", (inputs,), (out,), flop=2 * m * n * k, shape=(1, m, n, k), extra_bytes=n * k // 2)
 
 
 def replace_linear_layers(model: nn.Module, spec: StepSpec) -> None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from brimful.planning.step import StepSpec
+from brimful.rehearsal.recorder import note_kernel
 
 EIGHT_BIT_BLOCK = 256
 """Elements that share a scale in bitsandbytes' block-wise 8-bit states."""
@@ -43,8 +44,12 @@ class EightBitAdamW(torch.optim.Optimizer):
         """Makes the states of every parameter that has a gradient; updates in place have no temporaries."""
         for group in self.param_groups:
             for parameter in group["params"]:
-                if parameter.grad is not None and not self.state[parameter]:
+                if parameter.grad is None:
+                    continue
+                if not self.state[parameter]:
                     self.state[parameter] = self._states(parameter)
+                states = list(self.state[parameter].values())
+                note_kernel("adamw_8bit", "optimizer", (parameter, parameter.grad, *states), (parameter, *states))
 
     def _states(self, parameter: Tensor) -> dict[str, Tensor]:
         count = parameter.numel()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from brimful.planning.trace import GLOBAL
+from brimful.planning.work import GLOBAL
 from brimful.rehearsal.models import transformers_model
 from brimful.rehearsal.recorder import Recorder
 

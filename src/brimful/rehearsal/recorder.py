@@ -1,7 +1,7 @@
-"""Listens to every operator and writes down the storages that it makes and that die. Works on real and on fake tensors."""
+"""Listens to every operator and writes down the storages that it makes and that die, and its work. Works on real and on fake tensors."""
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
-from brimful.planning.trace import GLOBAL, KINDS, Trace
+from brimful.planning.trace import KINDS, Trace
+from brimful.planning.work import GLOBAL
 from brimful.rehearsal.scratch import scratch_bytes
+from brimful.rehearsal.working import WorkLog
 
 FORWARD_PHASES = ("forward", "recomputation")
 _WEIGHT_KINDS = {KINDS.index("weights"), KINDS.index("adapters")}
@@ -53,6 +55,7 @@ class Recorder(TorchDispatchMode):
         self._number_by_storage: dict[int, int] = {}
         self._watches: dict[int, weakref.ref[Any]] = {}
         self._over = False
+        self._work = WorkLog(self._number)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default and args[0].dtype == torch.bool:
@@ -67,7 +70,12 @@ class Recorder(TorchDispatchMode):
                     self._inherit_layer(args[0][index] if isinstance(out, list | tuple) and isinstance(args[0], list | tuple) else args[0])
         for number in scratch:
             self._event(-(number + 1))
+        self._work.note(func, args, kwargs, out, phase=self.phase, layer=self.layer)
         return out
+
+    def kernel(self, name: str, class_name: str, reads: Iterable[Tensor], writes: Iterable[Tensor], **counts: Any) -> None:
+        """A kernel that the rehearsal only stands in for; see `WorkLog.add`."""
+        self._work.add(name, class_name, reads, writes, phase=self.phase, layer=self.layer, **counts)
 
     def _inherit_layer(self, source: Any) -> None:
         """What the optimizer makes out of a parameter, gradient or state belongs to the same block."""
@@ -93,6 +101,7 @@ class Recorder(TorchDispatchMode):
         while name in self._marks:
             name, count = f"{phase} {count}", count + 1
         self._marks[name] = len(self._events)
+        self._work.begin(phase, count - 1)
 
     @contextmanager
     def within(self, place: str, layer: int) -> Iterator[None]:
@@ -114,7 +123,7 @@ class Recorder(TorchDispatchMode):
         return Trace(
             events_E=events, event_layers_E=layers, sizes_S=np.array(self._sizes, np.int64),
             kinds_S=np.array(self._kinds, np.int32), places_S=np.array([names[name] for name in self._places], np.int32),
-            layers_S=birth_layers, places=tuple(names), blocks=blocks, marks=dict(self._marks),
+            layers_S=birth_layers, places=tuple(names), blocks=blocks, marks=dict(self._marks), work=self._work.finish(),
         )  # fmt: skip
 
     def _number(self, tensor: Tensor) -> int | None:
@@ -158,6 +167,13 @@ class Recorder(TorchDispatchMode):
     def _event(self, signed_number: int) -> None:
         self._events.append(signed_number)
         self._event_layers.append(self.layer)
+
+
+def note_kernel(name: str, class_name: str, reads: Iterable[Tensor], writes: Iterable[Tensor], **counts: Any) -> None:
+    """Tell whoever records about a kernel that is stood in for here; nobody where nothing is recorded."""
+    for mode in _get_current_dispatch_mode_stack():
+        if isinstance(mode, Recorder):
+            mode.kernel(name, class_name, reads, writes, **counts)
 
 
 def _deaths_in_order(events_E: NDArray[np.int32], layers_E: NDArray[np.int32], marks: list[int]) -> NDArray[np.int32]:

@@ -11,16 +11,22 @@ from pathlib import Path
 
 import numpy as np
 
+from brimful.base.errors import PlanError
 from brimful.planning.memory import Known
 from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Trace
+from brimful.planning.work import ParametricWork, Work
 
 _LIBRARIES = ("torch", "transformers", "peft")
-_SOURCES = ("rehearsal", "training", "planning", "model", "evaluation", "generation")
-"""Folders whose code decides what a trace holds."""
+_SOURCES = (
+    "rehearsal", "training", "model", "evaluation", "planning/step.py", "planning/trace.py", "planning/parametric.py", "planning/work.py", "hardware/rates.py",
+)  # fmt: skip
+"""Code that decides what a trace holds: files, and folders with all in them."""
 _ARRAYS = ("events_E", "event_layers_E", "sizes_S", "kinds_S", "places_S", "layers_S")
 
+_WORK_ARRAYS = tuple(each.name for each in dataclasses.fields(Work) if each.name != "operators")
+_WORK_LINES = ("base", "slope", "chunk_slope", "chunks_W")
 _WORDS = ("places", "blocks", "marks", "parameters", "trainable")
 
 
@@ -45,6 +51,18 @@ class StoredTraces:
         if micro_batch not in self._direct:
             self._direct[micro_batch] = self._one(micro_batch)
         return self._direct[micro_batch]
+
+    def work_at(self, micro_batch: int) -> Work:
+        """What the operators of a micro-batch compute."""
+        parametric = self._all()
+        if isinstance(parametric, ParametricTrace) and parametric.work is not None:
+            return parametric.work.at(micro_batch, self._spec.loss_chunk)
+        if micro_batch not in self._direct:
+            self._direct[micro_batch] = self._one(micro_batch)
+        work = self._direct[micro_batch].work
+        if work is None:
+            raise PlanError("the operators of this step do not repeat from block to block, so its time cannot be predicted.")
+        return work
 
     def read_known(self) -> Known:
         """What replays of this step's traces gave in earlier processes."""
@@ -82,10 +100,16 @@ class StoredTraces:
                 self._write(anywhere, "all", _nothing(), {})
                 return irregular
             extra = {"base_S": made.base_S, "slope_S": made.slope_S, "chunk_slope_S": made.chunk_slope_S, "lowest": np.array(made.lowest)}
-            self._write(anywhere, "all", made.trace, extra)
-            return made
+            if made.work is not None:
+                extra |= {f"line_{name}": getattr(made.work, name) for name in _WORK_LINES}
+            trace = made.trace if made.work is None else dataclasses.replace(made.trace, work=made.work.work)
+            self._write(anywhere, "all", trace, extra)
+            return dataclasses.replace(made, loss_chunk=self._spec.loss_chunk)
+        work = None
+        if trace.work is not None and "line_base" in extra:
+            work = ParametricWork(trace.work, **{name: extra[f"line_{name}"] for name in _WORK_LINES}, sequence_length=self._spec.sequence_length)
         return ParametricTrace(
-            trace, extra["base_S"], extra["slope_S"], extra["chunk_slope_S"], self._spec.sequence_length, self._spec.loss_chunk, int(extra["lowest"])
+            trace, extra["base_S"], extra["slope_S"], extra["chunk_slope_S"], self._spec.sequence_length, self._spec.loss_chunk, int(extra["lowest"]), work
         )  # fmt: skip
 
     def _one(self, micro_batch: int) -> Trace:
@@ -117,7 +141,10 @@ class StoredTraces:
         except (OSError, SafetensorError, KeyError, TypeError, ValueError):
             return None  # a damaged cache file is made again
         words["places"] = tuple(words["places"])
-        trace = Trace(**{key: arrays.pop(key) for key in _ARRAYS}, **words)
+        operators, work = words.pop("operators"), None
+        if operators is not None:
+            work = Work(**{key: arrays.pop(f"work_{key}") for key in _WORK_ARRAYS}, operators=tuple(operators))
+        trace = Trace(**{key: arrays.pop(key) for key in _ARRAYS}, **words, work=work)
         return trace, arrays
 
     def _write(self, spec: StepSpec, name: str, trace: Trace, extra: dict[str, np.ndarray]) -> None:
@@ -126,9 +153,12 @@ class StoredTraces:
             return
         from safetensors.numpy import save  # noqa: PLC0415 - as above
 
-        words = json.dumps({key: getattr(trace, key) for key in _WORDS})
-        arrays = {key: np.ascontiguousarray(getattr(trace, key)) for key in _ARRAYS} | extra
-        _write(path, save(arrays, metadata={"trace": words}))
+        operators = None if trace.work is None else trace.work.operators
+        words = json.dumps({key: getattr(trace, key) for key in _WORDS} | {"operators": operators})
+        arrays = {key: getattr(trace, key) for key in _ARRAYS}
+        if trace.work is not None:
+            arrays |= {f"work_{key}": getattr(trace.work, key) for key in _WORK_ARRAYS}
+        _write(path, save({key: np.ascontiguousarray(value) for key, value in arrays.items()} | extra, metadata={"trace": words}))
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -159,7 +189,7 @@ def _versions() -> str:
     installed = {name: importlib.metadata.version(name) for name in _LIBRARIES}
     root = Path(__file__).parent.parent
     code = hashlib.sha256()
-    for folder in _SOURCES:
-        for path in sorted((root / folder).rglob("*.py")):
+    for source in _SOURCES:
+        for path in sorted((root / source).rglob("*.py")) if (root / source).is_dir() else [root / source]:
             code.update(path.read_bytes())
     return json.dumps(installed, sort_keys=True) + code.hexdigest()

@@ -1,5 +1,6 @@
 """Traces of a declared step for any micro-batch, from a few small ones: fewer blocks, a few sequences, two chunks of the loss."""
 
+import contextlib
 import dataclasses
 import functools
 
@@ -10,6 +11,7 @@ from brimful.base.errors import PlanError
 from brimful.planning.parametric import EXAMPLES, Irregular, ParametricTrace, affine, equal, stretch
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
 from brimful.planning.trace import Int64Array, Trace
+from brimful.planning.work import IrregularWork, ParametricWork, Work, block_growth, repeated
 from brimful.rehearsal.models import config_of, num_blocks, with_layers
 from brimful.rehearsal.training import record_training, without_garbage_collector
 
@@ -55,7 +57,8 @@ def trace_one(spec: StepSpec, micro_batch: int) -> Trace:
         short, longer = (_record(spec, with_layers(config, count), micro_batch) for count in (example, example + 1))
         try:
             if equal(stretch(short, example + 1, longer), longer):
-                return stretch(short, num_blocks(config), longer)
+                grown = stretch(short, num_blocks(config), longer)
+                return dataclasses.replace(grown, work=_grown_work(short.work, longer.work, example, num_blocks(config)))
         except Irregular:
             continue
     return _record(spec, config, micro_batch)
@@ -71,13 +74,15 @@ def _examples(config: PretrainedConfig) -> list[int]:
 def _line_of(spec: StepSpec, config: PretrainedConfig, example: int) -> ParametricTrace:
     """The line through traces with `example` blocks, checked against further ones, for all blocks of the model."""
     low = _trace(spec, config, LOW_BATCH, example)
-    base_S, slope_S = affine(low, _trace(spec, config, HIGH_BATCH, example), LOW_BATCH, HIGH_BATCH)
+    high, other = _trace(spec, config, HIGH_BATCH, example), None
+    base_S, slope_S = affine(low, high, LOW_BATCH, HIGH_BATCH)
     chunk_slope_S = np.zeros_like(base_S)
     if spec.loss == "chunked":
         other, chunk = _trace(spec, config, LOW_BATCH, example, OTHER_CHUNK), _chunk_tokens(spec, CHUNKS[LOW_BATCH])
         _, chunk_slope_S = affine(other, low, _chunk_tokens(spec, OTHER_CHUNK), chunk)
         base_S = base_S - chunk_slope_S * chunk
-    line = ParametricTrace(low, base_S, slope_S, chunk_slope_S, spec.sequence_length, spec.loss_chunk)
+    work = _work_line(spec, low.work, high.work, None if other is None else other.work)
+    line = ParametricTrace(low, base_S, slope_S, chunk_slope_S, spec.sequence_length, spec.loss_chunk, work=work)
     problem = Irregular()
     for micro_batch in CHECK_BATCHES:
         try:
@@ -102,7 +107,32 @@ def _checked(spec: StepSpec, config: PretrainedConfig, line: ParametricTrace, mi
     grown = stretch(at_check, blocks, check)
     slope_S, chunk_slope_S = (_stretched(line.trace, values_S, blocks) for values_S in (line.slope_S, line.chunk_slope_S))
     base_S = grown.sizes_S - slope_S * micro_batch - chunk_slope_S * chunk
-    return ParametricTrace(grown, base_S, slope_S, chunk_slope_S, spec.sequence_length, spec.loss_chunk, lowest)
+    work = None
+    if line.work is not None and check.work is not None:
+        with contextlib.suppress(IrregularWork):
+            work = line.work.grown(check.work, micro_batch, chunk, example, blocks)
+    return ParametricTrace(grown, base_S, slope_S, chunk_slope_S, spec.sequence_length, spec.loss_chunk, lowest, work)
+
+
+def _work_line(spec: StepSpec, low: Work | None, high: Work | None, other: Work | None) -> ParametricWork | None:
+    """Work for every micro-batch of the traced number of blocks; None where it follows no line."""
+    if low is None or high is None:
+        return None
+    another = None if other is None else (other, _chunk_tokens(spec, OTHER_CHUNK))
+    try:
+        return ParametricWork.through(low, high, (LOW_BATCH, HIGH_BATCH), spec.sequence_length, _chunk_tokens(spec, CHUNKS[LOW_BATCH]), another)
+    except IrregularWork:
+        return None
+
+
+def _grown_work(short: Work | None, longer: Work | None, example: int, blocks: int) -> Work | None:
+    if short is None or longer is None:
+        return None
+    try:
+        growth = block_growth(short, longer, example)
+    except IrregularWork:
+        return None
+    return repeated(short, example, blocks).with_counts(short.counts() + growth * (blocks - example))
 
 
 def _chunk_tokens(spec: StepSpec, sequences: float) -> int:

@@ -16,7 +16,8 @@ from matplotlib.patches import Rectangle
 
 from brimful.base.units import format_bytes
 from brimful.planning.memory import Tensor, largest_at, phase_at
-from brimful.planning.trace import GLOBAL, KINDS, Int64Array, Trace
+from brimful.planning.trace import KINDS, Int64Array, Trace
+from brimful.planning.work import GLOBAL
 
 MAX_POINTS = 2000
 """Points kept of a longer trace, phase marks not counted."""

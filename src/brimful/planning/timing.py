@@ -1,0 +1,166 @@
+"""From the operators of a step and a device's rates to seconds, term by term: a roofline per operator.
+
+An operator takes (a^p + b^p)^(1/p) + launch, with a = flop / rate and b = bytes / bandwidth (Williams et al. 2009, "Roofline"; p is fitted, where the
+roofline itself has p without bound). On devices that run behind the program, a part of the step takes the longer of device and program.
+
+Suffixes: W operators.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
+from brimful.planning.work import DTYPES, PHASES, FloatArray, Int64Array, Work
+
+TILE = 128
+"""Rows and columns of the piece of a product that one multiprocessor makes (cuBLAS's common tile; CUTLASS documentation, "Efficient GEMM")."""
+SPLIT_K = 512
+"""Products with few tiles are split along k into pieces of at least this."""
+TERMS: Mapping[str, str] = {
+    "matrix": "matrix products", "batched matrix": "matrix products", "attention": "attention", "attention backward": "attention",
+    "pointwise": "element-wise and norms", "transcendental": "element-wise and norms", "reduction": "element-wise and norms",
+    "gather": "element-wise and norms", "copy": "element-wise and norms", "optimizer": "optimizer update", "dequantise": "unpacking 4-bit weights",
+}  # fmt: skip
+"""Terms of a step's time, by class of operator. What is computed twice is a term of its own, whatever its class."""
+
+WorkAt = Callable[[int], Work]
+
+
+class UnknownRate(Exception):
+    """A rate that a step needs is not known for the device."""
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """What one optimizer step takes.
+
+    Attributes:
+        seconds: Of the step.
+        terms: Seconds by term; they add up to it.
+        model_flop: Floating-point operations that the method needs: forward and backward, causal attention counted by half, nothing computed twice.
+        hardware_flop: The same with everything that is computed.
+        evaluation_s: One evaluation batch (EVALUATION_FACTOR micro-batches' sequences); 0 where the step has none.
+    """
+
+    seconds: float
+    terms: Mapping[str, float]
+    model_flop: float
+    hardware_flop: float
+    evaluation_s: float = 0.0
+
+
+def step_time(work_at: WorkAt, micro_batches: Sequence[int], rates: Rates, *, precision: str, compiled: bool = False) -> StepTime:
+    """Time of an optimizer step over these micro-batches.
+
+    Args:
+        work_at: Gives the operators of a micro-batch.
+        micro_batches: Sequences of each forward and backward pass.
+        precision: Of the matrix products; says which 16-bit type is meant.
+        compiled: Chains of element-wise operators are one kernel.
+
+    Raises:
+        UnknownRate: the device has no rate for something that the step does.
+    """
+    first, *rest = micro_batches
+    runs = [(first, "micro-batch", 1), (first, "optimizer", 1), *((size, "further micro-batch", count) for size, count in Counter(rest).items())]
+    terms: dict[str, float] = defaultdict(float)
+    model_flop = hardware_flop = 0.0
+    for size, part, count in runs:
+        work = _part(work_at(size), part)
+        for term, seconds in part_terms(work, rates, precision=precision, compiled=compiled).items():
+            terms[term] += count * seconds
+        model_flop += count * _model_flop(work)
+        hardware_flop += count * work.flop()
+    evaluation = work_at(first).part("evaluation")
+    evaluation_s = sum(part_terms(evaluation, rates, precision=precision, compiled=False).values())
+    return StepTime(sum(terms.values()), {name: value for name, value in terms.items() if value}, model_flop, hardware_flop, evaluation_s)
+
+
+def _part(work: Work, name: str) -> Work:
+    """A step that never accumulates records no further micro-batch; one that does, repeats its first where the trace has only one."""
+    part = work.part(name)
+    return work.part("micro-batch") if name == "further micro-batch" and not len(part) else part
+
+
+def part_terms(work: Work, rates: Rates, *, precision: str, compiled: bool) -> Mapping[str, float]:
+    """Seconds of a part of the step by term; what the program takes longer than the device is the term "issuing operators"."""
+    seconds_W = operator_seconds(work, rates, precision=precision, compiled=compiled) * work.repeats_W
+    terms: dict[str, float] = defaultdict(float)
+    recomputed_W = work.phases_W == PHASES.index("recomputation")
+    for index, name in enumerate(CLASSES):
+        terms[TERMS[name]] += float(seconds_W[(work.classes_W == index) & ~recomputed_W].sum())
+    terms["recomputation"] += float(seconds_W[recomputed_W].sum())
+    host_s = rates.host_s * float(np.dot(work.fused_launches_W if compiled else work.launches_W, work.repeats_W))
+    device_s = sum(terms.values())
+    terms["issuing operators"] += max(0.0, host_s - device_s) if rates.overlaps else host_s
+    return terms
+
+
+def operator_seconds(work: Work, rates: Rates, *, precision: str, compiled: bool) -> FloatArray:
+    """Seconds of the device for one run of each operator.
+
+    Raises:
+        UnknownRate: as in `step_time`.
+    """
+    bytes_W = work.fused_bytes_W if compiled else work.bytes_W
+    launches_W = work.fused_launches_W if compiled else work.launches_W
+    flop_rate_W = _flop_rates(work, rates, precision)
+    arithmetic_W = np.where(np.isfinite(flop_rate_W), work.flop_W * _tile_loss(work, rates.multiprocessors) / flop_rate_W, 0.0)
+    movement_W = bytes_W / _byte_rates(work, rates, bytes_W)
+    combined_W: FloatArray = (arithmetic_W**rates.norm + movement_W**rates.norm) ** (1 / rates.norm)
+    return combined_W + launches_W * rates.launch_s
+
+
+def _flop_rates(work: Work, rates: Rates, precision: str) -> FloatArray:
+    rates_W = np.full(len(work), np.inf)
+    names = {DTYPES.index("fp32"): "fp32", DTYPES.index("16-bit"): precision if precision != "fp32" else "bf16"}
+    for class_name in MATRIX_CLASSES:
+        of_class_W = work.classes_W == CLASSES.index(class_name)
+        for dtype, name in names.items():
+            chosen_W = of_class_W & (work.dtypes_W == dtype) & (work.flop_W > 0)
+            if not chosen_W.any():
+                continue
+            known = rates.flop_per_s.get(class_name) or {}
+            if name not in known:
+                raise UnknownRate(f"no {name} rate of {class_name} operators is known ({rates.source})")
+            rates_W[chosen_W] = known[name]
+    return rates_W
+
+
+def _byte_rates(work: Work, rates: Rates, bytes_W: Int64Array) -> FloatArray:
+    rates_W = np.empty(len(work))
+    for index, name in enumerate(CLASSES):
+        of_class_W = work.classes_W == index
+        if not of_class_W.any():
+            continue
+        if name not in rates.bytes_per_s:
+            raise UnknownRate(f"no bandwidth of {name} operators is known ({rates.source})")
+        cached_W = bytes_W <= rates.cache_bytes
+        cached = rates.cached_bytes_per_s.get(name, rates.bytes_per_s[name])
+        rates_W[of_class_W] = np.where(cached_W, cached, rates.bytes_per_s[name])[of_class_W]
+    return rates_W
+
+
+def _tile_loss(work: Work, multiprocessors: int | None) -> FloatArray:
+    """How much longer a product takes because its last tiles are not full and its last round of tiles does not fill the device."""
+    loss_W = np.ones(len(work))
+    product_W = np.isin(work.classes_W, [CLASSES.index(name) for name in ("matrix", "batched matrix")]) & (work.flop_W > 0)
+    if multiprocessors is None or not product_W.any():
+        return loss_W
+    m, n, k, batch = (getattr(work, name)[product_W].astype(float) for name in ("m_W", "n_W", "k_W", "batch_W"))
+    rows, columns = np.ceil(m / TILE), np.ceil(n / TILE)
+    tiles = rows * columns * batch
+    pieces = tiles * np.minimum(np.maximum(1.0, multiprocessors // tiles), np.ceil(k / SPLIT_K))
+    rounds = pieces / multiprocessors
+    loss_W[product_W] = rows * columns * TILE * TILE / (m * n) * np.ceil(rounds) / rounds
+    return loss_W
+
+
+def _model_flop(work: Work) -> float:
+    """Nothing computed twice: no recomputation, and a backward pass of attention as four products where the kernel makes five."""
+    needed = work.only(work.phases_W != PHASES.index("recomputation"))
+    backward_W = needed.classes_W == CLASSES.index("attention backward")
+    return needed.flop() - needed.only(backward_W).flop() * (1 - 4 / 5)

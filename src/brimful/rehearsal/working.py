@@ -1,0 +1,305 @@
+"""What every operator of a step computes and moves: its class, floating-point operations, bytes, and the shape of a product.
+
+Suffixes: W operators.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brimful.hardware.rates import CLASSES
+from brimful.planning.work import DTYPES, PARTS, PHASES, Work
+
+_NOT_RUN = {
+    "_unsafe_view",
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+    "lift_fresh",
+    "_local_scalar_dense",
+    "detach_",
+    "device",
+}
+"""Operators that start no kernel, beside views."""
+_MATRIX = {"mm", "addmm", "linear", "addmv", "mv"}
+_BATCHED = {"bmm", "baddbmm"}
+_TRANSCENDENTAL = {
+    "exp", "silu", "silu_backward", "gelu", "gelu_backward", "tanh", "tanh_backward", "sigmoid", "sigmoid_backward", "erf", "pow", "rsqrt", "sqrt", "log",
+    "sin", "cos", "softplus", "softplus_backward", "native_dropout", "bernoulli_", "rand", "randn", "rand_like", "normal_", "uniform_",
+}  # fmt: skip
+_REDUCTION = {
+    "_softmax", "_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data", "native_layer_norm", "native_layer_norm_backward", "logsumexp",
+    "linalg_vector_norm", "_fused_rms_norm", "_fused_rms_norm_backward", "cumsum", "nll_loss_forward", "nll_loss_backward", "topk", "sort", "argmax", "histc",
+}  # fmt: skip
+_GATHER = {
+    "embedding", "embedding_dense_backward", "index", "index_select", "gather", "scatter_add", "scatter_add_", "scatter", "scatter_", "index_put", "index_put_",
+    "index_add", "index_add_", "_unsafe_index", "_unsafe_index_put", "masked_select",
+}  # fmt: skip
+_NAMES = {"matrix": _MATRIX, "batched matrix": _BATCHED, "transcendental": _TRANSCENDENTAL, "reduction": _REDUCTION, "gather": _GATHER}
+_READS_ROWS_ONLY = {"embedding", "index", "index_select", "gather", "scatter_add_", "scatter_"}
+"""Of their first operand they touch no more than goes out or comes in."""
+_WRITE_ONLY = {"copy_", "zero_", "fill_", "normal_", "uniform_", "bernoulli_"}
+_FUSIBLE = {CLASSES.index(name) for name in ("pointwise", "transcendental", "reduction", "copy")}
+"""Classes that a compiler joins into one kernel (torch.compile, Inductor's scheduler)."""
+_LIST_LIMITS = (110, 64, 48, 36, 30)
+"""Tensors per kernel of a foreach operator by number of lists (torch, aten/native/cuda/MultiTensorApply.cuh)."""
+_LIST_ELEMENTS = 320 * 65_536
+"""Elements per kernel of a foreach operator: blocks times chunk (the same file)."""
+BACKWARD_OVER_FORWARD = 2.5
+"""Products in a flash backward pass (five) over those of the forward pass (two); Dao 2023, FlashAttention-2, section 3.1."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What is known of an operator before it is called."""
+
+    name: str
+    class_index: int
+    writes: tuple[int, ...]
+    runs: bool
+
+
+class WorkLog:
+    """Rows of a Work, written as operators are called.
+
+    Args:
+        number_of: Number of a tensor's storage, None for unknown ones.
+    """
+
+    def __init__(self, number_of: Callable[[Tensor], int | None]) -> None:
+        self._number_of = number_of
+        self.part: int | None = None
+        self._rows: list[list[int]] = []
+        self._reads: list[list[tuple[int, int]]] = []
+        self._writes: list[list[tuple[int, int]]] = []
+        self._kinds: dict[Any, _Kind] = {}
+        self._operators: dict[str, int] = {}
+
+    def begin(self, phase: str, count: int) -> None:
+        """A phase begins, for the `count`-th time. Of the steps only the second counts, which has states to read."""
+        parts = {("forward", 2): 0, ("backward", 2): 0, ("inputs", 2): 0, ("forward", 3): 1, ("backward", 3): 1, ("inputs", 3): 1}
+        if phase == "optimizer":
+            self.part = PARTS.index("optimizer") if count == 2 else None
+        elif phase == "evaluation":
+            self.part = PARTS.index("evaluation")
+        else:
+            self.part = parts.get((phase, count))
+
+    def note(self, func: Any, args: Sequence[Any], kwargs: Any, out: Any, *, phase: str, layer: int) -> None:
+        """An operator was called."""
+        if self.part is None:
+            return
+        kind = self._kinds.get(func) or self._learn(func)
+        if not kind.runs:
+            return
+        operands = [_tensors(arg) for arg in args]
+        if kwargs:
+            operands += [_tensors(value) for value in kwargs.values()]
+        written = {id(tensor) for index in kind.writes if index < len(operands) for tensor in operands[index]}
+        if kwargs and "out" in kwargs:
+            written |= {id(tensor) for tensor in operands[-1]}
+        made = [tensor for tensor in _tensors(out) if id(tensor) not in written]
+        reads = [tensor for group in operands for tensor in group]
+        if kind.name in _WRITE_ONLY:
+            reads = [tensor for tensor in reads if id(tensor) not in written]
+        if kind.name in _READS_ROWS_ONLY:
+            reads = [tensor for tensor in reads[1:] if id(tensor) not in written] + made
+        puts = made + [tensor for group in operands for tensor in group if id(tensor) in written]
+        if kind.name == "scatter_add_":
+            reads, puts = reads[-1:], reads[-1:]
+        if not reads and not puts:
+            return
+        flop, batch, m, n, k = _product(kind, args, out)
+        self._append(
+            kind.name, kind.class_index, (flop, batch, m, n, k), _launches(kind.name, operands), _dtype_of(reads or puts), phase, layer,
+            [(self._name(tensor), _bytes(tensor)) for tensor in reads], [(self._name(tensor), _bytes(tensor)) for tensor in puts],
+        )  # fmt: skip
+
+    def add(
+        self,
+        name: str,
+        class_name: str,
+        reads: Iterable[Tensor],
+        writes: Iterable[Tensor],
+        *,
+        flop: int = 0,
+        shape: tuple[int, int, int, int] = (0, 0, 0, 0),
+        extra_bytes: int = 0,
+        phase: str,
+        layer: int,
+    ) -> None:
+        """A kernel that the rehearsal only stands in for.
+
+        Args:
+            shape: Batch, m, n, k as in Work.
+            extra_bytes: Read or written beside these tensors.
+        """
+        if self.part is None:
+            return
+        reads, writes = list(reads), list(writes)
+        got = [(self._name(tensor), _bytes(tensor)) for tensor in reads]
+        put = [(self._name(tensor), _bytes(tensor)) for tensor in writes]
+        if extra_bytes:
+            put.append((-1, extra_bytes))
+        self._append(name, CLASSES.index(class_name), (flop, *shape), 1, _dtype_of(reads or writes), phase, layer, got, put)
+
+    def finish(self) -> Work:
+        """Everything that was noted."""
+        rows = np.array(self._rows, np.int64).reshape(len(self._rows), 12)
+        fused, fused_launches = self._fused(rows)
+        names = ("flop_W", "batch_W", "m_W", "n_W", "k_W", "launches_W", "dtypes_W", "classes_W", "parts_W", "phases_W", "layers_W", "operators_W")
+        columns = {name: rows[:, index].copy() for index, name in enumerate(names)}
+        moved = [sum(size for _, size in reads) + sum(size for _, size in writes) for reads, writes in zip(self._reads, self._writes, strict=True)]
+        work = Work(
+            **columns, bytes_W=np.array(moved, np.int64), fused_bytes_W=fused, fused_launches_W=fused_launches, repeats_W=np.ones(len(rows)),
+            operators=tuple(self._operators),
+        )  # fmt: skip
+        return work.with_updates_summed()
+
+    def _append(
+        self,
+        name: str,
+        class_index: int,
+        counts: tuple[int, ...],
+        launches: int,
+        dtype: int,
+        phase: str,
+        layer: int,
+        reads: list[tuple[int, int]],
+        writes: list[tuple[int, int]],
+    ) -> None:
+        if phase == "optimizer" and class_index in _FUSIBLE:
+            class_index = CLASSES.index("optimizer")
+        operator = self._operators.setdefault(name, len(self._operators))
+        phase_index = PHASES.index(phase) if phase in PHASES else 0
+        flop, batch, m, n, k = counts
+        self._rows.append([flop, batch, m, n, k, launches, dtype, class_index, self.part or 0, phase_index, layer, operator])
+        self._reads.append(reads)
+        self._writes.append(writes)
+
+    def _name(self, tensor: Tensor) -> int:
+        number = self._number_of(tensor)
+        return -1 if number is None else number
+
+    def _learn(self, func: Any) -> _Kind:
+        name = str(func.__name__).partition(".")[0]
+        writes = tuple(index for index, argument in enumerate(func._schema.arguments) if argument.alias_info and argument.alias_info.is_write)
+        kind = _Kind(name, CLASSES.index(_class_of(name, func)), writes, not (func.is_view or name in _NOT_RUN))
+        self._kinds[func] = kind
+        return kind
+
+    def _fused(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Bytes and launches when each run of element-wise operators and reductions is one kernel.
+
+        A run reads what was there before it, once, and writes what somebody reads after it. Inductor's choices differ in detail.
+        """
+        last_read: dict[int, int] = {}
+        for index, reads in enumerate(self._reads):
+            for number, _ in reads:
+                last_read[number] = index
+        fused, launches = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+        start = 0
+        while start < len(rows):
+            end = self._end_of_run(rows, start)
+            last_written = {number: index for index in range(start, end) for number, _ in self._writes[index]}
+            seen: set[int] = set()
+            for index in range(start, end):
+                for number, size in self._reads[index]:
+                    fused[index] += 0 if number in seen else size
+                    seen |= {number} - {-1}
+                for number, size in self._writes[index]:
+                    leaves = last_written[number] == index and last_read.get(number, len(rows)) >= end
+                    fused[index] += size if number == -1 or leaves or end == start + 1 else 0
+                    seen.add(number)
+            launches[start] = rows[start, 5] if end == start + 1 else 1
+            start = end
+        return fused, launches
+
+    def _end_of_run(self, rows: np.ndarray, start: int) -> int:
+        """Where the chain that begins at `start` ends: at a product, another block, phase or part."""
+        if rows[start, 7] not in _FUSIBLE:
+            return start + 1
+        end = start + 1
+        while end < len(rows) and rows[end, 7] in _FUSIBLE and (rows[end, 8:11] == rows[start, 8:11]).all():
+            end += 1
+        return end
+
+
+def _class_of(name: str, func: Any) -> str:
+    if name.startswith(("_fused_adam", "_foreach")):
+        return "optimizer"
+    if "attention" in name:
+        return "attention backward" if name.endswith("backward") else "attention"
+    for class_name, names in _NAMES.items():
+        if name in names or name.removesuffix("_") in names:
+            return class_name
+    if torch.Tag.reduction in func.tags:
+        return "reduction"
+    return "pointwise" if torch.Tag.pointwise in func.tags and name != "clone" else "copy"
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    return [tensor for each in value for tensor in _tensors(each)] if isinstance(value, list | tuple) else []
+
+
+def _bytes(tensor: Tensor) -> int:
+    """An expanded tensor is read as often as its storage holds it."""
+    return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
+
+
+def _dtype_of(tensors: Sequence[Tensor]) -> int:
+    dtype = tensors[0].dtype
+    if dtype in (torch.bfloat16, torch.float16):
+        return DTYPES.index("16-bit")
+    return DTYPES.index("fp32" if dtype == torch.float32 else "other")
+
+
+def _launches(name: str, operands: Sequence[Sequence[Tensor]]) -> int:
+    lists = [group for group in operands if len(group) > 1]
+    if not lists or not name.startswith(("_fused_adam", "_foreach")):
+        return 1
+    limit = _LIST_LIMITS[min(len(lists), len(_LIST_LIMITS)) - 1]
+    return max(math.ceil(len(lists[0]) / limit), math.ceil(sum(tensor.numel() for tensor in lists[0]) / _LIST_ELEMENTS))
+
+
+def _product(kind: _Kind, args: Sequence[Any], out: Any) -> tuple[int, int, int, int, int]:
+    """Floating-point operations, batch, m, n, k; zeros where the operator is no product."""
+    name = CLASSES[kind.class_index]
+    if name == "matrix":
+        return _matrix_product(kind.name, args, out)
+    if name == "batched matrix":
+        left, right = args[-2:] if kind.name == "bmm" else args[1:3]
+        batch, m, k, n = left.shape[0], left.shape[1], left.shape[2], right.shape[2]
+        return 2 * batch * m * n * k, batch, m, n, k
+    if name in ("attention", "attention backward"):
+        backward = name == "attention backward"
+        query, key = args[1:3] if backward else args[:2]
+        causal = any(value is True for value in args)
+        return attention_product(query.shape, key.shape[-2], causal=causal, backward=backward)
+    return 0, 1, 0, 0, 0
+
+
+def _matrix_product(name: str, args: Sequence[Any], out: Tensor) -> tuple[int, int, int, int, int]:
+    left = args[1] if name in ("addmm", "addmv") else args[0]
+    k = left.shape[-1]
+    m = left.numel() // max(k, 1)
+    n = out.numel() // max(m, 1)
+    return 2 * m * n * k, 1, m, n, k
+
+
+def attention_product(shape_BHTD: Sequence[int], keys: int, *, causal: bool, backward: bool) -> tuple[int, int, int, int, int]:
+    """Floating-point operations, batch, queries, keys and head size of a fused attention kernel; a causal one skips half of the scores."""
+    batch, queries, head = int(np.prod(shape_BHTD[:-2])), shape_BHTD[-2], shape_BHTD[-1]
+    flop = 4 * batch * queries * keys * head
+    if causal:
+        flop //= 2
+    return (int(flop * BACKWARD_OVER_FORWARD) if backward else flop), batch, queries, keys, head

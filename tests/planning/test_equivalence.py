@@ -1,0 +1,52 @@
+"""What a plan says that it keeps and changes."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from brimful.planning.equivalence import statement
+from brimful.planning.plan import Choice, Plan
+from brimful.recipe import Recipe
+
+PLAINEST = Plan(
+    recipe="tiny", device={"name": "a CPU"}, choices=(), micro_batches=(8,), precision="fp32", attention="eager", recompute=False, compile=False,
+    fused_optimizer=True, loss_chunk=256, threads=1, parameters=1000, sequence_length=32, total_steps=12, predicted={}, memory_terms={},
+)  # fmt: skip
+
+
+def test_the_plainest_plan_keeps_everything(tiny: Callable[..., Recipe]) -> None:
+    said = statement(PLAINEST, tiny())
+    assert said.changes == ()
+    assert said.keeps[0].startswith("the 8 sequences")
+    assert "norm of 1," in said.keeps[2]
+
+
+@pytest.mark.parametrize(
+    ("choice", "told"),
+    [
+        ({"precision": "bf16"}, "8 significant bits"),
+        ({"precision": "fp16"}, "skipped"),
+        ({"micro_batches": (3, 3, 2)}, "3 micro-batches"),
+        ({"loss_chunk": 64}, "64 tokens at a time"),
+        ({"attention": "sdpa"}, "fused kernel"),
+        ({"attention": "brimful_blocks"}, "block by block"),
+        ({"recompute": True}, "computed twice"),
+        ({"compile": True}, "compilation"),
+    ],
+)
+def test_every_choice_that_changes_rounding_is_said(tiny: Callable[..., Recipe], choice: dict[str, Any], told: str) -> None:
+    (change,) = statement(replace(PLAINEST, **choice), tiny()).changes
+    assert told in change
+
+
+def test_recomputed_dropout_is_said_to_draw_the_same_numbers(tiny: Callable[..., Recipe]) -> None:
+    recipe = tiny("model.architecture=gpt2", "model.dropout=0.1")
+    assert "the same numbers" in statement(replace(PLAINEST, recompute=True), recipe).changes[0]
+
+
+def test_states_of_8_bits_are_another_update(tiny: Callable[..., Recipe]) -> None:
+    said = statement(replace(PLAINEST, choices=(Choice("optimizer", "8bit", "it fits then"),)), tiny())
+    assert not any(line.startswith("the update") for line in said.keeps)
+    assert any("8 bits" in line for line in said.changes)
