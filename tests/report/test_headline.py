@@ -52,6 +52,14 @@ def test_a_model_worse_than_counting_is_told_so(new_run: MakeRun) -> None:
     assert "10 % more than the best counting baseline" in headline.verdict(read_run(new_run(scores=scores)))
 
 
+def test_the_plan_is_judged_by_its_step_time_memory_and_intervals(new_run: MakeRun) -> None:
+    assert headline.plan_verdict(read_run(new_run())) == (
+        "Peak memory 1.18 GiB, predicted 1.22 GiB (+3.0 %); time per optimizer step 339 ms, predicted 310 ms (−8.6 %); "
+        "3 of 4 predictions came true within their intervals."
+    )
+    assert headline.plan_verdict(read_run(new_run("bare", plan=None))) == ""
+
+
 def test_bars_share_one_scale_and_mark_the_model(new_run: MakeRun) -> None:
     bars = headline.score_bars(read_run(new_run()))
     assert [bar.name for bar in bars] == ["Uniform guess", "Unigram", "Bigram", "This model"]

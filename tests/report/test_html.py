@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from brimful.base.errors import RunFolderError
-from brimful.report.html import format_error, write_report
+from brimful.report.html import write_report
 
 MakeRun = Callable[..., Path]
 ATTACK = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
@@ -68,9 +68,10 @@ def test_a_finished_run_is_told_from_headline_to_recipe(new_run: MakeRun) -> Non
     for fact in (
         "finished: 500 steps",
         "31 % less",
-        "outside the interval",
+        "Inside the interval?",
         "−8.6 %",
         "Interpreter 781.3 MiB",
+        "Element-wise 40.0 ms",
         "get_annotations",
         "learning_rate: 0.003",
     ):
@@ -160,7 +161,7 @@ def test_an_unfinished_run_has_a_report_that_says_so(new_run: MakeRun) -> None:
     text = page_of(new_run(last_step=60)).text
     assert "unfinished: 60 of 500 steps" in text
     assert "Continue where it stopped" in text
-    assert "not yet" in text
+    assert "or not yet" in text
     assert "best 5.3" in text
 
 
@@ -187,8 +188,22 @@ def test_a_report_that_cannot_be_written_is_a_clear_error(new_run: MakeRun) -> N
         write_report(folder)
 
 
-@pytest.mark.parametrize(
-    ("error", "text"), [(0.0321, "+3.2 %"), (-0.412, "−41 %"), (0.0, "0 %"), (0.0002, "0 %"), (-0.0007, "−0.1 %"), (2.5, "+250 %")]
-)
-def test_errors_carry_their_sign_and_as_many_digits_as_matter(error: float, text: str) -> None:
-    assert format_error(error) == text
+def test_the_page_ends_with_the_table_of_predictions(new_run: MakeRun) -> None:
+    text = page_of(new_run()).text
+    table = text[text.rindex("Predicted, measured") :]
+    assert text.rindex("Recipe") < text.rindex("Predicted, measured")
+    for name in ("Peak memory", "Time per optimizer step", "Tokens per second", "Model FLOPs utilisation", "Checkpoint time", "Energy", "Cost"):
+        assert name in table
+
+
+def test_what_was_not_measured_is_a_dash(new_run: MakeRun) -> None:
+    text = " ".join(page_of(new_run(plan={"predicted": {"energy_wh": 5.0}})).text.split())
+    assert "Energy 5 Wh - - - Written by" in text
+
+
+def test_running_out_of_memory_is_listed_with_the_micro_batches_before_and_after(new_run: MakeRun) -> None:
+    event = {"kind": "out_of_memory", "step": 7, "phase": "training", "from": [8, 8, 3], "to": [4, 4, 4, 4, 2, 1], "where": "forward"}
+    text = page_of(new_run(metrics=[event])).text
+    for told in ("No sequence was lost", "training", "2 x 8 + 3", "4 x 4 + 2 + 1", "forward"):
+        assert told in text
+    assert "Out of memory" not in page_of(new_run("quiet")).text

@@ -1,7 +1,8 @@
 """Plans as people read them: where the memory goes, which micro-batches fit, and what would take less."""
 
+import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,12 @@ from rich.console import Console
 
 from brimful.base.errors import RequestError
 from brimful.hardware import catalog
+from brimful.planning.budget import Budget, answer, sessions
+from brimful.planning.plan import Prediction
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.plans import survey
 from brimful.recipe import Recipe
-from brimful.report.plans import exit_code, render, tensor_lines, write_timeline
+from brimful.report.plans import Answers, exit_code, render, tensor_lines, write_timeline
 
 SMALL = {
     "name": "small", "sequence_length": 32, "batch": {"sequences": 6}, "training": {"steps": 5}, "model": {"layers": 2, "heads": 2, "width": 32},
@@ -76,15 +79,104 @@ def test_several_devices_are_a_line_each_and_one_without_an_estimate_says_why(
     lines = _shown([*small, *huge, Unplanned(catalog.get("NVIDIA H200"), "no such kernel")]).splitlines()
 
     assert [line.split("  ")[0].strip() for line in lines[1:4]] == ["Tesla T4", "Tesla T4", "NVIDIA H200"]
-    assert lines[1].rstrip().endswith("fits")
-    assert "does not fit" in lines[2]
-    assert "cannot be estimated: no such kernel" in lines[3]
+    assert [line.removeprefix("Tesla T4").removeprefix("NVIDIA H200").split()[0] for line in lines[1:4]] == ["yes", "no", "?"]
+    assert "NVIDIA H200 cannot be estimated: no such kernel" in lines
+
+
+def test_one_device_is_told_with_time_energy_and_cost_and_where_they_come_from(small: list[Surveyed | Unplanned]) -> None:
+    shown = _shown(small)
+
+    rows = {line[:26].strip(): line for line in shown[shown.index("Time and cost") :].splitlines()}
+    assert {
+        "optimizer step",
+        "matrix products",
+        "tokens/s",
+        "MFU",
+        "training",
+        "evaluation",
+        "checkpoints",
+        "start",
+        "in all",
+        "energy",
+    } <= rows.keys()
+    assert "5 steps" in rows["training"]
+    assert "of 70 W on average" in rows["energy"]
+    assert "$0.60 an hour" in rows["cost"]
+    assert "read 2026-11-21" in shown
+
+
+def test_every_choice_is_told_with_reason_and_runner_up(small: list[Surveyed | Unplanned]) -> None:
+    shown = " ".join(_shown(small).split())
+
+    for choice in small[0].derived.plan.choices:
+        assert " ".join(choice.reason.split()) in shown
+        if choice.alternative is not None:
+            assert f"{' '.join(choice.reason.split())}; next best: " in shown
+
+
+def test_nothing_is_wider_than_the_terminal(small: list[Surveyed | Unplanned], huge: list[Surveyed | Unplanned]) -> None:
+    answers = _answers(small, Budget("money", 1e-9))
+
+    for surveyed in (small, [*small, *huge, *small]):
+        for width in (100, 120):
+            console = Console(width=400, force_terminal=False)
+            with console.capture() as capture:
+                console.print(render(surveyed, width, answers), soft_wrap=True)
+            told = capture.get().split("What would take less")[0].splitlines()
+            assert max(len(line.rstrip()) for line in told) <= width
+
+
+def test_a_device_without_rate_or_price_says_so(small: list[Surveyed | Unplanned]) -> None:
+    (entry,) = small
+    untimed = _with_predictions(entry, {})
+    unpriced = _with_predictions(entry, {name: value for name, value in entry.derived.plan.predicted.items() if name != "cost_usd"})
+
+    assert "Time and cost: not predicted, as no rate is known" in _shown([untimed])
+    assert "no price known" in _shown([unpriced])
+    assert "--price 2.5" in _shown([unpriced])
+
+
+def test_a_run_of_unknown_length_is_told_by_the_billion_tokens(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BRIMFUL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        shown = _shown(survey(Recipe.model_validate(SMALL | {"training": {"epochs": 2}}), "Tesla T4"))
+
+    assert "a billion tokens" in shown
+    assert "training.steps=N or training.tokens=N says it now" in shown
+
+
+def test_the_answer_to_a_budget_and_to_sessions_stands_below(small: list[Surveyed | Unplanned]) -> None:
+    (entry,) = small
+    name, predicted = entry.device.name, entry.derived.plan.predicted
+    cut = {name: sessions(600, predicted, 1.0)}
+    console = Console(width=200, force_terminal=False)
+    with console.capture() as capture:
+        console.print(render(small, 120, (_answers(small, Budget("time", 3600))[0], cut)), soft_wrap=True)
+
+    assert "Budget 1h 00m is kept: " in capture.get()
+    assert "Sessions: 1 session of 10m 00s" in capture.get()
+
+
+def _answers(surveyed: list[Surveyed | Unplanned], budget: Budget) -> Answers:
+    (entry,) = surveyed
+    return {entry.device.name: answer(budget, lambda _: entry.derived.plan.predicted, 5)}, {}
+
+
+def _with_predictions(entry: Surveyed, predicted: Mapping[str, Prediction]) -> Surveyed:
+    plan = dataclasses.replace(entry.derived.plan, predicted=predicted)
+    return dataclasses.replace(entry, derived=dataclasses.replace(entry.derived, plan=plan))
 
 
 def test_the_exit_code_is_the_verdict(small: list[Surveyed | Unplanned], huge: list[Surveyed | Unplanned]) -> None:
     unplanned = Unplanned(catalog.get("NVIDIA H200"), "no such kernel")
 
     assert [exit_code(small), exit_code(huge), exit_code([unplanned]), exit_code([*huge, unplanned]), exit_code([*huge, *small])] == [0, 1, 2, 1, 0]
+
+
+def test_with_a_budget_only_what_surely_keeps_to_it_has_exit_code_0(small: list[Surveyed | Unplanned], huge: list[Surveyed | Unplanned]) -> None:
+    kept, missed = _answers(small, Budget("time", 86400))[0], _answers(small, Budget("time", 1))[0]
+
+    assert [exit_code(small, kept), exit_code(small, missed), exit_code(small, {}), exit_code([*huge], {})] == [0, 1, 1, 1]
 
 
 def test_the_largest_tensors_are_named_with_their_place(small: list[Surveyed | Unplanned]) -> None:

@@ -16,6 +16,9 @@ EVENT = {"kind": "event", "step": 50, "message": "resumed from step 50 (3 steps 
 END = {"kind": "end", "step": 100, "seconds": 62.0, "reason": "finished"}
 
 
+PLANNED = {"step_time_s": 1.15, "peak_memory_bytes": 512.0 * 1024**2, "tokens_per_s": 9.9}
+
+
 class FakeClock:
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -29,24 +32,29 @@ def step(number: int, **changes: Any) -> dict[str, Any]:
     return record | {"memory_bytes": 2 * 1024**3, "skipped": 0} | changes
 
 
-def piped(records: list[dict[str, Any]], clock: FakeClock, seconds_per_record: float) -> list[str]:
+def piped(records: list[dict[str, Any]], clock: FakeClock, seconds_per_record: float, planned: dict[str, float] | None = None) -> list[str]:
     file = io.StringIO()
-    with progress_listener(Console(file=file, force_terminal=False, width=40), clock=clock) as listen:
+    with progress_listener(Console(file=file, force_terminal=False, width=40), planned=planned, clock=clock) as listen:
         for record in records:
             listen(record)
             clock.now_s += seconds_per_record
     return file.getvalue().splitlines()
 
 
-def on_terminal(records: list[dict[str, Any]], width: int = 100, encoding: str = "utf-8", **console_options: Any) -> str:
+def on_terminal(records: list[dict[str, Any]], width: int = 100, encoding: str = "utf-8", planned: dict[str, float] | None = None) -> str:
     buffer = io.BytesIO()
     file = io.TextIOWrapper(buffer, encoding=encoding, errors="strict")
-    console = Console(file=file, force_terminal=True, width=width, height=25, color_system="truecolor", **console_options)
-    with progress_listener(console) as listen:
+    console = Console(file=file, force_terminal=True, width=width, height=25, color_system="truecolor")
+    with progress_listener(console, planned=planned) as listen:
         for record in records:
             listen(record)
     file.flush()
     return buffer.getvalue().decode(encoding)
+
+
+def rows_of(screen: str) -> list[str]:
+    """Rows without colours and movements of the cursor."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen).replace("\r", "\n").splitlines()
 
 
 def test_piped_output_has_the_first_step_then_a_line_each_twentieth_of_the_run() -> None:
@@ -71,7 +79,33 @@ def test_a_run_of_milliseconds_prints_its_first_and_last_step_only() -> None:
 
 def test_a_plain_step_line_tells_everything_on_one_line_however_narrow_the_console() -> None:
     lines = piped([START, step(1, skipped=2)], FakeClock(), 1.0)
-    assert lines[1] == "step 1/100 (1 %)  loss 4.000  lr 1.00e-03  12.35k tokens/s  memory 2.00 GiB  skipped steps 2  50 s left"
+    told = "step 1/100 (1 %)  loss 4.000  lr 1.00e-03  12.35k tokens/s  step 500 ms  memory 2.00 GiB  skipped steps 2  50 s left"
+    assert lines[1] == told
+
+
+def test_what_was_planned_stands_beside_what_is_measured() -> None:
+    lines = piped([START, step(1, step_time_s=1.213)], FakeClock(), 1.0, PLANNED)
+    assert "step 1.21 s (planned 1.15)  memory 2.00 GiB (planned 512.0 MiB)" in lines[1]
+    for width in (80, 120):
+        rows = rows_of(on_terminal([START, step(50), EVALUATION, CHECKPOINT, step(51)], width=width, planned=PLANNED))
+        for told in ("step 500 ms (planned 1.15 s)", "memory 2.00 GiB (planned 512.0 MiB)"):
+            assert any(told in row for row in rows)
+
+
+def test_only_what_the_plan_says_is_shown_as_planned() -> None:
+    lines = piped([START, step(1)], FakeClock(), 1.0, {"peak_memory_bytes": 1024.0**3})
+    assert "step 500 ms  memory 2.00 GiB (planned 1.00)" in lines[1]
+
+
+def test_slow_steps_have_a_speed_too() -> None:
+    assert "8.19k tokens/s" in piped([START, step(1, tokens_per_second=None)], FakeClock(), 1.0)[1]
+
+
+def test_running_out_of_memory_is_told_and_that_nothing_was_lost() -> None:
+    event = {"kind": "out_of_memory", "step": 7, "phase": "training", "from": [8, 8, 3], "to": [4, 4, 4, 4, 2, 1]}
+    told = "step 7/100  out of memory in training: micro-batches 2 x 8 + 3 -> 4 x 4 + 2 + 1, done again with the same sequences"
+    assert piped([START, event], FakeClock(), 0.0)[1] == told
+    assert "done again with the same sequences" in on_terminal([START, event], width=200)
 
 
 def test_every_evaluation_event_and_checkpoint_gets_its_own_plain_line() -> None:
@@ -129,8 +163,8 @@ def test_evaluations_and_events_stay_above_the_panel_with_markup_shown_as_writte
 
 @pytest.mark.parametrize("width", [1, 8, 20, 39, 60, 200])
 def test_no_line_of_the_panel_is_wider_than_the_terminal(width: int) -> None:
-    screen = on_terminal([START, step(50), EVALUATION, CHECKPOINT, step(51, skipped=3)], width=width)
-    lines = [line for line in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen).replace("\r", "\n").splitlines() if "perplexity" not in line]
+    screen = on_terminal([START, step(50), EVALUATION, CHECKPOINT, step(51, skipped=3)], width=width, planned=PLANNED)
+    lines = [line for line in rows_of(screen) if "perplexity" not in line]
     assert len(lines) > 3
     assert max(map(len, lines)) <= width
 

@@ -9,13 +9,19 @@ import pytest
 
 from brimful.base.errors import RunFolderError
 from brimful.report import tables
-from brimful.report.runfiles import RunFiles, counted_parameters, measured, read_run, total_time_s, training_time_s
+from brimful.report.runfiles import RunFiles, comparable, counted_parameters, measured, read_run, steady, total_time_s, training_time_s
 
 MakeRun = Callable[..., Path]
 
 
 def step(number: int, time: float, **changes: Any) -> dict[str, Any]:
     return {"kind": "step", "step": number, "loss": 3.0, "step_time_s": 0.5, "memory_bytes": 1000, "tokens_per_second": 10.0, "time": time} | changes
+
+
+SLOW_START = [
+    {"kind": "step", "step": number, "tokens": 10 * number, "step_time_s": time, "memory_bytes": memory}
+    for number, time, memory in ((1, 9.0, 500), (2, 0.5, 2000), (3, 0.25, 1000), (4, 0.5, 1000))
+]
 
 
 def start(at: int, total: int = 4) -> dict[str, Any]:
@@ -27,22 +33,70 @@ def by_key(run: RunFiles) -> dict[str, tables.Comparison]:
 
 
 def test_measured_is_the_median_step_the_highest_memory_and_the_counted_parameters(new_run: MakeRun) -> None:
-    records = [start(0, 3), step(1, 0, step_time_s=9.0, memory_bytes=500), step(2, 1, memory_bytes=2000), step(3, 2, step_time_s=0.25)]
-    records.append({"kind": "end", "step": 3, "seconds": 11.5, "reason": "finished"})
-    found = measured(read_run(new_run(metrics=records)))
+    records = [start(0, 4), *SLOW_START, {"kind": "end", "step": 4, "seconds": 11.5, "reason": "finished"}]
+    found = measured(read_run(new_run(metrics=records, plan=None)))
     assert found == {
         "parameters": 612,
         "peak_memory_bytes": 2000,
         "step_time_s": 0.5,
-        "tokens_per_second": 10.0,
-        "training_time_s": 9.75,
+        "tokens_per_s": 20.0,
+        "training_time_s": 1.75,
+        "evaluation_time_s": 0,
+        "checkpoint_time_s": 0,
+        "start_time_s": 9.75,
         "total_time_s": 11.5,
     }
 
 
+def test_the_first_steps_of_every_session_are_left_out_of_the_median_and_counted(new_run: MakeRun) -> None:
+    first = [step(number, 0, step_time_s=4.0) for number in (1, 2)]
+    resumed = [start(3), step(4, 9, step_time_s=7.0), step(5, 10, step_time_s=0.6)]
+    counted = steady(read_run(new_run(metrics=[start(0), *first, step(3, 1, step_time_s=0.5), *resumed])))
+    assert counted.step_time_s == pytest.approx(0.55)
+    assert counted.num_left_out == 3
+
+
+def test_a_run_of_first_steps_only_keeps_them(new_run: MakeRun) -> None:
+    counted = steady(read_run(new_run(metrics=[start(0), step(1, 0), step(2, 0)])))
+    assert (counted.step_time_s, counted.num_left_out) == (0.5, 0)
+
+
+def test_the_stages_of_a_finished_run_add_up_to_its_time_in_all(new_run: MakeRun) -> None:
+    found = measured(read_run(new_run()))
+    stages = ("training", "evaluation", "checkpoint", "start")
+    assert sum(found[f"{stage}_time_s"] for stage in stages) == pytest.approx(found["total_time_s"])
+    assert found["evaluation_time_s"] == pytest.approx(5.0)
+    assert found["checkpoint_time_s"] == pytest.approx(2.0)
+
+
+def test_utilisation_and_cost_are_the_plans_own_over_the_measured_time(new_run: MakeRun) -> None:
+    run = read_run(new_run())
+    found, predicted = measured(run), run.plan["predicted"]
+    assert found["mfu"] * found["step_time_s"] == pytest.approx(predicted["mfu"] * predicted["step_time_s"])
+    assert found["cost_usd"] / found["total_time_s"] == pytest.approx(predicted["cost_usd"] / predicted["total_time_s"])
+    assert "energy_wh" not in found
+
+
+def test_a_step_time_is_remembered_only_where_the_plan_speaks_about_it(new_run: MakeRun) -> None:
+    ran_out = {"kind": "out_of_memory", "step": 2, "phase": "training", "from": [8], "to": [4, 4]}
+    quick, whole = [start(0), step(1, 0)], [start(0), *SLOW_START]
+    assert comparable(read_run(new_run("quick", metrics=quick))) == {"peak_memory_bytes": 1000}
+    assert comparable(read_run(new_run("whole", metrics=whole))) == {"peak_memory_bytes": 2000, "step_time_s": 0.5}
+    assert comparable(read_run(new_run("smaller", metrics=[*whole, ran_out]))) == {"peak_memory_bytes": 2000}
+    assert comparable(read_run(new_run("empty", metrics=[]))) == {}
+
+
 def test_training_time_counts_each_recorded_step_for_those_left_out_before_it(new_run: MakeRun) -> None:
-    records = [start(0, 11), step(4, 0, step_time_s=1.0), step(8, 1, step_time_s=0.5), {"kind": "end", "step": 10, "reason": "finished"}]
-    assert training_time_s(read_run(new_run(metrics=records))) == pytest.approx(4 * 1.0 + 4 * 0.5 + 2 * 0.5)
+    records = [start(0, 14), *(step(at, 0, step_time_s=time) for at, time in ((4, 0.5), (8, 1.0), (12, 0.5)))]
+    records.append({"kind": "end", "step": 14, "reason": "finished"})
+    assert training_time_s(read_run(new_run(metrics=records))) == pytest.approx(4 * 0.5 + 4 * 1.0 + 4 * 0.5 + 2 * 0.5)
+
+
+def test_compiling_and_warming_up_is_no_training_time(new_run: MakeRun) -> None:
+    records = [start(0, 3), step(1, 0, step_time_s=9.0), step(2, 1, step_time_s=0.5), step(3, 2, step_time_s=0.5)]
+    run = read_run(new_run(metrics=[*records, {"kind": "end", "step": 3, "seconds": 11.0, "reason": "finished"}]))
+    assert training_time_s(run) == pytest.approx(1.5)
+    assert measured(run)["start_time_s"] == pytest.approx(9.5)
 
 
 def test_the_error_is_relative_to_what_was_measured_and_positive_when_the_plan_was_too_high(new_run: MakeRun) -> None:
@@ -76,6 +130,30 @@ def test_a_run_counts_as_finished_only_when_its_last_session_says_so(new_run: Ma
     cases = {"a": [start(0), step(2, 0.0), interrupted], "b": [start(0), step(2, 0.0)], "c": [start(0), interrupted, start(2), step(3, 0.0)]}
     assert not any(read_run(new_run(name, metrics=records)).is_finished for name, records in cases.items())
     assert read_run(new_run("d", metrics=[start(0), interrupted, start(2), step(4, 0.0), finished])).is_finished
+
+
+def test_each_measurement_says_how_it_came_about(new_run: MakeRun) -> None:
+    found = by_key(read_run(new_run()))
+    assert found["step_time_s"].way == "median of 499 recorded steps; 1 at the start left out (compiling, warming up)"
+    assert found["evaluation_time_s"].way == "10 evaluations"
+    assert found["energy_wh"].way == ""
+
+
+def test_time_terms_come_longest_first_and_older_plans_have_none(new_run: MakeRun) -> None:
+    assert [name for name, _ in tables.time_terms(read_run(new_run()))] == ["Matrix", "Attention", "Element-wise", "Optimizer"]
+    assert tables.time_terms(read_run(new_run("older", plan={"predicted": {"step_time_s": 1.0}}))) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "text"), [(0.0321, "+3.2 %"), (-0.412, "-41 %"), (0.0, "0 %"), (0.0002, "0 %"), (-0.0007, "-0.1 %"), (2.5, "+250 %")]
+)
+def test_errors_carry_their_sign_and_as_many_digits_as_matter(error: float, text: str) -> None:
+    assert tables.format_error(error) == text
+
+
+@pytest.mark.parametrize(("sizes", "text"), [([8, 8, 3], "2 x 8 + 3"), ([4], "4"), ([], ""), (None, "")])
+def test_micro_batches_are_counted(sizes: list[int] | None, text: str) -> None:
+    assert tables.format_micro_batches(sizes) == text
 
 
 def test_memory_terms_come_largest_first_without_empty_ones(new_run: MakeRun) -> None:
@@ -140,6 +218,8 @@ def test_every_choice_of_the_plan_keeps_its_reason_and_runner_up(new_run: MakeRu
 def test_the_batch_is_explained_with_its_remainder(new_run: MakeRun) -> None:
     plan = {"micro_batch": 5, "accumulation": 3, "remainder": 1, "effective_batch": 16}
     assert tables.batch_sentence(read_run(new_run(plan=plan))) == "Every optimizer step sees 16 sequences: 3 micro-batches of 5 + 1."
+    whole = {"micro_batch": 8, "accumulation": 1, "remainder": 0, "effective_batch": 8}
+    assert tables.batch_sentence(read_run(new_run("whole", plan=whole))) == "Every optimizer step sees 8 sequences: 1 micro-batch of 8."
 
 
 def test_the_environment_is_flat_with_units_from_the_names(new_run: MakeRun) -> None:
@@ -160,6 +240,13 @@ def test_the_environment_is_flat_with_units_from_the_names(new_run: MakeRun) -> 
         ("bandwidth_bytes_per_s", 2048, "2.00 KiB/s"),
         ("dense_flop_per_s", 9.9e14, "990 TFLOP/s"),
         ("step_time_s", 0.25, "250 ms"),
+        ("step_time_s", 0.9996, "1.00 s"),
+        ("step_time_s", 0.06, "60.0 ms"),
+        ("step_time_s", 1.2345, "1.23 s"),
+        ("step_time_s", 75.0, "1m 15s"),
+        ("total_time_s", 1.2345, "1.2 s"),
+        ("tokens_per_s", 12_345, "12.35k"),
+        ("mfu", 0.4123, "41.2 %"),
         ("seconds", 90, "1m 30s"),
         ("parameters", 23_240_000, "23.24M"),
         ("vocabulary", 2048, "2,048"),

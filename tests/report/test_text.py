@@ -3,7 +3,8 @@
 from typing import Any
 
 from brimful.evaluation.diagnose import Finding
-from brimful.report.text import finding_lines, score_lines
+from brimful.report.tables import Comparison
+from brimful.report.text import comparison_lines, finding_lines, score_lines
 
 SCORE: dict[str, Any] = {
     "loss": 3.03125, "perplexity": 20.7231, "bits_per_byte": 1.41834, "bits_per_byte_interval": [1.39, 1.4457], "tokens": 118204, "seconds": 2.9,
@@ -33,6 +34,18 @@ def test_splits_follow_one_another() -> None:
         "validation",
         "test",
     ]
+
+
+def test_predictions_stand_beside_measurements_in_columns_with_a_dash_for_what_is_missing() -> None:
+    step_time = Comparison("step_time_s", "Time per optimizer step", 0.31, (0.26, 0.38), 0.34, "why")
+    energy = Comparison("energy_wh", "Energy", 2.0, None, None, "assumed")
+
+    assert comparison_lines([step_time, energy]) == [
+        "                         predicted  interval          measured  error   inside?",
+        "Time per optimizer step  310 ms     260 ms to 380 ms  340 ms    -8.8 %  yes",
+        "Energy                   2 Wh       -                 -         -       -",
+    ]
+    assert comparison_lines([]) == []
 
 
 def test_findings_are_marked_and_advice_stands_below_where_there_is_something_to_do() -> None:

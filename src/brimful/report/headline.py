@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from brimful.base.units import format_bytes, format_count, format_duration
 from brimful.report.runfiles import RunFiles, items, measured, number, section, series, total_time_s
-from brimful.report.tables import Score, baselines, main_score
+from brimful.report.tables import Comparison, Score, baselines, comparisons, format_error, format_quantity, main_score
 
 ARCHITECTURE_NAMES = {"llama": "Llama-style", "gpt2": "GPT-2-style"}
 
@@ -115,12 +115,30 @@ def verdict(run: RunFiles) -> str:
     return f"{text}, {abs(difference) * 100:.0f} % {comparative} than the best counting baseline ({best.name.lower()}, {best.bits_per_byte:.3f})."
 
 
+def plan_verdict(run: RunFiles) -> str:
+    """How far off the plan was, in step time and memory, and how many of its intervals held; empty when nothing can be compared."""
+    found = [comparison for comparison in comparisons(run) if comparison.error is not None]
+    told = [_beside(comparison) for comparison in found if comparison.key in ("step_time_s", "peak_memory_bytes")]
+    checked = [comparison.came_true for comparison in found if comparison.came_true is not None]
+    if checked:
+        told.append(f"{sum(checked)} of {len(checked)} predictions came true within their intervals")
+    text = "; ".join(told)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _beside(comparison: Comparison) -> str:
+    """`peak memory 752.9 MiB, predicted 780.8 MiB (+3.7 %)`."""
+    predicted, found = (format_quantity(comparison.key, value) for value in (comparison.predicted, comparison.measured or 0.0))
+    error = format_error(comparison.error or 0.0).replace("-", "\N{MINUS SIGN}")
+    return f"{comparison.name.lower()} {found}, predicted {predicted} ({error})"
+
+
 def cards(run: RunFiles) -> list[Card]:
     """The headline's numbers, each only when it is known."""
     found, score = measured(run), main_score(run)
     shown = _score_cards(run, score) if score else []
-    if "tokens_per_second" in found:
-        shown.append(Card("Speed", format_count(found["tokens_per_second"]), "tokens/s, median"))
+    if "tokens_per_s" in found:
+        shown.append(Card("Speed", format_count(found["tokens_per_s"]), "tokens/s, median"))
     if "peak_memory_bytes" in found:
         shown.append(Card("Peak memory", format_bytes(found["peak_memory_bytes"]), "highest step"))
     if seconds := total_time_s(run):

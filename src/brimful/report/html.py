@@ -15,8 +15,6 @@ from brimful.report.runfiles import Json, RunFiles, items, number, read_run
 
 FILE_NAME = "report.html"
 MAX_SAMPLES = 8
-ERROR_DIGITS_BELOW = 0.1
-"""Relative errors below this are shown with one decimal."""
 
 
 def write_report(run_folder: Path) -> Path:
@@ -55,11 +53,14 @@ def _values(run: RunFiles) -> dict[str, Any]:
         "cards": headline.cards(run),
         "bars": headline.score_bars(run),
         "commands": headline.commands(run),
-        "comparisons": [_comparison_row(comparison, "not measured" if run.is_finished else "not yet") for comparison in tables.comparisons(run)],
-        "memory_terms": _memory_shares(run),
+        "plan_verdict": headline.plan_verdict(run),
+        "comparisons": [_comparison_row(comparison) for comparison in tables.comparisons(run)],
+        "memory_terms": _shares(tables.memory_terms(run), "bytes"),
+        "time_terms": _shares(tables.time_terms(run), "step_time_s"),
         "curves": [_figure(curve) for curve in curves(run)],
         "has_evaluations": bool(run.of_kind("evaluation")),
         "events": tables.event_table(run),
+        "memory_events": tables.memory_event_table(run),
         "samples": [_sample(sample) for sample in run.samples[-MAX_SAMPLES:]],
         "num_hidden_samples": max(0, len(run.samples) - MAX_SAMPLES),
         "scores": tables.score_table(run),
@@ -75,9 +76,9 @@ def _values(run: RunFiles) -> dict[str, Any]:
     }
 
 
-def _comparison_row(comparison: tables.Comparison, missing: str) -> dict[str, str]:
+def _comparison_row(comparison: tables.Comparison) -> dict[str, str]:
     def show(value: float | None) -> str:
-        return "" if value is None else tables.format_quantity(comparison.key, value)
+        return "-" if value is None else tables.format_quantity(comparison.key, value)
 
     interval = f"{show(comparison.interval[0])} to {show(comparison.interval[1])}" if comparison.interval else ""
     return {
@@ -85,25 +86,19 @@ def _comparison_row(comparison: tables.Comparison, missing: str) -> dict[str, st
         "basis": comparison.basis,
         "predicted": show(comparison.predicted),
         "interval": interval,
-        "measured": show(comparison.measured) or missing,
-        "error": "" if comparison.error is None else format_error(comparison.error),
-        "verdict": {True: "inside the interval", False: "outside the interval", None: ""}[comparison.came_true],
+        "measured": show(comparison.measured),
+        "way": comparison.way,
+        "error": "-" if comparison.error is None else tables.format_error(comparison.error).replace("-", "\N{MINUS SIGN}"),
+        "inside": {True: "yes", False: "no", None: "-"}[comparison.came_true],
         "tone": {True: "good", False: "bad", None: ""}[comparison.came_true],
     }
 
 
-def format_error(error: float) -> str:
-    """A relative error with its sign: `+3.2 %`, `-41 %`; what rounds to nothing is `0 %`."""
-    digits = 1 if abs(error) < ERROR_DIGITS_BELOW else 0
-    percent = round(error * 100, digits)
-    return f"{percent:+.{digits}f} %".replace("-", "\N{MINUS SIGN}") if percent else "0 %"
-
-
-def _memory_shares(run: RunFiles) -> list[dict[str, str]]:
-    terms = tables.memory_terms(run)
+def _shares(terms: list[tuple[str, float]], unit: str) -> list[dict[str, str]]:
+    """Parts of a whole as a bar has them: name, size in `unit`, share and colour."""
     total = sum(size for _, size in terms)
     return [
-        {"name": name, "size": tables.format_quantity("bytes", size), "percent": f"{size / total:.2%}", "hue": str(205 + 47 * place)}
+        {"name": name, "size": tables.format_quantity(unit, size), "percent": f"{size / total:.2%}", "hue": str(205 + 47 * place)}
         for place, (name, size) in enumerate(terms)
     ]
 

@@ -1,6 +1,7 @@
 """Plans as tables for a terminal."""
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -9,41 +10,53 @@ from rich.text import Text
 
 from brimful.base.errors import RequestError
 from brimful.base.rundir import write_json_atomically
-from brimful.base.units import format_bytes, format_count
+from brimful.base.units import format_bytes, format_count, format_named
+from brimful.planning.budget import Answer, Sessions
 from brimful.planning.memory import Footprint
-from brimful.planning.plan import Prediction
+from brimful.planning.plan import Plan, Prediction
 from brimful.planning.survey import Remedy
-from brimful.planning.surveyed import Surveyed, Unplanned
+from brimful.planning.surveyed import Surveyed
+from brimful.report.budgets import budget_lines, list_lines, session_lines
+from brimful.report.plan_table import Entries, Sort, device_table, ordered, table_notes
+
+Answers = tuple[Mapping[str, Answer], Mapping[str, Sessions]]
+"""To a budget and to sessions, by device name."""
+NO_ANSWERS: Answers = ({}, {})
 
 _STYLES = {"fits": "green", "uncertain": "yellow", "does not fit": "red"}
+TIMES = {
+    "step_time_s": "optimizer step", "tokens_per_s": "tokens/s", "mfu": "MFU", "training_time_s": "training", "evaluation_time_s": "evaluation",
+    "checkpoint_time_s": "checkpoints", "start_time_s": "start", "total_time_s": "in all", "billion_tokens_s": "a billion tokens",
+    "energy_wh": "energy", "cost_usd": "cost", "billion_tokens_usd": "cost of a billion tokens",
+}  # fmt: skip
+"""Predictions of time and what follows from it, in the order in which they are shown."""
 
 
-def render(surveyed: Sequence[Surveyed | Unplanned]) -> RenderableType:
-    """One device closely, several a line each; `batch` is the micro-batch, `in all` what the driver shows."""
+def render(surveyed: Entries, width: int = 120, answers: Answers = NO_ANSWERS, sort: Sort | None = None) -> RenderableType:
+    """One device closely, several a line each, in at most `width` columns."""
+    budget, sessions = answers
     if len(surveyed) == 1 and isinstance(surveyed[0], Surveyed):
-        return _closely(surveyed[0])
-    table = _table("device", "memory", "batch", "allocated", "reserved", "in all", "head-room", "")
-    for entry in surveyed:
-        memory = format_bytes(entry.device.memory_bytes)
-        if isinstance(entry, Unplanned):
-            table.add_row(entry.device.name, memory, "", "", "", "", "", Text(f"cannot be estimated: {entry.reason}", style="red"))
-            continue
-        footprint = entry.derived.footprint
-        recomputes = ", recomputing" * entry.derived.plan.recompute
-        verdict = Text(f"{entry.verdict}{recomputes}", style=_STYLES[entry.verdict])
-        table.add_row(entry.device.name, memory, str(footprint.micro_batch), *_numbers(footprint), verdict)
-    return table
+        return _closely(surveyed[0], width, answers)
+    shown = ordered(surveyed, sort)
+    notes = [line for note in [*list_lines(budget), *table_notes(shown)] for line in textwrap.wrap(note, width, subsequent_indent="  ")]
+    return Group(device_table(shown, width, budget, sessions), Text(""), Text("\n".join(notes)))
 
 
-def exit_code(surveyed: Sequence[Surveyed | Unplanned]) -> int:
-    """0 where the recipe surely fits (of several devices: on one of them), 1 where it does not or may not, 2 where nothing could be estimated."""
+def exit_code(surveyed: Entries, budget: Mapping[str, Answer] | None = None) -> int:
+    """0 where the recipe surely fits (of several devices: on one of them), 1 where it does not or may not, 2 where nothing could be estimated.
+
+    With a budget, to fit is to keep to that too.
+    """
     planned = [entry for entry in surveyed if isinstance(entry, Surveyed)]
     if not planned:
         return 2
-    return 0 if any(entry.verdict == "fits" for entry in planned) else 1
+    fitting = [entry.device.name for entry in planned if entry.verdict == "fits"]
+    if budget is not None:
+        fitting = [name for name in fitting if name in budget and budget[name].verdict == "fits"]
+    return 0 if fitting else 1
 
 
-def tensor_lines(surveyed: Sequence[Surveyed | Unplanned]) -> list[str]:
+def tensor_lines(surveyed: Entries) -> list[str]:
     """The largest tensors at the peak, with the module that made them."""
     lines = []
     for entry in surveyed:
@@ -55,7 +68,7 @@ def tensor_lines(surveyed: Sequence[Surveyed | Unplanned]) -> list[str]:
     return lines
 
 
-def write_timeline(surveyed: Sequence[Surveyed | Unplanned], path: Path) -> None:
+def write_timeline(surveyed: Entries, path: Path) -> None:
     """Draw the step of the first device that could be planned for, and write its numbers as JSON beside the figure.
 
     Raises:
@@ -73,16 +86,64 @@ def write_timeline(surveyed: Sequence[Surveyed | Unplanned], path: Path) -> None
     write_json_atomically(path.with_suffix(".json"), timeline_json(trace))
 
 
-def _closely(surveyed: Surveyed) -> RenderableType:
-    footprint = surveyed.derived.footprint
-    parts: list[RenderableType] = [Text(surveyed.derived.plan.explain()), Text(""), _terms(footprint), Text(""), _verdict(footprint)]
+def _closely(surveyed: Surveyed, width: int, answers: Answers) -> RenderableType:
+    footprint, plan = surveyed.derived.footprint, surveyed.derived.plan
+    parts: list[RenderableType] = [Text(_head(plan, width)), Text(""), _terms(footprint), Text(""), _verdict(footprint)]
     if len(surveyed.table) > 1:
         parts += [Text(""), _micro_batches(surveyed.table, footprint.micro_batch)]
     if surveyed.remedies:
         parts += [Text(""), _remedies(surveyed.remedies)]
     if surveyed.smallest_device:
         parts += [Text(""), Text(f"The smallest device of the catalog that holds it as it is: {surveyed.smallest_device}.")]
-    return Group(*parts)
+    if surveyed.verdict != "does not fit":
+        parts += [Text(""), Text("\n".join(_times(plan, width)))]
+    budget, sessions = answers
+    name = surveyed.device.name
+    lines = budget_lines(budget[name], plan.effective_batch * plan.sequence_length) if name in budget else []
+    lines += session_lines(sessions[name]) if name in sessions else []
+    wrapped = [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent="      ")]
+    return Group(*parts, *([Text(""), Text("\n".join(wrapped))] if lines else []))
+
+
+def _head(plan: Plan, width: int) -> str:
+    """What is planned, and every choice with its reason and what came second."""
+    rows = []
+    for choice in plan.choices:
+        second = "" if choice.alternative is None else f"; next best: {_plain(choice.alternative)}"
+        rows.append((f"  {choice.name}", _plain(choice.value), f"{choice.reason}{second}"))
+    return "\n".join([plan.explain().splitlines()[0], *aligned(rows, width)])
+
+
+def _times(plan: Plan, width: int) -> list[str]:
+    """Time, energy and cost with their intervals and where they come from."""
+    rows = [("Time and cost", "", "9 of 10 runs", "")]
+    for name, label in TIMES.items():
+        if name in plan.predicted:
+            entry = plan.predicted[name]
+            low, value, high = (format_named(name, number) for number in (entry.low, entry.value, entry.high))
+            rows.append((f"  {label}", value, f"{low} to {high}", entry.basis))
+        if name == "step_time_s" and name in plan.predicted:
+            whole_s = sum(plan.time_terms.values())
+            rows += [(f"    {term}", format_named("time_s", each), f"{each / whole_s:.1%}", "") for term, each in plan.time_terms.items()]
+    if len(rows) == 1:
+        return ["Time and cost: not predicted, as no rate is known for this device and precision."]
+    if not {"cost_usd", "billion_tokens_usd"} & plan.predicted.keys():
+        rows.append(("  cost", "no price known", "", "say what an hour costs in US dollars: --price 2.5"))
+    lines = aligned(rows, width)
+    if plan.total_steps is None:
+        lines.append("  The length of the run is known once the data are read; training.steps=N or training.tokens=N says it now.")
+    return lines
+
+
+def aligned(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Rows in columns, the last one wrapped under itself where it is longer than `width` allows."""
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]) - 1)]
+    lines = []
+    for row in rows:
+        start = "".join(f"{cell:<{size}}  " for cell, size in zip(row, widths, strict=False))
+        wrapped = textwrap.wrap(row[-1], max(24, width - len(start))) or [""]
+        lines += [(start + wrapped[0]).rstrip(), *(" " * len(start) + rest for rest in wrapped[1:])]
+    return lines
 
 
 def _terms(footprint: Footprint) -> Table:
@@ -133,6 +194,10 @@ def _table(*columns: str) -> Table:
 
 def _numbers(footprint: Footprint) -> list[str]:
     return [format_bytes(value) for value in (footprint.allocated.value, footprint.reserved.value, footprint.driver.value, footprint.headroom_bytes)]
+
+
+def _plain(value: object) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
 def _interval(prediction: Prediction) -> str:

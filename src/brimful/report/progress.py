@@ -2,9 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -15,6 +15,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from brimful.base.units import format_bytes, format_count, format_duration
+from brimful.report.tables import format_micro_batches, format_step_time
 
 Listener = Callable[[dict[str, Any]], None]
 """Receives the records of metrics.jsonl as they are made."""
@@ -35,7 +36,7 @@ BAR_FROM_WIDTH = 60
 
 
 @contextmanager
-def progress_listener(console: Console, *, clock: Clock = time.monotonic) -> Iterator[Listener]:
+def progress_listener(console: Console, *, planned: Mapping[str, float] | None = None, clock: Clock = time.monotonic) -> Iterator[Listener]:
     """Show a run's records while they come.
 
     On a terminal: one panel updated in place, evaluations and events kept above it. Elsewhere: the first step, then a line
@@ -43,18 +44,19 @@ def progress_listener(console: Console, *, clock: Clock = time.monotonic) -> Ite
 
     Args:
         console: Where to show; its width and encoding are respected.
+        planned: What the plan predicts, by its names; step_time_s and peak_memory_bytes are shown beside what is measured.
         clock: Seconds, rising; replaced in tests.
     """
     if not console.is_terminal or console.is_dumb_terminal:
-        yield _LineListener(console, clock)
+        yield _LineListener(console, RunState(clock, planned or {}))
         return
-    state = RunState(clock)
+    state = RunState(clock, planned or {})
     panel = _Panel(state)
     with Live(panel, console=console, refresh_per_second=REFRESHES_PER_SECOND) as live:
 
         def listen(record: dict[str, Any]) -> None:
             state.update(record)
-            if record.get("kind") in {"evaluation", "event", "end"}:
+            if record.get("kind") in {"evaluation", "event", "out_of_memory", "end"}:
                 _print_line(live.console, describe(record, state))
 
         yield listen
@@ -86,9 +88,11 @@ class RunState:
     """What the records of a run have told so far."""
 
     clock: Clock
+    planned: Mapping[str, float] = field(default_factory=dict)
     run: str = "run"
     step: int = 0
     total_steps: int | None = None
+    tokens_per_step: float | None = None
     loss: float | None = None
     loss_is_finite: bool = True
     learning_rate: float | None = None
@@ -111,7 +115,7 @@ class RunState:
         kind = record.get("kind")
         if kind == "start":
             self.run = str(record.get("run") or self.run)
-            self.total_steps = record.get("total_steps")
+            self.total_steps, self.tokens_per_step = record.get("total_steps"), _finite(record.get("tokens_per_step"))
             self.step, self.ended, self._anchor = int(record.get("step") or 0), None, None
         elif kind == "step":
             self._take_step(record)
@@ -137,6 +141,8 @@ class RunState:
         self.skipped = int(record.get("skipped") or 0)
         for name in ("learning_rate", "tokens_per_second", "memory_bytes", "step_time_s"):
             setattr(self, name, _finite(record.get(name)))
+        if self.tokens_per_second is None and self.tokens_per_step and self.step_time_s:
+            self.tokens_per_second = self.tokens_per_step / self.step_time_s
 
     @property
     def share(self) -> float | None:
@@ -169,14 +175,25 @@ class RunState:
             fields.append(("lr", f"{self.learning_rate:.2e}", "cyan"))
         if self.tokens_per_second is not None:
             fields.append(("tokens/s", format_count(self.tokens_per_second), "cyan"))
+        if self.step_time_s is not None:
+            fields.append(("step", _beside(self.step_time_s, self.planned.get("step_time_s"), format_step_time), "cyan"))
         if self.memory_bytes is not None:
-            fields.append(("memory", format_bytes(self.memory_bytes), "cyan"))
+            fields.append(("memory", _beside(self.memory_bytes, self.planned.get("peak_memory_bytes"), format_bytes), "cyan"))
         if self.checkpoint_step is not None:
             age = _coarse(self.clock() - self.checkpoint_at_s)
             fields.append(("checkpoint", f"step {self.checkpoint_step}, {age} ago", ""))
         if self.skipped:
             fields.append(("skipped steps", str(self.skipped), "bold yellow"))
         return fields
+
+
+def _beside(measured: float, planned: float | None, form: Callable[[float], str]) -> str:
+    """`1.21 s (planned 1.15)`; a unit that both share is said once."""
+    if planned is None:
+        return form(measured)
+    told = form(planned)
+    same_unit = told.rpartition(" ")[2] == form(measured).rpartition(" ")[2] and told.count(" ") == 1
+    return f"{form(measured)} (planned {told.rpartition(' ')[0] if same_unit else told})"
 
 
 def describe(record: dict[str, Any], state: RunState) -> str:
@@ -192,12 +209,20 @@ def describe(record: dict[str, Any], state: RunState) -> str:
         return "  ".join([where + _percent(state.share), *_step_parts(record, state)])
     if kind == "evaluation":
         return "  ".join([where, *_evaluation_parts(record)])
+    return f"{where}  {_incident(record, state)}"
+
+
+def _incident(record: dict[str, Any], state: RunState) -> str:
+    """What happened besides steps and evaluations."""
+    kind, seconds = record.get("kind"), _finite(record.get("seconds"))
     if kind == "checkpoint":
-        return f"{where}  checkpoint {format_bytes(record.get('bytes') or 0)} in {format_duration(record.get('seconds') or 0)}"
+        return f"checkpoint {format_bytes(record.get('bytes') or 0)} in {format_duration(seconds or 0)}"
+    if kind == "out_of_memory":
+        before, after = (format_micro_batches(record.get(name)) for name in ("from", "to"))
+        return f"out of memory in {record.get('phase', 'training')}: micro-batches {before} -> {after}, done again with the same sequences"
     if kind == "end":
-        seconds = _finite(record.get("seconds"))
-        return f"{where}  {state.ended}" + (f" after {format_duration(seconds)}" if seconds is not None else "")
-    return f"{where}  {record.get('message', kind)}"
+        return f"{state.ended}" + (f" after {format_duration(seconds)}" if seconds is not None else "")
+    return str(record.get("message", kind))
 
 
 def _step_parts(record: dict[str, Any], state: RunState) -> list[str]:
@@ -208,7 +233,7 @@ def _step_parts(record: dict[str, Any], state: RunState) -> list[str]:
     return [*parts, f"{_coarse(remaining_s)} left"] if remaining_s else parts
 
 
-_PLAIN = {"lr", "tokens/s", "memory", "skipped steps"}
+_PLAIN = {"lr", "tokens/s", "step", "memory", "skipped steps"}
 """Fields of the panel that a plain step line repeats."""
 
 
@@ -263,10 +288,8 @@ class _Panel:
 class _LineListener:
     """Plain lines for pipes, files and notebooks."""
 
-    def __init__(self, console: Console, clock: Clock) -> None:
-        self._console = console
-        self._state = RunState(clock)
-        self._clock = clock
+    def __init__(self, console: Console, state: RunState) -> None:
+        self._console, self._state, self._clock = console, state, state.clock
         self._line_at_s: float | None = None
         self._line_share = 0.0
 

@@ -51,7 +51,7 @@ class RunFiles:
 
     @property
     def last_step(self) -> int:
-        return max((int(number(record.get("step")) or 0) for record in self.records), default=0)
+        return max((_step_of(record) for record in self.records), default=0)
 
     @property
     def total_steps(self) -> int | None:
@@ -139,45 +139,143 @@ def pair(value: object) -> tuple[float, float] | None:
 
 def series(records: list[Json], name: str) -> tuple[list[int], list[float]]:
     """Steps and finite values of one field; records without it are left out."""
-    points = [(int(number(record.get("step")) or 0), value) for record in records if (value := number(record.get(name))) is not None]
+    points = [(_step_of(record), value) for record in records if (value := number(record.get(name))) is not None]
     return [step for step, _ in points], [value for _, value in points]
 
 
+@dataclass(frozen=True)
+class Steady:
+    """The step records that speak about speed, and how many steps before them do not.
+
+    The first steps of a session compile, allocate and warm up. They are timed together with those of the same second, so this whole
+    first group is left out. A run that has nothing else keeps all its steps.
+    """
+
+    records: tuple[Json, ...]
+    num_left_out: int
+
+    @property
+    def step_time_s(self) -> float | None:
+        """The median, None without a timed step."""
+        times = series(list(self.records), "step_time_s")[1]
+        return statistics.median(times) if times else None
+
+
+def steady(run: RunFiles) -> Steady:
+    """The steps of all sessions without the first ones of each."""
+    kept: list[Json] = []
+    num_left_out = 0
+    for session in sessions(run):
+        first, later = _first_group(session)
+        kept += later
+        num_left_out += _count(session, first)
+    return Steady(tuple(kept), num_left_out) if kept else Steady(tuple(run.of_kind("step")), 0)
+
+
+def _first_group(session: list[Json]) -> tuple[list[Json], list[Json]]:
+    """Timed steps of a session: those with the very time of the first one, which was measured over all of them, and those after."""
+    steps = [record for record in session if record.get("kind") == "step" and number(record.get("step_time_s")) is not None]
+    size = next((place for place, record in enumerate(steps) if record["step_time_s"] != steps[0]["step_time_s"]), len(steps))
+    return steps[:size], steps[size:]
+
+
+def _count(session: list[Json], first: list[Json]) -> int:
+    """Steps from the start of a session to the last of its first group, which are more than the records of a long run."""
+    return max(0, _step_of(first[-1]) - _step_of(session[0])) if first and session[0].get("kind") == "start" else len(first)
+
+
+def _step_of(record: Json) -> int:
+    return int(number(record.get("step")) or 0)
+
+
 def measured(run: RunFiles) -> dict[str, float]:
-    """What the run measured, under the names of the plan's predictions; a name without a measurement is left out."""
-    steps = run.of_kind("step")
+    """What the run measured, under the names of the plan's predictions; a name without a measurement is left out.
+
+    MFU and cost are the plan's own arithmetic, peak and price over the measured time. Times of whole stages are those of a finished
+    run. They add up to the time in all, of which compiling and starting is what training, evaluations and checkpoints leave.
+    """
+    steps, step_time_s = run.of_kind("step"), steady(run).step_time_s
+    predicted = section(run.plan, "predicted")
     values: dict[str, float | None] = {
         "parameters": counted_parameters(run.folder / "model"),
         "peak_memory_bytes": max(series(steps, "memory_bytes")[1], default=None),
-        "step_time_s": _median(series(steps, "step_time_s")[1]),
-        "tokens_per_second": _median(series(steps, "tokens_per_second")[1]),
-        "training_time_s": training_time_s(run) if run.is_finished else None,
-        "total_time_s": total_time_s(run) if run.is_finished else None,
+        "step_time_s": step_time_s,
+        "tokens_per_s": _ratio(_tokens_per_step(run), step_time_s),
+        "mfu": _scaled(predicted, "mfu", _ratio(number(predicted.get("step_time_s")), step_time_s)),
     }
+    if run.is_finished:
+        values |= stage_times_s(run)
+        hours_of_plan = _ratio(values.get("total_time_s"), number(predicted.get("total_time_s")))
+        values["cost_usd"] = _scaled(predicted, "cost_usd", hours_of_plan)
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _median(values: list[float]) -> float | None:
-    return statistics.median(values) if values else None
+def comparable(run: RunFiles) -> dict[str, float]:
+    """Step time and peak memory, as far as a run tells how good its plan's prediction of them was.
+
+    Without the step time where no more than the first steps were timed, or where memory ran out and micro-batches became smaller.
+    """
+    is_as_planned = steady(run).num_left_out and not run.of_kind("out_of_memory")
+    names = ("peak_memory_bytes", "step_time_s") if is_as_planned else ("peak_memory_bytes",)
+    found = measured(run)
+    return {name: found[name] for name in names if name in found}
+
+
+def stage_times_s(run: RunFiles) -> dict[str, float | None]:
+    """Seconds by stage, as `measured` names them, over all sessions so far."""
+    total_s, training_s = total_time_s(run), training_time_s(run)
+    spent = {f"{kind}_time_s": sum(series(run.of_kind(kind), "seconds")[1]) for kind in ("evaluation", "checkpoint")}
+    rest_s = None if total_s is None or training_s is None else max(0.0, total_s - training_s - sum(spent.values()))
+    return {"training_time_s": training_s, **spent, "start_time_s": rest_s, "total_time_s": total_s}
+
+
+def _tokens_per_step(run: RunFiles) -> float | None:
+    steps, tokens = series(run.of_kind("step"), "tokens")
+    return tokens[-1] / steps[-1] if steps and steps[-1] else None
+
+
+def _ratio(above: float | None, below: float | None) -> float | None:
+    return above / below if above is not None and below else None
+
+
+def _scaled(predicted: Json, name: str, factor: float | None) -> float | None:
+    value = number(predicted.get(name))
+    return None if value is None or factor is None else value * factor
 
 
 def training_time_s(run: RunFiles) -> float | None:
-    """Time spent in optimizer steps alone: each record's step time counts for the steps since the record before it."""
+    """Time spent in optimizer steps alone: each record's step time counts for the steps since the record before it.
+
+    What the first steps of a session took longer than the median is compiling and warming up, and not counted here.
+    """
     steps, times = series(run.of_kind("step"), "step_time_s")
-    if not steps:
+    usual_s = steady(run).step_time_s
+    if not steps or usual_s is None:
         return None
     reached = [*steps[1:], max(run.last_step, steps[-1])]
-    return steps[0] * times[0] + sum((after - before) * time for before, after, time in zip(steps, reached, [*times[1:], times[-1]], strict=True))
+    whole_s = steps[0] * times[0] + sum((after - before) * time for before, after, time in zip(steps, reached, [*times[1:], times[-1]], strict=True))
+    return whole_s - sum(_warm_up_s(session, usual_s) for session in sessions(run))
+
+
+def _warm_up_s(session: list[Json], usual_s: float) -> float:
+    """What the first group of a session took longer than it usually takes; none where there is nothing to compare with."""
+    first, later = _first_group(session)
+    return _count(session, first) * max(0.0, first[0]["step_time_s"] - usual_s) if later else 0.0
+
+
+def sessions(run: RunFiles) -> list[list[Json]]:
+    """The records of each session; one that was started again begins with a start record."""
+    found: list[list[Json]] = []
+    for record in run.records:
+        if record.get("kind") == "start" or not found:
+            found.append([])
+        found[-1].append(record)
+    return found
 
 
 def total_time_s(run: RunFiles) -> float | None:
     """Time spent in all sessions of the run. A killed session counts from its first to its last record."""
-    sessions: list[list[Json]] = []
-    for record in run.records:
-        if record.get("kind") == "start" or not sessions:
-            sessions.append([])
-        sessions[-1].append(record)
-    seconds = [_session_seconds(session) for session in sessions]
+    seconds = [_session_seconds(session) for session in sessions(run)]
     return sum(seconds) if seconds else None
 
 

@@ -2,19 +2,30 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
-from brimful.base.units import format_bytes, format_count, format_duration
-from brimful.report.runfiles import Json, RunFiles, items, measured, number, pair, section
+from brimful.base.units import format_bytes, format_count, format_duration, format_energy, format_money
+from brimful.report.runfiles import Json, RunFiles, items, measured, number, pair, section, sessions, steady
 
 PREDICTED_NAMES = {
     "parameters": "Parameters",
     "peak_memory_bytes": "Peak memory",
+    "allocated_memory_bytes": "Peak memory of tensors",
+    "device_memory_bytes": "Peak memory of the device",
     "step_time_s": "Time per optimizer step",
-    "tokens_per_second": "Tokens per second",
+    "tokens_per_s": "Tokens per second",
+    "mfu": "Model FLOPs utilisation",
     "training_time_s": "Training time",
+    "evaluation_time_s": "Evaluation time",
+    "checkpoint_time_s": "Checkpoint time",
+    "start_time_s": "Compiling and starting",
     "total_time_s": "Time in all",
+    "energy_wh": "Energy",
+    "cost_usd": "Cost",
 }
+ERROR_DIGITS_BELOW = 0.1
+"""Relative errors below this are shown with one decimal."""
 BASELINE_NAMES = {"uniform": "Uniform guess", "unigram": "Unigram", "bigram": "Bigram"}
 SPLIT_ORDER = ("train", "validation", "test")
 
@@ -29,7 +40,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One prediction of the plan beside its measurement, in the unit that ends `key`."""
+    """One prediction of the plan beside its measurement, in the unit that ends `key`; `basis` and `way` say how each came about."""
 
     key: str
     name: str
@@ -37,6 +48,7 @@ class Comparison:
     interval: tuple[float, float] | None
     measured: float | None
     basis: str
+    way: str = ""
 
     @property
     def error(self) -> float | None:
@@ -64,18 +76,57 @@ def comparisons(run: RunFiles) -> list[Comparison]:
     """Every number the plan predicted, in a fixed order, with what was measured under the same name."""
     predicted, intervals, basis = (section(run.plan, key) for key in ("predicted", "predicted_interval", "basis"))
     names = [*PREDICTED_NAMES, *(name for name in predicted if name not in PREDICTED_NAMES)]
-    found = measured(run)
+    found, ways = measured(run), _ways(run)
     return [
-        Comparison(name, PREDICTED_NAMES.get(name, label(name)), value, pair(intervals.get(name)), found.get(name), str(basis.get(name, "")))
+        Comparison(
+            name, PREDICTED_NAMES.get(name, label(name)), value, pair(intervals.get(name)), found.get(name), str(basis.get(name, "")),
+            ways.get(name, "") if name in found else "",
+        )
         for name in names
         if (value := number(predicted.get(name))) is not None
-    ]
+    ]  # fmt: skip
+
+
+def _ways(run: RunFiles) -> dict[str, str]:
+    """How each measurement came about."""
+    counted = steady(run)
+    left_out = f"; {counted.num_left_out} at the start left out (compiling, warming up)" if counted.num_left_out else ""
+    return {
+        "parameters": "counted in the saved model",
+        "peak_memory_bytes": "the highest of all steps",
+        "step_time_s": f"median of {_plural(len(counted.records), 'recorded step')}{left_out}",
+        "tokens_per_s": "at the median step",
+        "mfu": "at the median step; arithmetic and peak as planned",
+        "training_time_s": "all steps, without compiling and warming up",
+        "evaluation_time_s": _plural(len(run.of_kind("evaluation")), "evaluation"),
+        "checkpoint_time_s": _plural(len(run.of_kind("checkpoint")), "checkpoint"),
+        "start_time_s": "what the others leave of the time in all",
+        "total_time_s": f"{_plural(len(sessions(run)), 'session')}; loading libraries, planning and reading data not counted",
+        "cost_usd": "the planned price for the measured time in all",
+    }
+
+
+def _plural(count: int, noun: str, nouns: str = "") -> str:
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def format_error(error: float) -> str:
+    """A relative error with its sign: `+3.2 %`, `-41 %`; what rounds to nothing is `0 %`."""
+    digits = 1 if abs(error) < ERROR_DIGITS_BELOW else 0
+    percent = round(error * 100, digits)
+    return f"{percent:+.{digits}f} %" if percent else "0 %"
 
 
 def memory_terms(run: RunFiles) -> list[tuple[str, float]]:
     """(what, bytes) of the predicted peak memory, the largest first."""
     terms = ((label(name), number(value)) for name, value in section(run.plan, "memory_terms").items())
     return sorted(((name, size) for name, size in terms if size), key=lambda term: -term[1])
+
+
+def time_terms(run: RunFiles) -> list[tuple[str, float]]:
+    """(what, seconds) of the predicted step time, the longest first; empty where the plan does not say."""
+    terms = ((label(name), number(value)) for name, value in section(run.plan, "time_terms").items())
+    return sorted(((name, seconds) for name, seconds in terms if seconds and seconds > 0), key=lambda term: -term[1])
 
 
 def main_score(run: RunFiles) -> Score | None:
@@ -193,7 +244,7 @@ def batch_sentence(run: RunFiles) -> str:
         return ""
     remainder = number(run.plan.get("remainder")) or 0
     rest = f" + {remainder:.0f}" if remainder else ""
-    return f"Every optimizer step sees {effective:.0f} sequences: {accumulation:.0f} micro-batches of {micro_batch:.0f}{rest}."
+    return f"Every optimizer step sees {effective:.0f} sequences: {_plural(int(accumulation), 'micro-batch', 'micro-batches')} of {micro_batch:.0f}{rest}."
 
 
 def environment_table(run: RunFiles) -> Table | None:
@@ -205,6 +256,27 @@ def event_table(run: RunFiles) -> Table | None:
     """What happened besides plain steps."""
     rows = tuple((_value("step", record.get("step")), str(record.get("message", ""))) for record in run.of_kind("event"))
     return Table(("Step", "Event"), rows) if rows else None
+
+
+def memory_event_table(run: RunFiles) -> Table | None:
+    """When memory ran out, and which micro-batches followed which."""
+    rows = tuple(
+        (
+            _value("step", record.get("step")), str(record.get("phase", "")), format_micro_batches(record.get("from")),
+            format_micro_batches(record.get("to")), str(record.get("where") or ""),
+        )
+        for record in run.of_kind("out_of_memory")
+    )  # fmt: skip
+    return Table(("Step", "While", "Micro-batches before", "After", "Where"), rows) if rows else None
+
+
+def format_micro_batches(sizes: object) -> str:
+    """`[8, 8, 3]` -> `2 x 8 + 3`."""
+    return " + ".join(f"{count} x {size}" if count > 1 else str(size) for size, count in _runs(items(sizes)))
+
+
+def _runs(values: list[object]) -> list[tuple[object, int]]:
+    return [(value, len(list(group))) for value, group in groupby(values)]
 
 
 def _facts(values: Json) -> Table | None:
@@ -228,7 +300,7 @@ def _ordered(splits: Iterable[str]) -> list[str]:
     return [name for name in SPLIT_ORDER if name in names] + [name for name in names if name not in SPLIT_ORDER]
 
 
-UNITS = ("_bytes_per_s", "_flop_per_s", "_bytes", "_s")
+UNITS = ("_bytes_per_s", "_flop_per_s", "_bytes", "_s", "_wh", "_usd")
 
 
 def label(key: str) -> str:
@@ -249,6 +321,14 @@ def format_flop_per_s(flop_per_s: float) -> str:
     return f"{flop_per_s:.0f} FLOP/s"
 
 
+def format_step_time(seconds: float) -> str:
+    """Three digits, because steps are compared: `0.1234` -> `123 ms`, `1.2` -> `1.20 s`."""
+    if seconds >= 59.95:
+        return format_duration(seconds)
+    value, unit = (seconds * 1000, "ms") if seconds < 0.9995 else (seconds, "s")
+    return f"{value:#.3g}".rstrip(".") + f" {unit}"
+
+
 def format_quantity(key: str, value: float) -> str:
     """A number in the unit its name ends with."""
     for endings, form in FORMATS.items():
@@ -261,9 +341,12 @@ FORMATS: dict[tuple[str, ...], Callable[[float], str]] = {
     ("flop_per_s",): format_flop_per_s,
     ("bytes_per_s",): lambda value: f"{format_bytes(value)}/s",
     ("bytes",): format_bytes,
+    ("parameters", "tokens_per_second", "tokens_per_s"): format_count,
+    ("step_time_s",): format_step_time,
     ("_s", "seconds"): format_duration,
-    ("share",): lambda value: f"{value * 100:.3g} %",
-    ("parameters", "tokens_per_second"): format_count,
+    ("_wh",): format_energy,
+    ("_usd",): format_money,
+    ("share", "mfu"): lambda value: f"{value * 100:.3g} %",
 }
 """How names end -> how their values print; the first that fits counts."""
 

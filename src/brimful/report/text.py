@@ -1,10 +1,13 @@
 """Results as lines for a terminal."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from brimful.base.units import format_duration
 from brimful.evaluation.diagnose import Finding
+from brimful.report.runfiles import read_run
+from brimful.report.tables import Comparison, comparisons, format_error, format_quantity
 
 _MARKS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
 
@@ -24,6 +27,31 @@ def score_lines(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
             if isinstance(baseline, Mapping):
                 lines.append(f"  {label} baseline: {_number(baseline['loss'])} nats/token, {_number(baseline['bits_per_byte'])} bits/byte")
     return lines
+
+
+def prediction_lines(run_folder: Path) -> list[str]:
+    """What a run's plan predicted beside what was measured; see `comparison_lines`.
+
+    Raises:
+        RunFolderError: not a run folder.
+    """
+    return comparison_lines(comparisons(read_run(run_folder)))
+
+
+def comparison_lines(compared: Sequence[Comparison]) -> list[str]:
+    """Predicted, measured, error and whether that lies inside the interval, a line for each prediction; none without predictions."""
+    rows = [("", "predicted", "interval", "measured", "error", "inside?")]
+    for each in compared:
+        predicted, measured = format_quantity(each.key, each.predicted), _quantity(each.key, each.measured)
+        interval = " to ".join(format_quantity(each.key, value) for value in each.interval) if each.interval else "-"
+        error = "-" if each.error is None else format_error(each.error)
+        rows.append((each.name, predicted, interval, measured, error, {True: "yes", False: "no", None: "-"}[each.came_true]))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows] if compared else []
+
+
+def _quantity(key: str, value: float | None) -> str:
+    return "-" if value is None else format_quantity(key, value)
 
 
 def finding_lines(findings: Sequence[Finding]) -> list[str]:

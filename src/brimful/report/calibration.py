@@ -1,0 +1,128 @@
+"""What is remembered of a device, for a terminal and as JSON: measured rates, and how runs compared with their predictions."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from brimful.base.units import format_bytes
+from brimful.hardware import calibration
+from brimful.hardware.calibrate import Progress as Tell
+from brimful.hardware.calibration import Calibration, Correction
+from brimful.hardware.device import Device
+from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, SIXTEEN_BIT, THIN, Rates
+
+EXTRAS = {"disk_bytes_per_s": "written to the disk and synced", "loader_tokens_per_s": "read by the data loader"}
+
+
+@contextmanager
+def measuring(console: Console) -> Iterator[Tell]:
+    """A line that says what is measured now; nothing where the output is no terminal."""
+    columns = (BarColumn(bar_width=30), TextColumn("{task.completed:>3.0f}/{task.total:.0f}"), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=None)
+
+        def tell(name: str, done: int, total: int) -> None:
+            progress.update(task, description=name, completed=done, total=total)
+
+        yield tell
+
+
+def to_json(device: Device, threads: int | None) -> dict[str, Any]:
+    """Everything that is remembered of a device, as plain values; `unused` says why its calibration is not used, None when it is."""
+    kept = calibration.stored(device.name)
+    return {
+        "device": device.name,
+        "file": str(calibration.path_of(device.name)),
+        "calibration": kept.calibration.to_json() if kept.calibration else None,
+        "unused": calibration.reason(device, threads) or None,
+        "runs": [asdict(run) for run in kept.runs],
+        "corrections": {name: asdict(entry) for name, entry in calibration.corrections(device.name).items()},
+    }
+
+
+def render(device: Device, threads: int | None) -> RenderableType:
+    """The same for people."""
+    kept = calibration.stored(device.name)
+    parts: list[RenderableType] = []
+    if kept.calibration is not None:
+        parts += [*_calibration_lines(kept.calibration), Text("")]
+    if unused := calibration.reason(device, threads):
+        parts += [Text(f"! {unused}", style="yellow"), Text("")]
+    parts.append(_runs(len(kept.runs), calibration.corrections(device.name)))
+    parts.append(Text(f"{calibration.path_of(device.name)}; `brimful calibrate --reset` forgets it", style="dim"))
+    return Group(*parts)
+
+
+def _calibration_lines(measured: Calibration) -> Iterator[RenderableType]:
+    rates = measured.rates
+    threads = "" if measured.threads is None else f", {measured.threads} thread{'s' if measured.threads > 1 else ''}"
+    made = time.strftime("%Y-%m-%d %H:%M", time.localtime(measured.made))
+    versions = ", ".join(f"{name} {version}" for name, version in measured.versions.items())
+    yield Text(f"{measured.device}{threads}, measured {made} ({versions})")
+    low, high = rates.share
+    yield Text(f"{measured.points} operators; nine of ten take {low:.2f} to {high:.2f} times what these rates say")
+    yield Text("")
+    yield _products(rates)
+    yield Text("")
+    yield _movements(rates)
+    yield Text("")
+    yield Text(f"smallest operator {_microseconds(rates.launch_s)}, issuing one {_microseconds(rates.host_s)}")
+    yield Text(
+        ", ".join(
+            f"{EXTRAS.get(name, name)} {format_bytes(value) if 'bytes' in name else f'{value / 1e6:,.0f}M tokens'}/s"
+            for name, value in measured.extras.items()
+        )
+    )
+
+
+def _products(rates: Rates) -> Table:
+    dtypes = list(dict.fromkeys(dtype for per_dtype in rates.flop_per_s.values() for dtype in per_dtype))
+    table = _table("products, GFLOP/s", dtypes)
+    for name in ("matrix", THIN, *MATRIX_CLASSES[1:]):
+        if per_dtype := rates.flop_per_s.get(name):
+            table.add_row(name, *(_giga(per_dtype.get(dtype)) for dtype in dtypes))
+    return table
+
+
+def _movements(rates: Rates) -> Table:
+    """By class; operators that were told apart are in the JSON."""
+    columns = {
+        "fp32": (rates.bytes_per_s, ""), "16-bit": (rates.bytes_per_s, SIXTEEN_BIT),
+        "fp32 in cache": (rates.cached_bytes_per_s, ""), "16-bit in cache": (rates.cached_bytes_per_s, SIXTEEN_BIT),
+    }  # fmt: skip
+    table = _table("moved, GB/s", columns)
+    for name in CLASSES:
+        if name in rates.bytes_per_s and name not in MATRIX_CLASSES:
+            table.add_row(name, *(_giga(speeds.get(name + suffix)) for speeds, suffix in columns.values()))
+    return table
+
+
+def _table(title: str, columns: Iterable[str]) -> Table:
+    table = Table(title, box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _giga(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate / 1e9:,.0f}"
+
+
+def _runs(count: int, corrections: Mapping[str, Correction]) -> RenderableType:
+    if not corrections:
+        return Text(f"{count} runs remembered; nothing to correct predictions with yet" if count else "no run is remembered yet")
+    table = Table("runs here", "measured / predicted", "nine of ten runs", "runs", box=None, pad_edge=False)
+    for name, entry in corrections.items():
+        table.add_row(name, f"{entry.factor:.2f}", f"{entry.low:.2f} to {entry.high:.2f}", str(entry.runs))
+    return table
+
+
+def _microseconds(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} us"
