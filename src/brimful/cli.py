@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -23,6 +23,8 @@ Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...",
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's name or folder.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over; unfinished work is moved aside, a finished run is never replaced.")]
 Accept = Annotated[list[str] | None, typer.Option("--accept-change", metavar="KEY", help="Continue with a changed value of this key.")]
+PlanFile = Annotated[Path | None, typer.Option("--plan", metavar="FILE", help="Use this plan as it is; `brimful plan ... --save FILE` wrote it.")]
+Sort = Literal["time", "cost", "name"]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -37,7 +39,7 @@ def doctor(json_output: Json = False) -> None:
 
 
 @app.command()
-def plan(
+def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     recipe: RecipeName,
     overrides: Overrides = None,
     on: Annotated[str, typer.Option(metavar="DEVICES", help="here, all, or exact names separated by commas; `--on all` lists them.")] = "here",
@@ -45,45 +47,75 @@ def plan(
     timeline: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the memory of a step over time (.png or .svg), and .json beside it.")
     ] = None,
+    sort: Annotated[Sort | None, typer.Option(help="Several devices by time, cost or name; what fits comes first.")] = None,
+    budget: Annotated[str | None, typer.Option(metavar="LIMIT", help="May it take no more than 90m, 3h, 1.5d, or '$5' or 5usd?")] = None,
+    session: Annotated[str | None, typer.Option(metavar="TIME", help="Sessions are killed after, say, 12h: how many, and how often to save.")] = None,
+    price: Annotated[
+        list[str] | None, typer.Option(metavar="USD", help='An hour in US dollars, 2.5 or "NVIDIA L4=0.8"; in place of the catalog\'s dated price.')
+    ] = None,
+    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the plan of the one device, for `train --plan FILE`.")] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Run one step as planned and one in the plainest manner, and compare them; 1 where they disagree.")
+    ] = False,
     trust_custom_code: Annotated[bool, typer.Option("--trust-custom-code", help="Run code that comes with a published model.")] = False,
     json_output: Json = False,
 ) -> None:
-    """What a recipe needs on this or any device: memory term by term, the largest micro-batch, choices with reasons. 0 fits, 1 does not or may not."""
-    from brimful.plans import survey
-    from brimful.recipe import load
+    """What a recipe needs on this or any device: memory, time, energy, cost, choices with reasons. 0 fits, 1 does not or may not."""
+    from brimful.planning.budget import parse_budget, parse_duration, parse_prices
+    from brimful.plans import Limits, answers, refuse_to_save, refuse_to_verify, save_surveyed, survey, verified
+    from brimful.report.plan_table import ordered
     from brimful.report.plans import exit_code, render, tensor_lines, write_timeline
 
-    resolved = load(recipe, overrides or [])
-    surveyed = survey(resolved, on, trust_custom_code=trust_custom_code)
+    limits = Limits(
+        budget=None if budget is None else parse_budget(budget), session_s=None if session is None else parse_duration(session, "--session"),
+        prices=parse_prices(price or []),
+    )  # fmt: skip
+    resolved = _load(recipe, overrides)
+    if save is not None:
+        refuse_to_save(on)
+    if verify:
+        refuse_to_verify(resolved, on)
+    surveyed = survey(resolved, on, trust_custom_code=trust_custom_code, prices=limits.prices)
+    answered = answers(resolved, surveyed, limits)
     if timeline is not None:
         write_timeline(surveyed, timeline)
+    verification = verified(resolved, surveyed) if verify else None
     if json_output:
-        _print_json({"recipe": resolved.name, "devices": [entry.to_json() for entry in surveyed]})
+        _print_json(
+            {"recipe": resolved.name, "devices": [entry.to_json() for entry in ordered(surveyed, sort)], **answered.to_json(), **_told(verification)}
+        )
     else:
-        _console(least_width=120).print(render(surveyed), soft_wrap=True)
+        console = _console(least_width=120)
+        console.print(render(surveyed, console.width, (answered.budget, answered.sessions), sort), soft_wrap=True)
         if explain:
             print("\n".join(tensor_lines(surveyed)))
-    raise typer.Exit(exit_code(surveyed))
+        if verification is not None:
+            from brimful.report.verify import verification_lines
+
+            print("\n" + "\n".join(verification_lines(verification)))
+    if save is not None:
+        save_surveyed(save, resolved, surveyed)
+        print(f"saved: {save}; `brimful train {' '.join([recipe, *(overrides or [])])} --plan {save}` uses it", file=sys.stderr)
+    code = exit_code(surveyed, answered.budget if limits.budget else None)
+    raise typer.Exit(code if verification is None or verification.passed else max(code, 1))
 
 
 @app.command()
-def train(recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False, accept_change: Accept = None) -> None:
+def train(recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False, accept_change: Accept = None, plan_file: PlanFile = None) -> None:
     """Train a recipe. The same command again continues an unfinished run."""
     from brimful import pipeline
-    from brimful.recipe import load
 
-    finished = pipeline.train(load(recipe, overrides or []), _console(), fresh=fresh, accept=accept_change or [])
+    finished = pipeline.train(_load(recipe, overrides), _console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file)
     name = finished.folder.name
     print(f"next: brimful evaluate {name} | brimful generate {name} --prompt TEXT | brimful report {name}")
 
 
 @app.command()
-def run(recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False, accept_change: Accept = None) -> None:
+def run(recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False, accept_change: Accept = None, plan_file: PlanFile = None) -> None:
     """The whole chain of a recipe: plan, train, sample, evaluate, report."""
     from brimful import pipeline
-    from brimful.recipe import load
 
-    path = pipeline.run(load(recipe, overrides or []), _console(), fresh=fresh, accept=accept_change or [])
+    path = pipeline.run(_load(recipe, overrides), _console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file)
     print(f"report: {path}")
 
 
@@ -142,10 +174,37 @@ def diagnose(run: RunName, json_output: Json = False) -> None:
 
 @app.command()
 def report(run: RunName) -> None:
-    """Write report.html of a run, finished or not."""
+    """Write report.html of a run, finished or not, and show what was predicted beside what was measured."""
     from brimful.report.html import write_report
+    from brimful.report.text import prediction_lines
 
-    print(f"report: {write_report(_run_folder(run))}")
+    path = write_report(_run_folder(run))
+    print("\n".join([*prediction_lines(path.parent), f"report: {path}"]))
+
+
+@app.command()
+def calibrate(
+    show: Annotated[bool, typer.Option("--show", help="Show what is remembered of this machine; measure nothing.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Forget its rates and how runs compared with predictions.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads that runs will use (plan.threads); by default all usable cores.")] = None,
+    json_output: Json = False,
+) -> None:
+    """Measure how fast this machine really is, in under a minute; plans for it then use what was measured."""
+    from brimful.base.env import runs_folder
+    from brimful.hardware import calibration
+    from brimful.hardware.calibrate import calibrate as measure
+    from brimful.hardware.probe import probe
+    from brimful.report.calibration import measuring, render, to_json
+
+    here = probe(device)
+    if reset:
+        print(f"forgot all about {here.name}" if calibration.reset(here.name) else f"nothing was remembered of {here.name}")
+        return
+    if not show:
+        with measuring(_console(stderr=True)) as progress:
+            calibration.save(measure(here, runs_folder(), threads=threads, progress=progress))
+    _print_json(to_json(here, threads)) if json_output else _console(least_width=120).print(render(here, threads), highlight=False)
 
 
 @recipes_app.callback()
@@ -196,6 +255,24 @@ def main() -> None:
     except KeyboardInterrupt:
         print("brimful: interrupted", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def _load(name: str, overrides: list[str] | None) -> Any:
+    """The recipe with its changes. What a changed effective batch asks of other values is told beside the output, never done."""
+    from brimful.planning.scaling import notes
+    from brimful.recipe import load
+
+    recipe = load(name, overrides or [])
+    try:
+        original = load(name)
+    except BrimfulError:  # only the changes make it whole
+        return recipe
+    print("".join(f"{line}\n" for line in notes(original, recipe)), end="", file=sys.stderr)
+    return recipe
+
+
+def _told(verification: Any) -> dict[str, Any]:
+    return {} if verification is None else {"verification": verification.to_json()}
 
 
 def _console(*, stderr: bool = False, least_width: int = 0) -> Any:

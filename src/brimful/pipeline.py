@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from rich.console import Console
 from transformers import PreTrainedModel
 
 from brimful.base.env import cache_folder, runs_folder
-from brimful.base.errors import Interrupted, RequestError, RunFolderError, TrainingStopped
+from brimful.base.errors import BrimfulError, Interrupted, RequestError, RunFolderError, TrainingStopped
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.units import format_bytes
 from brimful.data.prepare import PreparedData, prepare
@@ -24,19 +24,24 @@ from brimful.evaluation.likelihood import score_split
 from brimful.generation.load import LoadedRun, load_run
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.samples import Sample, draw_samples, write_samples
+from brimful.hardware.calibration import correction, note_run
 from brimful.hardware.device import Device
 from brimful.hardware.environment import describe_environment
 from brimful.hardware.host import keep_freed_memory
 from brimful.hardware.probe import probe, torch_device
 from brimful.model.build import build
+from brimful.planning.cost import Conditions, costed
 from brimful.planning.derive import Facts, derive, total_steps_of
+from brimful.planning.pinned import load_plan, with_choices_of
 from brimful.planning.plan import Plan, plan_from_json
 from brimful.planning.step import EVALUATION_FACTOR
-from brimful.plans import here, kept_traces, process_bytes
+from brimful.plans import conditions, facts_of, here, kept_traces
 from brimful.recipe import Recipe
 from brimful.report.html import write_report
 from brimful.report.progress import data_progress, progress_listener
+from brimful.report.runfiles import comparable, read_run
 from brimful.report.tensorboard import tensorboard_listener
+from brimful.report.text import prediction_lines
 from brimful.training.admission import Admission, admit, claim, describe, write_status
 from brimful.training.checkpoint import CheckpointStore, verify
 from brimful.training.precision import Precision
@@ -51,16 +56,16 @@ class Run:
     trained_now: bool
 
 
-def run(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()) -> Path:
+def run(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequence[str] = (), plan_file: Path | None = None) -> Path:
     """The whole chain: plan, train, sample, evaluate, report. Returns the report's path."""
-    trained = train(recipe, console, fresh=fresh, accept=accept)
+    trained = train(recipe, console, fresh=fresh, accept=accept, plan_file=plan_file)
     if trained.trained_now or not (trained.folder / "scores.json").exists():
         evaluate(trained.folder, console)
     return write_report(trained.folder)
 
 
-def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()) -> Run:
-    """Train a recipe, or continue its unfinished run; ends with the exported model and a sample."""
+def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequence[str] = (), plan_file: Path | None = None) -> Run:
+    """Train a recipe, or continue its unfinished run, by the saved plan where one is given; ends with the exported model and a sample."""
     folder = Path(recipe.run.folder) if recipe.run.folder else runs_folder()
     admission = admit(recipe, folder / recipe.run_name, fresh=fresh, accept=accept)
     if admission.finished:
@@ -71,8 +76,9 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
         )
         return Run(admission.folder, trained_now=False)
     device = here(recipe)
-    with kept_traces() as traces:
-        derive(recipe, device, traces, _facts(device))  # what can never fit is refused before any data is read
+    pinned = None if plan_file is None else load_plan(plan_file, recipe, device)
+    with kept_traces() as traces:  # what can never fit is refused before any data is read
+        derive(recipe if pinned is None else with_choices_of(pinned, recipe), device, traces, _facts(device))
     with claim(admission) as lease:
         _greet(console, recipe, device, admission)
         with data_progress(console) as progress:
@@ -80,12 +86,13 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
         if admission.continues:
             _refuse_changed_data(admission.folder, data)
         _tell_data(console, data)
-        plan = _settled_plan(recipe, device, data, admission, console)
+        plan = _settled_plan(recipe, device, data, admission, console) if pinned is None else pinned
+        applied = {"step_time_s": correction(device.name, "step_time_s").factor}
         describe(admission, recipe)
         console.print(plan.explain(), highlight=False, markup=False, soft_wrap=True)
         _write_facts(admission.folder, plan, device, data)
         try:
-            with _listeners(console, admission.folder) as listeners:
+            with _listeners(console, admission.folder, plan) as listeners:
                 outcome = run_session(_setup(recipe, plan, device, data, admission.folder, lease, listeners))
         except (Interrupted, TrainingStopped):
             write_status(admission.folder, "stopped", recipe)
@@ -93,6 +100,9 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
         console.print(f"best model: step {outcome.exported_step}, saved in {admission.folder / 'model'}", highlight=False, soft_wrap=True)
         write_samples(admission.folder, _sample(admission.folder, recipe, plan, console))
         write_status(admission.folder, "finished", recipe)
+    _compare(console, admission.folder)
+    if pinned is None and not admission.continues:  # an older plan may rest on other corrections
+        _remember(console, admission.folder, plan, applied)
     return Run(admission.folder, trained_now=True)
 
 
@@ -143,8 +153,8 @@ def diagnose(run_folder: Path, console: Console) -> list[Finding]:
 
 def _facts(device: Device, data: PreparedData | None = None, recipe: Recipe | None = None) -> Facts:
     if data is None or recipe is None:
-        return Facts(process_bytes=process_bytes(device))
-    return Facts(vocabulary=len(data.tokenizer), train_sequences=len(_sequences(recipe, data)), process_bytes=process_bytes(device))
+        return facts_of(device)
+    return facts_of(device, vocabulary=len(data.tokenizer), train_sequences=len(_sequences(recipe, data)))
 
 
 def _sequences(recipe: Recipe, data: PreparedData) -> Sequences:
@@ -154,7 +164,8 @@ def _sequences(recipe: Recipe, data: PreparedData) -> Sequences:
 def _settled_plan(recipe: Recipe, device: Device, data: PreparedData, admission: Admission, console: Console) -> Plan:
     """The plan with the data known. A continued run keeps its old plan, so that it goes on bit for bit, unless something asks for a new one."""
     with kept_traces() as traces:
-        plan = derive(recipe, device, traces, _facts(device, data, recipe))
+        derived = derive(recipe, device, traces, _facts(device, data, recipe))
+    plan = costed(recipe, derived, _conditions(recipe, device, data))
     if not admission.continues or admission.changed or not (admission.folder / "plan.json").exists():
         return plan
     stored = _plan_of(admission.folder)
@@ -164,6 +175,11 @@ def _settled_plan(recipe: Recipe, device: Device, data: PreparedData, admission:
         f"this run began on {stored.device['name']}; it goes on with the same sequences, rounded differently", highlight=False, soft_wrap=True
     )
     return plan
+
+
+def _conditions(recipe: Recipe, device: Device, data: PreparedData) -> Conditions:
+    validation = -(-data.splits["validation"].num_tokens // recipe.sequence_length)
+    return replace(conditions(device), train_sequences=len(_sequences(recipe, data)), validation_sequences=validation)
 
 
 def _plan_of(run_folder: Path) -> Plan:
@@ -204,11 +220,26 @@ def _identity(recipe: Recipe, data: PreparedData) -> dict[str, str]:
 
 
 @contextmanager
-def _listeners(console: Console, folder: Path) -> Iterator[list[Any]]:
+def _listeners(console: Console, folder: Path, plan: Plan) -> Iterator[list[Any]]:
     with ExitStack() as stack:
-        shown = stack.enter_context(progress_listener(console))
+        planned = {name: prediction.value for name, prediction in plan.predicted.items()}
+        shown = stack.enter_context(progress_listener(console, planned=planned))
         written = stack.enter_context(tensorboard_listener(folder, lambda note: console.print(note, highlight=False, soft_wrap=True)))
         yield [shown, written]
+
+
+def _compare(console: Console, folder: Path) -> None:
+    """Tell what was predicted beside what came true."""
+    console.print("\n" + "\n".join(prediction_lines(folder)), highlight=False, markup=False, soft_wrap=True)
+
+
+def _remember(console: Console, folder: Path, plan: Plan, applied: Mapping[str, float]) -> None:
+    """Keep what came true for later plans on this device; failing at that fails no run."""
+    predicted = {name: prediction.value for name, prediction in plan.predicted.items()}
+    try:
+        note_run(str(plan.device["name"]), measured=comparable(read_run(folder)), predicted=predicted, key=plan.recipe, applied=applied)
+    except (BrimfulError, OSError) as error:
+        console.print(f"note: this run's figures are not remembered for later plans: {error}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _sample(folder: Path, recipe: Recipe, plan: Plan, console: Console) -> list[Sample]:

@@ -36,3 +36,32 @@ def format_duration(seconds: float) -> str:
         return f"{hours}h {minutes:02d}m"
     days, hours = divmod(hours, 24)
     return f"{days}d {hours}h"
+
+
+def format_money(usd: float) -> str:
+    """`1234.5` -> `$1,234`; cents below a thousand."""
+    if usd and abs(usd) < 0.005:
+        return "< $0.01"
+    return f"${usd:,.0f}" if abs(usd) >= 1000 else f"${usd:.2f}"
+
+
+def format_energy(energy_wh: float) -> str:
+    """`1234.5` watt hours -> `1.23 kWh`."""
+    for unit in ("Wh", "kWh", "MWh"):
+        if abs(energy_wh) < 999.5:
+            return f"{energy_wh:.3g} {unit}"
+        energy_wh /= 1000
+    return f"{energy_wh:,.3g} GWh"
+
+
+def format_named(name: str, value: float) -> str:
+    """A value in the unit its name ends with: `peak_memory_bytes`, `step_time_s`, `tokens_per_s`, `energy_wh`, `cost_usd`, `mfu`."""
+    if name.endswith("_bytes"):
+        return format_bytes(value)
+    if name.endswith("_s") and not name.endswith("_per_s"):
+        return format_duration(value)
+    if name.endswith("_wh"):
+        return format_energy(value)
+    if name.endswith("_usd"):
+        return format_money(value)
+    return f"{value:.1%}" if name == "mfu" else format_count(value)

@@ -1,15 +1,36 @@
-"""Measured rates of the device at hand: how fast square matrix products really are, per dtype."""
+"""Measured rates of the device at hand: square matrix products in half a second, or every class of operator in less than a minute."""
 
+import os
+import platform
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from brimful.base.discover import did_you_mean
-from brimful.base.errors import DeviceError
+from brimful.base.errors import DeviceError, RunFolderError
+from brimful.hardware.calibration import Calibration, current_versions
+from brimful.hardware.device import Device
+from brimful.hardware.fitting import Point, fit
+from brimful.hardware.host import keep_freed_memory
+from brimful.hardware.operators import TORCH_DTYPES, Block, cases
+from brimful.hardware.probe import torch_device
+from brimful.hardware.stopwatch import Stopwatch
 
-TORCH_DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+Progress = Callable[[str, int, int], None]
+"""Receives what is measured next, how many operators are done, and how many there are."""
+SECONDS = 0.06
+"""Spent on each of the about 160 operators."""
+SLOW_SHARE = 0.2
+DISK_BYTES = 64 << 20
+LOADER_BATCHES = 64
 SMALLEST_SIZE = 128
 LARGEST_CPU_SIZE = 2048
 LARGEST_GPU_SIZE = 8192
@@ -114,10 +135,13 @@ class _Product:
         self._c_NN = torch.empty_like(self._a_NN)
         self._device = device
 
+    def run(self) -> None:
+        torch.mm(self._a_NN, self._b_NN, out=self._c_NN)
+
     def time_s(self) -> float:
         self._synchronize()
         start_s = time.perf_counter()
-        torch.mm(self._a_NN, self._b_NN, out=self._c_NN)
+        self.run()
         self._synchronize()
         return time.perf_counter() - start_s
 
@@ -126,3 +150,140 @@ class _Product:
             torch.cuda.synchronize(self._device)
         elif self._device.type == "mps":
             torch.mps.synchronize()
+
+
+def calibrate(device: Device, folder: Path, *, threads: int | None = None, seconds: float = SECONDS, progress: Progress | None = None) -> Calibration:
+    """Measure a device of this machine: products by shape, attention, bandwidth by class, launch and issue of operators, optimizer, disk, loader.
+
+    Takes under a minute. torch keeps its number of threads; on a CPU the C library keeps freed memory from here on, as in training.
+
+    Args:
+        device: As probed.
+        folder: Where checkpoints will be written.
+        threads: CPU threads that the training will use; by default the device's.
+        seconds: Time to spend on an operator.
+        progress: See Progress.
+
+    Raises:
+        DeviceError: not a device of this machine. RunFolderError: the folder cannot be written to.
+    """
+    where, tell = torch_device(device), progress or _tell_nobody
+    before = torch.get_num_threads()
+    used = (threads or device.threads or before) if device.kind == "cpu" else None
+    if used is not None:
+        torch.set_num_threads(used)
+        keep_freed_memory()
+    try:
+        points, host_s = _measure_operators(where, Stopwatch(where, used or before, seconds), tell)
+    finally:
+        torch.set_num_threads(before)
+    tell("disk and loader", len(points), len(points))
+    extras = {"disk_bytes_per_s": disk_bytes_per_s(folder), "loader_tokens_per_s": loader_tokens_per_s(folder)}
+    source = f"measured on this machine, {time.strftime('%Y-%m-%d')}, torch {torch.__version__}"
+    on_cpu = device.kind == "cpu"
+    fitted = fit(points, host_s=host_s, overlaps=not on_cpu, cached=on_cpu, source=source)
+    return Calibration(device.name, fitted.rates, used, extras, _versions(where), time.time(), len(points))
+
+
+def _tell_nobody(name: str, done: int, total: int) -> None:
+    """Progress that nobody wants to see."""
+
+
+def _measure_operators(device: torch.device, stopwatch: Stopwatch, tell: Progress) -> tuple[list[Point], float]:
+    """Times of all operators, and the seconds the program needs to issue one."""
+    points = []
+    with torch.no_grad():
+        todo = cases(device, _usable_dtypes(device, stopwatch))
+        for done, case in enumerate(todo):
+            tell(f"{case.name}, {case.dtype}", done, len(todo))
+            with _fp32_mode(device, case.dtype):
+                time_s = stopwatch.time_s(case.make(device))
+            points.append(Point(case.operator, case.class_name, case.dtype, case.flop, case.num_bytes, case.smallest, time_s))
+    return points, _host_s(device, stopwatch, min(point.time_s for point in points))
+
+
+def _usable_dtypes(device: torch.device, stopwatch: Stopwatch) -> tuple[str, ...]:
+    """fp32 and what a plan may use beside it; a 16-bit type that is SLOW_SHARE as fast as fp32 is not worth the time."""
+    if device.type == "cuda":
+        bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+        return ("fp32", *(("tf32", "bf16") if bf16 else ()), "fp16")
+    fp32_s, bf16_s = (stopwatch.time_s(_Product(device, TORCH_DTYPES[dtype], SMALLEST_SIZE).run) for dtype in ("fp32", "bf16"))
+    return ("fp32", "bf16") if bf16_s * SLOW_SHARE < fp32_s else ("fp32",)
+
+
+class _Counter(TorchDispatchMode):
+    """Counts operators that start a kernel: all but views."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count: int = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += int(not func.is_view)
+        return func(*args, **(kwargs or {}))
+
+
+def _host_s(device: torch.device, stopwatch: Stopwatch, smallest_s: float) -> float:
+    """Seconds per operator that a model's code and autograd take; on a CPU without the operator's own time, which is the smallest one's."""
+    block = Block().to(device)
+    x_BTW = torch.ones(1, 8, 32, device=device)
+
+    def step() -> None:
+        with torch.enable_grad():
+            block(block(x_BTW)).sum().backward()
+
+    counter = _Counter()
+    with counter:
+        step()
+    per_operator_s = stopwatch.issue_s(step) / counter.count
+    return per_operator_s if device.type == "cuda" else max(per_operator_s - smallest_s, 0.0)
+
+
+def disk_bytes_per_s(folder: Path) -> float:
+    """Rate of writing a file and waiting until it is on the disk, from the faster of two; nothing is left behind.
+
+    Raises:
+        RunFolderError: the folder cannot be written to.
+    """
+    block = bytes(range(256)) * (DISK_BYTES // 256)
+    times_s = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for _ in range(2):
+            with tempfile.TemporaryFile(dir=folder) as file:
+                start_s = time.perf_counter()
+                file.write(block)
+                file.flush()
+                os.fsync(file.fileno())
+                times_s.append(time.perf_counter() - start_s)
+    except OSError as error:
+        raise RunFolderError(
+            f"{folder} cannot be written to: {error}. Free space or fix the permissions; checkpoints will be written there."
+        ) from error
+    return DISK_BYTES / max(min(times_s), 1e-6)
+
+
+def loader_tokens_per_s(folder: Path) -> float:
+    """Rate at which batches of token ids come from a mapped file, read as `data.sequences` reads them: windows in random order, made int64 twice."""
+    sequences, length = 64, 512
+    tokens = LOADER_BATCHES * sequences * length
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(np.zeros(tokens + 1, np.uint16).tobytes())
+        file.flush()
+        windows_NT = sliding_window_view(np.memmap(file, np.uint16, mode="r"), length + 1)
+        starts_N = np.random.default_rng(0).permutation(LOADER_BATCHES * sequences) * length
+        start_s = time.perf_counter()
+        for starts_B in starts_N.reshape(LOADER_BATCHES, sequences):
+            batch_BT = windows_NT[starts_B]
+            torch.from_numpy(batch_BT[:, :-1].astype(np.int64)), torch.from_numpy(batch_BT[:, 1:].astype(np.int64))
+        seconds = max(time.perf_counter() - start_s, 1e-6)
+    return float(tokens / seconds)
+
+
+def _versions(device: torch.device) -> dict[str, str]:
+    driver = Path("/sys/module/nvidia/version")
+    return {
+        **current_versions(),
+        "python": platform.python_version(),
+        **({"driver": driver.read_text().strip()} if device.type == "cuda" and driver.exists() else {}),
+    }

@@ -65,6 +65,17 @@ def price_of(name: str) -> Price | None:
     return Price(usd_per_hour, row.get("price_offers", f"{usd_per_hour:g}"), row["price_source"], row["read"])
 
 
+def power_of(name: str) -> float | None:
+    """The power limit of the board `name` in watts; None where the catalog has no such row or the row no limit."""
+    row = _row_by_name().get(name.casefold().strip(), {})
+    return float(row["power_w"]) if "power_w" in row else None
+
+
+def cache_bytes_of(name: str) -> int:
+    """The last cache before memory of the board `name`; 0 where the catalog has no such row or the row no cache."""
+    return round(1e6 * float(_row_by_name().get(name.casefold().strip(), {}).get("l2_cache_mb", 0)))
+
+
 def _require(name: str) -> dict[str, Any]:
     row = _row_by_name().get(name.casefold().strip())
     if row is not None:

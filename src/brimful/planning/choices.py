@@ -1,8 +1,8 @@
 """What a plan decides without tracing: precision, attention kernel, pieces of the loss, compilation. Each choice with its reason."""
 
-from brimful.base.units import MIB, format_bytes, format_duration
+from brimful.base.units import MIB, format_bytes
 from brimful.hardware.device import Device
-from brimful.planning.plan import Choice, Prediction
+from brimful.planning.plan import Choice
 from brimful.recipe import Recipe
 
 BF16_PAYS_FROM = 1.3
@@ -73,15 +73,22 @@ def loss_chunk_choice(recipe: Recipe, device: Device, vocabulary: int) -> Choice
     )
 
 
-def compile_choice(recipe: Recipe, device: Device, step_time: Prediction | None, total_steps: int | None) -> Choice:
-    """Whether compiling saves more than it costs over the run."""
-    if recipe.plan.compile != "auto":
-        return Choice("compile", recipe.plan.compile, FIXED)
-    if not device.abilities.compile:
-        return Choice("compile", False, "torch.compile has no compiler to use here")
-    if step_time is None or total_steps is None:
-        return Choice("compile", False, "the length of the run is not known well enough to tell whether it pays", True)
-    cost_s = COMPILE_SECONDS
-    saved_s = step_time.value * total_steps * (1 - 1 / COMPILE_GAIN[device.kind])
-    told = f"compiling costs about {format_duration(cost_s)} and would save about {format_duration(saved_s)}"
-    return Choice("compile", saved_s > 1.5 * cost_s, told, not saved_s > 1.5 * cost_s)
+def optimizer_choice(recipe: Recipe) -> Choice:
+    """Variant of AdamW's update: the same arithmetic in other kernels."""
+    if recipe.plan.optimizer != "auto":
+        return Choice("optimizer", recipe.plan.optimizer, FIXED)
+    return Choice("optimizer", "fused", "one pass over weights, gradients and states; foreach needs a temporary of every state", "foreach")
+
+
+def loader_choice(recipe: Recipe) -> Choice:
+    """Threads that make batches while the device computes."""
+    if recipe.plan.loader_workers != "auto":
+        return Choice("loader_workers", recipe.plan.loader_workers, FIXED)
+    return Choice("loader_workers", 1, "tokens lie ready in a memory map: one thread makes the next batch while this one computes", 0)
+
+
+def packing_choice(recipe: Recipe) -> Choice:
+    """How documents become sequences; the recipe says which, because it changes what a step sees."""
+    if recipe.data.layout == "stream":
+        return Choice("packing", "stream", "the recipe's data.layout: documents run on, every position holds a token")
+    return Choice("packing", str(recipe.data.layout), "the recipe's data.layout; the plan never changes what a step sees")

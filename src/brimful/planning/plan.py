@@ -5,7 +5,9 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from brimful.base.errors import PlanError
-from brimful.base.units import format_bytes, format_count, format_duration
+from brimful.base.units import format_count, format_named
+
+_UNITS = ("_bytes", "_s", "_wh", "_usd")
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Plan:
         total_steps: Optimizer updates of the run; None where the length is in epochs and the data is not read yet.
         predicted: By name: peak_memory_bytes, step_time_s, training_time_s (without evaluation and checkpoints).
         memory_terms: Bytes by term; they add up to the predicted peak.
+        time_terms: Seconds of one step by term; they add up to the predicted step time. Empty where no time is predicted.
     """
 
     recipe: str
@@ -47,14 +50,16 @@ class Plan:
     attention: str
     recompute: bool
     compile: bool
-    fused_optimizer: bool
+    optimizer: str
     loss_chunk: int
+    loader_workers: int
     threads: int | None
     parameters: int
     sequence_length: int
     total_steps: int | None
     predicted: Mapping[str, Prediction]
     memory_terms: Mapping[str, int]
+    time_terms: Mapping[str, float]
 
     @property
     def effective_batch(self) -> int:
@@ -88,9 +93,10 @@ class Plan:
         width = max(len(choice.name) for choice in self.choices)
         lines += [f"  {choice.name:<{width}}  {_plain(choice.value):<8} {choice.reason}" for choice in self.choices]
         for name, entry in self.predicted.items():
-            form = format_bytes if name.endswith("_bytes") else format_duration
-            label = name.removesuffix("_bytes").removesuffix("_s").replace("_", " ")
-            lines.append(f"  predicted {label}: {form(entry.value)} ({form(entry.low)} to {form(entry.high)}; {entry.basis})")
+            low, value, high = (format_named(name, number) for number in (entry.low, entry.value, entry.high))
+            unit = next((unit for unit in _UNITS if name.endswith(unit)), "")
+            label = name.replace("_per_s", " per second").removesuffix(unit).replace("_", " ")
+            lines.append(f"  predicted {label}: {value} ({low} to {high}; {entry.basis})")
         return "\n".join(lines)
 
 

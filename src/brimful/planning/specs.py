@@ -76,7 +76,7 @@ def spec_of(recipe: Recipe, model: ModelFacts, device: Device, choices: Mapping[
         autocast="none" if precision == "fp32" else precision,  # type: ignore[arg-type]
         adapter=lora_of(recipe), quantize=recipe.quantize, loss="chunked", loss_chunk=int(choices["loss_chunk"].value), recompute=recompute,
         cuda=device.kind == "cuda", flash=device.abilities.flash_attention, attention=str(choices["attention"].value),
-        optimizer="fused",
+        optimizer=str(choices["optimizer"].value),  # type: ignore[arg-type]
         accumulates=True, clips=recipe.optimizer.clip_norm is not None,
     )  # fmt: skip
 

@@ -3,10 +3,10 @@
 import bisect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from brimful.hardware.device import Device
-from brimful.planning.choices import attention_choice, loss_chunk_choice, precision_choice
+from brimful.planning.choices import attention_choice, loader_choice, loss_chunk_choice, optimizer_choice, packing_choice, precision_choice
 from brimful.planning.memory import Footprint, Replayed, Replays, Traces, Verdict, cuda_verdict, footprint
 from brimful.planning.plan import Choice
 from brimful.planning.specs import ModelFacts, model_facts, spec_of
@@ -15,6 +15,8 @@ from brimful.planning.target import Target, target_of
 from brimful.planning.work import Work
 from brimful.recipe import AdapterRecipe, Recipe
 
+Margin = Literal["conservative", "balanced", "tight"]
+"""How close to the brim a plan goes."""
 Tracer = Callable[[StepSpec], Traces | Replays]
 """Gives the traces of a step; `brimful.rehearsal.store` has the real one."""
 
@@ -47,9 +49,16 @@ class Memory:
         """What the operators of this micro-batch compute."""
         return self._replays.work_at(micro_batch)
 
-    def largest(self, highest: int) -> int:
-        """The largest micro-batch up to `highest` that surely fits; 0 where none does. Memory grows with the micro-batch."""
-        return _last(highest, lambda size: self.verdict(size) == "fits")
+    def largest(self, highest: int, margin: Margin = "balanced") -> int:
+        """The largest micro-batch up to `highest` that fits by this margin; 0 where none does. Memory grows with the micro-batch.
+
+        conservative: the upper end of the prediction fits, without the allocator giving back what it holds; balanced: the run surely gets
+        through; tight: it is not sure to fail.
+        """
+        if margin == "conservative":
+            return _last(highest, lambda size: self.verdict(size) == "fits" and self.at(size).driver.high <= self._target.usable_bytes)
+        verdicts = {"fits"} if margin == "balanced" else {"fits", "uncertain"}
+        return _last(highest, lambda size: self.verdict(size) in verdicts)
 
     def verdict(self, micro_batch: int) -> Verdict:
         """As in the footprint, without working out the rest of it."""
@@ -122,6 +131,9 @@ def prepare(recipe: Recipe, device: Device, *, vocabulary: int | None = None, pr
         "precision": precision,
         "attention": attention_choice(recipe, device, str(precision.value), softcapped=facts.softcapped, grouped=facts.grouped),
         "loss_chunk": loss_chunk_choice(recipe, device, facts.vocabulary),
+        "optimizer": optimizer_choice(recipe),
+        "loader_workers": loader_choice(recipe),
+        "packing": packing_choice(recipe),
     }
     return Prepared(recipe, device, target_of(device, process_bytes), facts, choices)
 

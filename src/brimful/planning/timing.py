@@ -8,11 +8,13 @@ Suffixes: W operators.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
+from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, THIN_BELOW, Rates
 from brimful.planning.work import DTYPES, PHASES, FloatArray, Int64Array, Work
 
 TILE = 128
@@ -50,6 +52,11 @@ class StepTime:
     model_flop: float
     hardware_flop: float
     evaluation_s: float = 0.0
+
+    def scaled(self, factor: float) -> "StepTime":
+        """All times multiplied; operations stay."""
+        terms = {name: factor * seconds for name, seconds in self.terms.items()}
+        return replace(self, seconds=factor * self.seconds, terms=terms, evaluation_s=factor * self.evaluation_s)
 
 
 def step_time(work_at: WorkAt, micro_batches: Sequence[int], rates: Rates, *, precision: str, compiled: bool = False) -> StepTime:
@@ -117,31 +124,35 @@ def operator_seconds(work: Work, rates: Rates, *, precision: str, compiled: bool
 def _flop_rates(work: Work, rates: Rates, precision: str) -> FloatArray:
     rates_W = np.full(len(work), np.inf)
     names = {DTYPES.index("fp32"): "fp32", DTYPES.index("16-bit"): precision if precision != "fp32" else "bf16"}
-    for class_name in MATRIX_CLASSES:
-        of_class_W = work.classes_W == CLASSES.index(class_name)
-        for dtype, name in names.items():
-            chosen_W = of_class_W & (work.dtypes_W == dtype) & (work.flop_W > 0)
-            if not chosen_W.any():
-                continue
-            known = rates.flop_per_s.get(class_name) or {}
-            if name not in known:
-                raise UnknownRate(f"no {name} rate of {class_name} operators is known ({rates.source})")
-            rates_W[chosen_W] = known[name]
+    thin_W = np.minimum(work.m_W, work.n_W) < THIN_BELOW
+    arithmetic_W = (work.flop_W > 0) & np.isin(work.classes_W, [CLASSES.index(name) for name in MATRIX_CLASSES])
+    for kind, dtype, thin in _distinct(arithmetic_W, work.classes_W, work.dtypes_W, thin_W):
+        chosen_W = arithmetic_W & (work.classes_W == kind) & (work.dtypes_W == dtype) & (thin_W == thin)
+        try:
+            rates_W[chosen_W] = rates.computing(CLASSES[kind], names[dtype], smallest=0 if thin else THIN_BELOW)
+        except KeyError as error:
+            raise UnknownRate(f"no rate of {CLASSES[kind]} operators is known in {names.get(dtype, 'this type')} ({rates.source})") from error
     return rates_W
 
 
 def _byte_rates(work: Work, rates: Rates, bytes_W: Int64Array) -> FloatArray:
-    rates_W = np.empty(len(work))
-    for index, name in enumerate(CLASSES):
-        of_class_W = work.classes_W == index
-        if not of_class_W.any():
-            continue
-        if name not in rates.bytes_per_s:
-            raise UnknownRate(f"no bandwidth of {name} operators is known ({rates.source})")
-        cached_W = bytes_W <= rates.cache_bytes
-        cached = rates.cached_bytes_per_s.get(name, rates.bytes_per_s[name])
-        rates_W[of_class_W] = np.where(cached_W, cached, rates.bytes_per_s[name])[of_class_W]
+    rates_W = np.ones(len(work))
+    cached_W, low_W = bytes_W <= rates.cache_bytes, work.dtypes_W == DTYPES.index("16-bit")
+    every_W = np.ones(len(work), np.bool_)
+    for kind, operator, low, cached in _distinct(every_W, work.classes_W, work.operators_W, low_W, cached_W):
+        chosen_W = (work.classes_W == kind) & (work.operators_W == operator) & (low_W == low) & (cached_W == cached)
+        num_bytes = 0 if cached else rates.cache_bytes + 1
+        try:
+            rates_W[chosen_W] = rates.moving(CLASSES[kind], work.operators[operator], sixteen_bit=bool(low), num_bytes=num_bytes)
+        except KeyError as error:
+            raise UnknownRate(f"no bandwidth of {CLASSES[kind]} operators is known ({rates.source})") from error
     return rates_W
+
+
+def _distinct(chosen_W: NDArray[np.bool_], *columns: NDArray[Any]) -> list[list[int]]:
+    """Rows that differ among these columns."""
+    rows: list[list[int]] = np.unique(np.stack([column[chosen_W].astype(np.int64) for column in columns]), axis=1).T.tolist()
+    return rows
 
 
 def _tile_loss(work: Work, multiprocessors: int | None) -> FloatArray:

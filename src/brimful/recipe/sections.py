@@ -238,6 +238,16 @@ class PlanChoices(Section):
     recompute: bool | Auto = Field("auto", description="Recompute activations in the backward pass (activation checkpointing).")
     compile: bool | Auto = Field("auto", description="torch.compile the model.")
     loss_chunk: PositiveInt | Auto = Field("auto", description="Tokens per chunk of the linear cross-entropy.")
+    optimizer: Literal["auto", "fused", "foreach", "for_loop"] = Field(
+        "auto", description="Variant of the update: the same arithmetic, other kernels."
+    )
+    loader_workers: Annotated[int, Field(ge=0, le=64)] | Auto = Field(
+        "auto", description="Threads that make batches ahead of time; 0 makes them when needed."
+    )
+    margin: Literal["conservative", "balanced", "tight"] = Field(
+        "balanced",
+        description="How close to the brim: the prediction's upper end fits; the run surely gets through; it is not sure to fail (out of memory is survived).",
+    )
     threads: PositiveInt | Auto = Field("auto", description="CPU threads.")
 
 

@@ -1,0 +1,280 @@
+"""What is remembered of a device: its measured rates, and how runs on it compared with their predictions. Plain JSON; no torch.
+
+One file per device in the cache folder. A file that cannot be read is ignored, said in a note, and written anew by the next save.
+"""
+
+import hashlib
+import importlib.metadata
+import math
+import re
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from brimful.base.env import cache_folder
+from brimful.base.errors import RunFolderError
+from brimful.base.rundir import read_json, write_json_atomically
+from brimful.hardware.device import Device
+from brimful.hardware.rates import Rates
+
+SCHEMA = 1
+LAST_RUNS = 20
+"""Runs that a correction looks at."""
+KEPT_RUNS = 200
+SHRINKAGE_RUNS = 3
+"""A correction from as many runs goes half of the way."""
+PRIOR_LOG_SPREAD = 0.2
+"""Half-width of the 90 % interval of log(measured / predicted) that few runs are pulled towards; assumption."""
+ONLY_UPWARD = ("peak_memory_bytes", "allocated_memory_bytes", "device_memory_bytes")
+"""Too high a prediction of these costs a little speed, too low a one costs the run: they are never corrected downwards."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Measured rates of one device and what they are valid for.
+
+    Attributes:
+        device: Its exact name.
+        rates: The roofline's parameters.
+        threads: CPU threads that were measured; None on GPUs.
+        extras: By name: disk_bytes_per_s (written and synced), loader_tokens_per_s, ...
+        versions: brimful, python, torch, and the driver where there is one.
+        made: Seconds since the epoch.
+        points: Operators that were measured.
+    """
+
+    device: str
+    rates: Rates = field(hash=False)
+    threads: int | None
+    extras: Mapping[str, float] = field(hash=False)
+    versions: Mapping[str, str] = field(hash=False)
+    made: float
+    points: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for JSON; `from_json` gives an equal Calibration."""
+        return {**asdict(self), "rates": self.rates.to_json()}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """The Calibration that `to_json` described.
+
+        Raises:
+            KeyError, TypeError, ValueError: a key is missing or unknown, or a rate is not positive and finite.
+        """
+        rates = Rates.from_json(value["rates"])
+        per_class = [*rates.flop_per_s.values(), rates.bytes_per_s, rates.cached_bytes_per_s, value["extras"]]
+        wrong = [speed for speeds in per_class for speed in speeds.values() if not (math.isfinite(speed) and speed > 0)]
+        if wrong:
+            raise ValueError(f"a rate is {wrong[0]}")
+        return cls(**{**value, "rates": rates})
+
+    def mismatch(self, threads: int | None) -> str:
+        """Why it says nothing about a program with this torch and so many threads; "" when it does."""
+        if _minor(self.versions.get("torch", "")) != _minor(_version("torch")):
+            return f"it was measured with torch {self.versions.get('torch')}, this is {_version('torch')}"
+        if self.threads != threads:
+            return f"it was measured with {self.threads} threads, the plan uses {threads}"
+        return ""
+
+
+@dataclass(frozen=True)
+class RunNote:
+    """One run's measurements beside its predictions, by name; `made` in seconds since the epoch."""
+
+    key: str
+    made: float
+    measured: Mapping[str, float] = field(hash=False)
+    predicted: Mapping[str, float] = field(hash=False)
+    versions: Mapping[str, str] = field(hash=False)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Everything remembered of a device; `note` says what could not be read."""
+
+    calibration: Calibration | None = None
+    runs: tuple[RunNote, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """How measurements on this device compare with predictions.
+
+    Attributes:
+        factor: Multiply a prediction by it.
+        low, high: Where measured over predicted lies in nine of ten runs; both 1 without runs.
+        runs: Runs it is made of.
+    """
+
+    factor: float = 1.0
+    low: float = 1.0
+    high: float = 1.0
+    runs: int = 0
+
+
+def load(device: Device, threads: int | None = None) -> Calibration | None:
+    """The stored calibration where it holds for this torch and number of threads (default: the device's), else None; `reason` says why."""
+    kept = stored(device.name).calibration
+    return None if kept is None or kept.mismatch(threads or device.threads) else kept
+
+
+def reason(device: Device, threads: int | None = None) -> str:
+    """Why `load` gives None; "" when it gives a calibration."""
+    kept = stored(device.name)
+    if kept.calibration is None:
+        return kept.note or f"{device.name} was never calibrated: `brimful calibrate` takes under a minute"
+    mismatch = kept.calibration.mismatch(threads or device.threads)
+    return f"the calibration of {device.name} is not used: {mismatch}. Run `brimful calibrate` again." if mismatch else ""
+
+
+def stored(device_name: str) -> Stored:
+    """All that is remembered of a device, usable or not."""
+    path = path_of(device_name)
+    if not path.exists():
+        return Stored()
+    try:
+        return _read(path)
+    except (RunFolderError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        return Stored(note=f"{path} cannot be read and is ignored ({error!r}); it is written anew by the next calibration or run")
+
+
+def save(calibration: Calibration) -> Path:
+    """Remember a calibration in place of the one before; noted runs stay.
+
+    Raises:
+        RunFolderError: it cannot be written.
+    """
+    return _write(calibration.device, calibration, stored(calibration.device).runs)
+
+
+def reset(device_name: str) -> bool:
+    """Forget all of a device; whether there was something."""
+    path = path_of(device_name)
+    existed = path.exists()
+    path.unlink(missing_ok=True)
+    return existed
+
+
+def note_run(
+    device_name: str, *, measured: Mapping[str, float], predicted: Mapping[str, float], key: str, versions: Mapping[str, str] | None = None,
+    applied: Mapping[str, float] | None = None,
+) -> None:  # fmt: skip
+    """Remember what a run measured beside what was predicted for it.
+
+    Names that are not in both, and values that are not positive and finite, are left out; nothing is written when nothing is left.
+
+    Args:
+        device_name: Exact name.
+        measured: By name, as in `Plan.predicted`.
+        predicted: The same names.
+        key: What ran, for people: the recipe's name.
+        versions: Of libraries; by default those of this process.
+        applied: Correction factors that the predictions were already multiplied by: they are taken out, so that corrections do not feed
+            on themselves.
+
+    Raises:
+        RunFolderError: it cannot be written.
+    """
+    usable = {name for name in measured if _is_positive(measured[name]) and _is_positive(predicted.get(name))}
+    if not usable:
+        return
+    factors = applied or {}
+    run = RunNote(
+        key, time.time(), {name: float(measured[name]) for name in sorted(usable)},
+        {name: float(predicted[name]) / factors.get(name, 1.0) for name in sorted(usable)}, dict(versions or current_versions()),
+    )  # fmt: skip
+    kept = stored(device_name)
+    _write(device_name, kept.calibration, (*kept.runs, run)[-KEPT_RUNS:])
+
+
+def correction(device_name: str, name: str) -> Correction:
+    """What the last runs on this device say about predictions of a value.
+
+    With n ratios measured / predicted of the last 20 runs and their logarithms x: log(factor) = median(x) n / (n + 3), so that few runs
+    move little. The interval is factor x exp(-h) to factor x exp(+h) with h^2 = (n s^2 + 3 0.2^2) / (n + 3), s the 90 % half-width
+    1.645 x 1.4826 x median |x - median(x)|. Memory is corrected upwards only.
+
+    Runs with another minor version of torch say nothing. Times from before the present calibration do not either: their predictions came
+    from other rates.
+    """
+    ratios = list(_ratios(stored(device_name), name))[-LAST_RUNS:]
+    if not ratios:
+        return Correction()
+    logs = [math.log(ratio) for ratio in ratios]
+    n, middle = len(logs), statistics.median(logs)
+    spread = 1.645 * 1.4826 * statistics.median(abs(value - middle) for value in logs)
+    shift = middle * n / (n + SHRINKAGE_RUNS)
+    half = math.sqrt((n * spread**2 + SHRINKAGE_RUNS * PRIOR_LOG_SPREAD**2) / (n + SHRINKAGE_RUNS))
+    if name in ONLY_UPWARD:
+        shift = max(shift, 0.0)
+    return Correction(math.exp(shift), math.exp(shift - half), math.exp(shift + half), n)
+
+
+def corrections(device_name: str) -> dict[str, Correction]:
+    """Every value that runs on this device say something about."""
+    names = sorted({name for run in stored(device_name).runs for name in run.measured})
+    found = {name: correction(device_name, name) for name in names}
+    return {name: entry for name, entry in found.items() if entry.runs}
+
+
+def current_versions() -> dict[str, str]:
+    """brimful and torch, as this process has them."""
+    return {name: _version(name) for name in ("brimful", "torch")}
+
+
+def path_of(device_name: str) -> Path:
+    """The file of a device: its name in letters that every file system takes, and a few digits of its hash."""
+    readable = re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-")[:60]
+    digest = hashlib.sha256(device_name.encode()).hexdigest()[:6]
+    return cache_folder() / "calibration" / f"{readable}-{digest}.json"
+
+
+def _ratios(kept: Stored, name: str) -> Iterator[float]:
+    torch_now = _minor(_version("torch"))
+    since = kept.calibration.made if kept.calibration and not name.endswith("_bytes") else 0.0
+    for run in kept.runs:
+        if name in run.measured and run.made >= since and _minor(run.versions.get("torch", "")) == torch_now:
+            yield run.measured[name] / run.predicted[name]
+
+
+def _read(path: Path) -> Stored:
+    values = read_json(path)
+    if values["schema"] != SCHEMA:
+        raise ValueError(f"schema {values['schema']}, this version reads {SCHEMA}")
+    calibration = None if values["calibration"] is None else Calibration.from_json(values["calibration"])
+    runs = tuple(RunNote(**run) for run in values["runs"])
+    for run in runs:
+        if not all(_is_positive(each.get(name)) for each in (run.measured, run.predicted) for name in run.measured):
+            raise ValueError(f"run {run.key} holds a value that is not positive")
+    return Stored(calibration, runs)
+
+
+def _write(device_name: str, calibration: Calibration | None, runs: tuple[RunNote, ...]) -> Path:
+    path = path_of(device_name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"{path.parent} cannot be made: {error}. Point BRIMFUL_CACHE to a folder that can be written.") from error
+    written = None if calibration is None else calibration.to_json()
+    write_json_atomically(path, {"schema": SCHEMA, "device": device_name, "calibration": written, "runs": [asdict(run) for run in runs]})
+    return path
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split("+", maxsplit=1)[0].split(".")[:2])
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,311 @@
+"""Operators to measure a device with: the products, chains and updates of a training step, small and large, each with its work.
+
+Shapes: M rows, N columns, K summed over, G products of a batch, B sequences, H heads, T positions, D head size, R rows of W elements.
+"""
+
+import importlib
+import importlib.util
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import cycle, pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - everyone's name for it
+
+Run = Callable[[], object]
+
+PRODUCTS_MNK = (
+    (256, 128, 128), (1024, 256, 256), (1024, 1024, 256), (1024, 256, 1024), (2048, 1536, 512), (1024, 1024, 1024), (1024, 8192, 256),
+    (512, 128, 512), (2048, 512, 8),
+)  # fmt: skip
+"""Rows are tokens: projections and MLPs of widths from 128 up, a square, a vocabulary, the second half of an adapter."""
+WEIGHT_GRADIENTS_MNK = ((256, 256, 4096), (1024, 256, 1024), (8192, 256, 1024), (512, 512, 2048))
+THIN_MNK = ((2048, 8, 512), (2048, 16, 512), (1024, 8, 256))
+THIN_GRADIENTS_MNK = ((8, 512, 2048), (16, 256, 1024))
+BATCHED_GMNK = ((32, 64, 64, 32), (32, 64, 192, 64), (32, 64, 32, 256), (16, 64, 512, 64), (64, 64, 64, 64))
+ATTENTION_BHTD = ((4, 4, 128, 64), (4, 8, 256, 32), (2, 4, 512, 64), (1, 4, 1024, 64))
+GPU_SCALE = 8
+"""GPUs get as many times more rows: sizes at which a CPU's cores are busy leave most of a GPU idle."""
+CACHED_ELEMENTS, MIDDLE_ELEMENTS, LARGE_ELEMENTS = 1 << 17, 1 << 21, 1 << 24
+"""0.5 MiB of fp32 fits the caches next to a core, 8 MiB a shared one, 64 MiB none of a CPU."""
+TINY_ELEMENTS = 256
+BACKWARD_OVER_FORWARD = 2.5
+"""Products in a flash backward pass (five) over those of the forward pass (two); Dao 2023, FlashAttention-2, section 3.1."""
+DRAWN_ELEMENTS = 1 << 16
+COLD_BYTES = 24 << 20
+MOST_SETS = 32
+"""Operands rotate through this much memory, or this often."""
+ROW, HEAD = 512, 64
+"""Elements of a row in norms and softmax, and of a head."""
+DEQUANTISED_SIDES = (512, 2048)
+NF4_BLOCK = 64
+"""Weights that share a scale (Dettmers et al. 2023)."""
+OPTIMIZER_SIZES = (1 << 18, 1 << 23)
+OPTIMIZER_TENSORS = 8
+ADAMW_BYTES = 32
+"""fp32 parameter, gradient and two states per parameter, each counted as read and written, as the operator declares."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operator to measure.
+
+    Attributes:
+        name: For people.
+        operator: torch's name of it; "" for products, whose shapes tell them apart.
+        class_name: One of rates.CLASSES.
+        dtype: "fp32", "tf32", "bf16" or "fp16".
+        flop: Floating-point operations.
+        num_bytes: Read and written.
+        smallest: Smaller one of a product's rows and columns; 0 for other operators.
+        make: Makes the operands on a device and gives what runs the operator on them.
+    """
+
+    name: str
+    operator: str
+    class_name: str
+    dtype: str
+    flop: int
+    num_bytes: int
+    smallest: int
+    make: Callable[[torch.device], Run]
+
+
+TORCH_DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def cases(device: torch.device, dtypes: tuple[str, ...]) -> list[Case]:
+    """What to measure on a device in these dtypes, the optimizer in fp32."""
+    rows = GPU_SCALE if device.type == "cuda" else 1
+    found: list[Case] = []
+    for dtype in dtypes:
+        found += [*_products(dtype, rows), *_batched(dtype, rows), *_attention(dtype, rows)]
+        if dtype != "tf32":
+            found += _elementwise(dtype, rows)
+        if dtype in ("bf16", "fp16"):
+            found += _dequantise(dtype, rows)
+    return [*found, *(case for size in OPTIMIZER_SIZES for case in _optimizer(size))]
+
+
+def _random(device: torch.device, dtype: str, *shape: int) -> Tensor:
+    """Operands from a private generator; large ones repeat themselves."""
+    generator = torch.Generator(device).manual_seed(0)
+    elements = math.prod(shape)
+    drawn = torch.randn(min(elements, DRAWN_ELEMENTS), generator=generator, device=device).to(TORCH_DTYPES[dtype])
+    return drawn.repeat(-(-elements // len(drawn)))[:elements].view(shape)
+
+
+def _products(dtype: str, rows: int) -> Iterator[Case]:
+    size = TORCH_DTYPES[dtype].itemsize
+
+    def case(m: int, n: int, k: int, *, gradient: bool) -> Case:
+        def make(device: torch.device) -> Run:
+            if gradient:  # d weight = d output^T @ input, both with a row per token
+                left_KM, right_KN = _random(device, dtype, k, m), _random(device, dtype, k, n)
+                return lambda: left_KM.t() @ right_KN
+            left_MK, right_NK = _random(device, dtype, m, k), _random(device, dtype, n, k)
+            return lambda: left_MK @ right_NK.t()
+
+        moved = size * (m * k + k * n + m * n)
+        return Case(f"{'gradient' if gradient else 'product'} {m}x{n}x{k}", "", "matrix", dtype, 2 * m * n * k, moved, min(m, n), make)
+
+    for m, n, k in (*PRODUCTS_MNK, *THIN_MNK):
+        yield case(m * rows, n, k, gradient=False)
+    for m, n, k in (*WEIGHT_GRADIENTS_MNK, *THIN_GRADIENTS_MNK):
+        yield case(m, n, k * rows, gradient=True)
+
+
+def _batched(dtype: str, rows: int) -> Iterator[Case]:
+    size = TORCH_DTYPES[dtype].itemsize
+    for batch, m, n, k in BATCHED_GMNK:
+        g = batch * rows
+
+        def make(device: torch.device, g: int = g, m: int = m, n: int = n, k: int = k) -> Run:
+            left_GMK, right_GNK = _random(device, dtype, g, m, k), _random(device, dtype, g, n, k)
+            return lambda: torch.bmm(left_GMK, right_GNK.transpose(1, 2))
+
+        moved = size * g * (m * k + k * n + m * n)
+        yield Case(f"batched {g}x{m}x{n}x{k}", "", "batched matrix", dtype, 2 * g * m * n * k, moved, min(m, n), make)
+
+
+def _attention(dtype: str, rows: int) -> Iterator[Case]:
+    size = TORCH_DTYPES[dtype].itemsize
+    for batch, h, t, d in ATTENTION_BHTD:
+        b = batch * rows
+
+        def forward(device: torch.device, shape: tuple[int, ...] = (b, h, t, d)) -> Run:
+            q, k, v = (_random(device, dtype, *shape) for _ in range(3))
+            return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+        def backward(device: torch.device, shape: tuple[int, ...] = (b, h, t, d)) -> Run:
+            leaves = [_random(device, dtype, *shape).requires_grad_() for _ in range(3)]
+            with torch.enable_grad():
+                out = F.scaled_dot_product_attention(leaves[0], leaves[1], leaves[2], is_causal=True)
+            grad = torch.ones_like(out)
+            return lambda: torch.autograd.grad(out, leaves, grad, retain_graph=True)
+
+        flop, moved = 2 * b * h * t * t * d, size * b * h * t * d
+        shape = f"{b}x{h}x{t}x{d}"
+        yield Case(f"attention {shape}", "", "attention", dtype, flop, 4 * moved, 0, forward)
+        yield Case(f"attention backward {shape}", "", "attention backward", dtype, int(flop * BACKWARD_OVER_FORWARD), 8 * moved, 0, backward)
+
+
+Elementwise = Callable[[Tensor, Tensor], object]
+"""An operator on two (R, W) tensors of the same size."""
+
+
+def _heads(x_RW: Tensor) -> Tensor:
+    """(H, R, D) in the strides in which attention gets its heads."""
+    return x_RW.view(-1, ROW // HEAD, HEAD).transpose(0, 1)
+
+
+def _backwards(x_RW: Tensor) -> Tensor:
+    return torch.arange(len(x_RW) - 1, -1, -1, device=x_RW.device)
+
+
+def _norm_backward(grad_RW: Tensor, x_RW: Tensor) -> object:
+    mean_R1 = torch.zeros(len(x_RW), 1, dtype=x_RW.dtype, device=x_RW.device)
+    weight_W = x_RW[0]
+    return torch.ops.aten.native_layer_norm_backward(grad_RW, x_RW, [ROW], mean_R1, mean_R1, weight_W, weight_W, [True, True, True])
+
+
+_SAME: tuple[tuple[str, str, int, Elementwise], ...] = (
+    ("add", "pointwise", 3, lambda x, y: x + y),
+    ("add_", "pointwise", 3, lambda x, y: x.add_(y)),
+    ("mul", "pointwise", 3, lambda x, y: x * y),
+    ("mul", "pointwise", 2, lambda x, y: x * y[:, :1]),
+    ("mul", "pointwise", 2, lambda x, y: _heads(x) * _heads(y)[:1, :1]),
+    ("neg", "pointwise", 2, lambda x, y: -x),
+    ("silu", "transcendental", 2, lambda x, y: F.silu(x)),
+    ("silu_backward", "transcendental", 3, torch.ops.aten.silu_backward),
+    ("gelu", "transcendental", 2, lambda x, y: F.gelu(x)),
+    ("gelu_backward", "transcendental", 3, torch.ops.aten.gelu_backward),
+    ("tanh", "transcendental", 2, lambda x, y: x.tanh()),
+    ("pow", "transcendental", 2, lambda x, y: x.pow(2)),
+    ("exp", "transcendental", 2, lambda x, y: x.exp()),
+    ("bernoulli_", "transcendental", 1, lambda x, y: x.bernoulli_(0.9)),
+    ("_softmax", "reduction", 2, lambda x, y: torch.softmax(x, -1)),
+    ("_softmax_backward_data", "reduction", 3, lambda x, y: torch._softmax_backward_data(x, y, -1, x.dtype)),
+    ("native_layer_norm", "reduction", 2, lambda x, y: F.layer_norm(x, (ROW,), y[0], y[0])),
+    ("native_layer_norm_backward", "reduction", 3, _norm_backward),
+    ("mean", "reduction", 1, lambda x, y: x.mean(-1, keepdim=True)),
+    ("sum", "reduction", 1, lambda x, y: x.sum(0)),
+    ("logsumexp", "reduction", 1, lambda x, y: x.logsumexp(-1)),
+    ("embedding", "gather", 2, lambda x, y: F.embedding(_backwards(x), y)),
+    ("embedding_dense_backward", "gather", 2, lambda x, y: torch.ops.aten.embedding_dense_backward(x, _backwards(x), len(x), -1, False)),
+    ("cat", "copy", 4, lambda x, y: torch.cat((_heads(x), _heads(y)), -1)),
+    ("clone", "copy", 2, lambda x, y: _heads(x).contiguous()),
+    ("slice_backward", "copy", 3, lambda x, y: torch.ops.aten.slice_backward(x, [len(x), 2 * ROW], 1, 0, ROW, 1)),
+)
+"""torch's operator, its class, elements read and written per element, and a call; two variants of one share a rate."""
+
+
+def _on_cold_operands(call: Elementwise, device: torch.device, dtype: str, elements: int) -> Run:
+    """As in training, where an operator's operands were made a while ago and its result outlives many others: neither is in the nearest cache."""
+    sets = max(1, min(MOST_SETS, COLD_BYTES // (2 * elements * TORCH_DTYPES[dtype].itemsize)))
+    operands = cycle([(_random(device, dtype, elements // ROW, ROW), _random(device, dtype, elements // ROW, ROW)) for _ in range(sets)])
+    results: deque[object] = deque(maxlen=sets)
+    return lambda: results.append(call(*next(operands)))
+
+
+def _elementwise(dtype: str, rows: int) -> Iterator[Case]:
+    """Operators without products, at sizes inside and outside of the caches, and the smallest."""
+    size = TORCH_DTYPES[dtype].itemsize
+    other = torch.bfloat16 if dtype == "fp32" else torch.float32
+    converts = ("_to_copy", "copy", (size + other.itemsize) / size, lambda x, y: x.to(other))
+    for elements in (CACHED_ELEMENTS, MIDDLE_ELEMENTS, LARGE_ELEMENTS):
+        for operator, class_name, per_element, call in (*_SAME, converts):
+
+            def make(device: torch.device, n: int = elements * rows, call: Elementwise = call) -> Run:
+                return _on_cold_operands(call, device, dtype, n)
+
+            yield Case(
+                f"{operator}, {elements * rows:,} elements", operator, class_name, dtype, 0, int(per_element * size * elements * rows), 0, make
+            )
+
+    def tiny(device: torch.device) -> Run:
+        x_W, y_W = _random(device, dtype, TINY_ELEMENTS), _random(device, dtype, TINY_ELEMENTS)
+        return lambda: x_W + y_W
+
+    yield Case("add, tiny", "add", "pointwise", dtype, 0, 3 * size * TINY_ELEMENTS, 0, tiny)
+
+
+def _dequantise(dtype: str, rows: int) -> Iterator[Case]:
+    """NF4 weights with double quantisation, unpacked; nothing where bitsandbytes is not installed."""
+    if importlib.util.find_spec("bitsandbytes") is None:
+        return
+    for side in DEQUANTISED_SIDES:
+        elements = side * side * rows
+
+        def make(device: torch.device, shape: tuple[int, int] = (side * rows, side)) -> Run:
+            functional = _bitsandbytes()
+            packed, state = functional.quantize_4bit(_random(device, dtype, *shape), quant_type="nf4", compress_statistics=True)
+            return lambda: functional.dequantize_4bit(packed, state)
+
+        scales = 2 * 4 * elements // NF4_BLOCK
+        moved = elements // 2 + TORCH_DTYPES[dtype].itemsize * elements + scales
+        yield Case(f"NF4, {elements:,} weights", "dequantise_nf4", "dequantise", dtype, 0, moved, 0, make)
+
+
+def _bitsandbytes() -> Any:
+    """Its functions; importing it tells about an optional CPU kernel that training does not use."""
+    logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        return importlib.import_module("bitsandbytes.functional")
+    finally:
+        logger.setLevel(level)
+
+
+def _optimizer(size: int) -> Iterator[Case]:
+    def gradients(device: torch.device) -> list[Tensor]:
+        return [_random(device, "fp32", size // OPTIMIZER_TENSORS) for _ in range(OPTIMIZER_TENSORS)]
+
+    def update(device: torch.device) -> Run:
+        parameters = [torch.nn.Parameter(values) for values in gradients(device)]
+        for parameter in parameters:
+            parameter.grad = torch.ones_like(parameter)
+        return torch.optim.AdamW(parameters, lr=1e-9, fused=device.type in ("cpu", "cuda")).step
+
+    def norm(device: torch.device) -> Run:
+        held = gradients(device)
+        return lambda: torch.nn.utils.get_total_norm(held)
+
+    def scale(device: torch.device) -> Run:
+        held = gradients(device)
+        return lambda: torch._foreach_mul_(held, 1.0)
+
+    for name, per_parameter, make in (
+        ("_fused_adamw_", ADAMW_BYTES, update), ("linalg_vector_norm", 4, norm), ("_foreach_mul_", 8, scale),
+    ):  # fmt: skip
+        yield Case(f"{name}, {size:,} parameters", name, "optimizer", "fp32", 0, per_parameter * size, 0, make)
+
+
+class Block(torch.nn.Module):
+    """A small decoder block as model code writes it, to see what a program needs to issue an operator; (B, T, W) in and out."""
+
+    def __init__(self, width: int = 32, heads: int = 2) -> None:
+        super().__init__()
+        self._heads = heads
+        self.linears = torch.nn.ModuleList(torch.nn.Linear(*sizes, bias=False) for sizes in pairwise([width] * 8))
+        self.scale = torch.nn.Parameter(torch.ones(width))
+
+    def _norm(self, x_BTW: Tensor) -> Tensor:
+        wide = x_BTW.to(torch.float32)
+        return self.scale * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x_BTW.dtype)
+
+    def forward(self, x_BTW: Tensor) -> Tensor:
+        query, key, value, out, gate, up, down = self.linears
+        y_BTW = self._norm(x_BTW)
+        q, k, v = (linear(y_BTW).unflatten(-1, (self._heads, -1)).transpose(1, 2) for linear in (query, key, value))
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x_BTW = x_BTW + out(attended.transpose(1, 2).flatten(2))
+        y_BTW = self._norm(x_BTW)
+        result: Tensor = x_BTW + down(F.silu(gate(y_BTW)) * up(y_BTW))
+        return result

@@ -1,0 +1,85 @@
+"""How long an operator takes, from several batches of runs."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+FEWEST_BATCHES = 4
+BATCH_S = 4e-3
+"""Runs of a batch take at least this long, so that a clock's step does not count and other programs' use of the caches does."""
+MOST_RUNS = 1000
+ISSUED = 40
+
+
+class Stopwatch:
+    """Times operators on one device.
+
+    The fastest batch counts, because whatever else the machine does only slows one down. With one thread on a CPU, this process's own time
+    is taken instead of the time that passes: it stands while another program holds the core, so the median counts, as training will
+    share caches and memory with the same neighbours. On CUDA the runs of a batch are one graph where the operator can be captured, so
+    that the device's time is seen and not that of the program that issues them.
+
+    Args:
+        device: Where the operators run.
+        threads: CPU threads of torch; the caller sets them.
+        seconds: Time to spend on an operator, if FEWEST_BATCHES fit.
+    """
+
+    def __init__(self, device: torch.device, threads: int, seconds: float = 0.08) -> None:
+        self._device = device
+        self._seconds = seconds
+        own_time = device.type == "cpu" and threads == 1
+        self._clock = time.process_time if own_time else time.perf_counter
+        self._typical: Callable[[list[float]], float] = statistics.median if own_time else min
+
+    def time_s(self, run: Callable[[], object]) -> float:
+        """Seconds of one run; the first two runs warm up."""
+        self._batch_s(run, 1)
+        runs = min(MOST_RUNS, max(1, math.ceil(BATCH_S / max(self._batch_s(run, 1), 1e-7))))
+        batch = _captured(run, runs) if self._device.type == "cuda" else None
+        times_s: list[float] = []
+        end_s = time.perf_counter() + self._seconds
+        while len(times_s) < FEWEST_BATCHES or time.perf_counter() < end_s:
+            times_s.append(self._batch_s(run, runs) if batch is None else self._batch_s(batch, 1))
+        return max(self._typical(times_s), 1e-9) / runs
+
+    def issue_s(self, run: Callable[[], object]) -> float:
+        """Seconds the program needs to issue one run, without waiting for the device."""
+        self._batch_s(run, 1)
+        times_s = []
+        for _ in range(ISSUED):
+            self._synchronize()
+            start_s = self._clock()
+            run()
+            times_s.append(self._clock() - start_s)
+        return self._typical(times_s)
+
+    def _batch_s(self, run: Callable[[], object], runs: int) -> float:
+        self._synchronize()
+        start_s = self._clock()
+        for _ in range(runs):
+            run()
+        self._synchronize()
+        return self._clock() - start_s
+
+    def _synchronize(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        elif self._device.type == "mps":
+            torch.mps.synchronize()
+
+
+def _captured(run: Callable[[], object], runs: int) -> Callable[[], None] | None:
+    """The runs as one CUDA graph, None where they cannot be captured."""
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            for _ in range(runs):
+                run()
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return None
+    return graph.replay

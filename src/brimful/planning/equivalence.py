@@ -1,0 +1,69 @@
+"""What a plan keeps of a recipe exactly, and what it changes within rounding. `brimful plan --verify` tests it with a real step."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from brimful.planning.plan import Plan
+from brimful.recipe import Recipe
+
+SIGNIFICANT_BITS = {"bf16": 8, "fp16": 11}
+"""Of a product's operands (IEEE 754 binary16; bfloat16), the leading one counted; fp32 has 24."""
+KERNELS = {
+    "sdpa": "a fused kernel, which adds up the softmax and its products in another order",
+    "brimful_blocks": "blocks of query rows, which add up gradients block by block",
+    "brimful_expanded": "a fused kernel, which adds up the softmax and its products in another order",
+}
+"""By the name of the attention; eager is what everything is compared with."""
+
+
+@dataclass(frozen=True)
+class Equivalence:
+    """A plan against the plainest way to run the same recipe: fp32, one sequence at a time, nothing fused, recomputed or compiled.
+
+    Attributes:
+        keeps: What is the same, whatever the device.
+        changes: What differs in rounding, or more where that is said.
+    """
+
+    keeps: tuple[str, ...]
+    changes: tuple[str, ...]
+
+
+def statement(plan: Plan, recipe: Recipe) -> Equivalence:
+    """What `plan` keeps and changes of `recipe`."""
+    return Equivalence(tuple(_kept(plan, recipe)), tuple(_changed(plan, recipe)))
+
+
+def _kept(plan: Plan, recipe: Recipe) -> Iterator[str]:
+    yield f"the {plan.effective_batch} sequences of every optimizer step and their order, which depend on the seed and the sample's number only"
+    yield "the weight of every target token: the loss is summed, then divided by the target tokens of the whole step"
+    if _eight_bit(plan):
+        return
+    clipping = "" if recipe.optimizer.clip_norm is None else f", clipped at a norm of {recipe.optimizer.clip_norm:g}"
+    trained = "weights" if recipe.adapter is None else "adapters"
+    yield f"the update: AdamW in fp32 with the recipe's settings{clipping}, on fp32 {trained}"
+
+
+def _changed(plan: Plan, recipe: Recipe) -> Iterator[str]:
+    if plan.precision in SIGNIFICANT_BITS:
+        scaling = "; the loss is scaled up, and a step that overflows is skipped" if plan.precision == "fp16" else ""
+        yield f"precision: operands of matrix products have {SIGNIFICANT_BITS[plan.precision]} significant bits ({plan.precision}) instead of 24{scaling}"
+    if recipe.adapter is not None and plan.precision in SIGNIFICANT_BITS:
+        yield f"precision: the frozen base is held in {plan.precision}"
+    if len(plan.micro_batches) > 1:
+        yield f"order of summation: gradients of {len(plan.micro_batches)} micro-batches are added up, {plan.micro_batches[0]} sequences at a time"
+    if plan.loss_chunk < plan.micro_batches[0] * plan.sequence_length:
+        yield f"order of summation: the loss and the head's gradient are added up {plan.loss_chunk:,} tokens at a time"
+    if plan.attention in KERNELS:
+        yield f"order of summation: attention runs as {KERNELS[plan.attention]}"
+    if plan.recompute:
+        dropout = "" if isinstance(recipe.model, str) or not recipe.model.dropout else "; dropout draws the same numbers again"
+        yield f"recomputation: activations are computed twice by the same kernels, which changes nothing beyond rounding{dropout}"
+    if plan.compile:
+        yield "compilation: fused operators keep intermediate values in other types and orders than eager ones"
+    if _eight_bit(plan):
+        yield "the update: AdamW with states of 8 bits, which is close to the recipe's and not the same"
+
+
+def _eight_bit(plan: Plan) -> bool:
+    return "8bit" in plan.optimizer

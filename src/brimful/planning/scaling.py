@@ -1,0 +1,66 @@
+"""What a changed effective batch asks of the learning rate and the warm-up: formulas and values to consider, never applied by themselves.
+
+Adam: the square-root rule (Malladi et al. 2022, "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms"). With k = B'/B the learning
+rate grows by sqrt(k), 1 - beta1 and 1 - beta2 by k, and eps falls by sqrt(k). It is derived for gradients that are mostly noise, so it
+ends at the critical batch size (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training"), which only a run can measure.
+"""
+
+import math
+from collections.abc import Container, Iterable
+
+from brimful.recipe import OptimizerRecipe, Recipe, differences
+
+
+def tokens_per_step(recipe: Recipe) -> int:
+    """Tokens of one optimizer step."""
+    return recipe.effective_batch * recipe.sequence_length
+
+
+def notes(original: Recipe, changed: Recipe) -> list[str]:
+    """Lines for a user who changed the effective batch of a recipe and kept its model; none where nothing is to be said.
+
+    Args:
+        original: The recipe as written.
+        changed: The same with the user's changes. What the user set is never suggested again.
+    """
+    before, after = tokens_per_step(original), tokens_per_step(changed)
+    changes = differences(original, changed)
+    if before == after or any(key.split(".")[0] in {"model", "adapter"} for key in changes):
+        return []
+    ratio = after / before
+    rule, length = (_settings(values, changes) for values in (_adam(original.optimizer, ratio), _length(original, ratio, changes)))
+    lines = [
+        f"note: an optimizer step sees {after:,} tokens instead of {before:,}, k = {ratio:.4g}; nothing else of the recipe was changed for it. Consider:"
+    ]
+    if rule:
+        lines += [f"  {rule}", "    the square-root rule for Adam: learning rate x sqrt(k), (1 - beta) x k, eps / sqrt(k) (Malladi et al. 2022)"]
+    if length:
+        lines += [f"  {length}", "    as many tokens of warm-up and training as before"]
+    if ratio * (1 - original.optimizer.beta1) > 1:
+        lines.append(f"  The rule has no beta1 here, because (1 - {original.optimizer.beta1:g}) x k is above 1: this step is too far for it.")
+    return [*lines, "  The rule ends at the critical batch size (McCandlish et al. 2018), which cannot be known before training."]
+
+
+def _settings(values: dict[str, str], changes: Container[str]) -> str:
+    return " ".join(f"{key}={value}" for key, value in values.items() if key not in changes)
+
+
+def _adam(optimizer: OptimizerRecipe, ratio: float) -> dict[str, str]:
+    root = math.sqrt(ratio)
+    values = {"learning_rate": optimizer.learning_rate * root}
+    if optimizer.min_learning_rate is not None:
+        values["min_learning_rate"] = optimizer.min_learning_rate * root
+    betas = {name: 1 - ratio * (1 - getattr(optimizer, name)) for name in ("beta1", "beta2")}
+    if min(betas.values()) >= 0:
+        values |= {**betas, "eps": optimizer.eps / root}
+    return {f"optimizer.{name}": f"{value:.4g}" if name in betas else f"{value:.3g}" for name, value in values.items()}
+
+
+def _length(recipe: Recipe, ratio: float, changes: Iterable[str]) -> dict[str, str]:
+    """Warm-up and training over as many tokens as before; a share of the steps stays one."""
+    found = {}
+    if recipe.optimizer.warmup >= 1:
+        found["optimizer.warmup"] = str(max(1, round(recipe.optimizer.warmup / ratio)))
+    if recipe.training.steps is not None and not any(key.startswith("training.") for key in changes):
+        found["training.steps"] = str(max(1, round(recipe.training.steps / ratio)))
+    return found
