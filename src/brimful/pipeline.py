@@ -194,12 +194,15 @@ def _setup(recipe: Recipe, plan: Plan, device: Device, data: PreparedData, folde
     model = build(recipe, vocabulary=len(data.tokenizer), end_of_text_id=int(data.tokenizer.eos_token_id), attention=plan.attention, device=where)
     sequences = _sequences(recipe, data)
 
+    batch_sizes = [EVALUATION_FACTOR * plan.micro_batches[0]]
+
     def score(current: PreTrainedModel) -> dict[str, Any]:
         likelihood = score_split(
-            current, data.splits["validation"], context=recipe.sequence_length, batch_size=EVALUATION_FACTOR * plan.micro_batches[0], chunk_tokens=plan.loss_chunk, device=where, autocast_dtype=Precision(plan.precision).autocast_dtype,
+            current, data.splits["validation"], context=recipe.sequence_length, batch_size=batch_sizes[-1], chunk_tokens=plan.loss_chunk, device=where, autocast_dtype=Precision(plan.precision).autocast_dtype,
             max_sequences=recipe.evaluation.max_sequences,
         )  # fmt: skip
-        kept = ("loss", "perplexity", "bits_per_byte", "tokens", "seconds")
+        batch_sizes[:] = likelihood.batch_sizes  # what fitted holds for the next evaluation
+        kept = ("loss", "perplexity", "bits_per_byte", "tokens", "seconds", "batch_sizes")
         return {"split": "validation", **{key: value for key, value in likelihood.to_json().items() if key in kept}}
 
     return Setup(

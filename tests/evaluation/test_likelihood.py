@@ -81,31 +81,36 @@ def test_some_windows_stand_for_their_share_of_the_bytes(model: PreTrainedModel,
     assert scores.bits_per_byte == pytest.approx(scores.loss * 64 / math.log(2) / (4 * 161 * 64 / 160))
 
 
-def test_running_out_of_memory_halves_the_batch_and_loses_nothing(model: PreTrainedModel, splits, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("MPS backend out of memory (MPS allocated: 5.56 GB)")])
+def test_running_out_of_memory_halves_the_batch_and_scores_only_what_failed_again(
+    model: PreTrainedModel, splits, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     split, rows_seen = splits.random(400), []
     usual = score(model, split)
     real = likelihood.token_losses
 
     def small_device(hidden_BTD: Tensor, weight_VD: Tensor, targets_BT: Tensor, *, chunk_tokens: int, softcap: float | None) -> Tensor:
         rows_seen.append(len(targets_BT))
-        if len(targets_BT) > 2:
-            raise torch.OutOfMemoryError("CUDA out of memory (for the test)")
+        if len(rows_seen) > 1 and len(targets_BT) > 2:
+            raise error
         return real(hidden_BTD, weight_VD, targets_BT, chunk_tokens=chunk_tokens, softcap=softcap)
 
     monkeypatch.setattr(likelihood, "token_losses", small_device)
     scores = score(model, split, batch_size=8)
     np.testing.assert_allclose(scores.window_nats_N, usual.window_nats_N, rtol=1e-5)
-    assert rows_seen[:3] == [8, 4, 2]
-    assert max(rows_seen[2:]) == 2
+    assert rows_seen == [8, 8, 4] + [2] * 8 + [1]
+    assert (usual.batch_sizes, scores.batch_sizes) == ((3,), (8, 4, 2))
 
 
-def test_when_not_even_one_window_fits_the_error_comes_through(model: PreTrainedModel, splits, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_not_even_one_window_fits_the_error_says_what_needs_less(model: PreTrainedModel, splits, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_memory(*_: object, **__: object) -> Tensor:
-        raise torch.OutOfMemoryError("CUDA out of memory (for the test)")
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     monkeypatch.setattr(likelihood, "token_losses", no_memory)
     model.train()
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(
+        RequestError, match=r"out of memory \(tried to allocate 2.00 GiB\): not even one window of 16 tokens.*chunks of 7.*plan.loss_chunk"
+    ):
         score(model, splits.random(100), batch_size=4)
     assert model.training
 
@@ -135,7 +140,7 @@ def test_the_record_is_json_and_complete(model: PreTrainedModel, splits) -> None
     record = json.loads(json.dumps(score(model, splits.random(100)).to_json(), allow_nan=False))
     assert set(record) == {
         "loss", "perplexity", "bits_per_byte", "loss_interval", "bits_per_byte_interval", "tokens", "bytes", "documents",
-        "seconds", "tokens_per_second", "context", "stride", "windows",
+        "seconds", "tokens_per_second", "context", "stride", "windows", "batch_sizes",
     }  # fmt: skip
     assert record["tokens_per_second"] == pytest.approx(record["tokens"] / record["seconds"])
     assert len(record["loss_interval"]) == 2

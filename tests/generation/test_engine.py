@@ -1,5 +1,7 @@
 """Generation with the cache, in batches, gives what one prompt at a time without a cache gives."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -8,6 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from brimful.base.errors import RequestError
 from brimful.generation.engine import Generation, TextStream, context_of, generate
 from brimful.generation.sampler import GREEDY, SamplingSettings, sample_seeds
+from brimful.training.method import blocks_of
 
 SAMPLED = SamplingSettings(1.0, 40, 0.95)
 NOTHING = frozenset[int]()
@@ -120,6 +123,37 @@ def test_requests_that_cannot_be_served_say_why(
 ) -> None:
     with pytest.raises(RequestError, match=said):
         generate(model, prompts, GREEDY, max_new_tokens=max_new_tokens, stop_ids=NOTHING, seeds=seeds)
+
+
+def small_device(model: PreTrainedModel, fails: Callable[[int, int], bool]) -> list[tuple[int, int]]:
+    """Shapes (rows, tokens) of the passes from now on; those run out of memory where `fails(pass number, rows)` says so."""
+    shapes: list[tuple[int, int]] = []
+
+    def look(_: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+        shapes.append((args[0].shape[0], args[0].shape[1]))
+        if fails(len(shapes), shapes[-1][0]):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+
+    blocks_of(model)[-1].register_forward_pre_hook(look)
+    return shapes
+
+
+@pytest.mark.parametrize("settings", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_out_of_memory_lets_half_the_rows_go_on_and_changes_no_text(model: PreTrainedModel, settings: SamplingSettings) -> None:
+    seeds = sample_seeds(11, len(PROMPTS))
+    told: list[tuple[int, int]] = []
+    usual = generate(model, PROMPTS, settings, max_new_tokens=80, stop_ids=NOTHING, seeds=seeds)
+    shapes = small_device(model, lambda number, rows: number > 10 and rows > 1)
+    ours = generate(model, PROMPTS, settings, max_new_tokens=80, stop_ids=NOTHING, seeds=seeds, on_token=lambda row, token: told.append((row, token)))
+    assert ours == usual
+    assert [rows for rows, _ in shapes[:14]] == [4] * 11 + [2, 1, 1]
+    assert {row: [token for told_row, token in told if told_row == row] for row in range(4)} == dict(enumerate(row.token_ids for row in usual))
+
+
+def test_when_not_even_one_row_fits_the_error_says_so(model: PreTrainedModel) -> None:
+    small_device(model, lambda number, rows: number > 3)
+    with pytest.raises(RequestError, match=r"out of memory \(tried to allocate 20.00 MiB\) with one text of 6 tokens.*shorter text"):
+        generate(model, PROMPTS[:2], GREEDY, max_new_tokens=9, stop_ids=NOTHING, seeds=[0, 0])
 
 
 def test_no_prompts_give_no_texts(model: PreTrainedModel) -> None:

@@ -11,6 +11,8 @@ from rich.console import Console
 from brimful import pipeline
 from brimful.base.rundir import read_journal
 from brimful.recipe import Recipe
+from brimful.training import session
+from brimful.training.method import Method
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -29,3 +31,24 @@ def test_training_on_a_gpu_follows_the_cpu(tiny: Callable[..., Recipe], precisio
     cpu = _losses(pipeline.train(tiny("run.name=cpu"), Console(file=StringIO())).folder)
     assert gpu == pytest.approx(cpu, rel=1e-3 if precision == "fp32" else 3e-2)
     assert gpu[-1] < gpu[0]
+
+
+def test_a_device_that_really_refuses_memory_is_survived(tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ("plan.device=cuda", "plan.precision=fp32", "plan.compile=false", "plan.micro_batch=64", "batch.sequences=64", "sequence_length=256")
+    free = _losses(pipeline.train(tiny(*options, "training.steps=3", "run.name=free"), Console(file=StringIO())).folder)
+    real = session.find_method
+
+    def find_method(name: str) -> Method:
+        """The device has 48 MiB more than weights need; 64 sequences need more than 100."""
+        total_bytes = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.empty_cache()
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (48 << 20)) / total_bytes)
+        return real(name)
+
+    monkeypatch.setattr(session, "find_method", find_method)
+    try:
+        folder = pipeline.train(tiny(*options, "training.steps=3", "run.name=limited"), Console(file=StringIO())).folder
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert _losses(folder) == pytest.approx(free, rel=1e-4)
+    assert next(record["from"] for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "out_of_memory") == [64]

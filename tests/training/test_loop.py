@@ -1,12 +1,18 @@
-"""The loop: exact accumulation, same seed same run, bad steps, and what happens between steps."""
+"""The loop: exact accumulation, same seed same run, bad steps, memory that runs out, and what happens between steps."""
 
+import os
+import random
+import resource
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from brimful.base.errors import TrainingStopped
 from brimful.base.rundir import Journal, read_journal
@@ -42,7 +48,7 @@ class World:
 
     def __init__(self, recipe: Recipe, folder: Path, micro_batches: tuple[int, ...] = (8,), sequences: Any = None) -> None:
         self.model = build(recipe, vocabulary=50, end_of_text_id=0, attention="sdpa", device=CPU)
-        self.optimizer = build_optimizer(self.model, recipe.optimizer, fused=True)
+        self.optimizer = build_optimizer(self.model, recipe.optimizer, variant="fused")
         self.journal = Journal(folder / "metrics.jsonl")
         self.saved: list[Any] = []
         self.evaluations: list[int] = []
@@ -219,3 +225,216 @@ def test_when_every_batch_is_bad_training_stops_with_a_diagnosis(world: Callable
     with pytest.raises(TrainingStopped, match=rf"after {ROLLBACKS_BEFORE_STOP} rollbacks.*learning rate"):
         made.run()
     assert torch.isfinite(_weights(made.model)).all()
+
+
+OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 14.56 GiB."
+
+
+class SmallDevice:
+    """Runs out of memory where `fails(call, sequences)` says so, in the forward pass or in the middle of the backward pass.
+
+    Attributes:
+        seen: Inputs of every update's sequences, in the order in which the update that counts saw them.
+    """
+
+    def __init__(self, made: World, fails: Callable[[int, int], bool], place: str = "forward") -> None:
+        self._method, self._fails, self._place = made.parts.method, fails, place
+        self._calls, self._step_inputs, self._step_sizes = 0, list[torch.Tensor](), list[int]()
+        self._failed: StorageWeakRef | None = None
+        self.seen: list[torch.Tensor] = []
+        self.sizes: list[list[int]] = []
+        made.parts = replace(made.parts, method=replace(made.parts.method, loss_sum=self._loss_sum))
+        made.optimizer.register_step_post_hook(self._note_update)
+
+    def _loss_sum(self, network: Network, inputs_BT: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
+        assert self._failed is None or self._failed.expired(), "what the failed pass held is still there"
+        self._calls += 1
+        self._step_inputs += inputs_BT.unbind()
+        self._step_sizes.append(len(inputs_BT))
+        fails = self._fails(self._calls, len(inputs_BT))
+        if fails and self._place == "forward":
+            self._fail()
+        loss = self._method.loss_sum(network, inputs_BT, targets_BT)
+        if fails:
+            hidden = network.hidden_states(inputs_BT)
+            self._failed = StorageWeakRef(hidden.untyped_storage())
+            hidden.register_hook(self._fail)
+            loss = loss + 0 * hidden.sum()
+        return loss
+
+    def _fail(self, *_: object) -> None:
+        self._step_inputs, self._step_sizes = [], []
+        raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+
+    def _note_update(self, *_: object) -> None:
+        self.seen += self._step_inputs
+        self.sizes.append(self._step_sizes)
+        self._step_inputs, self._step_sizes = [], []
+
+
+EPS = "optimizer.eps=1e-6"
+"""AdamW divides by the gradient's own size: with its usual 1e-8, rounding of gradients next to zero becomes an update of 1e-5 of the weights, as
+between any two undisturbed runs of different micro-batches."""
+
+
+def _assert_same_up_to_rounding(model: nn.Module, expected: nn.Module) -> None:
+    """fp32 rounding of sums in another order, carried through 20 updates at a learning rate of 1e-2."""
+    torch.testing.assert_close(_weights(model), _weights(expected), rtol=1e-5, atol=5e-6)
+
+
+def never(call: int, sequences: int) -> bool:
+    """A device that is large enough."""
+    return False
+
+
+@pytest.mark.parametrize("place", ["forward", "backward"])
+@pytest.mark.parametrize("micro_batches", [(8,), (5, 3), (3, 3, 2)], ids=str)
+def test_out_of_memory_at_random_passes_changes_neither_weights_nor_the_order_of_sequences(
+    world: Callable[..., World], micro_batches: tuple[int, ...], place: str
+) -> None:
+    undisturbed, disturbed = (world("training.steps=20", EPS, micro_batches=micro_batches) for _ in range(2))
+    expected = SmallDevice(undisturbed, never)
+    at = random.Random(f"{micro_batches}{place}").sample(range(1, 20), 2)
+    device = SmallDevice(disturbed, lambda call, _: call in at, place)
+    undisturbed.run()
+    progress = disturbed.run()
+    assert (progress.step, progress.samples_consumed) == (20, 160)
+    assert torch.equal(torch.stack(device.seen), torch.stack(expected.seen))
+    _assert_same_up_to_rounding(disturbed.model, undisturbed.model)
+    losses, others = ([record["loss"] for record in made.records("step")] for made in (disturbed, undisturbed))
+    assert losses == pytest.approx(others, rel=1e-6)
+    assert len(disturbed.records("out_of_memory")) == 2
+
+
+def test_smaller_micro_batches_hold_for_the_rest_of_the_run_and_are_recorded_and_remembered(world: Callable[..., World]) -> None:
+    made, told = world("training.steps=5", micro_batches=(5, 3)), []
+    made.parts = replace(made.parts, remember=told.append)
+    device = SmallDevice(made, lambda call, sequences: call > 4 and sequences > 2, "backward")
+    made.run()
+    assert device.sizes[:2] == [[5, 3], [5, 3]]
+    assert [record["from"] for record in told] == [[5, 3], [3, 2, 2, 1]]
+    assert [record["to"] for record in told] == [[3, 2, 2, 1], [2, 1, 1, 1, 1, 1, 1]]
+    assert device.sizes[2:] == [[2, 1, 1, 1, 1, 1, 1]] * 3
+    assert told == made.records("out_of_memory")
+    common = {"kind": "out_of_memory", "step": 3, "phase": "training", "where": "backward pass (tried to allocate 2.00 GiB)"}
+    assert all(record == {**record, **common} for record in told)
+
+
+def test_with_dropout_a_disturbed_run_is_bit_for_bit_one_that_changes_to_the_same_micro_batches_by_itself(world: Callable[..., World]) -> None:
+    """Masks depend on the micro-batches, so that the run with the larger ones is another; the generators are wound back, so that this one is not."""
+    dropout = ("training.steps=6", "model.architecture=gpt2", "model.dropout=0.2")
+    disturbed, first, second = world(*dropout), world(*dropout, micro_batches=(8,)), world(*dropout, micro_batches=(4, 4))
+    SmallDevice(disturbed, lambda call, sequences: call == 5, "backward")
+    torch.manual_seed(0)
+    disturbed.model.train()
+    disturbed.run()
+    torch.manual_seed(0)
+    first.model.train()
+    first.stop_after = 1
+    assert first.run().step == 4
+    second.progress = restore(first.saved[-1], second.model, second.optimizer, CPU)
+    second.model.train()
+    second.run()
+    assert disturbed.records("out_of_memory")[0]["step"] == 5
+    assert torch.equal(_weights(disturbed.model), _weights(second.model))
+
+
+def test_when_one_sequence_does_not_fit_training_stops_and_says_what_needs_less(world: Callable[..., World]) -> None:
+    made = world()
+    device = SmallDevice(made, lambda call, _: call > 2)
+    said = r"forward pass \(tried to allocate 2.00 GiB\) of step 3, with one sequence.*plan.recompute=true.*below 16.*sequence_length below 24"
+    with pytest.raises(TrainingStopped, match=said):
+        made.run()
+    assert [max(record["to"]) for record in made.records("out_of_memory")] == [4, 2, 1]
+    assert len(device.sizes) == 2
+    assert [snapshot.step for snapshot in made.saved] == [2]
+
+
+def test_out_of_memory_before_the_update_writes_repeats_the_step_with_the_same_guard(world: Callable[..., World]) -> None:
+    undisturbed, disturbed = (world("training.steps=5", EPS) for _ in range(2))
+    count = 0
+
+    def fail_once(*_: object) -> None:
+        nonlocal count
+        count += 1
+        if count == 3:
+            raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+
+    disturbed.optimizer.register_step_pre_hook(fail_once)
+    undisturbed.run()
+    progress = disturbed.run()
+    assert disturbed.records("out_of_memory")[0]["where"].startswith("optimizer update")
+    assert progress.guard.to_list() == pytest.approx(undisturbed.progress.guard.to_list(), rel=1e-6)
+    _assert_same_up_to_rounding(disturbed.model, undisturbed.model)
+
+
+def test_a_repeated_fp16_step_begins_with_the_same_loss_scale(world: Callable[..., World]) -> None:
+    fp16, guards = Precision("fp16"), []
+    for fails in (never, lambda call, _: call in (2, 7)):
+        made = world("training.steps=6")
+        made.parts, made.progress = replace(made.parts, precision=fp16), Progress.fresh(fp16, CPU)
+        SmallDevice(made, fails, "backward")
+        guards.append(made.run().guard.to_list())
+    assert guards[1] == pytest.approx(guards[0], rel=1e-2)
+    assert guards[1][:4] == guards[0][:4]
+    assert guards[0][0] > 1
+
+
+def test_other_errors_of_a_step_are_not_repeated(world: Callable[..., World]) -> None:
+    made = world()
+    made.optimizer.register_step_pre_hook(lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        made.run()
+    assert made.records("out_of_memory") == []
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
+def test_out_of_memory_in_compiled_blocks_ends_where_an_undisturbed_run_does(world: Callable[..., World]) -> None:
+    undisturbed, disturbed = (world("training.steps=3", "model.layers=1", EPS) for _ in range(2))
+    for block in disturbed.model.base_model.layers:
+        block.compile(backend="aot_eager", dynamic=False)
+    SmallDevice(disturbed, lambda call, sequences: call > 1 and sequences > 2, "backward")
+    undisturbed.run()
+    disturbed.run()
+    assert len(disturbed.records("out_of_memory")) == 2
+    _assert_same_up_to_rounding(disturbed.model, undisturbed.model)
+
+
+def _hungry(made: World) -> None:
+    """Let every pass hold 8 MiB per sequence beside what it needs."""
+    method = made.parts.method
+
+    def loss_sum(network: Network, inputs_BT: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
+        held = torch.empty(len(inputs_BT) << 23, dtype=torch.uint8)
+        return method.loss_sum(network, inputs_BT, targets_BT) + 0 * held[0]
+
+    made.parts = replace(made.parts, method=replace(method, loss_sum=loss_sum))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits the address space of a forked process")
+def test_a_host_that_really_refuses_memory_is_survived(world: Callable[..., World]) -> None:
+    free, limited = (world("training.steps=2", "batch.sequences=64", micro_batches=(64,)) for _ in range(2))
+    _hungry(limited)
+    child = os.fork()
+    if child == 0:
+        in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (in_use + (256 << 20), resource.RLIM_INFINITY))
+        try:
+            limited.run()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    free.run()
+    events = limited.records("out_of_memory")
+    assert (events[0]["from"], events[0]["where"]) == ([64], "forward pass (tried to allocate 536870912 bytes)")
+    ours, others = ([record["loss"] for record in made.records("step")] for made in (limited, free))
+    assert ours == pytest.approx(others, rel=1e-5)
+
+
+def test_smaller_batches_of_an_evaluation_are_recorded(world: Callable[..., World]) -> None:
+    made = world("training.steps=4")
+    made.parts = replace(made.parts, evaluate=lambda: {"split": "validation", "loss": 1.0, "batch_sizes": (16, 8, 4)})
+    made.run()
+    common = {"kind": "out_of_memory", "step": 4, "phase": "evaluation", "where": "validation"}
+    assert made.records("out_of_memory") == [{**common, "from": [16], "to": [8]}, {**common, "from": [8], "to": [4]}]
+    assert "batch_sizes" not in made.records("evaluation")[0]

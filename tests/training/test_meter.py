@@ -119,3 +119,10 @@ def test_peak_memory_of_the_cpu_is_that_of_the_process_and_grows_with_it() -> No
     assert before > 32 * 1024**2
     assert peak_memory_bytes(CPU) - before >= 32 * 1024**2
     assert ballast.sum() > 0
+
+
+def test_out_of_memory_is_told_at_once_as_it_is_returned(journal: Journal, told: list[dict[str, Any]]) -> None:
+    recorder, _ = _new(journal, told)
+    record = recorder.note_out_of_memory(7, "training", (8, 3), (4, 4, 2, 1), where="backward pass")
+    assert record == {"kind": "out_of_memory", "step": 7, "phase": "training", "from": [8, 3], "to": [4, 4, 2, 1], "where": "backward pass"}
+    assert told == list(read_journal(journal.path)) == [record]

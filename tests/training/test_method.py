@@ -12,6 +12,7 @@ from brimful.model.attention import NAME
 from brimful.model.build import build
 from brimful.recipe import Recipe
 from brimful.recipe.sections import METHODS_PACKAGE
+from brimful.training.memory_errors import OutOfMemory, attempt
 from brimful.training.method import Method, Network, compiled, find_method, hidden_states_of
 
 
@@ -76,3 +77,17 @@ def test_a_failing_compiler_is_told_once_and_training_goes_on(tiny: Callable[...
         torch.testing.assert_close(hidden_states(ids_BT), expected)
     assert len(said) == 1
     assert "no C++ compiler found" in said[0]
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
+def test_a_compiler_that_runs_out_of_memory_has_not_failed(tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build(tiny(), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
+
+    def no_memory(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory (for the test)")
+
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", no_memory)
+    said: list[str] = []
+    hidden_states = compiled(model, shape=(2, 32), say=said.append)
+    assert isinstance(attempt(lambda: hidden_states(torch.zeros(2, 32, dtype=torch.int64))), OutOfMemory)
+    assert said == []

@@ -12,6 +12,7 @@ from brimful.training.precision import FP16_INITIAL_SCALE, Precision
 
 FP32 = Precision("fp32")
 CPU = torch.device("cpu")
+VARIANTS = ("fused", "foreach", "for_loop")
 
 
 def _settings(**changes: object) -> OptimizerRecipe:
@@ -42,15 +43,15 @@ def test_a_warm_up_below_one_is_a_share_of_all_steps() -> None:
 
 def test_weight_decay_acts_on_matrices_only() -> None:
     model = nn.Sequential(nn.Embedding(3, 2), nn.Linear(2, 2), nn.LayerNorm(2))
-    decayed, plain = build_optimizer(model, _settings(weight_decay=0.3), fused=True).param_groups
+    decayed, plain = build_optimizer(model, _settings(weight_decay=0.3), variant="fused").param_groups
     assert ([tuple(parameter.shape) for parameter in decayed["params"]], decayed["weight_decay"]) == ([(3, 2), (2, 2)], 0.3)
     assert ([tuple(parameter.shape) for parameter in plain["params"]], plain["weight_decay"]) == ([(2,), (2,), (2,)], 0.0)
 
 
-def _one_update(*, fused: bool, factor: float, clip_norm: float | None, steps: int = 3) -> tuple[nn.Linear, Guard, torch.Tensor]:
+def _one_update(*, variant: str = "fused", factor: float, clip_norm: float | None, steps: int = 3) -> tuple[nn.Linear, Guard, torch.Tensor]:
     torch.manual_seed(0)
     model = nn.Linear(4, 4)
-    optimizer, guard = build_optimizer(model, _settings(learning_rate=0.01), fused=fused), Guard.fresh(FP32, CPU)
+    optimizer, guard = build_optimizer(model, _settings(learning_rate=0.01), variant=variant), Guard.fresh(FP32, CPU)
     norm = torch.zeros(())
     for step in range(steps):
         optimizer.zero_grad()
@@ -61,7 +62,7 @@ def _one_update(*, fused: bool, factor: float, clip_norm: float | None, steps: i
 
 
 @pytest.mark.parametrize("clip_norm", [None, 0.5])
-def test_fused_and_unfused_updates_equal_torchs_own_clipping_and_adamw(clip_norm: float | None) -> None:
+def test_every_variant_of_the_update_equals_torchs_own_clipping_and_adamw(clip_norm: float | None) -> None:
     torch.manual_seed(0)
     model = nn.Linear(4, 4)
     optimizer = torch.optim.AdamW(
@@ -73,23 +74,23 @@ def test_fused_and_unfused_updates_equal_torchs_own_clipping_and_adamw(clip_norm
         if clip_norm is not None:
             nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
         optimizer.step()
-    for fused in (True, False):
-        ours, _, _ = _one_update(fused=fused, factor=1.0, clip_norm=clip_norm)
+    for variant in VARIANTS:
+        ours, _, _ = _one_update(variant=variant, factor=1.0, clip_norm=clip_norm)
         torch.testing.assert_close(ours.weight, model.weight)
         torch.testing.assert_close(ours.bias, model.bias)
 
 
-@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("factor", [math.nan, math.inf])
-def test_a_non_finite_step_changes_nothing_and_is_counted(fused: bool, factor: float) -> None:
-    skipped, guard, _ = _one_update(fused=fused, factor=factor, clip_norm=1.0, steps=2)
-    one_step, _, _ = _one_update(fused=fused, factor=1.0, clip_norm=1.0, steps=1)
+def test_a_non_finite_step_changes_nothing_and_is_counted(variant: str, factor: float) -> None:
+    skipped, guard, _ = _one_update(variant=variant, factor=factor, clip_norm=1.0, steps=2)
+    one_step, _, _ = _one_update(variant=variant, factor=1.0, clip_norm=1.0, steps=1)
     assert torch.equal(skipped.weight, one_step.weight)
     assert (guard.skipped, guard.bad_in_a_row) == (1, 1)
 
 
 def test_a_good_step_ends_a_row_of_bad_ones() -> None:
-    _, guard, norm = _one_update(fused=True, factor=math.nan, clip_norm=1.0, steps=3)
+    _, guard, norm = _one_update(factor=math.nan, clip_norm=1.0, steps=3)
     assert (guard.skipped, guard.bad_in_a_row) == (1, 0)
     assert torch.isfinite(norm)
 
@@ -107,7 +108,7 @@ def test_fp16_halves_the_scale_on_overflow_without_calling_it_divergence_and_dou
 def test_fp16_skips_a_finite_norm_a_thousand_times_its_average() -> None:
     fp16 = Precision("fp16")
     model = nn.Linear(2, 2)
-    optimizer, guard = build_optimizer(model, _settings(), fused=True), Guard.fresh(fp16, CPU)
+    optimizer, guard = build_optimizer(model, _settings(), variant="fused"), Guard.fresh(fp16, CPU)
     guard.loss_scale = torch.tensor(1.0)
     weights = [model.weight.detach().clone()]
     for size in (1.0, 1e5):
@@ -119,13 +120,14 @@ def test_fp16_skips_a_finite_norm_a_thousand_times_its_average() -> None:
     assert torch.equal(weights[1], weights[2])
 
 
-def test_optimizer_states_survive_a_round_trip_by_name() -> None:
-    model, _, _ = _one_update(fused=True, factor=1.0, clip_norm=None)
-    optimizer = build_optimizer(model, _settings(), fused=True)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_optimizer_states_survive_a_round_trip_by_name_into_any_variant(variant: str) -> None:
+    model, _, _ = _one_update(factor=1.0, clip_norm=None)
+    optimizer = build_optimizer(model, _settings(), variant="fused")
     model(torch.ones(1, 4)).sum().backward()
     optimizer.step()
     states = {name: value.clone() for name, value in named_states(model, optimizer).items()}
-    other = build_optimizer(model, _settings(), fused=True)
+    other = build_optimizer(model, _settings(), variant=variant)
     load_named_states(model, other, states)
     assert (
         named_states(model, other).keys()

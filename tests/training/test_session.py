@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from brimful import pipeline
 from brimful.base.errors import BrimfulError, CheckpointError, Interrupted, RunFolderError
 from brimful.base.rundir import read_journal
 from brimful.recipe import Recipe
-from brimful.training import loop
+from brimful.training import loop, session
 from brimful.training.checkpoint import CheckpointStore, differences, load
+from brimful.training.method import Network, hidden_states_of
 
 Tiny = Callable[..., Recipe]
 TIMING = ("step_time_s", "tokens_per_second", "memory_bytes", "time", "seconds")
@@ -270,3 +272,78 @@ def test_a_second_writer_is_refused_and_told_who_holds_the_run(tiny: Tiny, monke
     monkeypatch.setattr(loop, "guarded_update", act)
     _train(tiny())
     assert refused
+
+
+def _small_device(monkeypatch: pytest.MonkeyPatch, *, holds: int) -> list[int]:
+    """No more than `holds` sequences fit from the third pass on; returns the sizes of all passes, also of those that fail."""
+    real, sizes = session.find_method, []
+
+    def find_method(name: str) -> Any:
+        method = real(name)
+
+        def loss_sum(network: Network, inputs_BT: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(inputs_BT))
+            if len(sizes) > 2 and len(inputs_BT) > holds:
+                raise torch.OutOfMemoryError("CUDA out of memory (for the test)")
+            return method.loss_sum(network, inputs_BT, targets_BT)
+
+        return replace(method, loss_sum=loss_sum)
+
+    monkeypatch.setattr(session, "find_method", find_method)
+    return sizes
+
+
+def _out_of_memory(folder: Path) -> list[dict[str, Any]]:
+    return [record for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "out_of_memory"]
+
+
+def test_a_run_that_runs_out_of_memory_ends_where_another_does_and_keeps_its_plan(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    undisturbed = _train(tiny("run.name=undisturbed"))
+    sizes = _small_device(monkeypatch, holds=3)
+    folder = _train(tiny())
+    assert sizes == [8, 8, 8, 4, *[2] * 40]
+    ours, others = ([record["loss"] for record in _measurements(run)] for run in (folder, undisturbed))
+    assert ours == pytest.approx(others, rel=1e-5)
+    assert [(record["from"], record["to"]) for record in _out_of_memory(folder)] == [([8], [4, 4]), ([4, 4], [2, 2, 2, 2])]
+    assert json.loads((folder / "plan.json").read_text())["micro_batches"] == [8]
+
+
+@pytest.mark.parametrize("how", ["stopped", "broken"])
+def test_a_continued_run_remembers_what_fits_and_tells_it_once(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """Stopped: with a checkpoint behind the event. Broken: without, so that the journal is cut back to before it."""
+    with monkeypatch.context() as patch:
+        _small_device(patch, holds=4)
+        if how == "stopped":
+            _interrupt_at(tiny("checkpoint.every=2"), patch, signal.SIGINT, step=4)
+        else:
+            patch.setattr(loop, "guarded_update", _works_until(4, loop.guarded_update))
+            with pytest.raises(ZeroDivisionError):
+                _train(tiny("checkpoint.every=2"))
+    sizes = _small_device(monkeypatch, holds=8)
+    folder = _train(tiny("checkpoint.every=2"))
+    assert set(sizes) == {4}
+    assert [(record["step"], record["to"]) for record in _out_of_memory(folder)] == [(3, [4, 4])]
+
+
+def _works_until(call: int, real: Callable[..., Any]) -> Callable[..., Any]:
+    count = 0
+
+    def act(*args: Any, **kwargs: Any) -> Any:
+        nonlocal count
+        count += 1
+        return real(*args, **kwargs) if count < call else 1 / 0
+
+    return act
+
+
+def test_smaller_micro_batches_are_compiled_for_their_shape(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes: list[tuple[int, int]] = []
+
+    def compiled(model: Any, *, shape: tuple[int, int], say: Any) -> Any:
+        shapes.append(shape)
+        return hidden_states_of(model)
+
+    monkeypatch.setattr(session, "compiled", compiled)
+    _small_device(monkeypatch, holds=4)
+    _train(tiny("plan.compile=true", "training.steps=4"))
+    assert shapes == [(8, 32), (4, 32)]

@@ -24,7 +24,7 @@ def _model(recipe: Recipe) -> PreTrainedModel:
 
 def _trained(recipe: Recipe, steps: int) -> tuple[PreTrainedModel, torch.optim.AdamW]:
     model = _model(recipe)
-    optimizer = build_optimizer(model, OptimizerRecipe(learning_rate=1e-2), fused=True)
+    optimizer = build_optimizer(model, OptimizerRecipe(learning_rate=1e-2), variant="fused")
     for step in range(steps):
         optimizer.zero_grad()
         model(torch.full((2, 8), step), labels=torch.full((2, 8), step)).loss.backward()

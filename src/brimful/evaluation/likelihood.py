@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from brimful.data.tokens import TokenSplit
 from brimful.evaluation.stats import Interval, mean_interval, perplexity_of
 from brimful.generation.engine import context_of
 from brimful.training.losses import IGNORED, token_losses
+from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory
 
 Progress = Callable[[str, int, int | None], None]
 """Called with (what, done, total); total None when unknown."""
@@ -45,6 +47,7 @@ class Likelihood:
         context: Longest input of the model here.
         stride: New tokens per window; below `context`, each window re-reads `context - stride` tokens unscored.
         windows: N.
+        batch_sizes: Windows per forward pass: those asked for, then each smaller number that memory forced.
         window_nats_N: Nats per window, to compare runs with `stats.paired_difference`.
         window_tokens_N: Target tokens per window.
     """
@@ -61,6 +64,7 @@ class Likelihood:
     context: int
     stride: int
     windows: int
+    batch_sizes: tuple[int, ...]
     window_nats_N: NDArray[np.float64] = dataclasses.field(repr=False, compare=False)
     window_tokens_N: NDArray[np.int64] = dataclasses.field(repr=False, compare=False)
 
@@ -84,6 +88,7 @@ class Likelihood:
             "context": self.context,
             "stride": self.stride,
             "windows": self.windows,
+            "batch_sizes": list(self.batch_sizes),
         }
         nonfinite = {key: str(value) for key, value in record.items() if isinstance(value, float) and not math.isfinite(value)}
         return {**record, **dict.fromkeys(nonfinite), "nonfinite": nonfinite} if nonfinite else record
@@ -104,8 +109,8 @@ def score_split(  # noqa: PLR0913 - each is one independent choice of the measur
 ) -> Likelihood:
     """Score a split; all of its tokens but the first are targets exactly once.
 
-    Never holds more than `chunk_tokens` x V logits. When the device runs out of memory the batch size is halved, as often
-    as it takes, and the same windows are scored again.
+    Never holds more than `chunk_tokens` x V logits. When memory runs out the batch size is halved, as often as it takes, and only
+    the windows that failed are scored again.
 
     Args:
         model: A causal LM on `device` without a head bias; put in eval mode for the call and put back after.
@@ -120,8 +125,7 @@ def score_split(  # noqa: PLR0913 - each is one independent choice of the measur
         progress: Told after every batch, in target tokens.
 
     Raises:
-        RequestError: context, stride or batch size out of range, nothing to score, or a head bias.
-        torch.OutOfMemoryError: not even one window fits.
+        RequestError: context, stride or batch size out of range, nothing to score, a head bias, or not even one window fits into memory.
     """
     stride = context if stride is None else stride
     _check_request(model, split, context, stride, batch_size)
@@ -143,7 +147,8 @@ def score_split(  # noqa: PLR0913 - each is one independent choice of the measur
     finally:
         model.train(was_training)
     nats_N = torch.cat(nats).double().numpy() if device.type == "cpu" else torch.cat(nats).cpu().double().numpy()
-    return _summarise(split, nats_N, np.concatenate(window_tokens), time.perf_counter() - started, context, stride)
+    seconds = time.perf_counter() - started
+    return _summarise(split, nats_N, np.concatenate(window_tokens), seconds, context, stride, tuple(scorer.batch_sizes))
 
 
 class Scorer:
@@ -164,31 +169,36 @@ class Scorer:
         self._device = device
         self._autocast_dtype = autocast_dtype
         self._chunk_tokens = chunk_tokens
-        self._batch_size = batch_size
+        self.batch_sizes = [batch_size]
+        """The one asked for, then each smaller one that memory forced; the last holds."""
 
     def score(self, batch: Batch) -> list[Tensor]:
-        """Nats of the windows of a batch, in pieces of at most the batch size that fits; nothing is copied back to the host here."""
+        """Nats of the windows of a batch, in pieces of at most the batch size that fits; nothing is copied back to the host here.
+
+        Raises:
+            RequestError: memory does not hold one window.
+        """
         nats: list[Tensor] = []
         start = 0
         while start < len(batch.inputs_BT):
-            part = slice(start, start + self._batch_size)
-            nats_B = self._try(batch.inputs_BT[part], batch.targets_BT[part])
-            if nats_B is None:
-                self._batch_size = -(-self._batch_size // 2)
+            inputs_BT, targets_BT = (ids_BT[start : start + self.batch_sizes[-1]] for ids_BT in (batch.inputs_BT, batch.targets_BT))
+            nats_B = attempt(partial(self._nats, inputs_BT, targets_BT))
+            if isinstance(nats_B, OutOfMemory):
+                self._halve(inputs_BT, nats_B)
                 continue
             nats.append(nats_B)
             start += len(nats_B)
         return nats
 
-    def _try(self, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor | None:
-        try:
-            return self._nats(inputs_BT, targets_BT)
-        except torch.OutOfMemoryError:
-            if self._batch_size == 1:
-                raise
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
-        return None
+    def _halve(self, inputs_BT: Tensor, failure: OutOfMemory) -> None:
+        give_back_memory(self._device)
+        windows, tokens = inputs_BT.shape
+        if windows == 1:
+            raise RequestError(
+                f"out of memory{failure}: not even one window of {tokens} tokens can be scored in chunks of {self._chunk_tokens}. "
+                "Free memory that other programs hold, or set plan.loss_chunk lower."
+            )
+        self.batch_sizes.append(-(-windows // 2))
 
     def _nats(self, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
         inputs_BT, targets_BT = (ids_BT.to(self._device, non_blocking=True) for ids_BT in (inputs_BT, targets_BT))
@@ -215,7 +225,15 @@ def _check_request(model: PreTrainedModel, split: TokenSplit, context: int, stri
         raise RequestError(f"{type(model).__name__} has a bias in its output head; brimful scores heads without one.")
 
 
-def _summarise(split: TokenSplit, nats_N: NDArray[np.float64], tokens_N: NDArray[np.int64], seconds: float, context: int, stride: int) -> Likelihood:
+def _summarise(
+    split: TokenSplit,
+    nats_N: NDArray[np.float64],
+    tokens_N: NDArray[np.int64],
+    seconds: float,
+    context: int,
+    stride: int,
+    batch_sizes: tuple[int, ...],
+) -> Likelihood:
     tokens, nats = int(tokens_N.sum()), float(nats_N.sum())
     num_targets = len(split.tokens_N) - 1
     num_bytes = split.num_bytes * tokens / num_targets
@@ -235,6 +253,7 @@ def _summarise(split: TokenSplit, nats_N: NDArray[np.float64], tokens_N: NDArray
         context=context,
         stride=stride,
         windows=len(nats_N),
+        batch_sizes=batch_sizes,
         window_nats_N=nats_N,
         window_tokens_N=tokens_N,
     )

@@ -6,6 +6,7 @@ Shapes: B rows still running, T positions, V vocabulary.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -14,6 +15,7 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.errors import RequestError
 from brimful.generation.sampler import SamplingSettings, next_token
+from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory
 
 OnToken = Callable[[int, int], None]
 """Called with (row, token id) the moment a token is drawn; end-of-text is not passed on."""
@@ -41,7 +43,8 @@ def generate(
 
     Equal prompts are prefilled once and share the result. A row that outgrows the model's context goes on from the last
     `context // 2` tokens of its own text, read again as if they were the start: older text is forgotten, and nothing else
-    changes. Row i draws from its own generator, seeded with seeds[i], so it does not depend on the other rows.
+    changes. Row i draws from its own generator, seeded with seeds[i], so it does not depend on the other rows. When memory runs
+    out, half of the running rows go on from the tokens they have, and the others wait for their turn.
 
     Args:
         model: A causal LM; put in eval mode for the call and put back after.
@@ -56,24 +59,20 @@ def generate(
         One result per prompt, in order.
 
     Raises:
-        RequestError: empty prompt, prompt longer than the context, unknown token id, no new tokens asked for, logits not finite.
+        RequestError: empty prompt, prompt longer than the context, unknown token id, no new tokens asked for, logits not finite, or memory
+            does not hold one row.
     """
     context = context_of(model)
     _check_request(prompts_ids, seeds, max_new_tokens, context, vocabulary=int(model.config.vocab_size))
-    rows = [
-        _Row(index, list(prompt), torch.Generator().manual_seed(seed)) for index, (prompt, seed) in enumerate(zip(prompts_ids, seeds, strict=True))
-    ]
-    running = list(rows)
+    rows = [_Row(index, list(prompt), seed) for index, (prompt, seed) in enumerate(zip(prompts_ids, seeds, strict=True))]
+    take = partial(_Row.take, stop_ids=stop_ids, max_new_tokens=max_new_tokens, on_token=on_token)
+    most_at_once = len(rows)
     with torch.inference_mode(), _eval_mode(model):
-        decoder = _Decoder(model)
-        logits_BV = decoder.prefill([row.window for row in running]) if running else None
-        while logits_BV is not None:
-            drawn = next_token(logits_BV, settings, [row.generator for row in running]).tolist()
-            for row, token in zip(running, drawn, strict=True):
-                row.take(token, stop_ids, max_new_tokens, on_token)
-            staying = [position for position, row in enumerate(running) if row.finish is None]
-            running = [running[position] for position in staying]
-            logits_BV = _advance(decoder, running, staying, context) if running else None
+        while waiting := [row for row in rows if row.finish is None]:
+            failure = attempt(partial(_finish, model, waiting[:most_at_once], settings, take))
+            if failure is not None:
+                most_at_once = _fewer([row for row in waiting[:most_at_once] if row.finish is None], failure)
+                give_back_memory(model.device)
     return [Generation(row.new_ids, row.finish or "length") for row in rows]
 
 
@@ -88,11 +87,17 @@ class _Row:
 
     index: int
     window: list[int]
-    generator: torch.Generator
+    seed: int
     new_ids: list[int] = field(default_factory=list)
     finish: Literal["end_of_text", "length"] | None = None
 
-    def take(self, token: int, stop_ids: frozenset[int], max_new_tokens: int, on_token: OnToken | None) -> None:
+    def generator(self) -> torch.Generator:
+        """Its own, behind the one number that each of its tokens took."""
+        generator = torch.Generator().manual_seed(self.seed)
+        torch.rand(len(self.new_ids), generator=generator, dtype=torch.float64)
+        return generator
+
+    def take(self, token: int, *, stop_ids: frozenset[int], max_new_tokens: int, on_token: OnToken | None) -> None:
         if token in stop_ids:
             self.finish = "end_of_text"
             return
@@ -102,6 +107,31 @@ class _Row:
             on_token(self.index, token)
         if len(self.new_ids) == max_new_tokens:
             self.finish = "length"
+
+
+def _finish(model: PreTrainedModel, rows: list[_Row], settings: SamplingSettings, take: Callable[[_Row, int], None]) -> None:
+    """Draw tokens until every row is finished, from what its window holds."""
+    context = context_of(model)
+    running = rows
+    generators = {row.index: row.generator() for row in rows}
+    decoder = _Decoder(model)
+    logits_BV: Tensor | None = decoder.prefill([row.window for row in running])
+    while logits_BV is not None:
+        drawn = next_token(logits_BV, settings, [generators[row.index] for row in running]).tolist()
+        for row, token in zip(running, drawn, strict=True):
+            take(row, token)
+        staying = [position for position, row in enumerate(running) if row.finish is None]
+        running = [running[position] for position in staying]
+        logits_BV = _advance(decoder, running, staying, context) if running else None
+
+
+def _fewer(running: list[_Row], failure: OutOfMemory) -> int:
+    """Half as many rows as ran when memory ran out."""
+    if len(running) == 1:
+        raise RequestError(
+            f"out of memory{failure} with one text of {len(running[0].window)} tokens. Free memory that other programs hold, or ask for a shorter text."
+        )
+    return -(-len(running) // 2)
 
 
 def _advance(decoder: "_Decoder", running: list[_Row], staying: list[int], context: int) -> Tensor:

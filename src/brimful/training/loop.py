@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
@@ -12,10 +14,12 @@ from torch import Tensor, nn
 from brimful.base.errors import TrainingStopped
 from brimful.data.sequences import Batch
 from brimful.recipe import Recipe
+from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory
 from brimful.training.meter import Meter
 from brimful.training.method import Method, Network
 from brimful.training.optim import guarded_update, learning_rate_at
 from brimful.training.precision import Precision
+from brimful.training.recovery import all_or_nothing, halved, random_states, rewind
 from brimful.training.state import Progress
 
 LOOK_FOR_DIVERGENCE_EVERY = 25
@@ -35,12 +39,14 @@ class Parts:
     """What the loop works with; nothing in it is the loop's own.
 
     Attributes:
-        micro_batches: Sequences of each forward and backward pass of one optimizer step; they add up to the effective batch.
+        micro_batches: Sequences of each forward and backward pass of one optimizer step; they add up to the effective batch. Where they
+            run out of memory they are halved, for the rest of the run.
         save: Writes a checkpoint of the current progress.
         restore_last_good: Puts model, optimizer and random state back to the newest checkpoint and returns its progress.
         evaluate: Scores the model on validation and returns the record's values.
         meter: Sees every step and tells listeners, late.
         should_stop: True once a signal asked to stop; answered at the next step boundary.
+        remember: Told the `out_of_memory` record whenever the micro-batches get smaller.
     """
 
     recipe: Recipe
@@ -59,6 +65,7 @@ class Parts:
     restore_last_good: Callable[[], Progress]
     checkpoint_due: Callable[[Progress], bool]
     should_stop: Callable[[], bool]
+    remember: Callable[[dict[str, Any]], None] = lambda record: None
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -72,8 +79,9 @@ def train(parts: Parts, progress: Progress) -> Progress:
         The progress reached; a checkpoint of it exists.
 
     Raises:
-        TrainingStopped: losses or gradients stayed non-finite through every rollback.
+        TrainingStopped: losses or gradients stayed non-finite through every rollback, or memory does not hold one sequence.
     """
+    micro_batches = parts.micro_batches
     with closing(_Prefetch(parts, progress)) as batches:
         while True:
             if _evaluation_is_due(parts, progress):
@@ -84,7 +92,7 @@ def train(parts: Parts, progress: Progress) -> Progress:
                     parts.save(progress)
                 if _is_over(parts, progress):
                     return progress
-            _step(parts, progress, next(batches))
+            micro_batches = _step(parts, progress, next(batches), micro_batches)
             parts.meter.flush_if_due()
             if progress.step % LOOK_FOR_DIVERGENCE_EVERY == 0:
                 progress = _roll_back_if_diverged(parts, progress, batches)
@@ -94,20 +102,62 @@ def _is_over(parts: Parts, progress: Progress) -> bool:
     return progress.step >= parts.total_steps or parts.should_stop()
 
 
-def _step(parts: Parts, progress: Progress, batch: Batch) -> None:
-    """One optimizer update over the effective batch. The host never waits for the device here."""
+def _step(parts: Parts, progress: Progress, batch: Batch, micro_batches: tuple[int, ...]) -> tuple[int, ...]:
+    """One optimizer update over the effective batch, repeated with smaller micro-batches where memory runs out; returns those that fitted.
+
+    A repetition begins with the sequences, weights, guard and generators of the first try. Its gradient is the same sum over the same
+    tokens, in another order; dropout draws other masks, as they depend on the micro-batches. The host never waits for the device here.
+    """
+    generators = random_states(parts.device)
+    while isinstance(done := attempt(partial(_update, parts, progress, batch, micro_batches)), OutOfMemory):
+        _drop_gradients(parts)
+        give_back_memory(parts.device)
+        rewind(generators, parts.device)
+        micro_batches = _smaller(parts, progress, micro_batches, done)
+    loss, grad_norm = done
+    progress.advance(sequences=parts.recipe.effective_batch, target_tokens=batch.num_target_tokens)
+    parts.meter.note_step(progress, loss=loss, grad_norm=grad_norm, learning_rate=parts.optimizer.param_groups[0]["lr"])
+    return micro_batches
+
+
+def _update(parts: Parts, progress: Progress, batch: Batch, micro_batches: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Gradients and the update, or an error before anything of the run's state has changed; returns loss and gradient norm."""
+    _drop_gradients(parts)
+    scale = progress.guard.loss_scale / batch.num_target_tokens
+    tensors = _split(batch, micro_batches, parts.device)
+    loss = accumulate_gradients(parts.network, parts.method, parts.precision, parts.device, tensors, scale) / batch.num_target_tokens
+    for group in parts.optimizer.param_groups:
+        group["lr"] = learning_rate_at(progress.step, parts.total_steps, parts.recipe.optimizer)
+    with all_or_nothing(parts.optimizer):
+        grad_norm = guarded_update(parts.optimizer, progress.guard, parts.precision, loss=loss, clip_norm=parts.recipe.optimizer.clip_norm)
+    return loss, grad_norm
+
+
+def _drop_gradients(parts: Parts) -> None:
     for parameter in parts.parameters:
         parameter.grad = None
-    micro_batches = _split(batch, parts.micro_batches, parts.device)
-    scale = progress.guard.loss_scale / batch.num_target_tokens
-    loss_sum = accumulate_gradients(parts.network, parts.method, parts.precision, parts.device, micro_batches, scale)
-    learning_rate = learning_rate_at(progress.step, parts.total_steps, parts.recipe.optimizer)
-    for group in parts.optimizer.param_groups:
-        group["lr"] = learning_rate
-    loss = loss_sum / batch.num_target_tokens
-    grad_norm = guarded_update(parts.optimizer, progress.guard, parts.precision, loss=loss, clip_norm=parts.recipe.optimizer.clip_norm)
-    progress.advance(sequences=parts.recipe.effective_batch, target_tokens=batch.num_target_tokens)
-    parts.meter.note_step(progress, loss=loss, grad_norm=grad_norm, learning_rate=learning_rate)
+
+
+def _smaller(parts: Parts, progress: Progress, micro_batches: tuple[int, ...], failure: OutOfMemory) -> tuple[int, ...]:
+    """Half the micro-batches, recorded and remembered.
+
+    Raises:
+        TrainingStopped: there is one sequence in each already. A checkpoint of the last whole step is written.
+    """
+    place = "optimizer update" if "guarded_update" in failure.functions else "backward pass" if "backward" in failure.functions else "forward pass"
+    where, step = f"{place}{failure}", progress.step + 1
+    if max(micro_batches) > 1:
+        smaller = halved(micro_batches)
+        parts.remember(parts.meter.note_out_of_memory(step, "training", micro_batches, smaller, where=where))
+        return smaller
+    if progress.step > 0 and not progress.guard.bad_in_a_row:
+        parts.meter.flush()
+        parts.save(progress)
+    raise TrainingStopped(
+        f"out of memory in the {where} of step {step}, with one sequence per micro-batch. What was trained so far is kept. To continue this run: "
+        "free memory that other programs hold, or repeat the command with plan.recompute=true (if it is off) or with plan.loss_chunk below "
+        f"{parts.network.loss_chunk}. Otherwise start a new run with sequence_length below {parts.recipe.sequence_length}."
+    )
 
 
 def accumulate_gradients(
@@ -149,6 +199,8 @@ def _evaluate(parts: Parts, progress: Progress) -> None:
     parts.network.model.eval()
     score = dict(parts.evaluate())
     parts.network.model.train()
+    for larger, smaller in pairwise(score.pop("batch_sizes", ())):
+        parts.meter.note_out_of_memory(progress.step, "evaluation", (larger,), (smaller,), where=str(score.get("split", "evaluation")))
     is_best = progress.note_score(float(score["loss"]))
     parts.meter.note_evaluation(progress, score, best=is_best)
 

@@ -79,6 +79,19 @@ class Meter:
     def note_event(self, progress: Progress, message: str) -> None:
         self._tell({"kind": "event", "step": progress.step, "message": message})
 
+    def note_out_of_memory(self, step: int, phase: str, larger: Sequence[int], smaller: Sequence[int], *, where: str) -> dict[str, Any]:
+        """Memory ran out and the work is repeated in smaller pieces; returns the record.
+
+        Args:
+            step: The optimizer step that is repeated, or the one that was evaluated.
+            phase: "training" or "evaluation".
+            larger, smaller: Sequences per pass before and after.
+            where: The pass that failed and what it asked for, or the split.
+        """
+        record = {"kind": "out_of_memory", "step": step, "phase": phase, "from": list(larger), "to": list(smaller), "where": where}
+        self._tell(record)
+        return record
+
     def note(self, record: dict[str, Any]) -> None:
         """A record of another kind, as it is."""
         self._tell(record)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from brimful.base.discover import module_in
+from brimful.training.memory_errors import is_out_of_memory
 
 HiddenStates = Callable[[Tensor], Tensor]
 """input ids (B, T) -> hidden states after the final norm (B, T, D)."""
@@ -91,7 +92,7 @@ def compiled(model: PreTrainedModel, *, shape: tuple[int, int], say: Callable[[s
             try:
                 return plain(input_ids_BT)
             except Exception as error:
-                if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+                if is_out_of_memory(error) or not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                     raise
                 failed = True
                 reason = " ".join(str(error).split("\n")[:2])[:300]

@@ -23,14 +23,15 @@ def learning_rate_at(step: int, total_steps: int, optimizer: OptimizerRecipe) ->
     return low + (peak - low) * share
 
 
-def build_optimizer(model: nn.Module, settings: OptimizerRecipe, *, fused: bool) -> torch.optim.AdamW:
-    """AdamW over the trainable parameters; weight decay on those with two or more dimensions only."""
+def build_optimizer(model: nn.Module, settings: OptimizerRecipe, *, variant: str) -> torch.optim.AdamW:
+    """AdamW over the trainable parameters; weight decay on those with two or more dimensions only. `variant` is fused, foreach or for_loop."""
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [parameter for parameter in trainable if parameter.ndim >= 2], "weight_decay": settings.weight_decay},
         {"params": [parameter for parameter in trainable if parameter.ndim < 2], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(settings.beta1, settings.beta2), eps=settings.eps, fused=fused)
+    betas, kernels = (settings.beta1, settings.beta2), {"fused": variant == "fused", "foreach": variant == "foreach"}
+    return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=betas, eps=settings.eps, **kernels)
 
 
 @dataclass

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.errors import CheckpointError, Interrupted, TrainingStopped
@@ -24,6 +25,7 @@ from brimful.training.meter import Listener, Meter
 from brimful.training.method import HiddenStates, Network, compiled, find_method, hidden_states_of
 from brimful.training.optim import build_optimizer
 from brimful.training.precision import Precision
+from brimful.training.recovery import RememberedSizes
 from brimful.training.signals import StopRequest
 from brimful.training.state import Progress, load_weights, restore, snapshot_of
 
@@ -107,7 +109,7 @@ class _Session:
             parameter.requires_grad_(method.trains(name, parameter))
         if plan.recompute:
             recompute_activations(setup.model)
-        self.optimizer = build_optimizer(setup.model, recipe.optimizer, fused=plan.fused_optimizer)
+        self.optimizer = build_optimizer(setup.model, recipe.optimizer, variant=plan.optimizer)
         torch.manual_seed(recipe.seed)
         self.progress = Progress.fresh(self.precision, setup.device)
         if loaded is not None:
@@ -117,12 +119,14 @@ class _Session:
         self.meter = Meter(self.journal, setup.listeners, device=setup.device, total_steps=setup.total_steps, skipped=skipped)
         self.saved_mark = _mark(self.progress)
         self.saved_s = time.perf_counter()
-        self.network = Network(setup.model, self._hidden_states(), plan.loss_chunk)
+        self.sizes = RememberedSizes.of(setup.run_folder, plan)
+        self._body = self._hidden_states()
+        self.network = Network(setup.model, self._forward, plan.loss_chunk)
         self.parts = Parts(
             recipe=recipe, network=self.network, method=method, optimizer=self.optimizer, precision=self.precision, device=setup.device,
-            sequences=setup.sequences, micro_batches=plan.micro_batches, total_steps=setup.total_steps, evaluate_every=self._evaluate_every(),
+            sequences=setup.sequences, micro_batches=self.sizes.micro_batches, total_steps=setup.total_steps, evaluate_every=self._evaluate_every(),
             meter=self.meter, evaluate=lambda: setup.evaluate(setup.model), save=self.save, restore_last_good=self._restore_last_good,
-            checkpoint_due=self._checkpoint_due, should_stop=stop.is_made,
+            checkpoint_due=self._checkpoint_due, should_stop=stop.is_made, remember=self._remember,
         )  # fmt: skip
 
     def run(self) -> Progress:
@@ -157,8 +161,16 @@ class _Session:
     def _hidden_states(self) -> HiddenStates:
         if not self.setup.plan.compile:
             return hidden_states_of(self.setup.model)
-        shape = (self.setup.plan.micro_batches[0], self.setup.recipe.sequence_length)
+        shape = (self.sizes.micro_batches[0], self.setup.recipe.sequence_length)
         return compiled(self.setup.model, shape=shape, say=self._say_later)
+
+    def _forward(self, input_ids_BT: Tensor) -> Tensor:
+        return self._body(input_ids_BT)
+
+    def _remember(self, out_of_memory: dict[str, Any]) -> None:
+        """Smaller micro-batches for the rest of the run, compiled for their shape where the plan compiles."""
+        self.sizes.note(out_of_memory)
+        self._body = self._hidden_states()
 
     def _say_later(self, message: str) -> None:
         self.meter.note_event(self.progress, message)
@@ -203,6 +215,10 @@ class _Session:
             self.meter.note_event(self.progress, f"continuing from the checkpoint of step {self.progress.step}; {lost} steps are done again")
         elif lost:
             self.meter.note_event(self.progress, f"no checkpoint was written before the stop; {lost} steps are done again from the start")
+        recorded = [record for record in read_journal(self.journal.path) if record["kind"] == "out_of_memory"]
+        for record in self.sizes.events:
+            if record not in recorded:  # the journal was cut back to the checkpoint
+                self.meter.note(record)
 
 
 def _mark(progress: Progress) -> tuple[int, int, int]:
