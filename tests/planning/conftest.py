@@ -10,12 +10,13 @@ import pytest
 from brimful.base.units import GIB, MIB
 from brimful.hardware import catalog
 from brimful.hardware.device import Abilities, Device
+from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
 from brimful.planning.derive import Facts, derive
 from brimful.planning.plan import Plan
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Tracer
 from brimful.planning.trace import KINDS, Trace
-from brimful.planning.work import GLOBAL
+from brimful.planning.work import DTYPES, GLOBAL, PARTS, PHASES, Work
 from brimful.recipe import Recipe
 
 
@@ -47,6 +48,11 @@ class HandTraces:
         weights_bytes, gradients_bytes, states_bytes: Whatever the micro-batch.
         sequence_bytes: Activations of one sequence.
         logits_bytes: Of a chunk of the loss.
+        sequence_flop: Of one sequence's forward pass; its backward pass has twice as many.
+        moved_bytes: By element-wise operators of one sequence; half of them when fused.
+        update_bytes: By the optimizer.
+        dtype: Of the products.
+        recomputed: Every forward pass is computed twice.
     """
 
     weights_bytes: int = 100 * MIB
@@ -55,6 +61,11 @@ class HandTraces:
     sequence_bytes: int = 50 * MIB
     logits_bytes: int = 0
     parameters: int = 1000
+    sequence_flop: int = 10**8
+    moved_bytes: int = 10**7
+    update_bytes: int = 10**8
+    dtype: str = "fp32"
+    recomputed: bool = False
 
     def peak_bytes(self, micro_batch: int) -> int:
         """What is alive at the peak."""
@@ -72,6 +83,62 @@ class HandTraces:
             marks={"inputs": 0, "backward": 1, "optimizer": 2, "forward 2": 3, "backward 2": 5},
             parameters=self.parameters, trainable=self.parameters,
         )  # fmt: skip
+
+    def work_at(self, micro_batch: int) -> Work:
+        """A pass issues 50 operators, 60 where it computes twice, 30 when fused; the update issues one."""
+        flop, moved_bytes = micro_batch * self.sequence_flop, micro_batch * self.moved_bytes
+        rows = [
+            ("matrix", "micro-batch", "forward", flop, 0, 0, 10, 10), ("matrix", "micro-batch", "backward", 2 * flop, 0, 0, 20, 20),
+            *([("matrix", "micro-batch", "recomputation", flop, 0, 0, 10, 10)] if self.recomputed else []),
+            ("pointwise", "micro-batch", "forward", 0, moved_bytes, moved_bytes // 2, 20, 0),
+            ("optimizer", "optimizer", "optimizer", 0, self.update_bytes, self.update_bytes, 1, 1),
+        ]  # fmt: skip
+        kinds, parts, phases, flop_W, bytes_W, fused_W, launches_W, fused_launches_W = (np.array(column) for column in zip(*rows, strict=True))
+        ones = np.ones(len(rows), np.int64)
+        sides = 64 * (flop_W > 0)
+        return Work(
+            flop_W, bytes_W, fused_W, sides, sides, sides, ones, launches_W, fused_launches_W,
+            classes_W=np.array([CLASSES.index(kind) for kind in kinds]), dtypes_W=DTYPES.index(self.dtype) * ones,
+            parts_W=np.array([PARTS.index(part) for part in parts]), phases_W=np.array([PHASES.index(phase) for phase in phases]),
+            layers_W=GLOBAL * ones, operators_W=0 * ones, repeats_W=np.ones(len(rows)), operators=("made by hand",),
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def rates() -> Callable[..., Rates]:
+    """`rates(...)` are the dense rates of `cpu`, 100 GB/s and 0.1 ms for every operator issued, one after the other, with fields replaced."""
+    made = Rates(
+        flop_per_s={name: {"fp32": 1e11, "bf16": 2e11, "fp16": 2e11} for name in MATRIX_CLASSES}, bytes_per_s=dict.fromkeys(CLASSES, 1e11),
+        host_s=1e-4, overlaps=False, share=(0.8, 1.25), source="made by hand",
+    )  # fmt: skip
+    return lambda **changes: dataclasses.replace(made, **changes)
+
+
+@pytest.fixture(scope="session")
+def work_of() -> Callable[..., Work]:
+    """`work_of({"flop": 8, "kind": "matrix"}, {...})` are operators, one per row; what a row leaves out is that of one fp32 addition of nothing."""
+    plain: dict[str, Any] = {
+        "flop": 0, "bytes": 0, "m": 0, "n": 0, "k": 0, "batch": 1, "launches": 1, "repeats": 1.0,
+        "kind": "pointwise", "dtype": "fp32", "part": "micro-batch", "phase": "forward", "layer": GLOBAL, "name": "add",
+    }  # fmt: skip
+
+    def make(*rows: dict[str, Any]) -> Work:
+        whole = [plain | row for row in rows]
+        names = tuple(dict.fromkeys(row["name"] for row in whole))
+        numbered = {
+            "classes": ("kind", CLASSES),
+            "dtypes": ("dtype", DTYPES),
+            "parts": ("part", PARTS),
+            "phases": ("phase", PHASES),
+            "operators": ("name", names),
+        }
+        counts = {f"{key}_W": np.array([row[key] for row in whole], np.int64) for key in ("flop", "bytes", "m", "n", "k", "batch", "launches")}
+        fused = {f"fused_{key}_W": np.array([row.get(f"fused_{key}", row[key]) for row in whole], np.int64) for key in ("bytes", "launches")}
+        indices = {f"{name}_W": np.array([known.index(row[key]) for row in whole], np.int64) for name, (key, known) in numbered.items()}
+        layers = np.array([row["layer"] for row in whole], np.int64)
+        return Work(**counts, **fused, **indices, layers_W=layers, repeats_W=np.array([row["repeats"] for row in whole], np.float64), operators=names)
+
+    return make
 
 
 @pytest.fixture(scope="session")
@@ -91,7 +158,8 @@ def _cheap(spec: StepSpec) -> HandTraces:
     return HandTraces(
         weights_bytes=round(weight_bytes * count), gradients_bytes=4 * trained, states_bytes=(2 if spec.optimizer == "8bit" else 8) * trained,
         sequence_bytes=length * width * (34 if not spec.recompute else 4) * blocks, logits_bytes=8 * values["vocab_size"] * min(spec.loss_chunk, length),
-        parameters=count,
+        parameters=count, sequence_flop=2 * count * length, moved_bytes=68 * length * width * blocks, update_bytes=28 * trained,
+        dtype="fp32" if spec.autocast == "none" else "16-bit", recomputed=spec.recompute,
     )  # fmt: skip
 
 

@@ -10,8 +10,15 @@ from brimful.base.units import MIB
 from brimful.hardware import catalog
 from brimful.hardware.device import Abilities, Device
 from brimful.model.attention import NAME
-from brimful.planning.choices import BF16_PAYS_FROM, COMPILE_SECONDS, attention_choice, compile_choice, loss_chunk_choice, precision_choice
-from brimful.planning.plan import Prediction
+from brimful.planning.choices import (
+    BF16_PAYS_FROM,
+    attention_choice,
+    loader_choice,
+    loss_chunk_choice,
+    optimizer_choice,
+    packing_choice,
+    precision_choice,
+)
 from brimful.recipe import Recipe
 
 
@@ -141,39 +148,29 @@ def test_256_mib_of_logits_are_1024_tokens_of_65536_entries(tiny: Callable[..., 
     assert "256.0 MiB of logits" in choice.reason
 
 
-# --- compilation
+# --- update, loader and layout
 
 
-@pytest.mark.parametrize(("steps", "compiles"), [(200, False), (300, True)])
-def test_compiling_is_chosen_when_it_saves_half_more_than_it_costs(
-    tiny: Callable[..., Recipe], cpu: Callable[..., Device], steps: int, *, compiles: bool
-) -> None:
-    """At 1.08 times the speed a step of 1 s saves 74 ms: 18 s are saved in 243 steps."""
-    assert COMPILE_SECONDS * 1.5 == 18
+def test_the_update_is_fused_because_that_needs_no_temporary(tiny: Callable[..., Recipe]) -> None:
+    choice = optimizer_choice(tiny("plan={}"))
 
-    choice = compile_choice(tiny("plan={}"), cpu(), Prediction(1.0, 0.5, 2.0, "said"), steps)
-
-    assert (choice.value, choice.alternative) == (compiles, not compiles)
-    assert "compiling costs about 12.0 s and would save about" in choice.reason
+    assert (choice.value, choice.alternative) == ("fused", "foreach")
+    assert "temporary" in choice.reason
 
 
-@pytest.mark.parametrize(
-    ("changes", "step_time_s", "steps", "because"),
-    [
-        ({"abilities": Abilities()}, 1.0, 10**7, "no compiler"),
-        ({}, None, 10**7, "not known well enough"),
-        ({}, 1.0, None, "not known well enough"),
-    ],
-)
-def test_compiling_is_not_chosen_where_it_cannot_be_done_or_judged(
-    tiny: Callable[..., Recipe], cpu: Callable[..., Device], changes: dict[str, Any], step_time_s: float | None, steps: int | None, because: str
-) -> None:
-    step_time = None if step_time_s is None else Prediction(step_time_s, step_time_s, step_time_s, "said")
+def test_one_thread_makes_the_next_batch(tiny: Callable[..., Recipe]) -> None:
+    choice = loader_choice(tiny("plan={}"))
 
-    choice = compile_choice(tiny("plan={}"), cpu(**changes), step_time, steps)
+    assert (choice.value, choice.alternative) == (1, 0)
 
-    assert choice.value is False
-    assert because in choice.reason
+
+@pytest.mark.parametrize("layout", ["stream", "document"])
+def test_packing_is_the_recipes_layout_and_never_the_plans_idea(tiny: Callable[..., Recipe], layout: str) -> None:
+    """`data.layout` decides what a step sees."""
+    choice = packing_choice(tiny(f"data.layout={layout}"))
+
+    assert (choice.value, choice.alternative) == (layout, None)
+    assert "the recipe's data.layout" in choice.reason
 
 
 # --- the user's word
@@ -186,7 +183,8 @@ def test_compiling_is_not_chosen_where_it_cannot_be_done_or_judged(
         ("attention=eager", lambda recipe, device: attention_choice(recipe, device, "bf16")),
         ("attention=sdpa", lambda recipe, device: attention_choice(recipe, device, "bf16", softcapped=True)),
         ("loss_chunk=7", lambda recipe, device: loss_chunk_choice(recipe, device, 300)),
-        ("compile=true", lambda recipe, device: compile_choice(recipe, device, None, None)),
+        ("optimizer=for_loop", lambda recipe, device: optimizer_choice(recipe)),
+        ("loader_workers=0", lambda recipe, device: loader_choice(recipe)),
     ],
 )
 def test_what_the_user_fixed_stands(

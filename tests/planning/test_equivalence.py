@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from brimful.planning.equivalence import statement
-from brimful.planning.plan import Choice, Plan
-from brimful.recipe import Recipe
+from brimful.planning.plan import Plan
+from brimful.recipe import Recipe, load
 
 PLAINEST = Plan(
     recipe="tiny", device={"name": "a CPU"}, choices=(), micro_batches=(8,), precision="fp32", attention="eager", recompute=False, compile=False,
-    fused_optimizer=True, loss_chunk=256, threads=1, parameters=1000, sequence_length=32, total_steps=12, predicted={}, memory_terms={},
+    optimizer="fused", loss_chunk=256, loader_workers=1, threads=1, parameters=1000, sequence_length=32, total_steps=12,
+    predicted={}, memory_terms={}, time_terms={},
 )  # fmt: skip
 
 
@@ -46,7 +47,14 @@ def test_recomputed_dropout_is_said_to_draw_the_same_numbers(tiny: Callable[...,
     assert "the same numbers" in statement(replace(PLAINEST, recompute=True), recipe).changes[0]
 
 
+def test_a_frozen_base_is_said_to_be_held_in_16_bits() -> None:
+    recipe = load("tiny-gpt", ["model=meta-llama/Llama-3.1-8B", "tokenizer=null", "adapter.rank=8"])
+    said = statement(replace(PLAINEST, precision="bf16"), recipe)
+    assert "precision: the frozen base is held in bf16" in said.changes
+    assert said.keeps[2].endswith("on fp32 adapters")
+
+
 def test_states_of_8_bits_are_another_update(tiny: Callable[..., Recipe]) -> None:
-    said = statement(replace(PLAINEST, choices=(Choice("optimizer", "8bit", "it fits then"),)), tiny())
+    said = statement(replace(PLAINEST, optimizer="8bit"), tiny())
     assert not any(line.startswith("the update") for line in said.keeps)
     assert any("8 bits" in line for line in said.changes)

@@ -9,14 +9,16 @@ import pytest
 
 from brimful.base.errors import PlanError
 from brimful.hardware.device import Device
+from brimful.hardware.guessed import guessed_rates
+from brimful.hardware.rates import Rates
 from brimful.planning.plan import Choice, Plan, Prediction, plan_from_json
 from brimful.recipe import Recipe
 
 
 @pytest.fixture
-def plan(tiny: Callable[..., Recipe], cpu: Callable[..., Device], planned: Callable[..., Plan]) -> Plan:
+def plan(tiny: Callable[..., Recipe], cpu: Callable[..., Device], planned: Callable[..., Plan], rates: Callable[..., Rates]) -> Plan:
     recipe = tiny("plan={micro_batch: 3}")
-    return planned(recipe, cpu(), vocabulary=300, train_sequences=100)
+    return planned(recipe, cpu(), vocabulary=300, train_sequences=100, rates=rates())
 
 
 def test_a_plan_survives_its_file(plan: Plan) -> None:
@@ -27,8 +29,9 @@ def test_every_device_gives_a_plan_that_survives_its_file(
     tiny: Callable[..., Recipe], devices: dict[str, Device], planned: Callable[..., Plan]
 ) -> None:
     for device in devices.values():
-        plan = planned(tiny("plan={}"), device)
+        plan = planned(tiny("plan={}"), device, rates=guessed_rates(device))
 
+        assert "mfu" in plan.predicted
         assert plan_from_json(json.loads(json.dumps(plan.to_json(), allow_nan=False))) == plan
 
 
@@ -58,8 +61,8 @@ def test_the_explanation_names_device_batch_and_every_prediction_with_its_interv
     for name, entry in plan.predicted.items():
         assert entry.basis in text, name
         assert entry.low <= entry.value <= entry.high
-    for label in ("predicted peak memory: ", "predicted step time: ", "predicted training time: "):
-        assert label in text
+    for label in ("peak memory", "step time", "tokens per second", "mfu", "training time"):
+        assert f"  predicted {label}: " in text, label
 
 
 def test_switches_are_told_as_on_and_off(plan: Plan) -> None:
@@ -79,6 +82,8 @@ def test_a_plan_without_predictions_still_explains_itself(plan: Plan) -> None:
         lambda values: values.update(micro_batches=None),
         lambda values: values["choices"][0].update(colour="red"),
         lambda values: values["basis"].clear(),
+        lambda values: values.pop("time_terms"),
+        lambda values: values.update(fused_optimizer=values.pop("optimizer")),
         lambda values: values["predicted_interval"].update(step_time_s=[1]),
     ],
 )

@@ -102,6 +102,11 @@ def test_the_step_is_that_of_brimfuls_own_loop(published: Callable[..., Recipe],
     assert _step(published(), devices["Tesla T4"]).clips
 
 
+@pytest.mark.parametrize("variant", ["fused", "foreach", "for_loop"])
+def test_the_update_that_is_traced_is_the_one_that_runs(published: Callable[..., Recipe], variant: str) -> None:
+    assert _step(published(f"plan.optimizer={variant}"), catalog.get("Tesla T4")).optimizer == variant
+
+
 def test_a_cpu_is_traced_with_its_own_kernels_and_a_gpu_with_those_of_its_generation(tiny: Callable[..., Recipe], devices: dict[str, Device]) -> None:
     kernels = {name: (spec.cuda, spec.flash) for name, device in devices.items() for spec in [_step(tiny("plan={}"), device)]}
 

@@ -13,10 +13,11 @@ from brimful.base.units import GIB, MIB
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.planning.memory import Replays
-from brimful.planning.survey import Memory, Prepared, Remedy, prepare, remedies, table_sizes
+from brimful.planning.survey import Margin, Memory, Prepared, Remedy, prepare, remedies, table_sizes
 from brimful.planning.target import Target
 from brimful.recipe import Recipe, load
 
+MARGINS: tuple[Margin, ...] = ("conservative", "balanced", "tight")
 PUBLISHED = """
 name: published
 sequence_length: 2048
@@ -64,6 +65,25 @@ def test_in_the_doubt_of_a_small_device_nothing_surely_fits(by_hand: Callable[..
     assert memory.largest(4) == 0
 
 
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_bolder_margin_never_takes_less(by_hand: Callable[..., Any], kind: Any, seed: int) -> None:
+    draw = random.Random(seed)
+    traces = by_hand(weights_bytes=draw.randint(1, 300) * MIB, sequence_bytes=draw.randint(1, 200) * MIB)
+    memory = Memory(traces, Target("x", kind, draw.randint(300, 8000) * MIB, 100 * MIB, draw.choice([0, 75, 250]) * MIB, 0))
+
+    sizes = [memory.largest(70, margin=margin) for margin in MARGINS]
+
+    assert sizes == sorted(sizes)
+
+
+def test_margins_are_the_upper_end_the_sure_and_the_possible(by_hand: Callable[..., Any]) -> None:
+    """400 MiB and 50 a sequence; a context of 50 to 150 MiB leaves 1850 to 1950 of 2000: 1850 / 1.25 = 1480, 1850 / 1.01 = 1832, 1950 / 0.985 = 1980."""
+    memory = Memory(by_hand(), Target("x", "cuda", 2000 * MIB, 100 * MIB, 50 * MIB, 0))
+
+    assert [memory.largest(70, margin=margin) for margin in MARGINS] == [21, 28, 31]
+
+
 def test_no_more_than_what_was_asked_for_is_looked_at(by_hand: Callable[..., Any]) -> None:
     target = Target("large", "cuda", 100 * GIB, 0, 0, 0)
 
@@ -77,6 +97,9 @@ def test_few_of_many_micro_batches_are_traced(by_hand: Callable[..., Any]) -> No
         def at(self, micro_batch: int) -> Any:
             asked.append(micro_batch)
             return traces.at(micro_batch)
+
+        def work_at(self, micro_batch: int) -> Any:
+            return traces.work_at(micro_batch)
 
     assert Memory(Counted(), Target("x", "cuda", 64 * GIB, 0, 0, 0)).largest(4096) > 1000
     assert len(asked) == len(set(asked)) < 40
@@ -115,7 +138,9 @@ def test_powers_of_two_the_chosen_the_largest_and_two_beyond_are_shown(chosen: i
 def test_what_needs_no_memory_is_decided_at_once(tiny: Callable[..., Recipe], devices: dict[str, Device]) -> None:
     prepared = prepare(tiny("plan={}"), devices["Tesla T4"], vocabulary=290, process_bytes=MIB)
 
-    assert {name: choice.value for name, choice in prepared.choices.items()} == {"precision": "fp16", "attention": "sdpa", "loss_chunk": 16_384}
+    assert {name: choice.value for name, choice in prepared.choices.items()} == {
+        "precision": "fp16", "attention": "sdpa", "loss_chunk": 16_384, "optimizer": "fused", "loader_workers": 1, "packing": "stream",
+    }  # fmt: skip
     assert (prepared.model.vocabulary, prepared.target.name) == (290, "Tesla T4")
     assert [prepared.spec(recompute=on).recompute for on in (False, True)] == [False, True]
     assert prepared.spec(recompute=False, optimizer="8bit").optimizer == "8bit"

@@ -2,7 +2,9 @@ import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812 - as torch's documents write it
 
+from brimful.hardware.rates import CLASSES
 from brimful.rehearsal.kernels import FP32_FUNCTIONS, OnCuda, fused_attention, kernel_for
+from brimful.rehearsal.recorder import Recorder
 
 
 def _heads(count: int, *, head: int = 64, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -50,6 +52,31 @@ def test_gradients_of_a_fused_kernel_have_the_shapes_of_its_inputs() -> None:
     grads = torch.autograd.grad(fused_attention(query, key, value, kernel="flash").sum(), (query, key, value))
 
     assert [grad.shape for grad in grads] == [query.shape, key.shape, value.shape]
+
+
+@pytest.mark.parametrize(("causal", "flop"), [(True, 2), (False, 4)])
+@pytest.mark.parametrize("kernel", ["flash", "efficient"])
+def test_a_fused_kernel_tells_what_it_computes_and_moves(kernel: str, flop: int, *, causal: bool) -> None:
+    """2 sequences of 40 rows, 4 query heads of 16 on 2 key heads: five products backward for two forward."""
+    query = torch.zeros((2, 40, 4, 16), dtype=torch.bfloat16, requires_grad=True)
+    key, value = (torch.zeros((2, 40, 2, 16), dtype=torch.bfloat16, requires_grad=True) for _ in range(2))
+    recorder = Recorder()
+    for _ in range(2):
+        recorder.begin("forward")
+
+    with recorder:
+        fused_attention(query, key, value, kernel=kernel, causal=causal).sum().backward()  # type: ignore[arg-type]
+    work = recorder.finish().work
+
+    assert work is not None
+    forward, backward = (work.only(work.classes_W == CLASSES.index(name)) for name in ("attention", "attention backward"))
+    scores = 2 * 4 * 40 * 40
+    assert (forward.flop(), backward.flop()) == (flop * scores * 16, 2.5 * flop * scores * 16)
+    assert [each.tolist() for each in (forward.batch_W, forward.m_W, forward.n_W, forward.k_W)] == [[8], [40], [40], [16]]
+    queries_bytes = 2 * 2 * 40 * 4 * 16
+    lse_bytes = 4 * 2 * 4 * (40 if kernel == "flash" else 64)
+    assert forward.bytes_W.tolist() == [3 * queries_bytes + lse_bytes]  # keys and values are half of it each
+    assert backward.bytes_W[0] >= 6 * queries_bytes
 
 
 def test_scores_are_stored_only_by_the_math_kernel() -> None:

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from brimful.base.errors import PlanError
 from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import KINDS, Trace
+from brimful.planning.work import COUNTS, ParametricWork, Work
 from brimful.rehearsal import store, tracer
 from brimful.rehearsal.store import StoredTraces, canonical_step
 
@@ -39,23 +41,36 @@ def _trace(size_bytes: int) -> Trace:
     )  # fmt: skip
 
 
+def _work(flop: int) -> Work:
+    """One product and, as the last chunk of the loss, another."""
+    counts = {name: np.array([flop, flop], np.int64) for name in COUNTS}
+    indices = {f"{name}_W": np.array([0, 1], np.int64) for name in ("classes", "dtypes", "parts", "phases", "layers", "operators")}
+    return Work(**counts, **indices, repeats_W=np.array([1.0, 2.0]), operators=("mm", "bmm"))
+
+
+def _parametric_work(spec: StepSpec) -> ParametricWork:
+    lines = (np.full((len(COUNTS), 2), value, np.int64) for value in (5, 10, 0))
+    return ParametricWork(_work(0), *lines, chunks_W=np.zeros(2, np.int64), sequence_length=spec.sequence_length)
+
+
 class _Made:
     """Counts what is traced, and stands in for it: 100 bytes, 10 for every sequence and 1 for every token of a chunk."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.irregular = False
+        self.irregular, self.works = False, True
 
     def trace_all(self, spec: StepSpec) -> ParametricTrace:
         self.asked.append("all")
         if self.irregular:
             raise Irregular("for a test")
         slopes = {name: np.array([value, 0], np.int64) for name, value in (("base_S", 100), ("slope_S", 10), ("chunk_slope_S", 1))}
-        return ParametricTrace(_trace(100), **slopes, sequence_length=spec.sequence_length, loss_chunk=spec.loss_chunk)
+        work = _parametric_work(spec) if self.works else None
+        return ParametricTrace(_trace(100), **slopes, sequence_length=spec.sequence_length, loss_chunk=spec.loss_chunk, work=work)
 
     def trace_one(self, spec: StepSpec, micro_batch: int) -> Trace:
         self.asked.append(str(micro_batch))
-        return _trace(1000 + micro_batch)
+        return dataclasses.replace(_trace(1000 + micro_batch), work=_work(1000 + micro_batch) if self.works else None)
 
 
 @pytest.fixture
@@ -107,6 +122,37 @@ def test_what_comes_back_is_what_was_made(step: Step, tmp_path: Path, made: _Mad
     assert made.asked == ["all"]
     assert _same(first, second)
     assert dict(second.marks) == {"inputs": 0, "forward": 1}
+
+
+def _flop(spec: StepSpec, folder: Path | None, *micro_batches: int) -> list[float]:
+    traces = StoredTraces(spec, folder)
+    return [float(traces.work_at(size).flop_W[0]) for size in micro_batches]
+
+
+def test_work_comes_back_as_it_was_made(step: Step, tmp_path: Path, made: _Made) -> None:
+    first, second = (StoredTraces(step(), tmp_path).work_at(3) for _ in range(2))
+
+    assert made.asked == ["all"]
+    assert first.flop_W.tolist() == [5 + 10 * 3] * 2
+    assert first.operators == second.operators
+    arrays = [each.name for each in dataclasses.fields(Work) if each.name != "operators"]
+    assert all(np.array_equal(getattr(first, name), getattr(second, name)) for name in arrays)
+
+
+def test_work_of_an_irregular_step_is_that_of_its_own_trace(step: Step, tmp_path: Path, made: _Made) -> None:
+    made.irregular = True
+
+    assert _flop(step(), tmp_path, 3, 4) == [1003, 1004]
+    assert _flop(step(), tmp_path, 4) == [1004]
+    assert made.asked == ["all", "3", "4"]
+
+
+def test_work_that_was_not_recorded_is_an_error(step: Step, tmp_path: Path, made: _Made) -> None:
+    made.works = False
+
+    assert _sizes(step(), tmp_path, 3) == [258]
+    with pytest.raises(PlanError, match="time cannot be predicted"):
+        StoredTraces(step(), tmp_path).work_at(3)
 
 
 def test_one_file_serves_every_micro_batch_and_every_size_of_chunk(step: Step, tmp_path: Path, made: _Made) -> None:
@@ -178,6 +224,7 @@ def test_a_line_that_does_not_hold_for_one_sequence_is_not_asked_about_it(
 
     for _ in range(2):
         assert _sizes(step(), tmp_path, 1, 2) == [1001, 248]
+        assert _flop(step(), tmp_path, 1, 2) == [1001, 25]
     assert made.asked == ["all", "1"]
 
 

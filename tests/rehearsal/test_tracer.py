@@ -1,15 +1,18 @@
 """What follows from a few small traces is what a direct trace of the whole step shows."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from transformers import Lfm2Config
 
 from brimful.planning.parametric import Irregular, equal
-from brimful.planning.step import StepSpec, canonical
+from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.planning.trace import Trace
+from brimful.planning.work import Work
 from brimful.rehearsal import tracer
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.store import StoredTraces
@@ -17,14 +20,30 @@ from brimful.rehearsal.tracer import trace_all, trace_one
 from brimful.rehearsal.training import record_training
 
 Step = Callable[..., StepSpec]
+SUMMED = ("flop_W", "bytes_W", "launches_W", "fused_launches_W")
+QLORA: dict[str, Any] = {"blocks": 2, "adapter": Lora(4, dropout=0.1), "quantize": "nf4", "weights": "bf16", "recompute": True, "cuda": True}
 
 
+@functools.cache
 def _direct(spec: StepSpec, micro_batch: int) -> Trace:
     return record_training(spec, config_of(spec), micro_batch)
 
 
 def _peak_bytes(trace: Trace) -> int:
     return int(trace.live_E().max())
+
+
+def _totals(work: Work | None) -> dict[tuple[int, ...], float]:
+    """FLOP, bytes and kernels by part, phase and class."""
+    assert work is not None
+    keys, group_W = np.unique(np.stack([work.parts_W, work.phases_W, work.classes_W]), axis=1, return_inverse=True)
+    sums = {name: np.bincount(group_W.ravel(), getattr(work, name) * work.repeats_W) for name in SUMMED}
+    return {(index, *map(int, key)): float(sums[name][column]) for index, name in enumerate(SUMMED) for column, key in enumerate(keys.T)}
+
+
+def _about(totals: dict[tuple[int, ...], float]) -> Any:
+    """Equal, but for a kernel or two of the update: lists of so many parameters go into one."""
+    return pytest.approx(totals, rel=1e-12, abs=2)
 
 
 @pytest.mark.parametrize(
@@ -51,13 +70,35 @@ def test_peaks_of_any_micro_batch_are_those_of_direct_traces(
         assert equal(derived, direct) or spec.loss == "chunked"
 
 
+@pytest.mark.parametrize(
+    ("family", "micro_batch", "changes"),
+    [
+        ("llama", 1, {"autocast": "bf16", "cuda": True, "accumulates": False}),
+        ("llama", 6, {"autocast": "bf16", "cuda": True, "accumulates": False}),
+        ("bert", 6, {"recompute": True, "accumulates": False}),
+        ("llama", 3, QLORA),
+    ],
+    ids=["llama on CUDA, one sequence", "llama on CUDA", "bert, recomputed", "QLoRA, recomputed, accumulating"],
+)
+def test_work_of_any_micro_batch_is_that_of_direct_traces(step: Step, family: str, micro_batch: int, changes: dict[str, Any]) -> None:
+    spec = step(family, **({"blocks": 6, "sequence_length": 32, "loss_chunk": 64} | changes))
+
+    work, direct = trace_all(spec).work, _direct(spec, micro_batch).work
+
+    assert work is not None
+    assert _totals(work.at(micro_batch, spec.loss_chunk)) == _about(_totals(direct))
+
+
 @pytest.mark.parametrize("loss_chunk", [32, 48, 64, 96, 1000], ids=lambda tokens: f"{tokens} of 96 tokens")
 def test_one_set_of_traces_gives_the_peak_for_every_size_of_chunk(step: Step, tmp_path_factory: pytest.TempPathFactory, loss_chunk: int) -> None:
     """The chunked loss of 3 sequences of 32 tokens; logits of 512 entries are most of this model's memory."""
     folder = tmp_path_factory.getbasetemp() / "traces of chunks"
     spec = step("llama", sequence_length=32, loss_chunk=loss_chunk, accumulates=False)
 
-    assert _peak_bytes(StoredTraces(spec, folder).at(3)) == _peak_bytes(_direct(spec, 3))
+    traces = StoredTraces(spec, folder)
+
+    assert _peak_bytes(traces.at(3)) == _peak_bytes(_direct(spec, 3))
+    assert _totals(traces.work_at(3)) == _about(_totals(_direct(spec, 3).work))
 
 
 def test_chunks_that_divide_no_sequence_and_odd_lengths_are_traced_too(step: Step) -> None:
@@ -73,6 +114,7 @@ def test_one_micro_batch_of_many_blocks_follows_from_few(step: Step) -> None:
     spec = step("llama", blocks=6, sequence_length=32, accumulates=False)
 
     assert equal(trace_one(spec, 1), _direct(spec, 1))
+    assert _totals(trace_one(spec, 1).work) == _about(_totals(_direct(spec, 1).work))
 
 
 def test_blocks_that_do_not_repeat_are_refused_and_traced_as_they_are() -> None:

@@ -5,7 +5,7 @@ buys no riskier plan: among equals the one that takes less memory and computes n
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from brimful.base.units import format_bytes, format_duration
@@ -125,7 +125,7 @@ class _Way:
             time = step_time(self.memory.work_at, sizes, self._rates, precision=precision, compiled=compiled)
         except UnknownRate:
             return Candidate(micro_batch, self.recompute, compiled, None)
-        return Candidate(micro_batch, self.recompute, compiled, time.scaled(self._factor))
+        return Candidate(micro_batch, self.recompute, compiled, _scaled(time, self._factor))
 
     def candidates(self) -> list[Candidate]:
         """Eager ones that fit, each with another number of passes; the fixed one alone where the user fixed it."""
@@ -154,6 +154,12 @@ def _sizes(effective_batch: int, largest: int) -> list[int]:
         sizes |= {size, next(equal for equal in range(size, 0, -1) if effective_batch % equal == 0)}
         passes = max(passes + 1, round(passes * 1.3))
     return sorted(sizes, reverse=True)
+
+
+def _scaled(time: StepTime, factor: float) -> StepTime:
+    """All times multiplied; operations stay."""
+    terms = {name: factor * seconds for name, seconds in time.terms.items()}
+    return replace(time, seconds=factor * time.seconds, terms=terms, evaluation_s=factor * time.evaluation_s)
 
 
 def _seconds(candidate: Candidate) -> float:

@@ -8,7 +8,7 @@ Suffixes: W operators.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -52,11 +52,6 @@ class StepTime:
     model_flop: float
     hardware_flop: float
     evaluation_s: float = 0.0
-
-    def scaled(self, factor: float) -> "StepTime":
-        """All times multiplied; operations stay."""
-        terms = {name: factor * seconds for name, seconds in self.terms.items()}
-        return replace(self, seconds=factor * self.seconds, terms=terms, evaluation_s=factor * self.evaluation_s)
 
 
 def step_time(work_at: WorkAt, micro_batches: Sequence[int], rates: Rates, *, precision: str, compiled: bool = False) -> StepTime:

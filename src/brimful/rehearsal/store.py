@@ -55,7 +55,7 @@ class StoredTraces:
     def work_at(self, micro_batch: int) -> Work:
         """What the operators of a micro-batch compute."""
         parametric = self._all()
-        if isinstance(parametric, ParametricTrace) and parametric.work is not None:
+        if isinstance(parametric, ParametricTrace) and parametric.work is not None and micro_batch >= parametric.lowest:
             return parametric.work.at(micro_batch, self._spec.loss_chunk)
         if micro_batch not in self._direct:
             self._direct[micro_batch] = self._one(micro_batch)

@@ -6,7 +6,7 @@ Suffixes: W operators.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ _NOT_RUN = {
     "device",
 }
 """Operators that start no kernel, beside views."""
-_MATRIX = {"mm", "addmm", "linear", "addmv", "mv"}
+_MATRIX = {"mm", "addmm", "linear", "addmv", "mv", "_grouped_mm"}
 _BATCHED = {"bmm", "baddbmm"}
 _TRANSCENDENTAL = {
     "exp", "silu", "silu_backward", "gelu", "gelu_backward", "tanh", "tanh_backward", "sigmoid", "sigmoid_backward", "erf", "pow", "rsqrt", "sqrt", "log",
@@ -43,9 +43,14 @@ _GATHER = {
     "index_add", "index_add_", "_unsafe_index", "_unsafe_index_put", "masked_select",
 }  # fmt: skip
 _NAMES = {"matrix": _MATRIX, "batched matrix": _BATCHED, "transcendental": _TRANSCENDENTAL, "reduction": _REDUCTION, "gather": _GATHER}
-_READS_ROWS_ONLY = {"embedding", "index", "index_select", "gather", "scatter_add_", "scatter_"}
-"""Of their first operand they touch no more than goes out or comes in."""
+_READS_ROWS_ONLY = {"embedding", "index", "index_select", "gather", "nll_loss_forward"}
+"""Of their first operand they touch no more than goes out."""
+_ADDS_ROWS = {"scatter_add_", "index_add_"}
+_WRITES_ROWS_ONLY = {"scatter_", "index_put_"} | _ADDS_ROWS
+"""Of their first operand they touch no more than comes in."""
 _WRITE_ONLY = {"copy_", "zero_", "fill_", "normal_", "uniform_", "bernoulli_"}
+_LIKE = {"zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "new_zeros", "new_ones", "new_full"}
+"""They take a shape from their operand, not its values."""
 _FUSIBLE = {CLASSES.index(name) for name in ("pointwise", "transcendental", "reduction", "copy")}
 """Classes that a compiler joins into one kernel (torch.compile, Inductor's scheduler)."""
 _LIST_LIMITS = (110, 64, 48, 36, 30)
@@ -54,6 +59,15 @@ _LIST_ELEMENTS = 320 * 65_536
 """Elements per kernel of a foreach operator: blocks times chunk (the same file)."""
 BACKWARD_OVER_FORWARD = 2.5
 """Products in a flash backward pass (five) over those of the forward pass (two); Dao 2023, FlashAttention-2, section 3.1."""
+
+
+class _Touch(NamedTuple):
+    """Bytes of a storage that an operator reads or writes; the storage's number is -1 where it is unknown."""
+
+    number: int
+    offset: int
+    num_bytes: int
+    storage_bytes: int
 
 
 @dataclass(frozen=True)
@@ -77,8 +91,8 @@ class WorkLog:
         self._number_of = number_of
         self.part: int | None = None
         self._rows: list[list[int]] = []
-        self._reads: list[list[tuple[int, int]]] = []
-        self._writes: list[list[tuple[int, int]]] = []
+        self._reads: list[list[_Touch]] = []
+        self._writes: list[list[_Touch]] = []
         self._kinds: dict[Any, _Kind] = {}
         self._operators: dict[str, int] = {}
 
@@ -101,26 +115,34 @@ class WorkLog:
             return
         operands = [_tensors(arg) for arg in args]
         if kwargs:
-            operands += [_tensors(value) for value in kwargs.values()]
+            operands += [_tensors(value) for name, value in kwargs.items() if name != "out"]
         written = {id(tensor) for index in kind.writes if index < len(operands) for tensor in operands[index]}
-        if kwargs and "out" in kwargs:
-            written |= {id(tensor) for tensor in operands[-1]}
+        given = [tensor for group in operands for tensor in group]
         made = [tensor for tensor in _tensors(out) if id(tensor) not in written]
-        reads = [tensor for group in operands for tensor in group]
-        if kind.name in _WRITE_ONLY:
-            reads = [tensor for tensor in reads if id(tensor) not in written]
-        if kind.name in _READS_ROWS_ONLY:
-            reads = [tensor for tensor in reads[1:] if id(tensor) not in written] + made
-        puts = made + [tensor for group in operands for tensor in group if id(tensor) in written]
-        if kind.name == "scatter_add_":
-            reads, puts = reads[-1:], reads[-1:]
+        reads, puts = self._touched(kind.name, given, made, written)
         if not reads and not puts:
             return
         flop, batch, m, n, k = _product(kind, args, out)
         self._append(
-            kind.name, kind.class_index, (flop, batch, m, n, k), _launches(kind.name, operands), _dtype_of(reads or puts), phase, layer,
-            [(self._name(tensor), _bytes(tensor)) for tensor in reads], [(self._name(tensor), _bytes(tensor)) for tensor in puts],
+            kind.name, kind.class_index, (flop, batch, m, n, k), _launches(kind.name, operands),
+            _dtype_of(given[::-1] if kind.name in _WRITE_ONLY else given or made), phase, layer, reads, puts,
         )  # fmt: skip
+
+    def _touched(self, name: str, given: Sequence[Tensor], made: Sequence[Tensor], written: set[int]) -> tuple[list[_Touch], list[_Touch]]:
+        """What an operator reads and what it writes."""
+        changed, kept = ([tensor for tensor in given if (id(tensor) in written) == writes] for writes in (True, False))
+        if name in _WRITES_ROWS_ONLY:
+            rows = [self._touch(changed[0], _bytes(kept[-1]))]
+            return [self._touch(tensor) for tensor in kept] + (rows if name in _ADDS_ROWS else []), rows
+        if name in _READS_ROWS_ONLY:
+            given = [*given[1:], *made[:1]]
+        elif name == "nll_loss_backward":  # its second operand says how large the gradient is
+            given = [*given[:1], *given[2:]]
+        elif name in _WRITE_ONLY:
+            given = kept
+        elif name in _LIKE:
+            given = []
+        return [self._touch(tensor) for tensor in given], [self._touch(tensor) for tensor in (*made, *changed)]
 
     def add(
         self,
@@ -144,10 +166,9 @@ class WorkLog:
         if self.part is None:
             return
         reads, writes = list(reads), list(writes)
-        got = [(self._name(tensor), _bytes(tensor)) for tensor in reads]
-        put = [(self._name(tensor), _bytes(tensor)) for tensor in writes]
+        got, put = ([self._touch(tensor) for tensor in tensors] for tensors in (reads, writes))
         if extra_bytes:
-            put.append((-1, extra_bytes))
+            put.append(_Touch(-1, 0, extra_bytes, extra_bytes))
         self._append(name, CLASSES.index(class_name), (flop, *shape), 1, _dtype_of(reads or writes), phase, layer, got, put)
 
     def finish(self) -> Work:
@@ -156,7 +177,7 @@ class WorkLog:
         fused, fused_launches = self._fused(rows)
         names = ("flop_W", "batch_W", "m_W", "n_W", "k_W", "launches_W", "dtypes_W", "classes_W", "parts_W", "phases_W", "layers_W", "operators_W")
         columns = {name: rows[:, index].copy() for index, name in enumerate(names)}
-        moved = [sum(size for _, size in reads) + sum(size for _, size in writes) for reads, writes in zip(self._reads, self._writes, strict=True)]
+        moved = [sum(touch.num_bytes for touch in (*reads, *writes)) for reads, writes in zip(self._reads, self._writes, strict=True)]
         work = Work(
             **columns, bytes_W=np.array(moved, np.int64), fused_bytes_W=fused, fused_launches_W=fused_launches, repeats_W=np.ones(len(rows)),
             operators=tuple(self._operators),
@@ -172,8 +193,8 @@ class WorkLog:
         dtype: int,
         phase: str,
         layer: int,
-        reads: list[tuple[int, int]],
-        writes: list[tuple[int, int]],
+        reads: list[_Touch],
+        writes: list[_Touch],
     ) -> None:
         if phase == "optimizer" and class_index in _FUSIBLE:
             class_index = CLASSES.index("optimizer")
@@ -184,13 +205,16 @@ class WorkLog:
         self._reads.append(reads)
         self._writes.append(writes)
 
-    def _name(self, tensor: Tensor) -> int:
+    def _touch(self, tensor: Tensor, num_bytes: int | None = None) -> _Touch:
         number = self._number_of(tensor)
-        return -1 if number is None else number
+        offset = int(tensor.storage_offset()) * tensor.element_size()
+        size = _bytes(tensor) if num_bytes is None else num_bytes
+        return _Touch(-1 if number is None else number, offset, size, tensor.untyped_storage().nbytes())
 
     def _learn(self, func: Any) -> _Kind:
         name = str(func.__name__).partition(".")[0]
-        writes = tuple(index for index, argument in enumerate(func._schema.arguments) if argument.alias_info and argument.alias_info.is_write)
+        arguments = [argument for argument in func._schema.arguments if not argument.kwarg_only]
+        writes = tuple(index for index, argument in enumerate(arguments) if argument.alias_info and argument.alias_info.is_write)
         kind = _Kind(name, CLASSES.index(_class_of(name, func)), writes, not (func.is_view or name in _NOT_RUN))
         self._kinds[func] = kind
         return kind
@@ -202,22 +226,20 @@ class WorkLog:
         """
         last_read: dict[int, int] = {}
         for index, reads in enumerate(self._reads):
-            for number, _ in reads:
-                last_read[number] = index
+            for touch in reads:
+                last_read[touch.number] = index
         fused, launches = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
         start = 0
         while start < len(rows):
             end = self._end_of_run(rows, start)
-            last_written = {number: index for index in range(start, end) for number, _ in self._writes[index]}
-            seen: set[int] = set()
+            last_written = {touch.number: index for index in range(start, end) for touch in self._writes[index]}
+            seen: dict[int, dict[int, int]] = {}
             for index in range(start, end):
-                for number, size in self._reads[index]:
-                    fused[index] += 0 if number in seen else size
-                    seen |= {number} - {-1}
-                for number, size in self._writes[index]:
-                    leaves = last_written[number] == index and last_read.get(number, len(rows)) >= end
-                    fused[index] += size if number == -1 or leaves or end == start + 1 else 0
-                    seen.add(number)
+                fused[index] += sum(_unseen(touch, seen) for touch in self._reads[index])
+                for touch in self._writes[index]:
+                    leaves = last_written[touch.number] == index and last_read.get(touch.number, len(rows)) >= end
+                    fused[index] += touch.num_bytes if touch.number == -1 or leaves or end == start + 1 else 0
+                    _unseen(touch, seen)
             launches[start] = rows[start, 5] if end == start + 1 else 1
             start = end
         return fused, launches
@@ -230,6 +252,16 @@ class WorkLog:
         while end < len(rows) and rows[end, 7] in _FUSIBLE and (rows[end, 8:11] == rows[start, 8:11]).all():
             end += 1
         return end
+
+
+def _unseen(touch: _Touch, seen: dict[int, dict[int, int]]) -> int:
+    """Bytes of a storage that a chain meets for the first time; from now on it has met them. `seen` is by storage, then by offset."""
+    if touch.number == -1:
+        return touch.num_bytes
+    parts = seen.setdefault(touch.number, {})
+    new_bytes = max(0, min(touch.num_bytes - parts.get(touch.offset, 0), touch.storage_bytes - sum(parts.values())))
+    parts[touch.offset] = parts.get(touch.offset, 0) + new_bytes
+    return new_bytes
 
 
 def _class_of(name: str, func: Any) -> str:
@@ -257,7 +289,8 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def _dtype_of(tensors: Sequence[Tensor]) -> int:
-    dtype = tensors[0].dtype
+    """Of the first operand that is no index or mask."""
+    dtype = next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), tensors[0].dtype)
     if dtype in (torch.bfloat16, torch.float16):
         return DTYPES.index("16-bit")
     return DTYPES.index("fp32" if dtype == torch.float32 else "other")
@@ -267,7 +300,8 @@ def _launches(name: str, operands: Sequence[Sequence[Tensor]]) -> int:
     lists = [group for group in operands if len(group) > 1]
     if not lists or not name.startswith(("_fused_adam", "_foreach")):
         return 1
-    limit = _LIST_LIMITS[min(len(lists), len(_LIST_LIMITS)) - 1]
+    depth = len(lists) - name.startswith("_fused_adam")  # counts of steps come beside
+    limit = _LIST_LIMITS[min(depth, len(_LIST_LIMITS)) - 1]
     return max(math.ceil(len(lists[0]) / limit), math.ceil(sum(tensor.numel() for tensor in lists[0]) / _LIST_ELEMENTS))
 
 
@@ -289,10 +323,11 @@ def _product(kind: _Kind, args: Sequence[Any], out: Any) -> tuple[int, int, int,
 
 
 def _matrix_product(name: str, args: Sequence[Any], out: Tensor) -> tuple[int, int, int, int, int]:
+    """A grouped product, of experts, counts as one over all their rows."""
     left = args[1] if name in ("addmm", "addmv") else args[0]
     k = left.shape[-1]
     m = left.numel() // max(k, 1)
-    n = out.numel() // max(m, 1)
+    n = 1 if name in ("mv", "addmv") else out.shape[-1]
     return 2 * m * n * k, 1, m, n, k
 
 

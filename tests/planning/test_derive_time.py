@@ -1,0 +1,147 @@
+"""How long a plan expects its step and its run to take: worked out by hand from operators, rates and earlier runs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from brimful.hardware.calibration import Correction
+from brimful.hardware.device import Device
+from brimful.hardware.guessed import guessed_rates
+from brimful.hardware.rates import Rates
+from brimful.planning.derive import total_steps_of
+from brimful.planning.plan import Plan
+from brimful.recipe import Recipe
+
+
+@pytest.mark.parametrize(
+    ("overrides", "train_sequences", "steps"),
+    [
+        (["training.steps=7"], None, 7),
+        (["training.tokens=25600"], None, 100),  # 8 sequences of 32 tokens a step
+        (["training.tokens=1"], None, 1),
+        (["training.epochs=2"], 100, 25),
+        (["training.epochs=0.5"], 100, 6),
+        (["training.epochs=0.001"], 100, 1),
+        (["training.epochs=2"], None, None),
+    ],
+)
+def test_the_length_of_training_is_counted_in_optimizer_steps(
+    tiny: Callable[..., Recipe],
+    cpu: Callable[..., Device],
+    overrides: list[str],
+    train_sequences: int | None,
+    steps: int | None,
+    planned: Callable[..., Plan],
+    rates: Callable[..., Rates],
+) -> None:
+    recipe = tiny("plan={}", *overrides)
+
+    assert total_steps_of(recipe, train_sequences) == steps
+    plan = planned(recipe, cpu(), train_sequences=train_sequences, rates=rates())
+    assert plan.total_steps == steps
+    assert ("training_time_s" in plan.predicted) == (steps is not None)
+
+
+Timed = Callable[..., Plan]
+
+
+@pytest.fixture
+def timed(tiny: Callable[..., Recipe], cpu: Callable[..., Device], by_hand: Callable[..., Any], planned: Callable[..., Plan]) -> Timed:
+    """`timed(rates, "key=value", correction=..., ...)` plans one pass over 8 sequences of 32 tokens in fp32 for the CPU by hand; `traces` are
+    fields of those by hand."""
+
+    def plan(rates: Rates | None, *overrides: str, traces: dict[str, Any] | None = None, **facts: Any) -> Plan:
+        recipe = tiny("plan={precision: fp32, compile: false, recompute: false, micro_batch: 8}", *overrides)
+        return planned(recipe, cpu(), lambda spec: by_hand(recomputed=spec.recompute, **traces or {}), rates=rates, **facts)
+
+    return plan
+
+
+def test_a_step_by_hand_takes_its_arithmetic_its_bytes_and_its_operators(timed: Timed, rates: Callable[..., Rates]) -> None:
+    """8 x 300 MFLOP at 100 GFLOP/s, 8 x 10 and 100 MB at 100 GB/s, 51 operators of 0.1 ms; believed to 0.8 to 1.25 of it."""
+    plan = timed(rates())
+
+    assert plan.time_terms == pytest.approx(
+        {"matrix products": 0.024, "element-wise and norms": 0.0008, "optimizer update": 0.001, "issuing operators": 0.0051}
+    )
+    step = plan.predicted["step_time_s"]
+    assert (step.value, step.high) == pytest.approx((0.0309, 1.25 * 0.0309))
+    assert step.low == pytest.approx(0.8 * 0.0309)
+    assert step.basis.endswith("made by hand")
+
+
+def test_tokens_per_second_mfu_and_training_time_follow_from_the_step_time(timed: Timed, rates: Callable[..., Rates]) -> None:
+    """256 tokens and 2.4 GFLOP a step, of 100 GFLOP/s; 12 steps."""
+    predicted = timed(rates()).predicted
+
+    for bound, other in (("value", "value"), ("low", "high"), ("high", "low")):
+        step_s = getattr(predicted["step_time_s"], other)
+        assert getattr(predicted["tokens_per_s"], bound) == pytest.approx(256 / step_s)
+        assert getattr(predicted["mfu"], bound) == pytest.approx(0.024 / step_s)
+        assert getattr(predicted["training_time_s"], other) == pytest.approx(12 * step_s)
+
+
+def test_computing_twice_costs_time_and_is_no_use_of_the_device(timed: Timed, rates: Callable[..., Rates]) -> None:
+    once, twice = timed(rates()).predicted, timed(rates(), "plan.recompute=true").predicted
+
+    assert twice["step_time_s"].value - once["step_time_s"].value == pytest.approx(0.008 + 0.001)
+    assert twice["mfu"].value == pytest.approx(0.024 / twice["step_time_s"].value)
+
+
+def test_no_end_of_an_interval_beats_the_matrix_units(timed: Timed, rates: Callable[..., Rates]) -> None:
+    """Rates ten times the device's own."""
+    fast = rates(flop_per_s={"matrix": {"fp32": 1e12}}, host_s=0.0)
+
+    plan = timed(fast)
+
+    step, mfu = plan.predicted["step_time_s"], plan.predicted["mfu"]
+    assert (step.low, step.value, mfu.high) == pytest.approx((0.024, 0.024, 1.0))
+    assert mfu.high <= 1
+    assert sum(plan.time_terms.values()) == pytest.approx(step.value)
+
+
+def test_earlier_runs_scale_the_time_and_replace_its_interval(timed: Timed, rates: Callable[..., Rates]) -> None:
+    plan, corrected = timed(rates()), timed(rates(), correction=Correction(1.5, 1.4, 1.7, runs=2))
+
+    before_s, step = plan.predicted["step_time_s"].value, corrected.predicted["step_time_s"]
+    assert (step.value, step.low, step.high) == pytest.approx((1.5 * before_s, 1.4 * before_s, 1.7 * before_s))
+    assert "corrected by 2 earlier runs on this device" in step.basis
+    assert corrected.time_terms == pytest.approx({name: 1.5 * seconds for name, seconds in plan.time_terms.items()})
+
+
+def test_without_earlier_runs_nothing_is_corrected(timed: Timed, rates: Callable[..., Rates]) -> None:
+    assert timed(rates(), correction=Correction()) == timed(rates())
+
+
+def test_time_is_not_guessed_where_no_rate_is_known(timed: Timed, rates: Callable[..., Rates]) -> None:
+    for unknown in (None, rates(flop_per_s={"matrix": {"bf16": 1e12}})):
+        plan = timed(unknown)
+
+        assert set(plan.predicted) == {"peak_memory_bytes"}
+        assert plan.time_terms == {}
+
+
+def test_without_a_dense_rate_there_is_a_time_but_no_share_of_it(
+    tiny: Callable[..., Recipe], cpu: Callable[..., Device], planned: Callable[..., Plan], rates: Callable[..., Rates]
+) -> None:
+    predicted = planned(tiny("plan={}"), cpu(dense_flop_per_s={}), rates=rates()).predicted
+
+    assert "step_time_s" in predicted
+    assert "mfu" not in predicted
+
+
+def test_a_faster_device_is_predicted_to_be_faster(tiny: Callable[..., Recipe], devices: dict[str, Device], planned: Callable[..., Plan]) -> None:
+    cards = [devices[name] for name in ("Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA H200")]
+    times = [
+        planned(
+            tiny("plan={}", "model={layers: 24, heads: 16, width: 1024}", "sequence_length=1024", "batch.sequences=64"),
+            card,
+            rates=guessed_rates(card),
+        )
+        .predicted["step_time_s"]
+        .value
+        for card in cards
+    ]
+
+    assert times == sorted(times, reverse=True)

@@ -1,0 +1,321 @@
+"""The search takes the fastest way that surely fits, nothing riskier for a gain that prediction cannot tell, and says what came second.
+
+By hand: 400 MiB and 50 for every sequence, 10 where activations are recomputed, of which a CPU without other load may use nine tenths with a tenth
+in doubt. A sequence takes 3.1 ms and 1 ms more recomputed; a pass issues 50 operators, 60 recomputed, 30 compiled; the update takes 1 ms and one
+operator.
+"""
+
+import dataclasses
+import random
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import pytest
+
+from brimful.base.units import MIB
+from brimful.hardware.device import Abilities, Device
+from brimful.hardware.rates import Rates
+from brimful.planning.choices import COMPILE_GAIN, COMPILE_SECONDS
+from brimful.planning.search import SAME_TIME, Found, highest_useful, search, split
+from brimful.planning.survey import Memory, Prepared, Tracer, prepare
+from brimful.planning.timing import step_time
+from brimful.recipe import Recipe
+
+Preparing = Callable[..., Prepared]
+ROOM_FOR_2 = 620
+"""MiB that are free where two sequences surely fit, and ten when activations are recomputed."""
+AMPLE = 16_000
+
+
+@pytest.fixture
+def prepared(tiny: Callable[..., Recipe], cpu: Callable[..., Device]) -> Preparing:
+    """`prepared("key=value", ..., free_mib=...)` is 64 sequences of 32 tokens in fp32 on a CPU."""
+
+    def prepare_(*overrides: str, free_mib: int = AMPLE, **changes: Any) -> Prepared:
+        recipe = tiny("plan={precision: fp32}", "batch.sequences=64", *overrides)
+        return prepare(recipe, cpu(free_memory_bytes=free_mib * MIB, **changes))
+
+    return prepare_
+
+
+@pytest.fixture
+def tracer(by_hand: Callable[..., Any]) -> Tracer:
+    return lambda spec: by_hand(sequence_bytes=(10 if spec.recompute else 50) * MIB, recomputed=spec.recompute)
+
+
+class Searching(Protocol):
+    def __call__(self, *overrides: str, free_mib: int = AMPLE, steps: int | None = None, **rates: Any) -> Found: ...
+
+
+@pytest.fixture
+def found(prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates]) -> Searching:
+    """`found("key=value", ..., free_mib=, steps=, host_s=, ...)` is what the search takes with the rates by hand, fields replaced."""
+
+    def find(*overrides: str, free_mib: int = AMPLE, steps: int | None = None, **changes: Any) -> Found:
+        return search(prepared(*overrides, free_mib=free_mib), tracer, rates(**changes), steps)
+
+    return find
+
+
+def _seconds(found: Found) -> float:
+    assert found.taken.time is not None
+    return found.taken.time.seconds
+
+
+def _by_hand_s(effective_batch: int, passes: int, host_s: float, *, recomputed: bool = False) -> float:
+    return effective_batch * (0.0041 if recomputed else 0.0031) + 0.001 + host_s * (passes * (60 if recomputed else 50) + 1)
+
+
+# --- the micro-batch
+
+
+def test_fewest_passes_are_fastest_where_a_pass_costs(found: Searching) -> None:
+    """5 ms a pass: 204.5 ms in one, 209.5 in two."""
+    one = found(host_s=1e-4)
+
+    assert one.taken.micro_batch == 64
+    assert _seconds(one) == pytest.approx(_by_hand_s(64, 1, 1e-4))
+    choice = one.choices["micro_batch"]
+    assert (choice.value, choice.alternative) == (64, 32)
+    assert choice.reason == "204 ms a step; 32 would take 210 ms, 2% more"
+
+
+def test_a_gain_within_the_noise_buys_no_larger_micro_batch(found: Searching) -> None:
+    """1 ms a pass of 199.4 ms: up to five passes are equally fast, and four are equal."""
+    calm = found(host_s=2e-5)
+
+    assert calm.taken.micro_batch == 16
+    assert _by_hand_s(64, 1, 2e-5) < _seconds(calm) < (1 + SAME_TIME) * _by_hand_s(64, 1, 2e-5)
+    assert calm.choices["micro_batch"].alternative == 64
+    assert calm.choices["micro_batch"].reason.endswith("64 would take 200 ms, 1% less and more memory")
+
+
+@pytest.mark.parametrize(("host_s", "micro_batches"), [(1e-4, (5, 4)), (5e-6, (3, 3, 3))])
+def test_equal_passes_are_preferred_where_they_cost_nothing(found: Searching, host_s: float, micro_batches: tuple[int, ...]) -> None:
+    """8 of 9 sequences fit: 5 and 4 in two passes, or three times 3."""
+    taken = found("batch.sequences=9", "plan.recompute=false", free_mib=1000, host_s=host_s)
+
+    assert taken.largest == 8
+    assert split(9, taken.taken.micro_batch) == micro_batches
+    assert _seconds(taken) == pytest.approx(_by_hand_s(9, len(micro_batches), host_s))
+
+
+def test_a_batch_that_cannot_be_divided_has_a_smaller_last_pass(found: Searching) -> None:
+    """7 sequences, 4 of which fit: one at a time would take seven passes."""
+    taken = found("batch.sequences=7", "plan.recompute=false", free_mib=740)
+
+    assert (taken.largest, split(7, taken.taken.micro_batch)) == (4, (4, 3))
+
+
+@pytest.mark.parametrize(("effective", "largest", "size"), [(9, 8, 5), (16, 8, 8), (17, 8, 6), (10, 100, 10), (7, 1, 1)])
+def test_without_rates_passes_are_as_few_as_fit_and_then_as_equal_as_can_be(
+    prepared: Preparing, tracer: Tracer, effective: int, largest: int, size: int
+) -> None:
+    free_mib = -(-11 * (400 + 50 * largest) // 9)
+    blind = search(prepared(f"batch.sequences={effective}", "plan.recompute=false", free_mib=free_mib), tracer, None, 10**6)
+
+    assert (blind.largest, blind.taken.micro_batch, blind.taken.time) == (min(largest, effective), size, None)
+    assert len(split(effective, size)) == -(-effective // largest)
+
+
+def test_a_rate_that_is_missing_is_as_none(prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates]) -> None:
+    partial = rates(flop_per_s={"matrix": {"bf16": 1e12}})
+
+    assert search(prepared(), tracer, partial, None).taken == search(prepared(), tracer, None, None).taken
+
+
+def test_no_more_tokens_than_bring_speed_are_looked_at(prepared: Preparing) -> None:
+    """2048 tokens of 32 on a CPU; but a micro-batch that is fixed above it is the user's business."""
+    assert highest_useful(prepared("batch.sequences=1000")) == 64
+    assert highest_useful(prepared("batch.sequences=1000", "plan.micro_batch=100")) == 100
+    assert highest_useful(prepared("batch.sequences=50", "plan.micro_batch=100")) == 50
+    assert highest_useful(prepared("batch.sequences=50", "sequence_length=4096")) == 1
+
+
+# --- recomputation
+
+
+def test_recomputation_is_taken_when_it_buys_speed_and_both_times_are_told(found: Searching) -> None:
+    """50 ms a pass: 2 at a time take 32 passes, 10 recomputed 7."""
+    taken = found(free_mib=ROOM_FOR_2, host_s=1e-3)
+
+    assert (taken.taken.recompute, taken.taken.micro_batch, taken.largest) == (True, 10, 10)
+    assert _seconds(taken) == pytest.approx(_by_hand_s(64, 7, 1e-3, recomputed=True))
+    assert _by_hand_s(64, 32, 1e-3) == pytest.approx(1.8004)
+    reason = taken.choices["recompute"].reason
+    assert reason == "10 sequences at a time in place of 2: 684 ms a step, 1.8 s, 163% more without"
+
+
+def test_recomputation_is_not_taken_when_it_costs_and_its_time_is_told(found: Searching) -> None:
+    """0.5 ms a pass: 215 ms, and 268 recomputed."""
+    taken = found(free_mib=ROOM_FOR_2, host_s=1e-5)
+
+    assert (taken.taken.recompute, taken.taken.micro_batch) == (False, 2)
+    assert _seconds(taken) == pytest.approx(_by_hand_s(64, 32, 1e-5))
+    assert taken.choices["recompute"].reason == "activations of 2 sequences fit; with it 8 at a time would take 268 ms, 25% more"
+    assert taken.choices["micro_batch"].reason == "2 sequences fit 558.0 MiB, one more may not"
+
+
+def test_recomputation_is_not_looked_at_where_all_activations_fit(prepared: Preparing, by_hand: Callable[..., Any]) -> None:
+    asked = []
+
+    def tracer(spec: Any) -> Any:
+        asked.append(spec.recompute)
+        return by_hand()
+
+    assert search(prepared(), tracer, None, None).choices["recompute"].value is False
+    assert asked == [False]
+
+
+def test_without_rates_activations_are_recomputed_only_where_not_even_one_sequence_fits(prepared: Preparing, tracer: Tracer) -> None:
+    """One sequence takes 450 to 495 MiB, recomputed 410 to 451; 459 of 510 may be used, 558 of 620."""
+    tight, roomy = (search(prepared(free_mib=free_mib), tracer, None, None) for free_mib in (510, ROOM_FOR_2))
+
+    assert (tight.taken.recompute, tight.choices["recompute"].reason) == (True, "without it not even one sequence surely fits")
+    assert (roomy.taken.recompute, roomy.choices["recompute"].alternative) == (False, True)
+
+
+def test_recomputation_does_not_help_weights(found: Searching) -> None:
+    none = found(free_mib=200)
+
+    assert (none.largest, none.taken.recompute, none.taken.micro_batch) == (0, False, 1)
+    assert "weights and optimizer states alone" in none.choices["recompute"].reason
+
+
+# --- the user's word
+
+
+def test_a_fixed_micro_batch_is_taken_and_costed(found: Searching) -> None:
+    taken = found("batch.sequences=8", "plan.micro_batch=3")
+
+    assert (taken.taken.micro_batch, taken.taken.recompute, taken.choices["micro_batch"].reason) == (3, False, "fixed by the user")
+    assert _seconds(taken) == pytest.approx(_by_hand_s(8, 3, 1e-4))
+
+
+def test_a_fixed_micro_batch_that_fits_only_with_recomputation_gets_it(found: Searching) -> None:
+    taken = found("plan.micro_batch=8", free_mib=ROOM_FOR_2)
+
+    assert (taken.taken.micro_batch, taken.taken.recompute) == (8, True)
+    assert taken.choices["recompute"].reason == "without it not even a micro-batch of 8 sequences surely fits"
+    assert _seconds(taken) == pytest.approx(_by_hand_s(64, 8, 1e-4, recomputed=True))
+
+
+def test_a_fixed_micro_batch_that_fits_as_it_is_computes_nothing_twice(found: Searching) -> None:
+    assert found("plan.micro_batch=2", free_mib=ROOM_FOR_2, host_s=1e-3).taken.recompute is False
+
+
+@pytest.mark.parametrize("recompute", [True, False])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_fixed_recomputation_and_compiling_are_costed(found: Searching, *, recompute: bool, compiled: bool) -> None:
+    """Compiled, a pass issues 20 operators fewer, and sequences move half of their 10 MB."""
+    taken = found(f"plan.recompute={str(recompute).lower()}", f"plan.compile={str(compiled).lower()}")
+
+    assert (taken.taken.recompute, taken.taken.compiled, taken.taken.micro_batch) == (recompute, compiled, 64)
+    saved_s = 20e-4 + 64 * 0.00005 if compiled else 0.0
+    assert _seconds(taken) == pytest.approx(_by_hand_s(64, 1, 1e-4, recomputed=recompute) - saved_s)
+    assert {taken.choices[name].reason for name in ("recompute", "compile")} == {"fixed by the user"}
+
+
+def test_margins_from_conservative_to_tight_take_more_and_more(found: Searching) -> None:
+    sizes = [found("plan.recompute=false", f"plan.margin={margin}", free_mib=1100).largest for margin in ("conservative", "balanced", "tight")]
+
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[-1]
+
+
+def test_what_fits_by_less_than_the_margin_is_told_so(prepared: Preparing, tracer: Tracer, devices: dict[str, Device]) -> None:
+    """One sequence surely gets through, but not at the upper end of what the allocator may hold: 1.25 x 514 MiB beside a context of up to 704."""
+    loose = prepared("plan.margin=conservative", "plan.recompute=false")
+    device = dataclasses.replace(devices["NVIDIA H200"], memory_bytes=1250 * MIB)
+    card = prepare(loose.recipe, device)
+
+    narrow = search(card, tracer, None, None)
+
+    assert (narrow.largest, narrow.memory.verdict(1)) == (0, "fits")
+    assert narrow.choices["micro_batch"].reason.startswith("one sequence, and even that fits only narrowly: ")
+
+
+# --- compiling
+
+
+@pytest.mark.parametrize(("margin", "compiles"), [(0.99, False), (1.01, True)])
+def test_compiling_is_taken_when_it_saves_half_more_than_it_costs(found: Searching, margin: float, *, compiles: bool) -> None:
+    """By what the device kind gained at most: operators by hand would gain more."""
+    saved_s = _by_hand_s(64, 1, 1e-3) * (1 - 1 / COMPILE_GAIN["cpu"])
+    steps = round(margin * 1.5 * COMPILE_SECONDS / saved_s)
+
+    taken = found("plan.recompute=false", steps=steps, host_s=1e-3)
+
+    assert (taken.taken.compiled, taken.choices["compile"].value, taken.choices["compile"].alternative) == (compiles, compiles, not compiles)
+    assert "compiling costs about 12.0 s and would save about" in taken.choices["compile"].reason
+    assert (_seconds(taken) < _by_hand_s(64, 1, 1e-3)) is compiles
+
+
+def test_reasons_and_the_worth_of_compiling_count_in_times_as_earlier_runs_measured_them(
+    prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates]
+) -> None:
+    """Measured three times as slow as predicted, a third of the steps is enough."""
+    saved_s = _by_hand_s(64, 1, 1e-3) * (1 - 1 / COMPILE_GAIN["cpu"])
+    steps = round(1.5 * COMPILE_SECONDS / saved_s / 2)
+
+    one, slow = (search(prepared(), tracer, rates(host_s=1e-3), steps, factor=factor) for factor in (1.0, 3.0))
+
+    assert (one.taken.compiled, slow.taken.compiled) == (False, True)
+    assert one.choices["micro_batch"].reason.startswith("250 ms a step; ")
+    assert slow.choices["micro_batch"].reason.startswith("751 ms a step before compiling; ")
+
+
+def test_compiling_never_pays_where_fusing_saves_nothing(prepared: Preparing, by_hand: Callable[..., Any], rates: Callable[..., Rates]) -> None:
+    taken = search(prepared(), lambda spec: by_hand(moved_bytes=0), rates(host_s=0.0), 10**9)
+
+    assert taken.taken.compiled is False
+    assert "would save about 0" in taken.choices["compile"].reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "known", "steps", "because"),
+    [
+        ({"abilities": Abilities()}, True, 10**7, "no compiler"),
+        ({}, False, 10**7, "not known well enough"),
+        ({}, True, None, "not known well enough"),
+    ],
+)
+def test_compiling_is_not_taken_where_it_cannot_be_done_or_judged(
+    prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates], changes: dict[str, Any], steps: int | None, because: str, *, known: bool
+) -> None:
+    choice = search(prepared(**changes), tracer, rates() if known else None, steps).choices["compile"]
+
+    assert choice.value is False
+    assert because in choice.reason
+
+
+# --- of all ways
+
+
+def _brute_force_s(prepared: Prepared, memories: dict[bool, Memory], rates: Rates) -> float:
+    """The fastest of every micro-batch that surely fits, with and without recomputation."""
+    effective = prepared.recipe.effective_batch
+    ways = [(memory, size) for memory in memories.values() for size in range(1, memory.largest(highest_useful(prepared)) + 1)]
+    return min(step_time(memory.work_at, split(effective, size), rates, precision="fp32").seconds for memory, size in ways)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_little_is_lost_against_trying_everything(prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates], seed: int) -> None:
+    """Also where small operators find their operands in a cache, so that the largest micro-batch is not the fastest."""
+    draw = random.Random(seed)
+    cache = {"cache_bytes": draw.choice([0, 4, 16]) * 10**7, "cached_bytes_per_s": {"pointwise": 1e12}}
+    speeds = rates(host_s=draw.choice([1e-6, 1e-5, 1e-4, 1e-3]), bytes_per_s=dict.fromkeys(rates().bytes_per_s, 1e10), **cache)
+    free_mib = draw.choice([ROOM_FOR_2, 800, 1500, AMPLE])
+    case = prepared(f"batch.sequences={draw.randint(2, 64)}", free_mib=free_mib)
+
+    taken = search(case, tracer, speeds, None)
+
+    memories = {on: case.memory(tracer, recompute=on) for on in (False, True)}
+    assert _seconds(taken) <= 1.05 * _brute_force_s(case, memories, speeds)
+    assert taken.memory.verdict(taken.taken.micro_batch) == "fits"
+
+
+def test_the_same_question_has_the_same_answer(found: Searching) -> None:
+    one, other = (found(free_mib=ROOM_FOR_2, steps=10**5) for _ in range(2))
+
+    assert (one.taken, one.choices, one.largest) == (other.taken, other.choices, other.largest)

@@ -1,0 +1,141 @@
+"""Plans within rounding of the plainest step pass; broken ones do not."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from brimful.hardware import catalog
+from brimful.hardware.probe import probe
+from brimful.planning.plan import Plan
+from brimful.recipe import Recipe
+from brimful.rehearsal import one_step
+from brimful.rehearsal.verify import Verification, verify
+from brimful.training.optim import guarded_update
+
+PLAN = Plan(
+    recipe="tiny", device={"name": "a CPU"}, choices=(), micro_batches=(3, 3, 2), precision="fp32", attention="sdpa", recompute=True, compile=False,
+    optimizer="fused", loss_chunk=40, loader_workers=1, threads=1, parameters=1000, sequence_length=32, total_steps=12,
+    predicted={}, memory_terms={}, time_terms={},
+)  # fmt: skip
+ALL = {"loss", "gradient direction", "gradient length", "update direction", "update length"}
+
+
+def _failed(verification: Verification) -> set[str]:
+    return {check.name for check in verification.checks if not check.passed}
+
+
+@pytest.fixture
+def verified(tiny: Callable[..., Recipe]) -> Callable[..., Verification]:
+    """`verified("key=value", precision="bf16")` verifies the tiny recipe on this CPU with fields of its plan replaced."""
+    return lambda *overrides, **changes: verify(tiny(*overrides), replace(PLAN, **changes), probe("cpu"))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("overrides", [(), ("model.architecture=gpt2", "model.dropout=0.1", "model.tie_embeddings=false")])
+def test_a_sound_plan_passes(verified: Callable[..., Verification], precision: str, overrides: tuple[str, ...]) -> None:
+    verification = verified(*overrides, precision=precision)
+    assert _failed(verification) == set()
+    assert {check.name for check in verification.checks} == ALL
+    assert json.loads(json.dumps(verification.to_json()))["passed"] is True
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa", "brimful_blocks", "brimful_expanded"])
+@pytest.mark.parametrize("optimizer", ["fused", "foreach", "for_loop"])
+def test_every_attention_and_optimizer_passes(verified: Callable[..., Verification], attention: str, optimizer: str) -> None:
+    assert verified("model.heads=4", "model.kv_heads=2", attention=attention, optimizer=optimizer).passed
+
+
+def test_a_tiny_learning_rate_passes_although_weights_round_its_update_away(verified: Callable[..., Verification]) -> None:
+    assert verified("optimizer.learning_rate=1e-6", precision="fp32").passed
+
+
+def _breaks_only_the_plan(broken: Callable[..., Tensor], real: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The plainest step accumulates single sequences and is left alone."""
+
+    def accumulate(network: Any, method: Any, precision: Any, device: Any, micro_batches: Any, scale: Tensor) -> Tensor:
+        pieces = list(micro_batches)
+        act = real if max(len(inputs) for inputs, _ in pieces) == 1 else broken
+        return act(network, method, precision, device, pieces, scale)
+
+    return accumulate
+
+
+def _broken(monkeypatch: pytest.MonkeyPatch, change: Callable[..., tuple[Any, Tensor]]) -> None:
+    real = one_step.accumulate_gradients
+
+    def broken(network: Any, method: Any, precision: Any, device: Any, pieces: Any, scale: Tensor) -> Tensor:
+        pieces, scale = change(pieces, scale)
+        return real(network, method, precision, device, pieces, scale)
+
+    monkeypatch.setattr(one_step, "accumulate_gradients", _breaks_only_the_plan(broken, real))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_dropped_micro_batch_fails_everywhere(verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
+    _broken(monkeypatch, lambda pieces, scale: (pieces[:-1], scale))
+    assert _failed(verified(precision=precision)) == ALL
+
+
+@pytest.mark.parametrize(("precision", "factor"), [("fp32", 1.0001), ("fp16", 1.01), ("bf16", 1.02)])
+def test_a_wrong_loss_scale_fails_on_the_gradients_length(
+    verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch, precision: str, factor: float
+) -> None:
+    _broken(monkeypatch, lambda pieces, scale: (pieces, scale * factor))
+    assert "gradient length" in _failed(verified(precision=precision))
+
+
+def test_a_mean_over_each_micro_batch_instead_of_over_the_step_fails(verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch) -> None:
+    real = one_step.accumulate_gradients
+
+    def broken(network: Any, method: Any, precision: Any, device: Any, pieces: Any, scale: Tensor) -> Tensor:
+        total = sum(int((targets >= 0).sum()) for _, targets in pieces)
+        shares = [total / len(pieces) / int((targets >= 0).sum()) for _, targets in pieces]
+        return torch.stack(
+            [real(network, method, precision, device, [piece], scale * share) for piece, share in zip(pieces, shares, strict=True)]
+        ).sum()
+
+    monkeypatch.setattr(one_step, "accumulate_gradients", _breaks_only_the_plan(broken, real))
+    failed = _failed(verified(precision="bf16"))
+    assert "gradient direction" in failed
+    assert "update direction" in failed
+
+
+def test_targets_shifted_by_one_fail(verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch) -> None:
+    _broken(monkeypatch, lambda pieces, scale: ([(inputs, targets.roll(1, dims=1)) for inputs, targets in pieces], scale))
+    assert "gradient direction" in _failed(verified(precision="bf16"))
+
+
+def test_an_update_that_forgets_to_clip_fails_on_its_length(verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch) -> None:
+    def unclipped(optimizer: torch.optim.AdamW, *arguments: Any, clip_norm: float | None, **named: Any) -> Tensor:
+        return guarded_update(optimizer, *arguments, clip_norm=None if optimizer.defaults["fused"] else clip_norm, **named)
+
+    monkeypatch.setattr(one_step, "guarded_update", unclipped)
+    failed = _failed(verified("optimizer.clip_norm=0.1", precision="bf16"))
+    assert "update length" in failed
+    assert not failed & {"loss", "gradient direction", "gradient length"}
+
+
+def test_a_gradient_that_is_not_finite_fails_and_is_still_json(verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch) -> None:
+    _broken(monkeypatch, lambda pieces, scale: (pieces, scale * float("inf")))
+    verification = verified()
+    assert "gradient direction" in _failed(verification)
+    assert json.loads(json.dumps(verification.to_json(), allow_nan=False))["passed"] is False
+
+
+def test_another_devices_plan_runs_on_this_cpu_and_says_what_that_leaves_out(tiny: Callable[..., Recipe]) -> None:
+    verification = verify(tiny(), replace(PLAN, precision="bf16", compile=True), catalog.get("NVIDIA A100-SXM4-80GB"))
+    assert verification.passed
+    assert verification.ran_on == "this machine's CPU"
+    assert verification.untested == ("kernels of NVIDIA A100-SXM4-80GB: this CPU's own took their place", "compiled blocks, which ran uncompiled")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_a_sound_plan_passes_on_a_gpu(tiny: Callable[..., Recipe], precision: str) -> None:
+    assert _failed(verify(tiny(), replace(PLAN, precision=precision), probe("cuda"))) == set()
