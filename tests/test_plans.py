@@ -7,7 +7,7 @@ import pytest
 
 from brimful import plans
 from brimful.base.errors import DeviceError
-from brimful.hardware import calibration, catalog
+from brimful.hardware import calibration, catalog, fitted
 from brimful.hardware.calibration import Calibration
 from brimful.hardware.device import Abilities, Device
 from brimful.hardware.guessed import guessed_rates
@@ -49,7 +49,7 @@ def test_a_device_of_the_catalog_is_not_the_one_here_of_the_same_name() -> None:
     _calibrate(card, None)
     _note_slow_run(card)
 
-    assert plans.rates_of(card) == guessed_rates(card)
+    assert plans.rates_of(card) == fitted.rates_of(card)
     assert plans.facts_of(card).correction is None
     assert plans.conditions(card).disk_bytes_per_s is None
 

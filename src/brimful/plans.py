@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from brimful.base.env import cache_folder
 from brimful.base.errors import DeviceError, PlanError, RequestError
-from brimful.hardware import calibration, catalog
+from brimful.hardware import calibration, catalog, fitted
 from brimful.hardware.device import Device
 from brimful.hardware.guessed import guessed_rates
 from brimful.hardware.rates import Rates
@@ -117,9 +117,9 @@ def facts_of(device: Device, **known: Any) -> Facts:
 
 
 def rates_of(device: Device) -> Rates | None:
-    """The device's rates as measured on it, else assumed; None where nothing is known."""
+    """The device's rates: measured on it, else fitted on published runs, else assumed; None where nothing is known."""
     calibrated = calibration.load(device, device.threads) if device.is_present else None
-    return guessed_rates(device) if calibrated is None else calibrated.rates
+    return calibrated.rates if calibrated else fitted.rates_of(device) or guessed_rates(device)
 
 
 def conditions(device: Device, prices: Mapping[str, float] | None = None) -> Conditions:
@@ -299,7 +299,12 @@ def here(recipe: Recipe) -> Device:
     device = probe(recipe.plan.device)
     if device.kind != "cpu":
         return device
-    return device.with_rates(measure_matrix_rates(torch_device(device), ("fp32", "bf16")), "matrix rates measured")
+    measured = device.with_rates(measure_matrix_rates(torch_device(device), ("fp32", "bf16")), "matrix rates measured")
+    threads = recipe.plan.threads
+    if threads == "auto" or device.threads is None:
+        return measured
+    rates = {dtype: rate * threads / device.threads for dtype, rate in measured.dense_flop_per_s.items()}
+    return replace(measured.with_rates(rates, f"for {threads} threads"), threads=threads)
 
 
 def process_bytes(device: Device) -> int:

@@ -1,5 +1,6 @@
 """The loop: exact accumulation, same seed same run, bad steps, memory that runs out, and what happens between steps."""
 
+import dataclasses
 import os
 import random
 import resource
@@ -136,6 +137,17 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(world: Callab
         made.run()
     assert torch.equal(_weights(first.model), _weights(second.model))
     assert not torch.equal(_weights(first.model), _weights(other.model))
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_however_many_threads_make_batches_ahead_the_run_is_the_same_bit_for_bit(world: Callable[..., World], workers: int) -> None:
+    one, other = world(), world()
+    other.parts = dataclasses.replace(other.parts, loader_workers=workers)
+
+    one.run()
+    other.run()
+
+    assert torch.equal(_weights(one.model), _weights(other.model))
 
 
 def test_every_step_is_recorded_with_finite_numbers_and_the_loss_falls(world: Callable[..., World]) -> None:

@@ -1,7 +1,8 @@
 """The search: what the loop can do with a recipe on a device, pruned by memory, ranked by predicted time, with the reason for what is taken.
 
 Every micro-batch gives the same optimizer step, so the search is free to take the fastest. A difference that prediction cannot tell apart
-buys no riskier plan: among equals the one that takes less memory and computes nothing twice is taken.
+buys no riskier plan: among equals nothing is computed twice, and memory stays clear of the brim. There, a GPU gets the larger micro-batch, since
+what no model of it sees (launches, half-filled tiles) speaks for size; a CPU gets the smaller one, since its caches speak against it.
 """
 
 from collections.abc import Mapping
@@ -20,6 +21,8 @@ MICRO_BATCH_TOKENS = {"cpu": 2048, "mps": 16_384, "cuda": 65_536}
 SAME_TIME = 0.02
 """Plans whose predicted times differ by less are equally fast: two predictions of one device share their errors, but not to the last percent."""
 MOST_SIZES_TRIED = 16
+CLEAR_OF_THE_BRIM = 0.7
+"""Share of the usable memory up to which nothing speaks against taking more of it (assumption)."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,9 @@ class _Way:
             time = step_time(self.memory.work_at, sizes, self._rates, precision=precision, compiled=compiled)
         except UnknownRate:
             return Candidate(micro_batch, self.recompute, compiled, None)
+        if compiled:
+            eager_s = step_time(self.memory.work_at, sizes, self._rates, precision=precision).seconds
+            time = _scaled(time, max(1.0, eager_s / COMPILE_GAIN[self._prepared.device.kind] / time.seconds))
         return Candidate(micro_batch, self.recompute, compiled, _scaled(time, self._factor))
 
     def candidates(self) -> list[Candidate]:
@@ -136,14 +142,22 @@ class _Way:
 
     @cached_property
     def best(self) -> tuple[Candidate, list[Candidate]]:
-        """Of those that are as fast as the fastest one whose passes are equal, if there is any, and of these the smallest; and all of them."""
+        """Of those that are as fast as the fastest: passes that are equal, if any are; on a GPU the largest that is clear of the brim, else
+        the smallest; and all of them."""
         every = self.candidates()
         if any(candidate.time is None for candidate in every):
             return every[0], every
         fastest_s = min(_seconds(candidate) for candidate in every)
         fast = [each for each in every if _seconds(each) <= (1 + SAME_TIME) * fastest_s]
         effective_batch = self._prepared.recipe.effective_batch
-        return min(fast, key=lambda each: (effective_batch % each.micro_batch != 0, each.micro_batch)), every
+        equal = [each for each in fast if effective_batch % each.micro_batch == 0] or fast
+        clear = [each for each in equal if self._is_clear(each.micro_batch)]
+        return max(clear, key=_size) if clear else min(equal, key=_size), every
+
+    def _is_clear(self, micro_batch: int) -> bool:
+        """Far from the brim, on a device that gains by size."""
+        target = self._prepared.target
+        return target.kind != "cpu" and self.memory.at(micro_batch).driver.high <= CLEAR_OF_THE_BRIM * target.usable_bytes
 
 
 def _sizes(effective_batch: int, largest: int) -> list[int]:
@@ -160,6 +174,10 @@ def _scaled(time: StepTime, factor: float) -> StepTime:
     """All times multiplied; operations stay."""
     terms = {name: factor * seconds for name, seconds in time.terms.items()}
     return replace(time, seconds=factor * time.seconds, terms=terms, evaluation_s=factor * time.evaluation_s)
+
+
+def _size(candidate: Candidate) -> int:
+    return candidate.micro_batch
 
 
 def _seconds(candidate: Candidate) -> float:
@@ -228,11 +246,8 @@ def _compile(prepared: Prepared, way: _Way, eager: Candidate, total_steps: int |
         return Choice("compile", False, "torch.compile has no compiler to use here")
     if eager.time is None or total_steps is None:
         return Choice("compile", False, "the length of the run is not known well enough to tell whether it pays", True)
-    gain = COMPILE_GAIN[device.kind]
     compiled = way.candidate(eager.micro_batch, compiled=True)
-    if compiled.time is not None:
-        gain = min(gain, _seconds(eager) / _seconds(compiled))
-    saved_s = _seconds(eager) * total_steps * (1 - 1 / gain)
+    saved_s = (_seconds(eager) - _seconds(compiled)) * total_steps
     pays = saved_s > 1.5 * COMPILE_SECONDS
     told = f"compiling costs about {format_duration(COMPILE_SECONDS)} and would save about {format_duration(max(0.0, saved_s))}"
     return Choice("compile", pays, told, not pays)

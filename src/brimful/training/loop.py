@@ -1,7 +1,8 @@
 """THE training loop. Every method, device and recipe runs through `train`; brimful's one backward pass is here."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -46,6 +47,7 @@ class Parts:
         evaluate: Scores the model on validation and returns the record's values.
         meter: Sees every step and tells listeners, late.
         should_stop: True once a signal asked to stop; answered at the next step boundary.
+        loader_workers: Threads that make batches ahead of time; 0 makes them when they are needed.
         remember: Told the `out_of_memory` record whenever the micro-batches get smaller.
     """
 
@@ -65,6 +67,7 @@ class Parts:
     restore_last_good: Callable[[], Progress]
     checkpoint_due: Callable[[Progress], bool]
     should_stop: Callable[[], bool]
+    loader_workers: int = 1
     remember: Callable[[dict[str, Any]], None] = lambda record: None
 
     @property
@@ -226,22 +229,30 @@ def _roll_back_if_diverged(parts: Parts, progress: Progress, batches: "_Prefetch
 
 
 class _Prefetch:
-    """The next optimizer step's batch, made by one thread while the current one computes."""
+    """The next optimizer steps' batches, made by as many threads while the current one computes; without threads, when they are asked for."""
 
     def __init__(self, parts: Parts, progress: Progress) -> None:
-        self._sequences, self._count = parts.sequences, parts.recipe.effective_batch
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")
+        self._sequences, self._count, self._ahead = parts.sequences, parts.recipe.effective_batch, parts.loader_workers
+        self._executor = ThreadPoolExecutor(max_workers=max(1, self._ahead), thread_name_prefix="batches")
         self.restart(progress)
 
     def restart(self, progress: Progress) -> None:
         self._next_sample = progress.samples_consumed
-        self._future = self._executor.submit(self._sequences.batch, self._next_sample, self._count)
+        self._futures: deque[Future[Batch]] = deque()
+        self._submit()
 
     def __next__(self) -> Batch:
-        batch = self._future.result()
-        self._next_sample += self._count
-        self._future = self._executor.submit(self._sequences.batch, self._next_sample, self._count)
+        if not self._ahead:
+            self._next_sample += self._count
+            return self._sequences.batch(self._next_sample - self._count, self._count)
+        batch = self._futures.popleft().result()
+        self._submit()
         return batch
+
+    def _submit(self) -> None:
+        while len(self._futures) < self._ahead:
+            self._futures.append(self._executor.submit(self._sequences.batch, self._next_sample, self._count))
+            self._next_sample += self._count
 
     def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)

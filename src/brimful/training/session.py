@@ -126,7 +126,7 @@ class _Session:
             recipe=recipe, network=self.network, method=method, optimizer=self.optimizer, precision=self.precision, device=setup.device,
             sequences=setup.sequences, micro_batches=self.sizes.micro_batches, total_steps=setup.total_steps, evaluate_every=self._evaluate_every(),
             meter=self.meter, evaluate=lambda: setup.evaluate(setup.model), save=self.save, restore_last_good=self._restore_last_good,
-            checkpoint_due=self._checkpoint_due, should_stop=stop.is_made, remember=self._remember,
+            checkpoint_due=self._checkpoint_due, should_stop=stop.is_made, loader_workers=plan.loader_workers, remember=self._remember,
         )  # fmt: skip
 
     def run(self) -> Progress:
