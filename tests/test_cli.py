@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -15,8 +15,12 @@ import pytest
 import typer
 
 from brimful import cli
+from brimful.base.env import cache_folder
 from brimful.base.errors import BrimfulError, Interrupted
 from brimful.base.rundir import Lease, read_journal
+from brimful.hardware.calibration import Calibration, current_versions
+from brimful.hardware.device import Device
+from brimful.hardware.rates import Rates
 from brimful.recipe import Recipe, load, shipped_names, shipped_text
 
 SNAPSHOT = Path(__file__).parent / "snapshots" / "cli.txt"
@@ -519,7 +523,8 @@ def test_the_report_is_one_file_that_names_the_run_and_its_scores(brimful: Brimf
     said = brimful("report", "rhyme")
 
     assert said.code == 0
-    assert said.out == f"report: {rhyme / 'report.html'}\n"
+    assert said.out.endswith(f"report: {rhyme / 'report.html'}\n")
+    assert "Time per optimizer step" in said.out
     page = (rhyme / "report.html").read_text()
     assert "rhyme" in page
     assert "bits per byte" in page.lower()
@@ -545,6 +550,38 @@ def test_training_says_nothing_on_standard_error(brimful: Brimful, recipe_file: 
     assert "next: brimful evaluate tiny | brimful generate tiny" in said.out
 
 
+def test_a_run_tells_what_was_predicted_beside_what_was_measured_and_remembers_it(brimful: Brimful, recipe_file: Path) -> None:
+    said = brimful("train", recipe_file)
+
+    assert said.code == 0, said.err
+    assert "Peak memory" in said.out[said.out.rindex("inside?") :]
+    assert "(planned " in said.out
+    [path] = (cache_folder() / "calibration").glob("*.json")
+    [noted] = json.loads(path.read_text())["runs"]
+    assert noted["key"] == "tiny"
+    assert noted["measured"].keys() == noted["predicted"].keys() >= {"peak_memory_bytes"}
+
+
+def test_a_continued_run_is_not_remembered_again(brimful: Brimful, recipe_file: Path) -> None:
+    assert brimful("train", recipe_file).code == 0
+    [path] = (cache_folder() / "calibration").glob("*.json")
+    before = path.read_text()
+    said = brimful("train", recipe_file, "training.steps=14", "--accept-change", "training")
+
+    assert said.code == 0, said.err
+    assert path.read_text() == before
+
+
+def test_a_store_that_cannot_be_written_costs_no_run(brimful: Brimful, recipe_file: Path) -> None:
+    cache_folder().mkdir()
+    (cache_folder() / "calibration").write_text("in the way")
+    said = brimful("train", recipe_file)
+
+    assert said.code == 0, said.err
+    assert "not remembered for later plans" in said.out
+    assert "next: brimful evaluate tiny" in said.out
+
+
 # --- questions
 
 
@@ -553,7 +590,8 @@ def test_a_plan_is_explained_or_printed_as_json_alone(brimful: Brimful, recipe_f
 
     assert told.code == 0
     assert "precision" in told.out
-    assert "predicted peak memory" in told.out
+    assert "Memory at the peak" in told.out
+    assert "Time and cost" in told.out
     (device,) = values["devices"]
     assert device["plan"]["effective_batch"] == 5
     assert device["verdict"] == "fits"
@@ -593,6 +631,121 @@ def test_what_cannot_be_planned_is_told_with_exit_code_2(brimful: Brimful, recip
     assert said in told.err
 
 
+def test_devices_are_compared_by_time_and_cost(brimful: Brimful, recipe_file: Path) -> None:
+    asked = ("plan", recipe_file, "--on", "Tesla T4,NVIDIA H200,NVIDIA L4")
+
+    told, cheapest = brimful(*asked, "--sort", "time"), brimful(*asked, "--sort", "cost", "--price", "NVIDIA L4=0.0001", "--json")
+
+    assert told.code == cheapest.code == 0
+    assert "quickest: " in told.out
+    assert max(map(len, told.out.splitlines())) <= 120
+    first = json.loads(cheapest.out)["devices"][0]
+    assert first["device"] == "NVIDIA L4"
+    assert "given by --price" in first["plan"]["basis"]["cost_usd"]
+    assert brimful(*asked, "--sort", "speed").code == 2
+
+
+@pytest.mark.parametrize(
+    ("budget", "code", "said"), [("10d", 0, "is kept: "), ("1s", 1, "is not kept: "), ("500usd", 0, "is kept: "), ("$0.000001", 1, "is not kept: ")]
+)
+def test_a_budget_is_answered_and_is_the_exit_code(brimful: Brimful, recipe_file: Path, budget: str, code: int, said: str) -> None:
+    told = brimful("plan", recipe_file, "--on", "Tesla T4", "--budget", budget)
+
+    assert told.code == code
+    assert said in told.out
+    assert ("surely keep" in told.out) is (code == 1)
+
+
+def test_a_list_of_devices_answers_a_budget_in_a_column(brimful: Brimful, recipe_file: Path) -> None:
+    told = brimful("plan", recipe_file, "--on", "Tesla T4,Tesla P4", "--budget", "5usd")
+
+    assert told.code == 0
+    assert "for $5.00" in told.out
+    assert "Budget $5.00: 1 of 1 device that can hold it surely keeps to it" in told.out
+
+
+def test_sessions_are_counted_and_stand_in_json(brimful: Brimful, recipe_file: Path) -> None:
+    asked = ("plan", recipe_file, "--on", "Tesla T4", "--session", "12h")
+
+    assert "Sessions: 1 session of 12h 00m" in brimful(*asked).out
+    assert json.loads(brimful(*asked, "--json").out)["sessions"]["Tesla T4"]["count"][0] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--budget", "soon"), "--budget 'soon' is neither a time nor money above zero"),
+        (("--budget", ""), "Within double quotes a shell replaces $5"),
+        (("--session", "12"), "--session '12' is not a time above zero"),
+        (("--session", "1s"), "--session 1.0 s is too short"),
+        (("--price", "cheap"), "--price 'cheap' is not a price"),
+        (("--price", "L40=1"), "unknown accelerator 'L40'"),
+        (("--budget", "$5", "--on", "Tesla P4"), "no price is known for Tesla P4. Say what an hour costs in US dollars: --price 2.5"),
+        (("--budget", "3h", "training.epochs=2"), "Say how long it is with training.steps=N or training.tokens=N"),
+        (("--save", "x.json", "--on", "all"), "--save writes the plan of one device"),
+        (("--save", "x.json", "--on", "Tesla T4,NVIDIA L4"), "--save writes the plan of one device"),
+    ],
+)
+def test_a_wrong_limit_is_refused_with_the_way_out(brimful: Brimful, recipe_file: Path, arguments: tuple[str, ...], said: str) -> None:
+    _refused(brimful("plan", recipe_file, "--on", "Tesla T4", *arguments), said)
+
+
+# --- plans in files
+
+
+@pytest.fixture
+def plan_file(brimful: Brimful, recipe_file: Path, tmp_path: Path) -> Path:
+    """A plan for this machine with micro-batch 3."""
+    assert brimful("plan", recipe_file, "plan.micro_batch=3", "--save", tmp_path / "plan.json").code == 0
+    return tmp_path / "plan.json"
+
+
+def test_a_saved_plan_is_trained_with(brimful: Brimful, recipe_file: Path, plan_file: Path, tmp_path: Path) -> None:
+    said = brimful("train", recipe_file, "training.steps=12", "--plan", plan_file)
+
+    assert said.code == 0
+    used = json.loads((tmp_path / "runs" / "tiny" / "plan.json").read_text())
+    assert used == json.loads(plan_file.read_text())["plan"]
+    assert used["micro_batches"] == [3, 3, 2]
+
+
+def test_a_saved_plan_of_another_recipe_or_device_is_refused_before_any_data_is_read(
+    brimful: Brimful, recipe_file: Path, plan_file: Path, corpus: Path, tmp_path: Path
+) -> None:
+    corpus.unlink()
+    foreign = tmp_path / "t4.json"
+    assert brimful("plan", recipe_file, "--on", "Tesla T4", "--save", foreign).code == 0
+
+    _refused(brimful("train", recipe_file, "model.layers=1", "--plan", plan_file), "made for another recipe:", "model.layers: 2 -> 1")
+    _refused(brimful("run", recipe_file, "--plan", foreign), "was made for Tesla T4, but this is ")
+    _refused(brimful("train", recipe_file, "--plan", tmp_path / "absent.json"), "cannot be read")
+    _refused(brimful("train", recipe_file, "plan.micro_batch=4", "--plan", plan_file), "plan.micro_batch=4", "says 3")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_saved_micro_batch_that_does_not_fit_here_is_refused_before_any_data_is_read(
+    brimful: Brimful, recipe_file: Path, plan_file: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from brimful import pipeline
+
+    corpus.unlink()
+    smaller = replace(pipeline.here(load(str(recipe_file))), free_memory_bytes=1024**2)
+    monkeypatch.setattr(pipeline, "here", lambda _: smaller)
+
+    _refused(brimful("train", recipe_file, "--plan", plan_file), "needs about", "for 3 sequences of 32 tokens", "to use")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_plan_that_does_not_fit_is_not_saved(brimful: Brimful, recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from brimful import plans
+
+    smaller = replace(plans.here(load(str(recipe_file))), free_memory_bytes=1)
+    monkeypatch.setattr(plans, "here", lambda _: smaller)
+
+    _refused(brimful("plan", recipe_file, "--save", tmp_path / "plan.json"), "needs about", "to use")
+    assert not (tmp_path / "plan.json").exists()
+
+
 def test_a_published_model_is_planned_for_and_not_yet_trained(brimful: Brimful, recipe_file: Path) -> None:
     arguments = (recipe_file, "model=HuggingFaceTB/SmolLM2-135M", "tokenizer=null", "adapter.rank=4")
 
@@ -604,9 +757,61 @@ def test_a_published_model_is_planned_for_and_not_yet_trained(brimful: Brimful, 
     assert "trains fresh models only" in trained.err
 
 
+def test_a_plan_is_verified_by_a_real_step(brimful: Brimful, recipe_file: Path) -> None:
+    told = brimful("plan", recipe_file, "--verify")
+    assert told.code == 0
+    assert "The plan keeps exactly:" in told.out
+    assert told.out.rstrip().endswith("verified: every difference is within what rounding in fp32 explains.")
+    values = json.loads(brimful("plan", recipe_file, "--verify", "--json", "--on", "Tesla T4", "plan.precision=bf16").out)
+    assert values["verification"]["passed"] is True
+    assert values["verification"]["untested"]
+
+
+def test_a_plan_that_is_not_verified_has_exit_code_1(brimful: Brimful, recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("brimful.rehearsal.verify.ERROR_IN_UNITS", {"fp32": 0.0})
+    told = brimful("plan", recipe_file, "--verify")
+    assert told.code == 1
+    assert "NOT VERIFIED: " in told.out
+
+
+def test_what_cannot_be_verified_is_told_before_anything_is_planned(brimful: Brimful, recipe_file: Path) -> None:
+    _refused(brimful("plan", recipe_file, "--verify", "--on", "all"), "--verify runs the plan of one device")
+    _refused(brimful("plan", recipe_file, "--verify", "--on", "here,Tesla T4"), "--verify runs the plan of one device")
+    _refused(brimful("plan", recipe_file, "--verify", "model=openai-community/gpt2", "tokenizer=null"), "trains fresh models only")
+
+
+def test_a_changed_effective_batch_is_told_what_it_asks_of_the_learning_rate(brimful: Brimful, recipe_file: Path) -> None:
+    told = brimful("plan", recipe_file, "batch.sequences=32", "--json")
+    assert "optimizer.learning_rate=0.02" in told.err
+    assert json.loads(told.out)["devices"][0]["plan"]["effective_batch"] == 32
+    assert not brimful("plan", recipe_file, "batch.sequences=8", "--json").err
+
+
 def test_the_machine_is_described_or_printed_as_json_alone(brimful: Brimful) -> None:
     assert brimful("doctor").code == 0
     assert json.loads(brimful("doctor", "--json").out)
+
+
+def test_a_machine_is_measured_shown_and_forgotten(brimful: Brimful, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(device: Device, _: Path, *, threads: int | None, **__: object) -> Calibration:
+        rates = Rates({"matrix": {"fp32": 1.23e11}}, {"matrix": 1e10})
+        return Calibration(device.name, rates, threads or device.threads, {}, current_versions(), 0.0, 1)
+
+    monkeypatch.setattr("brimful.hardware.calibrate.calibrate", measure)
+    assert "never calibrated" in brimful("calibrate", "--show", "--device", "cpu").out
+
+    measured, shown = brimful("calibrate", "--device", "cpu"), brimful("calibrate", "--show", "--device", "cpu")
+
+    assert measured.code == 0
+    assert "123" in measured.out
+    assert shown.out == measured.out
+    assert json.loads(brimful("calibrate", "--show", "--device", "cpu", "--json").out)["unused"] is None
+    assert "forgot all about" in brimful("calibrate", "--reset", "--device", "cpu").out
+    assert "nothing was remembered" in brimful("calibrate", "--reset", "--device", "cpu").out
+
+
+def test_a_device_that_is_not_there_cannot_be_calibrated(brimful: Brimful) -> None:
+    _refused(brimful("calibrate", "--device", "gpu"), "unknown device 'gpu'")
 
 
 def test_recipes_are_listed_one_a_line_shown_as_written_and_described(brimful: Brimful) -> None:

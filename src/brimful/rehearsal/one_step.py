@@ -1,0 +1,137 @@
+"""One real optimizer step from given weights, sequences and optimizer states, run in one manner or another by the training loop's own functions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from brimful.data.sequences import IGNORED, Batch
+from brimful.model.build import build
+from brimful.rehearsal.reduced import Reduced
+from brimful.training.loop import accumulate_gradients
+from brimful.training.method import Network, compiled, find_method, hidden_states_of
+from brimful.training.optim import Guard, build_optimizer, guarded_update, load_named_states
+from brimful.training.precision import Precision
+from brimful.training.session import recompute_activations
+
+STATES_STEP = 10
+"""Updates that the given optimizer states have seen."""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a step is run.
+
+    Attributes:
+        precision: "fp32", "bf16" or "fp16".
+        attention: transformers' name of the implementation.
+        recompute: Activations of every block are recomputed.
+        compile: Blocks are compiled.
+        optimizer: Variant of torch's AdamW: fused, foreach or for_loop.
+        loss_chunk: Tokens per piece of the loss.
+        micro_batches: Sequences of each pass.
+    """
+
+    precision: str
+    attention: str
+    recompute: bool
+    compile: bool
+    optimizer: str
+    loss_chunk: int
+    micro_batches: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """What one optimizer step did; tensors on the CPU, by parameter.
+
+    Attributes:
+        loss: Mean over target tokens, nats.
+        weights: Before the step.
+        gradients: Unscaled, before clipping.
+        updates: Weights after less weights before.
+        skipped: Attempts that overflowed before (fp16 only), each with half the loss scale of the one before.
+        told: What the compiler said when it failed.
+    """
+
+    loss: float
+    weights: Mapping[str, Tensor]
+    gradients: Mapping[str, Tensor]
+    updates: Mapping[str, Tensor]
+    skipped: int
+    told: tuple[str, ...]
+
+
+def take_step(reduced: Reduced, manner: Manner, device: torch.device, second_moments: Mapping[str, float] | None = None) -> Stepped:
+    """One optimizer step of the real loop, from the weights and on the sequences that the recipe's seed gives.
+
+    AdamW's states are given: from empty ones its first update is the sign of the gradient, on which no two roundings agree where it is nearly 0.
+    A step in fp16 that overflows is tried again with half the loss scale.
+
+    Args:
+        second_moments: Mean squared gradient of each parameter that AdamW's states hold; None takes those of this step's own gradients.
+    """
+    model = build(reduced.recipe, vocabulary=reduced.vocabulary, end_of_text_id=0, attention=manner.attention, device=device)
+    model.train()
+    if manner.recompute:
+        recompute_activations(model)
+    optimizer = build_optimizer(model, reduced.recipe.optimizer, variant=manner.optimizer)
+    told: list[str] = []
+    shape = (manner.micro_batches[0], reduced.recipe.sequence_length)
+    body = compiled(model, shape=shape, say=told.append) if manner.compile else hidden_states_of(model)
+    network, precision, batch = Network(model, body, manner.loss_chunk), Precision(manner.precision), sequences_of(reduced)
+    guard, before = Guard.fresh(precision, device), _copies(model)
+    done = False
+    while not done:
+        scale, skipped = guard.loss_scale, guard.skipped.clone()
+        loss = _accumulate(reduced, manner, network, precision, batch, scale)
+        gradients = {name: _gradient(parameter) / float(scale) for name, parameter in model.named_parameters()}
+        load_named_states(model, optimizer, _states(model, second_moments or mean_squares(gradients)))
+        guarded_update(optimizer, guard, precision, loss=loss, clip_norm=reduced.recipe.optimizer.clip_norm)
+        done = bool(guard.skipped == skipped) or bool(scale <= 1)
+    after = _copies(model)
+    updates = {name: after[name].double() - weight.double() for name, weight in before.items()}
+    return Stepped(float(loss), before, gradients, updates, int(guard.skipped), tuple(told))
+
+
+def _accumulate(reduced: Reduced, manner: Manner, network: Network, precision: Precision, batch: Batch, scale: Tensor) -> Tensor:
+    """Fresh gradients of the whole batch; the mean loss over its target tokens."""
+    for parameter in network.model.parameters():
+        parameter.grad = None
+    device, method = scale.device, find_method(reduced.recipe.method)
+    pieces = zip(*(tensor.to(device).split(manner.micro_batches) for tensor in (batch.inputs_BT, batch.targets_BT)), strict=True)
+    return accumulate_gradients(network, method, precision, device, pieces, scale / batch.num_target_tokens) / batch.num_target_tokens
+
+
+def sequences_of(reduced: Reduced) -> Batch:
+    """Random tokens; sequences end at different lengths, so that a token's weight counts."""
+    recipe = reduced.recipe
+    generator = torch.Generator().manual_seed(recipe.seed)
+    count, length = recipe.effective_batch, recipe.sequence_length
+    ids = torch.randint(0, reduced.vocabulary, (count, length + 1), generator=generator)
+    ends = torch.randint(length // 2, length + 1, (count, 1), generator=generator)
+    return Batch(ids[:, :-1], ids[:, 1:].masked_fill(torch.arange(length) >= ends, IGNORED))
+
+
+def mean_squares(gradients: Mapping[str, Tensor]) -> dict[str, float]:
+    """By parameter."""
+    return {name: float(gradient.double().square().mean()) for name, gradient in gradients.items()}
+
+
+def _states(model: nn.Module, second_moments: Mapping[str, float]) -> dict[str, Tensor]:
+    states = {}
+    for name, parameter in model.named_parameters():
+        states[f"{name}:step"] = torch.tensor(float(STATES_STEP))
+        states[f"{name}:exp_avg"] = torch.zeros_like(parameter)
+        states[f"{name}:exp_avg_sq"] = torch.full_like(parameter, second_moments[name])
+    return states
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+    return gradient.detach().to("cpu", copy=True)
+
+
+def _copies(model: nn.Module) -> dict[str, Tensor]:
+    return {name: parameter.detach().cpu().clone() for name, parameter in model.named_parameters()}

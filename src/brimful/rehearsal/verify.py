@@ -1,0 +1,181 @@
+"""A plan's arithmetic against the plainest: one real optimizer step of each, compared within stated tolerances.
+
+Where the tolerances come from. u is the largest relative error of rounding to a type's significand: 2^-24 (fp32), 2^-11 (fp16), 2^-8 (bf16).
+A gradient passes through one or two dozen independent roundings of about 0.4 u each; those of other blocks hardly count, because the residual
+stream stays fp32. So it is off by about 2 u of its length, whatever the depth; measured 1.4 to 2.3 u over 1 to 32 blocks. In fp32 both steps
+round alike and differ by the order of their sums: measured 4 to 12 u. `ERROR_IN_UNITS` allows about three to five times that.
+Such an error e, in no direction of its own, turns a vector by a cosine of 1 - e^2 / 2 and hardly changes its length; what is left there is the
+rounding of the loss's one factor, at most u, so a third of e is allowed. A loss averages over tokens: measured 0.006 u. docs/verify.md has the
+largest differences found.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from brimful.hardware.device import Device
+from brimful.hardware.probe import probe, torch_device
+from brimful.planning.equivalence import Equivalence, statement
+from brimful.planning.plan import Plan
+from brimful.planning.specs import model_facts
+from brimful.recipe import Recipe
+from brimful.rehearsal.one_step import Manner, Stepped, mean_squares, take_step
+from brimful.rehearsal.reduced import Reduced, reduced_step
+
+UNIT_ROUNDOFF = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
+ERROR_IN_UNITS = {"fp32": 64, "fp16": 6, "bf16": 6}
+"""Largest error of a gradient over its length, in units of roundoff of the products' type."""
+LOSS_SUM_ERROR = 32 * UNIT_ROUNDOFF["fp32"]
+"""Losses are summed in fp32 whatever the products' type."""
+MOST_FLOP = {"cpu": 1e11, "mps": 2e12, "cuda": 2e13}
+"""Of one step, so that both together take seconds (assumption; 2 idle CPU cores take about 5 s)."""
+SLOW_SHARE = 0.1
+"""Of these, where the CPU has no instructions for the type (measured in fp16 without them: a tenth of fp32's rate)."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison of the planned step with the plainest.
+
+    Attributes:
+        name: What is compared.
+        difference: |a / b - 1|, or 1 - cosine; not a number where one is not finite.
+        tolerance: The largest difference that rounding explains.
+    """
+
+    name: str
+    difference: float
+    tolerance: float
+
+    @property
+    def passed(self) -> bool:
+        return self.difference <= self.tolerance
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What one optimizer step showed.
+
+    Attributes:
+        equivalence: What was claimed.
+        precision: Of the plan.
+        ran_on: Name of the device the steps ran on.
+        reduced: What is smaller or otherwise than in the plan.
+        untested: Parts of the plan that could not run here.
+        told: What happened on the way.
+        losses: Of the plainest step and the planned one, nats per target token.
+        checks: The comparisons.
+    """
+
+    equivalence: Equivalence
+    precision: str
+    ran_on: str
+    reduced: tuple[str, ...]
+    untested: tuple[str, ...]
+    told: tuple[str, ...]
+    losses: tuple[float, float]
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(check.passed for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for JSON; a difference that is no number is null."""
+        checks = [
+            {"name": check.name, "difference": _finite(check.difference), "tolerance": check.tolerance, "passed": check.passed}
+            for check in self.checks
+        ]
+        return {**asdict(self), "losses": [_finite(loss) for loss in self.losses], "checks": checks, "passed": self.passed}
+
+
+def verify(recipe: Recipe, plan: Plan, device: Device) -> Verification:
+    """Run one optimizer step as planned and one in the plainest manner, and compare them.
+
+    Args:
+        recipe: A fresh model's.
+        plan: How it runs on `device`.
+        device: Where it is on this machine, both steps run on it, reduced only where they would take long; else on the CPU with the
+            plan's choices, reduced.
+
+    Raises:
+        RecipeError: the recipe fine-tunes a published model.
+    """
+    where = torch_device(device) if device.is_present else torch.device("cpu")
+    reduced = reduced_step(recipe, plan, model_facts(recipe).vocabulary, _most_flop(where, plan.precision))
+    reference = take_step(reduced, _plainest(reduced), where)
+    planned = take_step(reduced, _as_planned(plan, reduced, compiles=device.is_present), where, mean_squares(reference.gradients))
+    overflows = (f"{planned.skipped} attempts overflowed in fp16 and were done again with half the loss scale, as in training",) * bool(
+        planned.skipped
+    )
+    return Verification(
+        equivalence=statement(plan, recipe), precision=plan.precision, ran_on=device.name if device.is_present else "this machine's CPU",
+        reduced=reduced.told, untested=tuple(_untested(plan, device)), told=planned.told + overflows, losses=(reference.loss, planned.loss),
+        checks=compare(reference, planned, plan.precision),
+    )  # fmt: skip
+
+
+def compare(reference: Stepped, planned: Stepped, precision: str) -> tuple[Check, ...]:
+    """Loss, gradient and update of two steps from the same weights, within what products in `precision` explain.
+
+    An update is also rounded when it is added to the fp32 weights, the more the smaller it is beside them.
+    """
+    error = ERROR_IN_UNITS[precision] * UNIT_ROUNDOFF[precision]
+    update_error = error + UNIT_ROUNDOFF["fp32"] * _ratio(_norm(reference.weights), _norm(reference.updates))
+    return (
+        Check("loss", abs(_ratio(planned.loss, reference.loss) - 1), error / 64 + LOSS_SUM_ERROR),
+        *_direction_and_length("gradient", reference.gradients, planned.gradients, error),
+        *_direction_and_length("update", reference.updates, planned.updates, update_error),
+    )
+
+
+def _direction_and_length(name: str, reference: Mapping[str, Tensor], planned: Mapping[str, Tensor], error: float) -> tuple[Check, Check]:
+    lengths = _norm(reference), _norm(planned)
+    cosine = _ratio(_dot(reference, planned), lengths[0] * lengths[1])
+    return Check(f"{name} direction", 1 - cosine, error**2 / 2), Check(f"{name} length", abs(_ratio(lengths[1], lengths[0]) - 1), error / 3)
+
+
+def _dot(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:
+    return math.fsum(float(torch.dot(first[name].double().flatten(), second[name].double().flatten())) for name in first)
+
+
+def _norm(tensors: Mapping[str, Tensor]) -> float:
+    return math.sqrt(_dot(tensors, tensors))
+
+
+def _ratio(value: float, base: float) -> float:
+    return value / base if base else math.nan
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _plainest(reduced: Reduced) -> Manner:
+    recipe = reduced.recipe
+    return Manner(
+        precision="fp32", attention="eager", recompute=False, compile=False, optimizer="for_loop", loss_chunk=recipe.sequence_length,
+        micro_batches=(1,) * recipe.effective_batch,
+    )  # fmt: skip
+
+
+def _as_planned(plan: Plan, reduced: Reduced, *, compiles: bool) -> Manner:
+    return Manner(
+        precision=plan.precision, attention=plan.attention, recompute=plan.recompute, compile=plan.compile and compiles,
+        optimizer=plan.optimizer, loss_chunk=reduced.loss_chunk, micro_batches=reduced.micro_batches,
+    )  # fmt: skip
+
+
+def _untested(plan: Plan, device: Device) -> list[str]:
+    if device.is_present:
+        return []
+    return [f"kernels of {device.name}: this CPU's own took their place", *["compiled blocks, which ran uncompiled"] * plan.compile]
+
+
+def _most_flop(where: torch.device, precision: str) -> float:
+    slow = where.type == "cpu" and (precision == "fp16" or (precision == "bf16" and not probe("cpu").abilities.bf16))
+    return MOST_FLOP[where.type] * (SLOW_SHARE if slow else 1)
