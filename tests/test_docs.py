@@ -54,7 +54,9 @@ def _made_tiny(words: list[str], recipe_file: Path) -> list[str]:
     kept = [
         word
         for before, word in pairwise([name, *options])
-        if word.startswith(("--", "optimizer.")) or before == "--timeline" or (before == "--on" and word != "all")
+        if word.startswith(("--", "optimizer."))
+        or before in ("--timeline", "--sort", "--budget", "--session", "--save")
+        or (before == "--on" and word != "all")
     ]
     kept = [*kept[: kept.index("--on")], *kept[kept.index("--on") + 1 :]] if kept and kept[-1] == "--on" else kept  # one device is enough here
     return [verb, str(recipe_file), f"run.name={name}", "sequence_length=64", "training.steps=80", "evaluation.every=40", *kept]

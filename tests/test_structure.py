@@ -22,7 +22,6 @@ TESTED_ELSEWHERE = {
     "pipeline.py": "every public function of it is a verb, and tests/test_cli.py runs the verbs",
     "recipe/sections.py": "tests/test_recipe.py holds recipes as a user meets them",
     "recipe/loading.py": "tests/test_recipe.py holds recipes as a user meets them",
-    "plans.py": "tests/test_cli.py runs the verb plan over it, and it is only the parts put together",
     "report/runfiles.py": "a run folder read once for the tables; tests/report/test_tables.py holds its cases",
 }
 """Modules without a test file of their own name, and why."""

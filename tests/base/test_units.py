@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brimful.base.units import format_bytes, format_count, format_duration
+from brimful.base.units import format_bytes, format_count, format_duration, format_energy, format_money, format_named
 
 quick = settings(max_examples=200, derandomize=True, database=None, deadline=None)
 
@@ -62,3 +62,29 @@ def test_a_duration_that_rounds_up_to_the_next_unit_is_told_in_it(seconds: float
 @pytest.mark.parametrize(("count", "text"), [(999_949, "999.9k"), (999_950, "1.00M"), (999_999_999, "1.00B")])
 def test_a_count_that_rounds_up_to_the_next_unit_is_told_in_it(count: int, text: str) -> None:
     assert format_count(count) == text
+
+
+@pytest.mark.parametrize(
+    ("usd", "text"), [(0, "$0.00"), (0.0049, "< $0.01"), (0.006, "$0.01"), (5, "$5.00"), (999.99, "$999.99"), (1234.5, "$1,234"), (-2.5, "$-2.50")]
+)
+def test_money_has_cents_below_a_thousand(usd: float, text: str) -> None:
+    assert format_money(usd) == text
+
+
+@pytest.mark.parametrize(
+    ("energy_wh", "text"),
+    [(0, "0 Wh"), (0.0812, "0.0812 Wh"), (571.4, "571 Wh"), (999.6, "1 kWh"), (1234, "1.23 kWh"), (2.5e6, "2.5 MWh"), (3e9, "3 GWh")],
+)
+def test_energy_has_three_digits(energy_wh: float, text: str) -> None:
+    assert format_energy(energy_wh) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("peak_memory_bytes", 1536, "1.50 KiB"), ("step_time_s", 3.14, "3.1 s"), ("tokens_per_s", 12_300, "12.30k"), ("energy_wh", 1234, "1.23 kWh"),
+        ("cost_usd", 5, "$5.00"), ("mfu", 0.234, "23.4%"),
+    ],
+)  # fmt: skip
+def test_a_value_is_told_in_the_unit_of_its_name(name: str, value: float, text: str) -> None:
+    assert format_named(name, value) == text

@@ -1,12 +1,19 @@
 """Calibration: real products, in bounded time, without side effects."""
 
+import dataclasses
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
-from brimful.base.errors import DeviceError
-from brimful.hardware.calibrate import measure_matrix_rates
+from brimful.base.errors import DeviceError, RunFolderError
+from brimful.hardware import catalog
+from brimful.hardware.calibrate import calibrate, disk_bytes_per_s, measure_matrix_rates
+from brimful.hardware.calibration import Calibration
+from brimful.hardware.operators import Case, Run, cases
+from brimful.hardware.probe import cpu_device
+from brimful.hardware.rates import CLASSES, MATRIX_CLASSES
 
 CPU = torch.device("cpu")
 
@@ -57,6 +64,64 @@ def test_measuring_leaves_the_random_state_alone() -> None:
 def test_what_cannot_be_measured_is_refused(dtypes: list[str], seconds: float, message: str) -> None:
     with pytest.raises(DeviceError, match=message):
         measure_matrix_rates(CPU, dtypes, seconds)
+
+
+def _few(device: torch.device, dtypes: tuple[str, ...]) -> list[Case]:
+    """The smallest of each class, so that measuring takes no time."""
+    smallest: dict[tuple[str, str], Case] = {}
+    for case in sorted(cases(device, dtypes), key=lambda case: case.num_bytes):
+        smallest.setdefault((case.class_name, case.dtype), case)
+    return list(smallest.values())
+
+
+def test_a_calibration_has_a_rate_for_every_class_and_says_what_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("brimful.hardware.calibrate.cases", _few)
+    monkeypatch.setattr("brimful.hardware.calibrate.DISK_BYTES", 1 << 16)
+    monkeypatch.setattr("brimful.hardware.calibrate.keep_freed_memory", lambda: None)
+    told: list[tuple[str, int, int]] = []
+    threads = torch.get_num_threads()
+
+    measured = calibrate(cpu_device(), tmp_path / "runs", threads=1, seconds=0.001, progress=lambda *news: told.append(news))
+
+    rates = measured.rates
+    assert set(rates.bytes_per_s) >= set(CLASSES)
+    assert all(rates.computing(name, "fp32", smallest=512) > 0 for name in MATRIX_CLASSES)
+    assert (measured.device, measured.threads, measured.mismatch(1)) == (cpu_device().name, 1, "")
+    assert set(measured.extras) == {"disk_bytes_per_s", "loader_tokens_per_s"}
+    assert not rates.overlaps
+    assert rates.host_s > 0
+    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+    assert told[-1][1] == told[-1][2] == measured.points
+    assert torch.get_num_threads() == threads
+    assert Calibration.from_json(measured.to_json()) == measured
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_an_operator_that_there_is_no_memory_for_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(_: torch.device) -> Run:
+        raise torch.OutOfMemoryError
+
+    def some(device: torch.device, dtypes: tuple[str, ...]) -> list[Case]:
+        few = _few(device, dtypes)
+        return [*few, dataclasses.replace(few[0], name="huge", make=no_room)]
+
+    monkeypatch.setattr("brimful.hardware.calibrate.cases", some)
+    monkeypatch.setattr("brimful.hardware.calibrate.DISK_BYTES", 1 << 16)
+    monkeypatch.setattr("brimful.hardware.calibrate.keep_freed_memory", lambda: None)
+
+    dtypes = ("fp32", "bf16")
+    assert calibrate(cpu_device(), tmp_path, threads=1, seconds=0.001).points in {len(_few(CPU, dtypes)), len(_few(CPU, dtypes[:1]))}
+
+
+def test_a_device_of_the_catalog_cannot_be_calibrated(tmp_path: Path) -> None:
+    with pytest.raises(DeviceError, match="row of the catalog"):
+        calibrate(catalog.get("Tesla T4"), tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match="cannot be written to"):
+        disk_bytes_per_s(tmp_path / "file" / "runs")
 
 
 @pytest.mark.gpu

@@ -138,3 +138,10 @@ def test_a_price_comes_with_its_source_or_not_at_all() -> None:
     priced = [found for name in catalog.names() if (found := catalog.price_of(name))]
     assert len(priced) > 20
     assert all(0 <= found.usd_per_hour < 20 and found.source for found in priced)
+
+
+def test_power_is_the_limit_of_the_board_and_unknown_elsewhere() -> None:
+    assert catalog.power_of("tesla t4") == 70
+    assert catalog.power_of("NVIDIA H100 80GB HBM3") == 700
+    assert catalog.power_of("a CPU") is None
+    assert all((catalog.power_of(name) or 1) < 2000 for name in catalog.names())

@@ -23,7 +23,7 @@ from brimful.recipe import Recipe
 from brimful.training.loop import ROLLBACKS_BEFORE_STOP, Parts, train
 from brimful.training.meter import Meter
 from brimful.training.method import Network, find_method, hidden_states_of
-from brimful.training.optim import build_optimizer
+from brimful.training.optim import build_optimizer, loss_factor
 from brimful.training.precision import Precision
 from brimful.training.state import Progress, restore, snapshot_of
 
@@ -127,7 +127,8 @@ def test_the_gradient_is_that_of_the_mean_over_target_tokens(world: Callable[...
     logits = made.model(input_ids=batch.inputs_BT).logits
     loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch.targets_BT.flatten(), ignore_index=-100)
     expected = torch.cat([grad.flatten() for grad in torch.autograd.grad(loss, made.parts.parameters)])
-    torch.testing.assert_close(_gradient(made), expected, rtol=1e-5, atol=1e-7)
+    carried = loss_factor(torch.ones(()), batch.num_target_tokens) * batch.num_target_tokens
+    torch.testing.assert_close(_gradient(made) / carried, expected, rtol=1e-5, atol=1e-7)
     assert made.records("step")[0]["loss"] == pytest.approx(loss.item(), rel=1e-6)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from brimful.recipe import OptimizerRecipe
-from brimful.training.optim import Guard, build_optimizer, guarded_update, learning_rate_at, load_named_states, named_states
+from brimful.training.optim import Guard, build_optimizer, guarded_update, learning_rate_at, load_named_states, loss_factor, named_states
 from brimful.training.precision import FP16_INITIAL_SCALE, Precision
 
 FP32 = Precision("fp32")
@@ -135,3 +135,26 @@ def test_optimizer_states_survive_a_round_trip_by_name_into_any_variant(variant:
         == {f"{name}:{key}" for name in ("weight", "bias") for key in ("step", "exp_avg", "exp_avg_sq")}
     )
     assert all(torch.equal(value, states[name]) for name, value in named_states(model, other).items())
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 3, 1000, 1024, 1025, 524_288])
+def test_the_factor_on_a_loss_is_a_power_of_two_near_one_over_its_tokens(tokens: int) -> None:
+    factor = float(loss_factor(torch.tensor(4.0), tokens))
+
+    assert math.frexp(factor)[0] == 0.5
+    assert 0.5 < factor * tokens / 4 <= 1
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_gradients_that_carry_a_factor_make_the_update_of_those_that_do_not(variant: str) -> None:
+    weights = []
+    for carried in (1.0, 0.75):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 4)
+        optimizer, guard = build_optimizer(model, _settings(learning_rate=0.01), variant=variant), Guard.fresh(FP32, CPU)
+        loss = model(torch.ones(2, 4)).square().sum()
+        (loss * carried).backward()
+        guarded_update(optimizer, guard, FP32, loss=loss.detach(), clip_norm=0.1, carried=torch.tensor(carried))
+        weights.append(model.weight.detach())
+
+    torch.testing.assert_close(weights[0], weights[1], rtol=1e-6, atol=1e-7)

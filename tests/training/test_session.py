@@ -222,6 +222,7 @@ def test_the_model_exported_is_the_one_with_the_best_validation_loss(tiny: Tiny,
 class _Score:
     def __init__(self, loss: float) -> None:
         self._loss = loss
+        self.batch_sizes = (1,)
 
     def to_json(self) -> dict[str, Any]:
         return {"loss": self._loss}

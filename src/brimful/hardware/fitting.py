@@ -17,11 +17,13 @@ Name = tuple[str, str, str]
 """Kind of a rate ("flop", "bytes", "cached bytes"), class, dtype."""
 
 NORMS = (1.0, 1.5, 2.0, 3.0, 6.0)
-"""Exponents that are tried for how arithmetic and bytes overlap."""
+"""Exponents that are tried for how arithmetic and bytes overlap; without overlap they add up."""
 CACHE_BYTES = (1 << 20, 4 << 20, 16 << 20, 32 << 20)
 """Cache sizes that are tried."""
 PULL = 0.02
 """Weight of a parameter's first guess beside one measured operator: decides only what no operator shows."""
+THIN_WEIGHT = 0.3
+"""Thin products differ by layout as nothing else does; what they share with other products is for those to say."""
 ROUNDS = 40
 STEP = 1e-4
 
@@ -53,12 +55,12 @@ def fit(points: Sequence[Point], *, host_s: float, overlaps: bool, cached: bool,
     Args:
         points: At least one of class "matrix".
         host_s: What the program needs to issue an operator, measured apart; the points are without it.
-        overlaps: See Rates.
+        overlaps: See Rates; without it, arithmetic and bytes add up too.
         cached: Whether operands in the cache move at rates of their own (CPU).
         source: Where the points come from.
     """
     best: tuple[float, Fitted] | None = None
-    for norm in NORMS:
+    for norm in NORMS if overlaps else (1.0,):
         for cache_bytes in CACHE_BYTES if cached else (0,):
             cost, fitted = _fit(points, norm, cache_bytes, host_s, overlaps, source)
             if best is None or cost < best[0]:
@@ -80,8 +82,10 @@ def _fit(points: Sequence[Point], norm: float, cache_bytes: int, host_s: float, 
         combined: Array = (arithmetic_s**norm + bytes_s**norm) ** (1 / norm) + rates_P[len(names)]
         return np.log(combined)
 
+    weights_N = np.array([THIN_WEIGHT if _is_thin(point) else 1.0 for point in points])
+
     def residuals(values_P: Array) -> Array:
-        return np.concatenate([log_time(values_P) - log_measured_N, PULL * (values_P - start_P)])
+        return np.concatenate([weights_N * (log_time(values_P) - log_measured_N), PULL * (values_P - start_P)])
 
     values_P = _least_squares(residuals, start_P)
     rates_P = np.exp(values_P)
@@ -103,13 +107,16 @@ def _named(by_name: Mapping[Name, float], kind: str) -> dict[str, float]:
     return {name: value for (its_kind, name, _), value in by_name.items() if its_kind == kind}
 
 
+def _is_thin(point: Point) -> bool:
+    return point.class_name == "matrix" and point.smallest < THIN_BELOW
+
+
 def _keys(point: Point, cache_bytes: int) -> tuple[Name | None, Name]:
     """The rates of arithmetic and of bytes that a point uses."""
     suffix = SIXTEEN_BIT if point.dtype in ("bf16", "fp16") else ""
     if point.class_name not in MATRIX_CLASSES:
         return None, ("cached bytes" if point.num_bytes <= cache_bytes else "bytes", point.operator + suffix, "")
-    thin = point.class_name == "matrix" and point.smallest < THIN_BELOW
-    return ("flop", THIN if thin else point.class_name, point.dtype), ("bytes", point.class_name + suffix, "")
+    return ("flop", THIN if _is_thin(point) else point.class_name, point.dtype), ("bytes", point.class_name + suffix, "")
 
 
 def _with_classes(per_name: Mapping[str, float], points: Sequence[Point]) -> dict[str, float]:

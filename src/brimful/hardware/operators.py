@@ -25,8 +25,11 @@ PRODUCTS_MNK = (
 )  # fmt: skip
 """Rows are tokens: projections and MLPs of widths from 128 up, a square, a vocabulary, the second half of an adapter."""
 WEIGHT_GRADIENTS_MNK = ((256, 256, 4096), (1024, 256, 1024), (8192, 256, 1024), (512, 512, 2048))
-THIN_MNK = ((2048, 8, 512), (2048, 16, 512), (1024, 8, 256))
-THIN_GRADIENTS_MNK = ((8, 512, 2048), (16, 256, 1024))
+INPUT_GRADIENTS_MNK = ((1024, 256, 1024), (2048, 512, 512), (2048, 512, 8))
+THIN_MNK = ((2048, 8, 512), (1024, 16, 256))
+THIN_INPUT_GRADIENTS_MNK = ((2048, 8, 512), (1024, 16, 256))
+THIN_WEIGHT_GRADIENTS_MNK = ((8, 512, 2048), (16, 256, 1024), (512, 8, 2048), (256, 16, 1024))
+"""Of adapters: a fast layout of one is a slow one of the other, and both come in every step."""
 BATCHED_GMNK = ((32, 64, 64, 32), (32, 64, 192, 64), (32, 64, 32, 256), (16, 64, 512, 64), (64, 64, 64, 64))
 ATTENTION_BHTD = ((4, 4, 128, 64), (4, 8, 256, 32), (2, 4, 512, 64), (1, 4, 1024, 64))
 GPU_SCALE = 8
@@ -100,24 +103,35 @@ def _random(device: torch.device, dtype: str, *shape: int) -> Tensor:
     return drawn.repeat(-(-elements // len(drawn)))[:elements].view(shape)
 
 
+def _transposed(x_RW: Tensor) -> Tensor:
+    """Equal values, laid out the other way round."""
+    return x_RW.t().contiguous().t()
+
+
+_LAYOUTS: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
+    "product": lambda left_MK, right_KN: (left_MK, _transposed(right_KN)),
+    "input gradient": lambda left_MK, right_KN: (left_MK, right_KN),
+    "weight gradient": lambda left_MK, right_KN: (_transposed(left_MK), right_KN),
+}
+"""How the operands of x W^T, dy W and dy^T x lie in memory, x and dy with a row per token."""
+
+
 def _products(dtype: str, rows: int) -> Iterator[Case]:
     size = TORCH_DTYPES[dtype].itemsize
 
-    def case(m: int, n: int, k: int, *, gradient: bool) -> Case:
+    def case(kind: str, m: int, n: int, k: int) -> Case:
         def make(device: torch.device) -> Run:
-            if gradient:  # d weight = d output^T @ input, both with a row per token
-                left_KM, right_KN = _random(device, dtype, k, m), _random(device, dtype, k, n)
-                return lambda: left_KM.t() @ right_KN
-            left_MK, right_NK = _random(device, dtype, m, k), _random(device, dtype, n, k)
-            return lambda: left_MK @ right_NK.t()
+            left, right = _LAYOUTS[kind](_random(device, dtype, m, k), _random(device, dtype, k, n))
+            return lambda: left @ right
 
-        moved = size * (m * k + k * n + m * n)
-        return Case(f"{'gradient' if gradient else 'product'} {m}x{n}x{k}", "", "matrix", dtype, 2 * m * n * k, moved, min(m, n), make)
+        return Case(f"{kind} {m}x{n}x{k}", "", "matrix", dtype, 2 * m * n * k, size * (m * k + k * n + m * n), min(m, n), make)
 
     for m, n, k in (*PRODUCTS_MNK, *THIN_MNK):
-        yield case(m * rows, n, k, gradient=False)
-    for m, n, k in (*WEIGHT_GRADIENTS_MNK, *THIN_GRADIENTS_MNK):
-        yield case(m, n, k * rows, gradient=True)
+        yield case("product", m * rows, n, k)
+    for m, n, k in (*INPUT_GRADIENTS_MNK, *THIN_INPUT_GRADIENTS_MNK):
+        yield case("input gradient", m * rows, n, k)
+    for m, n, k in (*WEIGHT_GRADIENTS_MNK, *THIN_WEIGHT_GRADIENTS_MNK):
+        yield case("weight gradient", m, n, k * rows)
 
 
 def _batched(dtype: str, rows: int) -> Iterator[Case]:

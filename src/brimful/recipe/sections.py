@@ -361,17 +361,17 @@ class Recipe(Section):
             raise RecipeError(_PLANNED_ONLY.format(name=self.name, model=self.model))
         return self.tokenizer
 
-    @cached_property
+    @property
     def effective_batch(self) -> int:
         """Sequences per optimizer step: the recipe's promise."""
         return self.batch.sequences or (self.batch.tokens or 0) // self.sequence_length
 
-    @cached_property
+    @property
     def context(self) -> int:
         """Positions the fresh model is built for."""
         return self.fresh_model.context or self.sequence_length
 
-    @cached_property
+    @property
     def run_name(self) -> str:
         return self.run.name or self.name
 

@@ -11,7 +11,7 @@ from brimful.model.build import build
 from brimful.rehearsal.reduced import Reduced
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import Network, compiled, find_method, hidden_states_of
-from brimful.training.optim import Guard, build_optimizer, guarded_update, load_named_states
+from brimful.training.optim import Guard, build_optimizer, guarded_update, load_named_states, loss_factor
 from brimful.training.precision import Precision
 from brimful.training.session import recompute_activations
 
@@ -84,12 +84,14 @@ def take_step(reduced: Reduced, manner: Manner, device: torch.device, second_mom
     guard, before = Guard.fresh(precision, device), _copies(model)
     done = False
     while not done:
-        scale, skipped = guard.loss_scale, guard.skipped.clone()
+        scale, skipped = loss_factor(guard.loss_scale, batch.num_target_tokens), guard.skipped.clone()
+        carried = scale * batch.num_target_tokens
         loss = _accumulate(reduced, manner, network, precision, batch, scale)
-        gradients = {name: _gradient(parameter) / float(scale) for name, parameter in model.named_parameters()}
+        gradients = {name: _gradient(parameter) / float(carried) for name, parameter in model.named_parameters()}
         load_named_states(model, optimizer, _states(model, second_moments or mean_squares(gradients)))
-        guarded_update(optimizer, guard, precision, loss=loss, clip_norm=reduced.recipe.optimizer.clip_norm)
-        done = bool(guard.skipped == skipped) or bool(scale <= 1)
+        last_scale = bool(guard.loss_scale <= 1)
+        guarded_update(optimizer, guard, precision, loss=loss, clip_norm=reduced.recipe.optimizer.clip_norm, carried=carried)
+        done = bool(guard.skipped == skipped) or last_scale
     after = _copies(model)
     updates = {name: after[name].double() - weight.double() for name, weight in before.items()}
     return Stepped(float(loss), before, gradients, updates, int(guard.skipped), tuple(told))
@@ -101,7 +103,7 @@ def _accumulate(reduced: Reduced, manner: Manner, network: Network, precision: P
         parameter.grad = None
     device, method = scale.device, find_method(reduced.recipe.method)
     pieces = zip(*(tensor.to(device).split(manner.micro_batches) for tensor in (batch.inputs_BT, batch.targets_BT)), strict=True)
-    return accumulate_gradients(network, method, precision, device, pieces, scale / batch.num_target_tokens) / batch.num_target_tokens
+    return accumulate_gradients(network, method, precision, device, pieces, scale) / batch.num_target_tokens
 
 
 def sequences_of(reduced: Reduced) -> Batch:

@@ -23,6 +23,7 @@ NEEDED = {
     "between ": 5, "budget": 0, "sessions": 0,
 }  # fmt: skip
 """Columns in their order; where the terminal is too narrow, those with the highest number go first, 0 never."""
+INTERVAL = "9 of 10 runs"
 AMOUNTS = {"time": ("total_time_s", "billion_tokens_s"), "cost": ("cost_usd", "billion_tokens_usd")}
 """What devices are compared by: the whole run, or a billion tokens where its length is not known."""
 
@@ -39,7 +40,7 @@ def ordered(surveyed: Entries, sort: Sort | None) -> list[Surveyed | Unplanned]:
 def device_table(surveyed: Entries, width: int, answers: Mapping[str, Answer] | None = None, sessions: Mapping[str, Sessions] | None = None) -> Table:
     """One row for each device, with as many columns as fit into `width`."""
     rows = [_row(entry, answers or {}, sessions or {}) for entry in surveyed]
-    titles = {"between ": "between", "budget": next((answer.budget.phrase for answer in (answers or {}).values()), "")}
+    titles = {"between": INTERVAL, "between ": INTERVAL, "budget": next((answer.budget.phrase for answer in (answers or {}).values()), "")}
     if not any("total_time_s" in _predicted(entry) for entry in surveyed):
         titles |= {"in all": "1B tokens", "cost": "cost of 1B"}
     kept = [name for name in NEEDED if any(row.get(name) for row in rows)]
@@ -67,7 +68,7 @@ def table_notes(surveyed: Entries) -> list[str]:
         recomputing = "; r: activations are recomputed" * any(entry.derived.plan.recompute for entry in planned)
         known = any("total_time_s" in _predicted(entry) for entry in planned)
         length = "in all: with evaluation, checkpoints and start" if known else "1B tokens: training alone, as the length of the run is not known yet"
-        notes.append(f"batch: sequences per micro-batch x micro-batches{recomputing}; {length}; between: the interval, 9 of 10 runs")
+        notes.append(f"batch: sequences per micro-batch x micro-batches{recomputing}; {length}")
     fitting = [entry for entry in planned if entry.verdict == "fits"]
     best = []
     for word, by, form in (("quickest", "time", format_duration), ("cheapest", "cost", format_money)):

@@ -17,7 +17,7 @@ from brimful.planning.plan import Plan, Prediction
 from brimful.planning.survey import Remedy
 from brimful.planning.surveyed import Surveyed
 from brimful.report.budgets import budget_lines, list_lines, session_lines
-from brimful.report.plan_table import Entries, Sort, device_table, ordered, table_notes
+from brimful.report.plan_table import INTERVAL, Entries, Sort, device_table, ordered, table_notes
 
 Answers = tuple[Mapping[str, Answer], Mapping[str, Sessions]]
 """To a budget and to sessions, by device name."""
@@ -116,7 +116,7 @@ def _head(plan: Plan, width: int) -> str:
 
 def _times(plan: Plan, width: int) -> list[str]:
     """Time, energy and cost with their intervals and where they come from."""
-    rows = [("Time and cost", "", "9 of 10 runs", "")]
+    rows = [("Time and cost", "", INTERVAL, "")]
     for name, label in TIMES.items():
         if name in plan.predicted:
             entry = plan.predicted[name]

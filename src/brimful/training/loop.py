@@ -18,7 +18,7 @@ from brimful.recipe import Recipe
 from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory
 from brimful.training.meter import Meter
 from brimful.training.method import Method, Network
-from brimful.training.optim import guarded_update, learning_rate_at
+from brimful.training.optim import guarded_update, learning_rate_at, loss_factor
 from brimful.training.precision import Precision
 from brimful.training.recovery import all_or_nothing, halved, random_states, rewind
 from brimful.training.state import Progress
@@ -126,13 +126,14 @@ def _step(parts: Parts, progress: Progress, batch: Batch, micro_batches: tuple[i
 def _update(parts: Parts, progress: Progress, batch: Batch, micro_batches: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Gradients and the update, or an error before anything of the run's state has changed; returns loss and gradient norm."""
     _drop_gradients(parts)
-    scale = progress.guard.loss_scale / batch.num_target_tokens
+    scale = loss_factor(progress.guard.loss_scale, batch.num_target_tokens)
     tensors = _split(batch, micro_batches, parts.device)
     loss = accumulate_gradients(parts.network, parts.method, parts.precision, parts.device, tensors, scale) / batch.num_target_tokens
     for group in parts.optimizer.param_groups:
         group["lr"] = learning_rate_at(progress.step, parts.total_steps, parts.recipe.optimizer)
     with all_or_nothing(parts.optimizer):
-        grad_norm = guarded_update(parts.optimizer, progress.guard, parts.precision, loss=loss, clip_norm=parts.recipe.optimizer.clip_norm)
+        clip_norm, carried = parts.recipe.optimizer.clip_norm, scale * batch.num_target_tokens
+        grad_norm = guarded_update(parts.optimizer, progress.guard, parts.precision, loss=loss, clip_norm=clip_norm, carried=carried)
     return loss, grad_norm
 
 

@@ -1,0 +1,69 @@
+"""Fitting finds the rates that made the points."""
+
+import numpy as np
+import pytest
+
+from brimful.hardware.fitting import Fitted, Point, fit
+from brimful.hardware.rates import SIXTEEN_BIT, THIN
+
+MATRIX, THIN_RATE, COPY, CACHED_COPY, MATRIX_BYTES, LAUNCH_S = 1e11, 3e10, 2e10, 8e10, 4e10, 2e-6
+
+
+def _product(m: int, n: int, k: int, dtype: str = "fp32", rate: float = MATRIX) -> Point:
+    flop, moved = 2 * m * n * k, 4 * (m * k + k * n + m * n)
+    return Point("", "matrix", dtype, flop, moved, min(m, n), flop / rate + moved / MATRIX_BYTES + LAUNCH_S)
+
+
+def _copy(num_bytes: int, rate: float, operator: str = "clone") -> Point:
+    return Point(operator, "copy", "fp32", 0, num_bytes, 0, num_bytes / rate + LAUNCH_S)
+
+
+POINTS = [
+    *(_product(size, size, size) for size in (64, 128, 256, 512, 1024)), _product(1024, 64, 64), _product(64, 64, 4096),
+    *(_product(1024, 8, size, rate=THIN_RATE) for size in (128, 512, 2048)),
+    *(_copy(size, CACHED_COPY) for size in (1 << 10, 1 << 14, 1 << 18)), *(_copy(size, COPY) for size in (1 << 26, 1 << 27)),
+]  # fmt: skip
+
+
+def _fitted(points: list[Point] = POINTS) -> Fitted:
+    return fit(points, host_s=3e-6, overlaps=False, cached=True, source="test")
+
+
+def test_rates_that_made_the_points_are_found() -> None:
+    fitted = _fitted()
+    rates = fitted.rates
+
+    assert rates.norm == 1.0
+    assert rates.flop_per_s["matrix"]["fp32"] == pytest.approx(MATRIX, rel=0.03)
+    assert rates.flop_per_s[THIN]["fp32"] == pytest.approx(THIN_RATE, rel=0.05)
+    assert rates.bytes_per_s["clone"] == pytest.approx(COPY, rel=0.03)
+    assert rates.cached_bytes_per_s["clone"] == pytest.approx(CACHED_COPY, rel=0.05)
+    assert rates.launch_s == pytest.approx(LAUNCH_S, rel=0.05)
+    assert rates.host_s == 3e-6
+    assert np.abs(np.log(fitted.ratios_N)).max() < 0.03
+
+
+def test_the_share_holds_nine_of_ten_points() -> None:
+    slowed = [Point(**{**vars(point), "time_s": point.time_s * factor}) for point, factor in zip(POINTS, [0.8, 1.25] * 8, strict=False)]
+    low, high = _fitted(slowed).rates.share
+
+    assert low < 0.95
+    assert high > 1.05
+
+
+def test_a_class_has_the_median_rate_of_its_operators() -> None:
+    rates = _fitted([*POINTS, _copy(1 << 26, COPY / 4, "cat"), _copy(1 << 26, COPY / 2, "stack")]).rates
+
+    assert rates.bytes_per_s["copy"] == pytest.approx(rates.bytes_per_s["stack"])
+
+
+def test_a_class_that_was_seen_in_16_bit_only_still_has_a_rate() -> None:
+    unpacked = Point("dequantise_nf4", "dequantise", "bf16", 0, 1 << 20, 0, 1e-4)
+    rates = _fitted([*POINTS, unpacked]).rates
+
+    assert rates.moving("dequantise", "dequantise_nf4", sixteen_bit=False, num_bytes=1 << 30) == pytest.approx((1 << 20) / 1e-4, rel=0.1)
+    assert "dequantise" + SIXTEEN_BIT in {**rates.bytes_per_s, **rates.cached_bytes_per_s}
+
+
+def test_fitting_twice_gives_the_same() -> None:
+    assert _fitted().rates.to_json() == _fitted().rates.to_json()
