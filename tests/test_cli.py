@@ -646,7 +646,7 @@ def test_devices_are_compared_by_time_and_cost(brimful: Brimful, recipe_file: Pa
 
 
 @pytest.mark.parametrize(
-    ("budget", "code", "said"), [("10d", 0, "is kept: "), ("1s", 1, "is not kept: "), ("500usd", 0, "is kept: "), ("$0.000001", 1, "is not kept: ")]
+    ("budget", "code", "said"), [("10d", 0, "is kept: "), ("0.1s", 1, "is not kept: "), ("500usd", 0, "is kept: "), ("$0.000001", 1, "is not kept: ")]
 )
 def test_a_budget_is_answered_and_is_the_exit_code(brimful: Brimful, recipe_file: Path, budget: str, code: int, said: str) -> None:
     told = brimful("plan", recipe_file, "--on", "Tesla T4", "--budget", budget)
@@ -677,7 +677,7 @@ def test_sessions_are_counted_and_stand_in_json(brimful: Brimful, recipe_file: P
         (("--budget", "soon"), "--budget 'soon' is neither a time nor money above zero"),
         (("--budget", ""), "Within double quotes a shell replaces $5"),
         (("--session", "12"), "--session '12' is not a time above zero"),
-        (("--session", "1s"), "--session 1.0 s is too short"),
+        (("--session", "1s"), "--session 1.0 s is too short: start"),
         (("--price", "cheap"), "--price 'cheap' is not a price"),
         (("--price", "L40=1"), "unknown accelerator 'L40'"),
         (("--budget", "$5", "--on", "Tesla P4"), "no price is known for Tesla P4. Say what an hour costs in US dollars: --price 2.5"),

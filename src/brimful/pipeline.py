@@ -87,6 +87,10 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
             _refuse_changed_data(admission.folder, data)
         _tell_data(console, data)
         plan = _settled_plan(recipe, device, data, admission, console) if pinned is None else pinned
+        if pinned is not None and admission.continues and pinned.micro_batches != _plan_of(admission.folder).micro_batches:
+            console.print(
+                "this run goes on by another plan than it began with: the same sequences, rounded differently", highlight=False, soft_wrap=True
+            )
         applied = {"step_time_s": correction(device.name, "step_time_s").factor}
         describe(admission, recipe)
         console.print(plan.explain(), highlight=False, markup=False, soft_wrap=True)

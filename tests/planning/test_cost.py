@@ -78,7 +78,7 @@ def test_a_compiled_run_starts_later(recipe: Recipe, plan: Plan) -> None:
 def test_scoring_a_sequence_is_a_forward_pass_unless_its_time_is_known(recipe: Recipe, plan: Plan) -> None:
     eager = whole_run(recipe, plan, KNOWN)["evaluation_time_s"].value
     recomputing = whole_run(recipe, dataclasses.replace(plan, recompute=True), KNOWN)["evaluation_time_s"].value
-    known = whole_run(recipe, plan, dataclasses.replace(KNOWN, evaluation_share=0.5))["evaluation_time_s"].value
+    known = whole_run(recipe, dataclasses.replace(plan, evaluation_share=0.5), KNOWN)["evaluation_time_s"].value
 
     assert recomputing == pytest.approx(eager * 3 / 4)
     assert known == pytest.approx(eager * 3 / 2)

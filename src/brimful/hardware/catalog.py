@@ -53,13 +53,13 @@ def get(name: str) -> Device:
 
 
 def price_of(name: str) -> Price | None:
-    """What an hour of the device `name` costs; None where no offer is known.
+    """What an hour of the device `name` costs; None where no offer is known, or only a free quota.
 
     Raises:
         DeviceError: as in `get`.
     """
     row = _require(name)
-    if "price_usd_per_hour" not in row:
+    if not row.get("price_usd_per_hour"):
         return None
     usd_per_hour = float(row["price_usd_per_hour"])
     return Price(usd_per_hour, row.get("price_offers", f"{usd_per_hour:g}"), row["price_source"], row["read"])

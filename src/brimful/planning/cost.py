@@ -14,7 +14,8 @@ from brimful.recipe import Recipe
 EVALUATIONS_PER_RUN = 10
 """What `evaluation.every: auto` means in the loop."""
 CHECKPOINT_AFTER_S = 60.0
-"""What `checkpoint.every: auto` means in the loop."""
+MOST_CHECKPOINT_SHARE = 1 / 20
+"""What `checkpoint.every: auto` means in the loop: about one a minute, but no more than this share of the time for writing them."""
 CHECKPOINT_BYTES_PER_S = (60e6, 200e6, 1e9)
 """Low, expected, high rate at which a checkpoint is copied, written, hashed, synced and read back. Measured here 157 to 240 MB/s (2 cores,
 checkpoints of 20 to 300 MB, 2026-11-21); the rest is assumption."""
@@ -26,7 +27,8 @@ START_S = (0.3, 1.5, 10.0)
 """From the start of training to its first step, as runs count it (1.2 s for quickstart here, 2026-11-21; the rest is assumption).
 Loading libraries (7 s here) and reading data come before."""
 FORWARD_SHARE = {(False, False): 1 / 3, (False, True): 1 / 4, (True, False): 1 / 2, (True, True): 1 / 3}
-"""Time of a forward pass over that of a training pass, by (frozen base, recomputes): 2 of 6, 8, 4, 6 FLOPs per parameter and token."""
+"""Time of a forward pass over that of a training pass, by (frozen base, recomputes): 2 of 6, 8, 4, 6 FLOPs per parameter and token. For plans
+that do not know their own evaluation batch's."""
 FORWARD_SPREAD = 1.3
 """Factor either way on that share (assumption)."""
 UNREAD_VALIDATION = (0.02, 0.3, 1.5)
@@ -50,7 +52,6 @@ class Conditions:
         validation_sequences: In the validation split.
         train_sequences: In one epoch.
         disk_bytes_per_s: At which files are written and synced (`brimful calibrate`).
-        evaluation_share: Time of scoring a sequence over time of training on it.
     """
 
     price: Price | None = None
@@ -58,7 +59,6 @@ class Conditions:
     validation_sequences: int | None = None
     train_sequences: int | None = None
     disk_bytes_per_s: float | None = None
-    evaluation_share: float | None = None
 
 
 def conditions_of(device_name: str, prices: Mapping[str, float] | None = None, disk_bytes_per_s: float | None = None) -> Conditions:
@@ -174,9 +174,8 @@ def _evaluation(recipe: Recipe, plan: Plan, conditions: Conditions, step_time: P
     every = max(1, steps // EVALUATIONS_PER_RUN) if recipe.evaluation.every == "auto" else recipe.evaluation.every
     count = math.ceil(steps / every)
     sequences, told = _validation_sequences(recipe, conditions, steps)
-    share = conditions.evaluation_share or FORWARD_SHARE[recipe.adapter is not None, plan.recompute]
-    spread = 1.0 if conditions.evaluation_share else FORWARD_SPREAD
-    batch = recipe.effective_batch
+    share = plan.evaluation_share or FORWARD_SHARE[recipe.adapter is not None, plan.recompute]
+    spread, batch = FORWARD_SPREAD, recipe.effective_batch
     return Prediction(
         count * sequences.value / batch * share * step_time.value, count * sequences.low / batch * share / spread * step_time.low,
         count * sequences.high / batch * share * spread * step_time.high, f"{count:,} x {round(sequences.value):,} validation sequences{told}",
@@ -200,7 +199,7 @@ def _checkpoints(recipe: Recipe, plan: Plan, conditions: Conditions, training: P
 
     def count(training_s: float) -> int:
         every = recipe.checkpoint.every
-        by_interval = int(training_s // CHECKPOINT_AFTER_S) if every == "auto" else steps // every
+        by_interval = int(training_s // max(CHECKPOINT_AFTER_S, each.value / MOST_CHECKPOINT_SHARE)) if every == "auto" else steps // every
         return min(steps, max(1, evaluations) + by_interval)
 
     number = count(training.value)

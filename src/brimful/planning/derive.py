@@ -14,7 +14,9 @@ from brimful.planning.memory import Footprint
 from brimful.planning.plan import Plan, Prediction
 from brimful.planning.search import Candidate, Found, search, split
 from brimful.planning.specs import ModelFacts
+from brimful.planning.step import EVALUATION_FACTOR
 from brimful.planning.survey import Memory, Prepared, Tracer, prepare
+from brimful.planning.timing import StepTime
 from brimful.recipe import Recipe
 
 
@@ -108,7 +110,14 @@ def _plan(prepared: Prepared, facts: Facts, found: Found, footprint: Footprint, 
         parameters=prepared.model.parameters or footprint.parameters, sequence_length=recipe.sequence_length, total_steps=total_steps, predicted=predicted,
         memory_terms={name: size for name, size in footprint.terms.items() if name not in outside},
         time_terms={} if taken.time is None else {name: each * predicted["step_time_s"].value / taken.time.seconds for name, each in taken.time.terms.items()},
+        evaluation_share=None if taken.time is None else _evaluation_share(recipe, taken, taken.time),
     )  # fmt: skip
+
+
+def _evaluation_share(recipe: Recipe, taken: Candidate, time: StepTime) -> float | None:
+    """Time of scoring a sequence over time of training on it."""
+    sequence_s = time.evaluation_s / (EVALUATION_FACTOR * taken.micro_batch)
+    return sequence_s / (time.seconds / recipe.effective_batch) or None
 
 
 def _times(prepared: Prepared, facts: Facts, taken: Candidate, total_steps: int | None) -> dict[str, Prediction]:

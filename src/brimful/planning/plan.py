@@ -40,6 +40,7 @@ class Plan:
         predicted: By name: peak_memory_bytes, step_time_s, training_time_s (without evaluation and checkpoints).
         memory_terms: Bytes by term; they add up to the predicted peak.
         time_terms: Seconds of one step by term; they add up to the predicted step time. Empty where no time is predicted.
+        evaluation_share: Time of scoring a sequence over time of training on it; None where no time is predicted.
     """
 
     recipe: str
@@ -60,6 +61,7 @@ class Plan:
     predicted: Mapping[str, Prediction]
     memory_terms: Mapping[str, int]
     time_terms: Mapping[str, float]
+    evaluation_share: float | None = None
 
     @property
     def effective_batch(self) -> int:

@@ -209,7 +209,8 @@ class CheckpointRecipe(Section):
     """How much work a kill can cost."""
 
     every: PositiveInt | Auto = Field(
-        "auto", description="Optimizer steps between checkpoints; auto: about one a minute, and one at every evaluation."
+        "auto",
+        description="Optimizer steps between checkpoints; auto: about one a minute (at most a twentieth of the time), and one at every evaluation.",
     )
     keep: Annotated[int, Field(ge=2)] = Field(2, description="Newest checkpoints kept, beside the best one.")
 

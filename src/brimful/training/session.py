@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from brimful.base.errors import CheckpointError, Interrupted, TrainingStopped
 from brimful.base.rundir import Journal, Lease, fsync_folder, read_journal
 from brimful.model.quiet import without_progress_bars
+from brimful.planning.cost import CHECKPOINT_AFTER_S, EVALUATIONS_PER_RUN, MOST_CHECKPOINT_SHARE
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 from brimful.training.checkpoint import CheckpointStore, Loaded, load
@@ -28,9 +29,6 @@ from brimful.training.precision import Precision
 from brimful.training.recovery import RememberedSizes
 from brimful.training.signals import StopRequest
 from brimful.training.state import Progress, load_weights, restore, snapshot_of
-
-CHECKPOINT_AFTER_S = 60.0
-EVALUATIONS_PER_RUN = 10
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,7 @@ class _Session:
         skipped = int(self.progress.guard.skipped.item())
         self.meter = Meter(self.journal, setup.listeners, device=setup.device, total_steps=setup.total_steps, skipped=skipped)
         self.saved_mark = _mark(self.progress)
-        self.saved_s = time.perf_counter()
+        self.saved_s, self.save_took_s = time.perf_counter(), 0.0
         self.sizes = RememberedSizes.of(setup.run_folder, plan)
         self._body = self._hidden_states()
         self.network = Network(setup.model, self._forward, plan.loss_chunk)
@@ -143,7 +141,8 @@ class _Session:
         snapshot = snapshot_of(self.setup.model, self.optimizer, progress, identity=self.setup.identity, journal_bytes=self.journal.num_bytes)
         num_bytes = self.store.save(snapshot, protect_step=progress.best_step)
         self.saved_mark, self.saved_s = _mark(progress), time.perf_counter()
-        self.meter.note_checkpoint(progress.step, num_bytes, time.perf_counter() - started_s)
+        self.save_took_s = self.saved_s - started_s
+        self.meter.note_checkpoint(progress.step, num_bytes, self.save_took_s)
 
     def export(self, progress: Progress) -> int:
         """Write `model/` from the best checkpoint, aside and renamed; returns its step."""
@@ -183,7 +182,8 @@ class _Session:
         if progress.step == 0 or _mark(progress) == self.saved_mark:
             return False
         every = self.setup.recipe.checkpoint.every
-        by_interval = progress.step % every == 0 if every != "auto" else time.perf_counter() - self.saved_s >= CHECKPOINT_AFTER_S
+        wait_s = max(CHECKPOINT_AFTER_S, self.save_took_s / MOST_CHECKPOINT_SHARE)
+        by_interval = progress.step % every == 0 if every != "auto" else time.perf_counter() - self.saved_s >= wait_s
         return by_interval or progress.evaluated_step == progress.step
 
     def _restore(self, loaded: Loaded) -> Progress:
