@@ -17,7 +17,18 @@ def main() -> None:
 
 def table() -> str:
     """Markdown rows; every figure comes from a record."""
-    rows = [*_speed(), *_learned("shakespeare-char"), *_learned("wikitext2-small"), *_killed(), *_memory_cpu(), *_memory_truth(), *_plan_speed()]
+    rows = [
+        *_speed(),
+        *_learned("shakespeare-char"),
+        *_learned("wikitext2-small"),
+        *_killed(),
+        *_memory_cpu(),
+        *_memory_truth(),
+        *_time_truth(),
+        *_time_cpu(),
+        *_verified(),
+        *_plan_speed(),
+    ]
     return "\n".join(["| what | measured | command, record |", "| --- | --- | --- |", *(f"| {' | '.join(row)} |" for row in rows)])
 
 
@@ -96,6 +107,40 @@ def _memory_truth() -> list[tuple[str, str, str]]:
         others = [f"{name} {peer['median_percent']} %" for name, peer in record["peers"].get(kind, {}).items()]
         rows.append((what, f"{told}; medians of others on the rows they take: {', '.join(others)}", source))
     return rows
+
+
+def _time_truth() -> list[tuple[str, str, str]]:
+    record, source = _record("time_truth")
+    found = record["results"]["all"]["all"]
+    told = "; ".join(
+        f"{what}: median error {found[key]['median_percent']} %, nine tenths within {found[key]['ninetieth_percent']} %"
+        for what, key in (("source left out of the fit", "source left out"), ("GPU left out", "gpu left out"))
+    )
+    others = [
+        f"{name} {peer['median_percent']} % ({peer['rows']} rows, ours {peer['brimful_median_percent']} %)" for name, peer in record["peers"].items()
+    ]
+    beside = f"; medians of others on the rows they take: {', '.join(others)}" if others else ""
+    what = "Published step times on GPUs that are not here, predicted from data sheets and shares fitted on the other rows"
+    return [(what, f"{found['rows']} rows; {told}; {found['inside_interval_percent']} % inside our 90 % interval{beside}", source)]
+
+
+def _time_cpu() -> list[tuple[str, str, str]]:
+    record, source = _record("time_cpu")
+    errors = [abs(entry["error_percent"]) for entry in record["configurations"]]
+    what = "Time of a training step on this CPU after `brimful calibrate`, configurations it had not seen, CPU time of one thread"
+    return [(what, f"{len(errors)} configurations: median error {statistics.median(errors):.1f} %, worst {max(errors):.1f} %", source)]
+
+
+def _verified() -> list[tuple[str, str, str]]:
+    record, source = _record("verify_steps")
+    checks = [(result["precision"], check) for result in record["results"] for check in result["checks"]]
+    passed = sum(check["passed"] for _, check in checks)
+    told = [
+        f"{precision} gradient 1 - cosine at most {max(check['difference'] for kind, check in checks if kind == precision and check['name'] == 'gradient direction'):.1e}"
+        for precision in sorted({kind for kind, _ in checks})
+    ]
+    what = "One real step as planned beside the plainest one (fp32, one sequence, eager, unchunked)"
+    return [(what, f"{len(record['results'])} cases, {passed} of {len(checks)} checks within tolerances from rounding; {', '.join(told)}", source)]
 
 
 def _plan_speed() -> list[tuple[str, str, str]]:
