@@ -1,4 +1,4 @@
-"""Memory and parameter claims of the five guides beside what brimful plans or counts for the same settings.
+"""Memory, parameter and time claims of the five guides beside what brimful plans or counts for the same settings.
 
 python benchmarks/guides.py > docs/guides.md
 
@@ -7,12 +7,13 @@ Traces are kept in brimful's cache folder; the first run makes about fifteen of 
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
+import guides_time
 from brimful.base.env import cache_folder
 from brimful.base.units import GIB, format_bytes, format_count
 from brimful.hardware import catalog as devices
@@ -29,13 +30,14 @@ from brimful.rehearsal.store import StoredTraces
 A100_40, A100_80, T4, V100 = "NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB", "Tesla T4", "Tesla V100-SXM2-32GB"
 HEAD = """# Guides re-examined
 
-Memory and parameter claims of the five guides that brimful grew from, beside what brimful counts or plans for the same settings.
-Made by `python benchmarks/guides.py`; none of our figures is typed in. Time claims are not in it yet.
+Memory, parameter and time claims of the five guides that brimful grew from, beside what brimful counts or plans for the same settings.
+Made by `python benchmarks/guides.py`; none of our figures is typed in.
 
 "Measured" means that a log or a notebook output of the guide's repository shows it; "claimed" that a text says so. Our memory figures come from a trace of
 the step with the guide's own options (mixed precision, loss, attention, optimizer as its stack has them): "in all" is what the driver would show, context and
 libraries included, "allocated" what tensors take. Guides write GB; for memory read from a GPU's tools that is GiB, and so it is compared. The difference is
-ours over the guide's figure. Where a guide names a maximum length, the longest batch decides the peak.
+ours over the guide's figure. Where a guide names a maximum length, the longest batch decides the peak. Our times are predictions for a device that
+was not at hand, with an interval of about a third either way (benchmarks/time_truth.py says how good they are on published runs).
 """
 GEMMA_TARGETS = "q_proj,k_proj,v_proj,o_proj"
 COLUMNS = ("where", "the guide says", "ours", "difference", "why")
@@ -51,6 +53,7 @@ def guide() -> str:
     sections = [
         ("000: Gemma-2-2B, LoRA and QLoRA on an A100", _gemma()), ("001: OKADFA, GPTs on WikiText on an A100", _okadfa()),
         ("002: PhoBERT text moderation on a T4", _phobert()), ("003: SmolLM2 unit conversion", _smollm()), ("004: tiny_gpt", _tiny_gpt()),
+        *guides_time.rows(),
     ]  # fmt: skip
     return "\n".join([HEAD, *(f"## {title}\n\n{_table(rows)}\n" for title, rows in sections), _LEFT_OUT])
 
@@ -62,7 +65,7 @@ _LEFT_OUT = """## Left out
 - 003: micro-batches of 512, 256 and 128 prompts for generation: the code never reaches them (prompts go one by one), so there is nothing to compare."""
 
 
-def _table(rows: Iterator[Row]) -> str:
+def _table(rows: Iterable[Row]) -> str:
     lines = ["| " + " | ".join(COLUMNS) + " |", "| --- | --- | --- | ---: | --- |"]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 

@@ -316,7 +316,7 @@ def train_ours(worker: _Worker) -> None:
             meter.flush()
             return latest[-1]
 
-        optimizer = build_optimizer(model, recipe.optimizer, fused=plan.fused_optimizer)
+        optimizer = build_optimizer(model, recipe.optimizer, variant=plan.optimizer)
         parts = Parts(
             recipe=recipe, network=Network(model, hidden_states, plan.loss_chunk),
             method=find_method(recipe.method), optimizer=optimizer, precision=Precision(plan.precision), device=device, sequences=Rows(),

@@ -9,7 +9,7 @@ import torch
 
 from brimful.base.errors import DeviceError, RunFolderError
 from brimful.hardware import catalog
-from brimful.hardware.calibrate import calibrate, disk_bytes_per_s, measure_matrix_rates
+from brimful.hardware.calibrate import PASSES, calibrate, disk_bytes_per_s, measure_matrix_rates
 from brimful.hardware.calibration import Calibration
 from brimful.hardware.operators import Case, Run, cases
 from brimful.hardware.probe import cpu_device
@@ -91,10 +91,23 @@ def test_a_calibration_has_a_rate_for_every_class_and_says_what_it_does(tmp_path
     assert not rates.overlaps
     assert rates.host_s > 0
     assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
-    assert told[-1][1] == told[-1][2] == measured.points
+    assert told[-1][1] == told[-1][2] == PASSES * measured.points
     assert torch.get_num_threads() == threads
     assert Calibration.from_json(measured.to_json()) == measured
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_two_threads_are_at_most_twice_as_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("brimful.hardware.calibrate.cases", _few)
+    monkeypatch.setattr("brimful.hardware.calibrate.DISK_BYTES", 1 << 16)
+    monkeypatch.setattr("brimful.hardware.calibrate.PARALLEL_RUNS", 2)
+    monkeypatch.setattr("brimful.hardware.calibrate.keep_freed_memory", lambda: None)
+
+    measured = calibrate(cpu_device(), tmp_path, threads=2, seconds=0.001)
+
+    assert measured.threads == 2
+    assert all(1.0 <= measured.extras[f"{name}_speed_up"] <= 2.0 for name in ("products", "cached", "large"))
+    assert torch.get_num_threads() == 1
 
 
 def test_an_operator_that_there_is_no_memory_for_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

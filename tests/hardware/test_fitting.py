@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from brimful.hardware.fitting import Fitted, Point, fit
+from brimful.hardware.fitting import Fitted, Point, fit, sped_up
 from brimful.hardware.rates import SIXTEEN_BIT, THIN
 
 MATRIX, THIN_RATE, COPY, CACHED_COPY, MATRIX_BYTES, LAUNCH_S = 1e11, 3e10, 2e10, 8e10, 4e10, 2e-6
@@ -67,3 +67,20 @@ def test_a_class_that_was_seen_in_16_bit_only_still_has_a_rate() -> None:
 
 def test_fitting_twice_gives_the_same() -> None:
     assert _fitted().rates.to_json() == _fitted().rates.to_json()
+
+
+def test_more_threads_speed_up_every_kind_by_its_own_factor() -> None:
+    one = _fitted().rates
+    two = sped_up(one, products=2.0, cached=1.5, large=1.2)
+
+    assert two.flop_per_s["matrix"]["fp32"] == 2 * one.flop_per_s["matrix"]["fp32"]
+    assert two.bytes_per_s["matrix"] == 2 * one.bytes_per_s["matrix"]
+    assert two.bytes_per_s["clone"] == 1.2 * one.bytes_per_s["clone"]
+    assert two.cached_bytes_per_s["clone"] == 1.5 * one.cached_bytes_per_s["clone"]
+    assert two.launch_s == one.launch_s
+
+
+def test_noise_does_not_make_a_rate_much_higher_than_the_fastest_product() -> None:
+    wild = [Point("", "batched matrix", "fp32", 10**8, 10**6, 64, 1e-3 * factor) for factor in (1.0, 1.01, 1.02)]
+
+    assert _fitted([*POINTS, *wild]).rates.flop_per_s["batched matrix"]["fp32"] < 2e11

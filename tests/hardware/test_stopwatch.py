@@ -33,7 +33,7 @@ def test_the_fastest_run_counts(clock: _Clock) -> None:
     def run() -> None:
         clock.now_s += next(durations_s)
 
-    assert Stopwatch(CPU, threads=2, seconds=1.0).time_s(run) == 2.0
+    assert Stopwatch(CPU, own_time=False, seconds=1.0).time_s(run) == 2.0
 
 
 def test_short_runs_are_timed_many_at_once(clock: _Clock) -> None:
@@ -43,7 +43,7 @@ def test_short_runs_are_timed_many_at_once(clock: _Clock) -> None:
         runs.append(1)
         clock.now_s += 1e-5
 
-    assert Stopwatch(CPU, threads=1, seconds=0.0).time_s(run) == pytest.approx(1e-5)
+    assert Stopwatch(CPU, own_time=True, seconds=0.0).time_s(run) == pytest.approx(1e-5)
     assert len(runs) == pytest.approx(2 + stopwatch.FEWEST_BATCHES * stopwatch.BATCH_S / 1e-5, abs=10)
 
 
@@ -53,16 +53,16 @@ def test_of_a_process_s_own_time_the_median_counts(clock: _Clock) -> None:
     def run() -> None:
         clock.now_s += next(durations_s)
 
-    assert Stopwatch(CPU, threads=1, seconds=1.0).time_s(run) == 4.5
+    assert Stopwatch(CPU, own_time=True, seconds=1.0).time_s(run) == 4.5
 
 
-def test_one_thread_is_timed_by_the_processors_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_either_clock_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     passed_s = iter(float(number) for number in range(1000))
     monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: next(passed_s))
     monkeypatch.setattr(stopwatch.time, "process_time", lambda: 0.0)
 
-    assert Stopwatch(CPU, threads=1, seconds=0.0).time_s(lambda: None) < 1e-9
-    assert Stopwatch(CPU, threads=2, seconds=0.0).time_s(lambda: None) >= 1.0
+    assert Stopwatch(CPU, own_time=True, seconds=0.0).time_s(lambda: None) < 1e-9
+    assert Stopwatch(CPU, own_time=False, seconds=0.0).time_s(lambda: None) >= 1.0
 
 
 def test_issuing_is_the_fastest_of_many(clock: _Clock) -> None:
@@ -71,4 +71,4 @@ def test_issuing_is_the_fastest_of_many(clock: _Clock) -> None:
     def run() -> None:
         clock.now_s += next(durations_s)
 
-    assert Stopwatch(CPU, threads=2).issue_s(run) == 1.0
+    assert Stopwatch(CPU, own_time=False).issue_s(run) == 1.0
