@@ -37,7 +37,7 @@ Made by `python benchmarks/guides.py`; none of our figures is typed in.
 the step with the guide's own options (mixed precision, loss, attention, optimizer as its stack has them): "in all" is what the driver would show, context and
 libraries included, "allocated" what tensors take. Guides write GB; for memory read from a GPU's tools that is GiB, and so it is compared. The difference is
 ours over the guide's figure. Where a guide names a maximum length, the longest batch decides the peak. Our times are predictions for a device that
-was not at hand, with an interval of about a third either way (benchmarks/time_truth.py says how good they are on published runs).
+was not at hand, with an interval of about a third either way, wider on a T4, of which no published run was at hand (benchmarks/time_truth.py).
 """
 GEMMA_TARGETS = "q_proj,k_proj,v_proj,o_proj"
 COLUMNS = ("where", "the guide says", "ours", "difference", "why")

@@ -25,10 +25,10 @@ def test_rates_are_positive_and_of_this_planet() -> None:
 
 
 def test_an_unusably_slow_dtype_does_not_take_longer_than_it_may() -> None:
-    start_s = time.perf_counter()
+    start_s = time.process_time()
     rates = measure_matrix_rates(CPU, ["fp16"], seconds=0.1)
     assert rates["fp16"] > 0
-    assert time.perf_counter() - start_s < 3
+    assert time.process_time() - start_s < 3
 
 
 def test_the_rate_is_operations_over_the_fastest_time_for_every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_a_calibration_has_a_rate_for_every_class_and_says_what_it_does(tmp_path
 def test_two_threads_are_at_most_twice_as_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("brimful.hardware.calibrate.cases", _few)
     monkeypatch.setattr("brimful.hardware.calibrate.DISK_BYTES", 1 << 16)
-    monkeypatch.setattr("brimful.hardware.calibrate.PARALLEL_RUNS", 2)
+    monkeypatch.setattr("brimful.hardware.calibrate.PARALLEL_S", 0.001)
     monkeypatch.setattr("brimful.hardware.calibrate.keep_freed_memory", lambda: None)
 
     measured = calibrate(cpu_device(), tmp_path, threads=2, seconds=0.001)

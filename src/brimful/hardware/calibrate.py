@@ -18,19 +18,22 @@ from brimful.base.discover import did_you_mean
 from brimful.base.errors import DeviceError, RunFolderError
 from brimful.hardware.calibration import Calibration, current_versions
 from brimful.hardware.device import Device
-from brimful.hardware.fitting import Point, fit
+from brimful.hardware.fitting import Point, fit, sped_up
 from brimful.hardware.host import keep_freed_memory
-from brimful.hardware.operators import TORCH_DTYPES, Block, cases
+from brimful.hardware.operators import PARALLEL, TORCH_DTYPES, Block, Run, cases, on_cold_operands
 from brimful.hardware.probe import torch_device
 from brimful.hardware.stopwatch import Stopwatch
 
 Progress = Callable[[str, int, int], None]
 """Receives what is measured next, how many operators are done, and how many there are."""
-SECONDS = 0.06
-"""Spent on each of the about 160 operators."""
+SECONDS = 0.02
+"""Spent on each of the about 250 operators in each pass."""
+PASSES = 2
+"""Other programs slow a machine down for seconds on end; the passes meet an operator at different times."""
 SLOW_SHARE = 0.2
 DISK_BYTES = 64 << 20
 LOADER_BATCHES = 64
+PARALLEL_S, PARALLEL_ROUNDS = 0.3, 3
 SMALLEST_SIZE = 128
 LARGEST_CPU_SIZE = 2048
 LARGEST_GPU_SIZE = 8192
@@ -160,29 +163,60 @@ def calibrate(device: Device, folder: Path, *, threads: int | None = None, secon
     Args:
         device: As probed.
         folder: Where checkpoints will be written.
-        threads: CPU threads that the training will use; by default the device's.
-        seconds: Time to spend on an operator.
+        threads: CPU threads that the training will use; by default the device's. Operators are measured with one, in CPU time, which other
+            programs disturb least; how many times faster all threads are is measured on three of them.
+        seconds: Time to spend on an operator in each pass.
         progress: See Progress.
 
     Raises:
         DeviceError: not a device of this machine. RunFolderError: the folder cannot be written to.
     """
     where, tell = torch_device(device), progress or _tell_nobody
-    before = torch.get_num_threads()
-    used = (threads or device.threads or before) if device.kind == "cpu" else None
-    if used is not None:
-        torch.set_num_threads(used)
+    before, on_cpu = torch.get_num_threads(), device.kind == "cpu"
+    used = threads or device.threads or before
+    if on_cpu:
+        torch.set_num_threads(1)
         keep_freed_memory()
     try:
-        points, host_s = _measure_operators(where, Stopwatch(where, used or before, seconds), tell)
+        points, host_s = _measure_operators(where, Stopwatch(where, own_time=on_cpu, seconds=seconds), tell)
+        speed_ups = _speed_ups(where, used) if on_cpu and used > 1 else {}
     finally:
         torch.set_num_threads(before)
-    tell("disk and loader", len(points), len(points))
+    tell("disk and loader", PASSES * len(points), PASSES * len(points))
     extras = {"disk_bytes_per_s": disk_bytes_per_s(folder), "loader_tokens_per_s": loader_tokens_per_s(folder)}
     source = f"measured on this machine, {time.strftime('%Y-%m-%d')}, torch {torch.__version__}"
-    on_cpu = device.kind == "cpu"
-    fitted = fit(points, host_s=host_s, overlaps=not on_cpu, cached=on_cpu, source=source)
-    return Calibration(device.name, fitted.rates, used, extras, _versions(where), time.time(), len(points))
+    rates = fit(points, host_s=host_s, overlaps=not on_cpu, cached=on_cpu, source=source).rates
+    if speed_ups:
+        rates = sped_up(rates, **speed_ups)
+        extras |= {f"{name}_speed_up": value for name, value in speed_ups.items()}
+    return Calibration(device.name, rates, used if on_cpu else None, extras, _versions(where), time.time(), len(points))
+
+
+def _speed_ups(device: torch.device, threads: int) -> dict[str, float]:
+    """How many times faster so many threads are than one: a product, and a sum of cached and of large operands; the arguments of `sped_up`.
+
+    The fastest of many runs counts, in rounds of one thread and of all, as threads that wait for a core somebody else holds would measure
+    that somebody. Rounds, because a thread that was just woken is slow.
+    """
+    found = {}
+    with torch.no_grad():
+        for name, make in PARALLEL.items():
+            run = make(device)
+            rounds = [(_fastest_s(run, 1), _fastest_s(run, threads)) for _ in range(PARALLEL_ROUNDS)]
+            ratio = min(alone_s for alone_s, _ in rounds) / min(together_s for _, together_s in rounds)
+            found[name] = min(max(ratio, 1.0), float(threads))
+    return found
+
+
+def _fastest_s(run: Run, threads: int) -> float:
+    torch.set_num_threads(threads)
+    times_s: list[float] = []
+    end_s = time.perf_counter() + PARALLEL_S
+    while not times_s or time.perf_counter() < end_s:
+        start_s = time.perf_counter()
+        run()
+        times_s.append(time.perf_counter() - start_s)
+    return min(times_s)
 
 
 def _tell_nobody(name: str, done: int, total: int) -> None:
@@ -191,17 +225,22 @@ def _tell_nobody(name: str, done: int, total: int) -> None:
 
 def _measure_operators(device: torch.device, stopwatch: Stopwatch, tell: Progress) -> tuple[list[Point], float]:
     """Times of all operators that the free memory has room for, and the seconds the program needs to issue one."""
-    points = []
     with torch.no_grad():
         todo = cases(device, _usable_dtypes(device, stopwatch))
-        for done, case in enumerate(todo):
-            tell(f"{case.name}, {case.dtype}", done, len(todo))
+        times_s: list[list[float]] = [[] for _ in todo]
+        for number in range(PASSES * len(todo)):
+            case = todo[number % len(todo)]
+            tell(f"{case.name}, {case.dtype}", number, PASSES * len(todo))
             try:
                 with _fp32_mode(device, case.dtype):
-                    time_s = stopwatch.time_s(case.make(device))
+                    times_s[number % len(todo)].append(stopwatch.time_s(on_cold_operands(case, device)))
             except torch.OutOfMemoryError:  # other programs hold the device's memory
                 continue
-            points.append(Point(case.operator, case.class_name, case.dtype, case.flop, case.num_bytes, case.smallest, time_s))
+    points = [
+        Point(case.operator, case.class_name, case.dtype, case.flop, case.num_bytes, case.smallest, stopwatch.typical(times))
+        for case, times in zip(todo, times_s, strict=True)
+        if times
+    ]
     return points, _host_s(device, stopwatch, min(point.time_s for point in points))
 
 

@@ -4,7 +4,7 @@ Suffixes: N measured operators, P parameters.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,9 @@ NORMS = (1.0, 1.5, 2.0, 3.0, 6.0)
 """Exponents that are tried for how arithmetic and bytes overlap; without overlap they add up."""
 CACHE_BYTES = (1 << 20, 4 << 20, 16 << 20, 32 << 20)
 """Cache sizes that are tried."""
-PULL = 0.02
-"""Weight of a parameter's first guess beside one measured operator: decides only what no operator shows."""
+PULL, ARITHMETIC_PULL = 0.02, 0.2
+"""Weight of a parameter's first guess beside one measured operator: decides what no operator shows. The fastest product is close to the
+rate of arithmetic, so that noise does not make it any higher."""
 THIN_WEIGHT = 0.3
 """Thin products differ by layout as nothing else does; what they share with other products is for those to say."""
 ROUNDS = 40
@@ -70,6 +71,15 @@ def fit(points: Sequence[Point], *, host_s: float, overlaps: bool, cached: bool,
     return best[1]
 
 
+def sped_up(rates: Rates, *, products: float, cached: float, large: float) -> Rates:
+    """The rates of more threads: products of all kinds, operators on cached and on large operands as many times faster."""
+    moved = {name: rate * (products if name.removesuffix(SIXTEEN_BIT) in MATRIX_CLASSES else large) for name, rate in rates.bytes_per_s.items()}
+    return replace(
+        rates, bytes_per_s=moved, cached_bytes_per_s={name: rate * cached for name, rate in rates.cached_bytes_per_s.items()},
+        flop_per_s={name: {dtype: rate * products for dtype, rate in per_dtype.items()} for name, per_dtype in rates.flop_per_s.items()},
+    )  # fmt: skip
+
+
 def _fit(points: Sequence[Point], norm: float, cache_bytes: int, host_s: float, overlaps: bool, source: str) -> tuple[float, Fitted]:
     names, arithmetic_N, bytes_N, start_P = _parameters(points, cache_bytes)
     flop_N, moved_N = (np.array([getattr(point, field) for point in points], float) for field in ("flop", "num_bytes"))
@@ -84,8 +94,10 @@ def _fit(points: Sequence[Point], norm: float, cache_bytes: int, host_s: float, 
 
     weights_N = np.array([THIN_WEIGHT if _is_thin(point) else 1.0 for point in points])
 
+    pulls_P = np.array([ARITHMETIC_PULL if kind == "flop" else PULL for kind, _, _ in names] + [PULL])
+
     def residuals(values_P: Array) -> Array:
-        return np.concatenate([weights_N * (log_time(values_P) - log_measured_N), PULL * (values_P - start_P)])
+        return np.concatenate([weights_N * (log_time(values_P) - log_measured_N), pulls_P * (values_P - start_P)])
 
     values_P = _least_squares(residuals, start_P)
     rates_P = np.exp(values_P)

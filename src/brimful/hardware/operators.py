@@ -1,6 +1,6 @@
 """Operators to measure a device with: the products, chains and updates of a training step, small and large, each with its work.
 
-Shapes: M rows, N columns, K summed over, G products of a batch, B sequences, H heads, T positions, D head size, R rows of W elements.
+Shapes: M rows, N columns, K summed over, G products of a batch (heads times sequences), B sequences, H heads, T positions, D head size, R rows of W elements.
 """
 
 import importlib
@@ -30,7 +30,8 @@ THIN_MNK = ((2048, 8, 512), (1024, 16, 256))
 THIN_INPUT_GRADIENTS_MNK = ((2048, 8, 512), (1024, 16, 256))
 THIN_WEIGHT_GRADIENTS_MNK = ((8, 512, 2048), (16, 256, 1024), (512, 8, 2048), (256, 16, 1024))
 """Of adapters: a fast layout of one is a slow one of the other, and both come in every step."""
-BATCHED_GMNK = ((32, 64, 64, 32), (32, 64, 192, 64), (32, 64, 32, 256), (16, 64, 512, 64), (64, 64, 64, 64))
+BATCHED_GKD = ((32, 64, 32), (32, 192, 64), (16, 512, 64), (64, 128, 64))
+BLOCK_ROWS = 64
 ATTENTION_BHTD = ((4, 4, 128, 64), (4, 8, 256, 32), (2, 4, 512, 64), (1, 4, 1024, 64))
 GPU_SCALE = 8
 """GPUs get as many times more rows: sizes at which a CPU's cores are busy leave most of a GPU idle."""
@@ -40,7 +41,7 @@ TINY_ELEMENTS = 256
 BACKWARD_OVER_FORWARD = 2.5
 """Products in a flash backward pass (five) over those of the forward pass (two); Dao 2023, FlashAttention-2, section 3.1."""
 DRAWN_ELEMENTS = 1 << 16
-COLD_BYTES = 24 << 20
+COLD_BYTES = 12 << 20
 MOST_SETS = 32
 """Operands rotate through this much memory, or this often."""
 ROW, HEAD = 512, 64
@@ -95,6 +96,14 @@ def cases(device: torch.device, dtypes: tuple[str, ...]) -> list[Case]:
     return [*found, *(case for size in OPTIMIZER_SIZES for case in _optimizer(size))]
 
 
+def on_cold_operands(case: Case, device: torch.device) -> Run:
+    """The operator as training has it: operands were made a while ago and results outlive many others, so neither is in the nearest cache."""
+    sets = max(1, min(MOST_SETS, COLD_BYTES // case.num_bytes))
+    runs = cycle([case.make(device) for _ in range(sets)])
+    results: deque[object] = deque(maxlen=sets)
+    return lambda: results.append(next(runs)())
+
+
 def _random(device: torch.device, dtype: str, *shape: int) -> Tensor:
     """Operands from a private generator; large ones repeat themselves."""
     generator = torch.Generator(device).manual_seed(0)
@@ -135,16 +144,29 @@ def _products(dtype: str, rows: int) -> Iterator[Case]:
 
 
 def _batched(dtype: str, rows: int) -> Iterator[Case]:
+    """Products of attention in blocks of rows, on slices of longer sequences, as `model.attention` has them."""
     size = TORCH_DTYPES[dtype].itemsize
-    for batch, m, n, k in BATCHED_GMNK:
+
+    def case(kind: str, g: int, m: int, n: int, k: int) -> Case:
+        def make(device: torch.device) -> Run:
+            left_GMK, right_GKN = _SLICES[kind](lambda *shape: _random(device, dtype, g, *shape), m, n, k)
+            return lambda: torch.bmm(left_GMK, right_GKN)
+
+        return Case(f"{kind} {g}x{m}x{n}x{k}", "", "batched matrix", dtype, 2 * g * m * n * k, size * g * (m * k + k * n + m * n), min(m, n), make)
+
+    for batch, keys, head in BATCHED_GKD:
         g = batch * rows
+        yield case("scores", g, BLOCK_ROWS, keys, head)
+        yield case("attended values", g, BLOCK_ROWS, head, keys)
+        yield case("gradient of keys", g, keys, head, BLOCK_ROWS)
 
-        def make(device: torch.device, g: int = g, m: int = m, n: int = n, k: int = k) -> Run:
-            left_GMK, right_GNK = _random(device, dtype, g, m, k), _random(device, dtype, g, n, k)
-            return lambda: torch.bmm(left_GMK, right_GNK.transpose(1, 2))
 
-        moved = size * g * (m * k + k * n + m * n)
-        yield Case(f"batched {g}x{m}x{n}x{k}", "", "batched matrix", dtype, 2 * g * m * n * k, moved, min(m, n), make)
+_SLICES: dict[str, Callable[[Callable[..., Tensor], int, int, int], tuple[Tensor, Tensor]]] = {
+    "scores": lambda make, m, n, k: (make(2 * m, k)[:, m:], make(2 * n, k)[:, :n].transpose(1, 2)),
+    "attended values": lambda make, m, n, k: (make(m, k), make(2 * k, n)[:, :k]),
+    "gradient of keys": lambda make, m, n, k: (make(k, m).transpose(1, 2), make(2 * k, n)[:, k:]),
+}
+"""Operands from what makes a batch of (rows, columns): slices of queries, keys, values and gradients, and whole blocks of weights."""
 
 
 def _attention(dtype: str, rows: int) -> Iterator[Case]:
@@ -219,14 +241,6 @@ _SAME: tuple[tuple[str, str, int, Elementwise], ...] = (
 """torch's operator, its class, elements read and written per element, and a call; two variants of one share a rate."""
 
 
-def _on_cold_operands(call: Elementwise, device: torch.device, dtype: str, elements: int) -> Run:
-    """As in training, where an operator's operands were made a while ago and its result outlives many others: neither is in the nearest cache."""
-    sets = max(1, min(MOST_SETS, COLD_BYTES // (2 * elements * TORCH_DTYPES[dtype].itemsize)))
-    operands = cycle([(_random(device, dtype, elements // ROW, ROW), _random(device, dtype, elements // ROW, ROW)) for _ in range(sets)])
-    results: deque[object] = deque(maxlen=sets)
-    return lambda: results.append(call(*next(operands)))
-
-
 def _elementwise(dtype: str, rows: int) -> Iterator[Case]:
     """Operators without products, at sizes inside and outside of the caches, and the smallest."""
     size = TORCH_DTYPES[dtype].itemsize
@@ -236,7 +250,8 @@ def _elementwise(dtype: str, rows: int) -> Iterator[Case]:
         for operator, class_name, per_element, call in (*_SAME, converts):
 
             def make(device: torch.device, n: int = elements * rows, call: Elementwise = call) -> Run:
-                return _on_cold_operands(call, device, dtype, n)
+                x_RW, y_RW = (_random(device, dtype, n // ROW, ROW) for _ in range(2))
+                return lambda: call(x_RW, y_RW)
 
             yield Case(
                 f"{operator}, {elements * rows:,} elements", operator, class_name, dtype, 0, int(per_element * size * elements * rows), 0, make
@@ -299,6 +314,23 @@ def _optimizer(size: int) -> Iterator[Case]:
         ("_fused_adamw_", ADAMW_BYTES, update), ("linalg_vector_norm", 4, norm), ("_foreach_mul_", 8, scale),
     ):  # fmt: skip
         yield Case(f"{name}, {size:,} parameters", name, "optimizer", "fp32", 0, per_parameter * size, 0, make)
+
+
+def _sum(elements: int) -> Callable[[torch.device], Run]:
+    def make(device: torch.device) -> Run:
+        x_RW, y_RW = (_random(device, "fp32", elements // ROW, ROW) for _ in range(2))
+        return lambda: x_RW + y_RW
+
+    return make
+
+
+def _square(device: torch.device) -> Run:
+    left, right = (_random(device, "fp32", 256, 256) for _ in range(2))
+    return lambda: left @ right
+
+
+PARALLEL = {"products": _square, "cached": _sum(CACHED_ELEMENTS), "large": _sum(LARGE_ELEMENTS)}
+"""By what a rate is for, an operator that shows how threads help; short, so that some of many runs are undisturbed."""
 
 
 class Block(torch.nn.Module):

@@ -17,23 +17,21 @@ ISSUED = 40
 class Stopwatch:
     """Times operators on one device.
 
-    The fastest batch counts, because whatever else the machine does only slows one down. With one thread on a CPU, this process's own time
-    is taken instead of the time that passes: it stands while another program holds the core, so the median counts, as training will
-    share caches and memory with the same neighbours. On CUDA the runs of a batch are one graph where the operator can be captured, so
+    The fastest batch counts, because whatever else the machine does only slows one down. This process's own time stands while another
+    program holds the core, so with it the median counts, as training will share caches and memory with the same neighbours. On CUDA the runs of a batch are one graph where the operator can be captured, so
     that the device's time is seen and not that of the program that issues them.
 
     Args:
         device: Where the operators run.
-        threads: CPU threads of torch; the caller sets them.
+        own_time: Take this process's CPU time instead of the time that passes; for one thread on a CPU.
         seconds: Time to spend on an operator, if FEWEST_BATCHES fit.
     """
 
-    def __init__(self, device: torch.device, threads: int, seconds: float = 0.08) -> None:
+    def __init__(self, device: torch.device, *, own_time: bool, seconds: float = 0.08) -> None:
         self._device = device
         self._seconds = seconds
-        own_time = device.type == "cpu" and threads == 1
         self._clock = time.process_time if own_time else time.perf_counter
-        self._typical: Callable[[list[float]], float] = statistics.median if own_time else min
+        self.typical: Callable[[list[float]], float] = statistics.median if own_time else min
 
     def time_s(self, run: Callable[[], object]) -> float:
         """Seconds of one run; the first two runs warm up."""
@@ -44,7 +42,7 @@ class Stopwatch:
         end_s = time.perf_counter() + self._seconds
         while len(times_s) < FEWEST_BATCHES or time.perf_counter() < end_s:
             times_s.append(self._batch_s(run, runs) if batch is None else self._batch_s(batch, 1))
-        return max(self._typical(times_s), 1e-9) / runs
+        return max(self.typical(times_s), 1e-9) / runs
 
     def issue_s(self, run: Callable[[], object]) -> float:
         """Seconds the program needs to issue one run, without waiting for the device."""
@@ -55,7 +53,7 @@ class Stopwatch:
             start_s = self._clock()
             run()
             times_s.append(self._clock() - start_s)
-        return self._typical(times_s)
+        return self.typical(times_s)
 
     def _batch_s(self, run: Callable[[], object], runs: int) -> float:
         self._synchronize()

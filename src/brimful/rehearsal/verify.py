@@ -136,7 +136,7 @@ def compare(reference: Stepped, planned: Stepped, precision: str) -> tuple[Check
 def _direction_and_length(name: str, reference: Mapping[str, Tensor], planned: Mapping[str, Tensor], error: float) -> tuple[Check, Check]:
     lengths = _norm(reference), _norm(planned)
     cosine = _ratio(_dot(reference, planned), lengths[0] * lengths[1])
-    return Check(f"{name} direction", 1 - cosine, error**2 / 2), Check(f"{name} length", abs(_ratio(lengths[1], lengths[0]) - 1), error / 3)
+    return Check(f"{name} direction", 1 - cosine, error**2 / 2), Check(f"{name} length", abs(_ratio(lengths[1], lengths[0]) - 1), error / 12)
 
 
 def _dot(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:

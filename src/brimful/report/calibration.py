@@ -18,6 +18,7 @@ from brimful.hardware.calibration import Calibration, Correction
 from brimful.hardware.device import Device
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, SIXTEEN_BIT, THIN, Rates
 
+SPEED_UP = "_speed_up"
 EXTRAS = {"disk_bytes_per_s": "written to the disk and synced", "loader_tokens_per_s": "read by the data loader"}
 
 
@@ -73,13 +74,20 @@ def _calibration_lines(measured: Calibration) -> Iterator[RenderableType]:
     yield Text("")
     yield _movements(rates)
     yield Text("")
+    yield from _threads(measured.extras)
     yield Text(f"smallest operator {_microseconds(rates.launch_s)}, issuing one {_microseconds(rates.host_s)}")
     yield Text(
         ", ".join(
             f"{EXTRAS.get(name, name)} {format_bytes(value) if 'bytes' in name else f'{value / 1e6:,.0f}M tokens'}/s"
             for name, value in measured.extras.items()
+            if not name.endswith(SPEED_UP)
         )
     )
+
+
+def _threads(extras: Mapping[str, float]) -> list[RenderableType]:
+    told = [f"{name.removesuffix(SPEED_UP)} {value:.2f}x" for name, value in extras.items() if name.endswith(SPEED_UP)]
+    return [Text(f"all threads against one: {', '.join(told)}")] if told else []
 
 
 def _products(rates: Rates) -> Table:
