@@ -1,7 +1,7 @@
 """From declared stacks to seconds, for many rows at once, and the fit of its few parameters.
 
 The formula of one GPU is brimful's own (`brimful.planning.timing`): per operator (a^p + b^p)^(1/p) + launch, with a = flop x tile loss / rate and
-b = bytes / bandwidth, and the longer of device and program. Around it stand the things that brimful's loop does not do: several GPUs, FP8,
+b = bytes / bandwidth, and (device^4 + program^4)^(1/4). Around it stand the things that brimful's loop does not do: several GPUs, FP8,
 other programs. A parameter has a guess from outside the table (`PRIORS`, with its source) and a width; the fit minimises robust errors of
 log(predicted / measured), every source weighing at most as much as any other, plus the distance of each parameter from its guess.
 
@@ -84,6 +84,11 @@ def _work(stack: TimedStack) -> tuple[Work, Array]:
         multiprocessors=board(stack.device).device.multiprocessors,
     )  # fmt: skip
     return work, operator_seconds(work, neutral, precision="bf16", compiled=False)
+
+
+def work_of_one_gpu(stack: TimedStack) -> Work:
+    """Operators of one micro-batch and update."""
+    return _work(stack)[0]
 
 
 def _recorded(spec: StepSpec, micro_batch: int) -> Work:

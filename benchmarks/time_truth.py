@@ -27,6 +27,7 @@ from record import write_record
 from time_model import NAMES, NORM, Array, Table, board, fit, predict, values_of
 from time_peers import PEERS
 from time_priors import PRIORS
+from time_shipped import shipped_summary
 from time_stack import LeftOut, TimedStack
 from time_work import work_of
 
@@ -39,6 +40,8 @@ FEW_ROWS = 30
 WIDER = 1.1
 """An interval's logarithm is (1 + WIDER / (sources - 1)) times the spread that was seen: Student's t over the normal distribution at 95 %, to 2 %."""
 LOOP_KINDS = ("one GPU",)
+NOT_OF_PLANS = ("stack ", "nvlink", "node", "pcie", "exposed", "fp8", "host megatron", "host unit", "attention flash1")
+"""Parameters of what brimful's loop does not do: other programs, several GPUs, FP8. They stay in the record."""
 UNSEEN = 1.8
 """The interval's logarithm on generations without a single run, over the one with runs; assumption."""
 
@@ -267,6 +270,8 @@ def write_efficiencies(outcomes: Sequence[Outcome], x_P: Array) -> None:
         f'source = "{len(outcomes)} published training runs from {len(sources)} sources (benchmarks/records/time_truth.json)"',
     ]
     for name, row in fitted_values(x_P).items():
+        if name.startswith(NOT_OF_PLANS):
+            continue
         lines += ["", f"[efficiency.{_quoted(name)}]", f"value = {row['value']}", f"guess = {row['guess']}", f"source = {_quoted(row['source'])}"]
     EFFICIENCIES.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(EFFICIENCIES)
@@ -302,9 +307,14 @@ def main() -> None:
         print(f"{count:5d} left out: {reason}")
     if asked.fit:
         write_efficiencies(outcomes, x_P)
+    shipped = shipped_summary(stacks)
+    print(f"as shipped, one GPU: {shipped}")
     if not asked.no_record:
         print(
-            write_record("time_truth", {"results": made, "peers": peers, "parameters": fitted_values(x_P), "left_out": dict(left_out.most_common())})
+            write_record(
+                "time_truth",
+                {"results": made, "shipped": shipped, "peers": peers, "parameters": fitted_values(x_P), "left_out": dict(left_out.most_common())},
+            )
         )
 
 

@@ -38,8 +38,10 @@ def test_many_small_operators_take_their_launches(work_of: WorkOf, rates: RatesO
     assert _time(work, rates(host_s=0.0, launch_s=1e-5)).seconds == pytest.approx(1500e-5, rel=1e-3)
 
 
-@pytest.mark.parametrize(("overlaps", "device_s", "seconds"), [(True, 0.25, 1.0), (True, 1.5, 1.5), (False, 0.25, 1.25)])
-def test_the_slower_of_device_and_program_decides_where_they_overlap(
+@pytest.mark.parametrize(
+    ("overlaps", "device_s", "seconds"), [(True, 0.25, (0.25**4 + 1) ** 0.25), (True, 1.5, (1.5**4 + 1) ** 0.25), (False, 0.25, 1.25)]
+)
+def test_mostly_the_slower_of_device_and_program_decides_where_they_overlap(
     work_of: WorkOf, rates: RatesOf, *, overlaps: bool, device_s: float, seconds: float
 ) -> None:
     """10,000 operators of 0.1 ms are a second of the program."""
@@ -49,10 +51,25 @@ def test_the_slower_of_device_and_program_decides_where_they_overlap(
     assert time.terms.get("issuing operators", 0.0) == pytest.approx(seconds - device_s)
 
 
-def test_the_program_does_not_make_up_in_one_part_for_what_it_loses_in_another(work_of: WorkOf, rates: RatesOf) -> None:
+@pytest.mark.parametrize(("overlaps", "seconds"), [(True, 3.0), (False, 3.0 + 2.0001)])
+def test_an_update_is_issued_while_the_device_works_where_it_runs_behind(work_of: WorkOf, rates: RatesOf, *, overlaps: bool, seconds: float) -> None:
     work = work_of({"bytes": 3 * SECOND}, {"launches": 20_000, "part": "optimizer", "kind": "optimizer", "phase": "optimizer"})
 
-    assert _time(work, rates(overlaps=True)).seconds == pytest.approx(3 + 2)
+    assert _time(work, rates(overlaps=overlaps)).seconds == pytest.approx(seconds)
+
+
+def test_what_every_step_takes_once_is_a_term_of_its_own(work_of: WorkOf, rates: RatesOf) -> None:
+    time = _time(work_of({"bytes": 3 * SECOND}), rates(step_s=0.5, host_s=0.0))
+
+    assert (time.seconds, time.terms["once a step"]) == (pytest.approx(3.5), 0.5)
+
+
+def test_a_compiled_step_issues_its_kernels_at_its_own_pace_where_that_is_known(work_of: WorkOf, rates: RatesOf) -> None:
+    work = work_of({"bytes": 8, "fused_bytes": 8, "launches": 10_000, "fused_launches": 10_000})
+    known, unknown = rates(overlaps=False, host_s=1e-4, host_compiled_s=1e-5), rates(overlaps=False, host_s=1e-4)
+
+    assert step_time(lambda _: work, (1,), known, precision="fp32", compiled=True).seconds == pytest.approx(0.1)
+    assert step_time(lambda _: work, (1,), unknown, precision="fp32", compiled=True).seconds == pytest.approx(1.0)
 
 
 def test_compiled_chains_move_and_issue_less_and_evaluation_is_not_compiled(work_of: WorkOf, rates: RatesOf) -> None:

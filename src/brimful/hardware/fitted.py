@@ -108,6 +108,7 @@ def rates_with(device: Device, values: Mapping[str, float], norm: float, *, powe
         flop_per_s={name: {dtype: rate * shares[name] for dtype, rate in dense.items()} for name in MATRIX_CLASSES},
         bytes_per_s=moved, cached_bytes_per_s={name: moved[name] * values["cached"] for name in CACHED_CLASSES},
         cache_bytes=round(CACHE_SHARE * catalog.cache_bytes_of(device.name)), norm=norm, launch_s=values["launch"], host_s=values["host eager"],
+        host_compiled_s=values["host compiled"], step_s=values["step"],
         multiprocessors=device.multiprocessors,
     )  # fmt: skip
 

@@ -36,7 +36,9 @@ class Rates:
         norm: p of (a^p + b^p)^(1/p), by which time for arithmetic and time for bytes combine: 1 adds them, large p takes the longer.
         launch_s: What the device needs for the smallest operator.
         host_s: What the program needs to issue one operator.
-        overlaps: The program runs ahead of the device, so the slower of the two decides (CUDA); else both add up (CPU).
+        host_compiled_s: The same for a compiled step's kernels; None where that was not told apart.
+        step_s: What every optimizer step takes beside its operators.
+        overlaps: The program runs ahead of the device, so mostly the slower of the two decides (CUDA); else both add up (CPU).
         multiprocessors: Products come in tiles that are dealt out to these; None where that is not modelled.
         share: Measured over predicted time, 5th and 95th percentile where the parameters come from.
         source: Where they come from.
@@ -49,6 +51,8 @@ class Rates:
     norm: float = 1.0
     launch_s: float = 0.0
     host_s: float = 0.0
+    host_compiled_s: float | None = None
+    step_s: float = 0.0
     overlaps: bool = True
     multiprocessors: int | None = None
     share: tuple[float, float] = (0.7, 1.5)

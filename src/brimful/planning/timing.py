@@ -1,7 +1,7 @@
 """From the operators of a step and a device's rates to seconds, term by term: a roofline per operator.
 
 An operator takes (a^p + b^p)^(1/p) + launch, with a = flop / rate and b = bytes / bandwidth (Williams et al. 2009, "Roofline"; p is fitted, where the
-roofline itself has p without bound). On devices that run behind the program, a part of the step takes the longer of device and program.
+roofline itself has p without bound). On devices that run behind the program, a forward and backward pass takes about the longer of device and program.
 
 Suffixes: W operators.
 """
@@ -15,12 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, THIN_BELOW, Rates
-from brimful.planning.work import DTYPES, PHASES, FloatArray, Int64Array, Work
+from brimful.planning.work import DTYPES, PARTS, PHASES, FloatArray, Int64Array, Work
 
 TILE = 128
 """Rows and columns of the piece of a product that one multiprocessor makes (cuBLAS's common tile; CUTLASS documentation, "Efficient GEMM")."""
 SPLIT_K = 512
 """Products with few tiles are split along k into pieces of at least this."""
+RUN_AHEAD_NORM = 4.0
+"""How device and program combine where one runs behind the other: (device^4 + program^4)^(1/4), as in the fit (benchmarks/time_model.py)."""
 TERMS: Mapping[str, str] = {
     "matrix": "matrix products", "batched matrix": "matrix products", "attention": "attention", "attention backward": "attention",
     "pointwise": "element-wise and norms", "transcendental": "element-wise and norms", "reduction": "element-wise and norms",
@@ -76,6 +78,7 @@ def step_time(work_at: WorkAt, micro_batches: Sequence[int], rates: Rates, *, pr
             terms[term] += count * seconds
         model_flop += count * _model_flop(work)
         hardware_flop += count * work.flop()
+    terms["once a step"] += rates.step_s
     evaluation = work_at(first).part("evaluation")
     evaluation_s = sum(part_terms(evaluation, rates, precision=precision, compiled=False).values())
     return StepTime(sum(terms.values()), {name: value for name, value in terms.items() if value}, model_flop, hardware_flop, evaluation_s)
@@ -95,10 +98,20 @@ def part_terms(work: Work, rates: Rates, *, precision: str, compiled: bool) -> M
     for index, name in enumerate(CLASSES):
         terms[TERMS[name]] += float(seconds_W[(work.classes_W == index) & ~recomputed_W].sum())
     terms["recomputation"] += float(seconds_W[recomputed_W].sum())
-    host_s = rates.host_s * float(np.dot(work.fused_launches_W if compiled else work.launches_W, work.repeats_W))
+    host_s = _host_s(work, rates, compiled=compiled)
     device_s = sum(terms.values())
-    terms["issuing operators"] += max(0.0, host_s - device_s) if rates.overlaps else host_s
+    if rates.overlaps:
+        host_s = (device_s**RUN_AHEAD_NORM + host_s**RUN_AHEAD_NORM) ** (1 / RUN_AHEAD_NORM) - device_s
+    terms["issuing operators"] += host_s
     return terms
+
+
+def _host_s(work: Work, rates: Rates, *, compiled: bool) -> float:
+    """Seconds of the program that issues a part's operators; those of an update are few and large, and wait for nothing where it runs ahead."""
+    waits_W = work.parts_W != PARTS.index("optimizer") if rates.overlaps else np.ones(len(work), np.bool_)
+    launches_W = work.fused_launches_W if compiled else work.launches_W
+    each_s = rates.host_compiled_s if compiled and rates.host_compiled_s is not None else rates.host_s
+    return each_s * float(np.dot(launches_W * waits_W, work.repeats_W))
 
 
 def operator_seconds(work: Work, rates: Rates, *, precision: str, compiled: bool) -> FloatArray:
@@ -117,37 +130,39 @@ def operator_seconds(work: Work, rates: Rates, *, precision: str, compiled: bool
 
 
 def _flop_rates(work: Work, rates: Rates, precision: str) -> FloatArray:
-    rates_W = np.full(len(work), np.inf)
     names = {DTYPES.index("fp32"): "fp32", DTYPES.index("16-bit"): precision if precision != "fp32" else "bf16"}
-    thin_W = np.minimum(work.m_W, work.n_W) < THIN_BELOW
-    arithmetic_W = (work.flop_W > 0) & np.isin(work.classes_W, [CLASSES.index(name) for name in MATRIX_CLASSES])
-    for kind, dtype, thin in _distinct(arithmetic_W, work.classes_W, work.dtypes_W, thin_W):
-        chosen_W = arithmetic_W & (work.classes_W == kind) & (work.dtypes_W == dtype) & (thin_W == thin)
+    arithmetic = [CLASSES.index(name) for name in MATRIX_CLASSES]
+
+    def rate(kind: int, dtype: int, thin: int, computes: int) -> float:
+        if not computes or kind not in arithmetic:
+            return float("inf")
         try:
-            rates_W[chosen_W] = rates.computing(CLASSES[kind], names[dtype], smallest=0 if thin else THIN_BELOW)
+            return rates.computing(CLASSES[kind], names[dtype], smallest=0 if thin else THIN_BELOW)
         except KeyError as error:
             raise UnknownRate(f"no rate of {CLASSES[kind]} operators is known in {names.get(dtype, 'this type')} ({rates.source})") from error
-    return rates_W
+
+    return _each_kind(rate, work.classes_W, work.dtypes_W, np.minimum(work.m_W, work.n_W) < THIN_BELOW, work.flop_W > 0)
 
 
 def _byte_rates(work: Work, rates: Rates, bytes_W: Int64Array) -> FloatArray:
-    rates_W = np.ones(len(work))
-    cached_W, low_W = bytes_W <= rates.cache_bytes, work.dtypes_W == DTYPES.index("16-bit")
-    every_W = np.ones(len(work), np.bool_)
-    for kind, operator, low, cached in _distinct(every_W, work.classes_W, work.operators_W, low_W, cached_W):
-        chosen_W = (work.classes_W == kind) & (work.operators_W == operator) & (low_W == low) & (cached_W == cached)
+    def rate(kind: int, operator: int, low: int, cached: int) -> float:
         num_bytes = 0 if cached else rates.cache_bytes + 1
         try:
-            rates_W[chosen_W] = rates.moving(CLASSES[kind], work.operators[operator], sixteen_bit=bool(low), num_bytes=num_bytes)
+            return rates.moving(CLASSES[kind], work.operators[operator], sixteen_bit=bool(low), num_bytes=num_bytes)
         except KeyError as error:
             raise UnknownRate(f"no bandwidth of {CLASSES[kind]} operators is known ({rates.source})") from error
-    return rates_W
+
+    return _each_kind(rate, work.classes_W, work.operators_W, work.dtypes_W == DTYPES.index("16-bit"), bytes_W <= rates.cache_bytes)
 
 
-def _distinct(chosen_W: NDArray[np.bool_], *columns: NDArray[Any]) -> list[list[int]]:
-    """Rows that differ among these columns."""
-    rows: list[list[int]] = np.unique(np.stack([column[chosen_W].astype(np.int64) for column in columns]), axis=1).T.tolist()
-    return rows
+def _each_kind(rate: Callable[..., float], *columns_W: NDArray[Any]) -> FloatArray:
+    """`rate` of every operator, asked once for each combination of what it depends on."""
+    if not len(columns_W[0]):
+        return np.empty(0)
+    sizes = [int(column_W.max()) + 1 for column_W in columns_W]
+    codes, kind_W = np.unique(np.ravel_multi_index([column_W.astype(np.int64) for column_W in columns_W], sizes), return_inverse=True)
+    found: FloatArray = np.array([rate(*map(int, combination)) for combination in zip(*np.unravel_index(codes, sizes), strict=True)])[kind_W]
+    return found
 
 
 def _tile_loss(work: Work, multiprocessors: int | None) -> FloatArray:
