@@ -120,6 +120,11 @@ def _time_truth() -> list[tuple[str, str, str]]:
         f"{name} {peer['median_percent']} % ({peer['rows']} rows, ours {peer['brimful_median_percent']} %)" for name, peer in record["peers"].items()
     ]
     beside = f"; medians of others on the rows they take: {', '.join(others)}" if others else ""
+    shipped = record["shipped"]
+    beside = (
+        f"; as plans use it, on {shipped['rows']} rows of one GPU that the fit has seen: median {shipped['median_percent']} %, "
+        f"{shipped['inside_interval_percent']} % inside{beside}"
+    )
     what = "Published step times on GPUs that are not here, predicted from data sheets and shares fitted on the other rows"
     return [(what, f"{found['rows']} rows; {told}; {found['inside_interval_percent']} % inside our 90 % interval{beside}", source)]
 

@@ -562,14 +562,36 @@ def test_a_run_tells_what_was_predicted_beside_what_was_measured_and_remembers_i
     assert noted["measured"].keys() == noted["predicted"].keys() >= {"peak_memory_bytes"}
 
 
-def test_a_continued_run_is_not_remembered_again(brimful: Brimful, recipe_file: Path) -> None:
-    assert brimful("train", recipe_file).code == 0
-    [path] = (cache_folder() / "calibration").glob("*.json")
-    before = path.read_text()
-    said = brimful("train", recipe_file, "training.steps=14", "--accept-change", "training")
+def test_a_stopped_and_continued_run_is_remembered_once_with_what_its_plan_was_corrected_by(
+    brimful: Brimful, recipe_file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from brimful.training import loop
 
-    assert said.code == 0, said.err
-    assert path.read_text() == before
+    def store() -> tuple[Path, dict[str, Any]]:
+        [path] = (cache_folder() / "calibration").glob("*.json")
+        return path, json.loads(path.read_text())
+
+    def stop(*_: object, **__: object) -> None:
+        raise Interrupted("stopped", 2)
+
+    monkeypatch.setattr("brimful.training.meter.FLUSH_AFTER_S", 0.0)
+    assert brimful("train", recipe_file, "run.name=earlier").code == 0
+    path, before = store()
+    assert brimful("train", recipe_file, "run.name=earlier").code == 0
+    assert store()[1] == before
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "guarded_update", stop)
+        assert brimful("train", recipe_file).code == 130
+    assert store()[1] == before
+    path.write_text(json.dumps(before | {"runs": [*before["runs"] * 3]}))  # what is known changes in between
+
+    assert brimful("train", recipe_file).code == 0
+
+    noted, plan = store()[1]["runs"][3:], json.loads((tmp_path / "runs" / "tiny" / "plan.json").read_text())
+    assert len(noted) == 1
+    assert noted[0]["basis"] == plan["rates_basis"] != ""
+    assert plan["correction"] != 1
+    assert noted[0]["predicted"]["step_time_s"] == pytest.approx(plan["predicted"]["step_time_s"] / plan["correction"])
 
 
 def test_a_store_that_cannot_be_written_costs_no_run(brimful: Brimful, recipe_file: Path) -> None:
@@ -707,6 +729,8 @@ def test_a_saved_plan_is_trained_with(brimful: Brimful, recipe_file: Path, plan_
     used = json.loads((tmp_path / "runs" / "tiny" / "plan.json").read_text())
     assert used == json.loads(plan_file.read_text())["plan"]
     assert used["micro_batches"] == [3, 3, 2]
+    [remembered] = (cache_folder() / "calibration").glob("*.json")
+    assert len(json.loads(remembered.read_text())["runs"]) == 1
 
 
 def test_a_saved_plan_of_another_recipe_or_device_is_refused_before_any_data_is_read(

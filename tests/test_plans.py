@@ -8,7 +8,7 @@ import pytest
 from brimful import plans
 from brimful.base.errors import DeviceError
 from brimful.hardware import calibration, catalog, fitted
-from brimful.hardware.calibration import Calibration
+from brimful.hardware.calibration import Calibration, Correction
 from brimful.hardware.device import Abilities, Device
 from brimful.hardware.guessed import guessed_rates
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
@@ -28,7 +28,10 @@ def _calibrate(device: Device, threads: int | None) -> None:
 
 
 def _note_slow_run(device: Device) -> None:
-    calibration.note_run(device.name, measured={"step_time_s": 2.0}, predicted={"step_time_s": 1.0}, key="slow")
+    rates = plans.rates_of(device)
+    assert rates is not None
+    took, expected = {"step_time_s": 2.0}, {"step_time_s": 1.0}
+    calibration.note_run(device.name, measured=took, predicted=expected, key="slow", basis=calibration.basis_of(rates, device))
 
 
 def test_rates_are_measured_where_the_device_was_calibrated_else_assumed() -> None:
@@ -69,6 +72,26 @@ def test_earlier_runs_here_and_the_disk_are_facts() -> None:
     assert 1 < facts.correction.factor < 2
     assert facts.process_bytes > 0
     assert plans.conditions(HERE).disk_bytes_per_s == 1e8
+
+
+def test_runs_with_assumed_rates_correct_no_plan_with_measured_ones() -> None:
+    _note_slow_run(HERE)
+    before = plans.facts_of(HERE).correction
+    _calibrate(HERE, 2)
+
+    assert before is not None
+    assert before.high > 2.5  # as wide as assumed rates are uncertain
+    assert plans.facts_of(HERE).correction == Correction()
+
+
+@pytest.mark.parametrize(("threads", "rate"), [(1, 1e11), (2, 2e11), (8, 2e11)])
+def test_more_threads_than_cores_make_the_device_no_faster(
+    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch, threads: int, rate: float
+) -> None:
+    monkeypatch.setattr("brimful.hardware.probe.probe", lambda _: HERE)
+    monkeypatch.setattr("brimful.hardware.calibrate.measure_matrix_rates", lambda *_: {"fp32": 2e11})
+
+    assert plans.here(tiny(f"plan.threads={threads}")).dense_flop_per_s == {"fp32": rate}
 
 
 def test_a_plan_for_a_card_has_time_and_cost_and_the_second_one_is_the_same(tiny: Callable[..., Recipe]) -> None:

@@ -1,5 +1,6 @@
 """The verbs. Each reads its arguments, calls one pipeline function and prints; nothing heavy is imported before it runs."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -95,7 +96,8 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
             print("\n" + "\n".join(verification_lines(verification)))
     if save is not None:
         save_surveyed(save, resolved, surveyed)
-        print(f"saved: {save}; `brimful train {' '.join([recipe, *(overrides or [])])} --plan {save}` uses it", file=sys.stderr)
+        command = shlex.join(["brimful", "train", recipe, *(overrides or []), "--plan", str(save)])
+        print(f"saved: {save}; `{command}` uses it", file=sys.stderr)
     code = exit_code(surveyed, answered.budget if limits.budget else None)
     raise typer.Exit(code if verification is None or verification.passed else max(code, 1))
 

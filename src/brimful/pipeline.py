@@ -13,7 +13,7 @@ from rich.console import Console
 from transformers import PreTrainedModel
 
 from brimful.base.env import cache_folder, runs_folder
-from brimful.base.errors import BrimfulError, Interrupted, RequestError, RunFolderError, TrainingStopped
+from brimful.base.errors import BrimfulError, Interrupted, PlanError, RequestError, RunFolderError, TrainingStopped
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.units import format_bytes
 from brimful.data.prepare import PreparedData, prepare
@@ -24,7 +24,7 @@ from brimful.evaluation.likelihood import score_split
 from brimful.generation.load import LoadedRun, load_run
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.samples import Sample, draw_samples, write_samples
-from brimful.hardware.calibration import correction, note_run
+from brimful.hardware.calibration import note_run
 from brimful.hardware.device import Device
 from brimful.hardware.environment import describe_environment
 from brimful.hardware.host import keep_freed_memory
@@ -45,7 +45,11 @@ from brimful.report.text import prediction_lines
 from brimful.training.admission import Admission, admit, claim, describe, write_status
 from brimful.training.checkpoint import CheckpointStore, verify
 from brimful.training.precision import Precision
+from brimful.training.recovery import DECIDES_MEMORY
 from brimful.training.session import Setup, run_session
+
+_DECIDES_PLAN = ("plan.", "batch.", "training.", "optimizer.clip_norm")
+"""Fields that may change between sessions and on which the plan depends; of data and model none may."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +90,10 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
         if admission.continues:
             _refuse_changed_data(admission.folder, data)
         _tell_data(console, data)
-        plan = _settled_plan(recipe, device, data, admission, console) if pinned is None else pinned
-        if pinned is not None and admission.continues and pinned.micro_batches != _plan_of(admission.folder).micro_batches:
-            console.print(
-                "this run goes on by another plan than it began with: the same sequences, rounded differently", highlight=False, soft_wrap=True
-            )
-        applied = {"step_time_s": correction(device.name, "step_time_s").factor}
+        stored = _stored_plan(admission.folder) if admission.continues else None
+        plan = _settled_plan(recipe, device, data, admission, stored) if pinned is None else pinned
+        if stored is not None and (other := _rounded_differently(stored, plan)):
+            console.print(f"this run goes on by another plan than before ({other}): steps are rounded differently", highlight=False, soft_wrap=True)
         describe(admission, recipe)
         console.print(plan.explain(), highlight=False, markup=False, soft_wrap=True)
         _write_facts(admission.folder, plan, device, data)
@@ -105,8 +107,7 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
         write_samples(admission.folder, _sample(admission.folder, recipe, plan, console))
         write_status(admission.folder, "finished", recipe)
     _compare(console, admission.folder)
-    if pinned is None and not admission.continues:  # an older plan may rest on other corrections
-        _remember(console, admission.folder, plan, applied)
+    _remember(console, admission.folder, plan)
     return Run(admission.folder, trained_now=True)
 
 
@@ -165,20 +166,15 @@ def _sequences(recipe: Recipe, data: PreparedData) -> Sequences:
     return Sequences(data.splits["train"], recipe.sequence_length, recipe.data.layout, recipe.data.long_documents, recipe.seed)
 
 
-def _settled_plan(recipe: Recipe, device: Device, data: PreparedData, admission: Admission, console: Console) -> Plan:
+def _settled_plan(recipe: Recipe, device: Device, data: PreparedData, admission: Admission, stored: Plan | None) -> Plan:
     """The plan with the data known. A continued run keeps its old plan, so that it goes on bit for bit, unless something asks for a new one."""
     with kept_traces() as traces:
         derived = derive(recipe, device, traces, _facts(device, data, recipe))
-    plan = costed(recipe, derived, _conditions(recipe, device, data))
-    if not admission.continues or admission.changed or not (admission.folder / "plan.json").exists():
-        return plan
-    stored = _plan_of(admission.folder)
-    if stored.device["name"] == device.name and stored.threads == plan.threads:
-        return stored
-    console.print(
-        f"this run began on {stored.device['name']}; it goes on with the same sequences, rounded differently", highlight=False, soft_wrap=True
-    )
-    return plan
+    conditions_now = _conditions(recipe, device, data)
+    asked_for = any(change.startswith(_DECIDES_PLAN) for change in admission.changed)
+    if stored is None or asked_for or stored.device["name"] != device.name or stored.threads != derived.threads:
+        return costed(recipe, derived, conditions_now)
+    return costed(recipe, stored, conditions_now) if admission.changed else stored
 
 
 def _conditions(recipe: Recipe, device: Device, data: PreparedData) -> Conditions:
@@ -186,8 +182,29 @@ def _conditions(recipe: Recipe, device: Device, data: PreparedData) -> Condition
     return replace(conditions(device), train_sequences=len(_sequences(recipe, data)), validation_sequences=validation)
 
 
+def _stored_plan(run_folder: Path) -> Plan | None:
+    """The plan of a run's last session; None where that ended before it had one."""
+    return _plan_of(run_folder) if (run_folder / "plan.json").exists() else None
+
+
 def _plan_of(run_folder: Path) -> Plan:
-    return plan_from_json(read_json(run_folder / "plan.json"))
+    path = run_folder / "plan.json"
+    try:
+        return plan_from_json(read_json(path))
+    except PlanError as error:
+        raise PlanError(f"{path}: {error}") from error
+
+
+def _rounded_differently(before: Plan, now: Plan) -> str:
+    """What differs of that which decides how a step is rounded: `precision fp32 -> bf16`; nothing where the run goes on bit for bit."""
+
+    def deciding(plan: Plan) -> dict[str, Any]:
+        passes = f"{len(plan.micro_batches)} of up to {plan.micro_batches[0]}"
+        known = {name: getattr(plan, name) for name in DECIDES_MEMORY}
+        return {"device": plan.device["name"], "threads": plan.threads, **known, "micro_batches": passes}
+
+    old, new = deciding(before), deciding(now)
+    return ", ".join(f"{name} {old[name]} -> {new[name]}" for name in old if old[name] != new[name])
 
 
 def _setup(recipe: Recipe, plan: Plan, device: Device, data: PreparedData, folder: Path, lease: Any, listeners: Any) -> Setup:
@@ -240,11 +257,14 @@ def _compare(console: Console, folder: Path) -> None:
     console.print("\n" + "\n".join(prediction_lines(folder)), highlight=False, markup=False, soft_wrap=True)
 
 
-def _remember(console: Console, folder: Path, plan: Plan, applied: Mapping[str, float]) -> None:
+def _remember(console: Console, folder: Path, plan: Plan) -> None:
     """Keep what came true for later plans on this device; failing at that fails no run."""
     predicted = {name: prediction.value for name, prediction in plan.predicted.items()}
     try:
-        note_run(str(plan.device["name"]), measured=comparable(read_run(folder)), predicted=predicted, key=plan.recipe, applied=applied)
+        note_run(
+            str(plan.device["name"]), measured=comparable(read_run(folder)), predicted=predicted, key=plan.recipe,
+            applied={"step_time_s": plan.correction}, basis=plan.rates_basis,
+        )  # fmt: skip
     except (BrimfulError, OSError) as error:
         console.print(f"note: this run's figures are not remembered for later plans: {error}", highlight=False, markup=False, soft_wrap=True)
 

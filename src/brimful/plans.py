@@ -112,8 +112,12 @@ def plan(recipe: Recipe, device: Device | str | None = None, *, trust_custom_cod
 
 def facts_of(device: Device, **known: Any) -> Facts:
     """What is known of a device beside its row: memory this process holds, its rates, and how earlier runs compared with their predictions."""
-    correction = calibration.correction(device.name, "step_time_s") if device.is_present else None
-    return Facts(process_bytes=process_bytes(device), rates=rates_of(device), correction=correction, **known)
+    rates = rates_of(device)
+    correction = None
+    if rates is not None and device.is_present:
+        basis = calibration.basis_of(rates, device)
+        correction = calibration.correction(device.name, "step_time_s", basis=basis, share=rates.share)
+    return Facts(process_bytes=process_bytes(device), rates=rates, correction=correction, **known)
 
 
 def rates_of(device: Device) -> Rates | None:
@@ -303,7 +307,7 @@ def here(recipe: Recipe) -> Device:
     threads = recipe.plan.threads
     if threads == "auto" or device.threads is None:
         return measured
-    rates = {dtype: rate * threads / device.threads for dtype, rate in measured.dense_flop_per_s.items()}
+    rates = {dtype: rate * min(threads, device.threads) / device.threads for dtype, rate in measured.dense_flop_per_s.items()}
     return replace(measured.with_rates(rates, f"for {threads} threads"), threads=threads)
 
 

@@ -161,7 +161,13 @@ def test_a_slow_step_is_saved_every_time() -> None:
     assert sessions(12 * HOUR, _predicted(50 * HOUR, step_s=2000), 2).every == 1
 
 
-@pytest.mark.parametrize("session_s", [10, 21])
-def test_a_session_that_ends_before_its_first_step_is_refused_with_the_numbers(session_s: float) -> None:
+def test_where_the_best_interval_does_not_fit_a_session_it_is_the_longest_that_does() -> None:
+    found = sessions(40, _predicted(1000, step_s=1.0), 15)  # 20 s to start, so that 5 s of work and its checkpoint fit
+
+    assert (found.every, found.interval_s) == (5, 5)
+
+
+@pytest.mark.parametrize("session_s", [10, 21, 23.9])
+def test_a_session_that_ends_before_its_first_step_is_saved_is_refused_with_the_numbers(session_s: float) -> None:
     with pytest.raises(RequestError, match=r"too short: start and compiling take about 20\.0 s, a step 2\.0 s, a checkpoint 2\.0 s\. Allow longer"):
         sessions(session_s, _predicted(1000), 2)

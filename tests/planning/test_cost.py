@@ -12,7 +12,6 @@ from brimful.hardware.device import Device
 from brimful.planning.cost import (
     CHECKPOINT_AFTER_S,
     CHECKPOINT_BYTES_PER_S,
-    EVALUATIONS_PER_RUN,
     HASH_BYTES_PER_S,
     PARTS,
     POWER_SHARE,
@@ -21,6 +20,8 @@ from brimful.planning.cost import (
     checkpoint_seconds,
     conditions_of,
     costed,
+    evaluate_every,
+    evaluations,
     total_time,
     whole_run,
 )
@@ -100,11 +101,27 @@ def test_a_recipe_can_bound_the_validation_sequences(tiny: Callable[..., Recipe]
 
 
 def test_automatic_evaluations_and_checkpoints_are_those_of_the_loop(tiny: Callable[..., Recipe], plan: Plan) -> None:
-    assert (EVALUATIONS_PER_RUN, CHECKPOINT_AFTER_S) == (session.EVALUATIONS_PER_RUN, session.CHECKPOINT_AFTER_S)
+    assert (evaluate_every, CHECKPOINT_AFTER_S) == (session.evaluate_every, session.CHECKPOINT_AFTER_S)
     automatic = whole_run(tiny("evaluation={every: auto}"), plan, KNOWN, steps=1000)
 
     assert automatic["evaluation_time_s"].basis.startswith("10 x 40 ")
     assert automatic["checkpoint_time_s"].basis.startswith("18 of 300 MB")  # 10 beside evaluations, one a minute in 500 s
+
+
+@pytest.mark.parametrize(("every", "steps", "interval", "count"), [("auto", 1000, 100, 10), ("auto", 19, 1, 19), ("auto", 25, 2, 13), (6, 13, 6, 3)])
+def test_a_run_is_evaluated_at_every_interval_and_at_its_end(
+    tiny: Callable[..., Recipe], every: object, steps: int, interval: int, count: int
+) -> None:
+    recipe = tiny(f"evaluation={{every: {every}}}")
+
+    assert (evaluate_every(recipe, steps), evaluations(recipe, steps)) == (interval, count)
+
+
+def test_a_share_that_is_known_errs_less_than_a_guessed_one(recipe: Recipe, plan: Plan) -> None:
+    guessed, known = (whole_run(recipe, made, KNOWN)["evaluation_time_s"] for made in (plan, dataclasses.replace(plan, evaluation_share=1 / 3)))
+
+    assert known.value == guessed.value
+    assert guessed.low < known.low < known.high < guessed.high
 
 
 def test_energy_and_cost_follow_from_the_whole_time(recipe: Recipe, plan: Plan) -> None:

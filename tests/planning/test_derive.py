@@ -140,7 +140,7 @@ def test_what_the_user_fixed_stands_and_is_costed(
     assert _choice(plan, key) == value
     assert _reason(plan, key) == "fixed by the user"
     assert (getattr(plan, field) if field else plan.micro_batches[0]) == value
-    assert {"step_time_s", "tokens_per_s", "training_time_s"} <= plan.predicted.keys()
+    assert {"step_time_s", "tokens_per_s"} <= plan.predicted.keys()
 
 
 def test_a_fixed_micro_batch_is_used_as_it_is_even_where_it_divides_badly(

@@ -61,7 +61,7 @@ def test_the_explanation_names_device_batch_and_every_prediction_with_its_interv
     for name, entry in plan.predicted.items():
         assert entry.basis in text, name
         assert entry.low <= entry.value <= entry.high
-    for label in ("peak memory", "step time", "tokens per second", "mfu", "training time"):
+    for label in ("peak memory", "step time", "tokens per second", "mfu"):
         assert f"  predicted {label}: " in text, label
 
 
@@ -82,8 +82,7 @@ def test_a_plan_without_predictions_still_explains_itself(plan: Plan) -> None:
         lambda values: values.update(micro_batches=None),
         lambda values: values["choices"][0].update(colour="red"),
         lambda values: values["basis"].clear(),
-        lambda values: values.pop("time_terms"),
-        lambda values: values.update(fused_optimizer=values.pop("optimizer")),
+        lambda values: values.pop("precision"),
         lambda values: values["predicted_interval"].update(step_time_s=[1]),
     ],
 )
@@ -93,6 +92,18 @@ def test_what_is_not_a_plan_is_refused(plan: Plan, damage: Callable[[dict[str, A
 
     with pytest.raises(PlanError, match=r"not a plan that this version of brimful can read.*Make a new one"):
         plan_from_json(values)
+
+
+@pytest.mark.parametrize(("fused", "optimizer"), [(True, "fused"), (False, "for_loop")])
+def test_a_plan_of_an_earlier_version_is_read(plan: Plan, optimizer: str, *, fused: bool) -> None:
+    values = json.loads(json.dumps(plan.to_json()))
+    for name in ("optimizer", "loader_workers", "time_terms", "evaluation_share"):
+        del values[name]
+
+    earlier = plan_from_json({**values, "fused_optimizer": fused})
+
+    assert (earlier.optimizer, earlier.loader_workers, earlier.time_terms) == (optimizer, 1, {})
+    assert earlier.predicted == plan.predicted
 
 
 def test_a_plan_cannot_be_changed(plan: Plan) -> None:

@@ -6,10 +6,12 @@ operator.
 """
 
 import dataclasses
+import math
 import random
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import numpy as np
 import pytest
 
 from brimful.base.units import MIB
@@ -19,6 +21,7 @@ from brimful.planning.choices import COMPILE_GAIN, COMPILE_SECONDS
 from brimful.planning.search import SAME_TIME, Found, highest_useful, search, split
 from brimful.planning.survey import Memory, Prepared, Tracer, prepare
 from brimful.planning.timing import step_time
+from brimful.planning.work import PARTS, IrregularWork, Work
 from brimful.recipe import Recipe
 
 Preparing = Callable[..., Prepared]
@@ -122,6 +125,19 @@ def test_a_rate_that_is_missing_is_as_none(prepared: Preparing, tracer: Tracer, 
     partial = rates(flop_per_s={"matrix": {"bf16": 1e12}})
 
     assert search(prepared(), tracer, partial, None).taken == search(prepared(), tracer, None, None).taken
+
+
+def test_operators_that_cannot_be_told_cost_the_time_and_not_the_plan(
+    prepared: Preparing, by_hand: Callable[..., Any], rates: Callable[..., Rates], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work_at(traces: Any, micro_batch: int) -> Work:
+        raise IrregularWork("not told")
+
+    monkeypatch.setattr(by_hand, "work_at", work_at)
+    found = search(prepared(), lambda spec: by_hand(), rates(), 100)
+
+    assert found.taken.time is None
+    assert found.largest == 64
 
 
 def test_no_more_tokens_than_bring_speed_are_looked_at(prepared: Preparing) -> None:
@@ -251,6 +267,38 @@ def test_compiling_is_taken_when_it_saves_half_more_than_it_costs(found: Searchi
     assert (_seconds(taken) < _by_hand_s(64, 1, 1e-3)) is compiles
 
 
+def test_the_steps_after_which_compiling_pays_are_told_where_the_length_of_the_run_is_not_known(found: Searching) -> None:
+    saved_s = _by_hand_s(64, 1, 1e-3) * (1 - 1 / COMPILE_GAIN["cpu"])
+
+    reason = found("plan.recompute=false", host_s=1e-3).choices["compile"].reason
+
+    assert f"would pay after {math.ceil(1.5 * COMPILE_SECONDS / saved_s):,} steps" in reason
+
+
+def _with_evaluation(work_at: Callable[..., Work]) -> Callable[..., Work]:
+    """The first operator again, as that of an evaluation."""
+
+    def twice(traces: Any, micro_batch: int) -> Work:
+        work = work_at(traces, micro_batch)
+        arrays = {each.name: getattr(work, each.name) for each in dataclasses.fields(work) if each.name != "operators"}
+        both = work.replaced({name: np.concatenate([array, array[:1]]) for name, array in arrays.items()})
+        both.parts_W[-1] = PARTS.index("evaluation")
+        return both
+
+    return twice
+
+
+def test_evaluation_is_not_compiled_and_takes_as_long(found: Searching, by_hand: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound on what compiling gains stretches the compiled step alone."""
+    monkeypatch.setattr(by_hand, "work_at", _with_evaluation(by_hand.work_at))  # type: ignore[attr-defined]
+    plain, compiled = (found(f"plan={{precision: fp32, recompute: false, compile: {text}}}", host_s=1e-3).taken for text in ("false", "true"))
+
+    assert plain.time is not None
+    assert compiled.time is not None
+    assert compiled.time.seconds == pytest.approx(plain.time.seconds / COMPILE_GAIN["cpu"])
+    assert compiled.time.evaluation_s == plain.time.evaluation_s > 0
+
+
 def test_reasons_and_the_worth_of_compiling_count_in_times_as_earlier_runs_measured_them(
     prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates]
 ) -> None:
@@ -276,8 +324,8 @@ def test_compiling_never_pays_where_fusing_saves_nothing(prepared: Preparing, by
     ("changes", "known", "steps", "because"),
     [
         ({"abilities": Abilities()}, True, 10**7, "no compiler"),
-        ({}, False, 10**7, "not known well enough"),
-        ({}, True, None, "not known well enough"),
+        ({}, False, 10**7, "no time is predicted"),
+        ({}, True, None, "the length of the run is not known yet; compiling would pay after "),
     ],
 )
 def test_compiling_is_not_taken_where_it_cannot_be_done_or_judged(

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from brimful.base.errors import PlanError
 from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import KINDS, Trace
-from brimful.planning.work import COUNTS, ParametricWork, Work
+from brimful.planning.work import COUNTS, IrregularWork, ParametricWork, Work
 from brimful.rehearsal import store, tracer
 from brimful.rehearsal.store import StoredTraces, canonical_step
 
@@ -151,7 +150,7 @@ def test_work_that_was_not_recorded_is_an_error(step: Step, tmp_path: Path, made
     made.works = False
 
     assert _sizes(step(), tmp_path, 3) == [258]
-    with pytest.raises(PlanError, match="time cannot be predicted"):
+    with pytest.raises(IrregularWork, match="time cannot be predicted"):
         StoredTraces(step(), tmp_path).work_at(3)
 
 

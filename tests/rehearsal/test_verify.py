@@ -9,11 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from brimful.base.errors import PlanError
 from brimful.hardware import catalog
 from brimful.hardware.probe import probe
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 from brimful.rehearsal import one_step
+from brimful.rehearsal import verify as verify_module
 from brimful.rehearsal.verify import Verification, verify
 from brimful.training.optim import guarded_update
 
@@ -125,6 +127,23 @@ def test_a_gradient_that_is_not_finite_fails_and_is_still_json(verified: Callabl
     verification = verified()
     assert "gradient direction" in _failed(verification)
     assert json.loads(json.dumps(verification.to_json(), allow_nan=False))["passed"] is False
+
+
+@pytest.mark.parametrize(("call", "which"), [(1, "plainest"), (2, "planned")])
+def test_a_step_that_runs_out_of_memory_is_told_with_a_way_out(
+    verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch, call: int, which: str
+) -> None:
+    real, calls = verify_module.take_step, []
+
+    def take_step(*args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == call:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return real(*args)
+
+    monkeypatch.setattr(verify_module, "take_step", take_step)
+    with pytest.raises(PlanError, match=rf"out of memory \(tried to allocate 2.00 GiB\) in the {which} step of --verify.*smaller plan.micro_batch"):
+        verified()
 
 
 def test_another_devices_plan_runs_on_this_cpu_and_says_what_that_leaves_out(tiny: Callable[..., Recipe]) -> None:

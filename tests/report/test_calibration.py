@@ -3,6 +3,7 @@
 import io
 import time
 
+import pytest
 from rich.console import Console
 
 from brimful.hardware.calibration import Calibration, current_versions, note_run, save
@@ -31,7 +32,8 @@ def test_a_device_without_anything_says_what_to_do() -> None:
 
 def test_rates_and_runs_are_tables() -> None:
     save(Calibration("Some CPU", RATES, 2, EXTRAS, current_versions(), time.time() - 1, 200))
-    note_run("Some CPU", measured={"step_time_s": 1.2}, predicted={"step_time_s": 1.0}, key="quickstart")
+    took = {"step_time_s": 1.2, "peak_memory_bytes": 1.5}
+    note_run("Some CPU", measured=took, predicted=dict.fromkeys(took, 1.0), key="quickstart", basis="measured, 2 threads")
     lines = [" ".join(line.split()) for line in _shown().splitlines()]
 
     for line in (
@@ -39,19 +41,23 @@ def test_rates_and_runs_are_tables() -> None:
         "copy 20 30 82 -", "smallest operator 1.5 us, issuing one 4.0 us",
     ):  # fmt: skip
         assert line in lines
-    assert any(line.startswith("step_time_s 1.05 0.") and line.endswith(" 1") for line in lines)
+    assert "step_time_s 1.20 1.05 1 measured, 2 threads" in lines
+    assert "peak_memory_bytes 1.50 not applied 1" in lines
     assert any("476.8 MiB/s" in line and "250M tokens/s" in line for line in lines)
     assert not any(line.startswith("!") for line in lines)
 
 
 def test_the_json_holds_all_of_it() -> None:
     save(Calibration("Some CPU", RATES, 2, EXTRAS, current_versions(), 0.0, 200))
-    note_run("Some CPU", measured={"step_time_s": 1.2}, predicted={"step_time_s": 1.0}, key="quickstart")
+    took = {"step_time_s": 1.2, "peak_memory_bytes": 1.5}
+    note_run("Some CPU", measured=took, predicted=dict.fromkeys(took, 1.0), key="quickstart", basis="measured, 2 threads")
     told = to_json(DEVICE, 1)
 
     assert told["calibration"]["rates"]["launch_s"] == RATES.launch_s
     assert told["runs"][0]["key"] == "quickstart"
-    assert told["corrections"]["step_time_s"]["runs"] == 1
+    assert [(entry["name"], entry["applied"], entry["runs"]) for entry in told["corrections"]] == [
+        ("peak_memory_bytes", None, 1), ("step_time_s", pytest.approx(1.2**0.25), 1)
+    ]  # fmt: skip
     assert "measured with 2 threads, the plan uses 1" in told["unused"]
 
 

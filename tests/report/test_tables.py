@@ -33,7 +33,7 @@ def by_key(run: RunFiles) -> dict[str, tables.Comparison]:
 
 
 def test_measured_is_the_median_step_the_highest_memory_and_the_counted_parameters(new_run: MakeRun) -> None:
-    records = [start(0, 4), *SLOW_START, {"kind": "end", "step": 4, "seconds": 11.5, "reason": "finished"}]
+    records = [start(0, 4) | {"tokens_per_step": 10}, *SLOW_START, {"kind": "end", "step": 4, "seconds": 11.5, "reason": "finished"}]
     found = measured(read_run(new_run(metrics=records, plan=None)))
     assert found == {
         "parameters": 612,
@@ -83,7 +83,27 @@ def test_a_step_time_is_remembered_only_where_the_plan_speaks_about_it(new_run: 
     assert comparable(read_run(new_run("quick", metrics=quick))) == {"peak_memory_bytes": 1000}
     assert comparable(read_run(new_run("whole", metrics=whole))) == {"peak_memory_bytes": 2000, "step_time_s": 0.5}
     assert comparable(read_run(new_run("smaller", metrics=[*whole, ran_out]))) == {"peak_memory_bytes": 2000}
+    failed = {"kind": "event", "step": 0, "message": "torch.compile failed, training goes on without it: x"}
+    assert comparable(read_run(new_run("eager", metrics=[start(0), failed, *SLOW_START]))) == {"peak_memory_bytes": 2000}
+    padded = {"choices": [{"name": "packing", "value": "document"}]}
+    assert comparable(read_run(new_run("padded", metrics=whole, plan=padded))) == {"peak_memory_bytes": 2000}
     assert comparable(read_run(new_run("empty", metrics=[]))) == {}
+
+
+def test_of_a_continued_run_the_last_session_is_remembered(new_run: MakeRun) -> None:
+    """Its plan is the one in the folder; an earlier session may have had another."""
+    later = [step(5, 0, step_time_s=3.0), step(6, 1, step_time_s=0.75)]
+    assert comparable(read_run(new_run("later", metrics=[start(0), *SLOW_START, start(4), *later]))) == {
+        "peak_memory_bytes": 1000,
+        "step_time_s": 0.75,
+    }
+    assert comparable(read_run(new_run("short", metrics=[start(0), *SLOW_START, start(4), later[0]]))) == {"peak_memory_bytes": 1000}
+
+
+def test_tokens_per_second_count_positions_as_the_plan_does(new_run: MakeRun) -> None:
+    counted = [start(0) | {"tokens_per_step": 64}, *SLOW_START]
+    assert measured(read_run(new_run("counted", metrics=counted)))["tokens_per_s"] == pytest.approx(128.0)
+    assert "tokens_per_s" not in measured(read_run(new_run("older", metrics=[start(0), *SLOW_START])))
 
 
 def test_training_time_counts_each_recorded_step_for_those_left_out_before_it(new_run: MakeRun) -> None:

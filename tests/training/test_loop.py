@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from brimful.base.errors import TrainingStopped
+from brimful.base.errors import RequestError, TrainingStopped
 from brimful.base.rundir import Journal, read_journal
 from brimful.data.sequences import Batch
 from brimful.model.build import build
@@ -442,6 +442,19 @@ def test_a_host_that_really_refuses_memory_is_survived(world: Callable[..., Worl
     assert (events[0]["from"], events[0]["where"]) == ([64], "forward pass (tried to allocate 536870912 bytes)")
     ours, others = ([record["loss"] for record in made.records("step")] for made in (limited, free))
     assert ours == pytest.approx(others, rel=1e-5)
+
+
+def test_an_evaluation_that_cannot_be_done_loses_no_step(world: Callable[..., World]) -> None:
+    made = world()
+
+    def evaluate() -> Mapping[str, Any]:
+        raise RequestError("out of memory: not even one window can be scored.")
+
+    made.parts = replace(made.parts, evaluate=evaluate, checkpoint_due=lambda progress: False)
+    said = "evaluation after step 4 failed: out of memory: not even one window can be scored. What was trained so far is kept."
+    with pytest.raises(TrainingStopped, match=said):
+        made.run()
+    assert [snapshot.step for snapshot in made.saved] == [4]
 
 
 def test_smaller_batches_of_an_evaluation_are_recorded(world: Callable[..., World]) -> None:

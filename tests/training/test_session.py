@@ -16,12 +16,14 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from brimful import pipeline
-from brimful.base.errors import BrimfulError, CheckpointError, Interrupted, RunFolderError
+from brimful.base.errors import BrimfulError, CheckpointError, Interrupted, PlanError, RunFolderError
 from brimful.base.rundir import read_journal
+from brimful.planning.pinned import save_plan
+from brimful.planning.plan import Plan, plan_from_json
 from brimful.recipe import Recipe
 from brimful.training import loop, session
 from brimful.training.checkpoint import CheckpointStore, differences, load
-from brimful.training.method import Network, hidden_states_of
+from brimful.training.method import Network, blocks_of, hidden_states_of
 
 Tiny = Callable[..., Recipe]
 TIMING = ("step_time_s", "tokens_per_second", "memory_bytes", "time", "seconds")
@@ -348,3 +350,82 @@ def test_smaller_micro_batches_are_compiled_for_their_shape(tiny: Tiny, monkeypa
     _small_device(monkeypatch, holds=4)
     _train(tiny("plan.compile=true", "training.steps=4"))
     assert shapes == [(8, 32), (4, 32)]
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
+def test_evaluation_leaves_the_compiled_blocks_alone(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    compilations: list[str] = []
+    part, real = "training", pipeline.score_split
+
+    def backend(graph: torch.fx.GraphModule, _: object) -> Callable[..., Any]:
+        compilations.append(part)
+        return graph.forward
+
+    def compiled(model: Any, *, shape: tuple[int, int], say: Any) -> Any:
+        for block in blocks_of(model):
+            block.compile(backend=backend, dynamic=False)
+        return hidden_states_of(model)
+
+    def score_split(*args: Any, **options: Any) -> Any:
+        nonlocal part
+        part = "evaluation"
+        score = real(*args, **options)
+        part = "training"
+        return score
+
+    torch.compiler.reset()
+    monkeypatch.setattr(session, "compiled", compiled)
+    monkeypatch.setattr(pipeline, "score_split", score_split)
+    _train(tiny("plan.compile=true"))
+    assert set(compilations) == {"training"}
+
+
+# --- the plan of a continued run
+
+
+def _plan(folder: Path) -> Plan:
+    return plan_from_json(json.loads((folder / "plan.json").read_text()))
+
+
+def _told(recipe: Recipe, **options: Any) -> tuple[Path, str]:
+    """The folder of a training and what it printed."""
+    text = StringIO()
+    return pipeline.train(recipe, Console(file=text), **options).folder, text.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("change", "keeps"), [("evaluation.every=4", True), ("sample.tokens=4", True), ("plan.margin=tight", False), ("plan.micro_batch=4", False)]
+)
+def test_a_continued_run_plans_anew_only_when_something_that_decides_the_plan_changed(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, change: str, *, keeps: bool
+) -> None:
+    _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
+    (path,) = Path(pipeline.runs_folder()).glob("*/plan.json")
+    path.write_text(json.dumps(replace(_plan(path.parent), loss_chunk=48).to_json()))
+
+    folder, told = _told(tiny(change))
+
+    assert (_plan(folder).loss_chunk == 48) is keeps
+    assert ("goes on by another plan than before (" in told) is not keeps
+    if change == "plan.micro_batch=4":
+        assert "micro_batches 1 of up to 8 -> 2 of up to 4, loss_chunk 48 -> " in told
+
+
+@pytest.mark.parametrize("pins", [True, False])
+def test_a_run_that_ended_before_it_had_a_plan_goes_on(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, pins: bool) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "_write_facts", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            _train(tiny())
+    save_plan(tmp_path / "saved.json", tiny(), _plan(_train(tiny("run.name=other"))))
+
+    _, told = _told(tiny(), plan_file=tmp_path / "saved.json" if pins else None)
+
+    assert "another plan" not in told
+
+
+def test_a_run_whose_plan_cannot_be_read_is_told_with_its_file(tiny: Tiny) -> None:
+    folder = _train(tiny())
+    (folder / "plan.json").write_text("{}")
+    with pytest.raises(PlanError, match=r"plan\.json: not a plan that this version of brimful can read"):
+        pipeline.evaluate(folder, Console(file=StringIO()))

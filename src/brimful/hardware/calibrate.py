@@ -279,7 +279,7 @@ def _host_s(device: torch.device, stopwatch: Stopwatch, smallest_s: float) -> fl
     with counter:
         step()
     per_operator_s = stopwatch.issue_s(step) / counter.count
-    return per_operator_s if device.type == "cuda" else max(per_operator_s - smallest_s, 0.0)
+    return per_operator_s if device.type != "cpu" else max(per_operator_s - smallest_s, 0.0)
 
 
 def disk_bytes_per_s(folder: Path) -> float:

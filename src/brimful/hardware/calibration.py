@@ -26,10 +26,10 @@ LAST_RUNS = 20
 KEPT_RUNS = 200
 SHRINKAGE_RUNS = 3
 """A correction from as many runs goes half of the way."""
-PRIOR_LOG_SPREAD = 0.2
-"""Half-width of the 90 % interval of log(measured / predicted) that few runs are pulled towards; assumption."""
-ONLY_UPWARD = ("peak_memory_bytes", "allocated_memory_bytes", "device_memory_bytes")
-"""Too high a prediction of these costs a little speed, too low a one costs the run: they are never corrected downwards."""
+LEAST_LOG_SPREAD = 0.2
+"""Least half-width of the 90 % interval of log(measured / predicted) that few runs are pulled towards; assumption."""
+APPLIED = ("step_time_s",)
+"""What plans are corrected in; the rest is noted and shown only."""
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,14 @@ class Calibration:
 
 @dataclass(frozen=True)
 class RunNote:
-    """One run's measurements beside its predictions, by name; `made` in seconds since the epoch."""
+    """One run's measurements beside its predictions, by name; `made` in seconds since the epoch, `basis` as `basis_of` the rates gives it."""
 
     key: str
     made: float
     measured: Mapping[str, float] = field(hash=False)
     predicted: Mapping[str, float] = field(hash=False)
     versions: Mapping[str, str] = field(hash=False)
+    basis: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,14 +108,16 @@ class Correction:
 
     Attributes:
         factor: Multiply a prediction by it.
-        low, high: Where measured over predicted lies in nine of ten runs; both 1 without runs.
+        low, high: Where measured over predicted is believed to lie in nine of ten runs; both 1 without runs.
         runs: Runs it is made of.
+        median: Of measured over predicted.
     """
 
     factor: float = 1.0
     low: float = 1.0
     high: float = 1.0
     runs: int = 0
+    median: float = 1.0
 
 
 def load(device: Device, threads: int | None = None) -> Calibration | None:
@@ -162,7 +165,7 @@ def reset(device_name: str) -> bool:
 
 def note_run(
     device_name: str, *, measured: Mapping[str, float], predicted: Mapping[str, float], key: str, versions: Mapping[str, str] | None = None,
-    applied: Mapping[str, float] | None = None,
+    applied: Mapping[str, float] | None = None, basis: str = "",
 ) -> None:  # fmt: skip
     """Remember what a run measured beside what was predicted for it.
 
@@ -176,6 +179,7 @@ def note_run(
         versions: Of libraries; by default those of this process.
         applied: Correction factors that the predictions were already multiplied by: they are taken out, so that corrections do not feed
             on themselves.
+        basis: What the predicted times rest on, from `basis_of`.
 
     Raises:
         RunFolderError: it cannot be written.
@@ -186,40 +190,51 @@ def note_run(
     factors = applied or {}
     run = RunNote(
         key, time.time(), {name: float(measured[name]) for name in sorted(usable)},
-        {name: float(predicted[name]) / factors.get(name, 1.0) for name in sorted(usable)}, dict(versions or current_versions()),
+        {name: float(predicted[name]) / factors.get(name, 1.0) for name in sorted(usable)}, dict(versions or current_versions()), basis,
     )  # fmt: skip
     kept = stored(device_name)
     _write(device_name, kept.calibration, (*kept.runs, run)[-KEPT_RUNS:])
 
 
-def correction(device_name: str, name: str) -> Correction:
+def basis_of(rates: Rates, device: Device) -> str:
+    """What predicted times rest on. Runs with other rates or another number of threads say nothing about them."""
+    return rates.source if device.threads is None else f"{rates.source}, {device.threads} thread{'s' * (device.threads > 1)}"
+
+
+def correction(device_name: str, name: str, *, basis: str, share: tuple[float, float] = (1.0, 1.0)) -> Correction:
     """What the last runs on this device say about predictions of a value.
 
     With n ratios measured / predicted of the last 20 runs and their logarithms x: log(factor) = median(x) n / (n + 3), so that few runs
-    move little. The interval is factor x exp(-h) to factor x exp(+h) with h^2 = (n s^2 + 3 0.2^2) / (n + 3), s the 90 % half-width
-    1.645 x 1.4826 x median |x - median(x)|. Memory is corrected upwards only.
+    move little. The interval reaches h below the smaller and h above the larger of log(factor) and median(x), so that a device that is
+    steadily slower than its rates say is inside from the first run on: h^2 = (n s^2 + 3 p^2) / (n + 3), with s the 90 % half-width
+    1.645 x 1.4826 x median |x - median(x)|, and p half of log(high / low) of the share of the rates, at least 0.2.
 
-    Runs with another minor version of torch say nothing. Times from before the present calibration do not either: their predictions came
-    from other rates.
+    Runs with another minor version of torch say nothing. For times, runs of another basis do not either, nor those from before the
+    present calibration: their predictions came from other rates.
+
+    Args:
+        device_name: Exact name.
+        name: As in `Plan.predicted`.
+        basis: Of the predictions to correct, from `basis_of`; of no matter for memory.
+        share: Measured over predicted time that the rates themselves promise (`Rates.share`).
     """
-    ratios = list(_ratios(stored(device_name), name))[-LAST_RUNS:]
+    ratios = list(_ratios(stored(device_name), name, basis))[-LAST_RUNS:]
     if not ratios:
         return Correction()
     logs = [math.log(ratio) for ratio in ratios]
     n, middle = len(logs), statistics.median(logs)
     spread = 1.645 * 1.4826 * statistics.median(abs(value - middle) for value in logs)
+    prior = max(LEAST_LOG_SPREAD, math.log(share[1] / share[0]) / 2)
     shift = middle * n / (n + SHRINKAGE_RUNS)
-    half = math.sqrt((n * spread**2 + SHRINKAGE_RUNS * PRIOR_LOG_SPREAD**2) / (n + SHRINKAGE_RUNS))
-    if name in ONLY_UPWARD:
-        shift = max(shift, 0.0)
-    return Correction(math.exp(shift), math.exp(shift - half), math.exp(shift + half), n)
+    half = math.sqrt((n * spread**2 + SHRINKAGE_RUNS * prior**2) / (n + SHRINKAGE_RUNS))
+    return Correction(math.exp(shift), math.exp(min(shift, middle) - half), math.exp(max(shift, middle) + half), n, math.exp(middle))
 
 
-def corrections(device_name: str) -> dict[str, Correction]:
-    """Every value that runs on this device say something about."""
-    names = sorted({name for run in stored(device_name).runs for name in run.measured})
-    found = {name: correction(device_name, name) for name in names}
-    return {name: entry for name, entry in found.items() if entry.runs}
+def corrections(device_name: str) -> dict[tuple[str, str], Correction]:
+    """Every value that runs on this device say something about, with the basis of the predictions; memory has the basis ""."""
+    pairs = {(name, "" if _is_memory(name) else run.basis) for run in stored(device_name).runs for name in run.measured}
+    found = {(name, basis): correction(device_name, name, basis=basis) for name, basis in sorted(pairs)}
+    return {pair: entry for pair, entry in found.items() if entry.runs}
 
 
 def current_versions() -> dict[str, str]:
@@ -234,12 +249,17 @@ def path_of(device_name: str) -> Path:
     return cache_folder() / "calibration" / f"{readable}-{digest}.json"
 
 
-def _ratios(kept: Stored, name: str) -> Iterator[float]:
-    torch_now = _minor(_version("torch"))
-    since = kept.calibration.made if kept.calibration and not name.endswith("_bytes") else 0.0
+def _ratios(kept: Stored, name: str, basis: str) -> Iterator[float]:
+    torch_now, is_memory = _minor(_version("torch")), _is_memory(name)
+    since = kept.calibration.made if kept.calibration else 0.0
     for run in kept.runs:
-        if name in run.measured and run.made >= since and _minor(run.versions.get("torch", "")) == torch_now:
+        is_of_these_rates = is_memory or (run.made >= since and run.basis == basis)
+        if name in run.measured and is_of_these_rates and _minor(run.versions.get("torch", "")) == torch_now:
             yield run.measured[name] / run.predicted[name]
+
+
+def _is_memory(name: str) -> bool:
+    return name.endswith("_bytes")
 
 
 def _read(path: Path) -> Stored:

@@ -109,7 +109,7 @@ def _fit(points: Sequence[Point], norm: float, cache_bytes: int, host_s: float, 
         flop_per_s.setdefault(class_name, {})[dtype] = by_name[kind, class_name, dtype]
     cached = _with_classes(_named(by_name, "cached bytes"), points)
     rates = Rates(
-        flop_per_s, _complete(_with_classes(_named(by_name, "bytes"), points), cached, points), cached, cache_bytes, norm, float(rates_P[len(names)]), host_s, overlaps,
+        flop_per_s, _complete(_with_classes(_named(by_name, "bytes"), points), cached, points), cached, cache_bytes, norm, float(rates_P[len(names)]), host_s, overlaps=overlaps,
         share=share, source=source,
     )  # fmt: skip
     return float(np.square(np.log(ratios_N)).sum()), Fitted(rates, ratios_N)

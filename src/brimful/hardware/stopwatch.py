@@ -37,7 +37,7 @@ class Stopwatch:
         """Seconds of one run; the first two runs warm up."""
         self._batch_s(run, 1)
         runs = min(MOST_RUNS, max(1, math.ceil(BATCH_S / max(self._batch_s(run, 1), 1e-7))))
-        batch = _captured(run, runs) if self._device.type == "cuda" else None
+        batch = _captured(run, runs, self._device) if self._device.type == "cuda" else None
         times_s: list[float] = []
         end_s = time.perf_counter() + self._seconds
         while len(times_s) < FEWEST_BATCHES or time.perf_counter() < end_s:
@@ -70,14 +70,14 @@ class Stopwatch:
             torch.mps.synchronize()
 
 
-def _captured(run: Callable[[], object], runs: int) -> Callable[[], None] | None:
+def _captured(run: Callable[[], object], runs: int, device: torch.device) -> Callable[[], None] | None:
     """The runs as one CUDA graph, None where they cannot be captured."""
     graph = torch.cuda.CUDAGraph()
     try:
-        with torch.cuda.graph(graph):
+        with torch.cuda.device(device), torch.cuda.graph(graph):
             for _ in range(runs):
                 run()
     except RuntimeError:
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(device)
         return None
     return graph.replay

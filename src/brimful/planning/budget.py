@@ -227,14 +227,15 @@ def sessions(session_s: float, predicted: Mapping[str, Prediction], checkpoint_s
         checkpoint_s: Time of one checkpoint.
 
     Raises:
-        RequestError: a session ends before it has done a step.
+        RequestError: a session ends before it has done a step and saved it, so that no number of them finishes the run.
     """
     step_s, anew_s = predicted["step_time_s"].value, predicted["start_time_s"].value
-    every = max(1, round(min(checkpoint_interval_s(checkpoint_s, session_s), session_s / 2) / step_s))
+    room_s = session_s - anew_s - checkpoint_s
+    every = max(1, min(round(min(checkpoint_interval_s(checkpoint_s, session_s), session_s / 2) / step_s), int(room_s // step_s)))
     interval_s = every * step_s
     share = 1 / (1 + checkpoint_s / interval_s)
     last_s, each_s = (session_s - anew_s) * share, (session_s - anew_s - interval_s / 2) * share
-    if each_s <= 0:
+    if interval_s > room_s:
         raise RequestError(
             f"--session {format_duration(session_s)} is too short: start and compiling take about {format_duration(anew_s)}, a step "
             f"{format_duration(step_s)}, a checkpoint {format_duration(checkpoint_s)}. Allow longer sessions, a faster device or a smaller batch."

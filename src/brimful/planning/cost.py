@@ -12,7 +12,7 @@ from brimful.planning.plan import Plan, Prediction
 from brimful.recipe import Recipe
 
 EVALUATIONS_PER_RUN = 10
-"""What `evaluation.every: auto` means in the loop."""
+"""About so many with `evaluation.every: auto`; see `evaluate_every`."""
 CHECKPOINT_AFTER_S = 60.0
 MOST_CHECKPOINT_SHARE = 1 / 20
 """What `checkpoint.every: auto` means in the loop: about one a minute, but no more than this share of the time for writing them."""
@@ -31,6 +31,8 @@ FORWARD_SHARE = {(False, False): 1 / 3, (False, True): 1 / 4, (True, False): 1 /
 that do not know their own evaluation batch's."""
 FORWARD_SPREAD = 1.3
 """Factor either way on that share (assumption)."""
+SHARE_SPREAD = 1.15
+"""The same on a share predicted from the evaluation batch's own operators: it errs with the step, but not quite alike (assumption)."""
 UNREAD_VALIDATION = (0.02, 0.3, 1.5)
 """Where the data are not read, one epoch over what the whole run sees: fifty, about three, or less than one epoch (assumption)."""
 POWER_SHARE = (0.35, 0.76, 1.0)
@@ -116,6 +118,17 @@ def whole_run(recipe: Recipe, plan: Plan, conditions: Conditions, steps: int | N
     return found
 
 
+def evaluate_every(recipe: Recipe, steps: int) -> int:
+    """Optimizer steps from one evaluation of a run to the next."""
+    every = recipe.evaluation.every
+    return max(1, steps // EVALUATIONS_PER_RUN) if every == "auto" else every
+
+
+def evaluations(recipe: Recipe, steps: int) -> int:
+    """Of a run: one every so many steps, and one at its end."""
+    return math.ceil(steps / evaluate_every(recipe, steps))
+
+
 def total_time(parts: Mapping[str, Prediction]) -> Prediction:
     """The sum of PARTS. Training and evaluation err together, so their intervals add; with the other parts they combine in quadrature."""
     together = ("training_time_s", "evaluation_time_s")
@@ -171,11 +184,10 @@ def _start(plan: Plan) -> Prediction:
 
 
 def _evaluation(recipe: Recipe, plan: Plan, conditions: Conditions, step_time: Prediction, steps: int) -> Prediction:
-    every = max(1, steps // EVALUATIONS_PER_RUN) if recipe.evaluation.every == "auto" else recipe.evaluation.every
-    count = math.ceil(steps / every)
+    count = evaluations(recipe, steps)
     sequences, told = _validation_sequences(recipe, conditions, steps)
     share = plan.evaluation_share or FORWARD_SHARE[recipe.adapter is not None, plan.recompute]
-    spread, batch = FORWARD_SPREAD, recipe.effective_batch
+    spread, batch = SHARE_SPREAD if plan.evaluation_share else FORWARD_SPREAD, recipe.effective_batch
     return Prediction(
         count * sequences.value / batch * share * step_time.value, count * sequences.low / batch * share / spread * step_time.low,
         count * sequences.high / batch * share * spread * step_time.high, f"{count:,} x {round(sequences.value):,} validation sequences{told}",
@@ -195,12 +207,11 @@ def _validation_sequences(recipe: Recipe, conditions: Conditions, steps: int) ->
 
 def _checkpoints(recipe: Recipe, plan: Plan, conditions: Conditions, training: Prediction, steps: int) -> Prediction:
     each = checkpoint_seconds(recipe, plan, conditions)
-    evaluations = EVALUATIONS_PER_RUN if recipe.evaluation.every == "auto" else math.ceil(steps / recipe.evaluation.every)
 
     def count(training_s: float) -> int:
         every = recipe.checkpoint.every
         by_interval = int(training_s // max(CHECKPOINT_AFTER_S, each.value / MOST_CHECKPOINT_SHARE)) if every == "auto" else steps // every
-        return min(steps, max(1, evaluations) + by_interval)
+        return min(steps, evaluations(recipe, steps) + by_interval)
 
     number = count(training.value)
     low, high = each.low * count(training.low), each.high * count(training.high)

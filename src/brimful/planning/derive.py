@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from brimful.base.errors import PlanError
 from brimful.base.units import format_bytes
-from brimful.hardware.calibration import Correction
+from brimful.hardware.calibration import Correction, basis_of
 from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
 from brimful.planning.memory import Footprint
@@ -95,7 +95,7 @@ def derive_with_memory(recipe: Recipe, device: Device, tracer: Tracer, facts: Fa
 
 def _plan(prepared: Prepared, facts: Facts, found: Found, footprint: Footprint, total_steps: int | None) -> Plan:
     recipe, device, choices, taken = prepared.recipe, prepared.device, prepared.choices, found.taken
-    predicted = _peaks(footprint, device, compiled=taken.compiled) | _times(prepared, facts, taken, total_steps)
+    predicted = _peaks(footprint, device, compiled=taken.compiled) | _times(prepared, facts, taken)
     outside = () if device.kind == "cpu" else ("CUDA context and libraries", "process")
     return Plan(
         recipe=recipe.name, device=device.to_json(),
@@ -111,6 +111,7 @@ def _plan(prepared: Prepared, facts: Facts, found: Found, footprint: Footprint, 
         memory_terms={name: size for name, size in footprint.terms.items() if name not in outside},
         time_terms={} if taken.time is None else {name: each * predicted["step_time_s"].value / taken.time.seconds for name, each in taken.time.terms.items()},
         evaluation_share=None if taken.time is None else _evaluation_share(recipe, taken, taken.time),
+        correction=(facts.correction or Correction()).factor, rates_basis="" if facts.rates is None else basis_of(facts.rates, device),
     )  # fmt: skip
 
 
@@ -120,7 +121,7 @@ def _evaluation_share(recipe: Recipe, taken: Candidate, time: StepTime) -> float
     return sequence_s / (time.seconds / recipe.effective_batch) or None
 
 
-def _times(prepared: Prepared, facts: Facts, taken: Candidate, total_steps: int | None) -> dict[str, Prediction]:
+def _times(prepared: Prepared, facts: Facts, taken: Candidate) -> dict[str, Prediction]:
     """Step time, throughput and share of the peak; the interval is that of the rates, or of earlier runs on the device."""
     if taken.time is None or facts.rates is None:
         return {}
@@ -140,9 +141,6 @@ def _times(prepared: Prepared, facts: Facts, taken: Candidate, total_steps: int 
         value, low, high = (flop / (each * peak) for each in (step.value, step.high, step.low))
         told = f"forward and backward FLOPs, causal attention counted by half, nothing computed twice, of {peak / 1e12:,.4g} TFLOP/s dense"
         found["mfu"] = Prediction(value, low, high, told)
-    if total_steps:
-        whole = (step.value * total_steps, step.low * total_steps, step.high * total_steps)
-        found["training_time_s"] = Prediction(*whole, basis=f"{total_steps:,} steps; without compiling, evaluation and checkpoints")
     return found
 
 

@@ -1,7 +1,7 @@
 """The Plan: how a recipe runs on one device, why, and what it is expected to need."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from brimful.base.errors import PlanError
@@ -30,17 +30,21 @@ class Prediction:
     basis: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Everything the loop needs to know about the device side of a run.
 
     Attributes:
         micro_batches: Sequences per forward and backward pass of one optimizer step; their sum is the effective batch.
         total_steps: Optimizer updates of the run; None where the length is in epochs and the data is not read yet.
-        predicted: By name: peak_memory_bytes, step_time_s, training_time_s (without evaluation and checkpoints).
+        predicted: By name: peak_memory_bytes, on a GPU allocated_memory_bytes and device_memory_bytes; where a time is predicted step_time_s,
+            tokens_per_s and mfu; and what `cost.whole_run` adds: training_time_s (steps alone), evaluation_time_s, checkpoint_time_s, start_time_s,
+            total_time_s, energy_wh and cost_usd, or billion_tokens_s and billion_tokens_usd.
         memory_terms: Bytes by term; they add up to the predicted peak.
         time_terms: Seconds of one step by term; they add up to the predicted step time. Empty where no time is predicted.
         evaluation_share: Time of scoring a sequence over time of training on it; None where no time is predicted.
+        correction: What predicted times were multiplied by because of earlier runs.
+        rates_basis: What predicted times rest on: `hardware.calibration.basis_of` the rates.
     """
 
     recipe: str
@@ -51,17 +55,19 @@ class Plan:
     attention: str
     recompute: bool
     compile: bool
-    optimizer: str
+    optimizer: str = "fused"
     loss_chunk: int
-    loader_workers: int
+    loader_workers: int = 1
     threads: int | None
     parameters: int
     sequence_length: int
     total_steps: int | None
     predicted: Mapping[str, Prediction]
     memory_terms: Mapping[str, int]
-    time_terms: Mapping[str, float]
+    time_terms: Mapping[str, float] = field(default_factory=dict)
     evaluation_share: float | None = None
+    correction: float = 1.0
+    rates_basis: str = ""
 
     @property
     def effective_batch(self) -> int:
@@ -103,17 +109,18 @@ class Plan:
 
 
 def plan_from_json(values: Mapping[str, Any]) -> Plan:
-    """The Plan whose `to_json` gave `values`.
+    """The Plan whose `to_json` gave `values`, also that of an earlier version, which lacked what has a default.
 
     Raises:
-        PlanError: the values are not a plan of this version.
+        PlanError: the values are not a plan.
     """
     try:
         predicted = {
             name: Prediction(values["predicted"][name], low, high, values["basis"][name])
             for name, (low, high) in values["predicted_interval"].items()
         }
-        plain = {field.name: values[field.name] for field in fields(Plan) if field.name != "predicted"}
+        earlier = {"optimizer": "fused" if values["fused_optimizer"] else "for_loop"} if "fused_optimizer" in values else {}
+        plain = earlier | {each.name: values[each.name] for each in fields(Plan) if each.name in values}
         choices = tuple(Choice(**choice) for choice in values["choices"])
         return Plan(**{**plain, "choices": choices, "micro_batches": tuple(values["micro_batches"]), "predicted": predicted})
     except (KeyError, TypeError, ValueError) as error:

@@ -5,6 +5,7 @@ buys no riskier plan: among equals nothing is computed twice, and memory stays c
 what no model of it sees (launches, half-filled tiles) speaks for size; a CPU gets the smaller one, since its caches speak against it.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,12 +16,15 @@ from brimful.planning.choices import COMPILE_GAIN, COMPILE_SECONDS, FIXED
 from brimful.planning.plan import Choice
 from brimful.planning.survey import Memory, Prepared, Tracer
 from brimful.planning.timing import StepTime, UnknownRate, step_time
+from brimful.planning.work import IrregularWork
 
 MICRO_BATCH_TOKENS = {"cpu": 2048, "mps": 16_384, "cuda": 65_536}
 """Larger micro-batches are not looked at: they bring no speed (CPU: caches, measured in docs/log.md; GPUs: every product fills the device)."""
 SAME_TIME = 0.02
 """Plans whose predicted times differ by less are equally fast: two predictions of one device share their errors, but not to the last percent."""
 MOST_SIZES_TRIED = 16
+COMPILE_WORTH_S = 1.5 * COMPILE_SECONDS
+"""What compiling has to save over the run, as neither its cost nor its gain is known well (assumption)."""
 CLEAR_OF_THE_BRIM = 0.7
 """Share of the usable memory up to which nothing speaks against taking more of it (assumption)."""
 
@@ -33,7 +37,7 @@ class Candidate:
         micro_batch: Sequences per pass.
         recompute: Activations are computed twice.
         compiled: Chains of element-wise operators are one kernel.
-        time: Predicted; None where a rate is unknown.
+        time: Predicted; None where a rate is unknown or the operators could not be told.
     """
 
     micro_batch: int
@@ -126,11 +130,12 @@ class _Way:
             return Candidate(micro_batch, self.recompute, compiled, None)
         try:
             time = step_time(self.memory.work_at, sizes, self._rates, precision=precision, compiled=compiled)
-        except UnknownRate:
+        except (UnknownRate, IrregularWork):
             return Candidate(micro_batch, self.recompute, compiled, None)
         if compiled:
             eager_s = step_time(self.memory.work_at, sizes, self._rates, precision=precision).seconds
-            time = _scaled(time, max(1.0, eager_s / COMPILE_GAIN[self._prepared.device.kind] / time.seconds))
+            capped = _scaled(time, max(1.0, eager_s / COMPILE_GAIN[self._prepared.device.kind] / time.seconds))
+            time = replace(capped, evaluation_s=time.evaluation_s)  # evaluation runs eagerly
         return Candidate(micro_batch, self.recompute, compiled, _scaled(time, self._factor))
 
     def candidates(self) -> list[Candidate]:
@@ -244,10 +249,12 @@ def _compile(prepared: Prepared, way: _Way, eager: Candidate, total_steps: int |
         return Choice("compile", recipe.plan.compile, FIXED)
     if not device.abilities.compile:
         return Choice("compile", False, "torch.compile has no compiler to use here")
-    if eager.time is None or total_steps is None:
-        return Choice("compile", False, "the length of the run is not known well enough to tell whether it pays", True)
-    compiled = way.candidate(eager.micro_batch, compiled=True)
-    saved_s = (_seconds(eager) - _seconds(compiled)) * total_steps
-    pays = saved_s > 1.5 * COMPILE_SECONDS
-    told = f"compiling costs about {format_duration(COMPILE_SECONDS)} and would save about {format_duration(max(0.0, saved_s))}"
+    if eager.time is None:
+        return Choice("compile", False, "no time is predicted here, so whether compiling pays is not known", True)
+    saved_s = max(0.0, _seconds(eager) - _seconds(way.candidate(eager.micro_batch, compiled=True)))
+    if total_steps is None:
+        when = f"would pay after {math.ceil(COMPILE_WORTH_S / saved_s):,} steps" if saved_s else "would save nothing"
+        return Choice("compile", False, f"the length of the run is not known yet; compiling {when}", True)
+    pays = saved_s * total_steps > COMPILE_WORTH_S
+    told = f"compiling costs about {format_duration(COMPILE_SECONDS)} and would save about {format_duration(saved_s * total_steps)}"
     return Choice("compile", pays, told, not pays)

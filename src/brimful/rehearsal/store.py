@@ -11,12 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from brimful.base.errors import PlanError
 from brimful.planning.memory import Known
 from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Trace
-from brimful.planning.work import ParametricWork, Work
+from brimful.planning.work import IrregularWork, ParametricWork, Work
 
 _LIBRARIES = ("torch", "transformers", "peft")
 _SOURCES = (
@@ -53,7 +52,11 @@ class StoredTraces:
         return self._direct[micro_batch]
 
     def work_at(self, micro_batch: int) -> Work:
-        """What the operators of a micro-batch compute."""
+        """What the operators of a micro-batch compute.
+
+        Raises:
+            IrregularWork: that is not known.
+        """
         parametric = self._all()
         if isinstance(parametric, ParametricTrace) and parametric.work is not None and micro_batch >= parametric.lowest:
             return parametric.work.at(micro_batch, self._spec.loss_chunk)
@@ -61,7 +64,7 @@ class StoredTraces:
             self._direct[micro_batch] = self._one(micro_batch)
         work = self._direct[micro_batch].work
         if work is None:
-            raise PlanError("the operators of this step do not repeat from block to block, so its time cannot be predicted.")
+            raise IrregularWork("the operators of this step do not repeat from block to block, so its time cannot be predicted.")
         return work
 
     def read_known(self) -> Known:

@@ -4,19 +4,21 @@ Where the tolerances come from. u is the largest relative error of rounding to a
 A gradient passes through one or two dozen independent roundings of about 0.4 u each; those of other blocks hardly count, because the residual
 stream stays fp32. So it is off by about 2 u of its length, whatever the depth; measured 1.4 to 2.3 u over 1 to 32 blocks. In fp32 both steps
 round alike and differ by the order of their sums: measured 4 to 12 u. `ERROR_IN_UNITS` allows about three to five times that.
-Such an error e, in no direction of its own, turns a vector by a cosine of 1 - e^2 / 2 and hardly changes its length; what is left there is the
-rounding of the loss's one factor, at most u, so a third of e is allowed. A loss averages over tokens: measured 0.006 u. docs/verify.md has the
-largest differences found.
+Such an error e, in no direction of its own, turns a vector by a cosine of 1 - e^2 / 2 and hardly changes its length; the loss's one factor
+is a power of two, which no type rounds; so e / 12 is allowed there. A loss averages over tokens: measured 0.006 u. docs/verify.md has the largest
+differences found.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from brimful.base.errors import PlanError
 from brimful.hardware.device import Device
 from brimful.hardware.probe import probe, torch_device
 from brimful.planning.equivalence import Equivalence, statement
@@ -25,6 +27,7 @@ from brimful.planning.specs import model_facts
 from brimful.recipe import Recipe
 from brimful.rehearsal.one_step import Manner, Stepped, mean_squares, take_step
 from brimful.rehearsal.reduced import Reduced, reduced_step
+from brimful.training.memory_errors import OutOfMemory, attempt
 
 UNIT_ROUNDOFF = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
 ERROR_IN_UNITS = {"fp32": 64, "fp16": 6, "bf16": 6}
@@ -104,11 +107,13 @@ def verify(recipe: Recipe, plan: Plan, device: Device) -> Verification:
 
     Raises:
         RecipeError: the recipe fine-tunes a published model.
+        PlanError: memory does not hold one of the steps.
     """
     where = torch_device(device) if device.is_present else torch.device("cpu")
     reduced = reduced_step(recipe, plan, model_facts(recipe).vocabulary, _most_flop(where, plan.precision))
-    reference = take_step(reduced, _plainest(reduced), where)
-    planned = take_step(reduced, _as_planned(plan, reduced, compiles=device.is_present), where, mean_squares(reference.gradients))
+    reference = _stepped("plainest", partial(take_step, reduced, _plainest(reduced), where))
+    manner, moments = _as_planned(plan, reduced, compiles=device.is_present), mean_squares(reference.gradients)
+    planned = _stepped("planned", partial(take_step, reduced, manner, where, moments))
     overflows = (f"{planned.skipped} attempts overflowed in fp16 and were done again with half the loss scale, as in training",) * bool(
         planned.skipped
     )
@@ -117,6 +122,17 @@ def verify(recipe: Recipe, plan: Plan, device: Device) -> Verification:
         reduced=reduced.told, untested=tuple(_untested(plan, device)), told=planned.told + overflows, losses=(reference.loss, planned.loss),
         checks=compare(reference, planned, plan.precision),
     )  # fmt: skip
+
+
+def _stepped(which: str, take: Callable[[], Stepped]) -> Stepped:
+    """The step, or a PlanError where memory does not hold it."""
+    done = attempt(take)
+    if isinstance(done, OutOfMemory):
+        raise PlanError(
+            f"out of memory{done} in the {which} step of --verify, so the plan is not verified. Free memory that other programs hold, or verify with "
+            "a smaller plan.loss_chunk, a smaller plan.micro_batch or a shorter sequence_length."
+        )
+    return done
 
 
 def compare(reference: Stepped, planned: Stepped, precision: str) -> tuple[Check, ...]:

@@ -14,7 +14,7 @@ from rich.text import Text
 from brimful.base.units import format_bytes
 from brimful.hardware import calibration
 from brimful.hardware.calibrate import Progress as Tell
-from brimful.hardware.calibration import Calibration, Correction
+from brimful.hardware.calibration import APPLIED, Calibration, Correction
 from brimful.hardware.device import Device
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, SIXTEEN_BIT, THIN, Rates
 
@@ -36,7 +36,11 @@ def measuring(console: Console) -> Iterator[Tell]:
 
 
 def to_json(device: Device, threads: int | None) -> dict[str, Any]:
-    """Everything that is remembered of a device, as plain values; `unused` says why its calibration is not used, None when it is."""
+    """Everything that is remembered of a device, as plain values.
+
+    `unused` says why its calibration is not used, None when it is. Of each correction, `median` is that of measured over predicted and
+    `applied` what plans multiply by, None where they are not corrected.
+    """
     kept = calibration.stored(device.name)
     return {
         "device": device.name,
@@ -44,7 +48,10 @@ def to_json(device: Device, threads: int | None) -> dict[str, Any]:
         "calibration": kept.calibration.to_json() if kept.calibration else None,
         "unused": calibration.reason(device, threads) or None,
         "runs": [asdict(run) for run in kept.runs],
-        "corrections": {name: asdict(entry) for name, entry in calibration.corrections(device.name).items()},
+        "corrections": [
+            {"name": name, "basis": basis, "median": entry.median, "applied": _applied(name, basis, entry), "runs": entry.runs}
+            for (name, basis), entry in calibration.corrections(device.name).items()
+        ],
     }
 
 
@@ -123,13 +130,18 @@ def _giga(rate: float | None) -> str:
     return "-" if rate is None else f"{rate / 1e9:,.0f}"
 
 
-def _runs(count: int, corrections: Mapping[str, Correction]) -> RenderableType:
+def _runs(count: int, corrections: Mapping[tuple[str, str], Correction]) -> RenderableType:
     if not corrections:
         return Text(f"{count} runs remembered; nothing to correct predictions with yet" if count else "no run is remembered yet")
-    table = Table("runs here", "measured / predicted", "nine of ten runs", "runs", box=None, pad_edge=False)
-    for name, entry in corrections.items():
-        table.add_row(name, f"{entry.factor:.2f}", f"{entry.low:.2f} to {entry.high:.2f}", str(entry.runs))
+    table = Table("runs here", "measured / predicted", "plans multiply by", "runs", "predicted from", box=None, pad_edge=False)
+    for (name, basis), entry in corrections.items():
+        applied = _applied(name, basis, entry)
+        table.add_row(name, f"{entry.median:.2f}", "not applied" if applied is None else f"{applied:.2f}", str(entry.runs), basis)
     return table
+
+
+def _applied(name: str, basis: str, entry: Correction) -> float | None:
+    return entry.factor if name in APPLIED and basis else None
 
 
 def _microseconds(seconds: float) -> str:

@@ -211,14 +211,24 @@ def measured(run: RunFiles) -> dict[str, float]:
 
 
 def comparable(run: RunFiles) -> dict[str, float]:
-    """Step time and peak memory, as far as a run tells how good its plan's prediction of them was.
+    """Step time and peak memory of the last session, as far as they tell how good its plan's prediction of them was.
 
-    Without the step time where no more than the first steps were timed, or where memory ran out and micro-batches became smaller.
+    An earlier session may have had another plan. Without the step time where no more than the first steps were timed, where memory ran
+    out and micro-batches became smaller, where torch.compile failed, and where batches are as long as their documents.
     """
-    is_as_planned = steady(run).num_left_out and not run.of_kind("out_of_memory")
-    names = ("peak_memory_bytes", "step_time_s") if is_as_planned else ("peak_memory_bytes",)
-    found = measured(run)
-    return {name: found[name] for name in names if name in found}
+    session = sessions(run)[-1:]
+    steps = [record for records in session for record in records if record.get("kind") == "step"]
+    times = [series(_first_group(records)[1], "step_time_s")[1] for records in session]
+    found = {"peak_memory_bytes": max(series(steps, "memory_bytes")[1], default=None)}
+    if any(times) and _runs_as_planned(run):
+        found["step_time_s"] = statistics.median(times[0])
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _runs_as_planned(run: RunFiles) -> bool:
+    packings = [choice.get("value") for choice in items(run.plan.get("choices")) if isinstance(choice, dict) and choice.get("name") == "packing"]
+    failed = [record for record in run.of_kind("event") if str(record.get("message")).startswith("torch.compile failed")]
+    return "document" not in packings and not failed and not run.of_kind("out_of_memory")
 
 
 def stage_times_s(run: RunFiles) -> dict[str, float | None]:
@@ -230,8 +240,8 @@ def stage_times_s(run: RunFiles) -> dict[str, float | None]:
 
 
 def _tokens_per_step(run: RunFiles) -> float | None:
-    steps, tokens = series(run.of_kind("step"), "tokens")
-    return tokens[-1] / steps[-1] if steps and steps[-1] else None
+    """Positions that a step feeds, padding among them, as the plan counts them; None in a run from before they were recorded."""
+    return number(run.of_kind("start")[-1].get("tokens_per_step")) if run.of_kind("start") else None
 
 
 def _ratio(above: float | None, below: float | None) -> float | None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from brimful.base.errors import TrainingStopped
+from brimful.base.errors import RequestError, TrainingStopped
 from brimful.data.sequences import Batch
 from brimful.recipe import Recipe
 from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory
@@ -154,14 +154,19 @@ def _smaller(parts: Parts, progress: Progress, micro_batches: tuple[int, ...], f
         smaller = halved(micro_batches)
         parts.remember(parts.meter.note_out_of_memory(step, "training", micro_batches, smaller, where=where))
         return smaller
-    if progress.step > 0 and not progress.guard.bad_in_a_row:
-        parts.meter.flush()
-        parts.save(progress)
+    _keep(parts, progress)
     raise TrainingStopped(
         f"out of memory in the {where} of step {step}, with one sequence per micro-batch. What was trained so far is kept. To continue this run: "
         "free memory that other programs hold, or repeat the command with plan.recompute=true (if it is off) or with plan.loss_chunk below "
         f"{parts.network.loss_chunk}. Otherwise start a new run with sequence_length below {parts.recipe.sequence_length}."
     )
+
+
+def _keep(parts: Parts, progress: Progress) -> None:
+    """A checkpoint before the run ends, unless its last steps went wrong: a rollback goes back to before the trouble."""
+    if progress.step > 0 and not progress.guard.bad_in_a_row:
+        parts.meter.flush()
+        parts.save(progress)
 
 
 def accumulate_gradients(
@@ -201,7 +206,11 @@ def _evaluation_is_due(parts: Parts, progress: Progress) -> bool:
 def _evaluate(parts: Parts, progress: Progress) -> None:
     parts.meter.flush()
     parts.network.model.eval()
-    score = dict(parts.evaluate())
+    try:
+        score = dict(parts.evaluate())
+    except RequestError as error:
+        _keep(parts, progress)
+        raise TrainingStopped(f"the evaluation after step {progress.step} failed: {error} What was trained so far is kept.") from error
     parts.network.model.train()
     for larger, smaller in pairwise(score.pop("batch_sizes", ())):
         parts.meter.note_out_of_memory(progress.step, "evaluation", (larger,), (smaller,), where=str(score.get("split", "evaluation")))

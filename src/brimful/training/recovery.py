@@ -16,8 +16,8 @@ from brimful.training.memory_errors import is_out_of_memory
 
 FILE_NAME = "micro_batches.json"
 
-_DECIDES_MEMORY = ("micro_batches", "precision", "attention", "recompute", "compile", "optimizer", "loss_chunk")
-"""What of a plan the sizes were found under; under another plan they mean nothing."""
+DECIDES_MEMORY = ("micro_batches", "precision", "attention", "recompute", "compile", "optimizer", "loss_chunk")
+"""What of a plan the sizes were found under; under another plan they mean nothing. The same decides how a step is rounded."""
 
 
 def halved(micro_batches: tuple[int, ...]) -> tuple[int, ...]:
@@ -48,7 +48,7 @@ class RememberedSizes:
         """
         key = {
             "device": plan.device.get("name"),
-            **{name: getattr(plan, name) for name in _DECIDES_MEMORY},
+            **{name: getattr(plan, name) for name in DECIDES_MEMORY},
             "micro_batches": list(plan.micro_batches),
         }
         remembered = cls(run_folder / FILE_NAME, key, plan.micro_batches)

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from brimful.base.errors import CheckpointError, Interrupted, TrainingStopped
 from brimful.base.rundir import Journal, Lease, fsync_folder, read_journal
 from brimful.model.quiet import without_progress_bars
-from brimful.planning.cost import CHECKPOINT_AFTER_S, EVALUATIONS_PER_RUN, MOST_CHECKPOINT_SHARE
+from brimful.planning.cost import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE, evaluate_every
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 from brimful.training.checkpoint import CheckpointStore, Loaded, load
@@ -122,8 +122,8 @@ class _Session:
         self.network = Network(setup.model, self._forward, plan.loss_chunk)
         self.parts = Parts(
             recipe=recipe, network=self.network, method=method, optimizer=self.optimizer, precision=self.precision, device=setup.device,
-            sequences=setup.sequences, micro_batches=self.sizes.micro_batches, total_steps=setup.total_steps, evaluate_every=self._evaluate_every(),
-            meter=self.meter, evaluate=lambda: setup.evaluate(setup.model), save=self.save, restore_last_good=self._restore_last_good,
+            sequences=setup.sequences, micro_batches=self.sizes.micro_batches, total_steps=setup.total_steps,
+            evaluate_every=evaluate_every(setup.recipe, setup.total_steps), meter=self.meter, evaluate=self._evaluate, save=self.save, restore_last_good=self._restore_last_good,
             checkpoint_due=self._checkpoint_due, should_stop=stop.is_made, loader_workers=plan.loader_workers, remember=self._remember,
         )  # fmt: skip
 
@@ -174,9 +174,12 @@ class _Session:
     def _say_later(self, message: str) -> None:
         self.meter.note_event(self.progress, message)
 
-    def _evaluate_every(self) -> int:
-        every = self.setup.recipe.evaluation.every
-        return every if every != "auto" else max(1, self.setup.total_steps // EVALUATIONS_PER_RUN)
+    def _evaluate(self) -> Mapping[str, Any]:
+        """The validation score. Blocks stay as they are: its batches have shapes of their own, for which compiling would not pay."""
+        if not self.setup.plan.compile:
+            return self.setup.evaluate(self.setup.model)
+        with torch.compiler.set_stance("force_eager"):
+            return self.setup.evaluate(self.setup.model)
 
     def _checkpoint_due(self, progress: Progress) -> bool:
         if progress.step == 0 or _mark(progress) == self.saved_mark:
