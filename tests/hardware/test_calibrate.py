@@ -9,11 +9,11 @@ import torch
 
 from brimful.base.errors import DeviceError, RunFolderError
 from brimful.hardware import catalog
-from brimful.hardware.calibrate import PASSES, calibrate, disk_bytes_per_s, measure_matrix_rates
+from brimful.hardware.calibrate import PASSES, _half_way, calibrate, disk_bytes_per_s, measure_matrix_rates
 from brimful.hardware.calibration import Calibration
 from brimful.hardware.operators import Case, Run, cases
 from brimful.hardware.probe import cpu_device
-from brimful.hardware.rates import CLASSES, MATRIX_CLASSES
+from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
 
 CPU = torch.device("cpu")
 
@@ -106,6 +106,7 @@ def test_two_threads_are_at_most_twice_as_fast(tmp_path: Path, monkeypatch: pyte
     measured = calibrate(cpu_device(), tmp_path, threads=2, seconds=0.001)
 
     assert measured.threads == 2
+    assert measured.rates.share[0] < 1 < measured.rates.share[1]
     assert all(1.0 <= measured.extras[f"{name}_speed_up"] <= 2.0 for name in ("products", "cached", "large"))
     assert torch.get_num_threads() == 1
 
@@ -144,3 +145,13 @@ def test_a_gpu_is_measured_with_and_without_tf32_and_keeps_its_setting() -> None
     rates = measure_matrix_rates(torch.device("cuda"), ["fp32", "tf32", "fp16"])
     assert all(rate > 1e11 for rate in rates.values())
     assert torch.backends.cuda.matmul.fp32_precision == before
+
+
+def test_rates_for_several_threads_lie_half_way_and_the_interval_holds_both_ends() -> None:
+    one = Rates({"matrix": {"fp32": 1e11}}, {"copy": 1e10}, {"copy": 4e10}, cache_bytes=1 << 20, overlaps=False, share=(0.8, 1.25), source="by hand")
+
+    two = _half_way(one, {"products": 2.0, "cached": 1.5, "large": 1.2})
+
+    assert two.flop_per_s["matrix"]["fp32"] == pytest.approx(2**0.5 * 1e11)
+    assert (two.bytes_per_s["copy"], two.cached_bytes_per_s["copy"]) == (pytest.approx(1.2**0.5 * 1e10), pytest.approx(1.5**0.5 * 4e10))
+    assert two.share == (pytest.approx(0.8 / 2**0.5), pytest.approx(1.25 * 2**0.5))
