@@ -106,7 +106,6 @@ def test_two_threads_are_at_most_twice_as_fast(tmp_path: Path, monkeypatch: pyte
     measured = calibrate(cpu_device(), tmp_path, threads=2, seconds=0.001)
 
     assert measured.threads == 2
-    assert measured.rates.share[0] < 1 < measured.rates.share[1]
     assert all(1.0 <= measured.extras[f"{name}_speed_up"] <= 2.0 for name in ("products", "cached", "large"))
     assert torch.get_num_threads() == 1
 
