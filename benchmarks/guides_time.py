@@ -42,8 +42,7 @@ def _step_s(spec: StepSpec, device: str, sequences: int, micro_batch: int) -> fl
     """Seconds of an optimizer step over so many sequences."""
     rates = rates_of(devices.get(device))
     assert rates is not None, device
-    precision = "fp32" if spec.autocast == "none" and spec.weights == "fp32" else spec.weights if spec.autocast == "none" else spec.autocast
-    return step_time(_traces(spec).work_at, split(sequences, micro_batch), rates, precision=precision).seconds
+    return step_time(_traces(spec).work_at, split(sequences, micro_batch), rates, precision=spec.products).seconds
 
 
 def _over(ours: float, theirs: float) -> str:

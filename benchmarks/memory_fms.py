@@ -31,7 +31,8 @@ from typing import Any
 
 from brimful.base.units import GIB
 from brimful.planning.step import LossChain
-from memory_stack import Adapter, LeftOut, Stack, loss_of_transformers, version_of
+from left_out import LeftOut
+from memory_stack import Adapter, Stack, loss_of_transformers, version_of
 
 DEVICE = "NVIDIA A100-SXM4-80GB"
 VERSIONS = {

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 
 from brimful.base.units import GIB, MIB
 from brimful.planning.step import LossChain
-from memory_stack import LeftOut, Stack
+from left_out import LeftOut
+from memory_stack import Stack
 
 RENTED = {
     "RTX PRO 6000": "NVIDIA RTX PRO 6000 Blackwell Server Edition",

@@ -24,7 +24,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from brimful.base.units import GIB
-from memory_stack import Adapter, LeftOut, Stack, loss_of_transformers, version_of
+from left_out import LeftOut
+from memory_stack import Adapter, Stack, loss_of_transformers, version_of
 
 MEAN_PADDED_TOKENS = 224
 LONGEST_TOKENS = 684

@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 import memory_fms
 import memory_others
 import memory_peft
-from memory_stack import LeftOut, Stack
+from left_out import LeftOut, declared
+from memory_stack import Stack
 
 READERS: Mapping[str, Callable[[Mapping[str, str]], Stack | LeftOut]] = {
     "foundation-model-stack/fms-acceleration": memory_fms.stack_of,
@@ -35,10 +36,7 @@ def stack_of(row: Mapping[str, str]) -> Stack | LeftOut:
         )
     if row.get("num_gpus") != "1":
         return LeftOut("several GPUs: what stands on each depends on how model and optimizer are sharded")
-    try:
-        return _sane(reader(row))
-    except (LookupError, ValueError, ArithmeticError, TypeError, AttributeError) as problem:
-        return LeftOut(f"a column is missing or malformed ({type(problem).__name__}: {problem})")
+    return declared(lambda row: _sane(reader(row)), row)
 
 
 def _sane(verdict: Stack | LeftOut) -> Stack | LeftOut:

@@ -8,17 +8,6 @@ from brimful.planning.step import LossChain
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """A row that is not predicted.
-
-    Attributes:
-        reason: Why not, as it is printed.
-    """
-
-    reason: str
-
-
-@dataclass(frozen=True)
 class Adapter:
     """Trained weights beside a frozen base.
 

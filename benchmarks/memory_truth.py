@@ -35,8 +35,9 @@ from brimful.planning.target import target_of
 from brimful.planning.trace import KINDS, Trace
 from brimful.rehearsal.kernels import FLASH2, FLASH2_REPEATED
 from brimful.rehearsal.store import StoredTraces
+from left_out import LeftOut
 from memory_peers import PEERS, Estimate
-from memory_stack import LeftOut, Stack
+from memory_stack import Stack
 from record import write_record
 
 

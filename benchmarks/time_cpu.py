@@ -90,15 +90,10 @@ def configurations() -> Mapping[str, Configuration]:
     }  # fmt: skip
 
 
-def precision_of(spec: StepSpec) -> str:
-    """Of matrix products."""
-    return spec.weights if spec.autocast == "none" else spec.autocast
-
-
 def predict(chosen: Configuration, measured: Calibration) -> StepTime:
     """Nothing of the configuration has run yet."""
     traces = StoredTraces(chosen.spec, None)
-    return step_time(traces.work_at, [chosen.micro_batch] * 2, measured.rates, precision=precision_of(chosen.spec))
+    return step_time(traces.work_at, [chosen.micro_batch] * 2, measured.rates, precision=chosen.spec.products)
 
 
 class _Watch:

@@ -14,11 +14,12 @@ from collections.abc import Mapping
 
 import memory_rows
 from brimful.model import catalog
+from left_out import LeftOut
 from memory_fms import GPTQ_BASES, KERNELS
 from memory_peft import MEAN_PADDED_TOKENS
 from memory_stack import Stack
 from memory_truth import spec_of
-from time_stack import Adapter, LeftOut, Spread, TimedStack, shape_of
+from time_stack import Adapter, Spread, TimedStack, shape_of
 
 FOREACH_16BIT_BYTES = 46
 """Twenty passes over two bytes by the update, three by clipping."""

@@ -29,7 +29,7 @@ from brimful.planning.work import PARTS, Work
 from brimful.rehearsal.store import StoredTraces
 from time_priors import PRIORS
 from time_stack import TimedStack
-from time_work import work_of
+from time_work import gpu_weights, work_of
 
 Array = NDArray[np.float64]
 NORM = 1.5
@@ -160,7 +160,7 @@ class Table:
         self.pcie_R = every(lambda stack: stack.spread.link == "pcie") > 0
         self.gathered_R = every(lambda stack: stack.spread.sharded == "full") > 0
         self.gather_bytes_R = every(_gather_bytes)
-        self.gradient_bytes_R = every(lambda stack: 0 if stack.adapter is not None else 2 * _gpu_weights(stack))
+        self.gradient_bytes_R = every(lambda stack: 0 if stack.adapter is not None else 2 * gpu_weights(stack))
         self.reduced_bytes_R = every(_reduced_bytes)
         self.units_R = every(_units)
         generations = [(each.device.compute_capability or (0, 0))[0] for each in self.boards]
@@ -179,14 +179,9 @@ def _in_block(work: Work) -> NDArray[np.bool_]:
     return chosen
 
 
-def _gpu_weights(stack: TimedStack) -> float:
-    shape, spread = stack.shape, stack.spread
-    return (shape.layers * shape.block_weights() / spread.pipeline + shape.vocabulary * shape.hidden) / spread.tensor
-
-
 def _gather_bytes(stack: TimedStack) -> float:
     """Weights that FSDP gathers for one pass over them."""
-    return _gpu_weights(stack) * (2.0 if stack.quantize == "no" else 0.55)
+    return gpu_weights(stack) * (2.0 if stack.quantize == "no" else 0.55)
 
 
 def _reduced_bytes(stack: TimedStack) -> float:

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from brimful.model import catalog
-from time_stack import Adapter, LeftOut, Shape, Spread, TimedStack, shape_of
+from left_out import LeftOut
+from time_stack import Adapter, Shape, Spread, TimedStack, shape_of
 
 MPT = {
     "MPT-125m": (768, 12, 12),

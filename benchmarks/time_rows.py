@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 import time_fine_tuning
 import time_parallel
 import time_single
-from time_stack import LeftOut, TimedStack
+from left_out import LeftOut, declared
+from time_stack import TimedStack
 
 READERS: Mapping[str, Callable[[Mapping[str, str]], TimedStack | LeftOut]] = {
     **time_fine_tuning.READERS,
@@ -30,10 +31,7 @@ def stack_of(row: Mapping[str, str]) -> TimedStack | LeftOut:
         return LeftOut(f"no reader for the source {row.get('source_repo', '')!r}")
     if row.get("status") not in ("ok", "approx"):
         return LeftOut(f"status {row.get('status')!r}: nothing was timed")
-    try:
-        return _sane(reader(row))
-    except (LookupError, ValueError, ArithmeticError, TypeError, AttributeError) as problem:
-        return LeftOut(f"a column is missing or malformed ({type(problem).__name__}: {problem})")
+    return declared(lambda row: _sane(reader(row)), row)
 
 
 def _sane(verdict: TimedStack | LeftOut) -> TimedStack | LeftOut:

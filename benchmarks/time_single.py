@@ -4,9 +4,10 @@ import re
 from collections.abc import Mapping
 
 from brimful.model import catalog
+from left_out import LeftOut
 from memory_others import RENTED
 from time_parallel import gpt
-from time_stack import LeftOut, Spread, TimedStack, shape_of
+from time_stack import Spread, TimedStack, shape_of
 
 GPT2 = {"124M": (768, 12, 12), "125M": (768, 12, 12), "350M": (1024, 24, 16), "774M": (1280, 36, 20), "1558M": (1600, 48, 25)}
 PADDED_VOCABULARY = 50_304

@@ -13,17 +13,6 @@ kernels, hand-written CUDA."""
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """A row that is not predicted.
-
-    Attributes:
-        reason: Why not, as it is printed.
-    """
-
-    reason: str
-
-
-@dataclass(frozen=True)
 class Shape:
     """What decides the arithmetic of a transformer.
 

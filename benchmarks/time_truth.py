@@ -23,12 +23,13 @@ from typing import Any
 import numpy as np
 
 import time_rows
+from left_out import LeftOut
 from record import write_record
 from time_model import NAMES, NORM, Array, Table, board, fit, predict, values_of
 from time_peers import PEERS
 from time_priors import PRIORS
 from time_shipped import shipped_summary
-from time_stack import LeftOut, TimedStack
+from time_stack import TimedStack
 from time_work import work_of
 
 EFFICIENCIES = Path(__file__).parent.parent / "src" / "brimful" / "hardware" / "efficiencies.toml"

@@ -80,7 +80,7 @@ def work_of(stack: TimedStack) -> Work:
     _block_backward(made, layers)
     _head(made)
     if stack.casts:
-        made.add("to 16 bits", "copy", moved=6 * _gpu_weights(stack), launches=layers * 4)
+        made.add("to 16 bits", "copy", moved=6 * gpu_weights(stack), launches=layers * 4)
     _update(made)
     return made.work()
 
@@ -93,7 +93,7 @@ def _dtype(stack: TimedStack) -> str:
     return "fp32" if stack.products in ("tf32", "fp32") else "16-bit"
 
 
-def _gpu_weights(stack: TimedStack) -> float:
+def gpu_weights(stack: TimedStack) -> float:
     """Weights whose gradients a GPU holds, before any sharding over replicas."""
     shape = stack.shape
     return (shape.layers * shape.block_weights() / stack.spread.pipeline + shape.vocabulary * shape.hidden) / stack.spread.tensor
@@ -277,7 +277,7 @@ class Head:
 def _update(made: Operators) -> None:
     stack = made.stack
     shards = stack.spread.data if stack.spread.sharded != "no" else 1
-    weights = _gpu_weights(stack) / shards
+    weights = gpu_weights(stack) / shards
     if stack.adapter is not None:
         chosen = [widths for name, widths in stack.shape.linears().items() if name in stack.adapter.targets]
         weights = stack.adapter.rank * sum(sum(widths) for widths in chosen) * stack.shape.layers / shards

@@ -30,8 +30,8 @@ from brimful.hardware.environment import describe_environment
 from brimful.hardware.host import keep_freed_memory
 from brimful.hardware.probe import probe, torch_device
 from brimful.model.build import build
-from brimful.planning.cost import Conditions, costed
-from brimful.planning.derive import Facts, derive, total_steps_of
+from brimful.planning.cost import costed
+from brimful.planning.derive import derive, total_steps_of
 from brimful.planning.pinned import load_plan, with_choices_of
 from brimful.planning.plan import Plan, plan_from_json
 from brimful.planning.step import EVALUATION_FACTOR
@@ -82,7 +82,7 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
     device = here(recipe)
     pinned = None if plan_file is None else load_plan(plan_file, recipe, device)
     with kept_traces() as traces:  # what can never fit is refused before any data is read
-        derive(recipe if pinned is None else with_choices_of(pinned, recipe), device, traces, _facts(device))
+        derive(recipe if pinned is None else with_choices_of(pinned, recipe), device, traces, facts_of(device))
     with claim(admission) as lease:
         _greet(console, recipe, device, admission)
         with data_progress(console) as progress:
@@ -91,7 +91,8 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
             _refuse_changed_data(admission.folder, data)
         _tell_data(console, data)
         stored = _stored_plan(admission.folder) if admission.continues else None
-        plan = _settled_plan(recipe, device, data, admission, stored) if pinned is None else pinned
+        sequences = _sequences(recipe, data)
+        plan = _settled_plan(recipe, device, data, len(sequences), admission, stored) if pinned is None else pinned
         if stored is not None and (other := _rounded_differently(stored, plan)):
             console.print(f"this run goes on by another plan than before ({other}): steps are rounded differently", highlight=False, soft_wrap=True)
         describe(admission, recipe)
@@ -99,7 +100,7 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
         _write_facts(admission.folder, plan, device, data)
         try:
             with _listeners(console, admission.folder, plan) as listeners:
-                outcome = run_session(_setup(recipe, plan, device, data, admission.folder, lease, listeners))
+                outcome = run_session(_setup(recipe, plan, device, data, sequences, admission.folder, lease, listeners))
         except (Interrupted, TrainingStopped):
             write_status(admission.folder, "stopped", recipe)
             raise
@@ -156,30 +157,20 @@ def diagnose(run_folder: Path, console: Console) -> list[Finding]:
         )  # fmt: skip
 
 
-def _facts(device: Device, data: PreparedData | None = None, recipe: Recipe | None = None) -> Facts:
-    if data is None or recipe is None:
-        return facts_of(device)
-    return facts_of(device, vocabulary=len(data.tokenizer), train_sequences=len(_sequences(recipe, data)))
-
-
 def _sequences(recipe: Recipe, data: PreparedData) -> Sequences:
     return Sequences(data.splits["train"], recipe.sequence_length, recipe.data.layout, recipe.data.long_documents, recipe.seed)
 
 
-def _settled_plan(recipe: Recipe, device: Device, data: PreparedData, admission: Admission, stored: Plan | None) -> Plan:
+def _settled_plan(recipe: Recipe, device: Device, data: PreparedData, train_sequences: int, admission: Admission, stored: Plan | None) -> Plan:
     """The plan with the data known. A continued run keeps its old plan, so that it goes on bit for bit, unless something asks for a new one."""
     with kept_traces() as traces:
-        derived = derive(recipe, device, traces, _facts(device, data, recipe))
-    conditions_now = _conditions(recipe, device, data)
+        derived = derive(recipe, device, traces, facts_of(device, vocabulary=len(data.tokenizer), train_sequences=train_sequences))
+    validation_sequences = -(-data.splits["validation"].num_tokens // recipe.sequence_length)
+    conditions_now = replace(conditions(device), train_sequences=train_sequences, validation_sequences=validation_sequences)
     asked_for = any(change.startswith(_DECIDES_PLAN) for change in admission.changed)
     if stored is None or asked_for or stored.device["name"] != device.name or stored.threads != derived.threads:
         return costed(recipe, derived, conditions_now)
     return costed(recipe, stored, conditions_now) if admission.changed else stored
-
-
-def _conditions(recipe: Recipe, device: Device, data: PreparedData) -> Conditions:
-    validation = -(-data.splits["validation"].num_tokens // recipe.sequence_length)
-    return replace(conditions(device), train_sequences=len(_sequences(recipe, data)), validation_sequences=validation)
 
 
 def _stored_plan(run_folder: Path) -> Plan | None:
@@ -207,14 +198,12 @@ def _rounded_differently(before: Plan, now: Plan) -> str:
     return ", ".join(f"{name} {old[name]} -> {new[name]}" for name in old if old[name] != new[name])
 
 
-def _setup(recipe: Recipe, plan: Plan, device: Device, data: PreparedData, folder: Path, lease: Any, listeners: Any) -> Setup:
+def _setup(recipe: Recipe, plan: Plan, device: Device, data: PreparedData, sequences: Sequences, folder: Path, lease: Any, listeners: Any) -> Setup:
     where = torch_device(device)
     if plan.threads:
         torch.set_num_threads(plan.threads)
         keep_freed_memory()
     model = build(recipe, vocabulary=len(data.tokenizer), end_of_text_id=int(data.tokenizer.eos_token_id), attention=plan.attention, device=where)
-    sequences = _sequences(recipe, data)
-
     batch_sizes = [EVALUATION_FACTOR * plan.micro_batches[0]]
 
     def score(current: PreTrainedModel) -> dict[str, Any]:

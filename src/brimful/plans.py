@@ -193,8 +193,12 @@ def refuse_to_save(on: str) -> None:
     Raises:
         RequestError: several devices.
     """
+    _refuse_several(on, "--save writes")
+
+
+def _refuse_several(on: str, option: str) -> None:
     if on == "all" or "," in on.strip(" ,"):
-        raise RequestError("--save writes the plan of one device. Name it: --on here, or one exact name.")
+        raise RequestError(f"{option} the plan of one device. Name it: --on here, or one exact name.")
 
 
 def save_surveyed(path: Path, recipe: Recipe, surveyed: Sequence[Surveyed | Unplanned]) -> None:
@@ -218,8 +222,7 @@ def refuse_to_verify(recipe: Recipe, on: str) -> None:
         RequestError: several devices, of which each has another plan.
         RecipeError: the recipe fine-tunes a published model.
     """
-    if on == "all" or "," in on.strip(" ,"):
-        raise RequestError("--verify runs the plan of one device. Name it: --on here, or one exact name.")
+    _refuse_several(on, "--verify runs")
     _ = recipe.fresh_model
 
 

@@ -25,7 +25,7 @@ from brimful.hardware.host import keep_freed_memory
 from brimful.hardware.operators import PARALLEL, TORCH_DTYPES, Block, Run, cases, on_cold_operands
 from brimful.hardware.probe import torch_device
 from brimful.hardware.rates import Rates
-from brimful.hardware.stopwatch import Stopwatch
+from brimful.hardware.stopwatch import Stopwatch, synchronize
 
 Progress = Callable[[str, int, int], None]
 """Receives what is measured next, how many operators are done, and how many there are."""
@@ -145,17 +145,11 @@ class _Product:
         torch.mm(self._a_NN, self._b_NN, out=self._c_NN)
 
     def time_s(self) -> float:
-        self._synchronize()
+        synchronize(self._device)
         start_s = time.perf_counter()
         self.run()
-        self._synchronize()
+        synchronize(self._device)
         return time.perf_counter() - start_s
-
-    def _synchronize(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        elif self._device.type == "mps":
-            torch.mps.synchronize()
 
 
 def calibrate(device: Device, folder: Path, *, threads: int | None = None, seconds: float = SECONDS, progress: Progress | None = None) -> Calibration:

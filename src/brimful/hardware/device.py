@@ -143,6 +143,12 @@ class Device:
             )
         return self.dense_flop_per_s[dtype]
 
+    @property
+    def emulated_flop_per_s(self) -> Mapping[str, float]:
+        """`dense_flop_per_s`, and for a 16-bit type without units the fp32 rate, in which libraries then compute it."""
+        fp32 = self.dense_flop_per_s.get("fp32")
+        return ({} if fp32 is None else {"bf16": fp32, "fp16": fp32}) | dict(self.dense_flop_per_s)
+
     def with_rates(self, dense_flop_per_s: Mapping[str, float], source: str) -> Self:
         """The same device with these rates in place of the known ones, and where they come from."""
         return dataclasses.replace(self, dense_flop_per_s=dense_flop_per_s, source=f"{self.source}; {source}")

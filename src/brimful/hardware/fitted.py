@@ -97,9 +97,8 @@ def rates_with(device: Device, values: Mapping[str, float], norm: float, *, powe
     matrix = values[f"matrix {capability}"] * (values["geforce"] if "GeForce" in device.name else 1.0)
     attention = values["attention cudnn" if cudnn else attention_name(device)] / matrix
     shares |= {"attention": attention, "attention backward": attention * values["attention backward"]}
-    emulated = {dtype: device.dense_flop_per_s["fp32"] for dtype in ("bf16", "fp16") if "fp32" in device.dense_flop_per_s}
     dense = {}
-    for dtype, rate in (emulated | dict(device.dense_flop_per_s)).items():
+    for dtype, rate in device.emulated_flop_per_s.items():
         full = rate == device.dense_flop_per_s.get("fp32")
         dense[dtype] = rate * values["fp32"] if full else limited(rate * matrix, limit)
     bandwidth = (device.bandwidth_bytes_per_s or 0.0) * values["bandwidth"]

@@ -25,8 +25,7 @@ def guessed_rates(device: Device) -> Rates | None:
     if not device.dense_flop_per_s:
         return None
     bandwidth = BANDWIDTH_SHARE * device.bandwidth_bytes_per_s if device.bandwidth_bytes_per_s else HOST_BYTES_PER_S * (device.threads or 1)
-    emulated = {dtype: device.dense_flop_per_s["fp32"] for dtype in ("bf16", "fp16") if "fp32" in device.dense_flop_per_s}
-    dense = {dtype: MATRIX_SHARE[device.kind] * rate for dtype, rate in (emulated | dict(device.dense_flop_per_s)).items()}
+    dense = {dtype: MATRIX_SHARE[device.kind] * rate for dtype, rate in device.emulated_flop_per_s.items()}
     return Rates(
         flop_per_s={name: {dtype: SLOWER[name] * rate for dtype, rate in dense.items()} for name in MATRIX_CLASSES},
         bytes_per_s={name: BYTES_SHARE.get(name, 1.0) * bandwidth for name in CLASSES},

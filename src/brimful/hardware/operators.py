@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 
+from brimful.hardware.rates import BACKWARD_OVER_FORWARD
+
 Run = Callable[[], object]
 
 PRODUCTS_MNK = (
@@ -38,8 +40,6 @@ GPU_SCALE = 8
 CACHED_ELEMENTS, MIDDLE_ELEMENTS, LARGE_ELEMENTS = 1 << 17, 1 << 21, 1 << 24
 """0.5 MiB of fp32 fits the caches next to a core, 8 MiB a shared one, 64 MiB none of a CPU."""
 TINY_ELEMENTS = 256
-BACKWARD_OVER_FORWARD = 2.5
-"""Products in a flash backward pass (five) over those of the forward pass (two); Dao 2023, FlashAttention-2, section 3.1."""
 DRAWN_ELEMENTS = 1 << 16
 COLD_BYTES = 12 << 20
 MOST_SETS = 32

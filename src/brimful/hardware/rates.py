@@ -15,6 +15,10 @@ CLASSES = (
 "reduction" sums, norms and softmax, "gather" indexing, "copy" moves and converts, "dequantise" unpacks 4-bit weights."""
 MATRIX_CLASSES = ("matrix", "batched matrix", "attention", "attention backward")
 """Classes with a rate of arithmetic; the others are bounded by bytes alone."""
+BACKWARD_OVER_FORWARD = 2.5
+"""Products in a flash backward pass (five) over those of the forward pass (two); Dao 2023, FlashAttention-2, section 3.1."""
+NEEDED_BACKWARD = 4 / 5
+"""Of those of the backward pass; the fifth computes the scores again."""
 THIN = "thin matrix"
 THIN_BELOW = 32
 """A product with fewer rows or columns leaves most of a vector or tile unit idle (adapters); it has an arithmetic rate of its own."""

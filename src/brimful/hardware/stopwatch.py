@@ -49,25 +49,27 @@ class Stopwatch:
         self._batch_s(run, 1)
         times_s = []
         for _ in range(ISSUED):
-            self._synchronize()
+            synchronize(self._device)
             start_s = self._clock()
             run()
             times_s.append(self._clock() - start_s)
         return self.typical(times_s)
 
     def _batch_s(self, run: Callable[[], object], runs: int) -> float:
-        self._synchronize()
+        synchronize(self._device)
         start_s = self._clock()
         for _ in range(runs):
             run()
-        self._synchronize()
+        synchronize(self._device)
         return self._clock() - start_s
 
-    def _synchronize(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        elif self._device.type == "mps":
-            torch.mps.synchronize()
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done what it was given; a CPU already has."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
 
 
 def _captured(run: Callable[[], object], runs: int, device: torch.device) -> Callable[[], None] | None:

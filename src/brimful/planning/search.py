@@ -115,6 +115,7 @@ class _Way:
         self.recompute, self._prepared, self._rates, self._factor = recompute, prepared, rates, factor
         self.memory = prepared.memory(tracer, recompute=recompute)
         self.largest = self.memory.largest(highest_useful(prepared), margin=prepared.recipe.plan.margin)
+        self._made: dict[tuple[int, bool], Candidate] = {}
 
     @property
     def standing_bytes(self) -> int:
@@ -123,20 +124,25 @@ class _Way:
         return sum(terms.get(name, 0) for name in ("weights", "adapters", "optimizer states"))
 
     def candidate(self, micro_batch: int, *, compiled: bool) -> Candidate:
-        """With its predicted time."""
+        """With its predicted time, each worked out once."""
+        key = (micro_batch, compiled)
+        if key not in self._made:
+            self._made[key] = Candidate(micro_batch, self.recompute, compiled, self._time(micro_batch, compiled=compiled))
+        return self._made[key]
+
+    def _time(self, micro_batch: int, *, compiled: bool) -> StepTime | None:
+        if self._rates is None:
+            return None
         sizes = split(self._prepared.recipe.effective_batch, micro_batch)
         precision = str(self._prepared.choices["precision"].value)
-        if self._rates is None:
-            return Candidate(micro_batch, self.recompute, compiled, None)
         try:
-            time = step_time(self.memory.work_at, sizes, self._rates, precision=precision, compiled=compiled)
+            time = _scaled(step_time(self.memory.work_at, sizes, self._rates, precision=precision, compiled=compiled), self._factor)
         except (UnknownRate, IrregularWork):
-            return Candidate(micro_batch, self.recompute, compiled, None)
-        if compiled:
-            eager_s = step_time(self.memory.work_at, sizes, self._rates, precision=precision).seconds
-            capped = _scaled(time, max(1.0, eager_s / COMPILE_GAIN[self._prepared.device.kind] / time.seconds))
-            time = replace(capped, evaluation_s=time.evaluation_s)  # evaluation runs eagerly
-        return Candidate(micro_batch, self.recompute, compiled, _scaled(time, self._factor))
+            return None
+        if not compiled:
+            return time
+        least_s = _seconds(self.candidate(micro_batch, compiled=False)) / COMPILE_GAIN[self._prepared.device.kind]
+        return replace(_scaled(time, max(1.0, least_s / time.seconds)), evaluation_s=time.evaluation_s)  # evaluation runs eagerly
 
     def candidates(self) -> list[Candidate]:
         """Eager ones that fit, each with another number of passes; the fixed one alone where the user fixed it."""

@@ -155,6 +155,11 @@ class StepSpec:
         values: dict[str, Any] = json.loads(self.config_json)
         return values
 
+    @property
+    def products(self) -> Dtype:
+        """dtype of the matrix products."""
+        return self.weights if self.autocast == "none" else self.autocast
+
     def key(self) -> str:
         """Canonical text: equal specs, equal keys."""
         return json.dumps(asdict(self), sort_keys=True)

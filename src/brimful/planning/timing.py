@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, THIN_BELOW, Rates
+from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, NEEDED_BACKWARD, THIN_BELOW, Rates
 from brimful.planning.work import DTYPES, PARTS, PHASES, FloatArray, Int64Array, Work
 
 TILE = 128
@@ -184,4 +184,4 @@ def _model_flop(work: Work) -> float:
     """Nothing computed twice: no recomputation, and a backward pass of attention as four products where the kernel makes five."""
     needed = work.only(work.phases_W != PHASES.index("recomputation"))
     backward_W = needed.classes_W == CLASSES.index("attention backward")
-    return needed.flop() - needed.only(backward_W).flop() * (1 - 4 / 5)
+    return needed.flop() - needed.only(backward_W).flop() * (1 - NEEDED_BACKWARD)

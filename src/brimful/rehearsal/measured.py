@@ -106,7 +106,7 @@ def _quantise(model: nn.Module, spec: StepSpec) -> None:
     with quiet_bitsandbytes():
         from bitsandbytes.nn import Linear4bit, Params4bit  # noqa: PLC0415 - only where it is asked for
 
-    compute_dtype = DTYPES[spec.weights if spec.autocast == "none" else spec.autocast]
+    compute_dtype = DTYPES[spec.products]
     for name in names_of_4bit_layers(model):
         parent, _, child = name.rpartition(".")
         plain = model.get_submodule(name)

@@ -310,7 +310,7 @@ def _note_gptq(inputs: Tensor, out: Tensor) -> None:
 
 def replace_linear_layers(model: nn.Module, spec: StepSpec) -> None:
     """Every linear layer but the output head, as bitsandbytes and AutoGPTQ do; modules are replaced in place."""
-    compute_dtype = DTYPES[spec.weights if spec.autocast == "none" else spec.autocast]
+    compute_dtype = DTYPES[spec.products]
     for name in names_of_4bit_layers(model):
         parent, _, child = name.rpartition(".")
         plain = cast(nn.Linear, model.get_submodule(name))

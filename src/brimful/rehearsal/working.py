@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brimful.hardware.rates import CLASSES
+from brimful.hardware.rates import BACKWARD_OVER_FORWARD, CLASSES
 from brimful.planning.work import DTYPES, PARTS, PHASES, Work
 
 _NOT_RUN = {
@@ -57,8 +57,6 @@ _LIST_LIMITS = (110, 64, 48, 36, 30)
 """Tensors per kernel of a foreach operator by number of lists (torch, aten/native/cuda/MultiTensorApply.cuh)."""
 _LIST_ELEMENTS = 320 * 65_536
 """Elements per kernel of a foreach operator: blocks times chunk (the same file)."""
-BACKWARD_OVER_FORWARD = 2.5
-"""Products in a flash backward pass (five) over those of the forward pass (two); Dao 2023, FlashAttention-2, section 3.1."""
 
 
 class _Touch(NamedTuple):
