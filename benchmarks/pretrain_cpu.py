@@ -279,7 +279,7 @@ def train_ours(worker: _Worker) -> None:
     import torch
 
     from brimful.base.rundir import Journal
-    from brimful.data.sequences import Batch
+    from brimful.data.batches import Batch
     from brimful.hardware.host import keep_freed_memory
     from brimful.model.build import build
     from brimful.pipeline import measured_device

@@ -240,7 +240,7 @@ def test_a_section_that_the_file_leaves_out_can_be_overridden(minimal: str) -> N
         ("seed=4294967296", "seed: must be less than 4294967296, got 4294967296"),
         ("name=-x", "name: use letters, digits, '.', '_' and '-', not starting with '.' or '-', got '-x'"),
         ("run.name=../up", "run.name: use letters, digits, '.', '_' and '-', not starting with '.' or '-', got '../up'"),
-        ("method=pretrian", "method: unknown training method - did you mean 'pretrain'? Known: pretrain, got 'pretrian'"),
+        ("method=pretrian", "method: unknown training method - did you mean 'pretrain'? Known: pretrain, sft, got 'pretrian'"),
         ("training.epochs=.inf", "training.epochs: must be a finite number, got inf"),
         ("optimizer.learning_rate=.nan", "optimizer.learning_rate: must be a finite number, got nan"),
         ("optimizer.warmup=2.5", "optimizer: warmup 2.5 must be a share below 1 or a whole number of steps"),
@@ -462,7 +462,7 @@ def test_what_is_wrong_with_a_model_is_told_without_the_names_of_kinds(minimal: 
 
 
 def test_a_published_model_is_neither_built_nor_tokenised_afresh(published: str, minimal: str) -> None:
-    with pytest.raises(RecipeError, match=r"fine-tunes the published model openai-community/gpt2\. This version of brimful plans that"):
+    with pytest.raises(RecipeError, match=r"tunes the published model openai-community/gpt2; this needs"):
         _ = load(published).fresh_model
     with pytest.raises(RecipeError, match="openai-community/gpt2"):
         _ = load(published).own_tokenizer

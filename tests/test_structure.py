@@ -12,7 +12,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 STAGES = ("recipe", "hardware", "model", "planning", "data", "training", "generation", "verify", "evaluation", "rehearsal", "report")
 """The pipeline, in order: a stage imports what stands before it, itself, and `base`."""
-OVERVIEWS = ("brimful", "brimful.cli", "brimful.pipeline", "brimful.plans")
+OVERVIEWS = ("brimful", "brimful.cli", "brimful.pipeline", "brimful.plans", "brimful.study")
 """What may import every stage."""
 FOLDERS_WITHOUT_CODE = ("recipes",)
 
@@ -20,6 +20,8 @@ MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_FUNCTION_LINES_90TH_PERCENTILE = 400, 70
 
 TESTED_ELSEWHERE = {
     "pipeline.py": "every public function of it is a verb, and tests/test_cli.py runs the verbs",
+    "recipe/base.py": "what sections are made of; tests/test_recipe.py holds them",
+    "recipe/tuning.py": "tests/test_recipe.py holds recipes as a user meets them",
     "recipe/sections.py": "tests/test_recipe.py holds recipes as a user meets them",
     "recipe/loading.py": "tests/test_recipe.py holds recipes as a user meets them",
     "report/runfiles.py": "a run folder read once for the tables; tests/report/test_tables.py holds its cases",

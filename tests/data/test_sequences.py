@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brimful.base.errors import DataError
-from brimful.data.sequences import IGNORED, Sequences, evaluation_batches
+from brimful.data.batches import IGNORED
+from brimful.data.sequences import Sequences, evaluation_batches
 from brimful.data.tokens import TokenSplit
 
 Split = Callable[..., TokenSplit]

@@ -10,7 +10,7 @@ import torch
 
 from brimful.base.errors import PlanError
 from brimful.base.units import GIB, MIB
-from brimful.data.sequences import Batch
+from brimful.data.batches import Batch
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.hardware.guessed import guessed_rates
@@ -24,7 +24,6 @@ from brimful.planning.survey import Tracer
 from brimful.planning.target import HOST_GROWTH_BYTES
 from brimful.recipe import Recipe
 from brimful.rehearsal.store import StoredTraces
-from brimful.training.loop import _split
 
 
 def _choice(plan: Plan, name: str) -> object:
@@ -101,10 +100,10 @@ def test_the_effective_batch_is_the_recipes_on_every_device(
 def _sequences_seen(plan: Plan) -> list[int]:
     """What the training loop makes of a batch whose sequences hold their own number."""
     numbers_BT = torch.arange(plan.effective_batch).view(-1, 1)
-    micro_batches = list(_split(Batch(numbers_BT, -numbers_BT), plan.micro_batches, torch.device("cpu")))
-    assert [len(inputs_BT) for inputs_BT, _ in micro_batches] == list(plan.micro_batches)
-    assert all(torch.equal(inputs_BT, -targets_BT) for inputs_BT, targets_BT in micro_batches)
-    seen: list[int] = torch.cat([inputs_BT for inputs_BT, _ in micro_batches]).flatten().tolist()
+    micro_batches = list(Batch(numbers_BT, -numbers_BT).micro_batches(plan.micro_batches))
+    assert [len(micro.inputs_BT) for micro in micro_batches] == list(plan.micro_batches)
+    assert all(torch.equal(micro.inputs_BT, -micro.targets_BT) for micro in micro_batches)
+    seen: list[int] = torch.cat([micro.inputs_BT for micro in micro_batches]).flatten().tolist()
     return seen
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from brimful.data.sequences import IGNORED
+from brimful.data.batches import IGNORED
 from brimful.recipe import Recipe
 from brimful.rehearsal import one_step
 from brimful.rehearsal.one_step import Manner, mean_squares, sequences_of, take_step

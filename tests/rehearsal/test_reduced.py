@@ -58,5 +58,5 @@ def test_sequences_too_long_for_stored_scores_are_shortened_whatever_the_device(
 
 def test_a_published_model_is_refused() -> None:
     recipe = load("tiny-gpt", ["model=meta-llama/Llama-3.1-8B", "tokenizer=null", "adapter.rank=8"])
-    with pytest.raises(RecipeError, match="plans that"):
+    with pytest.raises(RecipeError, match="needs a recipe that describes a fresh model"):
         reduced_step(recipe, PLAN, 300, 1e12)

@@ -17,7 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from brimful.base.errors import RequestError, TrainingStopped
 from brimful.base.rundir import Journal, read_journal
-from brimful.data.sequences import Batch
+from brimful.data.batches import Batch, MicroBatch
 from brimful.model.build import build
 from brimful.recipe import Recipe
 from brimful.training.loop import ROLLBACKS_BEFORE_STOP, Parts, train
@@ -204,9 +204,9 @@ def _poison(made: World, bad_samples: range) -> None:
             made_batch.inputs_BT[0, 0] = 1
         return made_batch
 
-    def loss_sum(network: Network, inputs_BT: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
-        loss = real(network, inputs_BT, targets_BT)
-        return loss * float("nan") if bool(inputs_BT[0, 0] == 49) and bool(inputs_BT[0, 1] == 49) else loss
+    def loss_sum(network: Network, micro: MicroBatch) -> torch.Tensor:
+        loss = real(network, micro)
+        return loss * float("nan") if bool(micro.inputs_BT[0, 0] == 49) and bool(micro.inputs_BT[0, 1] == 49) else loss
 
     object.__setattr__(made.parts, "method", type(made.parts.method)(loss_sum=loss_sum, trains=made.parts.method.trains))
     object.__setattr__(made.parts.sequences, "batch", batch)
@@ -259,17 +259,17 @@ class SmallDevice:
         made.parts = replace(made.parts, method=replace(made.parts.method, loss_sum=self._loss_sum))
         made.optimizer.register_step_post_hook(self._note_update)
 
-    def _loss_sum(self, network: Network, inputs_BT: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
+    def _loss_sum(self, network: Network, micro: MicroBatch) -> torch.Tensor:
         assert self._failed is None or self._failed.expired(), "what the failed pass held is still there"
         self._calls += 1
-        self._step_inputs += inputs_BT.unbind()
-        self._step_sizes.append(len(inputs_BT))
-        fails = self._fails(self._calls, len(inputs_BT))
+        self._step_inputs += micro.inputs_BT.unbind()
+        self._step_sizes.append(len(micro.inputs_BT))
+        fails = self._fails(self._calls, len(micro.inputs_BT))
         if fails and self._place == "forward":
             self._fail()
-        loss = self._method.loss_sum(network, inputs_BT, targets_BT)
+        loss = self._method.loss_sum(network, micro)
         if fails:
-            hidden = network.hidden_states(inputs_BT)
+            hidden = network.hidden_states(micro)
             self._failed = StorageWeakRef(hidden.untyped_storage())
             hidden.register_hook(self._fail)
             loss = loss + 0 * hidden.sum()
@@ -417,9 +417,9 @@ def _hungry(made: World) -> None:
     """Let every pass hold 8 MiB per sequence beside what it needs."""
     method = made.parts.method
 
-    def loss_sum(network: Network, inputs_BT: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
-        held = torch.empty(len(inputs_BT) << 23, dtype=torch.uint8)
-        return method.loss_sum(network, inputs_BT, targets_BT) + 0 * held[0]
+    def loss_sum(network: Network, micro: MicroBatch) -> torch.Tensor:
+        held = torch.empty(len(micro.inputs_BT) << 23, dtype=torch.uint8)
+        return method.loss_sum(network, micro) + 0 * held[0]
 
     made.parts = replace(made.parts, method=replace(method, loss_sum=loss_sum))
 

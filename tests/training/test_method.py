@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 
 from brimful.base.discover import names_in
 from brimful.base.errors import BrimfulError
+from brimful.data.batches import MicroBatch
 from brimful.model.attention import NAME
 from brimful.model.build import build
 from brimful.recipe import Recipe
@@ -19,6 +20,10 @@ from brimful.training.method import Method, Network, compiled, find_method, hidd
 @pytest.fixture
 def model(tiny: Callable[..., Recipe]) -> PreTrainedModel:
     return build(tiny(), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
+
+
+def _micro(ids_BT: torch.Tensor) -> MicroBatch:
+    return MicroBatch(ids_BT, ids_BT)
 
 
 @pytest.mark.parametrize("name", names_in(METHODS_PACKAGE, ".py"))
@@ -36,7 +41,7 @@ def test_body_and_head_together_are_the_model(model: PreTrainedModel) -> None:
     hidden_states = hidden_states_of(model)
     network = Network(model, hidden_states, loss_chunk=8)
 
-    logits_BTV = hidden_states(ids_BT) @ network.head_weight_VD.T
+    logits_BTV = hidden_states(_micro(ids_BT)) @ network.head_weight_VD.T
 
     torch.testing.assert_close(logits_BTV, model(ids_BT).logits, rtol=1e-5, atol=1e-6)
     assert network.logit_softcap is None
@@ -48,16 +53,16 @@ def test_compiled_blocks_give_the_loss_and_gradient_of_eager_ones_and_evaluation
     recipe = tiny(f"model.architecture={architecture}", "sequence_length=80", "model.layers=2")
     model = build(recipe, vocabulary=50, end_of_text_id=0, attention=NAME, device=torch.device("cpu"))
     ids_BT = torch.randint(0, 50, (2, 80), generator=torch.Generator().manual_seed(0))
-    eager = hidden_states_of(model)(ids_BT)
+    eager = hidden_states_of(model)(_micro(ids_BT))
     eager_grads = torch.autograd.grad(eager.square().sum(), list(model.base_model.parameters()))
     said: list[str] = []
     hidden_states = compiled(model, shape=(2, 80), say=said.append)
-    made = hidden_states(ids_BT)
+    made = hidden_states(_micro(ids_BT))
     torch.testing.assert_close(made, eager, rtol=1e-4, atol=1e-5)
     for grad, expected in zip(torch.autograd.grad(made.square().sum(), list(model.base_model.parameters())), eager_grads, strict=True):
         torch.testing.assert_close(grad, expected, rtol=1e-3, atol=1e-3)
     with torch.no_grad():
-        torch.testing.assert_close(hidden_states(ids_BT[:1, :33]), eager[:1, :33], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(hidden_states(_micro(ids_BT[:1, :33])), eager[:1, :33], rtol=1e-4, atol=1e-5)
     assert said == []
 
 
@@ -65,7 +70,7 @@ def test_compiled_blocks_give_the_loss_and_gradient_of_eager_ones_and_evaluation
 def test_a_failing_compiler_is_told_once_and_training_goes_on(tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
     model = build(tiny(), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
     ids_BT = torch.zeros(2, 32, dtype=torch.int64)
-    expected = hidden_states_of(model)(ids_BT)
+    expected = hidden_states_of(model)(_micro(ids_BT))
 
     def no_backend(*_: object, **__: object) -> None:
         raise RuntimeError("no C++ compiler found")
@@ -74,7 +79,7 @@ def test_a_failing_compiler_is_told_once_and_training_goes_on(tiny: Callable[...
     said: list[str] = []
     hidden_states = compiled(model, shape=(2, 32), say=said.append)
     for _ in range(2):
-        torch.testing.assert_close(hidden_states(ids_BT), expected)
+        torch.testing.assert_close(hidden_states(_micro(ids_BT)), expected)
     assert len(said) == 1
     assert "no C++ compiler found" in said[0]
 
@@ -89,5 +94,5 @@ def test_a_compiler_that_runs_out_of_memory_has_not_failed(tiny: Callable[..., R
     monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", no_memory)
     said: list[str] = []
     hidden_states = compiled(model, shape=(2, 32), say=said.append)
-    assert isinstance(attempt(lambda: hidden_states(torch.zeros(2, 32, dtype=torch.int64))), OutOfMemory)
+    assert isinstance(attempt(lambda: hidden_states(_micro(torch.zeros(2, 32, dtype=torch.int64)))), OutOfMemory)
     assert said == []

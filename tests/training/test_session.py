@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from brimful import pipeline
 from brimful.base.errors import BrimfulError, CheckpointError, Interrupted, PlanError, RunFolderError
 from brimful.base.rundir import read_journal
+from brimful.data.batches import MicroBatch
 from brimful.planning.pinned import save_plan
 from brimful.planning.plan import Plan, plan_from_json
 from brimful.recipe import Recipe
@@ -284,11 +285,11 @@ def _small_device(monkeypatch: pytest.MonkeyPatch, *, holds: int) -> list[int]:
     def find_method(name: str) -> Any:
         method = real(name)
 
-        def loss_sum(network: Network, inputs_BT: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
-            sizes.append(len(inputs_BT))
-            if len(sizes) > 2 and len(inputs_BT) > holds:
+        def loss_sum(network: Network, micro: MicroBatch) -> torch.Tensor:
+            sizes.append(len(micro.inputs_BT))
+            if len(sizes) > 2 and len(micro.inputs_BT) > holds:
                 raise torch.OutOfMemoryError("CUDA out of memory (for the test)")
-            return method.loss_sum(network, inputs_BT, targets_BT)
+            return method.loss_sum(network, micro)
 
         return replace(method, loss_sum=loss_sum)
 

@@ -4,7 +4,6 @@ Suffixes: B sequences of a batch, T positions of a sequence, N tokens of a split
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -12,34 +11,14 @@ import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from torch import Tensor
 
 from brimful.base.errors import DataError
+from brimful.data.batches import IGNORED, Batch
 from brimful.data.tokens import TokenSplit
 
-IGNORED = -100
-"""Target of a position that is not scored."""
 PAD_MULTIPLE = 8
 
 Int64Array = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Sequences and what follows each position.
-
-    Attributes:
-        inputs_BT: int64 on the CPU.
-        targets_BT: int64 on the CPU; `targets_BT[b, t]` is the token after `inputs_BT[b, t]`, or -100 where ignored.
-    """
-
-    inputs_BT: Tensor
-    targets_BT: Tensor
-
-    @property
-    def num_target_tokens(self) -> int:
-        """Positions that count in the loss."""
-        return int((self.targets_BT != IGNORED).sum())
 
 
 class Sequences:
@@ -65,7 +44,7 @@ class Sequences:
         split: TokenSplit,
         sequence_length: int,
         layout: Literal["stream", "document"] = "stream",
-        long_documents: Literal["error", "truncate", "split"] = "error",
+        long_documents: Literal["error", "truncate", "split", "drop"] = "error",
         seed: int = 0,
     ) -> None:
         self._tokens_N = np.asarray(split.tokens_N)
@@ -73,7 +52,7 @@ class Sequences:
         self._layout = layout
         self._seed = seed
         self.num_long_documents = 0
-        """Documents that were truncated or split (layout document)."""
+        """Documents that were truncated, split or dropped (layout document)."""
         if layout == "stream":
             self._windows_NT = _windows(self._tokens_N, sequence_length)
             self._num_sequences = max((split.num_tokens - sequence_length) // sequence_length, 1)
@@ -149,8 +128,12 @@ def _document_sequences(split: TokenSplit, sequence_length: int, long_documents:
         raise DataError(
             f"{num_long} of {split.num_documents} documents are longer than sequence_length {sequence_length}: the first is number {first + 1} with "
             f"{int(lengths_D[first])} tokens (end-of-text included), the longest has {int(lengths_D.max())}. Raise sequence_length, "
-            "or choose data.long_documents=truncate or data.long_documents=split."
+            "or choose data.long_documents=truncate, split or drop."
         )
+    if long_documents == "drop":
+        if num_long == len(lengths_D):
+            raise DataError(f"all {num_long} documents are longer than sequence_length {sequence_length}, so dropping them leaves none. Raise it.")
+        return starts_D[~is_long_D], lengths_D[~is_long_D], num_long
     if long_documents != "split":
         return starts_D, np.minimum(lengths_D, sequence_length), num_long
     pieces_D = -(-lengths_D // sequence_length)

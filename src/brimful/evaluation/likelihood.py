@@ -18,11 +18,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from brimful.base.errors import RequestError
-from brimful.data.sequences import Batch, evaluation_batches
+from brimful.data.batches import IGNORED, Batch
+from brimful.data.sequences import evaluation_batches
 from brimful.data.tokens import TokenSplit
 from brimful.evaluation.stats import Interval, mean_interval, perplexity_of
 from brimful.generation.engine import context_of
-from brimful.training.losses import IGNORED, token_losses
+from brimful.training.losses import token_losses
 from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory
 
 Progress = Callable[[str, int, int | None], None]

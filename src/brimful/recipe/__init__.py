@@ -3,10 +3,9 @@
 Importing this imports neither torch nor transformers.
 """
 
+from brimful.recipe.base import Auto, Section
 from brimful.recipe.loading import differences, load, shipped_names, shipped_text
 from brimful.recipe.sections import (
-    AdapterRecipe,
-    Auto,
     BatchRecipe,
     CheckpointRecipe,
     DataRecipe,
@@ -17,10 +16,10 @@ from brimful.recipe.sections import (
     Recipe,
     RunChoices,
     SampleRecipe,
-    Section,
     TokenizerRecipe,
     TrainingRecipe,
 )
+from brimful.recipe.tuning import AdapterRecipe, StudyRecipe
 
 __all__ = [
     "AdapterRecipe",
@@ -36,6 +35,7 @@ __all__ = [
     "RunChoices",
     "SampleRecipe",
     "Section",
+    "StudyRecipe",
     "TokenizerRecipe",
     "TrainingRecipe",
     "differences",

@@ -14,19 +14,11 @@ from pydantic import Field
 from brimful.base.discover import did_you_mean, names_in
 from brimful.base.dotted import format_yaml
 from brimful.base.errors import RecipeError
-
-Auto = Literal["auto"]
-PositiveInt = Annotated[int, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
+from brimful.recipe.base import Auto, PositiveInt, Section, Share
+from brimful.recipe.tuning import AdapterRecipe, StudyRecipe
 
 METHODS_PACKAGE = "brimful.training.methods"
 """A method is a file in there; only the names of the files are read here."""
-
-
-class Section(pydantic.BaseModel):
-    """A part of the recipe: strict types, finite numbers, unknown keys refused, frozen."""
-
-    model_config = pydantic.ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ModelRecipe(Section):
@@ -83,22 +75,22 @@ class TokenizerRecipe(Section):
         return self
 
 
-class AdapterRecipe(Section):
-    """LoRA adapters on a frozen published model (Hu et al. 2021)."""
-
-    rank: PositiveInt = Field(16, description="Rank r of the adapters.")
-    alpha: Annotated[float, Field(gt=0)] | None = Field(None, description="Scale of the adapters is alpha / rank. Default: 2 x rank.")
-    dropout: Share = Field(0.0, description="Dropout before the adapters; above 0 it costs memory.")
-    targets: str | list[str] = Field("all-linear", description="all-linear, or names of linear layers such as [q_proj, v_proj].")
-    dora: bool = Field(False, description="Weight-decomposed adapters (Liu et al. 2024).")
-
-
 class DataRecipe(Section):
     """Where the text comes from and how it is split and laid out."""
 
     path: str | list[str] = Field(
         description="Hub id, local file or folder (txt, jsonl, json, csv, tsv, parquet; .gz too) or builtin:NAME; several as a list."
     )
+    format: Literal["auto", "prompt", "messages", "alpaca", "conversations", "text"] = Field(
+        "auto", description="method sft: how a row holds an example; auto: by its columns."
+    )
+    columns: dict[str, str] = Field(
+        {}, description="method sft: other names of the format's columns, such as {instruction: question, output: solution}."
+    )
+    template: Literal["auto", "chat", "plain"] = Field(
+        "auto", description="method sft: chat: the tokenizer's chat template; plain: headings of plain text; auto: chat where there is one."
+    )
+    loss_on: Literal["completion", "all"] = Field("completion", description="method sft: which tokens are targets.")
     config_name: str | None = Field(None, description="Configuration of a hub data set, such as wikitext-103-raw-v1.")
     revision: str | None = Field(None, description="Commit of a hub data set, to pin it.")
     text_column: str = Field("text", description="Column that holds the text, where rows have columns.")
@@ -114,8 +106,9 @@ class DataRecipe(Section):
     layout: Literal["stream", "document"] = Field(
         "stream", description="stream: documents end to end, cut into full sequences; document: one document per sequence, padded."
     )
-    long_documents: Literal["error", "truncate", "split"] = Field(
-        "error", description="layout document: what to do with one longer than sequence_length."
+    long_documents: Literal["error", "truncate", "split", "drop"] = Field(
+        "error",
+        description="layout document, and examples of method sft (which cannot be split): what to do with one longer than sequence_length.",
     )
     max_documents: PositiveInt | None = Field(None, description="Read at most this many documents.")
 
@@ -169,6 +162,12 @@ class TrainingRecipe(Section):
 class OptimizerRecipe(Section):
     """AdamW (Loshchilov and Hutter 2019); weight decay on matrices only."""
 
+    kind: Literal["adamw", "adamw_8bit", "paged_adamw_8bit"] = Field(
+        "adamw", description="adamw: states in fp32; adamw_8bit: in 8 bits (bitsandbytes); paged_adamw_8bit: these in memory that the driver moves."
+    )
+    scale_learning_rate: Literal["none", "linear", "sqrt"] = Field(
+        "none", description="When you change the effective batch of a recipe: leave its learning rate, or scale it with the batch or its square root."
+    )
     learning_rate: Annotated[float, Field(gt=0)] = Field(description="Peak learning rate.")
     min_learning_rate: Annotated[float, Field(ge=0)] | None = Field(
         None, description="Learning rate at the end of the schedule. Default: a tenth of the peak."
@@ -203,6 +202,9 @@ class EvaluationRecipe(Section):
     max_sequences: PositiveInt | None = Field(
         None, description="Score at most this many validation sequences while training (the final evaluation scores all)."
     )
+    tasks: list[str] = Field([], description="Tasks the finished model is evaluated on, such as [code-syntax, bleu, humaneval].")
+    max_examples: PositiveInt | None = Field(None, description="Examples per task at most, spread evenly; null: all.")
+    data: dict[str, str] = Field({}, description="Where a task's data lie, such as {humaneval: FOLDER/HumanEval.jsonl.gz}; by default on the hub.")
 
 
 class CheckpointRecipe(Section):
@@ -223,6 +225,7 @@ class SampleRecipe(Section):
     temperature: Annotated[float, Field(ge=0)] = Field(0.8, description="0 is greedy.")
     top_k: PositiveInt | None = Field(50, description="Sample among the k likeliest tokens.")
     top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="Sample among the likeliest tokens that hold this much probability.")
+    stop: list[str] = Field([], description="Further tokens that end a text, beside end-of-text and those of the chat template.")
 
 
 class PlanChoices(Section):
@@ -249,6 +252,9 @@ class PlanChoices(Section):
         "balanced",
         description="How close to the brim: the prediction's upper end fits; the run surely gets through; it is not sure to fail (out of memory is survived).",
     )
+    packing: Literal["auto", "packed", "padded"] = Field(
+        "auto", description="method sft: examples of a micro-batch end to end, attention within each; or one per row, similar lengths together."
+    )
     threads: PositiveInt | Auto = Field("auto", description="CPU threads.")
 
 
@@ -270,7 +276,7 @@ class RunChoices(Section):
         return value if value is None else _folder_name(value)
 
 
-_PLANNED_ONLY = "{name} fine-tunes the published model {model}. This version of brimful plans that (`brimful plan`) but trains fresh models only."
+_NOT_FRESH = "{name} tunes the published model {model}; this needs a recipe that describes a fresh model."
 
 
 def _which_model(value: object) -> str:
@@ -291,7 +297,9 @@ class Recipe(Section):
     sequence_length: Annotated[int, Field(ge=2)] = Field(description="Tokens per sequence.")
     batch: BatchRecipe
     training: TrainingRecipe
-    model: Model = Field(description="A section that describes a fresh model, or the hub id or folder of a published one.")
+    model: Model = Field(
+        description="A section that describes a fresh model; or the hub id or folder of a published one; or recipe:NAME, what that recipe trains."
+    )
     adapter: AdapterRecipe | None = None
     quantize: Literal["none", "nf4"] = Field(
         "none", description="How a published model's frozen linear layers are stored: as published, or in 4 bits."
@@ -304,6 +312,7 @@ class Recipe(Section):
     sample: SampleRecipe = SampleRecipe()
     plan: PlanChoices = PlanChoices()
     run: RunChoices = RunChoices()
+    study: StudyRecipe | None = None
 
     @pydantic.field_validator("method")
     @classmethod
@@ -334,6 +343,8 @@ class Recipe(Section):
                 raise ValueError("tokenizer is required for a fresh model, for example tokenizer.vocabulary=4096")
             if self.adapter is not None or self.quantize != "none":
                 raise ValueError("adapter and quantize belong to a published model: model=HUB_ID or a folder")
+            if self.method == "sft":
+                raise ValueError("method sft tunes a published model: model=HUB_ID, a folder, or recipe:NAME")
         elif self.tokenizer is not None:
             raise ValueError("a published model comes with its own tokenizer; leave the tokenizer section out")
         elif self.quantize != "none" and self.adapter is None:
@@ -348,7 +359,7 @@ class Recipe(Section):
             RecipeError: the recipe names a published one.
         """
         if isinstance(self.model, str):
-            raise RecipeError(_PLANNED_ONLY.format(name=self.name, model=self.model))
+            raise RecipeError(_NOT_FRESH.format(name=self.name, model=self.model))
         return self.model
 
     @property
@@ -359,7 +370,7 @@ class Recipe(Section):
             RecipeError: the recipe names a published model.
         """
         if self.tokenizer is None:
-            raise RecipeError(_PLANNED_ONLY.format(name=self.name, model=self.model))
+            raise RecipeError(_NOT_FRESH.format(name=self.name, model=self.model))
         return self.tokenizer
 
     @property

@@ -113,7 +113,7 @@ class _OwnTraces:
             return self._loss_of(model, current)
 
         with recorder:
-            network = Network(model, lambda inputs_BT: inputs_BT, 0)
+            network = Network(model, lambda micro: micro.inputs_BT, 0)
             try:
                 repeat_steps(network, loss_sum, optimizer, spec, batch, watcher)
             except RuntimeError as error:

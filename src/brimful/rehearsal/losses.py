@@ -3,7 +3,7 @@
 Shapes: B sequences, T positions, D hidden size, V vocabulary, N tokens of all sequences.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,32 +11,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 
+from brimful.data.batches import MicroBatch
 from brimful.planning.step import LOSS_CHAINS, LossChain, StepSpec
 from brimful.rehearsal.recorder import note_kernel
-from brimful.training.losses import linear_cross_entropy
-from brimful.training.method import Network
-
-LossSum = Callable[[Network, Tensor, Tensor], Tensor]
+from brimful.training.method import LossSum, Network, next_token_loss_sum
 
 
 def loss_of(spec: StepSpec) -> LossSum:
-    """(network, inputs_BT, targets_BT) -> summed loss, fp32 scalar, allocating what the declared loss allocates."""
+    """The summed loss, allocating what the declared loss allocates."""
     if spec.task != "causal_lm" or spec.loss == "model":
         return _model_loss(spec)
     if spec.loss == "chunked":
-        return _chunked
+        return next_token_loss_sum
     return _declared(spec, spec.loss if isinstance(spec.loss, LossChain) else LOSS_CHAINS[spec.loss])
 
 
-def _chunked(network: Network, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
-    hidden_BTD = network.hidden_states(inputs_BT)
-    return linear_cross_entropy(hidden_BTD, network.head_weight_VD, targets_BT, chunk_tokens=network.loss_chunk, softcap=network.logit_softcap)
-
-
 def _model_loss(spec: StepSpec) -> LossSum:
-    def loss_sum(network: Network, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        kwargs = _extra(spec, inputs_BT) | ({"use_cache": False} if spec.task == "causal_lm" else {})
-        loss: Tensor = network.model(input_ids=inputs_BT, labels=targets_BT, **kwargs).loss
+    def loss_sum(network: Network, micro: MicroBatch) -> Tensor:
+        kwargs = _extra(spec, micro.inputs_BT) | ({"use_cache": False} if spec.task == "causal_lm" else {})
+        loss: Tensor = network.model(input_ids=micro.inputs_BT, labels=micro.targets_BT, **kwargs).loss
         return loss
 
     return loss_sum
@@ -46,9 +39,9 @@ def _declared(spec: StepSpec, chain: LossChain) -> LossSum:
     """Lifetimes are those of local variables in a transformers model's forward and its loss function: they end when it returns."""
     held: list[Any] = []  # the outputs, in loops that keep them
 
-    def loss_sum(network: Network, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
+    def loss_sum(network: Network, micro: MicroBatch) -> Tensor:
         with _kept_outputs(network, "c_attn" if spec.habits.keeps_fused_qkv else None) as kept:
-            outputs = network.model.base_model(input_ids=inputs_BT, use_cache=spec.habits.use_cache, **_extra(spec, inputs_BT))
+            outputs = network.model.base_model(input_ids=micro.inputs_BT, use_cache=spec.habits.use_cache, **_extra(spec, micro.inputs_BT))
         hidden_BTD = outputs[0]
         if chain.cross_entropy == "fused_linear":
             return _fused_linear(hidden_BTD, network, chain)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from brimful.data.sequences import IGNORED, Batch
+from brimful.data.batches import IGNORED, Batch
 from brimful.model.build import build
 from brimful.rehearsal.reduced import Reduced
 from brimful.training.loop import accumulate_gradients
@@ -102,7 +102,7 @@ def _accumulate(reduced: Reduced, manner: Manner, network: Network, precision: P
     for parameter in network.model.parameters():
         parameter.grad = None
     device, method = scale.device, find_method(reduced.recipe.method)
-    pieces = zip(*(tensor.to(device).split(manner.micro_batches) for tensor in (batch.inputs_BT, batch.targets_BT)), strict=True)
+    pieces = (micro.to(device) for micro in batch.micro_batches(manner.micro_batches))
     return accumulate_gradients(network, method, precision, device, pieces, scale) / batch.num_target_tokens
 
 

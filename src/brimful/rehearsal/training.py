@@ -11,18 +11,18 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import PretrainedConfig, PreTrainedModel, masking_utils
 
-from brimful.data.sequences import Batch
+from brimful.data.batches import Batch, MicroBatch
 from brimful.evaluation.likelihood import Scorer
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
 from brimful.planning.trace import Trace
 from brimful.rehearsal.kernels import OnCuda
-from brimful.rehearsal.losses import LossSum, loss_of
+from brimful.rehearsal.losses import loss_of
 from brimful.rehearsal.models import blocks_of, count_parameters, meta_model, transformers_model
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.places import Places
 from brimful.rehearsal.recorder import Recorder
 from brimful.training.loop import accumulate_gradients
-from brimful.training.method import Method, Network, hidden_states_of
+from brimful.training.method import LossSum, Method, Network, hidden_states_of
 from brimful.training.optim import Guard, guarded_update
 from brimful.training.precision import Precision
 from brimful.training.session import recompute_activations
@@ -206,20 +206,20 @@ def _batch(spec: StepSpec, micro_batch: int) -> tuple[Tensor, Tensor]:
     return inputs_BT, targets
 
 
-def _micro_batches(batch: Callable[[], tuple[Tensor, ...]], count: int, watcher: Watcher) -> Iterator[tuple[Tensor, Tensor]]:
+def _micro_batches(batch: Callable[[], tuple[Tensor, ...]], count: int, watcher: Watcher) -> Iterator[MicroBatch]:
     for _ in range(count):
         watcher.begin("inputs")
         tensors = batch()
         watcher.note_inputs(tensors)
-        yield tensors[0], tensors[-1]
+        yield MicroBatch(tensors[0], tensors[-1])
 
 
-def _announced(watcher: Watcher, loss_sum: Callable[[Network, Tensor, Tensor], Tensor]) -> Method:
+def _announced(watcher: Watcher, loss_sum: LossSum) -> Method:
     """The method with its forward pass announced; what follows it is the backward pass."""
 
-    def announced(network: Network, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
+    def announced(network: Network, micro: MicroBatch) -> Tensor:
         watcher.begin("forward")
-        loss = loss_sum(network, inputs_BT, targets_BT)
+        loss = loss_sum(network, micro)
         watcher.begin("backward")
         return loss
 

@@ -1,7 +1,7 @@
 """THE training loop. Every method, device and recipe runs through `train`; brimful's one backward pass is here."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from brimful.base.errors import RequestError, TrainingStopped
-from brimful.data.sequences import Batch
+from brimful.data.batches import MicroBatch, StepBatch
 from brimful.recipe import Recipe
 from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory
 from brimful.training.meter import Meter
@@ -32,7 +32,7 @@ ROLLBACKS_BEFORE_STOP = 2
 class Sequences(Protocol):
     """Training sequences in their order; sample i is a pure function of the seed and i."""
 
-    def batch(self, first_sample: int, count: int) -> Batch: ...
+    def batch(self, first_sample: int, count: int) -> StepBatch: ...
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _is_over(parts: Parts, progress: Progress) -> bool:
     return progress.step >= parts.total_steps or parts.should_stop()
 
 
-def _step(parts: Parts, progress: Progress, batch: Batch, micro_batches: tuple[int, ...]) -> tuple[int, ...]:
+def _step(parts: Parts, progress: Progress, batch: StepBatch, micro_batches: tuple[int, ...]) -> tuple[int, ...]:
     """One optimizer update over the effective batch, repeated with smaller micro-batches where memory runs out; returns those that fitted.
 
     A repetition begins with the sequences, weights, guard and generators of the first try. Its gradient is the same sum over the same
@@ -123,12 +123,12 @@ def _step(parts: Parts, progress: Progress, batch: Batch, micro_batches: tuple[i
     return micro_batches
 
 
-def _update(parts: Parts, progress: Progress, batch: Batch, micro_batches: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+def _update(parts: Parts, progress: Progress, batch: StepBatch, micro_batches: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Gradients and the update, or an error before anything of the run's state has changed; returns loss and gradient norm."""
     _drop_gradients(parts)
     scale = loss_factor(progress.guard.loss_scale, batch.num_target_tokens)
-    tensors = _split(batch, micro_batches, parts.device)
-    loss = accumulate_gradients(parts.network, parts.method, parts.precision, parts.device, tensors, scale) / batch.num_target_tokens
+    pieces = (micro.to(parts.device) for micro in batch.micro_batches(micro_batches))
+    loss = accumulate_gradients(parts.network, parts.method, parts.precision, parts.device, pieces, scale) / batch.num_target_tokens
     for group in parts.optimizer.param_groups:
         group["lr"] = learning_rate_at(progress.step, parts.total_steps, parts.recipe.optimizer)
     with all_or_nothing(parts.optimizer):
@@ -170,9 +170,9 @@ def _keep(parts: Parts, progress: Progress) -> None:
 
 
 def accumulate_gradients(
-    network: Network, method: Method, precision: Precision, device: torch.device, micro_batches: Iterable[tuple[Tensor, Tensor]], scale: Tensor
+    network: Network, method: Method, precision: Precision, device: torch.device, micro_batches: Iterable[MicroBatch], scale: Tensor
 ) -> Tensor:
-    """Forward and backward pass of every micro-batch (inputs_BT, targets_BT) of one optimizer step.
+    """Forward and backward pass of every micro-batch of one optimizer step.
 
     Args:
         scale: 0-dim factor on every micro-batch's loss before its backward pass.
@@ -181,21 +181,12 @@ def accumulate_gradients(
         The summed loss in nats, unscaled.
     """
     loss_sum = torch.zeros((), dtype=torch.float32, device=device)
-    for inputs_BT, targets_BT in micro_batches:
+    for micro in micro_batches:
         with precision.autocast(device):
-            micro_loss_sum = method.loss_sum(network, inputs_BT, targets_BT)
+            micro_loss_sum = method.loss_sum(network, micro)
         (micro_loss_sum * scale).backward()
         loss_sum += micro_loss_sum.detach()
     return loss_sum
-
-
-def _split(batch: Batch, micro_batches: tuple[int, ...], device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """Micro-batches of (inputs_BT, targets_BT) on the device; pinned and asynchronous where that is CUDA."""
-    inputs, targets = batch.inputs_BT, batch.targets_BT
-    if device.type == "cuda":
-        inputs, targets = inputs.pin_memory(), targets.pin_memory()
-    for micro_inputs_BT, micro_targets_BT in zip(inputs.split(micro_batches), targets.split(micro_batches), strict=True):
-        yield micro_inputs_BT.to(device, non_blocking=True), micro_targets_BT.to(device, non_blocking=True)
 
 
 def _evaluation_is_due(parts: Parts, progress: Progress) -> bool:
@@ -248,10 +239,10 @@ class _Prefetch:
 
     def restart(self, progress: Progress) -> None:
         self._next_sample = progress.samples_consumed
-        self._futures: deque[Future[Batch]] = deque()
+        self._futures: deque[Future[StepBatch]] = deque()
         self._submit()
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> StepBatch:
         if not self._ahead:
             self._next_sample += self._count
             return self._sequences.batch(self._next_sample - self._count, self._count)

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-IGNORED = -100
-"""Target of positions that are not scored, as in torch and transformers."""
+from brimful.data.batches import IGNORED
 
 
 def linear_cross_entropy(hidden_BTD: Tensor, weight_VD: Tensor, targets_BT: Tensor, *, chunk_tokens: int, softcap: float | None = None) -> Tensor:

@@ -2,16 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from brimful.base.discover import module_in
+from brimful.data.batches import MicroBatch
+from brimful.training.losses import linear_cross_entropy
 from brimful.training.memory_errors import is_out_of_memory
 
-HiddenStates = Callable[[Tensor], Tensor]
-"""input ids (B, T) -> hidden states after the final norm (B, T, D)."""
+HiddenStates = Callable[[MicroBatch], Tensor]
+"""A micro-batch -> hidden states after the final norm (B, T, D)."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +42,23 @@ class Network:
         return softcap
 
 
+LossSum = Callable[[Network, MicroBatch], Tensor]
+"""Summed loss over the target tokens of a micro-batch in nats, fp32 scalar."""
+
+
 @dataclass(frozen=True)
 class Method:
     """How a batch becomes a loss.
 
     Attributes:
-        loss_sum: (network, inputs_BT, targets_BT) -> summed loss over target tokens in nats, fp32 scalar. The loop divides by
-            the optimizer step's target tokens, so accumulation is exact whatever the micro-batch.
+        loss_sum: The loop divides it by the optimizer step's target tokens, so accumulation is exact whatever the micro-batch.
         trains: Which parameters, by name and value.
+        reads: What the data are: documents of plain text, or examples with a prompt and an answer.
     """
 
-    loss_sum: Callable[[Network, Tensor, Tensor], Tensor]
+    loss_sum: LossSum
     trains: Callable[[str, nn.Parameter], bool]
+    reads: Literal["documents", "examples"] = "documents"
 
 
 def find_method(name: str) -> Method:
@@ -63,12 +71,20 @@ def find_method(name: str) -> Method:
     return method
 
 
+def next_token_loss_sum(network: Network, micro: MicroBatch) -> Tensor:
+    """Cross-entropy of every target token; no logits are made at positions that have none."""
+    hidden_BTD, targets_BT = network.hidden_states(micro), micro.targets_BT
+    if micro.scored_N is not None:
+        hidden_BTD, targets_BT = hidden_BTD.flatten(0, 1)[None, micro.scored_N], targets_BT.flatten()[None, micro.scored_N]
+    return linear_cross_entropy(hidden_BTD, network.head_weight_VD, targets_BT, chunk_tokens=network.loss_chunk, softcap=network.logit_softcap)
+
+
 def hidden_states_of(model: PreTrainedModel) -> HiddenStates:
     """The body of a causal language model as a plain function, without KV cache."""
     body = model.base_model
 
-    def hidden_states(input_ids_BT: Tensor) -> Tensor:
-        states_BTD: Tensor = body(input_ids=input_ids_BT, use_cache=False).last_hidden_state
+    def hidden_states(micro: MicroBatch) -> Tensor:
+        states_BTD: Tensor = body(**micro.model_inputs(), use_cache=False).last_hidden_state
         return states_BTD
 
     return hidden_states
@@ -86,11 +102,11 @@ def compiled(model: PreTrainedModel, *, shape: tuple[int, int], say: Callable[[s
         block.compile(dynamic=False)
     failed = False
 
-    def hidden_states(input_ids_BT: Tensor) -> Tensor:
+    def hidden_states(micro: MicroBatch) -> Tensor:
         nonlocal failed
-        if not failed and torch.is_grad_enabled() and tuple(input_ids_BT.shape) == shape:
+        if not failed and torch.is_grad_enabled() and tuple(micro.inputs_BT.shape) == shape:
             try:
-                return plain(input_ids_BT)
+                return plain(micro)
             except Exception as error:
                 if is_out_of_memory(error) or not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                     raise
@@ -98,7 +114,7 @@ def compiled(model: PreTrainedModel, *, shape: tuple[int, int], say: Callable[[s
                 reason = " ".join(str(error).split("\n")[:2])[:300]
                 say(f"torch.compile failed, training goes on without it: {type(error).__name__}: {reason}")
         with torch.compiler.set_stance("force_eager"):
-            return plain(input_ids_BT)
+            return plain(micro)
 
     return hidden_states
 

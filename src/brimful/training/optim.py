@@ -1,12 +1,15 @@
 """The optimizer update: AdamW, its schedule, clipping, and the guard that skips a bad step on the device."""
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from brimful.base.errors import CheckpointError
 from brimful.recipe import OptimizerRecipe
+from brimful.training import eight_bit
 from brimful.training.precision import FP16_GROWTH_INTERVAL, Precision
 
 
@@ -23,13 +26,23 @@ def learning_rate_at(step: int, total_steps: int, optimizer: OptimizerRecipe) ->
     return low + (peak - low) * share
 
 
-def build_optimizer(model: nn.Module, settings: OptimizerRecipe, *, variant: str) -> torch.optim.AdamW:
-    """AdamW over the trainable parameters; weight decay on those with two or more dimensions only. `variant` is fused, foreach or for_loop."""
+def build_optimizer(model: nn.Module, settings: OptimizerRecipe, *, variant: str) -> torch.optim.Optimizer:
+    """AdamW over the trainable parameters; weight decay on those with two or more dimensions only.
+
+    Args:
+        variant: The plan's: fused, foreach or for_loop are torch's, with states in fp32; 8bit and paged_8bit bitsandbytes', for the other kinds.
+
+    Raises:
+        DeviceError: the device has no kernels for this variant.
+        RequestError: the variant needs bitsandbytes, which is not installed.
+    """
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [parameter for parameter in trainable if parameter.ndim >= 2], "weight_decay": settings.weight_decay},
         {"params": [parameter for parameter in trainable if parameter.ndim < 2], "weight_decay": 0.0},
     ]
+    if variant in eight_bit.PAGED_BY_VARIANT:
+        return eight_bit.build(groups, settings, variant=variant)
     betas, kernels = (settings.beta1, settings.beta2), {"fused": variant == "fused", "foreach": variant == "foreach"}
     return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=betas, eps=settings.eps, **kernels)
 
@@ -90,7 +103,7 @@ def loss_factor(loss_scale: Tensor, num_target_tokens: int) -> Tensor:
 
 
 def guarded_update(
-    optimizer: torch.optim.AdamW, guard: Guard, precision: Precision, *, loss: Tensor, clip_norm: float | None, carried: Tensor | None = None
+    optimizer: torch.optim.Optimizer, guard: Guard, precision: Precision, *, loss: Tensor, clip_norm: float | None, carried: Tensor | None = None
 ) -> Tensor:
     """Clip, then step unless loss or gradients are not finite; the decision stays on the device.
 
@@ -111,7 +124,7 @@ def guarded_update(
     spike = (guard.norm_average > 0) & (norm > precision.norm_spike * guard.norm_average)
     bad = ~(torch.isfinite(norm) & torch.isfinite(loss)) | spike
     divisor = carried if clip_norm is None else carried * (norm / clip_norm).clamp(min=1.0)
-    if optimizer.defaults["fused"]:
+    if optimizer.defaults.get("fused"):
         optimizer.grad_scale, optimizer.found_inf = divisor, bad.float()  # type: ignore[attr-defined]
         optimizer.step()
         del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
@@ -122,18 +135,38 @@ def guarded_update(
     return norm
 
 
-def named_states(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
-    """Optimizer states under `parameter name:state name`, the tensors themselves."""
+def named_states(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Optimizer states under `parameter name:state name`, the tensors themselves; counts that are no tensors become int64 ones."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-    return {f"{names[parameter]}:{key}": value for parameter, state in optimizer.state.items() for key, value in state.items()}
+    return {f"{names[parameter]}:{key}": _tensor(value) for parameter, state in optimizer.state.items() for key, value in state.items()}
 
 
-def load_named_states(model: nn.Module, optimizer: torch.optim.AdamW, states: dict[str, Tensor]) -> None:
-    """Inverse of `named_states`, on the parameters' devices; existing states are replaced."""
+def _tensor(value: Tensor | int) -> Tensor:
+    return value if isinstance(value, Tensor) else torch.tensor(value)
+
+
+def load_named_states(model: nn.Module, optimizer: torch.optim.Optimizer, states: dict[str, Tensor]) -> None:
+    """Inverse of `named_states`, on the parameters' devices; existing states are replaced.
+
+    Raises:
+        CheckpointError: the states are those of another `optimizer.kind`.
+    """
     parameters = dict(model.named_parameters())
-    optimizer.state.clear()
+    by_parameter: dict[nn.Parameter, dict[str, Tensor]] = defaultdict(dict)
     for full_name, value in states.items():
         name, _, key = full_name.rpartition(":")
-        parameter = parameters[name]
-        keeps_on_host = key == "step" and not optimizer.defaults["fused"]
-        optimizer.state[parameter][key] = value.clone() if keeps_on_host else value.to(parameter.device, copy=True)
+        by_parameter[parameters[name]][key] = value
+    in_eight_bits = eight_bit.is_eight_bit(optimizer)
+    if any(("state1" in state) != in_eight_bits for state in by_parameter.values()):
+        raise CheckpointError(
+            f"the checkpoint holds the states of another optimizer than optimizer.kind asks for now ({'adamw_8bit' if in_eight_bits else 'adamw'}). "
+            "Put the old kind back, start over with --fresh, or start a new run with run.name=NAME."
+        )
+    if in_eight_bits:
+        eight_bit.load_states(optimizer, by_parameter)
+        return
+    optimizer.state.clear()
+    for parameter, state in by_parameter.items():
+        for key, value in state.items():
+            keeps_on_host = key == "step" and not optimizer.defaults["fused"]
+            optimizer.state[parameter][key] = value.clone() if keeps_on_host else value.to(parameter.device, copy=True)

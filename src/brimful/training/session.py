@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.errors import CheckpointError, Interrupted, TrainingStopped
 from brimful.base.rundir import Journal, Lease, fsync_folder, read_journal
+from brimful.data.batches import MicroBatch
 from brimful.model.quiet import without_progress_bars
 from brimful.planning.cost import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE, evaluate_every
 from brimful.planning.plan import Plan
@@ -163,8 +164,8 @@ class _Session:
         shape = (self.sizes.micro_batches[0], self.setup.recipe.sequence_length)
         return compiled(self.setup.model, shape=shape, say=self._say_later)
 
-    def _forward(self, input_ids_BT: Tensor) -> Tensor:
-        return self._body(input_ids_BT)
+    def _forward(self, micro: MicroBatch) -> Tensor:
+        return self._body(micro)
 
     def _remember(self, out_of_memory: dict[str, Any]) -> None:
         """Smaller micro-batches for the rest of the run, compiled for their shape where the plan compiles."""

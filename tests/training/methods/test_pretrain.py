@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from brimful.data.batches import MicroBatch
 from brimful.model.build import build
 from brimful.recipe import Recipe
 from brimful.training.method import Network, hidden_states_of
@@ -18,7 +19,7 @@ def test_the_loss_is_the_sum_over_targets_whatever_the_chunk(tiny: Callable[...,
     inputs_BT, targets_BT = torch.arange(24).reshape(2, 12), torch.arange(1, 25).reshape(2, 12)
     targets_BT[0, :5] = -100
 
-    loss = METHOD.loss_sum(Network(model, hidden_states_of(model), loss_chunk=chunk), inputs_BT, targets_BT)
+    loss = METHOD.loss_sum(Network(model, hidden_states_of(model), loss_chunk=chunk), MicroBatch(inputs_BT, targets_BT))
 
     expected = torch.nn.functional.cross_entropy(model(inputs_BT).logits.flatten(0, 1), targets_BT.flatten(), reduction="sum")
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-4)
