@@ -6,8 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from transformers import PreTrainedTokenizerFast
 
 from brimful.base.env import shared_data_folder
+from brimful.data.examples import ExampleSplit
+from brimful.data.formats import Example
+from brimful.data.tokenizer import train_tokenizer
 from brimful.data.tokens import TokenSplit
 from brimful.recipe import DataRecipe, Recipe
 
@@ -43,6 +47,41 @@ def recipe() -> Callable[..., Recipe]:
 
 
 @pytest.fixture
+def tuning() -> Callable[..., Recipe]:
+    """A recipe for fine-tuning on the rows at a path; fields of its data section as keywords."""
+
+    def make(path: Path | str, sequence_length: int = 64, stop: tuple[str, ...] = (), **data: Any) -> Recipe:
+        values = {
+            "name": "tuned",
+            "method": "sft",
+            "sequence_length": sequence_length,
+            "batch": {"sequences": 2},
+            "training": {"steps": 1},
+            "model": "owner/name",
+            "data": {"path": str(path), "validation": 0.2, **data},
+            "optimizer": {"learning_rate": 1e-3},
+            "sample": {"stop": list(stop)},
+        }
+        return Recipe.model_validate(values)
+
+    return make
+
+
+@pytest.fixture
+def example_split() -> Callable[..., ExampleSplit]:
+    """Examples with the given numbers of prompt and answer tokens; all ids differ, counting upwards from 1."""
+
+    def make(*sizes: tuple[int, int]) -> ExampleSplit:
+        lengths = [prompt + answer for prompt, answer in sizes]
+        is_target = [place >= prompt for prompt, answer in sizes for place in range(prompt + answer)]
+        examples = tuple(Example("", "", f"row {number}", "") for number in range(len(sizes)))
+        tokens_N = np.arange(1, sum(lengths) + 1, dtype=np.uint32)
+        return ExampleSplit(tokens_N, np.array(is_target), np.cumsum([0, *lengths]), sum(lengths), examples)
+
+    return make
+
+
+@pytest.fixture
 def token_split() -> Callable[..., TokenSplit]:
     """A split of documents with the given token counts: ids count upwards from 1, end-of-text is 0."""
 
@@ -64,3 +103,23 @@ def shared_data() -> Path:
     if folder is None:
         pytest.skip("real data are not on this machine (set BRIMFUL_DATA)")
     return folder
+
+
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+@pytest.fixture
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Byte-level, 262 ids, end-of-text 0, without a chat template."""
+    return train_tokenizer("bpe", 262, 2, ["the cat sat on the mat, the dog sat on the log\n" * 3])
+
+
+@pytest.fixture
+def chat_tokenizer(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+    """The same with ChatML's two tokens (262 and 263) and template."""
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
+    tokenizer.chat_template = CHATML
+    return tokenizer

@@ -3,12 +3,15 @@
 import ast
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from brimful.base.errors import DataError
 from brimful.data import builtin
+from brimful.data.sources import open_rows
+from brimful.recipe import DataRecipe
 
 
 def test_the_corpora_are_some_megabytes_of_many_documents() -> None:
@@ -26,6 +29,73 @@ def test_code_documents_are_one_documented_definition_each() -> None:
         (definition,) = ast.parse(document).body
         assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         assert ast.get_docstring(definition)
+
+
+def test_code_rows_are_functions_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named with arguments and purpose; answered without docstring; methods stand alone; the text that holds them is named."""
+    document = '''class Counter:
+    """Counts."""
+
+    def add(self, number: int = 1) -> None:
+        """Add a number
+        to the sum.
+
+        More words.
+        """
+
+        # one step
+        self.sum += number
+
+    async def wait(self):
+        """Wait for the lock and count."""
+        def inner():
+            """Functions in functions are part of them."""
+            return 1
+        return await self.lock, inner()
+'''
+    monkeypatch.setattr(builtin, "python_code", lambda: iter([document]))
+    add, wait = builtin._made_rows.__wrapped__()
+    assert add["prompt"] == "Write a Python function `add(self, number: int=1)`. Add a number to the sum.\n"
+    assert add["completion"] == "def add(self, number: int = 1) -> None:\n    # one step\n    self.sum += number\n"
+    assert add["document"] == wait["document"] == document
+    assert wait["prompt"].startswith("Write an asynchronous Python function `wait(self)`. Wait")
+    assert wait["completion"].startswith("async def wait(self):\n    def inner():\n")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "def undocumented(number):\n    return number + 1 + 2 + 3",
+        'def f(number):\n    "Short."\n    return number + 1 + 2 + 3',
+        'def abstract(number):\n    "Said but not done yet."\n    raise NotImplementedError("not done yet")',
+        '@property\ndef decorated(self):\n    "Decorators change what it is."\n    return self.value',
+        'def one_line(number): "In the line of def."; return number + 1 + 2 + 3',
+        'def long(number):\n    "Longer than small models can learn."\n' + "    number += 1\n" * 100,
+    ],
+)
+def test_functions_that_teach_nothing_are_left_out_of_the_rows(monkeypatch: pytest.MonkeyPatch, function: str) -> None:
+    """Without a docstring that says something or a body that does something, decorated, or too long."""
+    monkeypatch.setattr(builtin, "python_code", lambda: iter([function]))
+    assert builtin._made_rows.__wrapped__() == ()
+
+
+def test_code_rows_are_some_thousand_answers_that_parse() -> None:
+    """About 5,500 in Python 3.11; every one is a function of the name its prompt gives, and stands in its document."""
+    rows = [row.columns for row in builtin.python_code_rows()]
+    assert len(rows) > 3000
+    for row in rows[::50]:
+        (function,) = ast.parse(row["completion"]).body
+        assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        assert f"`{function.name}(" in row["prompt"]
+        assert f"def {function.name}(" in row["document"]
+
+
+def test_built_in_corpora_have_rows(data_recipe: Callable[..., DataRecipe]) -> None:
+    """Tasks of the code, texts of the documentation."""
+    code, docs = (open_rows(data_recipe(f"builtin:{name}", max_documents=1)).parts[0] for name in ("python-code", "python-docs"))
+    assert [list(row.columns) for row in code.splits["train"]] == [["prompt", "completion", "document"]]
+    assert [(list(row.columns), row.where) for row in docs.splits["train"]] == [(["text"], "builtin:python-docs, row 1")]
+    assert code.fingerprint != docs.fingerprint
 
 
 def test_documentation_holds_topics_and_modules() -> None:

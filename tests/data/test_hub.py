@@ -7,7 +7,7 @@ import datasets
 import pytest
 
 from brimful.base.errors import DataError
-from brimful.data.sources import open_source
+from brimful.data.sources import open_rows, open_source
 from brimful.recipe import DataRecipe
 
 Make = Callable[..., DataRecipe]
@@ -42,6 +42,14 @@ def test_rows_that_are_lines_become_documents(serve: Serve, data_recipe: Make) -
     serve({"train": {"text": ["", " = A = \n", "", " x \n", " = B = \n", " y \n"]}})
     source = open_source(data_recipe("Salesforce/wikitext", document_start="^ = [^=]"))
     assert list(source.parts[0].splits["train"]) == [" = A = \n\n x \n", " = B = \n y \n"]
+
+
+def test_rows_are_read_with_all_their_columns(serve: Serve, data_recipe: Make) -> None:
+    """Lists of messages, too."""
+    messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    serve({"train": {"messages": [messages], "id": [7]}})
+    rows = open_rows(data_recipe("owner/name")).parts[0].splits["train"]
+    assert list(rows) == [({"messages": messages, "id": 7}, "data set owner/name, split train, row 1")]
 
 
 def test_the_only_split_trains_and_several_without_train_are_refused(serve: Serve, data_recipe: Make) -> None:

@@ -2,7 +2,7 @@
 
 import random
 
-from brimful.data.leakage import normalised, scan, without
+from brimful.data.leakage import leakage_notes, normalised, scan, without
 
 PAIRS = [
     ("train", "one text"),
@@ -60,3 +60,14 @@ def test_progress_is_told() -> None:
     seen: list[tuple[str, int, int | None]] = []
     scan(PAIRS, lambda what, done, total: seen.append((what, done, total)))
     assert seen[-1] == ("reading", 10, 10)
+
+
+def test_what_was_found_is_said_in_sentences() -> None:
+    """Per split that has duplicates; what is compared may be prompts."""
+    scanned = scan([("train", "a"), ("train", "A"), ("validation", "a"), ("test", "b")])
+    assert leakage_notes(scanned, 1, "prompt") == [
+        "train: 1 of 2 prompts repeat another training prompt (0 of them exactly)",
+        "validation: 1 of 1 prompts also stand in training (1 of them exactly)",
+        "1 of these were dropped from validation and test",
+    ]
+    assert leakage_notes(scan([("train", "a"), ("test", "b")]), 0) == []

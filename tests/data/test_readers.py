@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from brimful.base.errors import DataError
-from brimful.data.readers import Reading, documents_of_rows, format_of, read_file
+from brimful.data.readers import Reading, Row, documents_of_rows, format_of, read_file, read_rows
 
 ROWS = ["first\nsecond line", 'with "quotes", commas\tand a tab', "ünïcode 日本 🙂"]
 
@@ -143,3 +143,28 @@ def test_formats_are_known_by_suffix() -> None:
     """Also behind .gz, but a zipped parquet is not one."""
     names = ["a.TXT", "a.csv.gz", "a.parquet", "a.parquet.gz", "README", "a.md"]
     assert [format_of(Path(name)) for name in names] == [".txt", ".csv", ".parquet", None, None, None]
+
+
+def test_rows_have_all_their_columns_and_say_where_they_stand(tmp_path: Path) -> None:
+    """Values keep their types where the format has types."""
+    table = [{"q": "one", "n": 1}, {"q": "two", "n": 2}]
+    pyarrow.parquet.write_table(pyarrow.table({"q": ["one", "two"], "n": [1, 2]}), tmp_path / "a.parquet")
+    lines, listed = (written(tmp_path / name, text) for name, text in [("a.jsonl", "\n".join(map(json.dumps, table))), ("a.json", json.dumps(table))])
+    tabbed = written(tmp_path / "a.tsv", "q\tn\none\t1\n\ntwo\t2\n")
+    assert list(read_rows(tmp_path / "a.parquet")) == [Row(row, f"{tmp_path / 'a.parquet'}, row {number}") for number, row in enumerate(table, 1)]
+    assert list(read_rows(lines)) == [Row(row, f"{lines}:{number}") for number, row in enumerate(table, 1)]
+    assert list(read_rows(listed)) == [Row(row, f"{listed}, row {number}") for number, row in enumerate(table, 1)]
+    assert list(read_rows(tabbed)) == [Row({"q": "one", "n": "1"}, f"{tabbed}:2"), Row({"q": "two", "n": "2"}, f"{tabbed}:4")]
+
+
+def test_plain_text_has_no_rows(tmp_path: Path) -> None:
+    """With a line that would work."""
+    with pytest.raises(DataError, match=r"a\.txt is plain text without columns.*\"completion\""):
+        read_rows(written(tmp_path / "a.txt", "text"))
+
+
+def test_of_columns_that_share_a_name_the_first_is_read(tmp_path: Path) -> None:
+    """As texts and as rows."""
+    path = written(tmp_path / "a.csv", "text,text\nfirst,second\n")
+    assert list(read_file(path, Reading())) == ["first"]
+    assert [row.columns for row in read_rows(path)] == [{"text": "first"}]

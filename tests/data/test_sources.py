@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from brimful.base.errors import DataError
-from brimful.data.sources import Source, open_source
+from brimful.data.sources import Source, open_rows, open_source
 from brimful.recipe import DataRecipe
 
 Make = Callable[..., DataRecipe]
@@ -133,3 +133,28 @@ def test_wikitext_articles_are_documents(shared_data: Path, data_recipe: Make) -
     assert len(articles) == 60
     assert all(article.startswith(" = ") for article in articles)
     assert sum(len(article.encode()) for article in articles) == 1_121_681 - 2
+
+
+def test_the_same_places_can_be_read_as_rows(tmp_path: Path, data_recipe: Make) -> None:
+    """With their splits, again and again, up to max_documents; the text column plays no part."""
+    for name in ("train", "valid"):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"q": f"{name} {number}"}) + "\n" for number in range(3)))
+    (part,) = open_rows(data_recipe(tmp_path, max_documents=2)).parts
+    found = {name: [row.columns["q"] for row in rows] for name, rows in part.splits.items()}
+    assert found == {"train": ["train 0", "train 1"], "validation": ["valid 0", "valid 1"]}
+    assert list(part.splits["train"]) == list(part.splits["train"])
+
+
+def test_rows_and_texts_of_one_file_have_fingerprints_of_their_own(tmp_path: Path, data_recipe: Make) -> None:
+    """So do other limits, not other text columns."""
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    rows = {open_rows(data_recipe(tmp_path / "a.jsonl", **fields)).fingerprint for fields in ({}, {"text_column": "b"}, {"max_documents": 5})}
+    assert len(rows) == 2
+    assert open_source(data_recipe(tmp_path / "a.jsonl")).fingerprint not in rows
+
+
+def test_a_source_without_rows_is_an_error(tmp_path: Path, data_recipe: Make) -> None:
+    """When it is read."""
+    (tmp_path / "a.csv").write_text("prompt,completion\n")
+    with pytest.raises(DataError, match=r"a\.csv holds no rows"):
+        list(open_rows(data_recipe(tmp_path / "a.csv")).parts[0].splits["train"])

@@ -11,7 +11,7 @@ import sys
 import sysconfig
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -19,9 +19,12 @@ from types import MappingProxyType
 import xxhash
 
 from brimful.base.errors import DataError
+from brimful.data.readers import Row
 
 GENERATION = 1
 """Raised when the making of a corpus changes, so that caches of the old one are not used."""
+ROWS_GENERATION = 1
+"""Raised when only the making of its rows changes."""
 
 _SKIPPED_FOLDERS = frozenset(
     {"test", "tests", "idle_test", "site-packages", "dist-packages", "lib-dynload", "__pycache__", "pydoc_data", "_bundled", "__phello__"}
@@ -32,6 +35,11 @@ _GENERATED = re.compile(
 _LARGEST_DOCUMENT_CHARACTERS = 32_768
 """Longer sources are mostly tables; their parts are used instead."""
 
+_TASK_CHARACTERS = range(10, 401)
+_FUNCTION_CHARACTERS = range(30, 1201)
+"""Small models learn little from longer ones; shorter ones say nothing."""
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -48,6 +56,11 @@ def fingerprint(name: str) -> str:
     return checksum.hexdigest()
 
 
+def rows_fingerprint(name: str) -> str:
+    """The same for the corpus as rows."""
+    return fingerprint(f"{name} rows {ROWS_GENERATION}")
+
+
 def python_docs() -> Iterator[str]:
     """One document per topic of the language reference, and per module its docstrings with their signatures."""
     return iter(_made()[0])
@@ -58,7 +71,27 @@ def python_code() -> Iterator[str]:
     return iter(_made()[1])
 
 
+def python_code_rows() -> Iterator[Row]:
+    """One task per plain documented function or method of `python_code`.
+
+    `prompt` names the function with its arguments and says what it does by the first paragraph of its docstring; `completion` is its
+    source, dedented, without the docstring; `document` is the text of `python_code` that holds it, so that both can be held out together.
+    """
+    return _numbered(_made_rows(), "builtin:python-code")
+
+
+def python_docs_rows() -> Iterator[Row]:
+    """The documents of `python_docs`, each the `text` of a row."""
+    return _numbered(({"text": text} for text in python_docs()), "builtin:python-docs")
+
+
+def _numbered(rows: Iterable[dict[str, str]], what: str) -> Iterator[Row]:
+    return (Row(dict(columns), f"{what}, row {number}") for number, columns in enumerate(rows, start=1))
+
+
 CORPORA: Mapping[str, Callable[[], Iterator[str]]] = MappingProxyType({"python-code": python_code, "python-docs": python_docs})
+ROWS: Mapping[str, Callable[[], Iterator[Row]]] = MappingProxyType({"python-code": python_code_rows, "python-docs": python_docs_rows})
+"""The same corpora as rows with columns."""
 
 
 @lru_cache(maxsize=1)
@@ -176,3 +209,60 @@ def _length_of(node: _Definition, lines: list[str]) -> int:
 def _source_of(node: _Definition, lines: list[str]) -> str:
     text = "".join(_lines_of(node, lines))
     return (textwrap.dedent(text) if node.col_offset else text).rstrip() + "\n"
+
+
+@lru_cache(maxsize=1)
+def _made_rows() -> tuple[dict[str, str], ...]:
+    return tuple(row for document in python_code() for row in _rows_of(document))
+
+
+def _rows_of(document: str) -> Iterator[dict[str, str]]:
+    lines = document.split("\n")
+    for function in _functions(_parsed(document)):
+        task, source = _task_of(function), _source_without_docstring(function, lines)
+        if len(task) in _TASK_CHARACTERS and len(source) in _FUNCTION_CHARACTERS and _is_function(source, function.name):
+            kind = "an asynchronous" if isinstance(function, ast.AsyncFunctionDef) else "a"
+            prompt = f"Write {kind} Python function `{function.name}({ast.unparse(function.args)})`. {task}\n"
+            yield {"prompt": prompt, "completion": source, "document": document}
+
+
+def _functions(node: ast.AST) -> Iterator[_Function]:
+    """Functions and methods that stand alone: not inside other functions, without decorators, and with more than a docstring to do."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, _Function) and not child.decorator_list and any(map(_does_something, child.body[1:])):
+            yield child
+        elif isinstance(child, ast.ClassDef | ast.If | ast.Try):
+            yield from _functions(child)
+
+
+def _does_something(statement: ast.stmt) -> bool:
+    is_constant = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return not is_constant and not isinstance(statement, ast.Pass | ast.Raise)
+
+
+def _task_of(function: _Function) -> str:
+    """First paragraph of the docstring as one line; empty where there is none."""
+    docstring = (ast.get_docstring(function) or "").strip()
+    return " ".join(docstring.split("\n\n")[0].split())
+
+
+def _source_without_docstring(function: _Function, lines: list[str]) -> str:
+    docstring = function.body[0]
+    body = "\n".join(lines[docstring.end_lineno : function.end_lineno]).lstrip("\n")
+    head = "\n".join(lines[function.lineno - 1 : docstring.lineno - 1])
+    return textwrap.dedent(f"{head}\n{body}").rstrip() + "\n"
+
+
+def _is_function(source: str, name: str) -> bool:
+    """Not so where text in several lines stands further left than the code, or the docstring stands in the line of `def`."""
+    body = _parsed(source).body
+    return len(body) == 1 and isinstance(body[0], _Function) and body[0].name == name
+
+
+def _parsed(source: str) -> ast.Module:
+    """An empty module when the source does not parse."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # as in _parsed_files
+            return ast.parse(source)
+    except SyntaxError:
+        return ast.Module([], [])

@@ -9,7 +9,7 @@ import xxhash
 
 from brimful.base.env import hub_is_offline
 from brimful.base.errors import DataError
-from brimful.data.readers import Reading, documents_of_rows, missing_column, text_of
+from brimful.data.readers import Row, missing_column
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _SPLIT_NAMES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
@@ -21,13 +21,19 @@ class HubDataSet:
     """A loaded data set: readers of its splits, and what identifies its content."""
 
     description: str
-    splits: Mapping[str, Callable[[], Iterator[str]]]
+    splits: Mapping[str, Callable[[], Iterator[Row]]]
     fingerprint: str
     notes: tuple[str, ...]
 
 
-def open_data_set(path: str, config_name: str | None, revision: str | None, reading: Reading) -> HubDataSet:
+def open_data_set(path: str, config_name: str | None, revision: str | None, column: str | None) -> HubDataSet:
     """Load a data set (from the hub's local cache where it is there) and map its splits to train, validation and test.
+
+    Args:
+        path: Its id, owner/name.
+        config_name: Which of its configurations.
+        revision: Commit that pins it.
+        column: The only column that is read; None: all.
 
     Raises:
         DataError: not a hub id, not reachable, no such configuration, no training split, or no such column.
@@ -45,11 +51,11 @@ def open_data_set(path: str, config_name: str | None, revision: str | None, read
     notes = (f"{path}: splits not used: {', '.join(unused)}",) if unused else ()
     rows = {name: loaded[word] for name, word in used.items()}
     for word, split in zip(used.values(), rows.values(), strict=True):
-        if reading.text_column not in split.column_names:
-            raise missing_column(reading.text_column, split.column_names, f"data set {path}, split {word}")
+        if column is not None and column not in split.column_names:
+            raise missing_column(column, split.column_names, f"data set {path}, split {word}")
     identity = "\0".join(f"{name}={split._fingerprint}" for name, split in rows.items())
     description = f"{path}{f' ({config_name})' if config_name else ''} from the Hugging Face hub"
-    readers = {name: _reader(split, f"data set {path}, split {used[name]}", reading) for name, split in rows.items()}
+    readers = {name: _reader(split, f"data set {path}, split {used[name]}", column) for name, split in rows.items()}
     return HubDataSet(description, readers, xxhash.xxh3_128_hexdigest(identity.encode()), notes)
 
 
@@ -65,14 +71,12 @@ def _load(path: str, config_name: str | None, revision: str | None) -> Any:
         raise DataError(f"{where}: {reason.rstrip('.')}.{offline} {_LOCAL_REMEDY}") from error
 
 
-def _reader(split: Any, where: str, reading: Reading) -> Callable[[], Iterator[str]]:
-    column = reading.text_column
+def _reader(split: Any, where: str, column: str | None) -> Callable[[], Iterator[Row]]:
+    def rows() -> Iterator[Row]:
+        table = split if column is None else split.select_columns([column])
+        batches = table.iter(batch_size=1000)
+        values = ((batch.keys(), cells) for batch in batches for cells in zip(*batch.values(), strict=True))
+        for number, (names, cells) in enumerate(values, start=1):
+            yield Row(dict(zip(names, cells, strict=True)), f"{where}, row {number}")
 
-    def texts() -> Iterator[str]:
-        number = 0
-        for batch in split.select_columns([column]).iter(batch_size=1000):
-            for value in batch[column]:
-                number += 1
-                yield text_of({column: value}, column, f"{where}, row {number}")
-
-    return lambda: documents_of_rows(texts(), reading.document_start)
+    return rows

@@ -65,6 +65,17 @@ def without(documents: Iterable[tuple[str, str]], dropped: Container[int]) -> It
     return (pair for number, pair in enumerate(documents) if number not in dropped)
 
 
+def leakage_notes(scanned: Scan, num_dropped: int, what: str = "document") -> list[str]:
+    """One sentence per split that has duplicates, and how many were dropped for it; `what` is one thing that was compared."""
+    notes = []
+    for split, counts in scanned.report.items():
+        if split == "examples" or not counts["normalised"]:
+            continue
+        where = f"repeat another training {what}" if split == "train" else "also stand in training"
+        notes.append(f"{split}: {counts['normalised']} of {counts['documents']} {what}s {where} ({counts['exact']} of them exactly)")
+    return [*notes, f"{num_dropped} of these were dropped from validation and test"] if num_dropped else notes
+
+
 def _hashes(digests: bytearray) -> NDArray[np.uint64]:
     return np.frombuffer(bytes(digests), dtype=np.uint64).reshape(-1, 2)
 

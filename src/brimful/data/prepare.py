@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import DataError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
-from brimful.data.leakage import Scan, scan, without
+from brimful.data.leakage import Scan, leakage_notes, scan, without
 from brimful.data.sources import Source, open_source
 from brimful.data.splits import SPLIT_SEED, LabelledDocuments, check_not_empty
 from brimful.data.tokenizer import TokenizerReport, check_compression, measure_tokenizer, tokenizer_fingerprint, train_tokenizer
@@ -135,7 +135,7 @@ def _make_tokens(
         "splits": {name: _counts(split) for name, split in splits.items()},
         "tokenizer": measured.to_json(),
         "leakage": {**scanned.report, "dropped": len(dropped)},
-        "notes": [*source.notes, *_leakage_notes(scanned, len(dropped))],
+        "notes": [*source.notes, *leakage_notes(scanned, len(dropped))],
     }
     write_json_atomically(folder / "report.json", report)
     return splits, report
@@ -152,16 +152,6 @@ def _keeping_samples(documents: Iterable[tuple[str, str]], samples: dict[str, li
 
 def _counts(split: TokenSplit) -> dict[str, int]:
     return {"documents": split.num_documents, "bytes": split.num_bytes, "characters": split.num_characters, "tokens": split.num_tokens}
-
-
-def _leakage_notes(scanned: Scan, num_dropped: int) -> list[str]:
-    notes = []
-    for split, counts in scanned.report.items():
-        if split == "examples" or not counts["normalised"]:
-            continue
-        where = "repeat another training document" if split == "train" else "also stand in training"
-        notes.append(f"{split}: {counts['normalised']} of {counts['documents']} documents {where} ({counts['exact']} of them exactly)")
-    return [*notes, f"{num_dropped} of these were dropped from validation and test"] if num_dropped else notes
 
 
 def _load_tokens(folder: Path) -> tuple[dict[str, TokenSplit], dict[str, Any]] | None:

@@ -1,4 +1,4 @@
-"""One reader per file format: a file becomes texts, and whatever is wrong with it is named with file, place and field."""
+"""One reader per file format: a file becomes rows or texts, and whatever is wrong with it is named with file, place and field."""
 
 import csv
 import gzip
@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow
 import pyarrow.parquet
@@ -21,6 +21,15 @@ from brimful.base.errors import DataError
 SUFFIXES = (".txt", ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 """What can be read; all but parquet also with .gz behind."""
 BOM = b"\xef\xbb\xbf"
+
+Value = TypeVar("Value")
+
+
+class Row(NamedTuple):
+    """One row of a file or data set: its columns and their values, and where it stands, for errors."""
+
+    columns: Any
+    where: str
 
 
 @dataclass(frozen=True)
@@ -52,13 +61,38 @@ def read_file(path: Path, reading: Reading) -> Iterator[str]:
     Raises:
         DataError: not UTF-8, a torn or malformed line, a missing column, a value that is not text, an unreadable file.
     """
-    suffix = format_of(path)
+    if format_of(path) == ".txt":
+        return _readable(path, documents_of_lines(_lines(path), reading.document_start))
+    return _readable(path, texts_of_rows(_rows(path, reading.text_column), reading))
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of one file, in order, with all their columns.
+
+    Raises:
+        DataError: a plain text file, which has no rows; not UTF-8, a torn or malformed line, an unreadable file.
+    """
+    if format_of(path) == ".txt":
+        raise DataError(
+            f"{path} is plain text without columns, so it holds no examples of prompts and answers. Use jsonl, json, csv, tsv or parquet, "
+            'for example lines like {"prompt": "...", "completion": "..."}.'
+        )
+    return _readable(path, _rows(path, None))
+
+
+def texts_of_rows(rows: Iterable[Row], reading: Reading) -> Iterator[str]:
+    """The documents in the rows' text column."""
+    return documents_of_rows((text_of(columns, reading.text_column, where) for columns, where in rows), reading.document_start)
+
+
+def _rows(path: Path, column: str | None) -> Iterator[Row]:
+    """Rows with the one column that is asked for, or with all (None)."""
+    return _ROWS[format_of(path) or ""](path, column)
+
+
+def _readable(path: Path, values: Iterator[Value]) -> Iterator[Value]:
     try:
-        if suffix == ".txt":
-            yield from documents_of_lines(_lines(path), reading.document_start)
-            return
-        texts = _ROWS[suffix or ""](path, reading.text_column)
-        yield from documents_of_rows(texts, reading.document_start)
+        yield from values
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {error}. Is the file whole and readable?") from error
 
@@ -139,10 +173,10 @@ def _short(value: object) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-def _jsonl_rows(path: Path, column: str) -> Iterator[str]:
+def _jsonl_rows(path: Path, column: str | None) -> Iterator[Row]:
     for number, line in enumerate(_lines(path), start=1):
         if line.strip():
-            yield text_of(_json_value(line, path, number), column, f"{path}:{number}")
+            yield Row(_json_value(line, path, number), f"{path}:{number}")
 
 
 def _json_value(line: str, path: Path, number: int) -> Any:
@@ -153,7 +187,7 @@ def _json_value(line: str, path: Path, number: int) -> Any:
         raise DataError(f"{path}:{number}: not valid JSON: {error}.{torn} Every line must hold one JSON object.") from error
 
 
-def _json_rows(path: Path, column: str) -> Iterator[str]:
+def _json_rows(path: Path, column: str | None) -> Iterator[Row]:
     """A list of objects, or an object with exactly one such list; JSON lines under the name .json work too."""
     text = "".join(_lines(path))
     if not text.strip():
@@ -169,10 +203,10 @@ def _json_rows(path: Path, column: str) -> Iterator[str]:
     if len(lists) != 1 or not isinstance(lists[0], list):
         raise DataError(f"{path}: expected a list of objects, or an object that holds exactly one such list, found {type(value).__name__}.")
     for number, row in enumerate(lists[0], start=1):
-        yield text_of(row, column, f"{path}, row {number}")
+        yield Row(row, f"{path}, row {number}")
 
 
-def _csv_rows(path: Path, column: str) -> Iterator[str]:
+def _csv_rows(path: Path, column: str | None) -> Iterator[Row]:
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     reader = csv.reader(_lines(path), strict=True)
     try:
@@ -181,7 +215,7 @@ def _csv_rows(path: Path, column: str) -> Iterator[str]:
         raise DataError(f"{path}:{reader.line_num}: not valid CSV: {error}. Look for a quotation mark that is not closed.") from error
 
 
-def _tsv_rows(path: Path, column: str) -> Iterator[str]:
+def _tsv_rows(path: Path, column: str | None) -> Iterator[Row]:
     """Tab-separated lines. Quotation marks are text, unless a field stands wholly within properly doubled ones."""
     number = 0
 
@@ -199,35 +233,35 @@ def _unquoted(value: str) -> str:
     return inner.replace('""', '"') if quoted else value
 
 
-def _table_rows(rows: Iterator[list[str]], column: str, path: Path, line_number: Callable[[], int]) -> Iterator[str]:
+def _table_rows(rows: Iterator[list[str]], column: str | None, path: Path, line_number: Callable[[], int]) -> Iterator[Row]:
+    """Of columns that share a name, the first counts."""
     header = next(rows, None)
     if header is None:
         return
-    if column not in header:
+    if column is not None and column not in header:
         raise missing_column(column, header, f"{path}:1")
-    place = header.index(column)
     for row in rows:
         if row and len(row) != len(header):
             raise DataError(f"{path}:{line_number()}: {len(row)} fields, but the header names {len(header)}: {', '.join(header)}.")
         if row:
-            yield row[place]
+            yield Row(dict(zip(reversed(header), reversed(row), strict=True)), f"{path}:{line_number()}")
 
 
-def _parquet_rows(path: Path, column: str) -> Iterator[str]:
+def _parquet_rows(path: Path, column: str | None) -> Iterator[Row]:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             names = file.schema_arrow.names
-            if column not in names:
+            if column is not None and column not in names:
                 raise missing_column(column, names, str(path))
-            batches = file.iter_batches(batch_size=1024, columns=[column])
-            values = (value for batch in batches for value in batch.column(0).to_pylist())
-            for number, value in enumerate(values, start=1):
-                yield text_of({column: value}, column, f"{path}, row {number}")
+            batches = file.iter_batches(batch_size=1024, columns=None if column is None else [column])
+            rows = (row for batch in batches for row in batch.to_pylist())
+            for number, row in enumerate(rows, start=1):
+                yield Row(row, f"{path}, row {number}")
     except pyarrow.ArrowException as error:
         raise DataError(f"{path} is not a readable parquet file: {error}") from error
 
 
-_ROWS: dict[str, Callable[[Path, str], Iterator[str]]] = {
+_ROWS: dict[str, Callable[[Path, str | None], Iterator[Row]]] = {
     ".jsonl": _jsonl_rows,
     ".ndjson": _jsonl_rows,
     ".json": _json_rows,

@@ -21,6 +21,36 @@ PAD_MULTIPLE = 8
 Int64Array = NDArray[np.int64]
 
 
+class Shuffle:
+    """Endless numbered samples of `length` things: sample i belongs to epoch `i // length` and is shuffled within it.
+
+    Philox's raw stream is fixed for ever, `Generator.permutation` is not (NEP 19).
+    """
+
+    def __init__(self, length: int, seed: int) -> None:
+        self._length = length
+        self._seed = seed
+        self._epoch = lru_cache(maxsize=2)(self._draw_epoch)
+
+    def draw(self, first_sample: int, count: int) -> list[tuple[Int64Array, int]]:
+        """Samples `first_sample` to `first_sample + count - 1`, epoch by epoch: their things, and a number drawn for the epoch (64 bits)."""
+        if first_sample < 0 or count < 1:
+            raise ValueError(f"first_sample {first_sample} must be >= 0 and count {count} >= 1")
+        pieces: list[tuple[Int64Array, int]] = []
+        sample, end = first_sample, first_sample + count
+        while sample < end:
+            epoch, place = divmod(sample, self._length)
+            order_W, drawn = self._epoch(epoch)
+            taken = min(end - sample, self._length - place)
+            pieces.append((order_W[place : place + taken], drawn))
+            sample += taken
+        return pieces
+
+    def _draw_epoch(self, epoch: int) -> tuple[Int64Array, int]:
+        raw = np.random.Philox(key=np.array([self._seed, epoch], dtype=np.uint64)).random_raw(self._length + 1)
+        return np.argsort(raw[1:], kind="stable"), int(raw[0])
+
+
 class Sequences:
     """Endless numbered training samples of a split: sample i belongs to epoch `i // len(self)` and is shuffled within it.
 
@@ -50,7 +80,6 @@ class Sequences:
         self._tokens_N = np.asarray(split.tokens_N)
         self._sequence_length = sequence_length
         self._layout = layout
-        self._seed = seed
         self.num_long_documents = 0
         """Documents that were truncated, split or dropped (layout document)."""
         if layout == "stream":
@@ -60,7 +89,7 @@ class Sequences:
             self._starts_W, self._lengths_W, self.num_long_documents = _document_sequences(split, sequence_length, long_documents)
             self._num_sequences = len(self._starts_W)
             self._end_of_text = split.end_of_text
-        self._epoch_order = lru_cache(maxsize=2)(self._draw_epoch)
+        self._shuffle = Shuffle(self._num_sequences, seed)
 
     def __len__(self) -> int:
         """Sequences of one epoch (W); the same for every epoch."""
@@ -68,26 +97,12 @@ class Sequences:
 
     def batch(self, first_sample: int, count: int) -> Batch:
         """Samples `first_sample` to `first_sample + count - 1`, a pure function of the seed and these numbers."""
-        if first_sample < 0 or count < 1:
-            raise ValueError(f"first_sample {first_sample} must be >= 0 and count {count} >= 1")
-        pieces: list[tuple[Int64Array, int]] = []
-        sample, end = first_sample, first_sample + count
-        while sample < end:
-            epoch, place = divmod(sample, len(self))
-            order_W, offset = self._epoch_order(epoch)
-            taken = min(end - sample, len(self) - place)
-            pieces.append((order_W[place : place + taken], offset))
-            sample += taken
+        pieces = self._shuffle.draw(first_sample, count)
         return self._stream_batch(pieces) if self._layout == "stream" else self._document_batch(np.concatenate([order for order, _ in pieces]))
 
-    def _draw_epoch(self, epoch: int) -> tuple[Int64Array, int]:
-        """The epoch's order and start. Philox's raw stream is fixed for ever, `Generator.permutation` is not (NEP 19)."""
-        raw = np.random.Philox(key=np.array([self._seed, epoch], dtype=np.uint64)).random_raw(len(self) + 1)
-        num_starts = min(self._sequence_length, len(self._tokens_N) - len(self) * self._sequence_length) if self._layout == "stream" else 1
-        return np.argsort(raw[1:], kind="stable"), int(raw[0] % np.uint64(num_starts))
-
     def _stream_batch(self, pieces: list[tuple[Int64Array, int]]) -> Batch:
-        starts_B = np.concatenate([order * self._sequence_length + offset for order, offset in pieces])
+        num_starts = min(self._sequence_length, len(self._tokens_N) - len(self) * self._sequence_length)
+        starts_B = np.concatenate([order * self._sequence_length + drawn % num_starts for order, drawn in pieces])
         return _shifted(self._windows_NT[starts_B])
 
     def _document_batch(self, order_B: Int64Array) -> Batch:

@@ -1,17 +1,20 @@
-"""Where text comes from: built-in corpora, local files and folders, the Hugging Face hub. All become re-iterable documents."""
+"""Where text comes from: built-in corpora, local files and folders, the Hugging Face hub. All become re-iterable documents or rows."""
 
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import xxhash
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.data import builtin, hub
-from brimful.data.readers import SUFFIXES, Reading, format_of, read_file
+from brimful.data.readers import SUFFIXES, Reading, Row, format_of, read_file, read_rows, texts_of_rows
 from brimful.recipe import DataRecipe
 
 _SPLIT_WORDS = re.compile(r"(?P<word>training|train|validation|valid|val|dev|test)(?:set|data)?(?![a-z])", re.IGNORECASE)
@@ -55,17 +58,43 @@ class Documents:
 
 
 @dataclass(frozen=True)
-class Part:
+class Rows:
+    """Rows that can be gone through again and again.
+
+    Attributes:
+        what: Named in errors and reports.
+        read: Starts a fresh reading.
+        max_documents: Stop after this many.
+    """
+
+    what: str
+    read: Callable[[], Iterator[Row]] = field(repr=False)
+    max_documents: int | None = None
+
+    def __iter__(self) -> Iterator[Row]:
+        """Raises DataError when there is none."""
+        number = 0
+        for number, row in enumerate(islice(self.read(), self.max_documents), start=1):  # noqa: B007 - read below
+            yield row
+        if not number:
+            raise DataError(f"{self.what} holds no rows: it is empty. Check data.path.")
+
+
+Items = TypeVar("Items", Documents, Rows)
+
+
+@dataclass(frozen=True)
+class AnyPart(Generic[Items]):
     """What one `data.path` gives: always `train`, and `validation` and `test` where the source brings them."""
 
     description: str
-    splits: Mapping[str, Documents]
+    splits: Mapping[str, Items]
     fingerprint: str
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Source:
+class AnySource(Generic[Items]):
     """Everything `data.path` names.
 
     Attributes:
@@ -73,7 +102,7 @@ class Source:
         fingerprint: Changes with any byte of the raw content and with any option of the reading.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[AnyPart[Items], ...]
     fingerprint: str
 
     @property
@@ -85,6 +114,32 @@ class Source:
         return tuple(note for part in self.parts for note in part.notes)
 
 
+Part = AnyPart[Documents]
+Source = AnySource[Documents]
+RowSource = AnySource[Rows]
+
+
+@dataclass(frozen=True)
+class _Access(Generic[Items]):
+    """How documents, or rows, are got out of each kind of place.
+
+    Attributes:
+        items: Makes a re-iterable of what it is called in errors and a reader.
+        builtin: Readers of built-in corpora.
+        builtin_fingerprint: Fingerprint of one of them.
+        file: Reads one file.
+        column: The only column of a hub data set that is needed; None: all.
+        hub: What the rows of a hub data set become.
+    """
+
+    items: Callable[[str, Callable[[], Iterator[Any]]], Items]
+    builtin: Mapping[str, Callable[[], Iterator[Any]]]
+    builtin_fingerprint: Callable[[str], str]
+    file: Callable[[Path], Iterator[Any]]
+    column: str | None
+    hub: Callable[[Iterator[Row]], Iterator[Any]]
+
+
 def open_source(data: DataRecipe) -> Source:
     """Find what `data.path` names; texts are read later, on iteration.
 
@@ -94,36 +149,69 @@ def open_source(data: DataRecipe) -> Source:
         DataError: no such file, corpus or data set, with what is there and the nearest name.
     """
     reading = Reading(data.text_column, data.document_start, data.max_documents)
-    parts = tuple(_open_part(path, data, reading) for path in data.paths)
-    identity = json.dumps([[part.fingerprint for part in parts], reading.to_json()], sort_keys=True)
-    return Source(parts, xxhash.xxh3_128_hexdigest(identity.encode()))
+    access = _Access(
+        items=partial(Documents, max_documents=data.max_documents),
+        builtin=builtin.CORPORA,
+        builtin_fingerprint=builtin.fingerprint,
+        file=partial(read_file, reading=reading),
+        column=data.text_column,
+        hub=partial(texts_of_rows, reading=reading),
+    )
+    return _open(data, access, reading.to_json())
 
 
-def _open_part(path: str, data: DataRecipe, reading: Reading) -> Part:
+def open_rows(data: DataRecipe) -> RowSource:
+    """The same places as `open_source`, read as rows with all their columns; `text_column` and `document_start` play no part.
+
+    Raises:
+        DataError: no such file, corpus or data set.
+    """
+    access = _Access(
+        items=partial(Rows, max_documents=data.max_documents),
+        builtin=builtin.ROWS,
+        builtin_fingerprint=builtin.rows_fingerprint,
+        file=read_rows,
+        column=None,
+        hub=iter,
+    )
+    return _open(data, access, {"rows": True, "max_documents": data.max_documents})
+
+
+def _open(data: DataRecipe, access: _Access[Items], options: Mapping[str, object]) -> AnySource[Items]:
+    parts = tuple(_open_part(path, data, access) for path in data.paths)
+    identity = json.dumps([[part.fingerprint for part in parts], options], sort_keys=True)
+    return AnySource(parts, xxhash.xxh3_128_hexdigest(identity.encode()))
+
+
+def _open_part(path: str, data: DataRecipe, access: _Access[Items]) -> AnyPart[Items]:
     if path.startswith("builtin:"):
-        return _open_builtin(path.removeprefix("builtin:"), reading)
+        return _open_builtin(path.removeprefix("builtin:"), access)
     local = Path(path).expanduser()
     if local.is_dir():
-        return _open_folder(local, reading)
+        return _open_folder(local, access)
     if local.is_file():
-        return _open_files(str(local), local.parent, {"train": [local]}, reading)
+        return _open_files(str(local), local.parent, {"train": [local]}, access)
     if path.startswith((".", "/", "~")) or path.lower().endswith(tuple(f"{suffix}{more}" for suffix in SUFFIXES for more in ("", ".gz"))):
         raise _no_such_file(local)
-    found = hub.open_data_set(path, data.config_name, data.revision, reading)
-    return Part(found.description, _limited(found.splits, found.description, reading), found.fingerprint, found.notes)
+    found = hub.open_data_set(path, data.config_name, data.revision, access.column)
+    readers = {name: _then(read, access.hub) for name, read in found.splits.items()}
+    return AnyPart(found.description, _items(readers, found.description, access), found.fingerprint, found.notes)
 
 
-def _open_builtin(name: str, reading: Reading) -> Part:
+def _then(read: Callable[[], Iterator[Row]], become: Callable[[Iterator[Row]], Iterator[Any]]) -> Callable[[], Iterator[Any]]:
+    return lambda: become(read())
+
+
+def _open_builtin(name: str, access: _Access[Items]) -> AnyPart[Items]:
     known = builtin.names()
     if name not in known:
         raise DataError(f"unknown built-in corpus {name!r}{did_you_mean(name, known)} Known: {', '.join(f'builtin:{one}' for one in known)}.")
-    corpus = builtin.CORPORA[name]
     description = f"builtin:{name} (made from this Python's own files)"
-    return Part(description, _limited({"train": corpus}, description, reading), builtin.fingerprint(name))
+    return AnyPart(description, _items({"train": access.builtin[name]}, description, access), access.builtin_fingerprint(name))
 
 
-def _limited(splits: Mapping[str, Callable[[], Iterator[str]]], what: str, reading: Reading) -> dict[str, Documents]:
-    return {name: Documents(f"{what}, split {name}", read, reading.max_documents) for name, read in splits.items()}
+def _items(readers: Mapping[str, Callable[[], Iterator[Any]]], what: str, access: _Access[Items]) -> dict[str, Items]:
+    return {name: access.items(f"{what}, split {name}", read) for name, read in readers.items()}
 
 
 def _no_such_file(path: Path) -> DataError:
@@ -138,7 +226,7 @@ def _no_such_file(path: Path) -> DataError:
     return DataError(f"data.path: no such file {path}{did_you_mean(path.name, there)}{listing}")
 
 
-def _open_folder(folder: Path, reading: Reading) -> Part:
+def _open_folder(folder: Path, access: _Access[Items]) -> AnyPart[Items]:
     """Files named train*, valid* (validation*, val*, dev*) and test*, or in folders so named, are splits; else all files are one text."""
     everything = sorted(
         path for path in folder.rglob("*") if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
@@ -151,18 +239,18 @@ def _open_folder(folder: Path, reading: Reading) -> Part:
         word = _SPLIT_WORDS.match(path.relative_to(folder).parts[0])
         by_split.setdefault(_SPLIT_OF_WORD[word["word"].lower()] if word else "", []).append(path)
     if "train" not in by_split:
-        return _open_files(str(folder), folder, {"train": readable}, reading)
+        return _open_files(str(folder), folder, {"train": readable}, access)
     unused = [path.relative_to(folder).as_posix() for path in by_split.pop("", [])]
     notes = (f"{folder}: not used, because other files are named after splits: {', '.join(unused)}",) if unused else ()
-    return _open_files(str(folder), folder, by_split, reading, notes)
+    return _open_files(str(folder), folder, by_split, access, notes)
 
 
-def _open_files(what: str, root: Path, by_split: Mapping[str, list[Path]], reading: Reading, notes: tuple[str, ...] = ()) -> Part:
+def _open_files(what: str, root: Path, by_split: Mapping[str, list[Path]], access: _Access[Items], notes: tuple[str, ...] = ()) -> AnyPart[Items]:
     ordered = {name: by_split[name] for name in ("train", "validation", "test") if name in by_split}
     for path in (path for paths in ordered.values() for path in paths):
         if format_of(path) is None:
             raise DataError(f"data.path: {path} is not of a readable kind. Readable: {', '.join(SUFFIXES)}, all but .parquet also with .gz.")
-    splits = {name: Documents(_named(what, paths), _reader(paths, reading), reading.max_documents) for name, paths in ordered.items()}
+    splits = {name: access.items(_named(what, paths), _reader(paths, access)) for name, paths in ordered.items()}
     checksum = xxhash.xxh3_128()
     for name, paths in ordered.items():
         for path in paths:
@@ -170,15 +258,15 @@ def _open_files(what: str, root: Path, by_split: Mapping[str, list[Path]], readi
             _add_content(checksum, path)
     files = sum(map(len, ordered.values()))
     description = f"{what} ({files} file{'s' * (files != 1)}; UTF-8, line ends normalised to LF)"
-    return Part(description, splits, checksum.hexdigest(), notes)
+    return AnyPart(description, splits, checksum.hexdigest(), notes)
 
 
 def _named(what: str, paths: list[Path]) -> str:
     return str(paths[0]) if len(paths) == 1 else f"{what} ({', '.join(path.name for path in paths[:3])}{', ...' if len(paths) > 3 else ''})"
 
 
-def _reader(paths: Iterable[Path], reading: Reading) -> Callable[[], Iterator[str]]:
-    return lambda: (text for path in paths for text in read_file(path, reading))
+def _reader(paths: Iterable[Path], access: _Access[Items]) -> Callable[[], Iterator[Any]]:
+    return lambda: (item for path in paths for item in access.file(path))
 
 
 def _add_content(checksum: xxhash.xxh3_128, path: Path) -> None:

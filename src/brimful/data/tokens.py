@@ -254,13 +254,13 @@ def _checksum(values: NDArray[Any]) -> str:
     return checksum.hexdigest()
 
 
-def batch_encoder(tokenizer: Any) -> Encode:
+def batch_encoder(tokenizer: Any, *, special_tokens_are_text: bool = True) -> Encode:
     """Batch encoder of a transformers fast tokenizer for training text.
 
-    Text that happens to spell a special token, such as `<|endoftext|>`, is encoded as the text it is.
+    Text that happens to spell a special token, such as `<|endoftext|>`, is encoded as the text it is, or else as that token.
     """
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    backend.encode_special_tokens = True
+    backend.encode_special_tokens = special_tokens_are_text
     backend.no_truncation()
     backend.no_padding()
 

@@ -1,0 +1,199 @@
+"""Batches of examples: packed end to end in one row, or one per row beside others of similar length.
+
+What a batch holds depends on the seed and the samples' numbers only. Suffixes: B rows, T positions of a row, E examples, N tokens.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from brimful.data.batches import IGNORED, MicroBatch
+from brimful.data.examples import ExampleSplit
+from brimful.data.sequences import PAD_MULTIPLE, Shuffle
+
+
+class _Pair(NamedTuple):
+    """An example of n tokens as n - 1 inputs and what follows each of them, `IGNORED` where that is not learned."""
+
+    inputs_T: NDArray[np.int64]
+    targets_T: NDArray[np.int64]
+
+
+class ExampleSequences:
+    """Endless numbered training examples of a split: sample i belongs to epoch `i // len(self)` and is shuffled within it.
+
+    Args:
+        split: Examples to draw from, none with more than `sequence_length + 1` tokens.
+        sequence_length: Positions of a sequence (T): a micro-batch has at most the recipe's sequences times T positions.
+        layout: packed: the examples of a micro-batch end to end in one row; padded: one per row, rows of similar length together.
+        seed: Of the shuffle.
+        row_length: Layout packed: fill rows up to this many positions (at least T), so that all have one width; None: rows as long as needed.
+
+    Raises:
+        ValueError: an example is too long, or a `row_length` that does not hold a sequence.
+    """
+
+    def __init__(
+        self,
+        split: ExampleSplit,
+        sequence_length: int,
+        layout: Literal["packed", "padded"] = "packed",
+        seed: int = 0,
+        *,
+        row_length: int | None = None,
+    ) -> None:
+        longest = int(split.lengths_E.max()) - 1
+        if longest > sequence_length or (row_length is not None and row_length < sequence_length):
+            raise ValueError(f"need longest example {longest} <= sequence_length {sequence_length} <= row_length {row_length}")
+        self._split = split
+        self._sequence_length = sequence_length
+        self._layout: Literal["packed", "padded"] = layout
+        self._row_length = row_length
+        self._shuffle = Shuffle(split.num_examples, seed)
+
+    def __len__(self) -> int:
+        """Examples of one epoch."""
+        return self._split.num_examples
+
+    def batch(self, first_sample: int, count: int) -> "ExampleBatch":
+        """Samples `first_sample` to `first_sample + count - 1`, a pure function of the seed and these numbers."""
+        chosen = np.concatenate([order for order, _ in self._shuffle.draw(first_sample, count)])
+        return ExampleBatch(_pairs(self._split, chosen), self._sequence_length, self._layout, self._row_length)
+
+
+@dataclass(frozen=True)
+class ExampleBatch:
+    """The examples of one optimizer step; a `batches.StepBatch`."""
+
+    pairs: tuple[_Pair, ...]
+    sequence_length: int
+    layout: Literal["packed", "padded"]
+    row_length: int | None = None
+
+    @property
+    def num_target_tokens(self) -> int:
+        """Positions that count in the loss."""
+        return sum(int((pair.targets_T != IGNORED).sum()) for pair in self.pairs)
+
+    def micro_batches(self, sizes: tuple[int, ...]) -> Iterator[MicroBatch]:
+        """The examples in as few micro-batches as fit under `max(sizes)` x `sequence_length` positions each, padding included.
+
+        `row_length` holds while it is within that; smaller sizes make rows shorter.
+        """
+        budget = max(sizes) * self.sequence_length
+        lengths = [len(pair.inputs_T) for pair in self.pairs]
+        if self.layout == "padded":
+            for rows in _similar(lengths, budget, self.sequence_length):
+                yield _padded([self.pairs[row] for row in rows], self.sequence_length)
+            return
+        capacity = min(budget, self.row_length or budget)
+        for filled in _bins(lengths, capacity):
+            yield _packed([self.pairs[number] for number in filled], capacity if self.row_length else None)
+
+
+def evaluation_batches(split: ExampleSplit, budget_tokens: int, max_examples: int | None = None) -> Iterator[tuple[MicroBatch, NDArray[np.int64]]]:
+    """Every example once, one per row, rows of similar length together, longest first.
+
+    Args:
+        split: Examples to score.
+        budget_tokens: Positions of a batch at most, padding included; a single example may have more.
+        max_examples: Score at most this many, spread evenly over the split.
+
+    Returns:
+        Batches, and for each of their rows the number of the example.
+    """
+    chosen = np.arange(split.num_examples)
+    if max_examples is not None and max_examples < split.num_examples:
+        chosen = np.linspace(0, split.num_examples - 1, max_examples).astype(np.int64)
+    lengths = (split.lengths_E[chosen] - 1).tolist()
+    for rows in _similar(lengths, budget_tokens, max(lengths)):
+        yield _padded(_pairs(split, chosen[rows]), max(lengths)), chosen[rows]
+
+
+def _pairs(split: ExampleSplit, chosen: NDArray[np.int64]) -> tuple[_Pair, ...]:
+    bounds = zip(split.offsets_E[chosen].tolist(), split.offsets_E[chosen + 1].tolist(), strict=True)
+    return tuple(_pair(split.tokens_N[start:end], split.is_target_N[start:end]) for start, end in bounds)
+
+
+def _pair(tokens: NDArray[np.uint32], is_target: NDArray[np.bool_]) -> _Pair:
+    ids = tokens.astype(np.int64)
+    return _Pair(ids[:-1], np.where(is_target[1:], ids[1:], IGNORED))
+
+
+def _width(longest: int, limit: int) -> int:
+    return min(-(-longest // PAD_MULTIPLE) * PAD_MULTIPLE, limit)
+
+
+def _similar(lengths: Sequence[int], budget: int, limit: int) -> Iterator[list[int]]:
+    """Numbers of the examples of each batch, longest first; a padded batch has at most `budget` positions, or one row."""
+    rows: list[int] = []
+    for number in _longest_first(lengths):
+        if rows and (len(rows) + 1) * _width(lengths[rows[0]], limit) > budget:
+            yield rows
+            rows = []
+        rows.append(number)
+    yield rows
+
+
+def _longest_first(lengths: Sequence[int]) -> list[int]:
+    return sorted(range(len(lengths)), key=lambda number: -lengths[number])
+
+
+def _bins(lengths: Sequence[int], capacity: int) -> list[list[int]]:
+    """Numbers of the examples of each bin: as many bins as best-fit decreasing needs, and loads as even as capacity allows."""
+    bins: list[list[int]] = []
+    loads: list[int] = []
+    for number in _longest_first(lengths):
+        fitting = [place for place, load in enumerate(loads) if load + lengths[number] <= capacity]
+        if not fitting:
+            fitting = [len(bins)]
+            bins.append([])
+            loads.append(0)
+        fullest = max(fitting, key=loads.__getitem__)
+        bins[fullest].append(number)
+        loads[fullest] += lengths[number]
+    even = _evenly(lengths, len(bins))
+    is_within = all(sum(lengths[number] for number in filled) <= capacity for filled in even)
+    return sorted(sorted(filled) for filled in (even if is_within else bins))
+
+
+def _evenly(lengths: Sequence[int], num_bins: int) -> list[list[int]]:
+    """Longest first, each into the emptiest bin (Graham 1969)."""
+    bins: list[list[int]] = [[] for _ in range(num_bins)]
+    loads = [0] * num_bins
+    for number in _longest_first(lengths):
+        emptiest = min(range(num_bins), key=loads.__getitem__)
+        bins[emptiest].append(number)
+        loads[emptiest] += lengths[number]
+    return bins
+
+
+def _packed(pairs: Sequence[_Pair], row_length: int | None) -> MicroBatch:
+    """One row; what is missing to `row_length` is one more example that is not scored."""
+    lengths = [len(pair.inputs_T) for pair in pairs]
+    missing = 0 if row_length is None else row_length - sum(lengths)
+    if missing:
+        pairs = [*pairs, _Pair(np.zeros(missing, dtype=np.int64), np.full(missing, IGNORED, dtype=np.int64))]
+        lengths.append(missing)
+    inputs_N, targets_N = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
+    return _micro_batch(inputs_N[None], targets_N[None], torch.tensor(lengths))
+
+
+def _padded(pairs: Sequence[_Pair], limit: int) -> MicroBatch:
+    """Rows filled on the right, where causal attention from the example does not look."""
+    width = _width(max(len(pair.inputs_T) for pair in pairs), limit)
+    inputs_BT = np.zeros((len(pairs), width), dtype=np.int64)
+    targets_BT = np.full((len(pairs), width), IGNORED, dtype=np.int64)
+    for row, pair in enumerate(pairs):
+        inputs_BT[row, : len(pair.inputs_T)] = pair.inputs_T
+        targets_BT[row, : len(pair.targets_T)] = pair.targets_T
+    return _micro_batch(inputs_BT, targets_BT, None)
+
+
+def _micro_batch(inputs_BT: NDArray[np.int64], targets_BT: NDArray[np.int64], lengths_E: torch.Tensor | None) -> MicroBatch:
+    scored_N = torch.from_numpy(np.flatnonzero(targets_BT != IGNORED))
+    return MicroBatch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT), scored_N, lengths_E)

@@ -1,0 +1,278 @@
+"""From recipe to examples as token ids: read the rows, hold some out, compare prompts across splits, encode, see to what is too long.
+
+Suffixes: E examples of a split, N tokens of a split. Nothing is cached: thousands of examples take about a second.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
+
+from brimful.base.errors import DataError
+from brimful.data.chat import EncodedExample, Template
+from brimful.data.formats import Example, Message, examples_of, text_of_prompt
+from brimful.data.leakage import leakage_notes, scan
+from brimful.data.sources import RowSource, open_rows
+from brimful.data.splits import SPLIT_SEED, SPLITS, split_of
+from brimful.data.tokenizer import tokenizer_fingerprint
+from brimful.data.tokens import Progress, cache_key
+from brimful.recipe import DataRecipe, Recipe
+
+_ENCODED_AT_ONCE = 1024
+_FIELDS = {"format", "columns", "template", "loss_on", "text_column", "validation", "test", "duplicates", "long_documents"}
+"""Of the recipe's data section: what decides which examples there are, where they belong and what is learned of them."""
+
+
+@dataclass(frozen=True)
+class ExampleSplit:
+    """One split as token ids.
+
+    Attributes:
+        tokens_N: uint32, examples end to end.
+        is_target_N: Whether a token is learned; the first of an example never is.
+        offsets_E: int64 [E + 1]; example e is `tokens_N[offsets_E[e]:offsets_E[e + 1]]`.
+        num_bytes: UTF-8 bytes of the text that is learned.
+        examples: What was encoded, in the same order.
+    """
+
+    tokens_N: NDArray[np.uint32]
+    is_target_N: NDArray[np.bool_]
+    offsets_E: NDArray[np.int64]
+    num_bytes: int
+    examples: tuple[Example, ...]
+
+    @property
+    def num_examples(self) -> int:
+        """E."""
+        return len(self.examples)
+
+    @property
+    def num_tokens(self) -> int:
+        """N."""
+        return len(self.tokens_N)
+
+    @property
+    def num_target_tokens(self) -> int:
+        """Tokens that are learned."""
+        return int(self.is_target_N.sum())
+
+    @property
+    def lengths_E(self) -> NDArray[np.int64]:  # noqa: N802 - shape suffix
+        """Tokens of each example."""
+        return np.diff(self.offsets_E)
+
+
+@dataclass(frozen=True)
+class PreparedExamples:
+    """Everything fine-tuning needs of the data.
+
+    Attributes:
+        splits: train, validation, and test where there is one.
+        data_fingerprint: Changes when the examples, their split, their order or what is learned of them do.
+        tokenizer_fingerprint: Changes when the ids do.
+        template: What the examples were encoded by, to generate alike.
+        report: For data.json.
+        notes: What a user should know, in sentences; also in the report.
+    """
+
+    splits: dict[str, ExampleSplit]
+    data_fingerprint: str
+    tokenizer_fingerprint: str
+    template: Template
+    report: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+def prepare_examples(
+    recipe: Recipe,
+    tokenizer: PreTrainedTokenizerBase,
+    progress: Progress | None = None,
+    *,
+    vocabulary: int | None = None,
+    end_ids: Iterable[int] = (),
+) -> PreparedExamples:
+    """Read, split and encode the examples of a recipe.
+
+    Args:
+        recipe: Its `data` section, `sequence_length` and `sample.stop` count.
+        tokenizer: The model's.
+        progress: Called with what is going on.
+        vocabulary: Ids the model knows; None: not checked.
+        end_ids: End tokens of the model's generation config.
+
+    Raises:
+        DataError: the data cannot be read, hold no examples, or do not support what the recipe asks.
+    """
+    data = recipe.data
+    _check_options(data)
+    template = Template.of(tokenizer, data.template, stop=recipe.sample.stop, end_ids=end_ids)
+    source = open_rows(data)
+    labelled = [(split, _as_asked(example, data)) for split, example in _labelled(source, data)]
+    scanned = scan([(split, text_of_prompt(example)) for split, example in labelled], progress)
+    leaked = scanned.leaked if data.duplicates == "drop" else {}
+    kept = [pair for number, pair in enumerate(labelled) if number not in leaked]
+    _check_not_empty(kept, data, len(leaked))
+    encoded = _encoded(kept, template, recipe, progress)
+    fitting = {name: _Fitting.of(name, encoded[name], recipe, template, tokenizer) for name in SPLITS if name in encoded}
+    splits = {name: _split_of(fit.kept, vocabulary) for name, fit in fitting.items()}
+    notes = (
+        *source.notes,
+        *leakage_notes(scanned, len(leaked), "prompt"),
+        *(note for name, fit in fitting.items() for note in fit.notes(name, recipe)),
+        *_template_notes(splits["train"], template),
+    )
+    report = {
+        "sources": [part.description for part in source.parts],
+        "template": template.style,
+        "splits": {name: _counts(split) | {"cut": fitting[name].num_cut, "dropped": fitting[name].num_dropped} for name, split in splits.items()},
+        "leakage": {**scanned.report, "dropped": len(leaked)},
+        "notes": list(notes),
+    }
+    fingerprint = cache_key(
+        source=source.fingerprint,
+        split_seed=SPLIT_SEED,
+        sequence_length=recipe.sequence_length,
+        template_identity=template.identity,
+        **data.model_dump(mode="json", include=_FIELDS),
+    )
+    return PreparedExamples(splits, fingerprint, tokenizer_fingerprint(tokenizer), template, report, notes)
+
+
+def _check_options(data: DataRecipe) -> None:
+    if data.split_by == "position":
+        raise DataError("data.split_by=position cuts text, but examples are held out whole, by their prompts: use data.split_by=document.")
+    if data.long_documents == "split":
+        raise DataError(
+            "data.long_documents=split would part an answer from its prompt: for examples choose error, truncate (the end is cut) or drop."
+        )
+
+
+def _labelled(source: RowSource, data: DataRecipe) -> Iterator[tuple[str, Example]]:
+    """Examples with their splits: the source's own, else by hash."""
+    for part in source.parts:
+        validation, test = (0.0 if name in part.splits else share for name, share in (("validation", data.validation), ("test", data.test)))
+        for example in examples_of(part.splits["train"], data):
+            yield split_of(example.group, validation, test), example
+        for split in SPLITS[1:]:
+            yield from ((split, example) for example in examples_of(part.splits.get(split, ()), data))
+
+
+def _as_asked(example: Example, data: DataRecipe) -> Example:
+    """A text prompt becomes a message where the chat template is asked for by name."""
+    is_text = data.template == "chat" and isinstance(example.prompt, str)
+    return replace(example, prompt=(Message("user", str(example.prompt)),)) if is_text else example
+
+
+def _check_not_empty(labelled: list[tuple[str, Example]], data: DataRecipe, num_dropped: int) -> None:
+    counts = Counter(split for split, _ in labelled)
+    for split, share in (("train", 1 - data.validation - data.test), ("validation", data.validation), ("test", data.test)):
+        if not counts[split] and share > 0:
+            dropped = (
+                f" ({num_dropped} were dropped because their prompts stand in training: data.duplicates=report keeps them)" if num_dropped else ""
+            )
+            raise DataError(
+                f"the {split} split would be empty: {len(labelled)} examples and a share of {share:g} leave it none{dropped}. "
+                "Use more examples, or other shares (data.validation, data.test)."
+            )
+
+
+def _encoded(
+    labelled: list[tuple[str, Example]], template: Template, recipe: Recipe, progress: Progress | None
+) -> dict[str, list[tuple[Example, EncodedExample]]]:
+    encoded: dict[str, list[tuple[Example, EncodedExample]]] = {}
+    for start in range(0, len(labelled), _ENCODED_AT_ONCE):
+        chunk = labelled[start : start + _ENCODED_AT_ONCE]
+        results = template.encode([example for _, example in chunk], recipe.data.loss_on)
+        for (split, example), result in zip(chunk, results, strict=True):
+            encoded.setdefault(split, []).append((example, result))
+        if progress:
+            progress("tokenising", start + len(chunk), len(labelled))
+    return encoded
+
+
+@dataclass(frozen=True)
+class _Fitting:
+    """What is left of a split when everything in it is at most one sequence long."""
+
+    kept: list[tuple[Example, EncodedExample]]
+    num_examples: int
+    num_cut: int
+    num_dropped: int
+
+    @classmethod
+    def of(
+        cls, name: str, pairs: list[tuple[Example, EncodedExample]], recipe: Recipe, template: Template, tokenizer: PreTrainedTokenizerBase
+    ) -> "_Fitting":
+        """As `data.long_documents` says; an example of sequence_length + 1 tokens gives sequence_length targets.
+
+        Raises:
+            DataError: something is too long and may not be, or nothing of an answer is left.
+        """
+        longest, policy = recipe.sequence_length + 1, recipe.data.long_documents
+        is_long = [len(encoded.ids) > longest for _, encoded in pairs]
+        num_long = sum(is_long)
+        if num_long and policy == "error":
+            first = pairs[is_long.index(True)]
+            raise DataError(
+                f"{num_long} of {len(pairs)} {name} examples are longer than sequence_length {recipe.sequence_length}: the first is "
+                f"{first[0].where} with {len(first[1].ids)} tokens, the longest has {max(len(encoded.ids) for _, encoded in pairs)}. "
+                "Raise sequence_length, or choose data.long_documents=drop or data.long_documents=truncate."
+            )
+        if policy == "drop":
+            kept = [pair for pair, is_one in zip(pairs, is_long, strict=True) if not is_one]
+            if not kept:
+                raise DataError(f"all {len(pairs)} {name} examples are longer than sequence_length {recipe.sequence_length} and dropped. Raise it.")
+            return cls(kept, len(pairs), 0, num_long)
+        kept = [(example, _cut(encoded, longest, tokenizer) if long else encoded) for (example, encoded), long in zip(pairs, is_long, strict=True)]
+        if without := [example.where for example, encoded in kept if not any(encoded.is_target)]:
+            raise DataError(
+                f"{len(without)} of {len(pairs)} {name} examples have nothing left to learn within sequence_length {recipe.sequence_length}, because "
+                f"their prompts fill it: the first is {without[0]}. Raise sequence_length, or drop them with data.long_documents=drop."
+            )
+        return cls(kept, len(pairs), num_long, 0)
+
+    def notes(self, name: str, recipe: Recipe) -> list[str]:
+        """What happened to how many."""
+        long = f"of {self.num_examples} examples were longer than sequence_length {recipe.sequence_length}"
+        cut = [f"{name}: {self.num_cut} {long} and cut; these lack the token that ends an answer"] if self.num_cut else []
+        return cut + ([f"{name}: {self.num_dropped} {long} and dropped"] if self.num_dropped else [])
+
+
+def _cut(encoded: EncodedExample, length: int, tokenizer: PreTrainedTokenizerBase) -> EncodedExample:
+    ids, is_target = encoded.ids[:length], encoded.is_target[:length]
+    learned = [token for token, is_one in zip(ids, is_target, strict=True) if is_one]
+    return EncodedExample(ids, is_target, len(tokenizer.decode(learned).encode()))
+
+
+def _split_of(pairs: list[tuple[Example, EncodedExample]], vocabulary: int | None) -> ExampleSplit:
+    tokens_N = np.fromiter(chain.from_iterable(encoded.ids for _, encoded in pairs), dtype=np.uint32)
+    is_target_N = np.fromiter(chain.from_iterable(encoded.is_target for _, encoded in pairs), dtype=np.bool_)
+    offsets_E = np.concatenate([[0], np.cumsum([len(encoded.ids) for _, encoded in pairs])]).astype(np.int64)
+    largest = int(tokens_N.max())
+    if vocabulary is not None and largest >= vocabulary:
+        raise DataError(
+            f"the tokenizer gives the id {largest}, but the model's vocabulary has {vocabulary} entries (0 to {vocabulary - 1}): "
+            "tokenizer and model do not belong together. Use the model's own tokenizer."
+        )
+    return ExampleSplit(tokens_N, is_target_N, offsets_E, sum(encoded.num_bytes for _, encoded in pairs), tuple(example for example, _ in pairs))
+
+
+def _counts(split: ExampleSplit) -> dict[str, int]:
+    return {
+        "examples": split.num_examples,
+        "tokens": split.num_tokens,
+        "target_tokens": split.num_target_tokens,
+        "target_bytes": split.num_bytes,
+        "longest_tokens": int(split.lengths_E.max()),
+    }
+
+
+def _template_notes(split: ExampleSplit, template: Template) -> list[str]:
+    if template.style == "chat" and isinstance(split.examples[0].prompt, str):
+        return ["prompts and completions are text and used as they stand, without the tokenizer's chat template: data.template=chat applies it"]
+    return []
