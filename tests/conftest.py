@@ -1,5 +1,6 @@
 """What every test shares: one thread, own cache and runs folders, a tiny corpus and recipe."""
 
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -63,3 +64,57 @@ def shared_data() -> Path:
     if folder is None:
         pytest.skip("no real data: set BRIMFUL_DATA to the folder that holds it")
     return folder.resolve()
+
+
+TUNING = """
+name: tuned
+method: sft
+model: BASE
+adapter: {rank: 4}
+sequence_length: 64
+batch: {sequences: 4}
+training: {steps: 8}
+data: {path: EXAMPLES, validation: 0.2, long_documents: drop, duplicates: drop}
+optimizer: {learning_rate: 1e-2, warmup: 2}
+evaluation: {every: 4, max_examples: 6}
+sample: {prompt: "Say red twice.", tokens: 8, temperature: 0.0}
+plan: {device: cpu, precision: fp32, threads: 1, compile: false}
+"""
+
+
+@pytest.fixture
+def base_model(tmp_path: Path) -> Path:
+    """A tiny published model in a folder: random weights and a byte-level tokenizer of 280 entries."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from brimful.data.tokenizer import train_tokenizer
+
+    folder = tmp_path / "base"
+    tokenizer = train_tokenizer("bpe", 280, 2, ["say red twice green blue three times\n" * 20])
+    ids = {"bos_token_id": tokenizer.eos_token_id, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.eos_token_id}
+    shape = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=128, **shape, **ids)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def examples_file(tmp_path: Path) -> Path:
+    """Sixty instructions with answers, of many lengths."""
+    path, drawn = tmp_path / "examples.jsonl", random.Random(1)
+    rows = []
+    for number in range(60):
+        color, times = drawn.choice(["red", "green", "blue"]), drawn.randint(1, 5)
+        rows.append({"instruction": f"Say {color} {times} times, number {number}.", "output": " ".join([color] * times)})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def tuning(base_model: Path, examples_file: Path, tmp_path: Path) -> Callable[..., Recipe]:
+    """`tuning("key=value", ...)` gives a recipe that tunes the tiny base with adapters, with overrides."""
+    path = tmp_path / "tuned.yaml"
+    path.write_text(TUNING.replace("BASE", str(base_model)).replace("EXAMPLES", str(examples_file)))
+    return lambda *overrides: load(str(path), overrides)

@@ -445,6 +445,52 @@ def test_without_a_prompt_it_asks_until_an_empty_line_or_the_end_of_input(
     assert next(lines) == "never read"
 
 
+def test_whether_a_text_is_python_is_said_where_it_is_asked_for(brimful: Brimful, rhyme: Path) -> None:
+    said = brimful("generate", "rhyme", "--prompt", "one two three", "--tokens", 8, "--temperature", 0, "--code")
+
+    assert said.out.splitlines()[-1] == "--- does not parse: SyntaxError, line 1: invalid syntax"
+    _refused(brimful("generate", "rhyme", "--prompt", "one", "--beside-base"), "trained a fresh model; there is nothing from before")
+    _refused(brimful("generate", "rhyme", "--beside-base"), "Add --prompt TEXT")
+
+
+def test_a_run_is_exported_once_and_never_over_anything(brimful: Brimful, rhyme: Path, tmp_path: Path) -> None:
+    said = brimful("export", "rhyme", "--to", tmp_path / "elsewhere")
+
+    assert said.out.startswith(f"wrote {tmp_path / 'elsewhere'} (")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "elsewhere").iterdir()} == {
+        path.name: path.read_bytes() for path in (rhyme / "model").iterdir()
+    }
+    _refused(brimful("export", "rhyme", "--to", tmp_path / "elsewhere"), "never replaces anything", "--to FOLDER")
+    _refused(brimful("export", "rhyme", "--merge"), "no adapters to merge: its model is whole already")
+    _refused(brimful("export", "rhyme", "--dtype", "fp16"), "--dtype belongs to --merge")
+
+
+@pytest.mark.filterwarnings("ignore")  # peft warns about itself
+def test_a_tuned_run_answers_beside_its_base_and_is_exported_merged(
+    brimful: Brimful, tuning: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "code.yaml").write_text(tuning("training.steps=2", "evaluation.tasks=[code-syntax]").to_yaml())
+    trained = brimful("train", tmp_path / "code.yaml")
+    assert "sample after 'Say red twice.':" in trained.out
+
+    answered = brimful("generate", "tuned", "--prompt", "Say red twice.", "--tokens", 8, "--temperature", 0)
+    assert not answered.out.startswith("Say")
+    assert answered.out.splitlines()[-1].startswith("--- ")
+    assert "---" not in brimful("generate", "tuned", "--prompt", "Say red twice.", "--tokens", 8, "--no-code").out.replace("--- stopped", "")
+
+    beside = brimful("generate", "tuned", "--prompt", "Say red twice.", "--tokens", 8, "--temperature", 0, "--beside-base").out
+    assert beside.startswith("=== before tuning ===")
+    assert beside.count("--- given the prompt under headings of plain text, ") == 2
+    assert f"=== after tuning ===\n{answered.out.rstrip()}" in beside
+
+    lines = iter(["Say red.", "/new", ""])
+    monkeypatch.setattr("builtins.input", lambda _prompt: next(lines))
+    assert "/new forgets what was said" in brimful("generate", "tuned", "--tokens", 4).out
+
+    assert "rounding allows" in brimful("export", "tuned", "--merge", "--dtype", "fp16").out
+    assert (tmp_path / "runs" / "tuned" / "merged" / "model.safetensors").exists()
+
+
 def test_evaluating_prints_json_alone_and_keeps_it(brimful: Brimful, rhyme: Path) -> None:
     said = brimful("evaluate", "rhyme", "--json")
 
@@ -528,6 +574,19 @@ def test_the_report_is_one_file_that_names_the_run_and_its_scores(brimful: Brimf
     page = (rhyme / "report.html").read_text()
     assert "rhyme" in page
     assert "bits per byte" in page.lower()
+
+
+def test_runs_stand_side_by_side_with_what_they_reached_and_cost(brimful: Brimful, rhyme: Path) -> None:
+    shutil.copytree(rhyme, rhyme.with_name("again"))
+
+    lines = brimful("compare", "rhyme", "again").out.splitlines()
+    values = json.loads(brimful("compare", "rhyme", "again", "--json").out)
+
+    assert lines[0].split()[:2] == ["Validation", "loss"]
+    assert [line.split()[0] for line in lines[1:3]] == ["rhyme", "again"]
+    assert values["variants"][0]["figures"]["trainable_parameters"] == values["variants"][1]["figures"]["trainable_parameters"]
+    assert brimful("compare", "rhyme", "again", "--markdown").out.startswith("|  | Validation loss (nats/token) |")
+    _refused(brimful("compare", "rhyme", "rhyme"), "give different runs")
 
 
 def test_run_is_the_whole_chain(brimful: Brimful, recipe_file: Path, tmp_path: Path) -> None:
@@ -642,7 +701,7 @@ def test_a_plan_that_does_not_fit_has_exit_code_1(brimful: Brimful, recipe_file:
         (("--on", "Tesla T5"), "unknown accelerator 'Tesla T5' - did you mean 'Tesla T4'?"),
         (("--on", ","), "--on names no device"),
         (("model=nobody/nothing", "tokenizer=null", "--on", "Tesla T4"), "A local config.json is enough"),
-        (("model=google/gemma-2-2b", "tokenizer=null", "adapter.targets=[nothing]", "--on", "Tesla T4"), "adapters cannot be attached"),
+        (("model=google/gemma-2-2b", "tokenizer=null", "adapter.targets=[nothing]", "--on", "Tesla T4"), "no linear layer is named nothing"),
         (("model=openai-community/gpt2", "tokenizer=null", "sequence_length=2048", "--on", "Tesla T4"), "above the 1024 positions"),
     ],
 )

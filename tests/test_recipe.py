@@ -224,6 +224,58 @@ def test_a_section_that_the_file_leaves_out_can_be_overridden(minimal: str) -> N
     assert load(minimal, ["plan.threads=3"]).plan.threads == 3
 
 
+# --- the learning rate follows the batch where a rule says so
+
+
+def _rates(recipe: Recipe) -> tuple[float, float | None]:
+    return recipe.optimizer.learning_rate, recipe.optimizer.min_learning_rate
+
+
+@pytest.mark.parametrize(("rule", "rates"), [("none", (1e-3, 1e-4)), ("sqrt", (2e-3, 2e-4)), ("linear", (4e-3, 4e-4))])
+@pytest.mark.parametrize("larger", ["batch.sequences=16", "batch.tokens=256", "sequence_length=64"])
+def test_a_larger_step_scales_the_learning_rate_by_the_rule(tmp_path: Path, larger: str, rule: str, rates: tuple[float, float]) -> None:
+    path = tmp_path / "with_minimum.yaml"
+    path.write_text(MINIMAL.replace("1e-3", "1e-3, min_learning_rate: 1e-4"))
+
+    assert _rates(load(str(path), [larger, f"optimizer.scale_learning_rate={rule}"])) == rates
+
+
+def test_the_scaled_recipe_loads_back_unchanged_and_is_the_reference_from_then_on(minimal: str, tmp_path: Path) -> None:
+    scaled = load(minimal, ["optimizer.scale_learning_rate=sqrt", "batch.sequences=12"])
+    (tmp_path / "scaled.yaml").write_text(scaled.to_yaml())
+
+    assert _rates(scaled) == (0.00173205, None)
+    assert load(str(tmp_path / "scaled.yaml")) == scaled
+    assert _rates(load(str(tmp_path / "scaled.yaml"), ["seed=5"])) == _rates(scaled)
+    assert _rates(load(str(tmp_path / "scaled.yaml"), ["batch.sequences=3"])) == (0.000866025, None)
+
+
+@pytest.mark.parametrize("own", ["optimizer.learning_rate=5e-3", "optimizer={learning_rate: 5e-3, scale_learning_rate: linear}"])
+def test_a_learning_rate_that_the_user_sets_stands(minimal: str, own: str) -> None:
+    assert _rates(load(minimal, ["optimizer.scale_learning_rate=linear", "batch.sequences=16", own])) == (5e-3, None)
+
+
+def test_a_minimum_that_the_user_sets_stands_beside_a_scaled_peak(minimal: str) -> None:
+    overrides = ["optimizer.scale_learning_rate=linear", "batch.sequences=8", "optimizer.min_learning_rate=1e-5"]
+
+    assert _rates(load(minimal, overrides)) == (2e-3, 1e-5)
+
+
+def test_fine_tuning_scales_with_examples_not_with_their_longest_length(minimal: str) -> None:
+    tuned = Path(minimal).read_text().replace("model: {layers: 1, heads: 2, width: 8}\ntokenizer: {vocabulary: 300}", "model: a/model\nmethod: sft")
+    Path(minimal).write_text(tuned)
+
+    scaled = load(minimal, ["optimizer.scale_learning_rate=linear", "batch.sequences=12", "sequence_length=512"])
+
+    assert _rates(scaled) == (3e-3, None)
+
+
+def test_a_minimum_above_the_scaled_peak_is_told(minimal: str) -> None:
+    overrides = ["optimizer.scale_learning_rate=linear", "batch.sequences=1", "optimizer.min_learning_rate=9e-4"]
+
+    assert "min_learning_rate 0.0009 is above learning_rate 0.00025" in _problems(minimal, *overrides)[0]
+
+
 # --- what is wrong is told
 
 

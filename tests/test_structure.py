@@ -12,7 +12,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 STAGES = ("recipe", "hardware", "model", "planning", "data", "training", "generation", "verify", "evaluation", "rehearsal", "report")
 """The pipeline, in order: a stage imports what stands before it, itself, and `base`."""
-OVERVIEWS = ("brimful", "brimful.cli", "brimful.pipeline", "brimful.plans", "brimful.study")
+OVERVIEWS = ("brimful", "brimful.cli", "brimful.materials", "brimful.pipeline", "brimful.plans", "brimful.scoring", "brimful.study")
 """What may import every stage."""
 FOLDERS_WITHOUT_CODE = ("recipes",)
 

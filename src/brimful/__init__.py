@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from brimful.base.errors import BrimfulError
     from brimful.hardware.device import Device
-    from brimful.pipeline import Run, Writer, evaluate, run, train
+    from brimful.pipeline import Run, Writer, run, train
     from brimful.planning.plan import Plan
     from brimful.plans import plan
     from brimful.recipe import Recipe
     from brimful.recipe import load as load_recipe
     from brimful.rehearsal.foreign import plan_model
+    from brimful.scoring import evaluate
 
 __all__ = ["BrimfulError", "Device", "Plan", "Recipe", "Run", "Writer", "evaluate", "load_recipe", "plan", "plan_model", "run", "train"]
 
@@ -24,7 +25,7 @@ _HOMES = {
     "Plan": ("brimful.planning.plan", "Plan"),
     "Recipe": ("brimful.recipe", "Recipe"),
     "Run": ("brimful.pipeline", "Run"),
-    "evaluate": ("brimful.pipeline", "evaluate"),
+    "evaluate": ("brimful.scoring", "evaluate"),
     "load_recipe": ("brimful.recipe", "load"),
     "Writer": ("brimful.pipeline", "Writer"),
     "run": ("brimful.pipeline", "run"),

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from brimful.base.env import wait_politely
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import BrimfulError, RequestError
 
 app = typer.Typer(
     name="brimful", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
@@ -26,6 +26,7 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Start over; unfinished wor
 Accept = Annotated[list[str] | None, typer.Option("--accept-change", metavar="KEY", help="Continue with a changed value of this key.")]
 PlanFile = Annotated[Path | None, typer.Option("--plan", metavar="FILE", help="Use this plan as it is; `brimful plan ... --save FILE` wrote it.")]
 Sort = Literal["time", "cost", "name"]
+Dtype = Literal["bf16", "fp16", "fp32"]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -104,60 +105,96 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
 
 @app.command()
 def train(recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False, accept_change: Accept = None, plan_file: PlanFile = None) -> None:
-    """Train a recipe. The same command again continues an unfinished run."""
+    """Train a recipe; of a study, every variant, and compare them. The same command again continues what is unfinished."""
     from brimful import pipeline
 
-    finished = pipeline.train(_load(recipe, overrides), _console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file)
+    resolved = _load(recipe, overrides)
+    if resolved.study is not None:
+        _run_study(resolved, fresh, accept_change, plan_file)
+        return
+    finished = pipeline.train(resolved, _console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file)
     name = finished.folder.name
     print(f"next: brimful evaluate {name} | brimful generate {name} --prompt TEXT | brimful report {name}")
 
 
 @app.command()
 def run(recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False, accept_change: Accept = None, plan_file: PlanFile = None) -> None:
-    """The whole chain of a recipe: plan, train, sample, evaluate, report."""
+    """The whole chain of a recipe: plan, train, sample, evaluate, report; of a study, for every variant, and one table."""
     from brimful import pipeline
 
-    path = pipeline.run(_load(recipe, overrides), _console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file)
+    resolved = _load(recipe, overrides)
+    if resolved.study is not None:
+        _run_study(resolved, fresh, accept_change, plan_file)
+        return
+    path = pipeline.run(resolved, _console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file)
     print(f"report: {path}")
 
 
 @app.command()
-def generate(
+def generate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     run: RunName,
-    prompt: Annotated[str | None, typer.Option(help="Text to continue; without it, an interactive session.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="Text to continue or to answer; without it, an interactive session.")] = None,
     tokens: Annotated[int, typer.Option(min=1, help="New tokens at most.")] = 200,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.8,
     top_k: Annotated[int | None, typer.Option(help="Sample among the k likeliest tokens.")] = None,
     top_p: Annotated[float, typer.Option(help="Sample among the likeliest tokens that hold this probability.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Same seed, same text.")] = 0,
-    samples: Annotated[int, typer.Option(min=1, help="How many continuations.")] = 1,
+    samples: Annotated[int, typer.Option(min=1, help="How many texts.")] = 1,
+    beside_base: Annotated[bool, typer.Option("--beside-base", help="Beside the answer of the model from before it was tuned.")] = False,
+    code: Annotated[
+        bool | None, typer.Option("--code/--no-code", help="Say whether answers are Python; by default where a task of the recipe is about code.")
+    ] = None,
 ) -> None:
-    """Continue a prompt with a finished run's model."""
+    """Continue a prompt with a finished run's model, or answer it, as the run was trained to; without a prompt, talk to it."""
     from brimful import pipeline
+    from brimful.generation.answers import Writing
     from brimful.generation.sampler import SamplingSettings
 
-    writer = pipeline.Writer(_run_folder(run), SamplingSettings(temperature, top_k, top_p), tokens=tokens, count=samples, seed=seed)
-    if prompt is not None:
-        _write(writer, prompt)
-        return
-    print("Type a prompt and press Enter; an empty line or Ctrl-D ends.")
-    while text := _ask():
-        _write(writer, text)
+    how = Writing(SamplingSettings(temperature, top_k, top_p), tokens, samples, seed)
+    pipeline.write(_run_folder(run), prompt, how, _console(), beside_base=beside_base, code=code)
+
+
+@app.command()
+def export(
+    run: RunName,
+    to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="A new folder. Default: export or merged in the run's.")] = None,
+    merge: Annotated[bool, typer.Option("--merge", help="Merge adapters into their unquantised base, and compare the two.")] = False,
+    dtype: Annotated[Dtype | None, typer.Option(help="Type of the merged weights. Default: bf16.")] = None,
+) -> None:
+    """Write a finished run's model for use elsewhere: adapters in PEFT layout, the whole model, or both merged into one."""
+    from brimful.generation.export import export as export_model
+
+    print("\n".join(export_model(_run_folder(run), to, merge=merge, dtype=dtype).lines()))
 
 
 @app.command()
 def evaluate(
     run: RunName,
+    tasks: Annotated[
+        list[str] | None, typer.Argument(metavar="[TASK]...", help="humaneval, mbpp, code-syntax, bleu, ... or lm-eval:NAME, and nothing else.")
+    ] = None,
     split: Annotated[str | None, typer.Option(help="validation, test or train. Default: validation, and test where there is one.")] = None,
     stride: Annotated[int | None, typer.Option(help="New tokens per window; below the context every token is scored with more context.")] = None,
+    data: Annotated[list[str] | None, typer.Option(metavar="TASK=PATH", help="Where the data of a task lie; by default on the hub.")] = None,
+    max_examples: Annotated[int | None, typer.Option(min=1, help="Examples per task at most, evenly spread.")] = None,
+    untuned: Annotated[bool, typer.Option("--untuned", help="Score the model that the run tuned, as it was before.")] = False,
+    accept_unsandboxed: Annotated[
+        bool, typer.Option("--accept-unsandboxed", help="Run generated programs where nothing isolates them: they can do what you can.")
+    ] = False,
     json_output: Json = False,
 ) -> None:
-    """Loss, perplexity and bits per byte on whole held-out splits, with intervals, beside counting baselines."""
-    from brimful import pipeline
-    from brimful.report.text import score_lines
+    """Loss, perplexity and bits per byte on whole held-out splits, then the recipe's tasks; with intervals. Named tasks alone where there are some."""
+    from brimful import scoring
+    from brimful.report.text import score_lines, task_lines
 
-    scores = pipeline.evaluate(_run_folder(run), _console(stderr=json_output), split=split, stride=stride)
-    _print_json(scores) if json_output else print("\n".join(score_lines(scores)))
+    asked = scoring.Asked(tuple(tasks or ()), _paths(data or []), max_examples, accept_unsandboxed)
+    console = _console(stderr=json_output)
+    scores = scoring.evaluate(_run_folder(run), console, split=split, stride=stride, asked=asked, untuned=untuned)
+    if json_output:
+        _print_json(scores)
+        return
+    found = scores.pop("tasks", {})
+    print("\n".join([*score_lines(scores), *task_lines(found)]))
 
 
 @app.command()
@@ -182,6 +219,25 @@ def report(run: RunName) -> None:
 
     path = write_report(_run_folder(run))
     print("\n".join([*prediction_lines(path.parent), f"report: {path}"]))
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Names or folders of two runs or more.")],
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+    json_output: Json = False,
+) -> None:
+    """Runs side by side, repetitions with other seeds together: scores with intervals, cost, and which differences are real."""
+    from brimful.report.compare import compare as compared
+    from brimful.report.compare_text import comparison_markdown, comparison_text
+
+    comparison = compared([_run_folder(run) for run in runs])
+    if json_output:
+        _print_json(comparison.to_json())
+    elif markdown:
+        print(comparison_markdown(comparison), end="")
+    else:
+        print(comparison_text(comparison, _console(least_width=120).width))
 
 
 @app.command()
@@ -273,6 +329,21 @@ def _load(name: str, overrides: list[str] | None) -> Any:
     return recipe
 
 
+def _run_study(recipe: Any, fresh: bool, accept: list[str] | None, plan_file: Path | None) -> None:
+    from brimful import study
+
+    if plan_file is not None:
+        raise RequestError(f"--plan is the plan of one run, but {recipe.name} is a study of several. Leave it out.")
+    print(f"table: {study.run_study(recipe, _console(least_width=120), fresh=fresh, accept=accept or [])}")
+
+
+def _paths(assignments: list[str]) -> dict[str, str]:
+    pairs = [assignment.partition("=") for assignment in assignments]
+    if wrong := next((task for task, equals, path in pairs if not (equals and path)), None):
+        raise RequestError(f"--data {wrong}: write TASK=PATH, for example --data humaneval=HumanEval.jsonl.gz")
+    return {task: path for task, _, path in pairs}
+
+
 def _told(verification: Any) -> dict[str, Any]:
     return {} if verification is None else {"verification": verification.to_json()}
 
@@ -296,23 +367,3 @@ def _run_folder(run: str) -> Path:
     from brimful.generation.load import resolve_run
 
     return resolve_run(run, runs_folder())
-
-
-def _write(writer: Any, prompt: str) -> None:
-    """The prompt and its only continuation as it comes, or several continuations, numbered."""
-    unsaid = [prompt]
-
-    def show(text: str) -> None:
-        print((unsaid.pop() if unsaid else "") + text, end="", flush=True)
-
-    samples = writer.write(prompt, show)
-    if len(samples) > 1:
-        print("\n".join(f"--- {number} ---\n{prompt}{sample.completion}" for number, sample in enumerate(samples, 1)), end="")
-    print()
-
-
-def _ask() -> str:
-    try:
-        return input("> ")
-    except EOFError:
-        return ""

@@ -1,7 +1,5 @@
 """The whole run, stage by stage: recipe, hardware, plan, data, model, train, generate, evaluate, report. Start reading here."""
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -12,44 +10,49 @@ import torch
 from rich.console import Console
 from transformers import PreTrainedModel
 
-from brimful.base.env import cache_folder, runs_folder
-from brimful.base.errors import BrimfulError, Interrupted, PlanError, RequestError, RunFolderError, TrainingStopped
-from brimful.base.rundir import read_json, write_json_atomically
+from brimful.base.env import runs_folder
+from brimful.base.errors import BrimfulError, Interrupted, RequestError, TrainingStopped
+from brimful.base.rundir import write_json_atomically
 from brimful.base.units import format_bytes
-from brimful.data.prepare import PreparedData, prepare
-from brimful.data.sequences import Sequences
-from brimful.evaluation.baselines import ngram_baselines
+from brimful.data.formats import Prompt
+from brimful.data.tokens import TokenSplit
 from brimful.evaluation.diagnose import Finding, diagnose_model
-from brimful.evaluation.likelihood import score_split
-from brimful.generation.load import LoadedRun, load_run
+from brimful.evaluation.extract import code_of, parses
+from brimful.evaluation.task import load_task, task_names
+from brimful.generation.answers import Writing, ask, converse, show_before_and_after
+from brimful.generation.answers import write as write_text
+from brimful.generation.load import load_run
 from brimful.generation.sampler import SamplingSettings
-from brimful.generation.samples import Sample, draw_samples, write_samples
+from brimful.generation.samples import Sample, write_samples
 from brimful.hardware.calibration import note_run
 from brimful.hardware.device import Device
 from brimful.hardware.environment import describe_environment
 from brimful.hardware.host import keep_freed_memory
 from brimful.hardware.probe import probe, torch_device
-from brimful.model.build import build
+from brimful.materials import BASE, Material, gather
 from brimful.planning.cost import costed
 from brimful.planning.derive import derive, total_steps_of
 from brimful.planning.pinned import load_plan, with_choices_of
-from brimful.planning.plan import Plan, plan_from_json
+from brimful.planning.plan import Plan
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.plans import conditions, facts_of, here, kept_traces
-from brimful.recipe import Recipe
+from brimful.recipe import OF_RECIPE, PlanChoices, Recipe
+from brimful.recipe import load as load_recipe
 from brimful.report.html import write_report
 from brimful.report.progress import data_progress, progress_listener
 from brimful.report.runfiles import comparable, read_run
 from brimful.report.tensorboard import tensorboard_listener
 from brimful.report.text import prediction_lines
+from brimful.scoring import evaluate, finished_run, plan_of, refuse_changed_data
 from brimful.training.admission import Admission, admit, claim, describe, write_status
 from brimful.training.checkpoint import CheckpointStore, verify
-from brimful.training.precision import Precision
 from brimful.training.recovery import DECIDES_MEMORY
 from brimful.training.session import Setup, run_session
 
 _DECIDES_PLAN = ("plan.", "batch.", "training.", "optimizer.clip_norm")
 """Fields that may change between sessions and on which the plan depends; of data and model none may."""
+_CODE_METRICS = frozenset({"syntax", "pass_at_k"})
+"""What only answers in code are measured by."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
             soft_wrap=True,
         )
         return Run(admission.folder, trained_now=False)
+    source = _source_of(recipe, console)
     device = here(recipe)
     pinned = None if plan_file is None else load_plan(plan_file, recipe, device)
     with kept_traces() as traces:  # what can never fit is refused before any data is read
@@ -86,21 +90,21 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
     with claim(admission) as lease:
         _greet(console, recipe, device, admission)
         with data_progress(console) as progress:
-            data = prepare(recipe, cache_folder(), progress)
+            material = gather(recipe, source, progress)
         if admission.continues:
-            _refuse_changed_data(admission.folder, data)
-        _tell_data(console, data)
+            refuse_changed_data(admission.folder, material)
+        console.print("\n".join(material.lines()), highlight=False, markup=False, soft_wrap=True)
         stored = _stored_plan(admission.folder) if admission.continues else None
-        sequences = _sequences(recipe, data)
-        plan = _settled_plan(recipe, device, data, len(sequences), admission, stored) if pinned is None else pinned
+        plan = _settled_plan(material, device, admission, stored) if pinned is None else pinned
         if stored is not None and (other := _rounded_differently(stored, plan)):
             console.print(f"this run goes on by another plan than before ({other}): steps are rounded differently", highlight=False, soft_wrap=True)
         describe(admission, recipe)
         console.print(plan.explain(), highlight=False, markup=False, soft_wrap=True)
-        _write_facts(admission.folder, plan, device, data)
+        setup = _setup(material, plan, device, admission.folder, lease)
+        _write_facts(admission.folder, plan, device, material, setup.identity)
         try:
             with _listeners(console, admission.folder, plan) as listeners:
-                outcome = run_session(_setup(recipe, plan, device, data, sequences, admission.folder, lease, listeners))
+                outcome = run_session(replace(setup, listeners=listeners))
         except (Interrupted, TrainingStopped):
             write_status(admission.folder, "stopped", recipe)
             raise
@@ -112,61 +116,72 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
     return Run(admission.folder, trained_now=True)
 
 
-def evaluate(run_folder: Path, console: Console, *, split: str | None = None, stride: int | None = None) -> Mapping[str, Any]:
-    """Score a finished run on its whole validation and test splits (or the one named) and write scores.json."""
-    with _finished_run(run_folder, console) as (loaded, data, device):
-        names = [split] if split else [name for name in ("validation", "test") if name in data.splits]
-        if unknown := [name for name in names if name not in data.splits]:
-            raise RequestError(f"{run_folder} has no split {unknown[0]!r}; it has {', '.join(data.splits)}.")
-        context, plan = loaded.recipe.sequence_length, _plan_of(run_folder)
-        made: dict[str, Any] = {}
-        scores: dict[str, Any] = read_json(run_folder / "scores.json") if (run_folder / "scores.json").exists() else {}
-        with data_progress(console) as progress:
-            for name in names:
-                score = score_split(
-                    loaded.model, data.splits[name], context=context, stride=stride, batch_size=EVALUATION_FACTOR * plan.micro_batches[0],
-                    chunk_tokens=plan.loss_chunk, device=device, progress=progress,
-                )  # fmt: skip
-                baselines = ngram_baselines(data.splits["train"], data.splits[name], len(data.tokenizer))
-                label = name if stride is None else f"{name}, stride {stride}"
-                made[label] = {**score.to_json(), "baselines": baselines.to_json()}
-        write_json_atomically(run_folder / "scores.json", scores | made)
-    return made
-
-
 class Writer:
-    """A finished run's model, loaded once, that continues prompts."""
+    """A finished run's model, loaded once, that continues prompts, or answers them as it was tuned to."""
 
     def __init__(self, run_folder: Path, settings: SamplingSettings, *, tokens: int = 200, count: int = 1, seed: int = 0) -> None:
         self._loaded = load_run(run_folder, torch_device(probe("auto")), torch.float32)
-        self._settings, self._tokens, self._count, self._seed = settings, tokens, count, seed
+        self._how = Writing(settings, tokens, count, seed)
 
-    def write(self, prompt: str, show: Callable[[str], None] | None = None) -> list[Sample]:
-        """Continue one prompt; `show` receives the text as it comes when one sample was asked for."""
-        return draw_samples(self._loaded, prompt, self._settings, max_new_tokens=self._tokens, count=self._count, seed=self._seed, show=show)
+    def write(self, prompt: Prompt, show: Callable[[str], None] | None = None) -> list[Sample]:
+        """Continue one prompt, text or messages; `show` receives the text as it comes when one sample was asked for."""
+        return self._how.draw(self._loaded, prompt, show)
+
+
+def write(run_folder: Path, prompt: str | None, how: Writing, console: Console, *, beside_base: bool = False, code: bool | None = None) -> None:
+    """Print what a finished run's model makes of a prompt; without one, of all that is typed.
+
+    Args:
+        beside_base: Beside what the model made of it before it was tuned.
+        code: Say of every answer whether it is Python; None: where a task of the recipe is about code.
+    """
+    tasks = load_recipe(str(run_folder / "recipe.yaml")).evaluation.tasks
+    how = replace(how, judge=_python_verdict if code or (code is None and _are_about_code(tasks)) else None)
+    device = torch_device(probe("auto"))
+    if not beside_base:
+        loaded = load_run(run_folder, device, torch.float32)
+        converse(loaded, how, ask) if prompt is None else write_text(loaded, prompt, how)
+    elif prompt is None:
+        raise RequestError("--beside-base compares answers to one prompt. Add --prompt TEXT.")
+    else:
+        show_before_and_after(console, run_folder, device, prompt, how)
 
 
 def diagnose(run_folder: Path, console: Console) -> list[Finding]:
     """Look at tokenizer, checkpoints, parameters, loss against counting baselines, and a sample."""
-    with _finished_run(run_folder, console) as (loaded, data, _), data_progress(console) as progress:
+    with finished_run(run_folder, console) as (loaded, material, _), data_progress(console) as progress:
+        train_split, validation = material.splits["train"], material.splits["validation"]
+        if not isinstance(train_split, TokenSplit) or not isinstance(validation, TokenSplit):
+            raise RequestError(f"{run_folder.name} tuned a published model; diagnose looks at models that were trained from nothing.")
         store = CheckpointStore(run_folder / "checkpoints", keep=2)
         folders = [store.path_of(step) for step in store.steps()]
         return diagnose_model(
-            loaded, data.splits["train"], data.splits["validation"], chunk_tokens=_plan_of(run_folder).loss_chunk,
+            loaded, train_split, validation, chunk_tokens=plan_of(run_folder).loss_chunk,
             verify_checkpoint=verify, checkpoint_folders=folders, progress=progress,
         )  # fmt: skip
 
 
-def _sequences(recipe: Recipe, data: PreparedData) -> Sequences:
-    return Sequences(data.splits["train"], recipe.sequence_length, recipe.data.layout, recipe.data.long_documents, recipe.seed)
+def _source_of(recipe: Recipe, console: Console) -> str:
+    """Hub id or folder of the recipe's published model; what another recipe trains is trained first. Empty for a fresh model."""
+    if not isinstance(recipe.model, str):
+        return ""
+    if not recipe.model.startswith(OF_RECIPE):
+        return recipe.model
+    first = load_recipe(recipe.model.removeprefix(OF_RECIPE))
+    first = first.model_copy(update={"run": first.run.model_copy(update={"folder": recipe.run.folder}), "plan": _same_place(recipe, first)})
+    return str((train(first, console).folder / "model").resolve())
 
 
-def _settled_plan(recipe: Recipe, device: Device, data: PreparedData, train_sequences: int, admission: Admission, stored: Plan | None) -> Plan:
+def _same_place(recipe: Recipe, first: Recipe) -> PlanChoices:
+    return first.plan.model_copy(update={"device": recipe.plan.device, "threads": recipe.plan.threads})
+
+
+def _settled_plan(material: Material, device: Device, admission: Admission, stored: Plan | None) -> Plan:
     """The plan with the data known. A continued run keeps its old plan, so that it goes on bit for bit, unless something asks for a new one."""
+    recipe = material.planned
     with kept_traces() as traces:
-        derived = derive(recipe, device, traces, facts_of(device, vocabulary=len(data.tokenizer), train_sequences=train_sequences))
-    validation_sequences = -(-data.splits["validation"].num_tokens // recipe.sequence_length)
-    conditions_now = replace(conditions(device), train_sequences=train_sequences, validation_sequences=validation_sequences)
+        derived = derive(recipe, device, traces, facts_of(device, vocabulary=len(material.tokenizer), train_sequences=material.train_rows))
+    conditions_now = replace(conditions(device), train_sequences=material.train_rows, validation_sequences=material.validation_rows)
     asked_for = any(change.startswith(_DECIDES_PLAN) for change in admission.changed)
     if stored is None or asked_for or stored.device["name"] != device.name or stored.threads != derived.threads:
         return costed(recipe, derived, conditions_now)
@@ -175,15 +190,7 @@ def _settled_plan(recipe: Recipe, device: Device, data: PreparedData, train_sequ
 
 def _stored_plan(run_folder: Path) -> Plan | None:
     """The plan of a run's last session; None where that ended before it had one."""
-    return _plan_of(run_folder) if (run_folder / "plan.json").exists() else None
-
-
-def _plan_of(run_folder: Path) -> Plan:
-    path = run_folder / "plan.json"
-    try:
-        return plan_from_json(read_json(path))
-    except PlanError as error:
-        raise PlanError(f"{path}: {error}") from error
+    return plan_of(run_folder) if (run_folder / "plan.json").exists() else None
 
 
 def _rounded_differently(before: Plan, now: Plan) -> str:
@@ -198,38 +205,25 @@ def _rounded_differently(before: Plan, now: Plan) -> str:
     return ", ".join(f"{name} {old[name]} -> {new[name]}" for name in old if old[name] != new[name])
 
 
-def _setup(recipe: Recipe, plan: Plan, device: Device, data: PreparedData, sequences: Sequences, folder: Path, lease: Any, listeners: Any) -> Setup:
-    where = torch_device(device)
+def _setup(material: Material, plan: Plan, device: Device, folder: Path, lease: Any) -> Setup:
+    where, recipe = torch_device(device), material.recipe
     if plan.threads:
         torch.set_num_threads(plan.threads)
         keep_freed_memory()
-    model = build(recipe, vocabulary=len(data.tokenizer), end_of_text_id=int(data.tokenizer.eos_token_id), attention=plan.attention, device=where)
-    batch_sizes = [EVALUATION_FACTOR * plan.micro_batches[0]]
+    model = material.build(plan, where)
+    rows = [EVALUATION_FACTOR * plan.micro_batches[0]]
 
     def score(current: PreTrainedModel) -> dict[str, Any]:
-        likelihood = score_split(
-            current, data.splits["validation"], context=recipe.sequence_length, batch_size=batch_sizes[-1], chunk_tokens=plan.loss_chunk, device=where, autocast_dtype=Precision(plan.precision).autocast_dtype,
-            max_sequences=recipe.evaluation.max_sequences,
-        )  # fmt: skip
-        batch_sizes[:] = likelihood.batch_sizes  # what fitted holds for the next evaluation
+        likelihood = material.score(current, "validation", plan, where, rows=rows[-1], most=recipe.evaluation.max_sequences)
+        rows[:] = [max(1, rows[-1] * likelihood.batch_sizes[-1] // likelihood.batch_sizes[0])]  # what fitted holds for the next evaluation
         kept = ("loss", "perplexity", "bits_per_byte", "tokens", "seconds", "batch_sizes")
         return {"split": "validation", **{key: value for key, value in likelihood.to_json().items() if key in kept}}
 
+    total_steps = plan.total_steps or total_steps_of(material.planned, material.train_rows) or 1
     return Setup(
-        recipe=recipe, plan=plan, total_steps=plan.total_steps or total_steps_of(recipe, len(sequences)) or 1, device=where, model=model,
-        tokenizer=data.tokenizer, sequences=sequences, evaluate=score, identity=_identity(recipe, data), run_folder=folder, lease=lease, listeners=listeners,
+        recipe=recipe, plan=plan, total_steps=total_steps, device=where, model=model, tokenizer=material.tokenizer, sequences=material.sequences(plan),
+        evaluate=score, identity=material.identity(model), run_folder=folder, lease=lease, listeners=(),
     )  # fmt: skip
-
-
-def _identity(recipe: Recipe, data: PreparedData) -> dict[str, str]:
-    objective = {
-        "method": recipe.method,
-        "sequence_length": recipe.sequence_length,
-        "layout": recipe.data.layout,
-        "model": recipe.fresh_model.model_dump(),
-    }
-    digest = hashlib.sha256(json.dumps(objective, sort_keys=True).encode()).hexdigest()[:16]
-    return {"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint, "objective": digest}
 
 
 @contextmanager
@@ -261,55 +255,30 @@ def _remember(console: Console, folder: Path, plan: Plan) -> None:
 def _sample(folder: Path, recipe: Recipe, plan: Plan, console: Console) -> list[Sample]:
     loaded = load_run(folder, torch.device(str(plan.device["kind"])), torch.float32)
     console.print(f"sample after {recipe.sample.prompt!r}:", highlight=False, soft_wrap=True)
-    settings = SamplingSettings.from_recipe(recipe.sample)
-
-    def show(text: str) -> None:
-        console.print(text, end="", highlight=False, markup=False, soft_wrap=True)
-
-    show(recipe.sample.prompt)
-    samples = draw_samples(loaded, recipe.sample.prompt, settings, max_new_tokens=recipe.sample.tokens, count=1, seed=recipe.seed, show=show)
-    console.print()
-    return samples
+    how = Writing(SamplingSettings.from_recipe(recipe.sample), recipe.sample.tokens, seed=recipe.seed)
+    return write_text(loaded, recipe.sample.prompt, how, console.file)
 
 
-@contextmanager
-def _finished_run(run_folder: Path, console: Console) -> Iterator[tuple[LoadedRun, PreparedData, torch.device]]:
-    """A run's model and the very tokens it was trained and validated on."""
-    device = torch_device(probe("auto"))
-    loaded = load_run(run_folder, device, torch.float32)
-    with data_progress(console) as progress:
-        data = prepare(loaded.recipe, cache_folder(), progress)
-    _refuse_changed_data(run_folder, data)
-    yield loaded, data, device
+def _are_about_code(tasks: Sequence[str]) -> bool:
+    return any(_CODE_METRICS.intersection(load_task(name).metrics) for name in set(tasks).intersection(task_names()))
 
 
-def _refuse_changed_data(run_folder: Path, data: PreparedData) -> None:
-    path = run_folder / "data.json"
-    stored = read_json(path).get("fingerprints", {}) if path.exists() else {}
-    for name, now in (("data", data.data_fingerprint), ("tokenizer", data.tokenizer_fingerprint)):
-        if stored.get(name, now) != now:
-            raise RunFolderError(
-                f"the {name} of {run_folder} changed since it was trained on (fingerprint {stored[name]}, now {now}). "
-                "Put the old one back, start over with --fresh, or start a new run with run.name=NAME."
-            )
+def _python_verdict(answer: str) -> tuple[str, str]:
+    """The code of an answer, and whether it parses, in a line."""
+    code = code_of(answer)
+    verdict = parses(code)
+    kind, _, what = verdict.error.partition(": ")
+    if verdict.line is not None:
+        return code, f"does not parse: {kind}, line {verdict.line}{f': {what}' if what else ''}"
+    return code, "parses as Python" if verdict.parses else f"is no program: {verdict.error}"
 
 
-def _write_facts(folder: Path, plan: Plan, device: Device, data: PreparedData) -> None:
+def _write_facts(folder: Path, plan: Plan, device: Device, material: Material, identity: Mapping[str, str]) -> None:
     write_json_atomically(folder / "plan.json", plan.to_json())
     write_json_atomically(folder / "environment.json", describe_environment(device))
-    fingerprints = {"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint}
-    write_json_atomically(folder / "data.json", {**data.report, "fingerprints": fingerprints})
-
-
-def _tell_data(console: Console, data: PreparedData) -> None:
-    for name, split in data.splits.items():
-        told = f"{name}: {split.num_documents:,} documents, {format_bytes(split.num_bytes)}, {split.num_tokens:,} tokens"
-        console.print(told, highlight=False, markup=False, soft_wrap=True)
-    tokenizer = data.tokenizer_report
-    told = f"{tokenizer.characters_per_token:.2f} characters and {tokenizer.bytes_per_token:.2f} bytes per token on validation text ({tokenizer.verdict})"
-    console.print(f"tokenizer: {tokenizer.kind}, {tokenizer.vocabulary:,} entries, {told}", highlight=False, markup=False, soft_wrap=True)
-    for note in data.report.get("notes", []):
-        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+    base = {"base": {"source": material.source, "fingerprint": identity[BASE]}} if material.source else {}
+    report = {key: value for key, value in material.report.items() if key != "told"}
+    write_json_atomically(folder / "data.json", {**report, "fingerprints": dict(material.fingerprints), **base})
 
 
 def _greet(console: Console, recipe: Recipe, device: Device, admission: Admission) -> None:

@@ -3,9 +3,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
+from brimful.data.chat import Template
 from brimful.data.tokens import TokenSplit
+from brimful.evaluation.task_prompts import Subject
 
 VOCABULARY, CONTEXT = 50, 16
 
@@ -50,3 +53,35 @@ class Splits:
 @pytest.fixture
 def splits() -> Splits:
     return Splits()
+
+
+@pytest.fixture(scope="session")
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """One token per byte, 256 is end-of-text."""
+    bytes_only = {byte: number for number, byte in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(models.BPE(bytes_only | {"<|endoftext|>": 256}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>")  # noqa: S106
+
+
+class Subjects:
+    """Makes tiny models with random weights that can be asked."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
+        self._tokenizer = tokenizer
+
+    def of(self, *, context: int = 1024, is_tuned: bool = True, text_ending: str | None = None) -> Subject:
+        config = LlamaConfig(
+            vocab_size=257, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, max_position_embeddings=context,
+            initializer_range=0.3, bos_token_id=256, eos_token_id=256,
+        )  # fmt: skip
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(3)
+            model = LlamaForCausalLM(config).eval()
+        return Subject(model, self._tokenizer, Template.of(self._tokenizer, "plain"), frozenset({256}), is_tuned, context, text_ending)
+
+
+@pytest.fixture
+def subjects(byte_tokenizer: PreTrainedTokenizerFast) -> Subjects:
+    return Subjects(byte_tokenizer)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from brimful.evaluation.stats import mean_interval, paired_difference, perplexity_of
+from brimful.evaluation.stats import bootstrap_interval, example_interval, mean_interval, paired_difference, perplexity_of, wilson_interval
 
 
 def test_the_interval_holds_the_true_ratio_about_95_times_in_100() -> None:
@@ -100,3 +100,33 @@ def test_different_windows_cannot_be_compared() -> None:
 def test_a_loss_beyond_floating_point_has_infinite_perplexity() -> None:
     assert perplexity_of(0.0) == 1.0
     assert perplexity_of(1000.0) == float("inf")
+
+
+def test_wilson_gives_the_published_interval() -> None:
+    """Newcombe 1998, table I: 81 of 263 and 0 of 20, without continuity correction."""
+    for passed, count, low, high in [(81, 263, 0.2553, 0.3662), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)]:
+        interval = wilson_interval(passed, count)
+        assert [interval.low, interval.high] == pytest.approx([low, high], abs=5e-5)
+
+
+def test_wilson_holds_the_true_share_near_one_where_a_bootstrap_shrinks_to_nothing() -> None:
+    passed = np.random.default_rng(8).binomial(50, 0.98, 400)
+    held = sum((interval := wilson_interval(count, 50)).low <= 0.98 <= interval.high for count in passed)
+    assert held / 400 > 0.9
+    assert wilson_interval(50, 50).low < 0.95
+    assert wilson_interval(50, 50).high == 1
+
+
+def test_a_share_with_few_of_a_kind_gets_wilsons_interval_and_any_other_mean_a_bootstrap() -> None:
+    many, few = [1.0] * 40 + [0.0] * 20, [1.0] * 55 + [0.0] * 5
+    assert example_interval(many, is_share=True) == (mean_interval(many, np.ones(60)), "bootstrap")
+    assert example_interval(few, is_share=True) == (wilson_interval(55, 60), "Wilson")
+    assert example_interval(few, is_share=False)[1] == "bootstrap"
+    assert example_interval([1.0], is_share=True)[0] is None
+    assert example_interval([], is_share=True)[0] is None
+
+
+def test_the_bootstrap_of_a_statistic_agrees_with_that_of_the_mean() -> None:
+    values_N = np.random.default_rng(9).normal(3, 1, 80)
+    assert bootstrap_interval(lambda numbers_N: float(values_N[numbers_N].mean()), 80) == mean_interval(values_N, np.ones(80))
+    assert bootstrap_interval(lambda _: 1.0, 1) is None

@@ -9,10 +9,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, PreTrainedModel
 
-from brimful.base.errors import RunFolderError
+from brimful.base.errors import DataError, PlanError, RequestError, RunFolderError
+from brimful.data.formats import Message
 from brimful.generation.engine import generate
-from brimful.generation.load import load_run, resolve_run
+from brimful.generation.load import LoadedRun, load_base, load_run, load_unquantised, load_untuned, resolve_run
 from brimful.generation.sampler import GREEDY
+from brimful.model.published import without_adapters
+from brimful.recipe import AdapterRecipe
 
 MakeRun = Callable[..., Path]
 CPU = torch.device("cpu")
@@ -152,3 +155,124 @@ def test_a_folder_without_a_recipe_is_not_taken_for_a_run(tmp_path: Path) -> Non
     (tmp_path / "runs" / "notes").mkdir(parents=True)
     with pytest.raises(RunFolderError, match="is not a run folder"):
         resolve_run("notes", tmp_path / "runs")
+
+
+# --- tuned runs
+
+
+def tuned(make_tuned: MakeRun, *arguments: object, **options: object) -> LoadedRun:
+    return load_run(make_tuned(*arguments, **options), CPU, torch.float32)
+
+
+def logits_of(model: PreTrainedModel) -> torch.Tensor:
+    with torch.no_grad():
+        logits: torch.Tensor = model(torch.arange(1, 30)[None]).logits
+    return logits
+
+
+def test_a_tuned_run_is_its_base_with_its_adapters(make_tuned: MakeRun) -> None:
+    folder = make_tuned()
+    loaded, untuned = load_run(folder, CPU, torch.float32), load_untuned(folder, CPU)
+    after = logits_of(loaded.model)
+    assert not torch.equal(after, logits_of(untuned.model))
+    with without_adapters(loaded.model):
+        assert torch.equal(logits_of(loaded.model), logits_of(untuned.model))
+    assert not loaded.model.training
+    assert torch.equal(logits_of(load_unquantised(folder, CPU).model), after)
+
+
+def test_a_fully_tuned_run_is_its_own_weights(make_tuned: MakeRun) -> None:
+    folder = make_tuned(None)
+    assert not torch.equal(logits_of(load_run(folder, CPU, torch.float32).model), logits_of(load_untuned(folder, CPU).model))
+    assert load_run(folder, CPU, torch.bfloat16).model.dtype == torch.bfloat16
+
+
+def test_adapters_of_a_4_bit_base_load_on_one_and_on_the_unquantised_one(make_tuned: MakeRun) -> None:
+    folder = make_tuned(quantize="nf4")
+    quantized, whole = load_run(folder, CPU, torch.float32).model, load_unquantised(folder, CPU).model
+    assert quantized.get_submodule("model.layers.0.mlp.up_proj.base_layer").weight.dtype == torch.uint8
+    assert {parameter.dtype for parameter in whole.parameters()} == {torch.float32}
+
+
+def test_text_for_a_run_on_messages_is_one_message_under_the_template(make_tuned: MakeRun) -> None:
+    loaded = tuned(make_tuned)
+    text = "### Instruction:\nthe cat\n\n### Response:\n"
+    assert loaded.prompt_ids("the cat") == loaded.prompt_ids((Message("user", "the cat"),)) == loaded.encode(text)
+    assert loaded.takes_messages
+
+
+def test_text_for_a_run_on_text_stands_as_it_is(make_tuned: MakeRun) -> None:
+    loaded = tuned(make_tuned, prompts="text")
+    assert loaded.prompt_ids("the cat") == loaded.encode("the cat")
+    assert loaded.prompt_ids("") == [loaded.end_of_text_id]
+
+
+def test_every_stop_token_of_recipe_tokenizer_and_base_ends_an_answer(make_tuned: MakeRun, base_folder: Path) -> None:
+    edit_json(base_folder / "generation_config.json", eos_token_id=[5, 9])
+    loaded = tuned(make_tuned, more='sample: {stop: ["a"]}\n')
+    stop = loaded.tokenizer.convert_tokens_to_ids("a")
+    assert loaded.stop_ids == {loaded.end_of_text_id, 5, 9, stop}
+
+    for token in (9, stop):
+        loaded.model.get_output_embeddings().bias = torch.nn.Parameter(10_000.0 * torch.nn.functional.one_hot(torch.tensor(token), 300))
+        rows = generate(loaded.model, [loaded.prompt_ids("the")], GREEDY, max_new_tokens=5, stop_ids=loaded.stop_ids, seeds=[0])
+        assert (rows[0].token_ids, rows[0].finish) == ([], "end_of_text")
+
+
+def test_a_stop_token_that_is_none_is_told(make_tuned: MakeRun) -> None:
+    with pytest.raises(DataError, match=r"sample\.stop: '<\|end\|>' is not a token.*Its special tokens: <\|endoftext\|>"):
+        tuned(make_tuned, more='sample: {stop: ["<|end|>"]}\n')
+
+
+def test_messages_for_a_run_that_continues_text_are_refused(make_run: MakeRun) -> None:
+    loaded = load_run(make_run(), CPU, torch.float32)
+    with pytest.raises(RequestError, match="continues text; it was not trained on messages"):
+        loaded.prompt_ids((Message("user", "the cat"),))
+
+
+def test_a_base_that_is_gone_is_told(make_tuned: MakeRun, base_folder: Path) -> None:
+    folder = make_tuned()
+    base_folder.rename(base_folder.with_name("moved"))
+    with pytest.raises(RunFolderError, match=r"base that tuned was tuned from is gone\. Put it back there"):
+        load_run(folder, CPU, torch.float32)
+
+
+def test_a_base_that_changed_is_told(make_tuned: MakeRun, base_folder: Path) -> None:
+    folder = make_tuned()
+    tensors = {name: tensor.clone() for name, tensor in load_file(base_folder / "model.safetensors").items()}
+    tensors["model.norm.weight"] *= 2
+    save_file(tensors, base_folder / "model.safetensors", metadata={"format": "pt"})
+    for load in (lambda: load_run(folder, CPU, torch.float32), lambda: load_untuned(folder, CPU), lambda: load_unquantised(folder, CPU)):
+        with pytest.raises(RunFolderError, match=r"was tuned from has changed since \(fingerprint .*\)\. Put the old one back"):
+            load()
+
+
+def test_adapters_of_another_run_are_told(make_tuned: MakeRun) -> None:
+    folder, other = make_tuned(), make_tuned(AdapterRecipe(rank=4, targets=["q_proj"]), name="other")
+    (other / "model" / "adapter_model.safetensors").replace(folder / "model" / "adapter_model.safetensors")
+    with pytest.raises(PlanError, match="do not belong to the model"):
+        load_run(folder, CPU, torch.float32)
+
+
+def test_a_damaged_adapter_file_is_told(make_tuned: MakeRun) -> None:
+    path = make_tuned() / "model" / "adapter_model.safetensors"
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(PlanError, match="or are damaged"):
+        load_run(path.parent.parent, CPU, torch.float32)
+
+
+def test_a_tuned_run_with_a_larger_tokenizer_is_refused(make_tuned: MakeRun) -> None:
+    folder = make_tuned()
+    more = AutoTokenizer.from_pretrained(folder / "model")
+    more.add_tokens([f"<|extra{number}|>" for number in range(301 - len(more))])
+    more.save_pretrained(folder / "model")
+    with pytest.raises(RunFolderError, match="301 tokens, the model only 300"):
+        load_run(folder, CPU, torch.float32)
+
+
+def test_a_run_that_tuned_nothing_has_no_model_from_before(make_run: MakeRun) -> None:
+    folder = make_run()
+    (folder / "data.json").write_text("{}")
+    for load in (load_untuned, load_unquantised, load_base):
+        with pytest.raises(RunFolderError, match="trained a fresh model; there is nothing from before"):
+            load(folder, CPU)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from brimful.data.formats import Message
 from brimful.generation.load import LoadedRun, load_run
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.samples import draw_samples, write_samples
@@ -57,3 +58,12 @@ def test_records_replace_the_older_ones_one_a_line(loaded: LoadedRun, tmp_path: 
     records = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
     assert [record["completion"] for record in records] == [sample.completion for sample in samples]
     assert records[0].keys() == {"prompt", "completion", "finish", "seed", "temperature", "top_k", "top_p", "tokens", "seconds"}
+
+
+def test_a_tuned_run_answers_a_conversation_and_keeps_its_last_message(make_tuned: Callable[..., Path]) -> None:
+    tuned = load_run(make_tuned(), torch.device("cpu"), torch.float32)
+    asked = (Message("user", "the cat"), Message("assistant", "sat"), Message("user", "on"))
+    alone, text, later = (draw_samples(tuned, prompt, SETTINGS, max_new_tokens=6, count=1, seed=3)[0] for prompt in (asked[-1:], "on", asked))
+
+    assert (alone.prompt, text.prompt, later.prompt) == ("on", "on", "on")
+    assert alone.completion == text.completion != later.completion

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from brimful.base.errors import PlanError
 from brimful.base.units import MIB
 from brimful.hardware import catalog
 from brimful.hardware.device import Abilities, Device
@@ -152,10 +153,33 @@ def test_256_mib_of_logits_are_1024_tokens_of_65536_entries(tiny: Callable[..., 
 
 
 def test_the_update_is_fused_because_that_needs_no_temporary(tiny: Callable[..., Recipe]) -> None:
-    choice = optimizer_choice(tiny("plan={}"))
+    choice = optimizer_choice(tiny("plan={}"), catalog.get("Tesla T4"))
 
     assert (choice.value, choice.alternative) == ("fused", "foreach")
     assert "temporary" in choice.reason
+
+
+@pytest.mark.parametrize(("kind", "variant", "device"), [("adamw_8bit", "8bit", "cpu"), ("paged_adamw_8bit", "paged_8bit", "NVIDIA H200")])
+def test_states_of_8_bits_are_the_recipes_choice_and_the_plan_says_so(
+    tiny: Callable[..., Recipe], devices: dict[str, Device], kind: str, variant: str, device: str
+) -> None:
+    choice = optimizer_choice(tiny("plan={}", f"optimizer.kind={kind}"), devices[device])
+
+    assert (choice.value, choice.alternative) == (variant, None)
+    assert "optimizer.kind" in choice.reason
+    assert ("driver" in choice.reason) == (variant == "paged_8bit")
+
+
+def test_a_device_without_kernels_for_8_bits_is_told_what_runs_instead(tiny: Callable[..., Recipe], devices: dict[str, Device], mps: Device) -> None:
+    with pytest.raises(PlanError, match=r"paged_adamw_8bit has kernels for cuda only, not for a CPU; use adamw_8bit or adamw"):
+        optimizer_choice(tiny("optimizer.kind=paged_adamw_8bit"), devices["cpu"])
+    with pytest.raises(PlanError, match=r"adamw_8bit has kernels for cpu and cuda only, not for an Apple GPU; use adamw\."):
+        optimizer_choice(tiny("optimizer.kind=adamw_8bit"), mps)
+
+
+def test_a_variant_of_adamw_in_fp32_contradicts_a_kind_of_8_bits(tiny: Callable[..., Recipe], devices: dict[str, Device]) -> None:
+    with pytest.raises(PlanError, match=r"plan.optimizer=foreach is a variant of optimizer.kind=adamw, the recipe's is adamw_8bit"):
+        optimizer_choice(tiny("optimizer.kind=adamw_8bit", "plan.optimizer=foreach"), devices["cpu"])
 
 
 def test_one_thread_makes_the_next_batch(tiny: Callable[..., Recipe]) -> None:
@@ -183,7 +207,7 @@ def test_packing_is_the_recipes_layout_and_never_the_plans_idea(tiny: Callable[.
         ("attention=eager", lambda recipe, device: attention_choice(recipe, device, "bf16")),
         ("attention=sdpa", lambda recipe, device: attention_choice(recipe, device, "bf16", softcapped=True)),
         ("loss_chunk=7", lambda recipe, device: loss_chunk_choice(recipe, device, 300)),
-        ("optimizer=for_loop", lambda recipe, device: optimizer_choice(recipe)),
+        ("optimizer=for_loop", optimizer_choice),
         ("loader_workers=0", lambda recipe, device: loader_choice(recipe)),
     ],
 )

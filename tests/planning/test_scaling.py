@@ -1,11 +1,11 @@
-"""What a changed effective batch asks of the rest of the recipe: said, never done."""
+"""What a changed effective batch asks of the rest of the recipe, and what a rule made of its learning rate, is said."""
 
 from collections.abc import Callable
 
 import pytest
 
 from brimful.planning.scaling import notes
-from brimful.recipe import Recipe
+from brimful.recipe import Recipe, load
 
 
 def test_four_times_the_batch_doubles_the_learning_rate_and_quarters_the_steps(tiny: Callable[..., Recipe]) -> None:
@@ -55,3 +55,21 @@ def test_a_step_too_far_for_the_rule_is_said_to_be_one(tiny: Callable[..., Recip
     told = "\n".join(notes(tiny(), tiny("batch.sequences=128")))
     assert "optimizer.beta1=" not in told
     assert "too far" in told
+
+
+@pytest.mark.parametrize(("rule", "told"), [("sqrt", "0.01 x sqrt(k) = 0.02: the square-root rule"), ("linear", "0.01 x k = 0.04: the linear rule")])
+def test_a_rule_says_what_it_made_of_the_learning_rate(tiny: Callable[..., Recipe], rule: str, told: str) -> None:
+    first, *rest = notes(tiny(), tiny("batch.sequences=32", f"optimizer.scale_learning_rate={rule}"))
+    assert "1,024 tokens instead of 256, k = 4; optimizer.learning_rate " + told in first
+    assert rest == ["  Consider: optimizer.warmup=1 training.steps=3", "    as many tokens of warm-up and training as before"]
+
+
+def test_a_rule_leaves_the_learning_rate_that_the_user_set_and_says_so(tiny: Callable[..., Recipe]) -> None:
+    changed = tiny("batch.sequences=32", "optimizer.scale_learning_rate=sqrt", "optimizer.learning_rate=0.003")
+    assert "optimizer.learning_rate=0.003 was set, so optimizer.scale_learning_rate=sqrt leaves it." in notes(tiny(), changed)[0]
+
+
+def test_fine_tuning_counts_examples_whose_length_varies() -> None:
+    tuned = ["model=somewhere/model", "tokenizer=null", "method=sft", "batch={sequences: 8}"]
+    original, changed = (load("tiny-gpt", [*tuned, *more]) for more in ([], ["batch.sequences=16", "sequence_length=128"]))
+    assert "an optimizer step sees 16 examples instead of 8, k = 2;" in notes(original, changed)[0]

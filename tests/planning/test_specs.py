@@ -107,6 +107,11 @@ def test_the_update_that_is_traced_is_the_one_that_runs(published: Callable[...,
     assert _step(published(f"plan.optimizer={variant}"), catalog.get("Tesla T4")).optimizer == variant
 
 
+@pytest.mark.parametrize(("kind", "variant"), [("adamw_8bit", "8bit"), ("paged_adamw_8bit", "paged_8bit")])
+def test_an_optimizer_of_8_bits_is_traced_as_one(published: Callable[..., Recipe], kind: str, variant: str) -> None:
+    assert _step(published(f"optimizer.kind={kind}"), catalog.get("Tesla T4")).optimizer == variant
+
+
 def test_a_cpu_is_traced_with_its_own_kernels_and_a_gpu_with_those_of_its_generation(tiny: Callable[..., Recipe], devices: dict[str, Device]) -> None:
     kernels = {name: (spec.cuda, spec.flash) for name, device in devices.items() for spec in [_step(tiny("plan={}"), device)]}
 

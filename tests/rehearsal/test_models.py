@@ -6,7 +6,8 @@ import pytest
 from torch import nn
 from transformers import Gemma2Config, LlamaConfig
 
-from brimful.base.errors import PlanError
+from brimful.base.errors import PlanError, RecipeError
+from brimful.model.quiet import quiet_bitsandbytes
 from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.rehearsal.models import (
     Linear4bit,
@@ -14,7 +15,6 @@ from brimful.rehearsal.models import (
     config_of,
     meta_model,
     names_of_4bit_layers,
-    quiet_bitsandbytes,
     transformers_model,
     with_layers,
 )
@@ -125,7 +125,7 @@ def test_blocks_are_found_by_their_list(step: Callable[..., StepSpec], family: s
 def test_adapters_for_layers_that_are_not_there_are_refused(step: Callable[..., StepSpec]) -> None:
     spec = step(adapter=Lora(4, "c_attn"))
 
-    with pytest.raises(PlanError, match="cannot be attached"):
+    with pytest.raises(RecipeError, match="no linear layer is named c_attn. This model has "):
         meta_model(spec, config_of(spec))
 
 

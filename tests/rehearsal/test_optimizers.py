@@ -4,9 +4,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 
 from brimful.planning.step import StepSpec
+from brimful.recipe import OptimizerRecipe
 from brimful.rehearsal.optimizers import optimizer_of
+from brimful.training.optim import build_optimizer
 
 
 def _states_bytes(optimizer: Any, parameter: nn.Parameter) -> int:
@@ -30,7 +33,7 @@ def _states_bytes(optimizer: Any, parameter: nn.Parameter) -> int:
 def test_states_take_what_the_variant_says(step: Callable[..., StepSpec], optimizer: str, rows: int, state_bytes: int) -> None:
     parameter = nn.Parameter(torch.zeros(rows, 256))
 
-    assert _states_bytes(optimizer_of(step(optimizer=optimizer), [parameter]), parameter) == state_bytes
+    assert _states_bytes(optimizer_of(step(optimizer=optimizer, cuda=True), [parameter]), parameter) == state_bytes
 
 
 def test_matrices_decay_and_vectors_do_not(step: Callable[..., StepSpec]) -> None:
@@ -40,3 +43,33 @@ def test_matrices_decay_and_vectors_do_not(step: Callable[..., StepSpec]) -> Non
 
     assert (first["params"], first["weight_decay"] > 0) == ([matrix], True)
     assert (second["params"], second["weight_decay"]) == ([vector], 0.0)
+
+
+def _allocated_bytes(optimizer: torch.optim.Optimizer) -> tuple[int, int]:
+    """Peak of an update above what stood before it, and what it leaves."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        optimizer.step()
+    rows, nodes = [], list(profiler.profiler.kineto_results.experimental_event_tree())  # type: ignore[union-attr]
+    while nodes:
+        node = nodes.pop()
+        nodes += node.children
+        if node.name == "[memory]":
+            rows.append((node.start_time_ns, node.extra_fields.alloc_size))
+    sizes = torch.tensor([size for _, size in sorted(rows)]).cumsum(0)
+    return int(sizes.max()), int(sizes[-1])
+
+
+def test_on_a_cpu_a_rehearsed_update_of_8_bits_takes_what_bitsandbytes_takes(step: Callable[..., StepSpec]) -> None:
+    pytest.importorskip("bitsandbytes")
+    taken = []
+    for rehearsed in (True, False):
+        model = torch.nn.Linear(512, 512)
+        parameters = list(model.parameters())
+        for parameter in parameters:
+            parameter.grad = torch.ones_like(parameter)
+        real = build_optimizer(model, OptimizerRecipe(learning_rate=1e-3), variant="8bit")
+        optimizer = optimizer_of(step(optimizer="8bit", cuda=False), parameters) if rehearsed else real
+        taken.append([_allocated_bytes(optimizer) for _ in range(2)])
+
+    assert taken[0] == taken[1]
+    assert taken[0][1] == (pytest.approx(20 * 512 * 512, rel=1e-4), 0)

@@ -250,3 +250,48 @@ def new_run(tmp_path: Path) -> MakeRun:
         return make_run(tmp_path / "runs" / name, **choices)
 
     return make
+
+
+def write_task(run: Path, task: str, scores: dict[str, dict[str, float]], *, version: int = 1, prompt: str = "template") -> None:
+    """What an evaluation on a task leaves. `scores` are by metric, then by example."""
+    folder = run / "evaluations"
+    folder.mkdir(exist_ok=True)
+    metrics = {}
+    for metric, by_id in scores.items():
+        mean, count = float(np.mean(list(by_id.values()))), len(by_id)
+        metrics[metric] = {"value": mean, "interval": [mean - 0.05, mean + 0.05], "n": count, "unit": "share" if max(by_id.values()) <= 1 else "BLEU"}
+    (folder / f"{task}.json").write_text(json.dumps({"task": task, "version": version, "prompt": prompt, "metrics": metrics}), encoding="utf-8")
+    ids = dict.fromkeys(number for by_id in scores.values() for number in by_id)
+    write_lines(folder / f"{task}.jsonl", [{"id": each, "scores": {name: by_id[each] for name, by_id in scores.items()}} for each in ids])
+
+
+MakeScored = Callable[..., Path]
+
+
+@pytest.fixture
+def scored_run(new_run: MakeRun) -> MakeScored:
+    """A factory of scored runs: 200 examples of which `share` parse, 100 windows of 50 tokens at `loss` nats per token.
+
+    What is hard is hard for all runs; `seed` decides which of the others' examples still differ.
+    """
+
+    def make(name: str, *, rank: int = 16, seed: int = 1, share: float = 0.8, loss: float = 2.0, **files: Any) -> Path:
+        random, chance = np.random.default_rng(0), np.random.default_rng(seed)
+        hard_N, hard_W = random.random(200), random.normal(0, 20, 100)
+        passed_N = hard_N + chance.normal(0, 0.05, 200) < share
+        nats_W = 50 * loss + hard_W + chance.normal(0, 1, 100)
+        recipe = RECIPE.replace("seed: 1234", f"seed: {seed}") + f"adapter:\n  rank: {rank}\n"
+        validation = SCORES["validation"] | {"loss": float(nats_W.sum() / 5000), "loss_interval": [loss - 0.08, loss + 0.08], "windows": 100}
+        data = DATA | {"fingerprints": {"data": "d1", "tokenizer": "t1"}}
+        run = new_run(name, **({"recipe": recipe, "scores": {"validation": validation}, "data": data} | files))
+        write_task(run, "code-syntax", {"syntax": {f"ex/{number}": float(passed) for number, passed in enumerate(passed_N)}})
+        (run / "evaluations" / "validation-nats.json").write_text(json.dumps({"nats": nats_W.tolist(), "tokens": [50] * 100}), encoding="utf-8")
+        return run
+
+    return make
+
+
+@pytest.fixture
+def on_task() -> Callable[..., None]:
+    """`on_task(run, "bleu", {"bleu": {"ex/0": 31.0}}, version=2)` adds an evaluation to a run."""
+    return write_task

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from brimful.base.errors import CheckpointError
 from brimful.recipe import OptimizerRecipe
 from brimful.training.optim import Guard, build_optimizer, guarded_update, learning_rate_at, load_named_states, loss_factor, named_states
 from brimful.training.precision import FP16_INITIAL_SCALE, Precision
@@ -13,6 +14,7 @@ from brimful.training.precision import FP16_INITIAL_SCALE, Precision
 FP32 = Precision("fp32")
 CPU = torch.device("cpu")
 VARIANTS = ("fused", "foreach", "for_loop")
+ALL_VARIANTS = (*VARIANTS, "8bit")
 
 
 def _settings(**changes: object) -> OptimizerRecipe:
@@ -80,7 +82,7 @@ def test_every_variant_of_the_update_equals_torchs_own_clipping_and_adamw(clip_n
         torch.testing.assert_close(ours.bias, model.bias)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", ALL_VARIANTS)
 @pytest.mark.parametrize("factor", [math.nan, math.inf])
 def test_a_non_finite_step_changes_nothing_and_is_counted(variant: str, factor: float) -> None:
     skipped, guard, _ = _one_update(variant=variant, factor=factor, clip_norm=1.0, steps=2)
@@ -145,7 +147,7 @@ def test_the_factor_on_a_loss_is_a_power_of_two_near_one_over_its_tokens(tokens:
     assert 0.5 < factor * tokens / 4 <= 1
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", ALL_VARIANTS)
 def test_gradients_that_carry_a_factor_make_the_update_of_those_that_do_not(variant: str) -> None:
     weights = []
     for carried in (1.0, 0.75):
@@ -158,3 +160,14 @@ def test_gradients_that_carry_a_factor_make_the_update_of_those_that_do_not(vari
         weights.append(model.weight.detach())
 
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(("stored", "asked"), [("fused", "8bit"), ("8bit", "fused")])
+def test_states_of_another_kind_of_optimizer_are_refused(stored: str, asked: str) -> None:
+    model = nn.Linear(4, 4)
+    first, second = (build_optimizer(model, _settings(), variant=variant) for variant in (stored, asked))
+    model(torch.ones(1, 4)).sum().backward()
+    first.step()
+
+    with pytest.raises(CheckpointError, match=r"another optimizer than optimizer\.kind asks for.*--fresh"):
+        load_named_states(model, second, named_states(model, first))

@@ -147,9 +147,10 @@ def score_split(  # noqa: PLR0913 - each is one independent choice of the measur
                 progress("evaluate", done, num_targets if max_sequences is None else None)
     finally:
         model.train(was_training)
-    nats_N = torch.cat(nats).double().numpy() if device.type == "cpu" else torch.cat(nats).cpu().double().numpy()
+    nats_N, tokens_N = torch.cat(nats).cpu().double().numpy(), np.concatenate(window_tokens)
+    num_bytes = split.num_bytes * int(tokens_N.sum()) / num_targets
     seconds = time.perf_counter() - started
-    return _summarise(split, nats_N, np.concatenate(window_tokens), seconds, context, stride, tuple(scorer.batch_sizes))
+    return summarise(nats_N, tokens_N, num_bytes, split.num_documents, seconds, context=context, stride=stride, batch_sizes=tuple(scorer.batch_sizes))
 
 
 class Scorer:
@@ -161,15 +162,25 @@ class Scorer:
         autocast_dtype: Autocast to this dtype, None for none.
         chunk_tokens: Positions per chunk of logits.
         batch_size: Windows per forward pass to begin with.
+        sparse: Many positions have no target: no logits are made for them.
     """
 
-    def __init__(self, model: PreTrainedModel, device: torch.device, autocast_dtype: torch.dtype | None, chunk_tokens: int, batch_size: int) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        device: torch.device,
+        autocast_dtype: torch.dtype | None,
+        chunk_tokens: int,
+        batch_size: int,
+        *,
+        sparse: bool = False,
+    ) -> None:
         self._model = model
         self._head_VD: Tensor = model.get_output_embeddings().weight
         self._softcap: float | None = getattr(model.config, "final_logit_softcapping", None)
         self._device = device
         self._autocast_dtype = autocast_dtype
-        self._chunk_tokens = chunk_tokens
+        self._chunk_tokens, self._sparse = chunk_tokens, sparse
         self.batch_sizes = [batch_size]
         """The one asked for, then each smaller one that memory forced; the last holds."""
 
@@ -202,14 +213,19 @@ class Scorer:
         self.batch_sizes.append(-(-windows // 2))
 
     def _nats(self, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
+        scored_BT = targets_BT != IGNORED if self._sparse else None
         inputs_BT, targets_BT = (ids_BT.to(self._device, non_blocking=True) for ids_BT in (inputs_BT, targets_BT))
         autocast = nullcontext() if self._autocast_dtype is None else torch.autocast(self._device.type, dtype=self._autocast_dtype)
         with torch.no_grad(), autocast:
             hidden_BTD = self._model.base_model(input_ids=inputs_BT, use_cache=False).last_hidden_state
             if self._autocast_dtype is not None:
                 hidden_BTD = hidden_BTD.to(self._autocast_dtype)
-            losses_BT = token_losses(hidden_BTD, self._head_VD, targets_BT, chunk_tokens=self._chunk_tokens, softcap=self._softcap)
-            return losses_BT.sum(dim=1)
+            if scored_BT is None:
+                return token_losses(hidden_BTD, self._head_VD, targets_BT, chunk_tokens=self._chunk_tokens, softcap=self._softcap).sum(dim=1)
+            rows_N, columns_N = (place_N.to(self._device) for place_N in scored_BT.nonzero(as_tuple=True))
+            scored_ND, targets_N = hidden_BTD[rows_N, columns_N], targets_BT[rows_N, columns_N]
+            losses_N = token_losses(scored_ND, self._head_VD, targets_N, chunk_tokens=self._chunk_tokens, softcap=self._softcap)
+            return torch.zeros(len(inputs_BT), device=self._device).index_add_(0, rows_N, losses_N)
 
 
 def _check_request(model: PreTrainedModel, split: TokenSplit, context: int, stride: int, batch_size: int) -> None:
@@ -226,18 +242,17 @@ def _check_request(model: PreTrainedModel, split: TokenSplit, context: int, stri
         raise RequestError(f"{type(model).__name__} has a bias in its output head; brimful scores heads without one.")
 
 
-def _summarise(
-    split: TokenSplit,
-    nats_N: NDArray[np.float64],
-    tokens_N: NDArray[np.int64],
-    seconds: float,
-    context: int,
-    stride: int,
+def summarise(
+    nats_N: NDArray[np.float64], tokens_N: NDArray[np.int64], num_bytes: float, documents: int, seconds: float, *, context: int, stride: int,
     batch_sizes: tuple[int, ...],
-) -> Likelihood:
+) -> Likelihood:  # fmt: skip
+    """The likelihood of N windows (or examples) from nats and target tokens of each.
+
+    Args:
+        num_bytes: UTF-8 bytes that all target tokens stand for.
+        documents: Of the whole split.
+    """
     tokens, nats = int(tokens_N.sum()), float(nats_N.sum())
-    num_targets = len(split.tokens_N) - 1
-    num_bytes = split.num_bytes * tokens / num_targets
     bits_per_byte_per_loss = tokens / (math.log(2) * num_bytes) if num_bytes else math.nan
     loss = nats / tokens
     interval = mean_interval(nats_N, tokens_N)
@@ -249,7 +264,7 @@ def _summarise(
         bits_per_byte_interval=None if interval is None else interval.scaled(bits_per_byte_per_loss),
         tokens=tokens,
         bytes=round(num_bytes),
-        documents=split.num_documents,
+        documents=documents,
         seconds=seconds,
         context=context,
         stride=stride,

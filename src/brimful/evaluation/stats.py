@@ -1,11 +1,12 @@
-"""Intervals for losses, and the difference of two runs on the same windows.
+"""Intervals for losses and scores of examples, and the difference of two runs on the same windows.
 
-Shapes: N windows in text order, K blocks of neighbouring windows, R resamples.
+Shapes: N windows in text order, or examples; K blocks of neighbouring windows; R resamples.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +17,8 @@ MAX_BLOCKS = 1000
 """Neighbouring windows share a document, so they are resampled together; this many blocks still give smooth intervals."""
 DRAWS_AT_ONCE = 2_000_000
 """Random block numbers held in memory at a time (16 MB)."""
+FEW_OF_A_KIND = 10
+"""With fewer passes, or fewer failures, resamples hold too few distinct values for a share's bootstrap interval."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,57 @@ def paired_difference(
     smaller_tail = min(int((deltas_R <= 0).sum()), int((deltas_R >= 0).sum()))
     p_value = min(1.0, 2 * (smaller_tail + 1) / (resamples + 1))
     return PairedDifference(difference, _percentiles(deltas_R, confidence), p_value)
+
+
+def example_interval(values: Sequence[float], *, is_share: bool) -> tuple[Interval | None, str]:
+    """Interval of the mean over examples, and how it was made.
+
+    "bootstrap" (see `mean_interval`), or "Wilson" for a share with few passes or few failures.
+
+    Args:
+        values: One per example; several samples of one example already averaged.
+        is_share: The values lie between 0 (failed) and 1 (passed).
+    """
+    passed = float(np.sum(values))
+    if is_share and len(values) >= 2 and min(passed, len(values) - passed) < FEW_OF_A_KIND:
+        return wilson_interval(passed, len(values)), "Wilson"
+    return mean_interval(values, np.ones(len(values))), "bootstrap"
+
+
+def wilson_interval(passed: float, count: int, *, confidence: float = 0.95) -> Interval:
+    """Score interval of a share (Wilson 1927): sound near 0 and 1, where a bootstrap interval shrinks to nothing.
+
+    Args:
+        passed: Out of `count`; a fraction where examples count in part, whose spread is then at most as large.
+        count: At least 1.
+        confidence: Share of repetitions that the interval holds the true share in.
+    """
+    z2 = NormalDist().inv_cdf((1 + confidence) / 2) ** 2
+    share = passed / count
+    centre = (share + z2 / (2 * count)) / (1 + z2 / count)
+    half = math.sqrt(z2 * (share * (1 - share) + z2 / (4 * count)) / count) / (1 + z2 / count)
+    return Interval(min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half)), confidence)
+
+
+def bootstrap_interval(
+    statistic: Callable[[NDArray[np.int64]], float], count: int, *, confidence: float = 0.95, resamples: int = 1000, seed: int = 0
+) -> Interval | None:
+    """Percentile bootstrap of anything that can be computed from numbers of examples, such as a corpus score.
+
+    Args:
+        statistic: Given `count` example numbers, drawn with replacement.
+        count: Examples.
+        confidence: Share of resamples inside.
+        resamples: R.
+        seed: Same seed, same interval.
+
+    Returns:
+        None with fewer than two examples.
+    """
+    if count < 2:
+        return None
+    values_R = np.array([statistic(numbers_N) for chosen in _choices(count, resamples, seed) for numbers_N in chosen])
+    return _percentiles(values_R, confidence)
 
 
 def _blocks(sums_N: Floats, weights_N: Floats, max_blocks: int) -> tuple[Floats, Floats]:

@@ -5,17 +5,20 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.discover import did_you_mean
-from brimful.base.errors import RunFolderError
-from brimful.base.rundir import read_journal
+from brimful.base.errors import RequestError, RunFolderError
+from brimful.base.rundir import read_journal, read_json
+from brimful.data.chat import Template
+from brimful.data.formats import Message, Prompt
 from brimful.generation.engine import context_of
+from brimful.model.published import Loading, fingerprint_of, inference_attention, is_adapter_folder, load_adapters, load_model, load_tokenizer
 from brimful.model.quiet import without_progress_bars
 from brimful.recipe import Recipe
 from brimful.recipe import load as load_recipe
 
-RECIPE_FILE, MODEL_FOLDER, METRICS_FILE = "recipe.yaml", "model", "metrics.jsonl"
+RECIPE_FILE, MODEL_FOLDER, METRICS_FILE, DATA_FILE, PLAN_FILE = "recipe.yaml", "model", "metrics.jsonl", "data.json", "plan.json"
 
 
 @dataclass(frozen=True)
@@ -26,10 +29,21 @@ class LoadedRun:
     tokenizer: PreTrainedTokenizerBase
     recipe: Recipe
     run_folder: Path
+    template: Template | None = None
+    """How prompts become tokens; None where the model only continues text."""
+    is_tuned: bool = False
+    """Whether it answers prompts as it was tuned to, or only continues text."""
+    takes_messages: bool = False
+    """Whether prompts are messages of a conversation, as in training."""
 
     @property
     def end_of_text_id(self) -> int:
         return int(self.tokenizer.eos_token_id)
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """Tokens that end a text."""
+        return frozenset({self.end_of_text_id}) if self.template is None else self.template.stop_ids
 
     @property
     def context(self) -> int:
@@ -41,8 +55,17 @@ class LoadedRun:
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
         return ids
 
-    def prompt_ids(self, prompt: str) -> list[int]:
-        """Token ids to continue from: the prompt's, after end-of-text where every training sequence began with it; never empty."""
+    def prompt_ids(self, prompt: Prompt) -> list[int]:
+        """Token ids to continue from: the prompt's as in training, after end-of-text where every training sequence began with it; never empty.
+
+        Args:
+            prompt: Text, which is one user's message where the run was trained on messages; or messages.
+        """
+        if self.template is not None:
+            as_message = isinstance(prompt, str) and self.takes_messages
+            return self.template.prompt_ids((Message("user", str(prompt)),) if as_message else prompt)
+        if not isinstance(prompt, str):
+            raise RequestError(f"{self.run_folder.name} continues text; it was not trained on messages. Give the prompt as text.")
         ids = self.encode(prompt)
         return ids if ids and self.recipe.data.layout == "stream" else [self.end_of_text_id, *ids]
 
@@ -82,9 +105,9 @@ def load_run(run_folder: Path, device: torch.device, dtype: torch.dtype) -> Load
     if not (run_folder / RECIPE_FILE).is_file():
         raise RunFolderError(f"{run_folder} is not a run folder: it has no {RECIPE_FILE}. `brimful runs` lists the runs there are.")
     recipe = load_recipe(str(run_folder / RECIPE_FILE))
-    folder = run_folder / MODEL_FOLDER
-    if not folder.is_dir():
-        raise RunFolderError(_unfinished(run_folder))
+    folder = trained_folder(run_folder)
+    if recipe.method == "sft":
+        return _load_tuned(run_folder, recipe, device, dtype)
     try:
         with without_progress_bars():
             model = _load_model(folder, dtype).to(device)
@@ -97,6 +120,104 @@ def load_run(run_folder: Path, device: torch.device, dtype: torch.dtype) -> Load
         ) from error
     _check_they_fit(folder, model, tokenizer)
     return LoadedRun(model.eval(), tokenizer, recipe, run_folder)
+
+
+def trained_folder(run_folder: Path) -> Path:
+    """Where training left the model.
+
+    Raises:
+        RunFolderError: it is not finished; says how far it is.
+    """
+    folder = run_folder / MODEL_FOLDER
+    if not folder.is_dir():
+        raise RunFolderError(_unfinished(run_folder))
+    return folder
+
+
+def _load_tuned(run_folder: Path, recipe: Recipe, device: torch.device, dtype: torch.dtype) -> LoadedRun:
+    """A tuned model: the base with the run's adapters, in the type it was trained in; or the run's own weights."""
+    folder = run_folder / MODEL_FOLDER
+    if is_adapter_folder(folder):
+        model = load_base(run_folder, device)
+        load_adapters(model, folder)
+    else:
+        weights = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[dtype]
+        model = load_model(folder, Loading(weights, inference_attention(folder), device))
+    return _tuned(run_folder, recipe, model, load_tokenizer(folder), is_tuned=True)
+
+
+def _tuned(run_folder: Path, recipe: Recipe, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, is_tuned: bool = False) -> LoadedRun:
+    _check_they_fit(run_folder / MODEL_FOLDER, model, tokenizer)
+    template = template_of(recipe, tokenizer, model.generation_config)
+    takes_messages = read_json(run_folder / DATA_FILE).get("prompts") == "messages"
+    return LoadedRun(model, tokenizer, recipe, run_folder, template, is_tuned, takes_messages)
+
+
+def load_untuned(run_folder: Path, device: torch.device) -> LoadedRun:
+    """The model that a run tuned, as it was before, with the run's tokenizer and template.
+
+    Raises:
+        RunFolderError: the run did not tune a published model, or that model has changed since.
+        PlanError: that model cannot be loaded.
+    """
+    recipe = load_recipe(str(run_folder / RECIPE_FILE))
+    return _tuned(run_folder, recipe, load_base(run_folder, device), load_tokenizer(read_json(run_folder / DATA_FILE)["base"]["source"]))
+
+
+def load_unquantised(run_folder: Path, device: torch.device) -> LoadedRun:
+    """A run's adapters on their base in fp32, however the base was stored while they were trained.
+
+    Raises:
+        RunFolderError: as `load_base`.
+        PlanError: base or adapters cannot be loaded.
+    """
+    recipe, folder = load_recipe(str(run_folder / RECIPE_FILE)), trained_folder(run_folder)
+    model = load_base(run_folder, device, unquantised=True)
+    load_adapters(model, folder)
+    return _tuned(run_folder, recipe, model, load_tokenizer(folder), is_tuned=True)
+
+
+def load_base(run_folder: Path, device: torch.device, *, unquantised: bool = False) -> PreTrainedModel:
+    """The published model that a run tuned, in the type and with the quantisation it was trained with; or `unquantised`, in fp32.
+
+    Raises:
+        RunFolderError: the run did not tune a published model, or that model has changed since.
+        PlanError: it cannot be loaded.
+    """
+    base = read_json(run_folder / DATA_FILE).get("base")
+    if base is None:
+        raise RunFolderError(f"{run_folder} trained a fresh model; there is nothing from before to load.")
+    source = str(base["source"])
+    if Path(source).is_absolute() and not Path(source).exists():
+        raise RunFolderError(f"the model {source} that {run_folder.name} was tuned from is gone. Put it back there; adapters are nothing without it.")
+    quantize = "none" if unquantised else load_recipe(str(run_folder / RECIPE_FILE)).quantize
+    precision = "fp32" if unquantised else str(read_json(run_folder / PLAN_FILE)["precision"])
+    model = load_model(source, Loading(precision, inference_attention(source), device, quantize))
+    now = fingerprint_of(source, model)
+    if now != base["fingerprint"]:
+        raise RunFolderError(
+            f"the model {source} that {run_folder.name} was tuned from has changed since (fingerprint {base['fingerprint']}, now {now}). "
+            "Put the old one back, or tune again under another name: run.name=NAME."
+        )
+    return model
+
+
+def base_of(run_folder: Path) -> str:
+    """Hub id or folder of the published model that a run tuned; empty where it trained a fresh one."""
+    path = run_folder / DATA_FILE
+    base = read_json(path).get("base") if path.exists() else None
+    return "" if base is None else str(base["source"])
+
+
+def template_of(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, generation_config: GenerationConfig | None) -> Template:
+    """The template of a tuned model; the tokens that end an answer are the recipe's, the tokenizer's and those of the generation config.
+
+    Raises:
+        DataError: a stop token that is none, or a template that the tokenizer does not have.
+    """
+    ids = getattr(generation_config, "eos_token_id", None)
+    end_ids = [] if ids is None else [ids] if isinstance(ids, int) else [int(each) for each in ids]
+    return Template.of(tokenizer, recipe.data.template, stop=recipe.sample.stop, end_ids=end_ids)
 
 
 def _load_model(folder: Path, dtype: torch.dtype) -> PreTrainedModel:

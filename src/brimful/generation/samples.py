@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from brimful.base.rundir import write_text_atomically
+from brimful.data.formats import Prompt
 from brimful.generation.engine import TextStream, generate
 from brimful.generation.load import LoadedRun
 from brimful.generation.sampler import SamplingSettings, sample_seeds
@@ -29,7 +30,7 @@ class Sample:
 
 def draw_samples(
     loaded: LoadedRun,
-    prompt: str,
+    prompt: Prompt,
     settings: SamplingSettings,
     *,
     max_new_tokens: int,
@@ -37,9 +38,10 @@ def draw_samples(
     seed: int,
     show: Callable[[str], None] | None = None,
 ) -> list[Sample]:
-    """Continue `prompt` `count` times.
+    """Continue `prompt`, or answer it where the run was trained on messages, `count` times.
 
     Args:
+        prompt: Text, or the messages of a conversation; the samples keep the last one.
         show: Receives the text of the only sample as it comes; with several nothing is streamed.
 
     Raises:
@@ -55,13 +57,14 @@ def draw_samples(
 
     generations = generate(
         loaded.model, [loaded.prompt_ids(prompt)] * count, settings,
-        max_new_tokens=max_new_tokens, stop_ids=frozenset({loaded.end_of_text_id}), seeds=seeds, on_token=on_token,
+        max_new_tokens=max_new_tokens, stop_ids=loaded.stop_ids, seeds=seeds, on_token=on_token,
     )  # fmt: skip
     if show is not None and count == 1:
         show(stream.flush())
     seconds = time.perf_counter() - started_s
+    asked = prompt if isinstance(prompt, str) else prompt[-1].content
     return [
-        Sample(prompt, loaded.tokenizer.decode(generation.token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False), generation.finish, seed_i, settings.temperature, settings.top_k, settings.top_p,
+        Sample(asked, loaded.tokenizer.decode(generation.token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False), generation.finish, seed_i, settings.temperature, settings.top_k, settings.top_p,
                len(generation.token_ids), seconds)
         for generation, seed_i in zip(generations, seeds, strict=True)
     ]  # fmt: skip

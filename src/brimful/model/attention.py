@@ -6,6 +6,8 @@ a few batched matrix products over the part of the keys that a block may see rea
 Shapes: B batch, H heads, T positions, D head size, Q query rows of a block, K keys they may see.
 """
 
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -24,14 +26,19 @@ LONGEST = 1024
 
 
 def register() -> None:
-    """Make both names known to transformers as values of `attn_implementation`."""
+    """Make brimful's names known to transformers as values of `attn_implementation`."""
+    from brimful.model import packed_attention  # noqa: PLC0415 - it builds on this module
+
     AttentionInterface.register(NAME, _attend)
     AttentionMaskInterface.register(NAME, lambda *_, **__: None)
     AttentionInterface.register(EXPANDED, _attend_expanded)
     AttentionMaskInterface.register(EXPANDED, sdpa_mask)
+    packed_attention.register()
 
 
-def block_causal_attention(queries_BHTD: Tensor, keys_BHTD: Tensor, values_BHTD: Tensor, *, scale: float, dropout: float = 0.0) -> Tensor:
+def block_causal_attention(
+    queries_BHTD: Tensor, keys_BHTD: Tensor, values_BHTD: Tensor, *, scale: float, dropout: float = 0.0, lengths_E: Sequence[int] = ()
+) -> Tensor:
     """softmax(scale * Q K^T + causal mask) V; everything in the inputs' dtype, sums inside softmax and products in fp32.
 
     Equal to scaled_dot_product_attention(is_causal=True) up to rounding. Keeps B H T (T + Q) / 2 probabilities for the backward pass.
@@ -42,14 +49,22 @@ def block_causal_attention(queries_BHTD: Tensor, keys_BHTD: Tensor, values_BHTD:
         values_BHTD: As many heads as the queries.
         scale: Factor on the scores.
         dropout: Probability of dropping an attention weight.
+        lengths_E: Lengths, adding up to T, of the examples that lie end to end in every row and see only themselves; none: a row is one.
 
     Returns:
         Attended values (B, H, T, D).
     """
     queries, keys, values = (tensor.to(values_BHTD.dtype).flatten(0, 1) for tensor in (queries_BHTD, keys_BHTD, values_BHTD))
     with torch.autocast(queries.device.type, enabled=False):
-        attended_GTD: Tensor = _BlockAttention.apply(queries, keys, values, scale, dropout)  # type: ignore[no-untyped-call]
+        attended_GTD: Tensor = _BlockAttention.apply(queries, keys, values, scale, dropout, lengths_E)  # type: ignore[no-untyped-call]
     return attended_GTD.view(queries_BHTD.shape)
+
+
+def _query_blocks(lengths_E: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Where the example of a block begins, where the block begins and where it ends."""
+    for end, length in zip(accumulate(lengths_E), lengths_E, strict=True):
+        for start in range(end - length, end, BLOCK_ROWS):
+            yield end - length, start, min(start + BLOCK_ROWS, end)
 
 
 def _hidden_future(start: int, end: int, like: Tensor) -> Tensor:
@@ -59,45 +74,45 @@ def _hidden_future(start: int, end: int, like: Tensor) -> Tensor:
 
 class _BlockAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, queries_GTD: Tensor, keys_GTD: Tensor, values_GTD: Tensor, scale: float, dropout: float) -> Tensor:
-        length = queries_GTD.shape[1]
+    def forward(
+        ctx: Any, queries_GTD: Tensor, keys_GTD: Tensor, values_GTD: Tensor, scale: float, dropout: float, lengths_E: Sequence[int]
+    ) -> Tensor:
         attended_GTD = torch.empty_like(queries_GTD)
+        blocks = list(_query_blocks(lengths_E or (queries_GTD.shape[1],)))
         weights, kept = [], []
-        for start in range(0, length, BLOCK_ROWS):
-            end = min(start + BLOCK_ROWS, length)
-            future_QK = _hidden_future(start, end, queries_GTD)
-            scores_GQK = torch.baddbmm(future_QK, queries_GTD[:, start:end], keys_GTD[:, :end].transpose(1, 2), alpha=scale)
+        for first, start, end in blocks:
+            future_QK = _hidden_future(start - first, end - first, queries_GTD)
+            scores_GQK = torch.baddbmm(future_QK, queries_GTD[:, start:end], keys_GTD[:, first:end].transpose(1, 2), alpha=scale)
             weights_GQK = torch.softmax(scores_GQK, dim=-1)
             weights.append(weights_GQK)
             if dropout:
                 kept.append(torch.empty_like(weights_GQK).bernoulli_(1 - dropout).div_(1 - dropout))
                 weights_GQK = weights_GQK * kept[-1]
-            attended_GTD[:, start:end] = torch.bmm(weights_GQK, values_GTD[:, :end])
+            attended_GTD[:, start:end] = torch.bmm(weights_GQK, values_GTD[:, first:end])
         ctx.save_for_backward(queries_GTD, keys_GTD, values_GTD, *weights, *kept)
-        ctx.scale, ctx.num_blocks = scale, len(weights)
+        ctx.scale, ctx.blocks = scale, blocks
         return attended_GTD
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
         grad_GTD = grad_outputs[0]
         queries_GTD, keys_GTD, values_GTD, *rest = ctx.saved_tensors
-        weights, kept = rest[: ctx.num_blocks], rest[ctx.num_blocks :]
+        weights, kept = rest[: len(ctx.blocks)], rest[len(ctx.blocks) :]
         grad_queries, grad_keys, grad_values = torch.empty_like(queries_GTD), torch.zeros_like(keys_GTD), torch.zeros_like(values_GTD)
-        for number, weights_GQK in enumerate(weights):
-            start, end = number * BLOCK_ROWS, number * BLOCK_ROWS + weights_GQK.shape[1]
-            grad_GQD, keys, values = grad_GTD[:, start:end], keys_GTD[:, :end], values_GTD[:, :end]
+        for number, (first, start, end) in enumerate(ctx.blocks):
+            weights_GQK, grad_GQD = weights[number], grad_GTD[:, start:end]
             used_GQK = weights_GQK * kept[number] if kept else weights_GQK
-            grad_values[:, :end] += torch.bmm(used_GQK.transpose(1, 2), grad_GQD)
-            grad_weights_GQK = torch.bmm(grad_GQD, values.transpose(1, 2))
+            grad_values[:, first:end] += torch.bmm(used_GQK.transpose(1, 2), grad_GQD)
+            grad_weights_GQK = torch.bmm(grad_GQD, values_GTD[:, first:end].transpose(1, 2))
             if kept:
                 grad_weights_GQK *= kept[number]
             grad_scores_GQK = torch._softmax_backward_data(grad_weights_GQK, weights_GQK, -1, weights_GQK.dtype).mul_(ctx.scale)
-            grad_queries[:, start:end] = torch.bmm(grad_scores_GQK, keys)
-            grad_keys[:, :end] += torch.bmm(grad_scores_GQK.transpose(1, 2), queries_GTD[:, start:end])
-        return grad_queries, grad_keys, grad_values, None, None
+            grad_queries[:, start:end] = torch.bmm(grad_scores_GQK, keys_GTD[:, first:end])
+            grad_keys[:, first:end] += torch.bmm(grad_scores_GQK.transpose(1, 2), queries_GTD[:, start:end])
+        return grad_queries, grad_keys, grad_values, None, None, None
 
 
-def _for_every_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+def for_every_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """Grouped keys and values repeated for each of the query's heads; (B, H, T, D)."""
     groups = query.shape[1] // key.shape[1]
     return (key, value) if groups == 1 else (key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1))
@@ -116,7 +131,7 @@ def _attend(
     """transformers' attention signature: (B, H, T, D) in, (B, T, H, D) out."""
     if attention_mask is not None or query.shape[2] != key.shape[2]:
         raise ValueError("block attention trains on whole sequences: no mask, no cache; generate with sdpa")
-    key, value = _for_every_head(query, key, value)
+    key, value = for_every_head(query, key, value)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     attended = block_causal_attention(query, key, value, scale=scale, dropout=dropout if module.training else 0.0)
     return attended.transpose(1, 2).contiguous(), None
@@ -134,7 +149,7 @@ def _attend_expanded(
     **_: Any,
 ) -> tuple[Tensor, None]:
     """transformers' attention signature: (B, H, T, D) in, (B, T, H, D) out."""
-    key, value = _for_every_head(query, key, value)
+    key, value = for_every_head(query, key, value)
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
     causal = bool(is_causal) and attention_mask is None and query.shape[2] > 1

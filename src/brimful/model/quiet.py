@@ -1,5 +1,6 @@
-"""transformers without its own progress display."""
+"""Libraries without their own progress display and notices."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,3 +17,15 @@ def without_progress_bars() -> Iterator[None]:
     finally:
         if was_on:
             transformers_logging.enable_progress_bar()
+
+
+@contextmanager
+def quiet_bitsandbytes() -> Iterator[None]:
+    """Importing it tells about an optional CPU kernel that training does not use."""
+    logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

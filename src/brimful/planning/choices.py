@@ -1,5 +1,6 @@
 """What a plan decides without tracing: precision, attention kernel, pieces of the loss, compilation. Each choice with its reason."""
 
+from brimful.base.errors import PlanError
 from brimful.base.units import MIB, format_bytes
 from brimful.hardware.device import Device
 from brimful.planning.plan import Choice
@@ -11,11 +12,14 @@ LOSS_CHUNK_BYTES = {"cpu": 8 * MIB, "mps": 64 * MIB, "cuda": 256 * MIB}
 """fp32 logits of one chunk of the loss."""
 BLOCK_ATTENTION_TOKENS = {"bf16": range(2, 1025), "fp32": range(65, 1025)}
 """On a CPU: sequence lengths at which attention in blocks is faster than the fused kernel, by precision (docs/log.md)."""
+EIGHT_BIT_VARIANTS = {"adamw_8bit": ("8bit", ("cpu", "cuda")), "paged_adamw_8bit": ("paged_8bit", ("cuda",))}
+"""By `optimizer.kind`: the variant that runs, and the kinds of devices with kernels for it (bitsandbytes 0.50, read 2026-11-21)."""
 COMPILE_SECONDS = 12.0
 """One graph serves all blocks, so depth does not matter (measured 8 s of CPU time, 7 to 12 s of wall time)."""
 COMPILE_GAIN = {"cpu": 1.08, "mps": 1.0, "cuda": 1.85}
 """Most that a compiled step gains over an eager one, whatever the roofline says: CPU measured (benchmarks/pretrain_cpu.py); CUDA the largest
 published figure (nanoGPT, 250 to 135 ms); MPS not measured."""
+PACKED_ATTENTION = "brimful_packed"
 FIXED = "fixed by the user"
 
 
@@ -51,6 +55,8 @@ def attention_choice(recipe: Recipe, device: Device, precision: str, *, softcapp
     """Attention implementation, by its name in transformers."""
     if recipe.plan.attention != "auto":
         return Choice("attention", recipe.plan.attention, FIXED)
+    if recipe.method == "sft" and packing_choice(recipe).value == "packed":
+        return Choice("attention", PACKED_ATTENTION, "each example of a row attends within itself, by torch's fused kernel or in blocks", "sdpa")
     if softcapped:
         return Choice("attention", "eager", "this model caps its attention scores, which torch's fused kernels cannot do; scores are stored", "sdpa")
     if device.kind == "cpu" and not isinstance(recipe.model, str) and recipe.sequence_length in BLOCK_ATTENTION_TOKENS.get(precision, ()):
@@ -74,11 +80,25 @@ def loss_chunk_choice(recipe: Recipe, device: Device, vocabulary: int) -> Choice
     )
 
 
-def optimizer_choice(recipe: Recipe) -> Choice:
-    """Variant of AdamW's update: the same arithmetic in other kernels."""
-    if recipe.plan.optimizer != "auto":
-        return Choice("optimizer", recipe.plan.optimizer, FIXED)
-    return Choice("optimizer", "fused", "one pass over weights, gradients and states; foreach needs a temporary of every state", "foreach")
+def optimizer_choice(recipe: Recipe, device: Device) -> Choice:
+    """Variant of the update. Of AdamW in fp32 they are the same arithmetic in other kernels; with states of 8 bits it is another update.
+
+    Raises:
+        PlanError: the device has no kernels for the recipe's `optimizer.kind`, or `plan.optimizer` belongs to another one.
+    """
+    kind, asked = recipe.optimizer.kind, recipe.plan.optimizer
+    if kind == "adamw":
+        if asked != "auto":
+            return Choice("optimizer", asked, FIXED)
+        return Choice("optimizer", "fused", "one pass over weights, gradients and states; foreach needs a temporary of every state", "foreach")
+    variant, kinds_of_device = EIGHT_BIT_VARIANTS[kind]
+    if device.kind not in kinds_of_device:
+        instead = "adamw_8bit or adamw" if device.kind in EIGHT_BIT_VARIANTS["adamw_8bit"][1] else "adamw"
+        raise PlanError(f"optimizer.kind={kind} has kernels for {' and '.join(kinds_of_device)} only, not for {device.name}; use {instead}.")
+    if asked not in {"auto", variant}:
+        raise PlanError(f"plan.optimizer={asked} is a variant of optimizer.kind=adamw, the recipe's is {kind}; leave one of the two out.")
+    paging = "; large ones in memory that the driver moves to the host when the GPU is full" if variant == "paged_8bit" else ""
+    return Choice("optimizer", variant, f"the recipe's optimizer.kind: AdamW's two states in one byte each instead of four{paging}")
 
 
 def loader_choice(recipe: Recipe) -> Choice:
@@ -89,7 +109,12 @@ def loader_choice(recipe: Recipe) -> Choice:
 
 
 def packing_choice(recipe: Recipe) -> Choice:
-    """How documents become sequences; the recipe says which, because it changes what a step sees."""
+    """How documents or examples become rows. Of documents the recipe says it, because it changes what a step sees; of examples it does not."""
+    if recipe.method == "sft":
+        if recipe.plan.packing != "auto":
+            return Choice("packing", recipe.plan.packing, FIXED)
+        reason = "examples of a micro-batch lie end to end, attention stays within each: no padding; before data are read, all count as full length"
+        return Choice("packing", "packed", reason, "padded")
     if recipe.data.layout == "stream":
         return Choice("packing", "stream", "the recipe's data.layout: documents run on, every position holds a token")
     return Choice("packing", str(recipe.data.layout), "the recipe's data.layout; the plan never changes what a step sees")

@@ -37,11 +37,10 @@ def statement(plan: Plan, recipe: Recipe) -> Equivalence:
 def _kept(plan: Plan, recipe: Recipe) -> Iterator[str]:
     yield f"the {plan.effective_batch} sequences of every optimizer step and their order, which depend on the seed and the sample's number only"
     yield "the weight of every target token: the loss is summed, then divided by the target tokens of the whole step"
-    if _eight_bit(plan):
-        return
     clipping = "" if recipe.optimizer.clip_norm is None else f", clipped at a norm of {recipe.optimizer.clip_norm:g}"
     trained = "weights" if recipe.adapter is None else "adapters"
-    yield f"the update: AdamW in fp32 with the recipe's settings{clipping}, on fp32 {trained}"
+    states = "with states of 8 bits (bitsandbytes)" if "8bit" in plan.optimizer else "in fp32"
+    yield f"the update: AdamW {states} with the recipe's settings{clipping}, on fp32 {trained}"
 
 
 def _changed(plan: Plan, recipe: Recipe) -> Iterator[str]:
@@ -61,9 +60,3 @@ def _changed(plan: Plan, recipe: Recipe) -> Iterator[str]:
         yield f"recomputation: activations are computed twice by the same kernels, which changes nothing beyond rounding{dropout}"
     if plan.compile:
         yield "compilation: fused operators keep intermediate values in other types and orders than eager ones"
-    if _eight_bit(plan):
-        yield "the update: AdamW with states of 8 bits, which is close to the recipe's and not the same"
-
-
-def _eight_bit(plan: Plan) -> bool:
-    return "8bit" in plan.optimizer

@@ -56,6 +56,7 @@ class Plan:
     recompute: bool
     compile: bool
     optimizer: str = "fused"
+    packing: str = "stream"
     loss_chunk: int
     loader_workers: int = 1
     threads: int | None

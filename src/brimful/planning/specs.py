@@ -1,16 +1,17 @@
 """From a recipe and what the plan decides to the step that is traced."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from brimful.base.errors import PlanError
 from brimful.hardware.device import Device
 from brimful.model import catalog
 from brimful.model.description import config_values, count_parameters
+from brimful.planning.choices import PACKED_ATTENTION
 from brimful.planning.plan import Choice
 from brimful.planning.step import Lora, StepSpec, canonical
-from brimful.recipe import ModelRecipe, Recipe
+from brimful.recipe import OF_RECIPE, ModelRecipe, Recipe, load
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,22 @@ def model_facts(recipe: Recipe, vocabulary: int | None = None, *, trust_custom_c
         size = vocabulary or recipe.own_tokenizer.vocabulary or 256
         values = config_values(recipe.model, vocabulary=size, context=recipe.context)
         return ModelFacts(values, size, recipe.context, count_parameters(recipe.model, size, recipe.context).total, grouped=_is_grouped(values))
+    if recipe.model.startswith(OF_RECIPE):
+        trained_first = load(recipe.model.removeprefix(OF_RECIPE))
+        facts = model_facts(trained_first, vocabulary)
+        _refuse_long_sequences(recipe, facts.context)
+        return replace(facts, parameters=None if recipe.adapter else facts.parameters)
     row = catalog.find(recipe.model)
     values = dict(row.config) if row is not None else catalog.config_of_model(recipe.model, trust_custom_code=trust_custom_code).to_dict()
     context = next((int(values[key]) for key in ("max_position_embeddings", "n_positions", "max_seq_len") if values.get(key)), None)
-    if context is not None and recipe.sequence_length > context:
-        raise PlanError(f"sequence_length {recipe.sequence_length} is above the {context} positions that {recipe.model} reads; shorten it.")
+    _refuse_long_sequences(recipe, context)
     softcapped = bool(values.get("attn_logit_softcapping"))
     return ModelFacts(values, int(values["vocab_size"]), context, None if row is None else row.parameters, softcapped, _is_grouped(values))
+
+
+def _refuse_long_sequences(recipe: Recipe, context: int | None) -> None:
+    if context is not None and recipe.sequence_length > context:
+        raise PlanError(f"sequence_length {recipe.sequence_length} is above the {context} positions that {recipe.model} reads; shorten it.")
 
 
 def _is_grouped(values: Mapping[str, Any]) -> bool:
@@ -75,15 +85,23 @@ def spec_of(recipe: Recipe, model: ModelFacts, device: Device, choices: Mapping[
         weights=precision if frozen else "fp32",  # type: ignore[arg-type]
         autocast="none" if precision == "fp32" else precision,  # type: ignore[arg-type]
         adapter=lora_of(recipe), quantize=recipe.quantize, loss="chunked", loss_chunk=int(choices["loss_chunk"].value), recompute=recompute,
-        cuda=device.kind == "cuda", flash=device.abilities.flash_attention, attention=str(choices["attention"].value),
+        cuda=device.kind == "cuda", flash=device.abilities.flash_attention, attention=_traced_attention(str(choices["attention"].value), model, device),
         optimizer=str(choices["optimizer"].value),  # type: ignore[arg-type]
         accumulates=True, clips=recipe.optimizer.clip_norm is not None,
     )  # fmt: skip
+
+
+def _traced_attention(chosen: str, model: ModelFacts, device: Device) -> str:
+    """Packed rows are traced as one long example, the most that attention can take; on CUDA with the kernel that each example gets."""
+    if chosen != PACKED_ATTENTION or device.kind != "cuda":
+        return chosen
+    if model.softcapped:
+        return "eager"
+    return "brimful_expanded" if model.grouped and not device.abilities.flash_attention else "sdpa"
 
 
 def lora_of(recipe: Recipe) -> Lora | None:
     """The recipe's adapters as the trace takes them."""
     if recipe.adapter is None:
         return None
-    targets = recipe.adapter.targets if isinstance(recipe.adapter.targets, str) else ",".join(recipe.adapter.targets)
-    return Lora(recipe.adapter.rank, targets, recipe.adapter.dropout, dora=recipe.adapter.dora)
+    return Lora(recipe.adapter.rank, ",".join(recipe.adapter.target_names), recipe.adapter.dropout, dora=recipe.adapter.dora)

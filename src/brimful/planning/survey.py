@@ -6,7 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from brimful.hardware.device import Device
-from brimful.planning.choices import attention_choice, loader_choice, loss_chunk_choice, optimizer_choice, packing_choice, precision_choice
+from brimful.planning.choices import (
+    EIGHT_BIT_VARIANTS,
+    attention_choice,
+    loader_choice,
+    loss_chunk_choice,
+    optimizer_choice,
+    packing_choice,
+    precision_choice,
+)
 from brimful.planning.memory import Footprint, Replayed, Replays, Traces, Verdict, cuda_verdict, footprint
 from brimful.planning.plan import Choice
 from brimful.planning.specs import ModelFacts, model_facts, spec_of
@@ -131,7 +139,7 @@ def prepare(recipe: Recipe, device: Device, *, vocabulary: int | None = None, pr
         "precision": precision,
         "attention": attention_choice(recipe, device, str(precision.value), softcapped=facts.softcapped, grouped=facts.grouped),
         "loss_chunk": loss_chunk_choice(recipe, device, facts.vocabulary),
-        "optimizer": optimizer_choice(recipe),
+        "optimizer": optimizer_choice(recipe, device),
         "loader_workers": loader_choice(recipe),
         "packing": packing_choice(recipe),
     }
@@ -171,9 +179,9 @@ def _candidates(prepared: Prepared, recomputes: bool) -> list[tuple[str, str, st
     if chunk > 1024:
         what = "the loss takes fewer tokens at a time; results stay the same up to rounding"
         candidates.append(("smaller pieces of the loss", what, "plan.loss_chunk=1024", prepared, {"loss_chunk": 1024}))
-    if recipe.adapter is None:
-        what = "optimizer states in 8 bits: another update, close to the same; planned only, this version does not train with it"
-        candidates.append(("8-bit optimizer", what, "", prepared, {"optimizer": "8bit"}))
+    if recipe.adapter is None and recipe.optimizer.kind == "adamw" and prepared.device.kind in EIGHT_BIT_VARIANTS["adamw_8bit"][1]:
+        what = "optimizer states in 8 bits: another update, close to the same"
+        candidates.append(("8-bit optimizer", what, "optimizer.kind=adamw_8bit", prepared, {"optimizer": "8bit"}))
     if isinstance(recipe.model, str) and recipe.adapter is not None and recipe.quantize == "none":
         what = "the frozen base in 4 bits: its products are less exact and slower"
         candidates.append(("4-bit base", what, "quantize=nf4", prepared.changed({"quantize": "nf4"}), {}))

@@ -4,8 +4,9 @@ Importing this imports neither torch nor transformers.
 """
 
 from brimful.recipe.base import Auto, Section
-from brimful.recipe.loading import differences, load, shipped_names, shipped_text
+from brimful.recipe.loading import differences, load, shipped_names, shipped_text, validated
 from brimful.recipe.sections import (
+    OF_RECIPE,
     BatchRecipe,
     CheckpointRecipe,
     DataRecipe,
@@ -22,6 +23,7 @@ from brimful.recipe.sections import (
 from brimful.recipe.tuning import AdapterRecipe, StudyRecipe
 
 __all__ = [
+    "OF_RECIPE",
     "AdapterRecipe",
     "Auto",
     "BatchRecipe",
@@ -42,4 +44,5 @@ __all__ = [
     "load",
     "shipped_names",
     "shipped_text",
+    "validated",
 ]

@@ -1,5 +1,6 @@
 """Recipes from YAML files and shipped names, with `key=value` overrides; every problem in one error."""
 
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,9 @@ def shipped_text(name: str) -> str:
 def load(name_or_path: str, overrides: list[str] | tuple[str, ...] = ()) -> Recipe:
     """Read a recipe and apply `dotted.key=value` overrides, values in YAML.
 
+    Where they change how much an optimizer step sees, learning rates that they leave alone follow the recipe's
+    `optimizer.scale_learning_rate`; the result holds the scaled values.
+
     Raises:
         RecipeError: the recipe does not exist, is not YAML, or breaks rules; all of them are listed.
     """
@@ -45,7 +49,44 @@ def load(name_or_path: str, overrides: list[str] | tuple[str, ...] = ()) -> Reci
     if not isinstance(values, dict):
         raise RecipeError(f"{origin} must hold `key: value` lines at the top, found {type(values).__name__}.")
     problems = [problem for assignment in overrides if (problem := _apply(assignment, values))]
-    return _validate(values, origin, problems)
+    recipe = _validate(values, origin, problems)
+    scaled = _scaled_learning_rates(recipe, parse_yaml(text), overrides)
+    if not scaled:
+        return recipe
+    values["optimizer"] |= scaled
+    return _validate(values, origin, [])
+
+
+def learning_rate_factor(before: Recipe, after: Recipe) -> float:
+    """What the rule of `after` makes of the learning rate of `before`: k or its square root, k as in `step_growth`; 1 without a rule."""
+    return float(step_growth(before, after) ** LEARNING_RATE_POWER[after.optimizer.scale_learning_rate])
+
+
+def step_growth(before: Recipe, after: Recipe) -> float:
+    """k: how many times as much an optimizer step of `after` sees, in tokens; in examples, whose length varies, for method sft."""
+    if "sft" in {before.method, after.method}:
+        return after.effective_batch / before.effective_batch
+    return after.effective_batch * after.sequence_length / (before.effective_batch * before.sequence_length)
+
+
+LEARNING_RATE_POWER = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
+"""By `optimizer.scale_learning_rate`: the power of k by which the learning rate grows."""
+
+
+def _scaled_learning_rates(recipe: Recipe, own_values: dict[str, Any], overrides: Sequence[str]) -> dict[str, float]:
+    """Keys of the optimizer section and their scaled values; none where the user set the learning rate, or changes alone make the recipe whole."""
+    set_keys = {assignment.partition("=")[0] for assignment in overrides}
+    if not overrides or set_keys & {"optimizer", "optimizer.learning_rate"}:
+        return {}
+    try:
+        own = Recipe.model_validate(own_values)
+    except pydantic.ValidationError:
+        return {}
+    factor = learning_rate_factor(own, recipe)
+    scaled = {"learning_rate": own.optimizer.learning_rate * factor}
+    if recipe.optimizer.min_learning_rate is not None and "optimizer.min_learning_rate" not in set_keys:
+        scaled["min_learning_rate"] = recipe.optimizer.min_learning_rate * factor
+    return {} if factor == 1 else {key: float(f"{value:.6g}") for key, value in scaled.items()}
 
 
 def _read(name_or_path: str) -> tuple[str, str]:
@@ -72,6 +113,19 @@ def _apply(assignment: str, values: dict[str, Any]) -> str | None:
 
 _RIVALS = {"batch": ("sequences", "tokens"), "training": ("steps", "epochs", "tokens")}
 """Fields of which a section has exactly one: overriding one takes the others of the file back."""
+
+
+def validated(values: dict[str, Any], origin: str) -> Recipe:
+    """The recipe that nested values make.
+
+    Args:
+        values: As read from YAML.
+        origin: Named in the error.
+
+    Raises:
+        RecipeError: they break rules; all of them are listed.
+    """
+    return _validate(values, origin, [])
 
 
 def _validate(values: dict[str, Any], origin: str, problems: list[str]) -> Recipe:

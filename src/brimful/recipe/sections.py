@@ -276,6 +276,8 @@ class RunChoices(Section):
         return value if value is None else _folder_name(value)
 
 
+OF_RECIPE = "recipe:"
+"""Before the name of a shipped recipe or file: the model that it trains."""
 _NOT_FRESH = "{name} tunes the published model {model}; this needs a recipe that describes a fresh model."
 
 

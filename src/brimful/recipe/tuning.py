@@ -19,9 +19,20 @@ class AdapterRecipe(Section):
     rslora: bool = Field(False, description="Scale alpha / sqrt(rank) instead (Kalajdzievski 2023).")
     dora: bool = Field(False, description="Weight-decomposed adapters (Liu et al. 2024).")
 
+    @pydantic.model_validator(mode="after")
+    def _leaves_the_head_alone(self) -> "AdapterRecipe":
+        if {"lm_head", "embed_out"} & set(self.target_names):
+            raise ValueError("targets: the output head cannot carry an adapter, because the loss computes its product in pieces; leave it out")
+        return self
+
     @property
     def resolved_alpha(self) -> float:
         return 2.0 * self.rank if self.alpha is None else self.alpha
+
+    @property
+    def target_names(self) -> list[str]:
+        """Names of linear layers; all-linear is one of them."""
+        return [name.strip() for name in self.targets.split(",")] if isinstance(self.targets, str) else list(self.targets)
 
 
 class StudyRecipe(Section):

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
 from transformers import PretrainedConfig
 
+from brimful.model.quiet import quiet_bitsandbytes
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Int64Array
-from brimful.rehearsal.models import DTYPES, meta_model, names_of_4bit_layers, quiet_bitsandbytes, upcast, with_adapters
+from brimful.rehearsal.models import DTYPES, meta_model, names_of_4bit_layers, upcast, with_adapters
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.training import materialised, prepare, run_steps, without_garbage_collector
 

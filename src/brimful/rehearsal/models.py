@@ -2,11 +2,8 @@
 
 import copy
 import json
-import logging
 import warnings
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -16,6 +13,8 @@ from transformers.pytorch_utils import Conv1D
 
 from brimful.base.errors import PlanError
 from brimful.model import attention as attention_blocks
+from brimful.model.published import refuse_unmatched
+from brimful.model.quiet import quiet_bitsandbytes
 from brimful.planning.step import Lora, PeftAdapter, StepSpec
 from brimful.rehearsal.habits import with_fused_kernels
 from brimful.rehearsal.recorder import note_kernel
@@ -78,18 +77,6 @@ def upcast(model: nn.Module, *, norms_only: bool = False) -> nn.Module:
     return model
 
 
-@contextmanager
-def quiet_bitsandbytes() -> Iterator[None]:
-    """Importing it tells about an optional CPU kernel that training does not use."""
-    logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
 def with_adapters(model: nn.Module, lora: Lora | PeftAdapter, spec: StepSpec) -> nn.Module:
     """A model with adapters on it and all else frozen.
 
@@ -102,6 +89,8 @@ def with_adapters(model: nn.Module, lora: Lora | PeftAdapter, spec: StepSpec) ->
         from peft import LoraConfig, get_peft_model  # noqa: PLC0415 - half a second that full training does not need
 
     targets = lora.targets if lora.targets == "all-linear" else lora.targets.split(",")
+    if isinstance(targets, list):
+        refuse_unmatched(targets, model)
     task = _PEFT_TASKS.get(spec.task)
     config = LoraConfig(
         r=lora.rank, lora_alpha=2 * lora.rank, lora_dropout=lora.dropout, target_modules=targets, use_dora=lora.dora, task_type=task,

@@ -13,6 +13,9 @@ EIGHT_BIT_BLOCK = 256
 """Elements that share a scale in bitsandbytes' block-wise 8-bit states."""
 EIGHT_BIT_FROM = 4096
 """Smaller tensors keep fp32 states (bitsandbytes min_8bit_size)."""
+SEARCH_BYTES = 100
+"""A CPU looks for the nearest of 256 levels for each element; this takes it about as long as moving so many bytes (9 ns on a core of the
+development machine, bitsandbytes 0.50.2, 2026-11-21; a rough figure, as the two need not go together elsewhere)."""
 PAGED_FROM = 100_000
 """Smaller tensors' states are not paged (bitsandbytes)."""
 
@@ -24,32 +27,35 @@ def optimizer_of(spec: StepSpec, parameters: list[nn.Parameter]) -> Any:
         {"params": [parameter for parameter in parameters if parameter.ndim < 2], "weight_decay": 0.0},
     ]
     if spec.optimizer in {"8bit", "paged_8bit"}:
-        return EightBitAdamW(groups, paged=spec.optimizer == "paged_8bit")
+        return EightBitAdamW(groups, paged=spec.optimizer == "paged_8bit", cuda=spec.cuda)
     return torch.optim.AdamW(groups, fused=spec.optimizer == "fused", foreach=spec.optimizer == "foreach")
 
 
 class EightBitAdamW(torch.optim.Optimizer):
-    """Memory of bitsandbytes' AdamW8bit: two states of one byte and a scale per block; its values mean nothing.
+    """Memory and work of bitsandbytes' AdamW8bit: two states of one byte and a scale per block; its values mean nothing.
 
     Args:
-        paged: Large states live in memory that the driver moves, so they take nothing from the allocator.
+        paged: On CUDA, large states live in memory that the driver moves, so they take nothing from the allocator.
+        cuda: One kernel updates in place; a CPU holds both states of a tensor in fp32 meanwhile.
     """
 
-    def __init__(self, groups: list[dict[str, Any]], *, paged: bool) -> None:
+    def __init__(self, groups: list[dict[str, Any]], *, paged: bool, cuda: bool = True) -> None:
         super().__init__(groups, {"fused": False})
-        self._paged = paged
+        self._paged, self._cuda = paged and cuda, cuda
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Makes the states of every parameter that has a gradient; updates in place have no temporaries."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                if not self.state[parameter]:
-                    self.state[parameter] = self._states(parameter)
+        """Makes all states first, as `training.eight_bit` does, then updates every parameter that has a gradient."""
+        parameters = [parameter for group in self.param_groups for parameter in group["params"] if parameter.grad is not None]
+        for parameter in parameters:
+            if not self.state[parameter]:
+                self.state[parameter] = self._states(parameter)
+        for parameter in parameters:
+            if self._cuda or parameter.numel() < EIGHT_BIT_FROM:
                 states = list(self.state[parameter].values())
                 note_kernel("adamw_8bit", "optimizer", (parameter, parameter.grad, *states), (parameter, *states))
+            else:
+                _update_through_fp32(parameter, self.state[parameter])
 
     def _states(self, parameter: Tensor) -> dict[str, Tensor]:
         count = parameter.numel()
@@ -59,3 +65,17 @@ class EightBitAdamW(torch.optim.Optimizer):
         if not (self._paged and count >= PAGED_FROM):
             states |= {f"state{number}": torch.empty_like(parameter, dtype=torch.uint8) for number in (1, 2)}
         return states
+
+
+def _update_through_fp32(parameter: Tensor, states: dict[str, Tensor]) -> None:
+    """The passes of bitsandbytes' CPU kernel (backends/cpu/ops.py, 0.50.2), each an operator of its own, on as many temporaries."""
+    first, second = (states[name].float() for name in ("state1", "state2"))
+    gradient: Tensor = parameter.grad * 1.0  # type: ignore[assignment, operator]
+    first.mul_(0.9).add_(gradient)
+    second.mul_(0.95).addcmul_(gradient, gradient)
+    denominator = (second.sqrt() / 1.0).add_(1.0)
+    parameter.mul_(1.0).addcdiv_(first, denominator, value=0.0)
+    for name, value in (("state1", first), ("state2", second)):
+        quantised = torch.empty_like(states[name])
+        note_kernel("quantize_blockwise", "optimizer", (value,), (quantised,), extra_bytes=SEARCH_BYTES * value.numel())
+        states[name].copy_(quantised)

@@ -158,7 +158,7 @@ def repeat_steps(
             parameter.grad = None
         loss = accumulate_gradients(network, method, precision, CPU, _micro_batches(batch, count, watcher), guard.loss_scale)
         watcher.begin("optimizer")
-        guarded_update(optimizer, guard, precision, loss=loss, clip_norm=1.0 if spec.clips else None)  # type: ignore[arg-type]
+        guarded_update(optimizer, guard, precision, loss=loss, clip_norm=1.0 if spec.clips else None)
         watcher.note_states(optimizer)
     watcher.begin("between steps")
 

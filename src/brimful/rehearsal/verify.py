@@ -182,14 +182,15 @@ def _plainest(reduced: Reduced) -> Manner:
 def _as_planned(plan: Plan, reduced: Reduced, *, compiles: bool) -> Manner:
     return Manner(
         precision=plan.precision, attention=plan.attention, recompute=plan.recompute, compile=plan.compile and compiles,
-        optimizer=plan.optimizer, loss_chunk=reduced.loss_chunk, micro_batches=reduced.micro_batches,
+        optimizer="fused" if "8bit" in plan.optimizer else plan.optimizer, loss_chunk=reduced.loss_chunk, micro_batches=reduced.micro_batches,
     )  # fmt: skip
 
 
 def _untested(plan: Plan, device: Device) -> list[str]:
+    states = ["optimizer states of 8 bits, whose place AdamW in fp32 took"] * ("8bit" in plan.optimizer)
     if device.is_present:
-        return []
-    return [f"kernels of {device.name}: this CPU's own took their place", *["compiled blocks, which ran uncompiled"] * plan.compile]
+        return states
+    return [*states, f"kernels of {device.name}: this CPU's own took their place", *["compiled blocks, which ran uncompiled"] * plan.compile]
 
 
 def _most_flop(where: torch.device, precision: str) -> float:

@@ -197,7 +197,7 @@ def measured(run: RunFiles) -> dict[str, float]:
     steps, step_time_s = run.of_kind("step"), steady(run).step_time_s
     predicted = section(run.plan, "predicted")
     values: dict[str, float | None] = {
-        "parameters": counted_parameters(run.folder / "model"),
+        "parameters": None if (run.folder / "model" / "adapter_config.json").exists() else counted_parameters(run.folder / "model"),
         "peak_memory_bytes": max(series(steps, "memory_bytes")[1], default=None),
         "step_time_s": step_time_s,
         "tokens_per_s": _ratio(_tokens_per_step(run), step_time_s),

@@ -351,11 +351,15 @@ FORMATS: dict[tuple[str, ...], Callable[[float], str]] = {
 """How names end -> how their values print; the first that fits counts."""
 
 
-def with_interval(value: float | None, interval: tuple[float, float] | None) -> str:
+def _three_decimals(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def with_interval(value: float | None, interval: tuple[float, float] | None, form: Callable[[float], str] = _three_decimals) -> str:
     """`1.923 [1.901, 1.945]`."""
     if value is None:
         return ""
-    return f"{value:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
+    return form(value) + (f" [{form(interval[0])}, {form(interval[1])}]" if interval else "")
 
 
 def _number(value: object, digits: int) -> str:

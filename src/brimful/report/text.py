@@ -29,6 +29,29 @@ def score_lines(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return lines
 
 
+def task_lines(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A few lines per task: how it was asked, every metric with its interval, and how answers failed."""
+    lines: list[str] = []
+    for name, summary in tasks.items():
+        told = [f"version {summary['version']}", f"n = {summary['n']}", f"prompt: {summary['prompt']}"]
+        told += [f"isolation: {summary['isolation']}"] if "isolation" in summary else []
+        lines.append(f"{name}: {', '.join(told)}")
+        for metric, value in summary["metrics"].items():
+            low, high = value["interval"] or (None, None)
+            interval = "" if low is None else f" (95 % {_metric(low, value['unit'])} to {_metric(high, value['unit'])})"
+            lines.append(f"  {metric}: {_metric(value['value'], value['unit'])}{interval}")
+        if summary.get("errors"):
+            lines.append("  " + ", ".join(f"{count} x {error}" for error, count in summary["errors"].items()))
+        lines += [f"  note: {note}" for note in summary.get("notes", ())]
+    return lines
+
+
+def _metric(value: float | None, unit: str) -> str:
+    if value is None:
+        return "not known"
+    return f"{value:.1%}" if unit == "share" else f"{value:.4g}{f' {unit}' if unit else ''}"
+
+
 def prediction_lines(run_folder: Path) -> list[str]:
     """What a run's plan predicted beside what was measured; see `comparison_lines`.
 
@@ -46,8 +69,13 @@ def comparison_lines(compared: Sequence[Comparison]) -> list[str]:
         interval = " to ".join(format_quantity(each.key, value) for value in each.interval) if each.interval else "-"
         error = "-" if each.error is None else format_error(each.error)
         rows.append((each.name, predicted, interval, measured, error, {True: "yes", False: "no", None: "-"}[each.came_true]))
+    return aligned(rows) if compared else []
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines, every column as wide as its widest cell."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows] if compared else []
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _quantity(key: str, value: float | None) -> str:

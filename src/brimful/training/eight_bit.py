@@ -5,7 +5,6 @@ Tensors of fewer than 4,096 elements keep states in fp32 (bitsandbytes' min_8bit
 
 import importlib
 import importlib.util
-import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,12 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from brimful.base.errors import CheckpointError, DeviceError, RequestError
+from brimful.model.quiet import quiet_bitsandbytes
+from brimful.planning.choices import EIGHT_BIT_VARIANTS
 from brimful.recipe import OptimizerRecipe
 
-PAGED_BY_VARIANT = {"8bit": False, "paged_8bit": True}
-"""Variants of the update that are made here, and whether large states live in memory that the driver moves."""
-DEVICES = {"8bit": ("cpu", "cuda"), "paged_8bit": ("cuda",)}
-"""Types of devices with kernels (bitsandbytes 0.50)."""
+PAGED = "paged_8bit"
+"""The variant whose large states live in memory that the driver moves."""
+KINDS = {variant: (kind, devices) for kind, (variant, devices) in EIGHT_BIT_VARIANTS.items()}
+"""Variants of the update that are made here: the recipe's `optimizer.kind`, and the types of devices that have kernels for it."""
 
 
 def require(variant: str, device_type: str) -> None:
@@ -32,12 +33,15 @@ def require(variant: str, device_type: str) -> None:
         DeviceError: there are no kernels for this device.
         RequestError: bitsandbytes is not installed.
     """
-    if device_type not in DEVICES[variant]:
-        kind = "paged_adamw_8bit" if PAGED_BY_VARIANT[variant] else "adamw_8bit"
-        instead = "adamw_8bit or adamw" if device_type == "cpu" else "adamw"
-        raise DeviceError(f"optimizer.kind={kind} runs on {' and '.join(DEVICES[variant])}, not on {device_type}; use optimizer.kind={instead}.")
+    kind, device_types = KINDS[variant]
+    if device_type not in device_types:
+        raise DeviceError(
+            f"optimizer.kind={kind} has kernels for {' and '.join(device_types)} only, not for {device_type}; use optimizer.kind=adamw."
+        )
     if importlib.util.find_spec("bitsandbytes") is None:
-        raise RequestError("8-bit optimizers need bitsandbytes, which is not installed: pip install 'brimful[quantize]', or use optimizer.kind=adamw.")
+        raise RequestError(
+            "8-bit optimizers need bitsandbytes, which is not installed: pip install 'brimful[quantize]', or use optimizer.kind=adamw."
+        )
 
 
 def build(groups: list[dict[str, Any]], settings: OptimizerRecipe, *, variant: str) -> torch.optim.Optimizer:
@@ -53,21 +57,15 @@ def build(groups: list[dict[str, Any]], settings: OptimizerRecipe, *, variant: s
         require(variant, device_type)
     betas = (settings.beta1, settings.beta2)
     optimizer: torch.optim.Optimizer = _library().AdamW8bit(
-        groups, lr=settings.learning_rate, betas=betas, eps=settings.eps, is_paged=PAGED_BY_VARIANT[variant]
+        groups, lr=settings.learning_rate, betas=betas, eps=settings.eps, is_paged=variant == PAGED
     )
     optimizer.register_step_pre_hook(_make_states)
     return optimizer
 
 
 def _library() -> Any:
-    """bitsandbytes.optim; importing it tells about an optional CPU kernel that is not needed here."""
-    logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
+    with quiet_bitsandbytes():
         return importlib.import_module("bitsandbytes.optim")
-    finally:
-        logger.setLevel(level)
 
 
 def _make_states(optimizer: Any, *_: object) -> None:

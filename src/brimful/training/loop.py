@@ -54,7 +54,7 @@ class Parts:
     recipe: Recipe
     network: Network
     method: Method
-    optimizer: torch.optim.AdamW
+    optimizer: torch.optim.Optimizer
     precision: Precision
     device: torch.device
     sequences: Sequences

@@ -1,7 +1,7 @@
 """What a training method is: a value the loop applies without knowing its name."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -91,22 +91,25 @@ def hidden_states_of(model: PreTrainedModel) -> HiddenStates:
 
 
 def compiled(model: PreTrainedModel, *, shape: tuple[int, int], say: Callable[[str], None]) -> HiddenStates:
-    """The body with every block compiled, for training batches of one shape (B, T).
+    """The body with every block compiled, for training batches of one shape (B, T) or for packed rows, whatever their length.
 
     Blocks, not the whole body: they share one graph, so that compiling takes seconds instead of growing with the depth, at the
-    same speed (docs/log.md). Evaluation and odd shapes run eagerly; when the compiler fails, `say` is told once and training
-    goes on without it.
+    same speed (docs/log.md). The graph of packed rows leaves their length open: no slower on a CPU, and rows need no padding.
+    Evaluation and odd shapes run eagerly; when the compiler fails, `say` is told once and training goes on without it.
     """
     plain = hidden_states_of(model)
-    for block in blocks_of(model):
-        block.compile(dynamic=False)
-    failed = False
+    is_compiled = failed = False
 
     def hidden_states(micro: MicroBatch) -> Tensor:
-        nonlocal failed
-        if not failed and torch.is_grad_enabled() and tuple(micro.inputs_BT.shape) == shape:
+        nonlocal is_compiled, failed
+        is_packed = micro.lengths_E is not None
+        if not failed and torch.is_grad_enabled() and (is_packed or tuple(micro.inputs_BT.shape) == shape):
+            if not is_compiled:
+                is_compiled = True
+                for block in blocks_of(model):
+                    block.compile(dynamic=is_packed)
             try:
-                return plain(micro)
+                return plain(_with_as_many_lengths_as_positions(micro))
             except Exception as error:
                 if is_out_of_memory(error) or not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                     raise
@@ -117,6 +120,14 @@ def compiled(model: PreTrainedModel, *, shape: tuple[int, int], say: Callable[[s
             return plain(micro)
 
     return hidden_states
+
+
+def _with_as_many_lengths_as_positions(micro: MicroBatch) -> MicroBatch:
+    """Empty examples make up the number, so that how many examples a row holds is not another open size of the graph."""
+    if micro.lengths_E is None:
+        return micro
+    missing = micro.inputs_BT.shape[1] - len(micro.lengths_E)
+    return replace(micro, lengths_E=nn.functional.pad(micro.lengths_E, (0, missing)))
 
 
 def blocks_of(model: PreTrainedModel) -> nn.ModuleList:

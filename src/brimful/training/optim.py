@@ -41,7 +41,7 @@ def build_optimizer(model: nn.Module, settings: OptimizerRecipe, *, variant: str
         {"params": [parameter for parameter in trainable if parameter.ndim >= 2], "weight_decay": settings.weight_decay},
         {"params": [parameter for parameter in trainable if parameter.ndim < 2], "weight_decay": 0.0},
     ]
-    if variant in eight_bit.PAGED_BY_VARIANT:
+    if variant in eight_bit.KINDS:
         return eight_bit.build(groups, settings, variant=variant)
     betas, kernels = (settings.beta1, settings.beta2), {"fused": variant == "fused", "foreach": variant == "foreach"}
     return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=betas, eps=settings.eps, **kernels)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from brimful.base.errors import CheckpointError
+from brimful.model.published import has_adapters
 from brimful.training.checkpoint import Snapshot
 from brimful.training.optim import Guard, load_named_states, named_states
 from brimful.training.precision import Precision
@@ -71,13 +72,13 @@ class Progress:
 _PLAIN_FIELDS = ("step", "samples_consumed", "target_tokens", "evaluated_step", "best_loss", "best_step", "rollbacks")
 
 
-def snapshot_of(model: nn.Module, optimizer: torch.optim.AdamW, progress: Progress, *, identity: Mapping[str, str], journal_bytes: int) -> Snapshot:
+def snapshot_of(model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, *, identity: Mapping[str, str], journal_bytes: int) -> Snapshot:
     """Everything that continues the run bit for bit: weights, optimizer states, random generators, progress, journal length."""
     tensors = {"model": _model_tensors(model), "optimizer": named_states(model, optimizer), "random": _random_states()}
     return Snapshot(progress.step, tensors, {"progress": progress.to_json(), "journal_bytes": journal_bytes}, identity)
 
 
-def restore(snapshot: Snapshot, model: nn.Module, optimizer: torch.optim.AdamW, device: torch.device) -> Progress:
+def restore(snapshot: Snapshot, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> Progress:
     """Put model, optimizer and generators into the snapshot's state; returns its progress.
 
     Raises:
@@ -105,7 +106,9 @@ def load_weights(snapshot: Snapshot, model: nn.Module) -> None:
 
 
 def _model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters, tied ones once, and persistent buffers."""
+    """Parameters, tied ones once, and persistent buffers; beside a frozen published base its adapters alone."""
+    if has_adapters(model):
+        return {name: parameter.detach() for name, parameter in model.named_parameters() if parameter.requires_grad}
     persistent = model.state_dict().keys()
     buffers = {name: buffer for name, buffer in model.named_buffers() if name in persistent}
     return {**{name: parameter.detach() for name, parameter in model.named_parameters()}, **buffers}

@@ -1,0 +1,408 @@
+"""Supervised fine-tuning on a CPU: brimful's loop beside TRL's SFTTrainer, same weights, examples, effective batch and optimizer settings.
+
+    python -m venv TRL && TRL/bin/pip install -c constraints.txt -r benchmarks/finetune-requirements.txt
+    python benchmarks/finetune_cpu.py --data FOLDER/gpteacher_codegen --trl-python TRL/bin/python [--rounds 7] [--steps 10] [--only "TRL, default"]
+
+Rules: one thread each, CPU time, every contestant its own process, interleaved forwards and backwards, warm-up and compiling excluded and
+reported, median of paired ratios with a bootstrap interval. Useful tokens are those of the examples; padding counts for nobody.
+
+Validity gates, over answers' tokens as both sides learn them: contestants that see the examples in the same order have the same training loss
+(`LOSS_TOLERANCE`) over the last 10 of 43 steps; those that reorder them (packing, grouping by length) the same held-out loss after as many steps
+(`REORDERED_TOLERANCE`, because other examples at other steps are another run).
+"""
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+LOSS_TOLERANCE, REORDERED_TOLERANCE = 0.005, 0.02
+"""Relative."""
+WARM_UP_STEPS = 3
+GATE_STEPS = 40
+HELD_OUT = 100
+EXAMPLES_PER_STEP = 8
+"""TRL's default batch."""
+MODEL = """
+name: finetune-cpu-base
+sequence_length: 512
+batch: {sequences: 8}
+training: {steps: 1}
+model: {architecture: llama, layers: 6, heads: 6, width: 384, mlp_width: 1024, tie_embeddings: false}
+tokenizer: {kind: bpe, vocabulary: 8192}
+data: {path: "builtin:python-code"}
+optimizer: {learning_rate: 1e-3}
+"""
+RECIPE = """
+name: finetune-cpu
+method: sft
+model: BASE
+sequence_length: 512
+batch: {sequences: 8}
+training: {steps: 100000}
+data: {path: DATA, validation: 0.05}
+optimizer: {learning_rate: 5e-4, schedule: constant, warmup: 0, weight_decay: 0.0, beta2: 0.95}
+plan: {device: cpu, threads: 1}
+"""
+OPTIMIZER = {"learning_rate": 5e-4, "lr_scheduler_type": "constant", "weight_decay": 0.0, "adam_beta2": 0.95, "max_grad_norm": 1.0}
+LORA = {"r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "target_modules": "all-linear"}
+PADDING_FREE = {"gradient_checkpointing": False, "padding_free": True, "max_length": None}
+BFD = {
+    "gradient_checkpointing": False, "packing": True, "max_length": 1024, "per_device_train_batch_size": 1, "train_sampling_strategy": "random",
+}  # fmt: skip
+GROUPED = {"gradient_checkpointing": False, "train_sampling_strategy": "group_by_length"}
+COMPILED = {"torch_compile": True}
+TRL: dict[str, dict[str, Any]] = {
+    "TRL, default": {},
+    "TRL, no recomputation": {"gradient_checkpointing": False},
+    "TRL, no recomputation + compile": {"gradient_checkpointing": False} | COMPILED,
+    "TRL, padding-free": PADDING_FREE,
+    "TRL, padding-free + compile": PADDING_FREE | COMPILED,
+    "TRL, packing (bfd)": BFD,
+    "TRL, packing (bfd) + compile": BFD | COMPILED,
+    "TRL, grouped by length": GROUPED,
+    "TRL, grouped by length + compile": GROUPED | COMPILED,
+}
+REORDERED = ("packing", "grouped")
+OURS = {"brimful": [], "brimful, not compiled": ["plan.compile=false"]}
+DEFAULT, BEST = "TRL, default", "TRL, grouped by length"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", required=True, help="file or folder of examples with instruction, input and answer")
+    parser.add_argument("--trl-python", default=sys.executable)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--only", action="append", help="contestants, by name; without it those that the record holds")
+    parser.add_argument("--lora", action="store_true", help="LoRA, rank 16 on every linear layer, instead of all weights")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        _Worker(options.worker, Path(options.folder), options.lora).work()
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            _compare(Path(folder), options)
+
+
+class Contestant:
+    """A process that trains step by step on request."""
+
+    def __init__(self, name: str, folder: Path, options: argparse.Namespace) -> None:
+        self.name = name
+        command = [options.trl_python if name in TRL else sys.executable, __file__, "--worker", name, "--folder", str(folder), "--data", options.data]
+        command += ["--lora"] * options.lora
+        self._log = open(folder / f"{hashlib.sha1(name.encode()).hexdigest()}.log", "w")  # noqa: SIM115, S324
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True)
+        self.start = self._answer()
+
+    def ask(self, request: str) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(request + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def quit(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("quit\n")
+        self._process.stdin.flush()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(20)
+        self._process.kill()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.name} died:\n{Path(self._log.name).read_text()[-3000:]}")
+        return json.loads(line)
+
+
+def _compare(folder: Path, options: argparse.Namespace) -> None:
+    from record import write_record
+
+    about = _prepare(folder, options.data)
+    names = options.only or [DEFAULT, "TRL, packing (bfd)", BEST, *OURS]
+    contestants = [Contestant(name, folder, options) for name in names]
+    losses = {each.name: each.ask(f"losses {GATE_STEPS}") for each in contestants}
+    held_out = {each.name: each.ask("score") for each in contestants}
+    rates: dict[str, list[float]] = {each.name: [] for each in contestants}
+    loads = []
+    for number in range(options.rounds):
+        loads.append(os.getloadavg()[0])
+        for each in contestants if number % 2 == 0 else reversed(contestants):
+            cpu_s, tokens = each.ask(f"run {options.steps}")
+            rates[each.name].append(tokens / cpu_s)
+    memory = {each.name: each.ask("memory") for each in contestants}
+    for each in contestants:
+        each.quit()
+    results = {
+        each.name: _result(each.name, rates, losses, held_out) | {"memory": memory[each.name], "start_and_warm_up": each.start}
+        for each in contestants
+    }
+    for name, result in results.items():
+        _print(name, result)
+    values = {"tuning": "LoRA r16" if options.lora else "full", "rounds": options.rounds, "steps": options.steps, "contestant_threads": 1}
+    if options.only is None:
+        print(write_record("finetune_cpu_lora" if options.lora else "finetune_cpu", values | {"data": about, "loads": loads, "results": results}))
+
+
+def _result(name: str, rates: dict[str, list[float]], losses: dict[str, list[float]], held_out: dict[str, float]) -> dict[str, Any]:
+    from record import ratio_interval, summary
+
+    reference = DEFAULT if DEFAULT in rates else next(iter(rates))
+    is_reordered = any(word in name for word in REORDERED)
+    last = {each: statistics.mean(losses[each][-10:]) for each in losses}
+    off = held_out[name] / held_out[reference] - 1 if is_reordered else last[name] / last[reference] - 1
+    return {
+        "useful_tokens_per_cpu_s": summary(rates[name]),
+        "speed_over_default": ratio_interval(rates[name], rates[reference]),
+        "speed_over_best": ratio_interval(rates[name], rates[BEST if BEST in rates else reference]),
+        "loss_of_the_last_10_of_43_steps": last[name],
+        "held_out_loss": held_out[name],
+        "order_of_examples": "its own" if is_reordered else "the same",
+        "valid": abs(off) < (REORDERED_TOLERANCE if is_reordered else LOSS_TOLERANCE),
+    }
+
+
+def _print(name: str, result: dict[str, Any]) -> None:
+    default, best, memory = result["speed_over_default"], result["speed_over_best"], result["memory"]
+    print(
+        f"{name:<34} {result['useful_tokens_per_cpu_s']['median']:6,.0f} useful tokens/s  {default['median']:.2f}x default "
+        f"[{default['low']:.2f}, {default['high']:.2f}]  {best['median']:.2f}x best [{best['low']:.2f}, {best['high']:.2f}]  "
+        f"loss {result['loss_of_the_last_10_of_43_steps']:.4f} held out {result['held_out_loss']:.4f} {'valid' if result['valid'] else 'NOT VALID'}  "
+        f"{memory['peak_bytes'] / 2**20:,.0f} MiB, {(memory['peak_bytes'] - memory['before_bytes']) / 2**20:,.0f} over its start"
+    )
+
+
+def _prepare(folder: Path, data: str) -> dict[str, Any]:
+    """Base model, tokenizer and recipe as files, and the examples in their order as one file that every contestant reads."""
+    import numpy as np
+    import torch
+
+    from brimful.data.examples import prepare_examples
+    from brimful.data.formats import examples_of, text_of_prompt
+    from brimful.data.sequences import Shuffle
+    from brimful.data.sources import open_rows
+    from brimful.data.tokenizer import train_tokenizer
+    from brimful.model.build import build
+    from brimful.recipe import load
+
+    (folder / "model.yaml").write_text(MODEL)
+    (folder / "recipe.yaml").write_text(RECIPE.replace("BASE", str(folder / "base")).replace("DATA", json.dumps(data)))
+    model, recipe = load(str(folder / "model.yaml")), load(str(folder / "recipe.yaml"))
+    rows = (row for part in open_rows(recipe.data).parts for row in part.splits["train"])
+    texts = [f"{text_of_prompt(example)}\n{example.completion}" for example in examples_of(rows, recipe.data)]
+    tokenizer = train_tokenizer("bpe", 8192, 2, texts)
+    build(model, vocabulary=len(tokenizer), end_of_text_id=0, attention="sdpa", device=torch.device("cpu")).save_pretrained(folder / "base")
+    tokenizer.save_pretrained(folder / "base")
+    examples = prepare_examples(recipe, tokenizer)
+    for name, split in (("train", examples.splits["train"]), ("held_out", examples.splits["validation"])):
+        order = Shuffle(split.num_examples, recipe.seed).draw(0, split.num_examples)[0][0]
+        tokens, is_target = (np.split(array, split.offsets_E[1:-1]) for array in (split.tokens_N, split.is_target_N))
+        np.savez(
+            folder / f"{name}.npz", tokens_N=np.concatenate([tokens[e] for e in order]), is_target_N=np.concatenate([is_target[e] for e in order]),
+            offsets_E=np.concatenate([[0], np.cumsum(split.lengths_E[order])]),
+        )  # fmt: skip
+    lengths = examples.splits["train"].lengths_E
+    quantiles = {f"{share:.0%}": int(np.quantile(lengths, share)) for share in (0.05, 0.5, 0.95, 1)}
+    learned = examples.splits["train"].num_target_tokens / examples.splits["train"].num_tokens
+    return {"examples": len(lengths), "mean_tokens": float(lengths.mean()), "tokens_at": quantiles, "share_learned": learned}
+
+
+class _Worker:
+    """Runs one contestant; talks through standard input and output."""
+
+    def __init__(self, name: str, folder: Path, lora: bool) -> None:
+        import torch
+
+        self._answers = os.fdopen(os.dup(1), "w")
+        os.dup2(2, 1)
+        torch.set_num_threads(1)
+        self.name, self.folder, self.lora = name, folder, lora
+        self.losses: list[float] = []
+        self.left = WARM_UP_STEPS
+        self.is_ready, self._wants_losses, self._tokens = False, False, 0
+        self.began = (time.process_time(), time.perf_counter())
+        self.before_bytes = 0
+
+    def work(self) -> None:
+        train_with_trl(self) if self.name in TRL else train_ours(self)
+
+    def examples(self, name: str) -> list[tuple[list[int], list[int]]]:
+        """Tokens and labels of each, in order."""
+        import numpy as np
+
+        with np.load(self.folder / f"{name}.npz") as stored:
+            tokens = np.split(stored["tokens_N"].astype(np.int64), stored["offsets_E"][1:-1])
+            is_target = np.split(stored["is_target_N"], stored["offsets_E"][1:-1])
+        return [(ids.tolist(), np.where(learned, ids, -100).tolist()) for ids, learned in zip(tokens, is_target, strict=True)]
+
+    def note_memory(self) -> None:
+        """The model is there; what comes on top is training's."""
+        self.before_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    def after_step(self, loss: Callable[[], float], tokens: int, model: Any) -> bool:
+        """Called after every optimizer step with all useful tokens so far; blocks between requests; False once asked to quit."""
+        self.left -= 1
+        if self.is_ready and self._wants_losses:
+            self.losses.append(loss())
+        if self.left > 0:
+            return True
+        if not self.is_ready:
+            self._answer({"cpu_s": time.process_time() - self.began[0], "wall_s": time.perf_counter() - self.began[1]})
+        else:
+            self._answer(self.losses if self._wants_losses else (time.process_time() - self._cpu_s, tokens - self._tokens))
+        self.is_ready, self._tokens = True, tokens
+        return self._take_request(model)
+
+    def _take_request(self, model: Any) -> bool:
+        while True:
+            word, _, number = sys.stdin.readline().strip().partition(" ")
+            if word == "score":
+                self._answer(held_out_loss(model, self.examples("held_out")[:HELD_OUT]))
+            elif word == "memory":
+                self._answer({"peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "before_bytes": self.before_bytes})
+            elif word in ("", "quit"):
+                return False
+            else:
+                self.left, self._wants_losses, self._cpu_s = int(number), word == "losses", time.process_time()
+                return True
+
+    def _answer(self, value: object) -> None:
+        self._answers.write(json.dumps(value) + "\n")
+        self._answers.flush()
+
+
+def held_out_loss(model: Any, examples: list[tuple[list[int], list[int]]]) -> float:
+    """Nats per learned token in fp32, one example at a time, by the model's own logits."""
+    import torch
+
+    model.eval()
+    total, count = 0.0, 0
+    with torch.no_grad(), torch.autocast("cpu", enabled=False), torch.compiler.set_stance("force_eager"):
+        for ids, labels in examples:
+            logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, :-1]
+            total += torch.nn.functional.cross_entropy(logits, torch.tensor(labels[1:]), reduction="sum").item()
+            count += sum(label != -100 for label in labels[1:])
+    model.train()
+    return total / count
+
+
+def train_with_trl(worker: _Worker) -> None:
+    """TRL's SFTTrainer, stopped and timed at step boundaries by a callback."""
+    import datasets
+    import torch
+    import transformers
+    import trl
+
+    examples = worker.examples("train")
+    rows = datasets.Dataset.from_dict({"input_ids": [ids for ids, _ in examples], "labels": [labels for _, labels in examples]})
+    tokenizer = transformers.AutoTokenizer.from_pretrained(worker.folder / "base")
+    model = transformers.AutoModelForCausalLM.from_pretrained(worker.folder / "base", dtype=torch.float32)
+    latest: list[torch.Tensor] = []
+
+    class Remembering(trl.SFTTrainer):  # type: ignore[misc]
+        def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
+            latest[:] = [super().training_step(*arguments, **options)]
+            return latest[0]
+
+    class Gate(transformers.TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if not worker.after_step(latest[0].item, int(trainer._total_train_tokens), trainer.accelerator.unwrap_model(trainer.model)):
+                control.should_training_stop = True
+
+    settings = {"per_device_train_batch_size": EXAMPLES_PER_STEP, "train_sampling_strategy": "sequential"} | OPTIMIZER | TRL[worker.name]
+    arguments = trl.SFTConfig(
+        output_dir=str(worker.folder / "trl"), max_steps=100_000, use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True,
+        logging_steps=10_000, dataloader_pin_memory=False, **settings,
+    )  # fmt: skip
+    lora = {"peft_config": __import__("peft").LoraConfig(**LORA, task_type="CAUSAL_LM")} if worker.lora else {}
+    trainer = Remembering(model=model, args=arguments, train_dataset=rows, processing_class=tokenizer, callbacks=[Gate()], **lora)
+    worker.note_memory()
+    trainer.train()
+
+
+def train_ours(worker: _Worker) -> None:
+    """brimful's own loop under the plan it derives for one thread of this machine."""
+    from brimful.base.env import wait_politely
+
+    wait_politely()
+    import torch
+
+    from brimful.base.rundir import Journal
+    from brimful.hardware.host import keep_freed_memory
+    from brimful.materials import gather
+    from brimful.planning.derive import derive
+    from brimful.plans import facts_of, here, kept_traces
+    from brimful.recipe import load
+    from brimful.training.loop import Parts, train
+    from brimful.training.meter import Meter
+    from brimful.training.method import Network, compiled, find_method, hidden_states_of
+    from brimful.training.optim import build_optimizer
+    from brimful.training.precision import Precision
+    from brimful.training.state import Progress
+
+    adapter = [f"adapter={{rank: {LORA['r']}, alpha: {LORA['lora_alpha']}}}"] if worker.lora else []
+    recipe = load(str(worker.folder / "recipe.yaml"), [*OURS[worker.name], *adapter])
+    device, material = here(recipe), gather(recipe, str(worker.folder / "base"))
+    with kept_traces() as traces:
+        facts = facts_of(device, vocabulary=len(material.tokenizer), train_sequences=material.train_rows)
+        plan = derive(material.planned, device, traces, facts)
+    print(plan.explain(), file=sys.stderr)
+    keep_freed_memory()
+    model = material.build(plan, torch.device("cpu"))
+    model.train()
+    worker.note_memory()
+    hidden_states = compiled(model, shape=(0, 0), say=print) if plan.compile else hidden_states_of(model)
+    sizes = [len(ids) for ids, _ in worker.examples("train")]
+
+    def told(record: dict[str, Any]) -> None:
+        latest.append(record["loss"])
+
+    latest: list[float] = []
+    with Journal(worker.folder / f"{os.getpid()}.jsonl") as journal:
+        meter = Meter(journal, [told], device=torch.device("cpu"), total_steps=1)
+
+        def loss() -> float:
+            meter.flush()
+            return latest[-1]
+
+        optimizer = build_optimizer(model, recipe.optimizer, variant=plan.optimizer)
+        parts = Parts(
+            recipe=recipe, network=Network(model, hidden_states, plan.loss_chunk), method=find_method(recipe.method), optimizer=optimizer,
+            precision=Precision(plan.precision), device=torch.device("cpu"), sequences=material.sequences(plan), micro_batches=plan.micro_batches,
+            total_steps=recipe.training.steps or 0, evaluate_every=10**9, meter=meter, evaluate=dict, save=lambda progress: None,
+            restore_last_good=lambda: Progress.fresh(Precision(plan.precision), torch.device("cpu")), checkpoint_due=lambda progress: False,
+            should_stop=_StopWhenAsked(worker, loss, sizes, model),
+        )  # fmt: skip
+        train(parts, Progress.fresh(parts.precision, torch.device("cpu")))
+
+
+class _StopWhenAsked:
+    """The loop asks once per step whether to stop: that is where the worker waits for its next request."""
+
+    def __init__(self, worker: _Worker, loss: Callable[[], float], sizes: list[int], model: Any) -> None:
+        self._worker, self._loss, self._sizes, self._model = worker, loss, sizes, model
+        self._steps, self._stopped = -1, False
+
+    def __call__(self) -> bool:
+        self._steps += 1
+        if self._steps and not self._stopped:
+            self._stopped = not self._worker.after_step(self._loss, sum(self._sizes[: self._steps * EXAMPLES_PER_STEP]), self._model)
+        return self._stopped
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""From an answer to code: fenced blocks, whole functions, bodies, text around; and whether code parses."""
+
+import ast
+import re
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+_FENCED = re.compile(r"^[ \t]*(```+|~~~+)[^`\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+"""A block between fences as Markdown has them; an open one goes to the end of the text."""
+_CODE_BEGINS = re.compile(r"(from|import|def|async def|class)\b|@\w")
+
+Extraction = Callable[[str, Mapping[str, Any]], str]
+"""The code of an answer, given the row that was asked about."""
+
+
+@dataclass(frozen=True)
+class SyntaxVerdict:
+    """Whether code is Python of this version.
+
+    Attributes:
+        parses: It does, and holds at least one statement that is not just a text.
+        error: Why not, as a kind to count: "empty", "only comments", "IndentationError", "SyntaxError: invalid syntax" and so on; "" when it parses.
+        line: Where, from 1; None when unknown.
+    """
+
+    parses: bool
+    error: str = ""
+    line: int | None = None
+
+
+def code_of(text: str) -> str:
+    """The first fenced block of an answer, closed or not; without one the whole text."""
+    return next(iter(code_blocks(text)), text)
+
+
+def code_blocks(text: str) -> list[str]:
+    """What stands between the fences of an answer, block by block."""
+    return [match[2] for match in _FENCED.finditer(text)]
+
+
+def parses(code: str) -> SyntaxVerdict:
+    """Judge code by `ast.parse`; nothing of it is run. Empty code, bare comments and docstrings are no programs."""
+    if not code.strip():
+        return SyntaxVerdict(False, "empty")
+    try:
+        with warnings.catch_warnings(action="ignore"):  # old escapes and comparisons that are always false
+            body = ast.parse(code).body
+    except SyntaxError as error:
+        return SyntaxVerdict(False, _kind(error), error.lineno)
+    except (RecursionError, MemoryError):
+        return SyntaxVerdict(False, "nested too deeply")
+    except ValueError:  # null characters, half of a surrogate pair
+        return SyntaxVerdict(False, "not text")
+    if all(isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) for node in body):
+        return SyntaxVerdict(False, "only comments")
+    return SyntaxVerdict(True)
+
+
+def _kind(error: SyntaxError) -> str:
+    """The error without what differs from case to case: line numbers and quoted pieces of the code."""
+    if type(error) is not SyntaxError:
+        return type(error).__name__
+    message = re.sub(r" \([^()]*line \d+\)| on line \d+", "", error.msg)
+    message = re.sub(r"'[A-Za-z_]\w*'|\"[^\"]*\"", "...", message)
+    return f"SyntaxError: {re.sub(r' U[+][0-9A-F]+| .+ [(]U[+][0-9A-F]+[)]', ' character', message)}"
+
+
+def fenced_code(text: str, row: Mapping[str, Any]) -> str:
+    """`code_of`, as an extraction."""
+    del row
+    return code_of(text)
+
+
+def program(text: str, row: Mapping[str, Any]) -> str:
+    """The first fenced block, or the part of a text that is code."""
+    del row
+    blocks = code_blocks(text)
+    return blocks[0] if blocks else _without_talk(text)
+
+
+def continuation(text: str, row: Mapping[str, Any]) -> str:
+    """The row's prompt and what a base model wrote behind it."""
+    return f"{_opened(row)}{text.removeprefix(chr(10))}"
+
+
+def function(text: str, row: Mapping[str, Any]) -> str:
+    """The row's prompt (a signature with its docstring) and an answer to it that is a whole function or only its body.
+
+    A whole function stands below the prompt's, which has no body but its docstring, and replaces it; imports and helpers of the prompt stay.
+    """
+    opened, name = _opened(row), str(row["entry_point"])
+    blocks = code_blocks(text)
+    defines = re.compile(rf"^(async )?def {re.escape(name)}\b", re.MULTILINE)
+    code = next(filter(defines.search, blocks), blocks[0] if blocks else text)
+    if defines.search(code):
+        return f"{opened}\n{code if blocks else _without_talk(code)}"
+    return next((whole for whole in _with_body(opened, code) if _has_body(whole, name)), opened + code)
+
+
+EXTRACTIONS: Mapping[str, Extraction] = MappingProxyType(
+    {"code": fenced_code, "program": program, "continuation": continuation, "function": function}
+)
+"""By the name that a task gives."""
+
+
+def _opened(row: Mapping[str, Any]) -> str:
+    prompt = str(row["prompt"])
+    return prompt if prompt.endswith("\n") else f"{prompt}\n"
+
+
+def _with_body(opened: str, code: str) -> Iterator[str]:
+    """The body as written, with its first line's indentation restored, and with that of all lines."""
+    body = code.strip("\n")
+    yield f"{opened}{body}\n"
+    yield f"{opened}    {body.lstrip()}\n"
+    yield f"{opened}{textwrap.indent(textwrap.dedent(body), '    ')}\n"
+
+
+def _has_body(code: str, name: str) -> bool:
+    """Whether the code ends with the function, and the function does more than describe itself."""
+    if not parses(code).parses:
+        return False
+    with warnings.catch_warnings(action="ignore"):
+        last = ast.parse(code).body[-1]
+    return isinstance(last, ast.FunctionDef) and last.name == name and len(last.body) > 1
+
+
+def _without_talk(text: str) -> str:
+    """The longest run of lines that parses, from the first line that looks like code; the text itself where there is none."""
+    lines = text.splitlines(keepends=True)
+    first = next((number for number, line in enumerate(lines) if _CODE_BEGINS.match(line)), None)
+    if first is None or parses(text).parses:
+        return text
+    ends = range(len(lines), first, -1)
+    return next((code for end in ends if parses(code := "".join(lines[first:end])).parses), "".join(lines[first:]))

@@ -1,0 +1,116 @@
+"""What a metric is: a pure function from answers to scores, and a summary with an interval. Metrics are the files of `metrics/`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from brimful.base.discover import did_you_mean, module_in, names_in
+from brimful.base.errors import RequestError
+from brimful.evaluation.stats import Interval, example_interval
+
+METRICS_PACKAGE = "brimful.evaluation.metrics"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One text that a model wrote about one example.
+
+    Attributes:
+        completion: As written, cut at the first stop string.
+        extracted: What counts of it, such as the code.
+        reference: What would have been right.
+        finish: Why it ended: end-of-text, a stop string, or the most tokens it may have.
+        tokens: Drawn, stop token left out.
+        status: What the sandbox found (passed, failed, error, timeout, blocked); None where nothing was run.
+        detail: What the sandbox says about it.
+    """
+
+    completion: str
+    extracted: str
+    reference: str
+    finish: Literal["end_of_text", "stop", "length"]
+    tokens: int
+    status: str | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One number about a whole task.
+
+    Attributes:
+        value: None where there is no example.
+        unit: "share" (0 to 1), "BLEU" (0 to 100), "tokens".
+        interval: 95 %; None with fewer than two examples.
+        interval_method: "bootstrap" or "Wilson".
+        n: Examples.
+    """
+
+    value: float | None
+    unit: str
+    interval: Interval | None
+    interval_method: str
+    n: int
+
+    def to_json(self) -> dict[str, Any]:
+        """For evaluations/TASK.json."""
+        bounds = None if self.interval is None else [self.interval.low, self.interval.high]
+        return {"value": self.value, "interval": bounds, "interval_method": self.interval_method, "n": self.n, "unit": self.unit}
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a metric finds.
+
+    Attributes:
+        of_answers: By name, a score per answer: examples, and in each its samples. The mean of an example's is the example's score.
+        summaries: By name.
+        errors: Per answer, the kind of its failure, "" for none; empty where the metric knows no kinds.
+    """
+
+    of_answers: dict[str, list[list[float]]]
+    summaries: dict[str, Summary]
+    errors: list[list[str]]
+
+
+Answers = Sequence[Sequence[Answer]]
+"""Examples, and in each the samples: one, or as many as the task draws."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric, found by the name of its file.
+
+    Attributes:
+        description: One line.
+        score: Never raises for what a model wrote.
+    """
+
+    description: str
+    score: Callable[[Answers], Scores]
+
+
+def metric_names() -> list[str]:
+    """The metrics there are."""
+    return names_in(METRICS_PACKAGE, ".py")
+
+
+def load_metric(name: str) -> Metric:
+    """The metric of a name.
+
+    Raises:
+        RequestError: there is none; names the nearest.
+    """
+    if name not in metric_names():
+        raise RequestError(f"unknown metric {name!r}{did_you_mean(name, metric_names())} Known: {', '.join(metric_names())}.")
+    metric: Metric = module_in(METRICS_PACKAGE, name, "metric").METRIC
+    return metric
+
+
+def mean_of_examples(of_answers: Sequence[Sequence[float]], unit: str) -> Summary:
+    """The mean over examples of each one's mean over samples, with its interval over examples."""
+    values_N = [float(np.mean(samples)) for samples in of_answers]
+    interval, method = example_interval(values_N, is_share=unit == "share")
+    return Summary(float(np.mean(values_N)) if values_N else None, unit, interval, method, len(values_N))

@@ -1,0 +1,1 @@
+"""One file per metric, found by its name; each holds a `METRIC`."""

@@ -1,0 +1,21 @@
+"""Share of answers whose code parses. Nothing written, bare comments and bare docstrings are failures."""
+
+from brimful.evaluation.extract import parses
+from brimful.evaluation.metric import Answer, Answers, Metric, Scores, mean_of_examples
+
+
+def _error(answer: Answer) -> str:
+    """The kind of failure; "unfinished" where the answer was still going on when its tokens ran out."""
+    if not answer.completion.strip():
+        return "empty"
+    error = parses(answer.extracted).error
+    return "unfinished" if error and answer.finish == "length" else error
+
+
+def _score(examples: Answers) -> Scores:
+    errors = [[_error(answer) for answer in samples] for samples in examples]
+    valid = [[float(not error) for error in samples] for samples in errors]
+    return Scores({"syntax": valid}, {"syntax": mean_of_examples(valid, "share")}, errors)
+
+
+METRIC = Metric("Share of answers whose code parses (ast.parse), with the kinds of errors.", _score)

@@ -1,0 +1,72 @@
+"""What a model's loss is made of, kept beside the scores of a run, so that runs can be compared window by window (or example by example)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brimful.base.errors import RunFolderError
+from brimful.base.rundir import read_json, write_text_atomically
+
+if TYPE_CHECKING:
+    from brimful.evaluation.likelihood import Likelihood
+
+FOLDER = "evaluations"
+DIGITS = 5
+"""Of nats per window; a window has some hundred."""
+
+
+@dataclass(frozen=True)
+class Nats:
+    """Windows of a split, or its examples, in order.
+
+    Attributes:
+        nats_N: Nats over the targets of each.
+        tokens_N: Targets of each.
+    """
+
+    nats_N: NDArray[np.float64]
+    tokens_N: NDArray[np.int64]
+
+
+def path_of(run_folder: Path, split: str) -> Path:
+    """Where a split's nats are kept."""
+    return run_folder / FOLDER / f"{split}-nats.json"
+
+
+def write_nats(run_folder: Path, split: str, likelihood: "Likelihood") -> None:
+    """Keep the nats of every window; none where a value is not finite, which JSON cannot hold.
+
+    Raises:
+        RunFolderError: the file cannot be written.
+    """
+    path = path_of(run_folder, split)
+    if not np.isfinite(likelihood.window_nats_N).all():
+        path.unlink(missing_ok=True)
+        return
+    path.parent.mkdir(exist_ok=True)
+    nats, tokens = likelihood.window_nats_N.round(DIGITS).tolist(), likelihood.window_tokens_N.tolist()
+    write_text_atomically(path, f'{{"nats": {nats},\n"tokens": {tokens}}}\n')
+
+
+def read_nats(run_folder: Path, split: str) -> Nats | None:
+    """The nats of a split; None where none were kept.
+
+    Raises:
+        RunFolderError: the file is damaged.
+    """
+    path = path_of(run_folder, split)
+    if not path.exists():
+        return None
+    value: Any = read_json(path)
+    try:
+        found = Nats(np.asarray(value["nats"], np.float64), np.asarray(value["tokens"], np.int64))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunFolderError(f"{path} does not hold nats and tokens; `brimful evaluate {run_folder.name}` writes it again.") from error
+    if found.nats_N.shape != found.tokens_N.shape or found.nats_N.ndim != 1:
+        raise RunFolderError(
+            f"{path} holds {len(found.nats_N)} nats for {len(found.tokens_N)} windows; `brimful evaluate {run_folder.name}` writes it again."
+        )
+    return found

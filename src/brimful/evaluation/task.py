@@ -1,0 +1,216 @@
+"""What a task is: one YAML file of `tasks/`, found by its name. Data, prompts, sampling, extraction and metrics; nothing of a model."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property, lru_cache
+from importlib import resources
+from typing import Annotated, Any, Literal
+
+import jinja2
+import pydantic
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic import Field
+
+from brimful.base.discover import did_you_mean
+from brimful.base.dotted import override, parse_yaml
+from brimful.base.errors import DataError, RequestError
+from brimful.base.problems import problem_lines
+from brimful.evaluation.extract import EXTRACTIONS, code_of, parses
+from brimful.evaluation.metric import metric_names
+from brimful.recipe.base import PositiveInt, Section
+
+TASKS_PACKAGE = "brimful.evaluation"
+TASKS_FOLDER = "tasks"
+SAME_AS = "same_as"
+"""Key of a file that takes all it does not say itself from another task."""
+
+Row = Mapping[str, Any]
+
+
+@lru_cache(maxsize=1)
+def _environment() -> jinja2.Environment:
+    environment = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False)
+    environment.tests["python"] = lambda text: parses(code_of(text)).parses
+    environment.filters["as_comment"] = lambda text: "\n".join(f"# {line}".rstrip() for line in str(text).strip().splitlines())
+    return environment
+
+
+@lru_cache(maxsize=256)
+def _template(text: str) -> jinja2.Template:
+    return _environment().from_string(text)
+
+
+@lru_cache(maxsize=256)
+def _expression(text: str) -> Callable[[Row], object]:
+    return _environment().compile_expression(text, undefined_to_none=False)
+
+
+class TaskData(Section):
+    """Where the examples are: on the hub, or held out by the run itself. Exactly one of `hub` and `run`."""
+
+    hub: str | None = Field(None, description="Hub id.")
+    config: str | None = Field(None, description="Configuration of the hub data set.")
+    splits: list[str] = Field([], description="Splits of the hub data set that are read, one behind the other.")
+    run: Literal["validation", "test"] | None = Field(None, description="The split of the run's own examples that is scored.")
+    columns: dict[str, str] = Field({}, description="Other names of columns, such as {text: prompt}.")
+    scored: str = Field("true", description="Jinja expression of the columns: which rows are scored.")
+    shots: str = Field("false", description="Jinja expression: which rows stand before the question; never scored ones. Unused with `run`.")
+
+    @pydantic.model_validator(mode="after")
+    def _one_place(self) -> "TaskData":
+        if (self.hub is None) == (self.run is None):
+            raise ValueError("give exactly one of data.hub and data.run")
+        if self.hub is not None and not self.splits:
+            raise ValueError("name the splits of the hub data set: data.splits")
+        return self
+
+
+class Prompt(Section):
+    """How a model is asked, and how its answer is read."""
+
+    text: str | None = Field(None, description="Jinja template of the row's columns; null: the run's own examples, asked as in training.")
+    stop: list[str] = Field([], description="Texts before which an answer is cut; generation ends there.")
+    extraction: str = Field("code", description="How code is taken out of an answer: a name of extract.EXTRACTIONS.")
+
+    @pydantic.field_validator("extraction")
+    @classmethod
+    def _extraction_exists(cls, value: str) -> str:
+        if value not in EXTRACTIONS:
+            raise ValueError(f"unknown extraction{did_you_mean(value, EXTRACTIONS)} Known: {', '.join(EXTRACTIONS)}")
+        return value
+
+
+class PlainPrompt(Prompt):
+    """For an untuned model: text to continue, solved examples before it."""
+
+    text: str = Field(description="Jinja template of the row's columns; ends where the model goes on.")
+    shot: str | None = Field(None, description="Jinja template of a solved example's columns.")
+    shots: Annotated[int, Field(ge=0)] = Field(0, description="Solved examples before the question.")
+
+    @pydantic.model_validator(mode="after")
+    def _shots_have_a_form(self) -> "PlainPrompt":
+        if self.shots and self.shot is None:
+            raise ValueError("shots above 0 need the template `shot`")
+        return self
+
+
+class TaskSampling(Section):
+    """How answers are drawn."""
+
+    max_new_tokens: PositiveInt = Field(512, description="Tokens of an answer at most.")
+    samples: PositiveInt = Field(1, description="Answers per example; n of pass@k.")
+    temperature: Annotated[float, Field(ge=0)] = Field(0.0, description="0 is greedy.")
+    top_k: PositiveInt | None = Field(None, description="Sample among the k likeliest tokens.")
+    top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="Sample among the likeliest tokens that hold this much probability.")
+
+    @pydantic.model_validator(mode="after")
+    def _samples_differ(self) -> "TaskSampling":
+        if self.samples > 1 and self.temperature == 0:
+            raise ValueError("several samples of a greedy answer are all the same: set a temperature, for example sampling.temperature=0.8")
+        return self
+
+
+class Task(Section):
+    """A task as its file describes it."""
+
+    name: str
+    version: PositiveInt = Field(description="Raised when scores before and after a change cannot be compared.")
+    description: str
+    source: str = Field(description="Where data, prompts and figures come from.")
+    data: TaskData
+    id: str = Field(description="Jinja template: what an example is called.")
+    reference: str = Field(description="Jinja template: what would have been right.")
+    template: Prompt = Field(description="For a tuned model: one user message.")
+    plain: PlainPrompt = Field(description="For an untuned model.")
+    sampling: TaskSampling = TaskSampling()
+    verifier: Literal["humaneval", "mbpp"] | None = Field(None, description="How the sandbox makes a program of an answer.")
+    metrics: list[str]
+
+    @pydantic.field_validator("metrics")
+    @classmethod
+    def _metrics_exist(cls, value: list[str]) -> list[str]:
+        for name in value:
+            if name not in metric_names():
+                raise ValueError(f"unknown metric {name!r}{did_you_mean(name, metric_names())} Known: {', '.join(metric_names())}")
+        return value
+
+    @pydantic.model_validator(mode="after")
+    def _templates_are_templates(self) -> "Task":
+        for text in (self.id, self.reference, self.template.text, self.plain.text, self.plain.shot):
+            _template(text or "")
+        for expression in (self.data.scored, self.data.shots):
+            _expression(expression)
+        if self.data.hub is not None and self.template.text is None:
+            raise ValueError("template.text is needed: only the run's own examples bring their prompts with them")
+        return self
+
+    @cached_property
+    def request(self) -> str:
+        """Equal for tasks that ask a model the same: what it answers is then shared."""
+        return self.model_dump_json(include={"data", "id", "reference", "template", "plain", "sampling"})
+
+
+def task_names() -> list[str]:
+    """The tasks there are."""
+    return sorted(
+        entry.name.removesuffix(".yaml") for entry in resources.files(TASKS_PACKAGE).joinpath(TASKS_FOLDER).iterdir() if entry.name.endswith(".yaml")
+    )
+
+
+def load_task(name: str, overrides: list[str] | tuple[str, ...] = ()) -> Task:
+    """The task of a name, with `dotted.key=value` overrides such as `sampling.samples=20`.
+
+    Raises:
+        RequestError: no such task (names the nearest), or values that break its rules.
+    """
+    values = _values(name)
+    problems = []
+    for assignment in overrides:
+        try:
+            override(assignment, values, {})
+        except ValueError as error:
+            problems.append(str(error))
+    try:
+        task = Task.model_validate({"name": name, **values})
+    except (pydantic.ValidationError, jinja2.TemplateSyntaxError) as error:
+        problems += problem_lines(error, Task) if isinstance(error, pydantic.ValidationError) else [f"a template: {error}"]
+    if problems:
+        raise RequestError(f"task {name}: {'; '.join(problems).rstrip('.')}.")
+    return task
+
+
+def _values(name: str) -> dict[str, Any]:
+    """The file's values, over those of the task it is the same as."""
+    if name not in task_names():
+        raise RequestError(f"unknown task {name!r}{did_you_mean(name, task_names())} Known: {', '.join(task_names())}; or lm-eval:TASK.")
+    text = resources.files(TASKS_PACKAGE).joinpath(TASKS_FOLDER, f"{name}.yaml").read_text(encoding="utf-8")
+    values: dict[str, Any] = parse_yaml(text)
+    base = values.pop(SAME_AS, None)
+    return values if base is None else _values(base) | values
+
+
+def render(template: str, row: Row, where: str) -> str:
+    """A template filled with a row's columns.
+
+    Raises:
+        DataError: the row lacks a column; says which there are.
+    """
+    try:
+        return _template(template).render(row)
+    except (jinja2.UndefinedError, TypeError) as error:
+        raise _not_fitting(error, row, where) from error
+
+
+def holds(expression: str, row: Row, where: str) -> bool:
+    """Whether an expression is true of a row.
+
+    Raises:
+        DataError: as `render`.
+    """
+    try:
+        return bool(_expression(expression)(row))
+    except (jinja2.UndefinedError, TypeError) as error:
+        raise _not_fitting(error, row, where) from error
+
+
+def _not_fitting(error: Exception, row: Row, where: str) -> DataError:
+    return DataError(f"{where}: {str(error).rstrip('.')}. Its columns are {', '.join(row)}. Are these the task's data?")

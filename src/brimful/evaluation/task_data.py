@@ -1,0 +1,148 @@
+"""The examples of a task: rows of the hub, of a file, or held out by the run itself."""
+
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from brimful.base.errors import DataError, RequestError
+from brimful.data.formats import Example, Prompt, text_of_prompt
+from brimful.data.readers import SUFFIXES, Row, format_of, read_rows
+from brimful.evaluation.task import Task, holds, render
+
+SHOT_CANDIDATES = 1000
+"""So many of the run's first training examples are looked through for solved examples."""
+
+
+@dataclass(frozen=True)
+class TaskExample:
+    """One question.
+
+    Attributes:
+        id: Unique in the task.
+        row: Its columns.
+        reference: What would have been right.
+        own_prompt: The prompt of one of the run's own examples; None elsewhere.
+        where: For errors.
+    """
+
+    id: str
+    row: Mapping[str, Any]
+    reference: str
+    own_prompt: Prompt | None
+    where: str
+
+
+@dataclass(frozen=True)
+class TaskExamples:
+    """What a task is scored on.
+
+    Attributes:
+        scored: The questions, in the data's order.
+        shots: Columns of solved examples; none of them is scored.
+        notes: What was left out.
+        source: Where they come from.
+    """
+
+    scored: list[TaskExample]
+    shots: list[Mapping[str, Any]]
+    notes: list[str]
+    source: str
+
+
+def load_examples(task: Task, *, paths: Mapping[str, str], own: Mapping[str, Sequence[Example]], max_examples: int | None = None) -> TaskExamples:
+    """Find a task's data.
+
+    Args:
+        task: Which.
+        paths: `evaluation.data`: by task, a file to read instead of the hub.
+        own: The run's examples by split; shots come from `train`.
+        max_examples: At most so many, evenly spread.
+
+    Raises:
+        DataError: no file, the hub cannot be reached, a row lacks columns.
+        RequestError: the run has no examples of its own, or nothing is left to score.
+    """
+    found = _own_examples(task, own) if task.data.run else _rows_examples(task, paths.get(task.name))
+    if not found.scored:
+        raise RequestError(f"task {task.name}: no example is left to score. {' '.join(found.notes)}".rstrip())
+    count = len(found.scored)
+    if max_examples is None or max_examples >= count:
+        return found
+    if max_examples < 1:
+        raise RequestError(f"max_examples must be at least 1, got {max_examples}.")
+    chosen = [found.scored[number * count // max_examples] for number in range(max_examples)]
+    return TaskExamples(chosen, found.shots, [*found.notes, f"{max_examples} of {count} examples, evenly spread"], found.source)
+
+
+def _rows_examples(task: Task, path: str | None) -> TaskExamples:
+    source = f"{task.data.hub} from the Hugging Face hub" if path is None else path
+    scored: list[TaskExample] = []
+    shots: list[Mapping[str, Any]] = []
+    for columns, where in _hub_rows(task) if path is None else _file_rows(task, Path(path)):
+        row = {**columns, **{name: columns[column] for name, column in task.data.columns.items() if column in columns}}
+        if holds(task.data.scored, row, where):
+            scored.append(TaskExample(render(task.id, row, where), row, render(task.reference, row, where), None, where))
+        elif holds(task.data.shots, row, where):
+            shots.append(row)
+    return TaskExamples(scored, shots, [], source)
+
+
+def _file_rows(task: Task, path: Path) -> Iterator[Row]:
+    if not path.is_file():
+        raise DataError(f"evaluation.data: no file {path} for task {task.name}. Leave it out to use {task.data.hub} from the hub.")
+    if format_of(path) is None:
+        raise DataError(f"evaluation.data: {path} is no file that brimful reads ({', '.join(SUFFIXES)}; .gz too).")
+    yield from read_rows(path)
+
+
+def _hub_rows(task: Task) -> Iterator[Row]:
+    import datasets  # noqa: PLC0415 - takes a second to import and only hub data need it
+
+    data = task.data
+    try:
+        tables = [datasets.load_dataset(data.hub, data.config, split=split) for split in data.splits]
+    except Exception as error:  # the library raises whatever its network, parsing and file layers raise
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise DataError(
+            f"task {task.name}: loading {data.hub} from the Hugging Face hub failed: {reason}. "
+            f"A local file works too: evaluation.data='{{{task.name}: FILE}}'."
+        ) from error
+    for split, table in zip(data.splits, tables, strict=True):
+        yield from (Row(row, f"{data.hub}, split {split}, row {number}") for number, row in enumerate(table, start=1))
+
+
+def _own_examples(task: Task, own: Mapping[str, Sequence[Example]]) -> TaskExamples:
+    split = str(task.data.run)
+    if not own.get(split):
+        raise RequestError(f"task {task.name} asks the run's own {split} examples, and there are none: it belongs to runs of method sft.")
+    asked = [(number, example) for number, example in enumerate(own[split]) if example.prompt is not None]
+    rows = [(_own_row(number, example), example) for number, example in asked]
+    scored = [
+        TaskExample(render(task.id, row, example.where), row, render(task.reference, row, example.where), example.prompt, example.where)
+        for row, example in rows
+        if holds(task.data.scored, row, example.where)
+    ]
+    left_out = len(own[split]) - len(scored)
+    notes = [f"{left_out} of {len(own[split])} {split} examples are left out (scored: {task.data.scored})"] if left_out else []
+    taken = {row["prompt"] for row, _ in rows}
+    return TaskExamples(scored, _typical_shots(task, own.get("train", ()), taken), notes, f"the run's {split} examples")
+
+
+def _own_row(number: int, example: Example) -> dict[str, Any]:
+    prompt = text_of_prompt(example)
+    content = xxhash.xxh3_64_hexdigest(f"{prompt}\0{example.completion}".encode())[:8]
+    return {"id": f"{number}-{content}", "prompt": prompt, "completion": example.completion}
+
+
+def _typical_shots(task: Task, train: Iterable[Example], taken: set[str]) -> list[Mapping[str, Any]]:
+    """Training examples of about median length: they show the form and leave room for the question."""
+    candidates = [(_own_row(number, example), example) for number, example in zip(range(SHOT_CANDIDATES), train, strict=False) if example.prompt]
+    rows = [row for row, example in candidates if row["prompt"] not in taken and holds(task.data.scored, row, example.where)]
+    lengths = [len(row["prompt"]) + len(row["completion"]) for row in rows]
+    middle = statistics.median(lengths) if lengths else 0
+    nearest = sorted(range(len(rows)), key=lambda number: abs(lengths[number] - middle))
+    return [rows[number] for number in nearest[: task.plain.shots]]

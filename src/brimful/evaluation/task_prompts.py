@@ -1,0 +1,120 @@
+"""How a model is asked: a tuned one as it was tuned, an untuned one with text to continue. Always as token ids that fit its context."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from brimful.data.chat import Template
+from brimful.data.formats import Example, Message, Prompt
+from brimful.evaluation.task import Task, render
+from brimful.evaluation.task_data import TaskExample, TaskExamples
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The model that is asked.
+
+    Attributes:
+        model: On its device; put in eval mode while it writes.
+        tokenizer: Its own.
+        template: How messages and texts become its ids.
+        stop_ids: Tokens that end an answer.
+        is_tuned: It answers questions (as it was tuned to); else it only continues text.
+        context: Positions it can read at once.
+        text_ending: See `text_ending_of`; None: it is asked with messages.
+        budget_tokens: Prompt and answer tokens of all rows that are written at the same time, at most; one row is always written.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    template: Template
+    stop_ids: frozenset[int]
+    is_tuned: bool
+    context: int
+    text_ending: str | None = None
+    budget_tokens: int = 16_384
+
+
+@dataclass(frozen=True)
+class Question:
+    """A prompt that fits.
+
+    Attributes:
+        example: What it asks.
+        text: The prompt to read; messages one below the other.
+        ids: What generation starts from.
+        shots: Solved examples in it.
+    """
+
+    example: TaskExample
+    text: str
+    ids: list[int]
+    shots: int
+
+
+@dataclass(frozen=True)
+class Questions:
+    """All prompts of a task for one model.
+
+    Attributes:
+        asked: Those that fit.
+        skipped: Examples whose prompt and answer do not fit into the context.
+        style: "template", "plain" or "few-shot N".
+        max_new_tokens: The task's, or half the context where that is less.
+        notes: What was shortened or left out.
+    """
+
+    asked: list[Question]
+    skipped: list[TaskExample]
+    style: str
+    max_new_tokens: int
+    notes: list[str]
+
+
+def text_ending_of(train: Iterable[Example]) -> str | None:
+    """For a model tuned on prompts that are text: the white space they end in, "" for none. None: its prompts are messages."""
+    prompt = next((example.prompt for example in train if example.prompt is not None), None)
+    return prompt[len(prompt.rstrip()) :] if isinstance(prompt, str) else None
+
+
+def questions_for(task: Task, examples: TaskExamples, subject: Subject) -> Questions:
+    """Every example's prompt, with as many solved examples before it as fit."""
+    max_new_tokens = min(task.sampling.max_new_tokens, max(1, subject.context // 2))
+    longest = subject.context - max_new_tokens
+    shots = 0 if subject.is_tuned else min(task.plain.shots, len(examples.shots))
+    found = [_question(task, example, examples.shots[:shots], subject, longest) for example in examples.scored]
+    asked = [question for question in found if question is not None]
+    skipped = [example for example, question in zip(examples.scored, found, strict=True) if question is None]
+    shortened = sum(question.shots < shots for question in asked)
+    notes = [
+        (max_new_tokens < task.sampling.max_new_tokens, f"answers have at most {max_new_tokens} tokens, half the model's context"),
+        (shortened, f"{shortened} of {len(asked)} prompts have fewer than {shots} solved examples, to fit the context of {subject.context} tokens"),
+        (skipped, f"{len(skipped)} of {len(found)} examples are skipped: their prompts have more than {longest} tokens"),
+    ]
+    style = "template" if subject.is_tuned else f"few-shot {shots}" if shots else "plain"
+    return Questions(asked, skipped, style, max_new_tokens, [text for applies, text in notes if applies])
+
+
+def _question(task: Task, example: TaskExample, shots: Sequence[Mapping[str, Any]], subject: Subject, longest: int) -> Question | None:
+    """The prompt with the most shots that fits into `longest` tokens; None where it does not fit without any."""
+    for count in range(len(shots), -1, -1):
+        prompt = _tuned_prompt(task, example, subject) if subject.is_tuned else _plain_prompt(task, example, shots[:count])
+        ids = subject.template.prompt_ids(prompt)
+        if len(ids) <= longest:
+            text = prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
+            return Question(example, text, ids, count)
+    return None
+
+
+def _tuned_prompt(task: Task, example: TaskExample, subject: Subject) -> Prompt:
+    if task.template.text is None and example.own_prompt is not None:
+        return example.own_prompt
+    text = render(str(task.template.text), example.row, example.where)
+    return (Message("user", text),) if subject.text_ending is None else text.rstrip() + subject.text_ending
+
+
+def _plain_prompt(task: Task, example: TaskExample, shots: Sequence[Mapping[str, Any]]) -> str:
+    solved = [render(str(task.plain.shot), shot, "a solved example") for shot in shots]
+    return "".join([*solved, render(task.plain.text, example.row, example.where)])

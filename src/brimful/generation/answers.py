@@ -1,0 +1,204 @@
+"""Texts for people: written as they come, with what is said below an answer; before and after tuning; conversations."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import torch
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from brimful.base.errors import RequestError
+from brimful.data.formats import Message, Prompt
+from brimful.generation.load import LoadedRun, load_run, load_untuned, trained_folder
+from brimful.generation.sampler import SamplingSettings
+from brimful.generation.samples import Sample, draw_samples
+from brimful.model.published import is_adapter_folder, without_adapters
+
+Judge = Callable[[str], tuple[str, str]]
+"""The code of an answer, and one line on whether it is any."""
+Ask = Callable[[], str]
+"""The next line of a person; empty to end."""
+SIDE_BY_SIDE_COLUMNS = 110
+"""Narrower terminals show one answer above the other."""
+NEW_CONVERSATION = "/new"
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How texts are drawn and judged.
+
+    Attributes:
+        settings: How a token is drawn.
+        tokens: New tokens at most.
+        count: Texts for each prompt.
+        seed: Same seed, same texts.
+        judge: What is said of code; None: nothing.
+    """
+
+    settings: SamplingSettings
+    tokens: int = 200
+    count: int = 1
+    seed: int = 0
+    judge: Judge | None = None
+
+    def draw(self, loaded: LoadedRun, prompt: Prompt, show: Callable[[str], None] | None = None) -> list[Sample]:
+        """As `draw_samples`."""
+        return draw_samples(loaded, prompt, self.settings, max_new_tokens=self.tokens, count=self.count, seed=self.seed, show=show)
+
+    def remarks(self, loaded: LoadedRun, sample: Sample) -> list[str]:
+        """Lines below a text: of an answer that its end is missing; its code where there is text around it; whether that parses."""
+        is_cut = loaded.template is not None and sample.finish == "length"
+        lines = [f"--- stopped after {sample.tokens} tokens, without its end"] if is_cut else []
+        if self.judge is not None:
+            text = sample.completion if loaded.template is not None else sample.prompt + sample.completion
+            code, verdict = self.judge(text)
+            if code.strip() and code.strip() != text.strip():
+                lines += ["--- its code:", code.rstrip()]
+            lines.append(f"--- {verdict}")
+        return lines
+
+    def told(self, loaded: LoadedRun, samples: Sequence[Sample]) -> str:
+        """All texts with their remarks, numbered where there are several."""
+        parts = ["\n".join([f"{_opening(loaded, sample)}{sample.completion}", *self.remarks(loaded, sample)]) for sample in samples]
+        return parts[0] if len(parts) == 1 else "\n".join(f"--- {number} ---\n{part}" for number, part in enumerate(parts, 1))
+
+
+def _opening(loaded: LoadedRun, sample: Sample) -> str:
+    """What a text goes on from; answers to messages stand alone."""
+    return "" if loaded.takes_messages else sample.prompt
+
+
+def write(loaded: LoadedRun, prompt: Prompt, how: Writing, out: IO[str] | None = None) -> list[Sample]:
+    """Print what follows a prompt: a single text as it comes, several when all are there; to standard output unless told where.
+
+    Raises:
+        RequestError: the prompt is longer than the context, or a setting is out of range; nothing was printed.
+    """
+    unsaid = [prompt] if isinstance(prompt, str) and not loaded.takes_messages else []
+
+    def show(text: str) -> None:
+        print((unsaid.pop() if unsaid else "") + text, end="", flush=True, file=out)
+
+    samples = how.draw(loaded, prompt, show)
+    print("\n".join(["", *how.remarks(loaded, samples[0])]) if len(samples) == 1 else how.told(loaded, samples), file=out)
+    return samples
+
+
+def converse(loaded: LoadedRun, how: Writing, ask: Ask) -> None:
+    """Ask and write until an empty line; a run on messages keeps the conversation. A request that cannot be served ends nothing.
+
+    Raises:
+        RequestError: several answers are asked for in a conversation, which goes on from one.
+    """
+    if not loaded.takes_messages:
+        print("Type a prompt and press Enter; an empty line or Ctrl-D ends.")
+        while text := ask():
+            _told_if_refused(partial(write, loaded, text, how))
+        return
+    if how.count > 1:
+        raise RequestError("--samples belongs to --prompt: a conversation goes on from one answer.")
+    print(f"Type a message and press Enter; {NEW_CONVERSATION} forgets what was said; an empty line or Ctrl-D ends.")
+    conversation = Conversation(loaded, how.tokens)
+    while text := ask():
+        if text.strip() == NEW_CONVERSATION:
+            conversation = Conversation(loaded, how.tokens)
+        else:
+            _told_if_refused(partial(conversation.go_on, text, how))
+
+
+def ask() -> str:
+    """A line typed at a prompt; empty at the end of input."""
+    try:
+        return input("> ")
+    except EOFError:
+        return ""
+
+
+def _told_if_refused(serve: Callable[[], object]) -> None:
+    try:
+        serve()
+    except RequestError as error:
+        print(f"brimful: {error}", file=sys.stderr)
+
+
+class Conversation:
+    """The messages so far. The oldest turns make room where question and answer would not fit into the model's context."""
+
+    def __init__(self, loaded: LoadedRun, max_new_tokens: int) -> None:
+        self._loaded = loaded
+        self._room = loaded.context - min(max_new_tokens, loaded.context // 2)
+        self._messages: tuple[Message, ...] = ()
+
+    def asking(self, question: str) -> tuple[tuple[Message, ...], int]:
+        """The messages to answer, and how many of the oldest turns were left out of them."""
+        messages = (*self._messages, Message("user", question))
+        dropped = 0
+        while len(messages) > 1 and len(self._loaded.prompt_ids(messages)) > self._room:
+            messages = messages[2:]
+            dropped += 1
+        return messages, dropped
+
+    def go_on(self, question: str, how: Writing) -> None:
+        """Print the answer and remember both; a question without an answer is forgotten."""
+        asked, dropped = self.asking(question)
+        if dropped:
+            print(f"--- the conversation is longer than {self._loaded.context} tokens: its oldest turns ({dropped}) are forgotten")
+        (answer,) = write(self._loaded, asked, how)
+        self._messages = (*asked, Message("assistant", answer.completion))
+
+
+def before_and_after(run_folder: Path, device: torch.device, tell: Callable[[LoadedRun], str]) -> tuple[str, str]:
+    """What `tell` says of the model from before tuning and of the tuned one; there is never more than one in memory.
+
+    Raises:
+        RunFolderError: the run tuned nothing, is not finished, or its base changed.
+        PlanError: the base or the adapters cannot be loaded.
+    """
+    if not is_adapter_folder(trained_folder(run_folder)):
+        before = tell(load_untuned(run_folder, device))
+        return before, tell(load_run(run_folder, device, torch.float32))
+    loaded = load_run(run_folder, device, torch.float32)
+    with without_adapters(loaded.model):
+        before = tell(loaded)
+    return before, tell(loaded)
+
+
+def show_before_and_after(console: Console, run_folder: Path, device: torch.device, prompt: str, how: Writing) -> None:
+    """Print the texts of both models for the same tokens, seed and settings, and how they were asked.
+
+    Raises:
+        BrimfulError: as `before_and_after` and `draw_samples`.
+    """
+
+    def tell(loaded: LoadedRun) -> str:
+        asked = f"--- given {manner_of_asking(loaded)}, {len(loaded.prompt_ids(prompt))} tokens"
+        return f"{how.told(loaded, how.draw(loaded, prompt))}\n{asked}"
+
+    before, after = before_and_after(run_folder, device, tell)
+    show_beside(console, [("before tuning", before), ("after tuning", after)])
+
+
+def manner_of_asking(loaded: LoadedRun) -> str:
+    """How a prompt reaches the model, in words."""
+    if loaded.template is None or not loaded.takes_messages:
+        return "the prompt as it stands"
+    return "the prompt in the tokenizer's chat template" if loaded.template.style == "chat" else "the prompt under headings of plain text"
+
+
+def show_beside(console: Console, columns: Sequence[tuple[str, str]]) -> None:
+    """Titled texts side by side where the terminal is wide, else one above the other."""
+    if console.width < SIDE_BY_SIDE_COLUMNS:
+        for title, text in columns:
+            console.print(f"=== {title} ===\n{text}\n", highlight=False, markup=False, soft_wrap=True)
+        return
+    table = Table(box=box.SIMPLE_HEAD, expand=True, pad_edge=False)
+    for title, _ in columns:
+        table.add_column(Text(title), ratio=1, overflow="fold")
+    table.add_row(*(Text(text) for _, text in columns))
+    console.print(table)

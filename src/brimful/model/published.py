@@ -1,0 +1,245 @@
+"""Published models: tokenizer, weights on the device, 4-bit layers, adapters. From the hub, from a folder, or from a run of brimful."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+import xxhash
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.pytorch_utils import Conv1D
+
+from brimful.base.env import hub_is_offline
+from brimful.base.errors import PlanError, RecipeError
+from brimful.model import attention as attention_blocks
+from brimful.model.catalog import config_of_model
+from brimful.model.quiet import quiet_bitsandbytes, without_progress_bars
+from brimful.recipe import AdapterRecipe
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+NF4_CAPABILITY = (6, 0)
+"""Least CUDA compute capability of bitsandbytes' 4-bit kernels (its installation guide, 0.50)."""
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How a published model is brought onto a device.
+
+    Attributes:
+        weights: dtype of the weights that are not quantised.
+        quantize: nf4 stores linear layers in 4 bits with double quantisation (Dettmers et al. 2023); products run in `weights`.
+        attention: transformers' attention implementation.
+        device: Where it goes.
+        trust_custom_code: Consent to run code that comes with the model.
+    """
+
+    weights: str
+    attention: str
+    device: torch.device
+    quantize: str = "none"
+    trust_custom_code: bool = False
+
+
+def load_tokenizer(source: str | Path, *, trust_custom_code: bool = False) -> PreTrainedTokenizerBase:
+    """The tokenizer beside a published model.
+
+    Raises:
+        PlanError: there is none, it cannot be read, or it has no end-of-text token.
+    """
+    try:
+        with without_progress_bars():
+            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_custom_code)
+    except Exception as error:  # the library raises whatever its network, file and parsing layers raise
+        raise _unreadable("tokenizer", source, error) from error
+    if tokenizer.eos_token_id is None:
+        raise PlanError(
+            f"the tokenizer of {source} has no end-of-text token (eos_token), so no answer could end. Set one in its tokenizer_config.json."
+        )
+    return tokenizer
+
+
+def load_model(source: str | Path, how: Loading) -> PreTrainedModel:
+    """A causal language model with its published weights, in training mode off, nothing frozen, no adapter.
+
+    Raises:
+        PlanError: not found, not readable, weights that do not belong to its config, or 4-bit layers where they cannot run.
+    """
+    attention_blocks.register()
+    config_of_model(str(source), trust_custom_code=how.trust_custom_code)  # says what is wrong with the name before anything is read
+    settings: dict[str, Any] = {"dtype": DTYPES[how.weights], "attn_implementation": how.attention, "use_safetensors": True}
+    if how.quantize == "nf4":
+        settings |= {"quantization_config": _nf4(how), "device_map": {"": str(how.device)}}
+    try:
+        with without_progress_bars(), quiet_bitsandbytes():
+            model, info = AutoModelForCausalLM.from_pretrained(
+                source, trust_remote_code=how.trust_custom_code, output_loading_info=True, **settings
+            )  # fmt: skip
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise _unreadable("model", source, error) from error
+    if missing := sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]])):
+        raise PlanError(f"the weights of {source} are not those of its config.json: {', '.join(missing[:5])}{' ...' * (len(missing) > 5)}.")
+    loaded: PreTrainedModel = model if how.quantize == "nf4" else model.to(how.device)
+    _keep_4bit_weights_as_they_are(loaded)
+    return loaded.eval()
+
+
+def _keep_4bit_weights_as_they_are(model: nn.Module) -> None:
+    """On CPUs with AVX512-BF16 bitsandbytes packs weights anew in eval mode, rounds their scales to bf16 and puts them back "best-effort" in
+    training mode (0.50, nn/modules.py), so that every evaluation would change the frozen base; it also fails for widths that are no
+    multiple of 64. Switched off."""
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False  # type: ignore[assignment]
+
+
+def attach_adapters(model: PreTrainedModel, adapter: AdapterRecipe, *, seed: int) -> None:
+    """Fresh LoRA adapters in place, fp32; everything else is frozen. Their weights depend on `seed` only.
+
+    Raises:
+        RecipeError: the targets match no linear layer.
+    """
+    with quiet_bitsandbytes():
+        from peft import LoraConfig  # noqa: PLC0415 - half a second that full training does not need
+    targets: str | list[str] = "all-linear" if adapter.targets == "all-linear" else adapter.target_names
+    if isinstance(targets, list):
+        refuse_unmatched(targets, model)
+    config = LoraConfig(
+        r=adapter.rank, lora_alpha=adapter.resolved_alpha, lora_dropout=adapter.dropout, target_modules=targets, use_rslora=adapter.rslora,
+        use_dora=adapter.dora, task_type="CAUSAL_LM", fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        _attach(model, config)
+
+
+def _attach(model: PreTrainedModel, config: Any) -> None:
+    """Adapters of a peft configuration, in fp32 whatever the base has; all else is frozen."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.add_adapter(config)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+
+
+def refuse_unmatched(targets: list[str], model: nn.Module) -> None:
+    """Raises RecipeError where a target is the name of no linear layer, with the names there are."""
+    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear | Conv1D)]
+    known = sorted({name.rsplit(".", 1)[-1] for name in linear} - {"lm_head", "embed_out"})
+    if unmatched := [target for target in targets if not any(name == target or name.endswith(f".{target}") for name in linear)]:
+        raise RecipeError(
+            f"adapter.targets: no linear layer is named {', '.join(unmatched)}. This model has {', '.join(known)}; all-linear takes all of them."
+        )
+
+
+def inference_attention(source: str | Path) -> str:
+    """Attention for scoring and generation: torch's fused kernels, which cannot cap scores (Gemma 2)."""
+    return "eager" if getattr(config_of_model(str(source)), "attn_logit_softcapping", None) else "sdpa"
+
+
+def fingerprint_of(source: str | Path, model: PreTrainedModel) -> str:
+    """Changes with the published weights: the commit on the hub, or a hash of the files in a folder."""
+    commit = getattr(model.config, "_commit_hash", None)
+    if commit and not Path(source).is_dir():
+        return str(commit)
+    checksum = xxhash.xxh3_128()
+    for path in sorted(Path(source).glob("*.safetensors")):
+        checksum.update(path.name.encode())
+        with open(path, "rb") as file:
+            while block := file.read(1 << 22):
+                checksum.update(block)
+    return checksum.hexdigest()
+
+
+def has_adapters(model: nn.Module) -> bool:
+    """Whether adapters are attached in place."""
+    return bool(getattr(model, "_hf_peft_config_loaded", False))
+
+
+def is_adapter_folder(folder: Path) -> bool:
+    """Whether a folder holds adapters in PEFT layout, not a whole model."""
+    return (folder / ADAPTER_FILES[0]).is_file()
+
+
+def load_adapters(model: PreTrainedModel, folder: Path) -> None:
+    """Trained adapters of a PEFT folder onto the model they were trained on, in place.
+
+    Raises:
+        PlanError: damaged, or made for another model.
+    """
+    with quiet_bitsandbytes():
+        from peft import PeftConfig, set_peft_model_state_dict  # noqa: PLC0415 - as in attach_adapters
+    try:
+        stored = {name.removeprefix("base_model.model."): tensor for name, tensor in load_file(folder / ADAPTER_FILES[1]).items()}
+        _attach(model, PeftConfig.from_pretrained(str(folder)))
+        found = set_peft_model_state_dict(model, stored)
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError, SafetensorError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise _foreign_adapters(folder, model, " ".join(str(error).split())[:300]) from error
+    odd = [*found.unexpected_keys, *(name for name in found.missing_keys if "lora_" in name)]
+    if odd:
+        raise _foreign_adapters(folder, model, f"{', '.join(odd[:3])} do not match")
+    model.eval()
+
+
+def merge_adapters(model: PreTrainedModel) -> frozenset[str]:
+    """Adapters become part of the weights they stand beside, in place; what is left is a model without adapters.
+
+    Weights should be in fp32: in a shorter type the adapters' part is rounded before it is added, and the sum again.
+
+    Returns:
+        Names of the weights that changed.
+    """
+    from peft.tuners.tuners_utils import BaseTunerLayer  # noqa: PLC0415 - as in attach_adapters
+
+    adapted = {name: module for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
+    for name, module in adapted.items():
+        module.merge()
+        model.set_submodule(name, module.get_base_layer())
+    model.delete_adapter(list(model.peft_config))
+    return frozenset(f"{name}.weight" for name in adapted)
+
+
+def _foreign_adapters(folder: Path, model: PreTrainedModel, reason: str) -> PlanError:
+    base = model.config._name_or_path
+    return PlanError(f"the adapters in {folder} do not belong to the model {base} ({type(model).__name__}), or are damaged: {reason}")
+
+
+@contextmanager
+def without_adapters(model: PreTrainedModel) -> Iterator[None]:
+    """The base model as it was before tuning; adapters are back afterwards. A model without adapters stays as it is."""
+    if has_adapters(model):
+        model.disable_adapters()
+    try:
+        yield
+    finally:
+        if has_adapters(model):
+            model.enable_adapters()
+
+
+def _nf4(how: Loading) -> BitsAndBytesConfig:
+    if find_spec("bitsandbytes") is None:
+        raise RecipeError("quantize=nf4 needs bitsandbytes, which is not installed: pip install 'brimful[quantize]'.")
+    if how.device.type == "mps":
+        raise RecipeError("quantize=nf4 is not measured on Apple GPUs; use quantize=none, or plan.device=cpu.")
+    if how.device.type == "cuda" and torch.cuda.get_device_capability(how.device) < NF4_CAPABILITY:
+        raise RecipeError(f"quantize=nf4 needs compute capability {NF4_CAPABILITY[0]}.{NF4_CAPABILITY[1]}; this GPU is older. Use quantize=none.")
+    compute = DTYPES[how.weights]
+    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=compute)
+
+
+def _unreadable(what: str, source: str | Path, error: Exception) -> PlanError:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    offline = " HF_HUB_OFFLINE is set, so only models already downloaded can be used." if hub_is_offline() else ""
+    return PlanError(f"the {what} of {source} cannot be loaded: {reason}.{offline} A local folder works too: model=FOLDER.")

@@ -1,0 +1,25 @@
+"""Recipes whose optimizer step is counted in examples, as planning sees them: in rows of the sequence length."""
+
+import math
+
+from brimful.planning.derive import total_steps_of
+from brimful.recipe import BatchRecipe, Recipe, TrainingRecipe
+
+
+def as_rows(recipe: Recipe, *, positions_per_example: float, train_examples: int) -> Recipe:
+    """The recipe with the rows that an optimizer step's examples fill, and its length in steps.
+
+    Examples of a step lie end to end (or beside others of their length), so a step costs what its tokens cost, not what as many full
+    sequences would.
+
+    Args:
+        recipe: `batch.sequences` counts examples.
+        positions_per_example: Mean number of inputs of a training example.
+        train_examples: Examples of one epoch.
+    """
+    positions = recipe.effective_batch * positions_per_example
+    steps = total_steps_of(recipe, train_examples)
+    if recipe.training.tokens is not None:
+        steps = max(1, round(recipe.training.tokens / positions))
+    rows = max(1, math.ceil(positions / recipe.sequence_length))
+    return recipe.model_copy(update={"batch": BatchRecipe(sequences=rows), "training": TrainingRecipe(steps=steps)})

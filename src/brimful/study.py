@@ -1,0 +1,136 @@
+"""A study: one recipe in several variants, trained and scored alike, and one table at the end. An overview: it sees every stage."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from brimful import pipeline
+from brimful.base.dotted import override
+from brimful.base.env import runs_folder
+from brimful.base.errors import PlanError, RecipeError, RunFolderError
+from brimful.base.rundir import read_json, write_json_atomically, write_text_atomically
+from brimful.recipe import Recipe, validated
+from brimful.report.compare import compare
+from brimful.report.compare_text import comparison_markdown, comparison_text
+from brimful.scoring import evaluate, evaluate_into
+
+STUDY_FILE, TABLE_FILE, BASE = "study.json", "study.md", "base"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One run of a study.
+
+    Attributes:
+        variant: Its name in the recipe.
+        recipe: The recipe with the variant's changes and a seed, in a folder of its own inside the study's.
+    """
+
+    variant: str
+    recipe: Recipe
+
+    @property
+    def folder(self) -> Path:
+        return Path(str(self.recipe.run.folder)) / self.recipe.run_name
+
+
+def members(recipe: Recipe) -> list[Member]:
+    """Every variant with every seed, in the order of the recipe.
+
+    Raises:
+        RecipeError: a variant's changes do not make a recipe; all problems of it are listed.
+    """
+    if recipe.study is None:
+        raise RecipeError(f"{recipe.name} has no study section.")
+    folder = folder_of(recipe)
+    return [
+        Member(name, _variant(recipe, name, changes, seed, folder)) for name, changes in recipe.study.variants.items() for seed in recipe.study.seeds
+    ]
+
+
+def folder_of(recipe: Recipe) -> Path:
+    """Where a study keeps its runs."""
+    return (Path(recipe.run.folder) if recipe.run.folder else runs_folder()) / recipe.run_name
+
+
+def run_study(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()) -> Path:
+    """Train and score what is not done yet, then compare; returns the table's path. The same command again goes on where it stopped.
+
+    A variant that does not fit this device is left out, with the reason in the table.
+
+    Raises:
+        BrimfulError: as training and evaluation do.
+    """
+    planned = members(recipe)
+    folder = folder_of(recipe)
+    _claim(folder, recipe)
+    left_out: dict[str, str] = {}
+    done: list[Member] = []
+    for number, member in enumerate(planned, start=1):
+        console.rule(f"{member.folder.name} ({number} of {len(planned)})")
+        try:
+            trained = pipeline.train(member.recipe, console, fresh=fresh, accept=accept)
+        except PlanError as error:
+            left_out[member.folder.name] = str(error)
+            console.print(f"left out: {error}", highlight=False, markup=False, soft_wrap=True)
+            continue
+        done.append(member)
+        if trained.trained_now or not (trained.folder / "scores.json").exists():
+            evaluate(trained.folder, console)
+    if not done:
+        raise PlanError(f"no variant of {recipe.name} can be trained here:\n" + "\n".join(f"  - {name}: {why}" for name, why in left_out.items()))
+    runs = list(_runs(recipe, done, folder, console))
+    comparison = compare(runs)
+    told = "".join(f"\nLeft out: {name}: {why}\n" for name, why in left_out.items())
+    write_text_atomically(folder / TABLE_FILE, f"# {recipe.name}\n\n{recipe.description}\n\n{comparison_markdown(comparison)}{told}")
+    write_json_atomically(folder / STUDY_FILE, {**read_json(folder / STUDY_FILE), "left_out": left_out, "comparison": comparison.to_json()})
+    console.print(comparison_text(comparison, console.width), highlight=False, soft_wrap=True)
+    console.print(told, highlight=False, markup=False, soft_wrap=True)
+    return folder / TABLE_FILE
+
+
+def _runs(recipe: Recipe, done: list[Member], folder: Path, console: Console) -> Iterator[Path]:
+    """Folders to compare: the untuned model first."""
+    if recipe.study is not None and recipe.study.baseline:
+        plainest = next((member for member in done if member.recipe.quantize == "none"), done[0])
+        if not (folder / BASE / "scores.json").exists():
+            console.rule("base, untuned")
+            evaluate_into(folder / BASE, plainest.folder, console)
+        yield folder / BASE
+    yield from (member.folder for member in done)
+
+
+def _variant(recipe: Recipe, name: str, changes: list[str], seed: int, folder: Path) -> Recipe:
+    values: dict[str, Any] = recipe.model_dump(mode="json", exclude={"study"})
+    several = recipe.study is not None and len(recipe.study.seeds) > 1
+    for assignment in changes:
+        try:
+            override(assignment, values, {})
+        except ValueError as error:
+            raise RecipeError(f"study.variants.{name}: {error}") from error
+    values |= {"seed": seed, "run": {"name": f"{name}-seed{seed}" if several else name, "folder": str(folder)}}
+    return validated(values, f"variant {name} of {recipe.name}")
+
+
+def _claim(folder: Path, recipe: Recipe) -> None:
+    """Make the study's folder, or go on in it when it is this study's.
+
+    Raises:
+        RunFolderError: it holds something else, or a study of another recipe.
+    """
+    path = folder / STUDY_FILE
+    try:
+        if folder.exists() and any(folder.iterdir()) and not path.exists():
+            raise RunFolderError(f"{folder} is not empty and holds no study. Choose another name with run.name=NAME.")
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"{folder} cannot be written: {error}. Choose another place with run.folder=PATH.") from error
+    stored = read_json(path).get("recipe") if path.exists() else None
+    if stored not in {None, recipe.name}:
+        raise RunFolderError(f"{folder} holds the study {stored}, not {recipe.name}. Choose another name with run.name=NAME.")
+    if stored is None:
+        write_json_atomically(path, {"recipe": recipe.name})
+    write_text_atomically(folder / "study.yaml", recipe.to_yaml())

@@ -1,0 +1,167 @@
+"""Where a task's questions come from."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+
+from brimful.base.errors import DataError, RequestError
+from brimful.data.formats import Example, Message
+from brimful.evaluation.task import load_task
+from brimful.evaluation.task_data import load_examples
+
+MBPP = [
+    {"task_id": number, "text": f"Task {number}.", "code": f"x = {number}", "test_list": ["assert True"], "test_setup_code": ""}
+    for number in (1, 2, 3, 4, 11, 12, 510, 511)
+]
+
+
+def _example(prompt: str | None, completion: str) -> Example:
+    return Example(prompt, completion, "a row", "")
+
+
+OWN = {
+    "train": [_example(f"Train {number}", f"x = {'1' * number}") for number in range(1, 8)],
+    "validation": [_example("Ask", "x = 1"), _example("SQL", "SELECT a FROM b"), _example(None, "x = 3"), _example("More", "```\nx = 4\n```")],
+}
+
+
+def _jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("name", ["mbpp.jsonl", "mbpp.jsonl.gz"])
+def test_a_file_stands_in_for_the_hub(tmp_path: Path, name: str) -> None:
+    """Of MBPP 11 to 510 are scored, and 2 to 4 are the solved examples."""
+    path = _jsonl(tmp_path / name, MBPP)
+    found = load_examples(load_task("mbpp"), paths={"mbpp": str(path)}, own={})
+    assert [example.id for example in found.scored] == ["11", "12", "510"]
+    assert [shot["task_id"] for shot in found.shots] == [2, 3, 4]
+    assert found.scored[0].reference == "x = 11"
+    assert found.source == str(path)
+
+
+def test_columns_may_have_other_names(tmp_path: Path) -> None:
+    path = _jsonl(tmp_path / "s.jsonl", [{"prompt" if key == "text" else key: value for key, value in row.items()} for row in MBPP])
+    found = load_examples(load_task("mbpp-sanitized"), paths={"mbpp-sanitized": str(path)}, own={})
+    assert found.scored[0].row["text"] == "Task 11."
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, r"evaluation\.data: no file .* for task mbpp\. Leave it out to use google-research-datasets/mbpp"),
+        ('{"a": 1}\n', "'task_id' is undefined"),
+        ('{"task_id": 20, "code": "x"}', r"t\.jsonl:1: 'text' is undefined\. Its columns are task_id, code"),
+        ("{", "not valid JSON"),
+    ],
+)
+def test_wrong_data_are_one_clear_error(tmp_path: Path, content: str | None, said: str) -> None:
+    path = tmp_path / "t.jsonl"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(DataError, match=said):
+        load_examples(load_task("mbpp", ["id='{{ text }}'"]), paths={"mbpp": str(path)}, own={})
+
+
+def test_a_file_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.bin").write_text("x")
+    with pytest.raises(DataError, match="no file that brimful reads"):
+        load_examples(load_task("mbpp"), paths={"mbpp": str(tmp_path / "x.bin")}, own={})
+
+
+def test_the_hub_is_asked_for_the_tasks_splits(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def load_dataset(*arguments: str, split: str) -> list[dict[str, Any]]:
+        asked.append((*arguments, split))
+        return [row for row in MBPP if (row["task_id"] < 11) == (split == "prompt")]
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    found = load_examples(load_task("mbpp"), paths={}, own={})
+    assert asked == [("google-research-datasets/mbpp", "full", "prompt"), ("google-research-datasets/mbpp", "full", "test")]
+    assert ([example.id for example in found.scored], len(found.shots)) == (["11", "12", "510"], 3)
+    assert found.scored[0].where == "google-research-datasets/mbpp, split test, row 1"
+
+
+def test_without_network_the_error_names_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: object, **__: object) -> None:
+        raise ConnectionError("no network.\ndetails")
+
+    monkeypatch.setattr(datasets, "load_dataset", unreachable)
+    with pytest.raises(DataError) as error:
+        load_examples(load_task("humaneval"), paths={}, own={})
+    assert str(error.value) == (
+        "task humaneval: loading openai/openai_humaneval from the Hugging Face hub failed: no network. "
+        "A local file works too: evaluation.data='{humaneval: FILE}'."
+    )
+
+
+def test_the_runs_own_examples_are_scored_where_their_answer_is_python() -> None:
+    found = load_examples(load_task("code-syntax"), paths={}, own=OWN)
+    assert [example.row["prompt"] for example in found.scored] == ["Ask", "More"]
+    assert [example.own_prompt for example in found.scored] == ["Ask", "More"]
+    assert found.notes == ["2 of 4 validation examples are left out (scored: completion is python)"]
+
+
+def test_an_examples_name_is_its_place_and_its_content() -> None:
+    """Two runs on the same data are compared by it."""
+    first, second = (load_examples(load_task("bleu"), paths={}, own=OWN).scored for _ in range(2))
+    other = load_examples(load_task("bleu"), paths={}, own=OWN | {"validation": [_example("Ask", "x = 2")]}).scored
+    assert [example.id for example in first] == [example.id for example in second]
+    assert first[0].id.startswith("0-")
+    assert first[0].id != other[0].id
+
+
+def test_solved_examples_are_typical_ones_of_training_and_never_scored() -> None:
+    found = load_examples(load_task("code-syntax"), paths={}, own=OWN)
+    assert [shot["prompt"] for shot in found.shots] == ["Train 4", "Train 3"]
+    leaking = {**OWN, "train": OWN["validation"]}
+    assert load_examples(load_task("code-syntax"), paths={}, own=leaking).shots == []
+
+
+def test_messages_are_kept_for_asking_and_read_as_text() -> None:
+    messages = (Message("system", "Be brief."), Message("user", "Ask"))
+    [example] = load_examples(load_task("bleu"), paths={}, own={"validation": [Example(messages, "x = 1", "row 1", "")]}).scored
+    assert example.own_prompt == messages
+    assert example.row["prompt"] == "system: Be brief.\nAsk"
+
+
+@pytest.mark.parametrize(("limit", "ids"), [(1, [0]), (2, [0, 2]), (3, [0, 1, 2]), (4, [0, 1, 2, 3]), (9, [0, 1, 2, 3]), (None, [0, 1, 2, 3])])
+def test_a_limit_takes_examples_that_are_evenly_spread(limit: int | None, ids: list[int]) -> None:
+    own = {"validation": [_example(f"Ask {number}", f"x = {number}") for number in range(4)]}
+    found = load_examples(load_task("bleu"), paths={}, own=own, max_examples=limit)
+    assert [int(example.id.partition("-")[0]) for example in found.scored] == ids
+    assert any("evenly spread" in note for note in found.notes) == (len(ids) < 4)
+
+
+@pytest.mark.parametrize(
+    ("own", "limit", "said"),
+    [
+        ({}, None, "asks the run's own validation examples, and there are none: it belongs to runs of method sft"),
+        ({"validation": [_example("Ask", "no code")]}, None, "no example is left to score. 1 of 1 validation examples are left out"),
+        (OWN, 0, "max_examples must be at least 1, got 0"),
+    ],
+)
+def test_nothing_to_score_is_an_error(own: dict[str, list[Example]], limit: int | None, said: str) -> None:
+    with pytest.raises(RequestError) as error:
+        load_examples(load_task("code-syntax"), paths={}, own=own, max_examples=limit)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "count", "shots"),
+    [
+        ("humaneval", "human_eval/HumanEval.jsonl.gz", 164, 0),
+        ("mbpp", "mbpp/mbpp.jsonl", 500, 3),
+        ("mbpp-sanitized", "mbpp/sanitized-mbpp.json", 257, 3),
+    ],
+)
+def test_the_published_files_hold_as_many_questions_as_published(shared_data: Path, name: str, file: str, count: int, shots: int) -> None:
+    found = load_examples(load_task(name), paths={name: str(shared_data / file)}, own={})
+    assert (len(found.scored), len(found.shots), len({example.id for example in found.scored})) == (count, shots, count)

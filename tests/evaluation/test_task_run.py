@@ -1,0 +1,239 @@
+"""Whole tasks: questions asked, programs judged, results kept."""
+
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brimful.base.errors import BrimfulError, DataError, RequestError
+from brimful.data.formats import Example
+from brimful.evaluation import task_answers, task_run
+from brimful.evaluation.task import load_task
+from brimful.evaluation.task_data import load_examples
+from brimful.evaluation.task_prompts import Subject, questions_for
+from brimful.evaluation.task_run import TaskResult, evaluate_tasks
+from brimful.generation.engine import Generation
+from brimful.verify.sandbox import Result, Sandbox
+
+PROBLEMS = [
+    {
+        "task_id": f"Test/{number}",
+        "prompt": f'def add_{number}(x):\n    """x + {number}"""\n',
+        "entry_point": f"add_{number}",
+        "canonical_solution": f"    return x + {number}\n",
+        "test": f"def check(candidate):\n    assert candidate(1) == {number + 1}\n    assert candidate(-5) == {number - 5}\n",
+    }
+    for number in range(6)
+]
+OWN = {
+    "train": [Example(f"Train {number}", f"x = {number}\n", "a row", "") for number in range(4)],
+    "validation": [Example(f"Ask {number}", f"y = {number}\n", "a row", "") for number in range(5)],
+}
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    try:
+        with Sandbox() as opened:
+            yield opened
+    except RequestError as error:
+        pytest.skip(f"nothing isolates here: {error}")
+
+
+@pytest.fixture
+def problems(tmp_path: Path) -> dict[str, str]:
+    path = tmp_path / "problems.jsonl.gz"
+    path.write_bytes(gzip.compress("".join(json.dumps(problem) + "\n" for problem in PROBLEMS).encode()))
+    return {"humaneval": str(path)}
+
+
+Dictate = Callable[[str, Subject, dict[str, str], Callable[[Any], str]], None]
+
+
+@pytest.fixture
+def dictate(monkeypatch: pytest.MonkeyPatch) -> Dictate:
+    """Put a text into the mouth of the model for every question: no tiny model could write these."""
+
+    def start(task: str, subject: Subject, paths: dict[str, str], answer: Callable[[Any], str]) -> None:
+        questions = questions_for(load_task(task), load_examples(load_task(task), paths=paths, own=OWN), subject)
+        said = {tuple(question.ids): subject.tokenizer.encode(answer(question.example), add_special_tokens=False) for question in questions.asked}
+
+        def generate(_: Any, prompts: list[list[int]], *__: Any, max_new_tokens: int, **___: Any) -> list[Generation]:
+            answers = []
+            for ids in prompts:
+                known = next(key for count in range(len(ids), 0, -1) if (key := tuple(ids[:count])) in said)
+                rest = said[known][len(ids) - len(known) :]
+                answers.append(Generation(rest[:max_new_tokens], "length" if len(rest) > max_new_tokens else "end_of_text"))
+            return answers
+
+        monkeypatch.setattr(task_answers, "generate", generate)
+
+    return start
+
+
+def _passed(result: TaskResult) -> float | None:
+    return result.metrics["pass@1"].value
+
+
+@pytest.mark.parametrize(
+    ("is_tuned", "answer"),
+    [
+        (True, lambda example: f"```python\n{example.reference}```"),
+        (True, lambda example: f"Like so:\n{example.reference}\nIt adds."),
+        (True, lambda example: example.row["canonical_solution"]),
+        (True, lambda example: example.row["canonical_solution"].strip()),
+        (False, lambda example: f"\n{example.row['canonical_solution']}\n\ndef other():\n    while True: pass\n"),
+    ],
+)
+def test_right_answers_pass_however_they_are_written(
+    subjects: Any, sandbox: Sandbox, problems: dict[str, str], dictate: Dictate, is_tuned: bool, answer: Callable[[Any], str]
+) -> None:
+    subject = subjects.of(is_tuned=is_tuned)
+    dictate("humaneval", subject, problems, answer)
+    [result] = evaluate_tasks(subject, [load_task("humaneval")], paths=problems, sandbox=sandbox)
+    assert (_passed(result), result.errors) == (1.0, {})
+    assert result.to_json()["isolation"] == sandbox.level
+    assert result.prompt == ("template" if is_tuned else "plain")
+
+
+def test_wrong_answers_fail_each_in_its_way(subjects: Any, sandbox: Sandbox, problems: dict[str, str], dictate: Dictate) -> None:
+    bodies = ["return x", "return undefined", "return x +", "", "raise SystemExit", "import os; os._exit(0)"]
+    subject = subjects.of()
+    dictate("humaneval", subject, problems, lambda example: bodies[int(example.id[-1])])
+    [result] = evaluate_tasks(subject, [load_task("humaneval")], paths=problems, sandbox=sandbox)
+    # Adding 0 is what the first one does: it passes.
+    assert [record["status"] == "passed" for record in result.records] == [True] + [False] * 5
+    assert result.errors["error: NameError"] == 1
+    assert result.errors["error: SyntaxError"] == 1
+    assert result.errors["empty"] == 1
+    assert sum(result.errors.values()) == 5
+    assert _passed(result) == pytest.approx(1 / 6)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "is_tuned"),
+    [
+        ("humaneval", "human_eval/HumanEval.jsonl.gz", True),
+        ("humaneval", "human_eval/HumanEval.jsonl.gz", False),
+        ("mbpp", "mbpp/mbpp.jsonl", False),
+        ("mbpp-sanitized", "mbpp/sanitized-mbpp.json", True),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*invalid escape sequence")  # in the published reference of MBPP 73
+def test_published_solutions_pass_on_the_way_that_answers_go(
+    subjects: Any, sandbox: Sandbox, dictate: Dictate, shared_data: Path, name: str, file: str, is_tuned: bool
+) -> None:
+    """A few of each, evenly spread; the byte tokenizer makes long prompts of them."""
+    paths = {name: str(shared_data / file)}
+    subject = subjects.of(context=8192, is_tuned=is_tuned)
+    written = "canonical_solution" if name == "humaneval" else "code"
+    dictate(name, subject, paths, lambda example: example.row[written] + ("\n[DONE]" if name != "humaneval" and not is_tuned else ""))
+    task = load_task(name, ["sampling.max_new_tokens=2000"])
+    [result] = evaluate_tasks(subject, [task], paths=paths, max_examples=8, sandbox=sandbox)
+    assert (_passed(result), len(result.records), result.errors) == (1.0, 8, {})
+
+
+def test_tasks_that_ask_the_same_are_asked_once(subjects: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    write = task_run.write_answers
+    monkeypatch.setattr(task_run, "write_answers", lambda *arguments, **options: calls.append(1) or write(*arguments, **options))
+    tasks = [load_task(name, ["sampling.max_new_tokens=20"]) for name in ("code-syntax", "bleu")]
+    syntax, bleu = evaluate_tasks(subjects.of(), tasks, own=OWN)
+    assert len(calls) == 1
+    assert [record["completion"] for record in syntax.records] == [record["completion"] for record in bleu.records]
+    assert syntax.metrics.keys() == {"syntax", "length", "unended"}
+    assert bleu.metrics.keys() == {"bleu", "corpus_bleu"}
+
+
+@pytest.mark.parametrize("is_tuned", [True, False])
+def test_a_model_with_random_weights_gets_a_whole_result(subjects: Any, tmp_path: Path, is_tuned: bool) -> None:
+    """Nothing is dictated here: the engine writes."""
+    [result] = evaluate_tasks(subjects.of(is_tuned=is_tuned), [load_task("code-syntax", ["sampling.max_new_tokens=20"])], own=OWN, max_examples=4)
+    result.write(tmp_path / "evaluations")
+    told = json.loads((tmp_path / "evaluations" / "code-syntax.json").read_text())
+    records = [json.loads(line) for line in (tmp_path / "evaluations" / "code-syntax.jsonl").read_text().splitlines()]
+    assert told["task"] == "code-syntax"
+    assert told["version"] == 1
+    assert told["prompt"] == ("template" if is_tuned else "few-shot 2")
+    assert told["n"] == len(records) == 4
+    assert told["metrics"]["syntax"].keys() == {"value", "interval", "interval_method", "n", "unit"}
+    assert told["tokens"] == sum(record["tokens"] for record in records)
+    assert told["notes"] == ["4 of 5 examples, evenly spread"]
+    assert sum(told["errors"].values()) == sum(not record["scores"]["syntax"] for record in records)
+    assert records[0].keys() >= {"id", "prompt", "completion", "extracted", "reference", "finish", "scores", "error"}
+    assert "isolation" not in told
+    result.write(tmp_path / "evaluations")
+    assert len(list((tmp_path / "evaluations").iterdir())) == 2
+
+
+def test_a_result_is_kept_before_the_next_task_can_fail(subjects: Any, problems: dict[str, str], sandbox: Sandbox) -> None:
+    kept: list[TaskResult] = []
+    broken = load_task("humaneval", ["sampling.max_new_tokens=5"]).model_copy(update={"verifier": "unknown"})
+    with pytest.raises(KeyError):
+        evaluate_tasks(
+            subjects.of(), [load_task("bleu", ["sampling.max_new_tokens=5"]), broken], own=OWN, paths=problems, sandbox=sandbox, keep=kept.append
+        )
+    assert [result.task.name for result in kept] == ["bleu"]
+
+
+def test_with_several_samples_an_example_has_their_mean_and_all_of_them(subjects: Any, sandbox: Sandbox, problems: dict[str, str]) -> None:
+    task = load_task("humaneval", ["sampling.samples=3", "sampling.temperature=1.0", "sampling.max_new_tokens=10"])
+    [result] = evaluate_tasks(subjects.of(), [task], paths=problems, max_examples=2, sandbox=sandbox)
+    assert [len(record["samples"]) for record in result.records] == [3, 3]
+    assert result.records[0]["completion"] == result.records[0]["samples"][0]["completion"]
+    assert result.records[0]["scores"]["pass@1"] == 0
+    assert result.metrics.keys() >= {"pass@1", "pass@2"}
+    assert sum(result.errors.values()) == 6
+    assert result.to_json()["samples"] == 3
+
+
+def test_programs_that_the_machine_was_too_busy_to_judge_are_left_out_not_failed(
+    subjects: Any, sandbox: Sandbox, problems: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_all(programs: list[Any], progress: Callable[[int, Result], None]) -> list[Result]:
+        results = [Result("timeout", "", 1.0, "", sandbox.level, overloaded=place == 0) for place in range(len(programs))]
+        for place, result in enumerate(results):
+            progress(place, result)
+        return results
+
+    monkeypatch.setattr(sandbox, "run_all", run_all)
+    told: list[tuple[str, int, int | None]] = []
+    task = load_task("humaneval", ["sampling.max_new_tokens=5"])
+    [result] = evaluate_tasks(subjects.of(), [task], paths=problems, sandbox=sandbox, progress=lambda *values: told.append(values))
+    assert len(result.records) == 5
+    assert result.errors == {"timeout": 5}
+    assert result.facts["notes"] == ["1 examples are left out: the machine was too busy to judge their programs"]
+    assert told[-1] == ("verify", 6, 6)
+
+
+def test_where_no_prompt_fits_the_result_says_so_and_has_no_values(subjects: Any) -> None:
+    [result] = evaluate_tasks(subjects.of(context=4), [load_task("bleu")], own=OWN)
+    told = result.to_json()
+    assert (told["n"], told["skipped"], told["metrics"]["bleu"]["value"]) == (0, 5, None)
+    assert "5 of 5 examples are skipped: their prompts have more than 2 tokens" in told["notes"]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "error", "said"),
+    [
+        (["bleu", "humaneval"], RequestError, "humaneval: the answers are programs to run, which needs the sandbox"),
+        (["bleu"], RequestError, "asks the run's own validation examples"),
+    ],
+)
+def test_what_is_missing_is_said_before_anything_is_written(
+    subjects: Any, problems: dict[str, str], tasks: list[str], error: type[BrimfulError], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        evaluate_tasks(subjects.of(), [load_task(name) for name in tasks], paths=problems)
+
+
+def test_data_of_every_task_are_read_before_the_first_is_asked(
+    subjects: Any, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_answers, "generate", lambda *_, **__: pytest.fail("it was asked"))
+    tasks = [load_task("bleu"), load_task("mbpp")]
+    with pytest.raises(DataError, match="no file"):
+        evaluate_tasks(subjects.of(), tasks, own=OWN, paths={"mbpp": str(tmp_path / "nothing.jsonl")}, sandbox=sandbox)

@@ -1,0 +1,313 @@
+"""Published models come whole or not at all; adapters are counted, attached, loaded and merged as asked."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+from brimful.base.errors import PlanError, RecipeError
+from brimful.data.tokenizer import train_tokenizer
+from brimful.model import published
+from brimful.model.catalog import config_of_model
+from brimful.model.published import (
+    Loading,
+    attach_adapters,
+    fingerprint_of,
+    has_adapters,
+    inference_attention,
+    is_adapter_folder,
+    load_adapters,
+    load_model,
+    load_tokenizer,
+    merge_adapters,
+    without_adapters,
+)
+from brimful.recipe import AdapterRecipe
+
+CPU = torch.device("cpu")
+PLAIN = Loading("fp32", "sdpa", CPU)
+RANK_4 = AdapterRecipe(rank=4)
+IDS_BT = torch.arange(1, 20)[None]
+
+
+def llama(width: int = 64) -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    shape = {"hidden_size": width, "intermediate_size": 2 * width, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=300, max_position_embeddings=64, tie_word_embeddings=True, **shape))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A published model with its tokenizer."""
+    llama().save_pretrained(tmp_path / "base")
+    train_tokenizer("bpe", 270, 1, ["the cat sat on the mat and the rat ran to the other cat"]).save_pretrained(tmp_path / "base")
+    return tmp_path / "base"
+
+
+@pytest.fixture
+def adapters(folder: Path, tmp_path: Path) -> Path:
+    """Adapters for it that do something, in a folder."""
+    model = load_model(folder, PLAIN)
+    attach_adapters(model, RANK_4, seed=1)
+    randomise(model)
+    model.save_pretrained(tmp_path / "adapters")
+    return tmp_path / "adapters"
+
+
+def randomise(model: PreTrainedModel) -> None:
+    generator = torch.Generator().manual_seed(2)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data += 0.1 * torch.randn(parameter.shape, generator=generator)
+
+
+def trainable(model: PreTrainedModel) -> dict[str, Tensor]:
+    return {name: parameter.data for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def logits_of(model: PreTrainedModel) -> Tensor:
+    with torch.no_grad():
+        logits: Tensor = model(input_ids=IDS_BT).logits
+    return logits
+
+
+def edit_json(path: Path, change: Callable[[dict[str, object]], object]) -> None:
+    values = json.loads(path.read_text())
+    change(values)
+    path.write_text(json.dumps(values))
+
+
+# --- the base
+
+
+def test_a_published_model_comes_with_its_weights_in_the_type_asked_for(folder: Path) -> None:
+    model = load_model(folder, PLAIN)
+    assert torch.equal(logits_of(model), logits_of(llama().eval()))
+    assert not model.training
+    assert not has_adapters(model)
+    assert {parameter.dtype for parameter in load_model(folder, Loading("bf16", "sdpa", CPU)).parameters()} == {torch.bfloat16}
+
+
+def test_a_model_that_is_not_there_or_damaged_is_told(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="neither an existing file or folder"):
+        load_model(tmp_path / "gone", PLAIN)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+    with pytest.raises(PlanError, match=r"the model of .*base cannot be loaded"):
+        load_model(folder, PLAIN)
+
+
+def test_weights_of_another_model_are_never_filled_up_with_random_ones(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors.pop("model.norm.weight")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(PlanError, match=r"not those of its config\.json: model\.norm\.weight"):
+        load_model(folder, PLAIN)
+
+
+def test_a_tokenizer_needs_an_end_of_text_token(folder: Path) -> None:
+    assert load_tokenizer(folder).eos_token == "<|endoftext|>"  # noqa: S105 - a token of text
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        if (folder / name).exists():
+            edit_json(folder / name, lambda values: values.pop("eos_token", None))
+    with pytest.raises(PlanError, match=r"no end-of-text token.*Set one in its tokenizer_config\.json"):
+        load_tokenizer(folder)
+    shutil.rmtree(folder)
+    with pytest.raises(PlanError, match=r"the tokenizer of .*base cannot be loaded"):
+        load_tokenizer(folder)
+
+
+def test_the_fingerprint_changes_with_the_weights_and_nothing_else(folder: Path) -> None:
+    model = load_model(folder, PLAIN)
+    before = fingerprint_of(folder, model)
+    (folder / "README.md").write_text("new")
+    assert fingerprint_of(folder, model) == before
+
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.norm.weight"][3] += 1e-3
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    assert fingerprint_of(folder, model) != before
+
+
+def test_the_fingerprint_of_a_model_of_the_hub_is_its_commit() -> None:
+    model = llama()
+    model.config._commit_hash = "c0ffee"
+    assert fingerprint_of("owner/name", model) == "c0ffee"
+
+
+def test_capped_scores_are_left_to_the_eager_attention() -> None:
+    assert inference_attention("google/gemma-2-2b") == "eager"
+    assert inference_attention("HuggingFaceTB/SmolLM2-360M") == "sdpa"
+
+
+# --- 4 bits
+
+
+def test_a_base_in_4_bits_trains_adapters_on_the_cpu_and_stays_as_it_is(folder: Path) -> None:
+    model = load_model(folder, Loading("fp32", "sdpa", CPU, quantize="nf4"))
+    attach_adapters(model, RANK_4, seed=1)
+    packed = model.model.layers[0].mlp.up_proj.base_layer.weight
+    before = packed.data.clone()
+    assert packed.dtype == torch.uint8
+    assert {tensor.dtype for tensor in trainable(model).values()} == {torch.float32}
+
+    optimizer = torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.5)
+    losses = []
+    for _ in range(8):
+        loss = model(input_ids=IDS_BT, labels=IDS_BT).loss
+        losses.append(loss.item())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert losses[-1] < losses[0]
+    assert torch.equal(packed.data, before)
+
+
+def test_4_bits_without_bitsandbytes_say_how_to_install_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published, "find_spec", lambda _name: None)
+    with pytest.raises(RecipeError, match=r"needs bitsandbytes.*pip install 'brimful\[quantize\]'"):
+        load_model(folder, Loading("fp32", "sdpa", CPU, quantize="nf4"))
+
+
+# --- adapters
+
+
+@pytest.mark.parametrize(
+    ("name", "adapter", "expected"),
+    [
+        ("google/gemma-2-2b", AdapterRecipe(rank=8, targets=["q_proj", "k_proj", "v_proj", "o_proj"]), 3_194_880),
+        ("google/gemma-2-2b", AdapterRecipe(rank=16, targets="q_proj, k_proj, v_proj, o_proj"), 6_389_760),
+        ("google/gemma-2-2b", AdapterRecipe(rank=32, targets=["q_proj", "k_proj", "v_proj", "o_proj"]), 12_779_520),
+        ("HuggingFaceTB/SmolLM2-360M", AdapterRecipe(rank=4), 2_170_880),
+    ],
+)
+def test_adapters_of_published_models_have_their_known_size_without_any_weights(name: str, adapter: AdapterRecipe, expected: int) -> None:
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config_of_model(name), attn_implementation="eager")
+    attach_adapters(model, adapter, seed=0)
+    assert sum(tensor.numel() for tensor in trainable(model).values()) == expected
+    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
+
+
+def test_adapters_depend_on_their_seed_only_and_leave_the_generator_alone(folder: Path) -> None:
+    drawn = []
+    for global_seed, seed in ((1, 7), (2, 7), (1, 8)):
+        model = load_model(folder, PLAIN)
+        torch.manual_seed(global_seed)
+        attach_adapters(model, RANK_4, seed=seed)
+        after = torch.rand(1)
+        torch.manual_seed(global_seed)
+        assert torch.equal(after, torch.rand(1))
+        drawn.append(trainable(model))
+    assert all(torch.equal(drawn[0][name], drawn[1][name]) for name in drawn[0])
+    assert not all(torch.equal(drawn[0][name], drawn[2][name]) for name in drawn[0])
+
+
+def test_fresh_adapters_are_in_fp32_freeze_the_rest_and_change_nothing_yet(folder: Path) -> None:
+    model = load_model(folder, Loading("bf16", "sdpa", CPU))
+    before = logits_of(model)
+    attach_adapters(model, RANK_4, seed=1)
+    assert torch.equal(logits_of(model), before)
+    assert all("lora_" in name and tensor.dtype == torch.float32 for name, tensor in trainable(model).items())
+
+
+def test_rank_scale_targets_and_variants_reach_peft(folder: Path) -> None:
+    def attached(adapter: AdapterRecipe) -> PreTrainedModel:
+        model = load_model(folder, PLAIN)
+        attach_adapters(model, adapter, seed=1)
+        return model
+
+    named = attached(AdapterRecipe(rank=4, alpha=6, targets=["q_proj", "down_proj"]))
+    assert {name.split(".")[-4] for name in trainable(named)} == {"q_proj", "down_proj"}
+    assert named.model.layers[0].self_attn.q_proj.scaling == {"default": 6 / 4}
+    assert attached(AdapterRecipe(rank=4, alpha=6, rslora=True)).model.layers[0].self_attn.q_proj.scaling == {"default": 6 / 4**0.5}
+    assert attached(AdapterRecipe(rank=4, dropout=0.25)).model.layers[0].self_attn.q_proj.lora_dropout["default"].p == 0.25
+    assert any("magnitude" in name for name in trainable(attached(AdapterRecipe(rank=4, dora=True))))
+    assert not any("lm_head" in name for name in trainable(attached(RANK_4)))
+
+
+def test_layers_of_gpt2_take_adapters_too() -> None:
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=300, n_positions=32, n_embd=32, n_layer=1, n_head=2))
+    attach_adapters(model, RANK_4, seed=1)
+    assert {name.split(".")[-4] for name in trainable(model)} == {"c_attn", "c_proj", "c_fc"}
+
+
+@pytest.mark.parametrize("targets", [["q_proj", "query"], "query"])
+def test_targets_that_match_nothing_name_what_there_is(targets: list[str] | str) -> None:
+    with pytest.raises(RecipeError, match=r"no linear layer is named query\. This model has down_proj, gate_proj, k_proj, o_proj, q_proj"):
+        attach_adapters(llama(), AdapterRecipe(targets=targets), seed=0)
+
+
+def test_saved_adapters_come_back_and_can_be_switched_off(folder: Path, adapters: Path) -> None:
+    base = load_model(folder, PLAIN)
+    untuned = logits_of(base)
+    with without_adapters(base):
+        assert torch.equal(logits_of(base), untuned)
+    load_adapters(base, adapters)
+    tuned = logits_of(base)
+
+    assert is_adapter_folder(adapters)
+    assert not is_adapter_folder(folder)
+    assert has_adapters(base)
+    assert not torch.equal(tuned, untuned)
+    with without_adapters(base):
+        assert torch.equal(logits_of(base), untuned)
+    assert torch.equal(logits_of(base), tuned)
+
+
+def test_adapters_are_back_after_an_error(folder: Path, adapters: Path) -> None:
+    model = load_model(folder, PLAIN)
+    load_adapters(model, adapters)
+    tuned = logits_of(model)
+    with pytest.raises(ZeroDivisionError), without_adapters(model):
+        raise ZeroDivisionError
+    assert torch.equal(logits_of(model), tuned)
+
+
+@pytest.mark.parametrize("other", [llama(32), GPT2LMHeadModel(GPT2Config(vocab_size=300, n_embd=32, n_layer=1, n_head=2))])
+def test_adapters_of_another_model_are_refused(adapters: Path, other: PreTrainedModel) -> None:
+    with pytest.raises(PlanError, match="do not belong to the model"):
+        load_adapters(other, adapters)
+
+
+def test_damaged_adapters_are_refused(folder: Path, adapters: Path) -> None:
+    path = adapters / "adapter_model.safetensors"
+    whole = path.read_bytes()
+    tensors = load_tensors(whole)
+    for damaged in (whole[:-20], b""):
+        path.write_bytes(damaged)
+        with pytest.raises(PlanError, match="or are damaged"):
+            load_adapters(load_model(folder, PLAIN), adapters)
+    lost = next(iter(tensors))
+    save_file({name: tensor for name, tensor in tensors.items() if name != lost}, path)
+    with pytest.raises(PlanError, match="do not match"):
+        load_adapters(load_model(folder, PLAIN), adapters)
+    path.write_bytes(whole)
+    (adapters / "adapter_config.json").write_text("{")
+    with pytest.raises(PlanError, match="or are damaged"):
+        load_adapters(load_model(folder, PLAIN), adapters)
+
+
+@pytest.mark.parametrize("adapter", [RANK_4, AdapterRecipe(rank=4, dora=True), AdapterRecipe(rank=4, rslora=True, targets=["q_proj"])])
+def test_merged_adapters_leave_a_plain_model_that_computes_the_same(folder: Path, adapter: AdapterRecipe) -> None:
+    model = load_model(folder, PLAIN)
+    classes = [type(module) for module in model.modules()]
+    attach_adapters(model, adapter, seed=1)
+    randomise(model)
+    tuned = logits_of(model.eval())
+    changed = merge_adapters(model)
+
+    plain = load_model(folder, PLAIN)
+    differing = {name for name, parameter in model.named_parameters() if not torch.equal(parameter, plain.get_parameter(name))}
+    assert differing == changed
+    assert [type(module) for module in model.modules()] == classes
+    assert not has_adapters(model)
+    assert torch.allclose(logits_of(model), tuned, atol=1e-5)
+    assert isinstance(model.get_submodule("model.layers.0.self_attn.q_proj"), nn.Linear)

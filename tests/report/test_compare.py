@@ -1,0 +1,197 @@
+"""Runs side by side: seeds together, differences tested on the same examples, nothing compared silently that cannot be."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from brimful.base.errors import RequestError
+from brimful.report.compare import Pair, RunComparison, compare
+from brimful.report.results import LOSS
+
+SYNTAX = "code-syntax syntax"
+
+
+def _pair(comparison: RunComparison, metric: str) -> Pair:
+    (found,) = [pair for pair in comparison.pairs if pair.metric == metric]
+    return found
+
+
+def test_a_large_difference_on_the_same_examples_is_real_and_a_small_one_is_not(scored_run: Callable[..., Path]) -> None:
+    base = scored_run("base", rank=1, share=0.1, loss=3.0)
+    runs = [base, scored_run("lora-8", rank=8, seed=2, share=0.80, loss=2.0), scored_run("lora-16", rank=16, seed=3, share=0.80, loss=1.99)]
+
+    comparison = compare(runs)
+
+    real = {(pair.first, pair.second): pair.is_real for pair in comparison.pairs if pair.metric == SYNTAX}
+    assert real == {("base", "lora-8"): True, ("base", "lora-16"): True, ("lora-8", "lora-16"): False}
+    assert not any(pair.first_is_better for pair in comparison.pairs if pair.is_real)
+    assert {pair.n for pair in comparison.pairs if pair.metric == SYNTAX} == {200}
+    assert comparison.notes == ()
+
+
+def test_pairing_sees_what_intervals_that_overlap_do_not(scored_run: Callable[..., Path]) -> None:
+    comparison = compare([scored_run("a", loss=2.00), scored_run("b", rank=8, seed=2, loss=1.98)])
+
+    pair = _pair(comparison, LOSS)
+
+    assert pair.is_real
+    assert pair.difference == pytest.approx(0.02, abs=0.01)
+    (low, high), (other_low, other_high) = (
+        figure.interval for variant in comparison.variants if (figure := variant.figure(LOSS)) and figure.interval
+    )
+    assert low < other_high
+    assert other_low < high
+
+
+def test_runs_that_differ_by_their_seed_are_one_variant_with_the_spread_over_seeds(scored_run: Callable[..., Path]) -> None:
+    runs = [scored_run(f"lora-16-seed{seed}", seed=seed) for seed in (1, 2, 3)]
+
+    comparison = compare([*runs, scored_run("lora-8", rank=8, share=0.3, seed=4)])
+
+    several, single = comparison.variants
+    assert (several.name, len(several.runs), single.name) == ("lora-16", 3, "lora-8")
+    figure = several.figure(SYNTAX)
+    assert figure is not None
+    assert figure.value == pytest.approx(sum(several.values(SYNTAX)) / 3)
+    assert figure.interval is not None
+    assert figure.interval[0] < min(several.values(SYNTAX)) <= max(several.values(SYNTAX)) < figure.interval[1]
+    assert (_pair(comparison, SYNTAX).is_real, _pair(comparison, SYNTAX).over_seeds) == (True, None)
+
+
+def test_a_difference_within_the_spread_of_seeds_is_not_real(scored_run: Callable[..., Path]) -> None:
+    first = [scored_run(f"a-{seed}", rank=8, seed=seed, share=share) for seed, share in ((1, 0.3), (2, 0.9))]
+    second = [scored_run(f"b-{seed}", rank=16, seed=seed, share=share) for seed, share in ((1, 0.5), (2, 0.9))]
+
+    pair = _pair(compare([*first, *second]), SYNTAX)
+
+    assert pair.p_value is not None
+    assert pair.p_value < 0.05
+    assert pair.over_seeds is not None
+    assert pair.over_seeds[0] < 0 < pair.over_seeds[1]
+    assert not pair.is_real
+
+
+@pytest.mark.parametrize("names", [("lora-16-seed1", "lora-16-seed2"), ("lora-16-1", "lora-16-2"), ("lora-16.seed_1", "lora-16.seed_2")])
+def test_repetitions_are_called_by_what_their_names_share(scored_run: Callable[..., Path], names: tuple[str, str]) -> None:
+    runs = [scored_run(name, seed=seed) for seed, name in enumerate(names, 1)]
+
+    assert [variant.name for variant in compare(runs).variants] == ["lora-16"]
+
+
+def test_repetitions_of_other_names_are_called_by_all_of_them(scored_run: Callable[..., Path]) -> None:
+    assert compare([scored_run("first", seed=1), scored_run("second", seed=2)]).variants[0].name == "first + second"
+
+
+def test_the_spread_of_a_share_ends_at_all_and_none(scored_run: Callable[..., Path]) -> None:
+    comparison = compare([scored_run("a-1", seed=1, share=0.99), scored_run("a-2", seed=2, share=0.6)])
+
+    figure = comparison.variants[0].figure(SYNTAX)
+
+    assert figure is not None
+    assert figure.interval == (0.0, 1.0)
+
+
+def test_the_same_seed_twice_is_no_repetition(scored_run: Callable[..., Path]) -> None:
+    assert [variant.name for variant in compare([scored_run("a"), scored_run("b")]).variants] == ["a", "b"]
+
+
+def test_p_values_are_corrected_for_their_number(scored_run: Callable[..., Path]) -> None:
+    runs = [scored_run(f"rank-{rank}", rank=rank, seed=rank, share=0.5 + rank / 100) for rank in (1, 2, 4)]
+
+    two, three = compare(runs[::2]), compare(runs)
+
+    together = next(pair for pair in three.pairs if (pair.metric, pair.first, pair.second) == (SYNTAX, "rank-1", "rank-4"))
+    alone = _pair(two, SYNTAX)
+    assert together.difference == alone.difference
+    assert together.p_value is not None
+    assert alone.p_value is not None
+    assert together.p_value >= alone.p_value
+
+
+@pytest.mark.parametrize(
+    ("scores", "version", "told"),
+    [
+        ({"ex/0": 1.0, "ex/1": 0.0, "ex/2": 1.0}, 2, "a has version 1, b version 2"),
+        ({"ex/0": 1.0, "ex/1": 0.0}, 1, "other examples: 3 of a, 2 of b, 2 in common"),
+        ({"ex/0": 1.0, "ex/1": 0.0, "ex/9": 1.0}, 1, "other examples: 3 of a, 3 of b, 2 in common"),
+    ],
+)
+def test_other_examples_and_versions_of_a_task_are_never_compared(
+    scored_run: Callable[..., Path], on_task: Callable[..., None], scores: dict[str, float], version: int, told: str
+) -> None:
+    first, second = scored_run("a"), scored_run("b", rank=8)
+    on_task(first, "humaneval", {"pass@1": {"ex/0": 1.0, "ex/1": 0.0, "ex/2": 1.0}})
+    on_task(second, "humaneval", {"pass@1": scores}, version=version)
+
+    comparison = compare([first, second])
+
+    assert _pair(comparison, "humaneval pass@1").difference is None
+    assert f"humaneval pass@1: a and b are not compared: {told}" in comparison.notes
+
+
+def test_a_few_examples_that_one_run_lacks_are_left_out_and_counted(scored_run: Callable[..., Path], on_task: Callable[..., None]) -> None:
+    first, second = scored_run("a"), scored_run("b", rank=8)
+    scores = {f"ex/{number}": float(number % 2) for number in range(40)}
+    on_task(first, "humaneval", {"pass@1": scores})
+    on_task(second, "humaneval", {"pass@1": {number: scores[number] for number in reversed(scores) if number != "ex/7"}})
+
+    comparison = compare([first, second])
+
+    pair = _pair(comparison, "humaneval pass@1")
+    assert (pair.difference, pair.n, pair.left_out) == (0.0, 39, 1)
+    assert "humaneval pass@1: a and b are compared on the 39 examples of both, without 1 of one only" in comparison.notes
+
+
+def test_losses_over_other_data_are_not_compared(scored_run: Callable[..., Path]) -> None:
+    other = {"fingerprints": {"data": "d2", "tokenizer": "t1"}}
+
+    comparison = compare([scored_run("a"), scored_run("b", rank=8, data=other)])
+
+    assert (
+        _pair(comparison, LOSS).obstacle == "a has data d1, tokenizer t1, context 256, stride 256, b data d2, tokenizer t1, context 256, stride 256"
+    )
+
+
+def test_a_metric_of_one_run_only_is_said_not_to_be_compared(scored_run: Callable[..., Path], on_task: Callable[..., None]) -> None:
+    first, second = scored_run("a"), scored_run("b", rank=8)
+    on_task(first, "humaneval", {"pass@1": {"ex/0": 1.0}})
+
+    assert "humaneval pass@1: a and b are not compared: b was not scored on it" in compare([first, second]).notes
+
+
+def test_what_must_be_known_before_reading_is_noted(scored_run: Callable[..., Path], on_task: Callable[..., None]) -> None:
+    first, second = scored_run("base"), scored_run("tuned", rank=8, plan={"device": {"name": "NVIDIA H200"}})
+    for run, prompt in ((first, "few-shot 2"), (second, "template")):
+        on_task(run, "bleu", {"bleu": {f"ex/{number}": 20.0 + number for number in range(9)}}, prompt=prompt)
+        summary = json.loads((run / "evaluations" / "bleu.json").read_text())
+        summary["metrics"]["corpus_bleu"] = {"value": 25.0, "interval": None, "n": 9, "unit": "BLEU"}
+        (run / "evaluations" / "bleu.json").write_text(json.dumps(summary))
+
+    assert compare([first, second]).notes == (
+        "bleu was asked in different ways: few-shot 2 (base); template (tuned)",
+        "time, speed and memory are of different devices: AMD EPYC 9R14 (base); NVIDIA H200 (tuned)",
+        "bleu corpus_bleu is one number over all examples and not tested",
+    )
+
+
+def test_everything_is_plain_values_for_json(scored_run: Callable[..., Path]) -> None:
+    values = json.loads(json.dumps(compare([scored_run("a"), scored_run("b", rank=8, share=0.2)]).to_json()))
+
+    assert [variant["name"] for variant in values["variants"]] == ["a", "b"]
+    assert values["variants"][0]["figures"]["peak_memory_bytes"]["value"] > 0
+    assert {pair["metric"]: pair["real"] for pair in values["pairs"]} == {LOSS: False, SYNTAX: True}
+
+
+def test_one_run_alone_is_a_table_without_tests(scored_run: Callable[..., Path]) -> None:
+    comparison = compare([scored_run("a")])
+
+    assert ([variant.name for variant in comparison.variants], comparison.pairs) == (["a"], ())
+
+
+def test_a_run_given_twice_is_refused(scored_run: Callable[..., Path]) -> None:
+    run = scored_run("a")
+    for folders in ([], [run, run]):
+        with pytest.raises(RequestError, match="give different runs, each once"):
+            compare(folders)
