@@ -51,10 +51,10 @@ sequence_length: 512
 batch: {sequences: 8}
 training: {steps: 100000}
 data: {path: DATA, validation: 0.05}
-optimizer: {learning_rate: 5e-4, schedule: constant, warmup: 0, weight_decay: 0.0, beta2: 0.95}
+optimizer: {learning_rate: 1e-4, schedule: constant, warmup: 0, weight_decay: 0.0, beta2: 0.95}
 plan: {device: cpu, threads: 1}
 """
-OPTIMIZER = {"learning_rate": 5e-4, "lr_scheduler_type": "constant", "weight_decay": 0.0, "adam_beta2": 0.95, "max_grad_norm": 1.0}
+OPTIMIZER = {"learning_rate": 1e-4, "lr_scheduler_type": "constant", "weight_decay": 0.0, "adam_beta2": 0.95, "max_grad_norm": 1.0}
 LORA = {"r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "target_modules": "all-linear"}
 PADDING_FREE = {"gradient_checkpointing": False, "padding_free": True, "max_length": None}
 BFD = {

@@ -282,7 +282,7 @@ def train_ours(worker: _Worker) -> None:
     from brimful.data.batches import Batch
     from brimful.hardware.host import keep_freed_memory
     from brimful.model.build import build
-    from brimful.pipeline import measured_device
+    from brimful.plans import here, kept_traces
     from brimful.planning.derive import Facts, derive
     from brimful.recipe import load
     from brimful.training.loop import Parts, train
@@ -293,7 +293,8 @@ def train_ours(worker: _Worker) -> None:
     from brimful.training.state import Progress
 
     recipe = load(str(worker.folder / "recipe.yaml"), OURS[worker.name])
-    plan = derive(recipe, measured_device("cpu"), Facts(vocabulary=8192))
+    with kept_traces() as traces:
+        plan = derive(recipe, here(recipe), traces, Facts(vocabulary=8192))
     keep_freed_memory()
     device = torch.device("cpu")
     model = build(recipe, vocabulary=8192, end_of_text_id=0, attention=plan.attention, device=device)

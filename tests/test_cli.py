@@ -829,7 +829,7 @@ def test_a_plan_that_does_not_fit_is_not_saved(brimful: Brimful, recipe_file: Pa
     assert not (tmp_path / "plan.json").exists()
 
 
-def test_a_published_model_is_planned_for_and_not_yet_trained(brimful: Brimful, recipe_file: Path) -> None:
+def test_a_published_model_is_planned_for_by_any_method_and_trained_by_sft_alone(brimful: Brimful, recipe_file: Path) -> None:
     arguments = (recipe_file, "model=HuggingFaceTB/SmolLM2-135M", "tokenizer=null", "adapter.rank=4")
 
     planned, trained = brimful("plan", *arguments, "--on", "Tesla T4"), brimful("train", *arguments)
@@ -837,7 +837,7 @@ def test_a_published_model_is_planned_for_and_not_yet_trained(brimful: Brimful, 
     assert planned.code == 0
     assert "of 135." in planned.out
     assert trained.code == 2
-    assert "trains fresh models only" in trained.err
+    assert "method=sft" in trained.err
 
 
 def test_a_plan_is_verified_by_a_real_step(brimful: Brimful, recipe_file: Path) -> None:

@@ -514,7 +514,7 @@ def test_what_is_wrong_with_a_model_is_told_without_the_names_of_kinds(minimal: 
 
 
 def test_a_published_model_is_neither_built_nor_tokenised_afresh(published: str, minimal: str) -> None:
-    with pytest.raises(RecipeError, match=r"tunes the published model openai-community/gpt2; this needs"):
+    with pytest.raises(RecipeError, match=r"names the published model openai-community/gpt2; this needs"):
         _ = load(published).fresh_model
     with pytest.raises(RecipeError, match="openai-community/gpt2"):
         _ = load(published).own_tokenizer

@@ -20,6 +20,8 @@ MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_FUNCTION_LINES_90TH_PERCENTILE = 400, 70
 
 TESTED_ELSEWHERE = {
     "pipeline.py": "every public function of it is a verb, and tests/test_cli.py runs the verbs",
+    "materials.py": "tests/test_tuning.py and tests/training/test_session.py train on both kinds",
+    "scoring.py": "tests/test_cli.py and tests/test_tuning.py score runs of both kinds",
     "recipe/base.py": "what sections are made of; tests/test_recipe.py holds them",
     "recipe/tuning.py": "tests/test_recipe.py holds recipes as a user meets them",
     "recipe/sections.py": "tests/test_recipe.py holds recipes as a user meets them",

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from brimful.base.env import wait_politely
+from brimful.base.env import keep_few_kernels, wait_politely
 from brimful.base.errors import BrimfulError, RequestError
 
 app = typer.Typer(
@@ -305,6 +305,7 @@ def recipes_schema() -> None:
 def main() -> None:
     """Entry point: errors on purpose are one message and their exit code; everything else is a bug with its traceback."""
     wait_politely()
+    keep_few_kernels()
     try:
         app()
     except BrimfulError as error:
@@ -334,7 +335,7 @@ def _run_study(recipe: Any, fresh: bool, accept: list[str] | None, plan_file: Pa
 
     if plan_file is not None:
         raise RequestError(f"--plan is the plan of one run, but {recipe.name} is a study of several. Leave it out.")
-    print(f"table: {study.run_study(recipe, _console(least_width=120), fresh=fresh, accept=accept or [])}")
+    print(f"report: {study.run_study(recipe, _console(least_width=120), fresh=fresh, accept=accept or [])}")
 
 
 def _paths(assignments: list[str]) -> dict[str, str]:

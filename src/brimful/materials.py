@@ -20,6 +20,7 @@ from brimful.evaluation.baselines import ngram_baselines
 from brimful.evaluation.completions import score_examples
 from brimful.evaluation.likelihood import Likelihood, score_split
 from brimful.model.build import build
+from brimful.model.catalog import config_of_model
 from brimful.model.published import Loading, attach_adapters, fingerprint_of, load_model, load_tokenizer
 from brimful.planning.plan import Plan
 from brimful.planning.rows import as_rows
@@ -126,7 +127,8 @@ def gather(recipe: Recipe, source: str, progress: Progress | None = None) -> Mat
     if find_method(recipe.method).reads == "documents":
         return _documents(recipe, prepare(recipe, cache_folder(), progress))
     tokenizer = load_tokenizer(source)
-    return _examples(recipe, source, tokenizer, prepare_examples(recipe, tokenizer, progress))
+    vocabulary = int(config_of_model(source).get_text_config().vocab_size)
+    return _examples(recipe, source, tokenizer, prepare_examples(recipe, tokenizer, progress, vocabulary=vocabulary))
 
 
 def _documents(recipe: Recipe, data: PreparedData) -> Material:
@@ -178,8 +180,7 @@ def _examples(recipe: Recipe, source: str, tokenizer: PreTrainedTokenizerBase, d
         )
 
     def sequences(plan: Plan) -> ExampleSequences:
-        row_length = plan.micro_batches[0] * length if plan.compile else None
-        return ExampleSequences(train, length, "packed" if plan.packing == "packed" else "padded", recipe.seed, row_length=row_length)
+        return ExampleSequences(train, length, "packed" if plan.packing == "packed" else "padded", recipe.seed)
 
     objective = {
         "method": recipe.method, "sequence_length": length, "model": recipe.model, "quantize": recipe.quantize, "loss_on": recipe.data.loss_on,

@@ -30,6 +30,8 @@ from brimful.hardware.environment import describe_environment
 from brimful.hardware.host import keep_freed_memory
 from brimful.hardware.probe import probe, torch_device
 from brimful.materials import BASE, Material, gather
+from brimful.model.published import require_nf4
+from brimful.planning.choices import EIGHT_BIT_VARIANTS
 from brimful.planning.cost import costed
 from brimful.planning.derive import derive, total_steps_of
 from brimful.planning.pinned import load_plan, with_choices_of
@@ -44,6 +46,7 @@ from brimful.report.runfiles import comparable, read_run
 from brimful.report.tensorboard import tensorboard_listener
 from brimful.report.text import prediction_lines
 from brimful.scoring import evaluate, finished_run, plan_of, refuse_changed_data
+from brimful.training import eight_bit
 from brimful.training.admission import Admission, admit, claim, describe, write_status
 from brimful.training.checkpoint import CheckpointStore, verify
 from brimful.training.recovery import DECIDES_MEMORY
@@ -82,8 +85,9 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
             soft_wrap=True,
         )
         return Run(admission.folder, trained_now=False)
-    source = _source_of(recipe, console)
     device = here(recipe)
+    _refuse_unsupported(recipe, device)
+    source = source_of(recipe, console)
     pinned = None if plan_file is None else load_plan(plan_file, recipe, device)
     with kept_traces() as traces:  # what can never fit is refused before any data is read
         derive(recipe if pinned is None else with_choices_of(pinned, recipe), device, traces, facts_of(device))
@@ -161,12 +165,20 @@ def diagnose(run_folder: Path, console: Console) -> list[Finding]:
         )  # fmt: skip
 
 
-def _source_of(recipe: Recipe, console: Console) -> str:
-    """Hub id or folder of the recipe's published model; what another recipe trains is trained first. Empty for a fresh model."""
+def _refuse_unsupported(recipe: Recipe, device: Device) -> None:
+    """Say before anything is read what this machine cannot do."""
+    if recipe.quantize == "nf4":
+        require_nf4(torch_device(device))
+    if recipe.optimizer.kind != "adamw":
+        eight_bit.require(EIGHT_BIT_VARIANTS[recipe.optimizer.kind][0], device.kind)
+
+
+def source_of(recipe: Recipe, console: Console) -> str:
+    """Hub id or absolute folder of the recipe's published model; what another recipe trains is trained first. Empty for a fresh model."""
     if not isinstance(recipe.model, str):
         return ""
     if not recipe.model.startswith(OF_RECIPE):
-        return recipe.model
+        return str(Path(recipe.model).resolve()) if Path(recipe.model).is_dir() else recipe.model
     first = load_recipe(recipe.model.removeprefix(OF_RECIPE))
     first = first.model_copy(update={"run": first.run.model_copy(update={"folder": recipe.run.folder}), "plan": _same_place(recipe, first)})
     return str((train(first, console).folder / "model").resolve())

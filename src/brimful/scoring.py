@@ -161,10 +161,8 @@ def _on_tasks(
         sandbox = stack.enter_context(Sandbox(accept_unsandboxed=asked.accept_unsandboxed)) if judged else None
         results = evaluate_tasks(
             subject, own, own=examples, paths={**recipe.evaluation.data, **asked.paths}, max_examples=most, seed=recipe.seed, sandbox=sandbox,
-            progress=progress,
+            keep=lambda result: result.write(folder / FOLDER), progress=progress,
         )  # fmt: skip
-    for result in results:
-        result.write(folder / FOLDER)
     made = {result.task.name: result.to_json() for result in results}
     for summary in evaluate_with_lm_eval(subject, foreign, max_examples=most, seed=recipe.seed) if foreign else ():
         made[summary["task"]] = summary

@@ -15,6 +15,7 @@ from brimful.base.rundir import read_json, write_json_atomically, write_text_ato
 from brimful.recipe import Recipe, validated
 from brimful.report.compare import compare
 from brimful.report.compare_text import comparison_markdown, comparison_text
+from brimful.report.study import write_study_report
 from brimful.scoring import evaluate, evaluate_into
 
 STUDY_FILE, TABLE_FILE, BASE = "study.json", "study.md", "base"
@@ -57,16 +58,17 @@ def folder_of(recipe: Recipe) -> Path:
 
 
 def run_study(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()) -> Path:
-    """Train and score what is not done yet, then compare; returns the table's path. The same command again goes on where it stopped.
+    """Train and score what is not done yet, then compare; returns the path of the study's page. The same command again goes on where it stopped.
 
     A variant that does not fit this device is left out, with the reason in the table.
 
     Raises:
         BrimfulError: as training and evaluation do.
     """
-    planned = members(recipe)
+    members(recipe)  # what is wrong with a variant is told before anything is trained
     folder = folder_of(recipe)
     _claim(folder, recipe)
+    planned = members(recipe.model_copy(update={"model": pipeline.source_of(recipe, console) or recipe.model}))
     left_out: dict[str, str] = {}
     done: list[Member] = []
     for number, member in enumerate(planned, start=1):
@@ -87,9 +89,10 @@ def run_study(recipe: Recipe, console: Console, *, fresh: bool = False, accept: 
     told = "".join(f"\nLeft out: {name}: {why}\n" for name, why in left_out.items())
     write_text_atomically(folder / TABLE_FILE, f"# {recipe.name}\n\n{recipe.description}\n\n{comparison_markdown(comparison)}{told}")
     write_json_atomically(folder / STUDY_FILE, {**read_json(folder / STUDY_FILE), "left_out": left_out, "comparison": comparison.to_json()})
+    page = write_study_report(folder, comparison)
     console.print(comparison_text(comparison, console.width), highlight=False, soft_wrap=True)
     console.print(told, highlight=False, markup=False, soft_wrap=True)
-    return folder / TABLE_FILE
+    return page
 
 
 def _runs(recipe: Recipe, done: list[Member], folder: Path, console: Console) -> Iterator[Path]:

@@ -24,7 +24,8 @@ def test_an_untuned_model_continues_solved_examples(subjects: Any) -> None:
     """The question stands where the model goes on, in the form that the solved ones show."""
     questions = questions_for(load_task("code-syntax"), _examples("Ask"), subjects.of(is_tuned=False))
     assert questions.style == "few-shot 2"
-    assert questions.asked[0].text == "# Task: Solved 1\nx = 1\n\n# Task: Solved 2\nx = 2\n\n# Task: Ask\n"
+    assert questions.asked[0].text == "# Task: Solved 1\nx = 1\n\n# Task: Solved 2\nx = 2\n\n# Task: Ask\nx ="
+    assert questions.asked[0].begun == "x ="
     assert questions.asked[0].ids == subjects.of().template.prompt_ids(questions.asked[0].text)
 
 

@@ -219,6 +219,24 @@ def test_every_stop_token_of_recipe_tokenizer_and_base_ends_an_answer(make_tuned
         assert (rows[0].token_ids, rows[0].finish) == ([], "end_of_text")
 
 
+def test_a_chat_template_makes_the_prompt_and_its_end_of_turn_ends_the_answer(make_tuned: MakeRun) -> None:
+    folder = make_tuned()
+    chat = AutoTokenizer.from_pretrained(folder / "model")
+    chat.add_special_tokens({"additional_special_tokens": ["<|start|>", "<|end|>"]})
+    chat.chat_template = (
+        "{% for message in messages %}<|start|>{{ message.role }}\n{{ message.content }}<|end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+    )
+    chat.save_pretrained(folder / "model")
+    loaded = load_run(folder, CPU, torch.float32)
+
+    start, end = loaded.tokenizer.convert_tokens_to_ids(["<|start|>", "<|end|>"])
+    spelled = loaded.prompt_ids("the cat")
+    assert loaded.tokenizer.decode(spelled) == "<|start|>user\nthe cat<|end|>\n<|start|>assistant\n"
+    assert spelled.count(start) == 2
+    assert loaded.stop_ids == {loaded.end_of_text_id, end}
+
+
 def test_a_stop_token_that_is_none_is_told(make_tuned: MakeRun) -> None:
     with pytest.raises(DataError, match=r"sample\.stop: '<\|end\|>' is not a token.*Its special tokens: <\|endoftext\|>"):
         tuned(make_tuned, more='sample: {stop: ["<|end|>"]}\n')

@@ -233,10 +233,15 @@ def test_rank_scale_targets_and_variants_reach_peft(folder: Path) -> None:
     assert not any("lm_head" in name for name in trainable(attached(RANK_4)))
 
 
-def test_layers_of_gpt2_take_adapters_too() -> None:
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=300, n_positions=32, n_embd=32, n_layer=1, n_head=2))
+def test_layers_of_gpt2_take_adapters_too_and_merge() -> None:
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=300, n_positions=32, n_embd=32, n_layer=1, n_head=2)).eval()
     attach_adapters(model, RANK_4, seed=1)
     assert {name.split(".")[-4] for name in trainable(model)} == {"c_attn", "c_proj", "c_fc"}
+
+    randomise(model)
+    tuned = logits_of(model)
+    merge_adapters(model)
+    assert torch.allclose(logits_of(model), tuned, atol=1e-5)
 
 
 @pytest.mark.parametrize("targets", [["q_proj", "query"], "query"])

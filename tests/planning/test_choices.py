@@ -191,7 +191,7 @@ def test_one_thread_makes_the_next_batch(tiny: Callable[..., Recipe]) -> None:
 @pytest.mark.parametrize("layout", ["stream", "document"])
 def test_packing_is_the_recipes_layout_and_never_the_plans_idea(tiny: Callable[..., Recipe], layout: str) -> None:
     """`data.layout` decides what a step sees."""
-    choice = packing_choice(tiny(f"data.layout={layout}"))
+    choice = packing_choice(tiny(f"data.layout={layout}"), "llama")
 
     assert (choice.value, choice.alternative) == (layout, None)
     assert "the recipe's data.layout" in choice.reason
@@ -219,3 +219,16 @@ def test_what_the_user_fixed_stands(
         choice = choose(tiny("plan={}", f"plan.{setting}"), device)
 
         assert (choice.name, str(choice.value).lower(), choice.reason) == (name, value, "fixed by the user")
+
+
+def test_examples_lie_end_to_end_where_the_model_keeps_them_apart(tuning: Callable[..., Recipe]) -> None:
+    assert packing_choice(tuning(), "llama").value == "packed"
+    assert packing_choice(tuning(), "stablelm").value == "padded"
+    assert packing_choice(tuning("plan.packing=padded"), "llama").value == "padded"
+
+
+@pytest.mark.parametrize(("change", "model_type"), [("plan.attention=sdpa", "llama"), ("plan.attention=auto", "stablelm")])
+def test_packed_rows_that_would_not_stay_apart_are_refused_when_asked_for(tuning: Callable[..., Recipe], change: str, model_type: str) -> None:
+    assert packing_choice(tuning(change), model_type).value == "padded"
+    with pytest.raises(PlanError, match=r"would not stay apart.*Use plan.packing=padded"):
+        packing_choice(tuning(change, "plan.packing=packed"), model_type)

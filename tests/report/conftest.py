@@ -295,3 +295,107 @@ def scored_run(new_run: MakeRun) -> MakeScored:
 def on_task() -> Callable[..., None]:
     """`on_task(run, "bleu", {"bleu": {"ex/0": 31.0}}, version=2)` adds an evaluation to a run."""
     return write_task
+
+
+TUNED_RECIPE = """\
+name: code-lora
+method: sft
+seed: 7
+sequence_length: 256
+batch: {sequences: 16, tokens: null}
+model: google/gemma-2-2b
+adapter: {rank: 8, alpha: null, dropout: 0.05, targets: [q_proj, v_proj], rslora: false, dora: false}
+quantize: nf4
+data: {path: org/code, loss_on: completion}
+optimizer: {kind: paged_adamw_8bit, learning_rate: 0.0002}
+evaluation: {tasks: [code-syntax, bleu]}
+"""
+TUNED_DATA: dict[str, Any] = {
+    "sources": ["org/code"],
+    "template": "chat",
+    "splits": {
+        "train": {"examples": 900, "tokens": 90_000, "target_tokens": 60_000, "longest_tokens": 257, "cut": 0, "dropped": 12},
+        "validation": {"examples": 100, "tokens": 10_000, "target_tokens": 6_500, "longest_tokens": 250, "cut": 3, "dropped": 0},
+    },
+    "fingerprints": {"data": "d1", "tokenizer": "t1"},
+    "base": {"source": "google/gemma-2-2b", "fingerprint": "c0ffee"},
+}
+TUNED_PLAN = PLAN | {"predicted": PLAN["predicted"] | {"parameters": 122_400}}
+
+
+def _answer_record(number: int, completion: str, error: str = "", **more: Any) -> dict[str, Any]:
+    """A record of TASK.jsonl: an answer of code-syntax, which parses unless there is an error."""
+    return {
+        "id": f"ex/{number}", "prompt": f"Write f{number}.", "shots": 0, "reference": f"def f{number}():\n    return {number}\n",
+        "scores": {"syntax": float(not error), "length": 9.0}, "completion": completion, "extracted": completion, "finish": "end_of_text", "tokens": 9,
+        "error": error,
+    } | more  # fmt: skip
+
+
+def _write_answers(folder: Path, task: str, records: list[dict[str, Any]], **summary: Any) -> None:
+    """TASK.json and TASK.jsonl as an evaluation leaves them; the metrics are the means of the scores."""
+    (folder / "evaluations").mkdir(parents=True, exist_ok=True)
+    metrics = {}
+    for name in records[0]["scores"]:
+        value = float(np.mean([record["scores"][name] for record in records]))
+        unit = {"syntax": "share", "pass@1": "share", "length": "tokens"}.get(name, "BLEU")
+        metrics[name] = {"value": value, "interval": [value * 0.9, value * 1.1], "n": len(records), "unit": unit}
+    kinds = [record["error"] for record in records if record["error"]]
+    told = {
+        "task": task,
+        "version": 1,
+        "prompt": "template",
+        "n": len(records),
+        "metrics": metrics,
+        "temperature": 0.0,
+        "samples": 1,
+        "max_new_tokens": 128,
+    }
+    told |= {
+        "errors": {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)},
+        "data": "the run's validation examples",
+        "notes": ["10 of 100"],
+    } | summary
+    (folder / "evaluations" / f"{task}.json").write_text(json.dumps(told), encoding="utf-8")
+    write_lines(folder / "evaluations" / f"{task}.jsonl", records)
+
+
+def _write_untuned(folder: Path, loss: float = 2.5, **data: Any) -> None:
+    """What `brimful evaluate RUN --untuned` leaves."""
+    folder.mkdir()
+    (folder / "recipe.yaml").write_text("name: untuned\nmodel: google/gemma-2-2b\nuntuned: true\n", encoding="utf-8")
+    (folder / "data.json").write_text(json.dumps(TUNED_DATA | data), encoding="utf-8")
+    (folder / "scores.json").write_text(json.dumps({"validation": SCORES["validation"] | {"loss": loss, "baselines": {}}}), encoding="utf-8")
+
+
+@pytest.fixture
+def tuned_run(new_run: MakeRun) -> MakeRun:
+    """A factory of runs that tuned a published model with adapters on a 4-bit base."""
+
+    def make(name: str = "code-lora", **files: Any) -> Path:
+        validation = {key: value for key, value in SCORES["validation"].items() if key != "baselines"} | {"loss": 1.5, "loss_interval": [1.4, 1.6]}
+        told: dict[str, Any] = {"recipe": TUNED_RECIPE, "data": TUNED_DATA, "plan": TUNED_PLAN, "scores": {"validation": validation}} | files
+        run = new_run(name, **told)
+        (run / "model" / "adapter_config.json").write_text("{}", encoding="utf-8")
+        (run / "model" / "model.safetensors").rename(run / "model" / "adapter_model.safetensors")
+        return run
+
+    return make
+
+
+@pytest.fixture
+def untuned() -> Callable[..., None]:
+    """`untuned(folder, loss=2.5)` leaves there what `brimful evaluate RUN --untuned` does."""
+    return _write_untuned
+
+
+@pytest.fixture
+def answer_of() -> Callable[..., dict[str, Any]]:
+    """`answer_of(3, "def f(): ...", error="")` is a record of TASK.jsonl."""
+    return _answer_record
+
+
+@pytest.fixture
+def answered() -> Callable[..., None]:
+    """`answered(run, "code-syntax", records, **summary)` adds an evaluation with its answers to a run."""
+    return _write_answers

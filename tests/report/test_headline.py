@@ -7,8 +7,10 @@ import pytest
 
 from brimful.report import headline
 from brimful.report.runfiles import read_run
+from brimful.report.tasks import Tasks
 
 MakeRun = Callable[..., Path]
+NO_TASKS = Tasks({}, {})
 
 
 def test_the_sentence_names_model_length_data_device_and_time(new_run: MakeRun) -> None:
@@ -30,7 +32,7 @@ def test_an_unfinished_run_says_how_far_it_is_and_uses_the_planned_size(new_run:
 def test_a_run_of_which_nothing_is_known_still_makes_a_sentence(new_run: MakeRun) -> None:
     run = read_run(new_run(last_step=1, plan=None, environment=None, data=None, recipe=None, metrics=[]))
     assert headline.sentence(run) == "A language model has been trained."
-    assert headline.cards(run) == []
+    assert headline.cards(run, NO_TASKS) == []
     assert headline.score_bars(run) == []
     assert headline.verdict(run) == ""
 
@@ -69,7 +71,7 @@ def test_bars_share_one_scale_and_mark_the_model(new_run: MakeRun) -> None:
 
 
 def test_cards_show_what_is_known(new_run: MakeRun) -> None:
-    values = {card.name: card.value for card in headline.cards(read_run(new_run()))}
+    values = {card.name: card.value for card in headline.cards(read_run(new_run()), NO_TASKS)}
     assert values["Bits per byte"] == "1.418"
     assert values["Time in all"] == "2m 58s"
     assert set(values) == {"Bits per byte", "Loss", "Perplexity", "Speed", "Peak memory", "Time in all"}

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -207,3 +208,47 @@ def test_running_out_of_memory_is_listed_with_the_micro_batches_before_and_after
     for told in ("No sequence was lost", "training", "2 x 8 + 3", "4 x 4 + 2 + 1", "forward"):
         assert told in text
     assert "Out of memory" not in page_of(new_run("quiet")).text
+
+
+def test_a_tuned_run_tells_its_base_its_tasks_and_its_answers_beside_the_untuned_models(
+    tuned_run: MakeRun, untuned: Callable[..., None], answered: Callable[..., None], answer_of: Callable[..., dict[str, Any]]
+) -> None:
+    folder = tuned_run()
+    untuned(folder / "untuned")
+    answered(folder, "code-syntax", [answer_of(1, "def f1():\n    return 1"), answer_of(2, "", "empty")], isolation="landlock")
+    answered(folder / "untuned", "code-syntax", [answer_of(1, "I write prose", "SyntaxError: invalid syntax")], prompt="few-shot 2")
+    page = page_of(folder)
+    text = " ".join(page.text.split())
+    for told in (
+        "What was tuned", "rank 8, alpha 16, dropout 0.05", "Examples", "Learned tokens", "60,000",
+        "it was 2.500 before tuning", "code-syntax: syntax 50.0% (0.0% before tuning).", "isolation: landlock", "Before tuning asked as text to continue",
+        "1 x empty", "all 2, cut to a few lines", "parses as Python", "I write prose", "validation, before tuning", "Loss over answers, nats per token",
+        "--beside-base", "brimful export", "micro-batches of at most 2,048 tokens",
+    ):  # fmt: skip
+        assert told in text, told
+    assert "Documents" not in text
+    assert page.wrong == page.open == []
+
+
+def test_a_fresh_model_that_was_asked_tasks_shows_them_too(
+    new_run: MakeRun, answered: Callable[..., None], answer_of: Callable[..., dict[str, Any]]
+) -> None:
+    folder = new_run()
+    answered(folder, "humaneval", [answer_of(1, "x", scores={"pass@1": 1.0}, status="passed")], prompt="plain")
+    text = page_of(folder).text
+    assert "asked as text to continue" in text
+    assert "passed" in text
+    assert "Before tuning" not in text
+    assert "What was tuned" not in text
+
+
+def test_what_a_model_answers_is_escaped(tuned_run: MakeRun, answered: Callable[..., None], answer_of: Callable[..., dict[str, Any]]) -> None:
+    folder = tuned_run(recipe=f"model: {ATTACK!r}\nadapter: {{rank: {ATTACK!r}}}\n")
+    hostile = answer_of(1, ATTACK, ATTACK, id=ATTACK, prompt=ATTACK, reference=ATTACK, scores={"syntax": 0.0, ATTACK: 1.0})
+    answered(folder, "code-syntax", [hostile], notes=[ATTACK], isolation=ATTACK, data=ATTACK)
+    answered(folder / "untuned", "code-syntax", [hostile], prompt=ATTACK)
+    page = page_of(folder)
+    assert not {"script", "img"} & set(page.tags)
+    assert not any(name.startswith("on") for name, _ in page.attributes)
+    assert page.text.count(ATTACK) > 10
+    assert page.wrong == page.open == []

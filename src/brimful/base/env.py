@@ -47,3 +47,13 @@ def wait_politely() -> None:
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+
+def keep_few_kernels() -> None:
+    """Bound what a CPU's matrix library keeps of every shape it has met, unless the user chose otherwise.
+
+    Rows of examples have ever new lengths, and each left its kernels behind: tuning a 4M-parameter model grew by 1.1 GB in 40 steps, with
+    these bounds by 0.27 GB and then no more, in no more time (docs/log.md). Acts only when called before torch computes.
+    """
+    os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from os.path import commonprefix
 from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -46,12 +47,14 @@ class Question:
         text: The prompt to read; messages one below the other.
         ids: What generation starts from.
         shots: Solved examples in it.
+        begun: First words of the answer, which stand at the end of the prompt: those that all its solved examples share.
     """
 
     example: TaskExample
     text: str
     ids: list[int]
     shots: int
+    begun: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,11 +103,12 @@ def questions_for(task: Task, examples: TaskExamples, subject: Subject) -> Quest
 def _question(task: Task, example: TaskExample, shots: Sequence[Mapping[str, Any]], subject: Subject, longest: int) -> Question | None:
     """The prompt with the most shots that fits into `longest` tokens; None where it does not fit without any."""
     for count in range(len(shots), -1, -1):
-        prompt = _tuned_prompt(task, example, subject) if subject.is_tuned else _plain_prompt(task, example, shots[:count])
+        begun = "" if subject.is_tuned else _shared_beginning(task, shots[:count])
+        prompt = _tuned_prompt(task, example, subject) if subject.is_tuned else _plain_prompt(task, example, shots[:count]) + begun
         ids = subject.template.prompt_ids(prompt)
         if len(ids) <= longest:
             text = prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
-            return Question(example, text, ids, count)
+            return Question(example, text, ids, count, begun)
     return None
 
 
@@ -113,6 +117,16 @@ def _tuned_prompt(task: Task, example: TaskExample, subject: Subject) -> Prompt:
         return example.own_prompt
     text = render(str(task.template.text), example.row, example.where)
     return (Message("user", text),) if subject.text_ending is None else text.rstrip() + subject.text_ending
+
+
+def _shared_beginning(task: Task, shots: Sequence[Mapping[str, Any]]) -> str:
+    """Whole words with which the answers of all solved examples begin, such as `def`; without the space behind, which belongs to the next token.
+
+    An untuned model is asked for what it can do, not for guessing that an answer is a function.
+    """
+    answers = [render(task.reference, shot, "a solved example").lstrip("\n") for shot in shots]
+    shared = commonprefix(answers) if len(answers) > 1 else ""
+    return shared[: max(shared.rfind(" "), shared.rfind("\n")) + 1].rstrip()
 
 
 def _plain_prompt(task: Task, example: TaskExample, shots: Sequence[Mapping[str, Any]]) -> str:

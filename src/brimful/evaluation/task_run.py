@@ -151,8 +151,9 @@ def _result(
     asked = writing.questions.asked
     answers = [
         [
-            Answer(written.text, extract(written.text, question.example.row), question.example.reference, written.finish, written.tokens)
+            Answer(text, extract(text, question.example.row), question.example.reference, written.finish, written.tokens)
             for written in samples
+            for text in [question.begun + written.text]
         ]
         for question, samples in zip(asked, writing.answers, strict=True)
     ]

@@ -6,6 +6,13 @@ from typing import Any
 from brimful.recipe import ModelRecipe
 
 INITIAL_STD = 0.02
+PACKABLE = frozenset({
+    "arcee", "cohere", "ernie4_5", "exaone4", "gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt2", "gpt_bigcode", "gpt_neox", "granite", "helium",
+    "llama", "ministral", "mistral", "olmo", "olmo2", "olmo3", "opt", "phi", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "starcoder2",
+})  # fmt: skip
+"""`model_type`s whose packed rows are tested to equal one example at a time. Not StableLM and Nemotron, which keep `packed_lengths` from the
+attention function; GPT-J, GPT-Neo, BLOOM and XGLM, whose attention cannot be replaced; GPT-OSS, which has sinks; nor models with convolutions or
+recurrence, such as LFM2 and Qwen3.5, which would run on from one example into the next."""
 
 
 @dataclass(frozen=True)

@@ -228,13 +228,18 @@ def without_adapters(model: PreTrainedModel) -> Iterator[None]:
             model.enable_adapters()
 
 
-def _nf4(how: Loading) -> BitsAndBytesConfig:
+def require_nf4(device: torch.device) -> None:
+    """Raises RecipeError where 4-bit layers cannot run: without bitsandbytes, on Apple GPUs, on CUDA devices before Pascal."""
     if find_spec("bitsandbytes") is None:
         raise RecipeError("quantize=nf4 needs bitsandbytes, which is not installed: pip install 'brimful[quantize]'.")
-    if how.device.type == "mps":
+    if device.type == "mps":
         raise RecipeError("quantize=nf4 is not measured on Apple GPUs; use quantize=none, or plan.device=cpu.")
-    if how.device.type == "cuda" and torch.cuda.get_device_capability(how.device) < NF4_CAPABILITY:
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < NF4_CAPABILITY:
         raise RecipeError(f"quantize=nf4 needs compute capability {NF4_CAPABILITY[0]}.{NF4_CAPABILITY[1]}; this GPU is older. Use quantize=none.")
+
+
+def _nf4(how: Loading) -> BitsAndBytesConfig:
+    require_nf4(how.device)
     compute = DTYPES[how.weights]
     return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=compute)
 

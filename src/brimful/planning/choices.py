@@ -3,6 +3,7 @@
 from brimful.base.errors import PlanError
 from brimful.base.units import MIB, format_bytes
 from brimful.hardware.device import Device
+from brimful.model.description import PACKABLE
 from brimful.planning.plan import Choice
 from brimful.recipe import Recipe
 
@@ -51,11 +52,13 @@ def _cpu_precision(device: Device) -> Choice:
     return Choice("precision", "fp32", measured, "bf16")
 
 
-def attention_choice(recipe: Recipe, device: Device, precision: str, *, softcapped: bool = False, grouped: bool = False) -> Choice:
+def attention_choice(
+    recipe: Recipe, device: Device, precision: str, *, softcapped: bool = False, grouped: bool = False, packed: bool = False
+) -> Choice:
     """Attention implementation, by its name in transformers."""
     if recipe.plan.attention != "auto":
         return Choice("attention", recipe.plan.attention, FIXED)
-    if recipe.method == "sft" and packing_choice(recipe).value == "packed":
+    if packed:
         return Choice("attention", PACKED_ATTENTION, "each example of a row attends within itself, by torch's fused kernel or in blocks", "sdpa")
     if softcapped:
         return Choice("attention", "eager", "this model caps its attention scores, which torch's fused kernels cannot do; scores are stored", "sdpa")
@@ -108,13 +111,26 @@ def loader_choice(recipe: Recipe) -> Choice:
     return Choice("loader_workers", 1, "tokens lie ready in a memory map: one thread makes the next batch while this one computes", 0)
 
 
-def packing_choice(recipe: Recipe) -> Choice:
+def packing_choice(recipe: Recipe, model_type: str) -> Choice:
     """How documents or examples become rows. Of documents the recipe says it, because it changes what a step sees; of examples it does not."""
     if recipe.method == "sft":
+        obstacle = _obstacle_to_packing(recipe, model_type)
+        if recipe.plan.packing == "packed" and obstacle:
+            raise PlanError(f"plan.packing=packed: several examples in a row would not stay apart: {obstacle}. Use plan.packing=padded.")
         if recipe.plan.packing != "auto":
             return Choice("packing", recipe.plan.packing, FIXED)
+        if obstacle:
+            return Choice("packing", "padded", f"examples of similar length side by side; in one row they would not stay apart: {obstacle}")
         reason = "examples of a micro-batch lie end to end, attention stays within each: no padding; before data are read, all count as full length"
         return Choice("packing", "packed", reason, "padded")
     if recipe.data.layout == "stream":
         return Choice("packing", "stream", "the recipe's data.layout: documents run on, every position holds a token")
     return Choice("packing", str(recipe.data.layout), "the recipe's data.layout; the plan never changes what a step sees")
+
+
+def _obstacle_to_packing(recipe: Recipe, model_type: str) -> str:
+    if model_type not in PACKABLE:
+        return f"models of type {model_type!r} are not known to hand down where examples end"
+    if recipe.plan.attention not in {"auto", PACKED_ATTENTION}:
+        return f"plan.attention={recipe.plan.attention} knows nothing of them"
+    return ""

@@ -135,13 +135,15 @@ def prepare(recipe: Recipe, device: Device, *, vocabulary: int | None = None, pr
     """Decide precision, attention and loss for a device."""
     facts = model or model_facts(recipe, vocabulary)
     precision = precision_choice(recipe, device)
+    packing = packing_choice(recipe, str(facts.config["model_type"]))
+    is_packed = packing.value == "packed"
     choices = {
         "precision": precision,
-        "attention": attention_choice(recipe, device, str(precision.value), softcapped=facts.softcapped, grouped=facts.grouped),
+        "attention": attention_choice(recipe, device, str(precision.value), softcapped=facts.softcapped, grouped=facts.grouped, packed=is_packed),
         "loss_chunk": loss_chunk_choice(recipe, device, facts.vocabulary),
         "optimizer": optimizer_choice(recipe, device),
         "loader_workers": loader_choice(recipe),
-        "packing": packing_choice(recipe),
+        "packing": packing,
     }
     return Prepared(recipe, device, target_of(device, process_bytes), facts, choices)
 

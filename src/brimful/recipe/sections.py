@@ -236,8 +236,9 @@ class PlanChoices(Section):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         "auto", description="Arithmetic of the matrix products; weights and optimizer states stay fp32."
     )
-    attention: Literal["auto", "sdpa", "eager", "brimful_blocks", "brimful_expanded"] = Field(
-        "auto", description="Attention implementation; brimful_blocks is for CPUs, brimful_expanded for GPUs without a flash kernel."
+    attention: Literal["auto", "sdpa", "eager", "brimful_blocks", "brimful_expanded", "brimful_packed"] = Field(
+        "auto",
+        description="Attention implementation; brimful_blocks is for CPUs, brimful_expanded for GPUs without a flash kernel, brimful_packed for packed rows.",
     )
     recompute: bool | Auto = Field("auto", description="Recompute activations in the backward pass (activation checkpointing).")
     compile: bool | Auto = Field("auto", description="torch.compile the model.")
@@ -278,7 +279,7 @@ class RunChoices(Section):
 
 OF_RECIPE = "recipe:"
 """Before the name of a shipped recipe or file: the model that it trains."""
-_NOT_FRESH = "{name} tunes the published model {model}; this needs a recipe that describes a fresh model."
+_NOT_FRESH = "{name} names the published model {model}; this needs a recipe that describes a fresh model. To tune a published one: method=sft"
 
 
 def _which_model(value: object) -> str:

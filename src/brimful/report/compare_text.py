@@ -24,14 +24,15 @@ def comparison_table(comparison: RunComparison) -> Table:
     columns = (
         "",
         *seeds,
-        *(_heading(comparison, metric) for metric in comparison.metrics),
+        *(heading(comparison, metric) for metric in comparison.metrics),
         *(PREDICTED_NAMES.get(name, label(name)) for name in comparison.costs),
     )
     rows = tuple((variant.name, *([str(len(variant.runs))] * len(seeds)), *_cells(comparison, variant)) for variant in comparison.variants)
     return Table(columns, rows)
 
 
-def _heading(comparison: RunComparison, metric: str) -> str:
+def heading(comparison: RunComparison, metric: str) -> str:
+    """`Code-syntax syntax (%)`."""
     unit = UNITS.get(comparison.unit(metric), OTHER_UNIT)[2]
     return f"{metric[:1].upper()}{metric[1:]}" + f" ({unit})" * bool(unit)
 
@@ -40,7 +41,7 @@ def _cells(comparison: RunComparison, variant: Variant) -> list[str]:
     found = []
     for name in (*comparison.metrics, *comparison.costs):
         figure = variant.figure(name)
-        form = _form(comparison.unit(name)) if name in comparison.metrics else partial(format_quantity, name)
+        form = form_of(comparison.unit(name)) if name in comparison.metrics else partial(format_quantity, name)
         interval = None if figure is None or (name in comparison.costs and _is_narrow(figure.interval, form)) else figure.interval
         found.append("" if figure is None else with_interval(figure.value, interval, form))
     return found
@@ -51,7 +52,8 @@ def _is_narrow(interval: tuple[float, float] | None, form: Callable[[float], str
     return interval is not None and form(interval[0]) == form(interval[1])
 
 
-def _form(unit: str, sign: str = "") -> Callable[[float], str]:
+def form_of(unit: str, sign: str = "") -> Callable[[float], str]:
+    """How scores of a unit print, without it."""
     digits, factor, *_ = UNITS.get(unit, OTHER_UNIT)
     return lambda value: format(value * factor, f"{sign}{digits}")
 
@@ -100,7 +102,7 @@ def _why(pair: Pair) -> str:
 def _difference(comparison: RunComparison, pair: Pair, *, turned: bool = False) -> str:
     sign, unit = -1 if turned else 1, comparison.unit(pair.metric)
     low, high = sorted(sign * bound for bound in pair.interval or (0.0, 0.0))
-    return f"{with_interval(sign * (pair.difference or 0.0), (low, high), _form(unit, '+'))} {UNITS.get(unit, OTHER_UNIT)[3]}".rstrip()
+    return f"{with_interval(sign * (pair.difference or 0.0), (low, high), form_of(unit, '+'))} {UNITS.get(unit, OTHER_UNIT)[3]}".rstrip()
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -110,7 +112,7 @@ def _listed(names: Sequence[str]) -> str:
 def comparison_text(comparison: RunComparison, width: int) -> str:
     """For a terminal of `width` columns: the table, in blocks of columns where it is wider, then the sentences and notes."""
     lines = _blocks(comparison_table(comparison), width)
-    for kind, told in (("", sentences(comparison)), ("note: ", _remarks(comparison))):
+    for kind, told in (("", sentences(comparison)), ("note: ", remarks(comparison))):
         lines += [""] * bool(told)
         for each in told:
             lines += textwrap.wrap(f"{kind}{each}", width, subsequent_indent="  ", break_on_hyphens=False)
@@ -135,10 +137,10 @@ def comparison_markdown(comparison: RunComparison) -> str:
     table = comparison_table(comparison)
     rows = [table.columns, ["---", *["---:"] * (len(table.columns) - 1)], *table.rows]
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join([*lines, "", *(f"- {each}" for each in sentences(comparison)), *(f"- Note: {each}" for each in _remarks(comparison))]) + "\n"
+    return "\n".join([*lines, "", *(f"- {each}" for each in sentences(comparison)), *(f"- Note: {each}" for each in remarks(comparison))]) + "\n"
 
 
-def _remarks(comparison: RunComparison) -> list[str]:
+def remarks(comparison: RunComparison) -> list[str]:
     """The notes, and how to read the intervals."""
     several = [variant.name for variant in comparison.variants if len(variant.runs) > 1]
     tested = [pair for pair in comparison.pairs if not pair.obstacle]

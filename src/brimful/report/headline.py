@@ -4,9 +4,14 @@ import shlex
 from dataclasses import dataclass
 
 from brimful.base.units import format_bytes, format_count, format_duration
-from brimful.report.runfiles import RunFiles, items, measured, number, section, series, total_time_s
+from brimful.report.results import title
+from brimful.report.runfiles import RunFiles, is_tuned, items, measured, number, section, series, total_time_s
 from brimful.report.tables import Comparison, Score, baselines, comparisons, format_error, format_quantity, main_score
+from brimful.report.tasks import Tasks, comparable, main_metric
+from brimful.report.text import format_score
+from brimful.report.tuned import base_name, manner, parameters, score_before
 
+MAX_TASK_CARDS = 3
 ARCHITECTURE_NAMES = {"llama": "Llama-style", "gpt2": "GPT-2-style"}
 
 
@@ -48,8 +53,9 @@ def status(run: RunFiles) -> str:
 
 def sentence(run: RunFiles) -> str:
     """What was run: model, data, device and time; what is not known is left out."""
-    verb = "was trained" if run.is_finished else "has been trained"
-    parts = [f"{_model(run)} {verb}", _length(run), _data(run), _device(run), _time(run)]
+    tense = "was" if run.is_finished else "has been"
+    subject = f"{base_name(run)} {tense} tuned {manner(run)}" if is_tuned(run) else f"{_model(run)} {tense} trained"
+    parts = [subject, _length(run), _data(run), _device(run), _time(run)]
     return " ".join(part for part in parts if part) + "."
 
 
@@ -65,7 +71,7 @@ def _model(run: RunFiles) -> str:
 
 def _length(run: RunFiles) -> str:
     tokens = series(run.of_kind("step"), "tokens")[1]
-    seen = f" ({format_count(tokens[-1])} tokens)" if tokens else ""
+    seen = f" ({format_count(tokens[-1])} {'learned ' * is_tuned(run)}tokens)" if tokens else ""
     total = f" of {run.total_steps:,}" if run.total_steps and not run.is_finished else ""
     return f"for {run.last_step:,}{total} steps{seen}" if run.last_step else ""
 
@@ -100,6 +106,8 @@ def _time(run: RunFiles) -> str:
 def verdict(run: RunFiles) -> str:
     """The score in words, against the best baseline; empty when nothing was scored."""
     score = main_score(run)
+    if is_tuned(run):
+        return _verdict_of_answers(run, score)
     if score is None or score.bits_per_byte is None:
         return ""
     interval = (
@@ -113,6 +121,32 @@ def verdict(run: RunFiles) -> str:
     difference = score.bits_per_byte / (best.bits_per_byte or 1.0) - 1
     comparative = "less" if difference < 0 else "more"
     return f"{text}, {abs(difference) * 100:.0f} % {comparative} than the best counting baseline ({best.name.lower()}, {best.bits_per_byte:.3f})."
+
+
+def _verdict_of_answers(run: RunFiles, score: Score | None) -> str:
+    """The loss over held-out answers, beside that of the untuned model."""
+    if score is None or score.loss is None:
+        return ""
+    interval = f" (95 % interval {score.loss_interval[0]:.3f} to {score.loss_interval[1]:.3f})" if score.loss_interval else ""
+    before = score_before(run)
+    beside = f"; it was {before.loss:.3f} before tuning" if before is not None and before.loss is not None else ""
+    what = "examples" if section(run.recipe, "data").get("loss_on") == "all" else "answers"
+    return f"The loss over held-out {what} ({score.name}) is {score.loss:.3f} nats per token{interval}{beside}."
+
+
+def task_verdict(tasks: Tasks, before: Tasks | None) -> str:
+    """The main metric of every task in a sentence: `code-syntax: syntax 45.8% (4.2% before tuning).`; empty without tasks."""
+    told = []
+    for name, summary in tasks.summaries.items():
+        main = main_metric(summary)
+        value = number(main[1].get("value")) if main else None
+        if main is None or value is None:
+            continue
+        unit, other = str(main[1].get("unit", "")), before.summaries.get(name) if before else None
+        was = number(section(section(other, "metrics"), main[0]).get("value")) if comparable(summary, other) else None
+        beside = f" ({format_score(was, unit)} before tuning)" if was is not None else ""
+        told.append(f"{f'{name}: ' * (name != main[0])}{main[0]} {format_score(value, unit)}{beside}")
+    return f"{'; '.join(told)}." if told else ""
 
 
 def plan_verdict(run: RunFiles) -> str:
@@ -133,10 +167,13 @@ def _beside(comparison: Comparison) -> str:
     return f"{comparison.name.lower()} {found}, predicted {predicted} ({error})"
 
 
-def cards(run: RunFiles) -> list[Card]:
+def cards(run: RunFiles, tasks: Tasks) -> list[Card]:
     """The headline's numbers, each only when it is known."""
     found, score = measured(run), main_score(run)
     shown = _score_cards(run, score) if score else []
+    shown += _task_cards(tasks)
+    if is_tuned(run) and (trained := parameters(run)[1]):
+        shown.append(Card("Trained", format_count(trained), "parameters"))
     if "tokens_per_s" in found:
         shown.append(Card("Speed", format_count(found["tokens_per_s"]), "tokens/s, median"))
     if "peak_memory_bytes" in found:
@@ -149,16 +186,36 @@ def cards(run: RunFiles) -> list[Card]:
 
 def _score_cards(run: RunFiles, score: Score) -> list[Card]:
     shown = []
-    if score.bits_per_byte is not None:
+    if score.bits_per_byte is not None and not is_tuned(run):
         interval = score.bits_per_byte_interval
         shown.append(Card("Bits per byte", f"{score.bits_per_byte:.3f}", _span(interval) or score.name))
     if score.loss is not None:
         interval = score.loss_interval
         shown.append(Card("Loss", f"{score.loss:.3f}", _span(interval) or "nats per token"))
     record = section(run.scores, score.name)
+    if is_tuned(run):
+        return shown
     if perplexity := number(record.get("perplexity")):
         shown.append(Card("Perplexity", f"{perplexity:,.2f}", "per token"))
     return shown
+
+
+def _task_cards(tasks: Tasks) -> list[Card]:
+    """The main metric of the first tasks; not when it has none."""
+    shown = []
+    for name, summary in tasks.summaries.items():
+        main = main_metric(summary)
+        if main is None or (value := number(main[1].get("value"))) is None:
+            continue
+        n = number(main[1].get("n"))
+        number_shown = format_score(value, "" if main[1].get("unit") == "BLEU" else str(main[1].get("unit", "")))
+        shown.append(Card(_heading(name, main[0]), number_shown, f"n = {n:,.0f}" if n is not None else "share of answers"))
+    return shown[:MAX_TASK_CARDS]
+
+
+def _heading(task: str, metric: str) -> str:
+    name = title(task, metric)
+    return f"{name[:1].upper()}{name[1:]}"
 
 
 def _span(interval: tuple[float, float] | None) -> str:
@@ -187,7 +244,17 @@ def commands(run: RunFiles) -> list[Command]:
     if (run.folder / "model").is_dir():
         model = str(run.folder / "model")
         load = f"model = AutoModelForCausalLM.from_pretrained({model!r})\ntokenizer = AutoTokenizer.from_pretrained({model!r})"
-        shown.append(Command("Generate text", f'brimful generate {folder} --prompt "..."'))
+        shown += _commands_of_tuned(run, folder) if is_tuned(run) else [Command("Generate text", f'brimful generate {folder} --prompt "..."')]
         shown.append(Command("Load it in Python", f"from transformers import AutoModelForCausalLM, AutoTokenizer\n{load}"))
     shown.append(Command("Look at the curves in TensorBoard", f"tensorboard --logdir {shlex.quote(str(run.folder / 'tensorboard'))}"))
+    return shown
+
+
+def _commands_of_tuned(run: RunFiles, folder: str) -> list[Command]:
+    shown = [
+        Command("Ask it, and the model from before it was tuned", f'brimful generate {folder} --prompt "..." --beside-base'),
+        Command("Score it on tasks, and the model from before", f"brimful evaluate {folder} code-syntax bleu\nbrimful evaluate {folder} --untuned"),
+    ]
+    if section(run.recipe, "adapter"):
+        shown.append(Command("Write it as one model, adapters merged", f"brimful export {folder} --merge"))
     return shown

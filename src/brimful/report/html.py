@@ -1,17 +1,16 @@
 """`report.html`: one file that opens offline, reads on a phone, prints, and says what was predicted beside what came true."""
 
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
-from brimful.base.errors import RunFolderError
 from brimful.base.rundir import write_text_atomically
-from brimful.report import headline, tables
+from brimful.report import headline, tables, tuned
 from brimful.report.plots import Curve, curves
-from brimful.report.runfiles import Json, RunFiles, items, number, read_run
+from brimful.report.runfiles import Json, RunFiles, is_tuned, items, number, read_run, section
+from brimful.report.tasks import answer_views, read_tasks, task_views
 
 FILE_NAME = "report.html"
 MAX_SAMPLES = 8
@@ -26,22 +25,22 @@ def write_report(run_folder: Path) -> Path:
     Raises:
         RunFolderError: not a run folder, or the report cannot be written there.
     """
-    text = render_report(read_run(run_folder))
     path = run_folder / FILE_NAME
-    try:
-        write_text_atomically(path, text)
-    except OSError as error:
-        raise RunFolderError(
-            f"{path} cannot be written: {error}. Make the folder writable or free some space, then run `brimful report` again."
-        ) from error
+    write_text_atomically(path, render_report(read_run(run_folder)))
     return path
 
 
 def render_report(run: RunFiles) -> str:
     """The whole page. Every text of the run is escaped; control characters and lone surrogates become the replacement character."""
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    template = environment.from_string(resources.files("brimful.report").joinpath("report.html.j2").read_text(encoding="utf-8"))
-    return _clean(template.render(_values(run)))
+    return render_page("report.html.j2", _values(run) | _values_of_tasks(run))
+
+
+def render_page(template: str, values: dict[str, Any]) -> str:
+    """A page by a template of this package, its values escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("brimful", "report"), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    return _clean(environment.get_template(template).render(values))
 
 
 def _values(run: RunFiles) -> dict[str, Any]:
@@ -50,7 +49,6 @@ def _values(run: RunFiles) -> dict[str, Any]:
         "status": headline.status(run),
         "sentence": headline.sentence(run),
         "verdict": headline.verdict(run),
-        "cards": headline.cards(run),
         "bars": headline.score_bars(run),
         "commands": headline.commands(run),
         "plan_verdict": headline.plan_verdict(run),
@@ -63,16 +61,30 @@ def _values(run: RunFiles) -> dict[str, Any]:
         "memory_events": tables.memory_event_table(run),
         "samples": [_sample(sample) for sample in run.samples[-MAX_SAMPLES:]],
         "num_hidden_samples": max(0, len(run.samples) - MAX_SAMPLES),
-        "scores": tables.score_table(run),
+        "scores": tuned.answer_score_table(run) if is_tuned(run) else tables.score_table(run),
+        "tuning": tuned.tuning_table(run),
         "sources": [_source(source) for source in items(run.data.get("sources"))],
-        "splits": tables.split_table(run),
+        "splits": tuned.example_table(run) or tables.split_table(run),
         "tokenizer": tables.tokenizer_table(run),
-        "leakage": tables.leakage_table(run),
+        "leakage": tables.leakage_table(run, "Prompts" if is_tuned(run) else "Documents"),
         "data_notes": [str(note) for note in items(run.data.get("notes"))],
         "plan": tables.plan_table(run),
-        "batch": tables.batch_sentence(run),
+        "batch": tuned.batch_sentence(run) if is_tuned(run) else tables.batch_sentence(run),
         "environment": tables.environment_table(run),
         "brimful_version": str(run.environment.get("brimful", "")),
+    }
+
+
+def _values_of_tasks(run: RunFiles) -> dict[str, Any]:
+    untuned = tuned.before_tuning(run)
+    order = [str(name) for name in items(section(run.recipe, "evaluation").get("tasks"))]
+    tasks, before = read_tasks(run.folder, order), None if untuned is None else read_tasks(untuned.folder)
+    return {
+        "cards": headline.cards(run, tasks),
+        "task_verdict": headline.task_verdict(tasks, before),
+        "tasks": task_views(tasks, before),
+        "damaged_tasks": tasks.damaged,
+        "answer_sets": answer_views(tasks, before),
     }
 
 

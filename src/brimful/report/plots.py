@@ -14,8 +14,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from brimful.base.units import format_count
-from brimful.report.runfiles import Json, RunFiles, series
+from brimful.report.runfiles import Json, RunFiles, is_tuned, section, series
 from brimful.report.tables import Score, baselines
+from brimful.report.tuned import score_before
 
 FloatArray = NDArray[np.float64]
 
@@ -46,7 +47,7 @@ def curves(run: RunFiles) -> list[Curve]:
     drawn = []
     if len(series(steps, "loss")[0]) > 1:
         wide, narrow = (_draw_loss(run, f"loss-{shape}", size) for shape, size in (("wide", (820, 360)), ("narrow", (350, 300))))
-        drawn.append(Curve("loss", "Loss, nats per target token", wide, narrow))
+        drawn.append(Curve("loss", "Loss over answers, nats per token" if _learns_answers(run) else "Loss, nats per target token", wide, narrow))
     for key, title in (
         ("learning_rate", "Learning rate"),
         ("grad_norm", "Gradient norm before clipping"),
@@ -56,6 +57,10 @@ def curves(run: RunFiles) -> list[Curve]:
             svg = _draw_small(steps, key, title)
             drawn.append(Curve(key, title, svg, svg))
     return drawn
+
+
+def _learns_answers(run: RunFiles) -> bool:
+    return is_tuned(run) and section(run.recipe, "data").get("loss_on") != "all"
 
 
 def _draw_loss(run: RunFiles, key: str, size: tuple[int, int]) -> str:
@@ -73,7 +78,8 @@ def _draw_loss(run: RunFiles, key: str, size: tuple[int, int]) -> str:
             axes.annotate(
                 f"best {held_out[best]:.3f}", (at[best], held_out[best]), (0, 14), textcoords="offset points", ha="center", color=BEST, weight="bold"
             )
-        for baseline in baselines(run):
+        before = score_before(run)
+        for baseline in baselines(run) if before is None else [before]:
             _draw_baseline(axes, baseline, highest, float(steps[-1]))
 
     return _render(key, size, "Loss by optimizer step", draw)

@@ -115,6 +115,11 @@ def read_run(run_folder: Path) -> RunFiles:
     return run
 
 
+def is_tuned(run: RunFiles) -> bool:
+    """Whether the run tunes a published model."""
+    return isinstance(run.recipe.get("model"), str) or bool(section(run.data, "base"))
+
+
 def number(value: object) -> float | None:
     """`value` as a finite float, None for anything else."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None

@@ -73,7 +73,10 @@ class Score:
 
 
 def comparisons(run: RunFiles) -> list[Comparison]:
-    """Every number the plan predicted, in a fixed order, with what was measured under the same name."""
+    """Every number the plan predicted, in a fixed order, with what was measured under the same name.
+
+    Without the parameters of a model with adapters: the saved ones are only those that were trained.
+    """
     predicted, intervals, basis = (section(run.plan, key) for key in ("predicted", "predicted_interval", "basis"))
     names = [*PREDICTED_NAMES, *(name for name in predicted if name not in PREDICTED_NAMES)]
     found, ways = measured(run), _ways(run)
@@ -83,7 +86,7 @@ def comparisons(run: RunFiles) -> list[Comparison]:
             ways.get(name, "") if name in found else "",
         )
         for name in names
-        if (value := number(predicted.get(name))) is not None
+        if (value := number(predicted.get(name))) is not None and not (name == "parameters" and section(run.recipe, "adapter"))
     ]  # fmt: skip
 
 
@@ -131,23 +134,25 @@ def time_terms(run: RunFiles) -> list[tuple[str, float]]:
 
 def main_score(run: RunFiles) -> Score | None:
     """The final validation score (another split's where there is none); before the end, the best of the evaluations so far."""
-    splits = _scored_splits(run.scores)
+    splits = scored_splits(run.scores)
     split = "validation" if "validation" in splits else next(iter(splits), None)
     if split is not None:
-        return _score(split, splits[split])
+        return score_of(split, splits[split])
     evaluations = [record for record in run.of_kind("evaluation") if number(record.get("loss")) is not None]
     if not evaluations:
         return None
     best = min(evaluations, key=lambda record: float(record["loss"]))
-    return _score(f"{best.get('split', 'validation')}, step {best.get('step')}", best)
+    return score_of(f"{best.get('split', 'validation')}, step {best.get('step')}", best)
 
 
-def _scored_splits(scores: Mapping[str, Any]) -> dict[str, Json]:
+def scored_splits(scores: Mapping[str, Any]) -> dict[str, Json]:
+    """The records of splits that have a loss, in order."""
     found = {name: value for name, value in scores.items() if isinstance(value, dict) and name != "baselines" and "loss" in value}
-    return {name: found[name] for name in _ordered(found)}
+    return {name: found[name] for name in ordered_splits(found)}
 
 
-def _score(name: str, record: Json) -> Score:
+def score_of(name: str, record: Json) -> Score:
+    """A record of scores.json, or of an evaluation while training."""
     values = number(record.get("loss")), number(record.get("bits_per_byte"))
     return Score(name, *values, pair(record.get("loss_interval")), pair(record.get("bits_per_byte_interval")))
 
@@ -180,21 +185,23 @@ def score_table(run: RunFiles) -> Table | None:
     """One row for each scored split, its baselines below it."""
     columns = ("Split", "Loss (nats/token)", "Perplexity", "Bits per byte", "Tokens", "Documents", "Context / stride", "Tokens/s")
     rows: list[tuple[str, ...]] = []
-    for name, record in _scored_splits(run.scores).items():
+    for name, record in scored_splits(run.scores).items():
         rows.append(_score_row(name, record))
-        rows += [(rival.name, _number(rival.loss, 3), "", _number(rival.bits_per_byte, 3), "", "", "", "") for rival in baselines_of(record)]
+        rows += [
+            (rival.name, format_number(rival.loss, 3), "", format_number(rival.bits_per_byte, 3), "", "", "", "") for rival in baselines_of(record)
+        ]
     return Table(columns, tuple(rows)) if rows else None
 
 
 def _score_row(name: str, record: Json) -> tuple[str, ...]:
-    score = _score(name, record)
+    score = score_of(name, record)
     window = " / ".join(_value(key, record[key]) for key in ("context", "stride") if key in record)
     loss, bits_per_byte = with_interval(score.loss, score.loss_interval), with_interval(score.bits_per_byte, score.bits_per_byte_interval)
     counts = (_value(key, record.get(key)) for key in ("tokens", "documents"))
     return (
         name,
         loss,
-        _number(record.get("perplexity"), 2),
+        format_number(record.get("perplexity"), 2),
         bits_per_byte,
         *counts,
         window,
@@ -206,7 +213,7 @@ def split_table(run: RunFiles) -> Table | None:
     """What each split of the data holds."""
     splits = section(run.data, "splits")
     keys = ("documents", "bytes", "characters", "tokens")
-    rows = tuple((name, *(_value(key, section(splits, name).get(key)) for key in keys)) for name in _ordered(splits))
+    rows = tuple((name, *(_value(key, section(splits, name).get(key)) for key in keys)) for name in ordered_splits(splits))
     return Table(("Split", "Documents", "Text", "Characters", "Tokens"), rows) if rows else None
 
 
@@ -215,12 +222,12 @@ def tokenizer_table(run: RunFiles) -> Table | None:
     return _facts(section(run.data, "tokenizer"))
 
 
-def leakage_table(run: RunFiles) -> Table | None:
-    """Documents that stand in training already: word for word, and after ignoring case and white space."""
+def leakage_table(run: RunFiles, what: str = "Documents") -> Table | None:
+    """Documents (or prompts) that stand in training already: word for word, and after ignoring case and white space."""
     splits = {name: value for name, value in section(run.data, "leakage").items() if isinstance(value, dict)}
     keys = ("documents", "exact", "normalised")
-    rows = tuple((name, *(_value(key, splits[name].get(key)) for key in keys)) for name in _ordered(splits))
-    return Table(("Split", "Documents", "Repeated exactly", "Repeated but for case and spaces"), rows) if rows else None
+    rows = tuple((name, *(_value(key, splits[name].get(key)) for key in keys)) for name in ordered_splits(splits))
+    return Table(("Split", what, "Repeated exactly", "Repeated but for case and spaces"), rows) if rows else None
 
 
 def plan_table(run: RunFiles) -> Table | None:
@@ -295,7 +302,8 @@ def _flat(values: Json, prefix: str = "", unit_of: str | None = None) -> Iterabl
             yield label(prefix + key), _value(unit_of or key, value)
 
 
-def _ordered(splits: Iterable[str]) -> list[str]:
+def ordered_splits(splits: Iterable[str]) -> list[str]:
+    """train, validation and test first, others behind them."""
     names = list(splits)
     return [name for name in SPLIT_ORDER if name in names] + [name for name in names if name not in SPLIT_ORDER]
 
@@ -362,7 +370,8 @@ def with_interval(value: float | None, interval: tuple[float, float] | None, for
     return form(value) + (f" [{form(interval[0])}, {form(interval[1])}]" if interval else "")
 
 
-def _number(value: object, digits: int) -> str:
+def format_number(value: object, digits: int = 0) -> str:
+    """`1234.5` -> `1,234.50`; empty for what is no number."""
     found = number(value)
     return "" if found is None else f"{found:,.{digits}f}"
 

@@ -38,15 +38,16 @@ def task_lines(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
         lines.append(f"{name}: {', '.join(told)}")
         for metric, value in summary["metrics"].items():
             low, high = value["interval"] or (None, None)
-            interval = "" if low is None else f" (95 % {_metric(low, value['unit'])} to {_metric(high, value['unit'])})"
-            lines.append(f"  {metric}: {_metric(value['value'], value['unit'])}{interval}")
+            interval = "" if low is None else f" (95 % {format_score(low, value['unit'])} to {format_score(high, value['unit'])})"
+            lines.append(f"  {metric}: {format_score(value['value'], value['unit'])}{interval}")
         if summary.get("errors"):
             lines.append("  " + ", ".join(f"{count} x {error}" for error, count in summary["errors"].items()))
         lines += [f"  note: {note}" for note in summary.get("notes", ())]
     return lines
 
 
-def _metric(value: float | None, unit: str) -> str:
+def format_score(value: float | None, unit: str) -> str:
+    """A metric's value in its unit: `45.8%`, `12.3 BLEU`."""
     if value is None:
         return "not known"
     return f"{value:.1%}" if unit == "share" else f"{value:.4g}{f' {unit}' if unit else ''}"

@@ -1,0 +1,159 @@
+"""`study.html`: the table of a study with its intervals drawn, what is real of it, and links to the reports of its runs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import yaml
+
+from brimful.base.errors import RunFolderError
+from brimful.base.rundir import read_json, write_text_atomically
+from brimful.report import html
+from brimful.report.compare import NEITHER_IS_BETTER, RunComparison, Variant, is_lower_better
+from brimful.report.compare_text import comparison_table, form_of, heading, remarks, sentences
+from brimful.report.runfiles import Json, items, section
+from brimful.report.tuned import short_name
+
+FILE_NAME = "study.html"
+STUDY_FILE, RECIPE_FILE = "study.json", "study.yaml"
+BASE = "base"
+PAD = 0.04
+"""Room at both ends of a drawn scale, as a share of it."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """A value with its interval on a scale from 0 to 100; `low` is `at` where there is no interval."""
+
+    name: str
+    text: str
+    at: float
+    low: float
+    width: float
+    is_base: bool
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """One metric of all variants."""
+
+    title: str
+    direction: str
+    rows: tuple[Range, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number and its interval, as text."""
+
+    value: str
+    interval: str
+
+
+def write_study_report(study_folder: Path, comparison: RunComparison) -> Path:
+    """Write `study.html` into a study's folder, and `report.html` of every run in it.
+
+    Args:
+        study_folder: Holds study.json (what was left out), study.yaml and a folder for each run.
+        comparison: Of its runs.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        RunFolderError: a page cannot be written.
+    """
+    links = {run.name: _link(study_folder / run.name) for variant in comparison.variants for run in variant.runs}
+    recipe, study = _yaml(study_folder / RECIPE_FILE), _json(study_folder / STUDY_FILE)
+    path = study_folder / FILE_NAME
+    write_text_atomically(path, html.render_page("study.html.j2", _values(study_folder.name, recipe, study, comparison, links)))
+    return path
+
+
+def _link(run_folder: Path) -> str:
+    """Of the run's report, which is written; empty where nothing was trained."""
+    if not (run_folder / "metrics.jsonl").is_file():
+        return ""
+    return quote(str(html.write_report(run_folder).relative_to(run_folder.parent)))
+
+
+def _yaml(path: Path) -> Json:
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _json(path: Path) -> Json:
+    try:
+        value = read_json(path)
+    except (OSError, ValueError, RunFolderError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _values(name: str, recipe: Json, study: Json, comparison: RunComparison, links: dict[str, str]) -> dict[str, Any]:
+    table = comparison_table(comparison)
+    num_names = len(table.columns) - len(comparison.metrics) - len(comparison.costs)
+    end_of_scores = num_names + len(comparison.metrics)
+    rows = [(row[0], [_cell(text) for text in row[num_names:end_of_scores]], [_cell(text) for text in row[end_of_scores:]]) for row in table.rows]
+    return {
+        "name": str(recipe.get("name") or name),
+        "description": str(recipe.get("description") or ""),
+        "sentence": _sentence(recipe, comparison),
+        "sentences": sentences(comparison),
+        "remarks": remarks(comparison),
+        "score_columns": table.columns[num_names:end_of_scores],
+        "cost_columns": table.columns[end_of_scores:],
+        "rows": rows,
+        "ranges": [_ranges(comparison, metric) for metric in comparison.metrics if not metric.endswith(NEITHER_IS_BETTER)],
+        "variants": [_variant(variant, recipe, links) for variant in comparison.variants],
+        "left_out": {str(run): str(why) for run, why in section(study, "left_out").items()},
+        "recipe_text": yaml.safe_dump(recipe, sort_keys=False, width=120) if recipe else "",
+    }
+
+
+def _cell(text: str) -> Cell:
+    """`1.923 [1.901, 1.945]` in two parts."""
+    value, _, interval = text.partition(" [")
+    return Cell(value, interval.removesuffix("]").replace(", ", " to "))
+
+
+def _sentence(recipe: Json, comparison: RunComparison) -> str:
+    tuned = [variant for variant in comparison.variants if variant.name != BASE]
+    model, data = recipe.get("model"), section(recipe, "data").get("path")
+    names = ", ".join(str(name) for name in ([data] if isinstance(data, str) else items(data)))
+    seeds = max((len(variant.runs) for variant in tuned), default=0)
+    parts = [f"{len(tuned)} variant{'s' * (len(tuned) != 1)}"]
+    parts += [f"of {short_name(model)}"] if isinstance(model, str) else []
+    parts += [f"on {names},"] if names else []
+    return f"{' '.join(parts).removesuffix(',')}, each trained with {seeds} seed{'s' * (seeds != 1)}."
+
+
+def _variant(variant: Variant, recipe: Json, links: dict[str, str]) -> dict[str, Any]:
+    changes = section(section(recipe, "study"), "variants").get(variant.name)
+    if variant.name == BASE:
+        what = "the model before it is tuned"
+    else:
+        what = ", ".join(str(change) for change in items(changes)) or "the recipe as it stands"
+    return {"name": variant.name, "what": what, "runs": [{"name": run.name, "link": links.get(run.name, "")} for run in variant.runs]}
+
+
+def _ranges(comparison: RunComparison, metric: str) -> Ranges:
+    """Every variant's value on the same scale, from the least to the greatest end of all intervals."""
+    found = [(variant.name, figure) for variant in comparison.variants if (figure := variant.figure(metric)) is not None]
+    ends: list[float] = [end for _, figure in found for end in (figure.value, *(figure.interval or ()))]
+    pad = (max(ends) - min(ends)) * PAD or 1.0
+    least, most = min(ends) - pad, max(ends) + pad
+
+    def place(value: float) -> float:
+        return 100 * (value - least) / (most - least)
+
+    form = form_of(comparison.unit(metric))
+    rows = []
+    for name, figure in found:
+        low, high = figure.interval or (figure.value, figure.value)
+        rows.append(Range(name, form(figure.value), place(figure.value), place(low), place(high) - place(low), name == BASE))
+    return Ranges(heading(comparison, metric), "lower is better" if is_lower_better(metric) else "higher is better", tuple(rows))

@@ -1,0 +1,100 @@
+"""What a report says of a run that tuned a published model."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from brimful.report import tuned
+from brimful.report.headline import sentence, verdict
+from brimful.report.runfiles import is_tuned, read_run
+from brimful.report.tables import comparisons
+
+MakeRun = Callable[..., Path]
+
+
+def facts(run: Path) -> dict[str, str]:
+    table = tuned.tuning_table(read_run(run))
+    assert table is not None
+    return {row[0]: row[1] for row in table.rows}
+
+
+def test_a_run_of_a_fresh_model_has_none_of_it(new_run: MakeRun) -> None:
+    run = read_run(new_run())
+    assert not is_tuned(run)
+    assert tuned.tuning_table(run) is tuned.example_table(run) is tuned.before_tuning(run) is tuned.score_before(run) is None
+
+
+def test_base_adapters_and_their_share_of_the_parameters_are_told(tuned_run: MakeRun) -> None:
+    found = facts(tuned_run())
+    assert found["Base"] == "google/gemma-2-2b"
+    assert found["Frozen weights"] == "4 bits (NF4, double quantisation)"
+    assert found["Adapters"] == "rank 8, alpha 16, dropout 0.05"
+    assert found["On"] == "q_proj, v_proj"
+    assert (found["Parameters"], found["Trained"]) == ("122,400", "612 (0.500%)")
+    assert found["Optimizer"] == "paged_adamw_8bit, peak learning rate 0.0002"
+    assert found["Learned"] == "answers only"
+
+
+def test_without_adapters_every_parameter_is_trained(new_run: MakeRun) -> None:
+    run = new_run(recipe="model: google/gemma-2-2b\nadapter: null\n")
+    assert facts(run)["Adapters"] == "none: every weight is trained"
+    assert tuned.parameters(read_run(run)) == (612, 612)
+    assert "was tuned with all its 612 parameters for" in sentence(read_run(run))
+
+
+def test_the_sentence_says_what_was_tuned_and_how(tuned_run: MakeRun) -> None:
+    assert sentence(read_run(tuned_run())).startswith(
+        "google/gemma-2-2b was tuned with LoRA adapters of rank 8 on 4-bit weights (612 of 122.4k parameters) for 500 steps (2.05M learned tokens)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [("google/gemma-2-2b", "google/gemma-2-2b"), ("/runs/first/model", "first"), ("/models/llama", "llama"), ("recipe:first", "first")],
+)
+def test_a_base_is_named_by_its_hub_id_its_folder_or_the_run_that_made_it(source: str, name: str) -> None:
+    assert tuned.short_name(source) == name
+
+
+def test_examples_are_counted_with_those_cut_and_dropped(tuned_run: MakeRun) -> None:
+    table = tuned.example_table(read_run(tuned_run()))
+    assert table is not None
+    assert table.rows == (("train", "900", "90,000", "60,000", "257", "0", "12"), ("validation", "100", "10,000", "6,500", "250", "3", "0"))
+
+
+def test_a_step_is_told_in_examples_and_a_micro_batch_in_tokens(tuned_run: MakeRun) -> None:
+    assert tuned.batch_sentence(read_run(tuned_run())) == "Every optimizer step sees 16 examples, in micro-batches of at most 2,048 tokens (8 x 256)."
+    assert tuned.batch_sentence(read_run(tuned_run("bare", plan=None))) == ""
+
+
+def test_saved_adapters_are_not_compared_with_the_parameters_of_the_whole_model(tuned_run: MakeRun) -> None:
+    assert "parameters" not in {comparison.key for comparison in comparisons(read_run(tuned_run()))}
+
+
+def test_the_untuned_models_score_stands_beside(tuned_run: MakeRun, untuned: Callable[..., None]) -> None:
+    run = tuned_run()
+    assert verdict(read_run(run)) == "The loss over held-out answers (validation) is 1.500 nats per token (95 % interval 1.400 to 1.600)."
+    untuned(run / "untuned")
+    assert verdict(read_run(run)).endswith("1.400 to 1.600); it was 2.500 before tuning.")
+    table = tuned.answer_score_table(read_run(run))
+    assert table is not None
+    assert [(row[0], row[1][:5]) for row in table.rows] == [("validation", "1.500"), ("validation, before tuning", "2.500")]
+
+
+def test_in_a_study_the_base_counts_when_it_is_the_same_model_on_the_same_data(tuned_run: MakeRun, untuned: Callable[..., None]) -> None:
+    run = tuned_run("study/lora-8")
+    untuned(run.parent / "base")
+    assert tuned.before_tuning(read_run(run)) is None
+    (run.parent / "study.json").write_text("{}")
+    assert tuned.before_tuning(read_run(run)) is not None
+    facts_of_data = json.loads((run / "data.json").read_text())
+    (run / "data.json").write_text(json.dumps(facts_of_data | {"base": {"source": "another", "fingerprint": "1"}}))
+    assert tuned.before_tuning(read_run(run)) is None
+
+
+def test_an_untuned_folder_that_holds_nothing_is_passed_over(tuned_run: MakeRun) -> None:
+    run = tuned_run()
+    (run / "untuned").mkdir()
+    assert tuned.before_tuning(read_run(run)) is None

@@ -1,0 +1,173 @@
+import os
+import signal
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from brimful.base.errors import RequestError
+from brimful.verify import sandbox as module
+from brimful.verify.isolation import Limits
+from brimful.verify.sandbox import Program, Result, Sandbox, is_starved, result_of
+
+DOUBLE = Program("def double(x): return 2 * x", "assert double(2) == 4", ("double",))
+
+
+def report(**changed: Any) -> dict[str, Any]:
+    usual = {"verdict": {}, "stopped": "", "exit_status": 0, "seconds": 1.0, "cpu_s": 1.0, "waited_s": 0.0, "output": b""}
+    return usual | changed
+
+
+def judged(**changed: Any) -> Result:
+    return result_of(report(**changed), "nonce", Limits(), {"level": "some", "mode": "apart"})
+
+
+def test_a_result_says_what_isolated_it_what_was_printed_and_how_long_it_took(sandbox: Sandbox) -> None:
+    result = sandbox.run(Program("print('loaded')\ndef f():\n    print('called')\n    return 1", "assert f() == 1", ("f",)))
+
+    assert (result.status, result.detail, result.stdout, result.mode, result.level) == ("passed", "", "loaded\ncalled\n", "apart", sandbox.level)
+    assert 0 < result.seconds < 1
+
+
+def test_many_programs_keep_their_order(sandbox: Sandbox) -> None:
+    programs = [Program(f"def f(): return {number % 3}", "assert f() == 0", ("f",)) for number in range(12)]
+    seen: dict[int, Result] = {}
+
+    results = sandbox.run_all(programs, workers=3, progress=seen.__setitem__)
+
+    assert [result.status for result in results] == ["passed", "failed", "failed"] * 4
+    assert seen == dict(enumerate(results))
+
+
+def test_a_program_may_have_its_own_time(sandbox: Sandbox) -> None:
+    program = Program("import time\ntime.sleep(60)", "f()", ("f",), seconds=0.2)
+
+    result = sandbox.run(program)
+
+    assert (result.status, result.detail, result.overloaded) == ("timeout", "not done after 0.2 s", False)
+
+
+def test_only_a_verdict_with_the_nonce_counts() -> None:
+    assert judged(verdict={"status": "passed", "detail": "", "nonce": "nonce"}).status == "passed"
+    for verdict in ({"status": "passed", "nonce": "guess"}, {"status": "passed"}, {"status": "won", "nonce": "nonce"}, [], None):
+        assert judged(verdict=verdict).status == "error"
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "detail"),
+    [
+        ({"stopped": "time"}, "timeout", "not done after 4 s"),
+        ({"stopped": "output"}, "error", "printed more than 1048576 bytes"),
+        ({"stopped": "folder"}, "error", "wrote more than 33554432 bytes or 1000 files"),
+        ({"exit_status": 3 << 8}, "error", "ended itself with status 3 before the tests were over"),
+        ({"exit_status": signal.SIGSEGV}, "error", "crashed: Segmentation fault"),
+        ({"exit_status": signal.SIGXCPU, "cpu_s": 4.0}, "timeout", "out of CPU time after 4 s"),
+        ({"exit_status": signal.SIGKILL, "cpu_s": 5.0}, "timeout", "out of CPU time after 4 s"),
+        ({"exit_status": signal.SIGSYS}, "blocked", "a system call of another kind"),
+        ({"exit_status": signal.SIGKILL}, "error", "closed its pipe before the tests were over"),
+    ],
+)
+def test_an_end_without_a_verdict_is_named(changed: dict[str, Any], status: str, detail: str) -> None:
+    result = judged(**changed)
+
+    assert (result.status, result.detail) == (status, detail)
+
+
+def test_a_program_that_waits_for_a_core_is_told_from_one_that_sleeps() -> None:
+    assert is_starved(cpu_s=0.5, waited_s=3.4, seconds=4.0)
+    assert not is_starved(cpu_s=0.01, waited_s=0.01, seconds=4.0)
+    assert not is_starved(cpu_s=3.9, waited_s=0.1, seconds=4.0)
+
+
+def test_a_program_that_had_no_core_is_run_again_with_the_same_cpu_time(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "is_starved", lambda *_: True)
+    asleep = sandbox.run(Program("import time\ndef f(): time.sleep(60)", "f()", ("f",), seconds=0.2))
+
+    assert (asleep.status, asleep.overloaded) == ("timeout", True)
+    assert asleep.seconds > 0.7
+
+    endless = sandbox.run(Program("def f():\n    while True: pass", "f()", ("f",), seconds=0.5))
+
+    assert endless.status == "timeout"
+    assert (endless.detail, endless.overloaded) in {
+        ("out of CPU time after 1 s", False),
+        ("the machine was overloaded: the program waited for a core", True),
+    }
+
+
+def test_the_sandbox_survives_the_loss_of_its_own_process() -> None:
+    with Sandbox() as sandbox:
+        zygote = sandbox._idle.get()
+        os.kill(zygote._process.pid, signal.SIGKILL)
+        sandbox._idle.put(zygote)
+
+        assert sandbox.run(DOUBLE).status == "passed"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes that end with their parent are Linux's")
+def test_a_program_ends_with_the_process_that_watches_it() -> None:
+    with Sandbox() as sandbox, ThreadPoolExecutor(1) as pool:
+        zygote = sandbox._idle.get()
+        sandbox._idle.put(zygote)
+        running = pool.submit(sandbox.run, Program("import time\ntime.sleep(60)", "f()", ("f",), seconds=2.0))
+        watcher = psutil.Process(zygote._process.pid)
+        while len(children := watcher.children()) < 2:
+            time.sleep(0.01)
+        os.kill(watcher.pid, signal.SIGKILL)
+
+        until_s = time.monotonic() + 1.5
+        while any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children):
+            assert time.monotonic() < until_s
+            time.sleep(0.01)
+        assert running.result().status == "timeout"
+
+
+def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    with Sandbox() as sandbox:
+        assert sandbox.run(DOUBLE).status == "passed"
+        assert len(list(tmp_path.iterdir())) == 1
+        zygote = sandbox._idle.get()
+        sandbox._idle.put(zygote)
+
+    assert list(tmp_path.iterdir()) == []
+    assert zygote._process.returncode == -signal.SIGKILL
+
+
+def test_a_program_too_large_to_send_is_an_error(sandbox: Sandbox) -> None:
+    assert sandbox.run(Program("#" * (9 << 20), "f()", ("f",))).status == "error"
+
+
+def test_large_programs_and_tests_are_sent_whole(sandbox: Sandbox) -> None:
+    padding = "#" * (1 << 20) + "\n"
+
+    assert sandbox.run(Program(padding + DOUBLE.code, padding + DOUBLE.tests, DOUBLE.functions)).status == "passed"
+
+
+def test_without_isolation_it_refuses_unless_told_otherwise() -> None:
+    with pytest.raises(RequestError, match="accept_unsandboxed"):
+        Sandbox(level="none")
+
+    with Sandbox(level="none", accept_unsandboxed=True) as sandbox:
+        result = sandbox.run(DOUBLE)
+    assert (result.status, result.level) == ("passed", "limits only: NOT isolated")
+
+
+def test_a_level_that_does_not_exist_or_a_system_without_fork_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RequestError, match="none of landlock, seccomp, none"):
+        Sandbox(level="docker")
+    monkeypatch.delattr(os, "fork")
+    with pytest.raises(RequestError, match="Linux"):
+        Sandbox()
+
+
+def test_a_python_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+
+    with pytest.raises(RequestError, match="does not start"):
+        Sandbox()
