@@ -282,8 +282,8 @@ def train_ours(worker: _Worker) -> None:
     from brimful.data.batches import Batch
     from brimful.hardware.host import keep_freed_memory
     from brimful.model.build import build
-    from brimful.plans import here, kept_traces
     from brimful.planning.derive import Facts, derive
+    from brimful.plans import here, kept_traces
     from brimful.recipe import load
     from brimful.training.loop import Parts, train
     from brimful.training.meter import Meter

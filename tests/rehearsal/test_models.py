@@ -125,7 +125,7 @@ def test_blocks_are_found_by_their_list(step: Callable[..., StepSpec], family: s
 def test_adapters_for_layers_that_are_not_there_are_refused(step: Callable[..., StepSpec]) -> None:
     spec = step(adapter=Lora(4, "c_attn"))
 
-    with pytest.raises(RecipeError, match="no linear layer is named c_attn. This model has "):
+    with pytest.raises(RecipeError, match=r"no linear layer is named c_attn\. This model has "):
         meta_model(spec, config_of(spec))
 
 

@@ -1,8 +1,9 @@
 """How a model is asked: a tuned one as it was tuned, an untuned one with text to continue. Always as token ids that fit its context."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from os.path import commonprefix
+from itertools import takewhile
 from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -125,8 +126,9 @@ def _shared_beginning(task: Task, shots: Sequence[Mapping[str, Any]]) -> str:
     An untuned model is asked for what it can do, not for guessing that an answer is a function.
     """
     answers = [render(task.reference, shot, "a solved example").lstrip("\n") for shot in shots]
-    shared = commonprefix(answers) if len(answers) > 1 else ""
-    return shared[: max(shared.rfind(" "), shared.rfind("\n")) + 1].rstrip()
+    words = zip(*(re.findall(r"\S+\s", answer) for answer in answers), strict=False)
+    shared = takewhile(lambda group: len(set(group)) == 1, words) if len(answers) > 1 else ()
+    return "".join(group[0] for group in shared).rstrip()
 
 
 def _plain_prompt(task: Task, example: TaskExample, shots: Sequence[Mapping[str, Any]]) -> str:

@@ -72,7 +72,9 @@ class Progress:
 _PLAIN_FIELDS = ("step", "samples_consumed", "target_tokens", "evaluated_step", "best_loss", "best_step", "rollbacks")
 
 
-def snapshot_of(model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, *, identity: Mapping[str, str], journal_bytes: int) -> Snapshot:
+def snapshot_of(
+    model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, *, identity: Mapping[str, str], journal_bytes: int
+) -> Snapshot:
     """Everything that continues the run bit for bit: weights, optimizer states, random generators, progress, journal length."""
     tensors = {"model": _model_tensors(model), "optimizer": named_states(model, optimizer), "random": _random_states()}
     return Snapshot(progress.step, tensors, {"progress": progress.to_json(), "journal_bytes": journal_bytes}, identity)
