@@ -28,6 +28,9 @@ def table() -> str:
         *_time_cpu(),
         *_verified(),
         *_plan_speed(),
+        *_sandbox(),
+        *_code_offline(),
+        *_tuning_speed(),
     ]
     return "\n".join(["| what | measured | command, record |", "| --- | --- | --- |", *(f"| {' | '.join(row)} |" for row in rows)])
 
@@ -156,6 +159,50 @@ def _plan_speed() -> list[tuple[str, str, str]]:
         for name, case in record["results"].items()
     )
     return [("Time and memory to plan, in a fresh process, without and with kept traces", f"{told}; n = {record['rounds']}", source)]
+
+
+def _sandbox() -> list[tuple[str, str, str]]:
+    record, source = _record("sandbox")
+    speed, cheats = record["speed"]["landlock"]["programs_per_s_a_core"], record["canary"]["landlock"]
+    references = ", ".join(f"{name} {record[key]['passed']}/{record[key]['n']}" for name, key in (("HumanEval", "humaneval"), ("MBPP", "mbpp")))
+    ruined = [each for key in ("humaneval", "mbpp", "mbpp_sanitized") for each in record[key]["corrupted"].values()]
+    passed = sum(len(each["passed"]) for each in ruined)
+    return [
+        (
+            "Generated programs judged in the sandbox",
+            f"reference solutions that pass: {references}; ruined ones: {passed} of {sum(each['n'] for each in ruined):,}; "
+            f"cheats: {len(cheats['passed'])} of {cheats['n']}; {speed['median']:.0f} programs/s a core of CPU time",
+            source,
+        )
+    ]
+
+
+def _code_offline() -> list[tuple[str, str, str]]:
+    record, source = _record("code_offline")
+    variants = {each["name"]: each["figures"] for each in record["comparison"]["variants"]}
+
+    def told(name: str) -> str:
+        figures = variants[name]
+        loss, syntax, bleu = (figures[metric] for metric in ("validation loss", "code-syntax syntax", "bleu"))
+        return (
+            f"{name}: loss {loss['value']:.2f} [{loss['interval'][0]:.2f}, {loss['interval'][1]:.2f}], code that parses {syntax['value']:.0%} "
+            f"[{syntax['interval'][0]:.0%}, {syntax['interval'][1]:.0%}], BLEU {bleu['value']:.1f} [{bleu['interval'][0]:.1f}, {bleu['interval'][1]:.1f}]"
+        )
+
+    counts = variants["base"]
+    return [
+        (
+            "`code-offline`: a 4M-parameter model pre-trained and tuned here on Python's own library, held-out answers, one seed",
+            "; ".join(map(told, variants)) + f"; n = {counts['validation loss']['n']} for the loss, {counts['bleu']['n']} for answers",
+            source,
+        )
+    ]
+
+
+def _tuning_speed() -> list[tuple[str, str, str]]:
+    record, source = _record("finetune_cpu")
+    return [("Tuning", json.dumps(record["results"]), source)]
+
 
 
 if __name__ == "__main__":

@@ -164,7 +164,7 @@ def _told_documents(data: PreparedData) -> list[str]:
 def _examples(recipe: Recipe, source: str, tokenizer: PreTrainedTokenizerBase, data: PreparedExamples) -> Material:
     train, length = data.splits["train"], recipe.sequence_length
     positions = {name: split.num_tokens - split.num_examples for name, split in data.splits.items()}
-    planned = as_rows(recipe, positions_per_example=positions["train"] / train.num_examples, train_examples=train.num_examples)
+    planned = as_rows(recipe, positions_per_example=_mean_positions(train), train_examples=train.num_examples)
 
     def score(model: PreTrainedModel, split: ExampleSplit, rows: int, chunk: int, device: torch.device, autocast: torch.dtype | None,
               most: int | None, stride: int | None, progress: Progress | None) -> Likelihood:  # fmt: skip
@@ -189,16 +189,26 @@ def _examples(recipe: Recipe, source: str, tokenizer: PreTrainedTokenizerBase, d
     prompts = "messages" if any(example.messages is not None for example in train.examples[:1]) else "text"
     return Material(
         recipe, planned, tokenizer, data.splits, -(-positions["train"] // length), -(-positions["validation"] // length),
-        {"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint}, {**data.report, "prompts": prompts, "told": _told_examples(data, prompts)}, source,
+        {"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint}, {**data.report, "prompts": prompts, "told": _told_examples(data, prompts, recipe, planned)}, source,
         sequences, score, objective,
     )  # fmt: skip
 
 
-def _told_examples(data: PreparedExamples, prompts: str) -> list[str]:
+def _told_examples(data: PreparedExamples, prompts: str, recipe: Recipe, planned: Recipe) -> list[str]:
     told = [
         f"{name}: {split.num_examples:,} examples of {split.num_tokens / split.num_examples:.0f} tokens on average, the longest {split.lengths_E.max():,}; "
         f"{split.num_target_tokens:,} of {split.num_tokens:,} tokens are learned"
         for name, split in data.splits.items()
     ]
-    how = "the tokenizer's chat template" if data.template.style == "chat" else "plain headings" if prompts == "messages" else "as they stand"
-    return [*told, f"prompts: {prompts}, {how}"]
+    messages = "the tokenizer's chat template" if data.template.style == "chat" else "plain headings"
+    positions = recipe.effective_batch * _mean_positions(data.splits["train"])
+    step = f"an optimizer step sees {recipe.effective_batch:,} examples, about {positions:,.0f} tokens"
+    return [
+        *told,
+        f"prompts: {prompts}, {messages if prompts == 'messages' else 'as they stand'}",
+        f"{step}; the plan counts them as {planned.effective_batch:,} full sequence{'s' * (planned.effective_batch != 1)} of {recipe.sequence_length:,}",
+    ]
+
+
+def _mean_positions(split: ExampleSplit) -> float:
+    return split.num_tokens / split.num_examples - 1

@@ -45,7 +45,7 @@ from brimful.report.progress import data_progress, progress_listener
 from brimful.report.runfiles import comparable, read_run
 from brimful.report.tensorboard import tensorboard_listener
 from brimful.report.text import prediction_lines
-from brimful.scoring import evaluate, finished_run, plan_of, refuse_changed_data
+from brimful.scoring import evaluate, evaluate_rest, finished_run, plan_of, refuse_changed_data
 from brimful.training import eight_bit
 from brimful.training.admission import Admission, admit, claim, describe, write_status
 from brimful.training.checkpoint import CheckpointStore, verify
@@ -69,8 +69,10 @@ class Run:
 def run(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequence[str] = (), plan_file: Path | None = None) -> Path:
     """The whole chain: plan, train, sample, evaluate, report. Returns the report's path."""
     trained = train(recipe, console, fresh=fresh, accept=accept, plan_file=plan_file)
-    if trained.trained_now or not (trained.folder / "scores.json").exists():
+    if trained.trained_now:
         evaluate(trained.folder, console)
+    else:
+        evaluate_rest(trained.folder, trained.folder, recipe, console)
     return write_report(trained.folder)
 
 
@@ -99,7 +101,7 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
             refuse_changed_data(admission.folder, material)
         console.print("\n".join(material.lines()), highlight=False, markup=False, soft_wrap=True)
         stored = _stored_plan(admission.folder) if admission.continues else None
-        plan = _settled_plan(material, device, admission, stored) if pinned is None else pinned
+        plan = _settled_plan(material, device, admission, stored, pinned)
         if stored is not None and (other := _rounded_differently(stored, plan)):
             console.print(f"this run goes on by another plan than before ({other}): steps are rounded differently", highlight=False, soft_wrap=True)
         describe(admission, recipe)
@@ -188,14 +190,19 @@ def _same_place(recipe: Recipe, first: Recipe) -> PlanChoices:
     return first.plan.model_copy(update={"device": recipe.plan.device, "threads": recipe.plan.threads})
 
 
-def _settled_plan(material: Material, device: Device, admission: Admission, stored: Plan | None) -> Plan:
-    """The plan with the data known. A continued run keeps its old plan, so that it goes on bit for bit, unless something asks for a new one."""
-    recipe = material.planned
+def _settled_plan(material: Material, device: Device, admission: Admission, stored: Plan | None, pinned: Plan | None) -> Plan:
+    """The plan with the data known. A continued run keeps its old plan, so that it goes on bit for bit, unless something asks for a new one.
+
+    A plan from a file is used as it is; where it counts examples as full sequences, all it decided is kept and its figures are made anew.
+    """
+    if pinned is not None and material.planned is material.recipe:
+        return pinned
+    recipe = material.planned if pinned is None else with_choices_of(pinned, material.planned)
     with kept_traces() as traces:
         derived = derive(recipe, device, traces, facts_of(device, vocabulary=len(material.tokenizer), train_sequences=material.train_rows))
     conditions_now = replace(conditions(device), train_sequences=material.train_rows, validation_sequences=material.validation_rows)
     asked_for = any(change.startswith(_DECIDES_PLAN) for change in admission.changed)
-    if stored is None or asked_for or stored.device["name"] != device.name or stored.threads != derived.threads:
+    if pinned is not None or stored is None or asked_for or stored.device["name"] != device.name or stored.threads != derived.threads:
         return costed(recipe, derived, conditions_now)
     return costed(recipe, stored, conditions_now) if admission.changed else stored
 

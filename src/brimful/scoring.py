@@ -24,10 +24,11 @@ from brimful.hardware.probe import probe, torch_device
 from brimful.materials import Material, gather
 from brimful.planning.plan import Plan, plan_from_json
 from brimful.planning.step import EVALUATION_FACTOR
+from brimful.recipe import Recipe
 from brimful.report.progress import data_progress
 from brimful.verify.sandbox import Sandbox
 
-UNTUNED_FOLDER = "untuned"
+UNTUNED_FOLDER, SCORES_FILE = "untuned", "scores.json"
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,32 @@ def evaluate_into(
     return made
 
 
+def is_scored(folder: Path, recipe: Recipe) -> bool:
+    """Whether a folder holds the likelihood and every task that the recipe asks for; an evaluation that was killed leaves some of them."""
+    return (folder / SCORES_FILE).exists() and not _missing_tasks(folder, recipe)
+
+
+def evaluate_rest(folder: Path, run_folder: Path, recipe: Recipe, console: Console) -> None:
+    """As `evaluate_into`, but only what the recipe asks for and the folder does not hold yet.
+
+    Raises:
+        BrimfulError: as `evaluate`.
+    """
+    if not (folder / SCORES_FILE).exists():
+        evaluate_into(folder, run_folder, console)
+    if missing := _missing_tasks(folder, recipe):
+        asked = Asked(missing, recipe.evaluation.data, recipe.evaluation.max_examples)
+        evaluate_into(folder, run_folder, console, asked=asked)
+
+
+def _missing_tasks(folder: Path, recipe: Recipe) -> tuple[str, ...]:
+    return tuple(task for task in recipe.evaluation.tasks if not _summary_file(folder, task).exists())
+
+
+def _summary_file(folder: Path, task: str) -> Path:
+    return folder / FOLDER / f"{task.replace(':', '-')}.json"
+
+
 @contextmanager
 def finished_run(run_folder: Path, console: Console, *, untuned: bool = False) -> Iterator[tuple[LoadedRun, Material, torch.device]]:
     """A run's model (or the one it tuned) and the very data it was trained and validated on."""
@@ -136,7 +163,7 @@ def _checked(tasks: Sequence[str]) -> tuple[list[Task], list[str]]:
 def _likelihoods(
     folder: Path, loaded: LoadedRun, material: Material, device: torch.device, names: list[str], stride: int | None, console: Console, plan: Plan
 ) -> dict[str, Any]:
-    scores: dict[str, Any] = read_json(folder / "scores.json") if (folder / "scores.json").exists() else {}
+    scores: dict[str, Any] = read_json(folder / SCORES_FILE) if (folder / SCORES_FILE).exists() else {}
     made: dict[str, Any] = {}
     with data_progress(console) as progress:
         for name in names:
@@ -145,7 +172,7 @@ def _likelihoods(
             if stride is None:
                 write_nats(folder, name, score)
             made[name if stride is None else f"{name}, stride {stride}"] = score.to_json() | material.baselines(name)
-    write_json_atomically(folder / "scores.json", scores | made)
+    write_json_atomically(folder / SCORES_FILE, scores | made)
     return made
 
 
@@ -166,7 +193,7 @@ def _on_tasks(
     made = {result.task.name: result.to_json() for result in results}
     for summary in evaluate_with_lm_eval(subject, foreign, max_examples=most, seed=recipe.seed) if foreign else ():
         made[summary["task"]] = summary
-        write_json_atomically(folder / FOLDER / f"{summary['task'].replace(':', '-')}.json", summary)
+        write_json_atomically(_summary_file(folder, summary["task"]), summary)
     return made
 
 

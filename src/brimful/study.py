@@ -16,7 +16,7 @@ from brimful.recipe import Recipe, validated
 from brimful.report.compare import compare
 from brimful.report.compare_text import comparison_markdown, comparison_text
 from brimful.report.study import write_study_report
-from brimful.scoring import evaluate, evaluate_into
+from brimful.scoring import evaluate, evaluate_rest, is_scored
 
 STUDY_FILE, TABLE_FILE, BASE = "study.json", "study.md", "base"
 
@@ -80,8 +80,10 @@ def run_study(recipe: Recipe, console: Console, *, fresh: bool = False, accept: 
             console.print(f"left out: {error}", highlight=False, markup=False, soft_wrap=True)
             continue
         done.append(member)
-        if trained.trained_now or not (trained.folder / "scores.json").exists():
+        if trained.trained_now:
             evaluate(trained.folder, console)
+        else:
+            evaluate_rest(trained.folder, trained.folder, member.recipe, console)
     if not done:
         raise PlanError(f"no variant of {recipe.name} can be trained here:\n" + "\n".join(f"  - {name}: {why}" for name, why in left_out.items()))
     runs = list(_runs(recipe, done, folder, console))
@@ -99,9 +101,9 @@ def _runs(recipe: Recipe, done: list[Member], folder: Path, console: Console) ->
     """Folders to compare: the untuned model first."""
     if recipe.study is not None and recipe.study.baseline:
         plainest = next((member for member in done if member.recipe.quantize == "none"), done[0])
-        if not (folder / BASE / "scores.json").exists():
+        if not is_scored(folder / BASE, plainest.recipe):
             console.rule("base, untuned")
-            evaluate_into(folder / BASE, plainest.folder, console)
+            evaluate_rest(folder / BASE, plainest.folder, plainest.recipe, console)
         yield folder / BASE
     yield from (member.folder for member in done)
 

@@ -74,3 +74,12 @@ def test_waiting_threads_spin_briefly_unless_the_user_chose_otherwise(monkeypatc
     monkeypatch.delenv("GOMP_SPINCOUNT")
     env.wait_politely()
     assert os.environ["GOMP_SPINCOUNT"] == "1000"
+
+
+def test_kernels_kept_per_shape_are_bounded_unless_the_user_chose_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
+    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "x")  # so that what follows is undone
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY")
+    env.keep_few_kernels()
+
+    assert (os.environ["LRU_CACHE_CAPACITY"], os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) == ("7", "256")

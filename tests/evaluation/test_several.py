@@ -47,6 +47,15 @@ def test_the_difference_of_two_variants_over_seeds_is_welchs() -> None:
     assert (interval.low, interval.high) == pytest.approx((9 - 4.3027 * math.sqrt(2), 9 + 4.3027 * math.sqrt(2)))
 
 
+def test_a_model_that_no_seed_changes_leaves_the_spread_of_the_other() -> None:
+    interval, alone = seeds_difference(4.0, [1.0, 2.0, 3.0]), seeds_interval([1.0, 2.0, 3.0])
+
+    assert interval is not None
+    assert alone is not None
+    assert (interval.low, interval.high) == pytest.approx((4 - alone.high, 4 - alone.low))
+    assert seeds_difference(4.0, [1.0]) is None
+
+
 def test_seeds_that_agree_exactly_leave_no_spread() -> None:
     interval = seeds_difference([2.0, 2.0], [1.0, 1.0])
 

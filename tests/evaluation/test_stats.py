@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from brimful.evaluation.stats import bootstrap_interval, example_interval, mean_interval, paired_difference, perplexity_of, wilson_interval
+from brimful.evaluation.stats import (
+    bootstrap_interval,
+    example_interval,
+    mean_interval,
+    paired_difference,
+    perplexity_of,
+    sign_flip_p_value,
+    wilson_interval,
+)
 
 
 def test_the_interval_holds_the_true_ratio_about_95_times_in_100() -> None:
@@ -85,6 +93,21 @@ def test_equal_runs_are_not_told_apart() -> None:
 def test_the_difference_of_a_run_with_itself_is_0_with_p_1() -> None:
     paired = paired_difference([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [1, 1, 1])
     assert (paired.difference, paired.p_value, paired.is_clear) == (0.0, 1.0, False)
+
+
+@pytest.mark.parametrize(("won", "lost", "exact"), [(4, 0, 0.125), (6, 0, 0.03125), (9, 1, 0.021484), (5, 5, 1.0)])
+def test_of_passes_and_failures_the_p_value_is_that_of_mcnemars_exact_test(won: int, lost: int, exact: float) -> None:
+    """Twice the binomial tail; a bootstrap calls four of 164 problems a real difference."""
+    first_N = [1.0] * (won + 50) + [0.0] * (lost + 104)
+    second_N = [0.0] * won + [1.0] * 50 + [1.0] * lost + [0.0] * 104
+    paired = paired_difference(first_N, second_N, np.ones(len(first_N)), resamples=20_000)
+    assert paired.p_value == pytest.approx(exact, abs=0.008)
+
+
+def test_chance_alone_gets_below_5_percent_about_5_times_in_100() -> None:
+    generator = np.random.default_rng(11)
+    p_values = [sign_flip_p_value(generator.choice([-1.0, 0.0, 1.0], 40, p=[0.1, 0.8, 0.1]), resamples=400) for _ in range(400)]
+    assert np.mean([p_value < 0.05 for p_value in p_values]) < 0.07
 
 
 def test_one_window_has_a_difference_but_no_interval() -> None:

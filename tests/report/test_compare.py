@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from brimful.base.errors import RequestError
-from brimful.report.compare import Pair, RunComparison, compare
+from brimful.report.compare import Pair, RunComparison, compare, is_lower_better
 from brimful.report.results import LOSS
 
 SYNTAX = "code-syntax syntax"
@@ -71,6 +71,26 @@ def test_a_difference_within_the_spread_of_seeds_is_not_real(scored_run: Callabl
     assert pair.over_seeds is not None
     assert pair.over_seeds[0] < 0 < pair.over_seeds[1]
     assert not pair.is_real
+
+
+def test_an_untuned_model_has_no_seed_so_the_others_spread_is_all_there_is(scored_run: Callable[..., Path]) -> None:
+    base = scored_run("base", share=0.2, recipe="name: base\nmodel: org/model\nuntuned: true\n")
+    apart = [scored_run(f"a-{seed}", rank=8, seed=seed, share=0.8) for seed in (1, 2)]
+    spread = [scored_run(f"b-{seed}", rank=16, seed=seed, share=share) for seed, share in ((1, 0.3), (2, 0.9))]
+
+    clear, unclear = (_pair(compare([base, *runs]), SYNTAX) for runs in (apart, spread))
+
+    assert clear.over_seeds is not None
+    assert clear.over_seeds[1] < 0
+    assert clear.is_real
+    assert unclear.p_value is not None
+    assert unclear.p_value < 0.05
+    assert not unclear.is_real
+
+
+def test_less_of_a_perplexity_is_better() -> None:
+    assert is_lower_better("lm-eval:wikitext word_perplexity")
+    assert not is_lower_better("lm-eval:hellaswag acc")
 
 
 @pytest.mark.parametrize("names", [("lora-16-seed1", "lora-16-seed2"), ("lora-16-1", "lora-16-2"), ("lora-16.seed_1", "lora-16.seed_2")])

@@ -30,14 +30,19 @@ def seeds_interval(values: Sequence[float]) -> Interval | None:
     return Interval(mean - half, mean + half)
 
 
-def seeds_difference(first: Sequence[float], second: Sequence[float]) -> Interval | None:
-    """95 % interval of the first mean minus the second over training seeds (Welch 1947); None where either has one seed."""
-    if min(len(first), len(second)) < 2:
+def seeds_difference(first: Sequence[float] | float, second: Sequence[float] | float) -> Interval | None:
+    """95 % interval of the first mean minus the second over training seeds (Welch 1947); None where either has one seed.
+
+    A number in place of values is of a model that no seed changes, such as an untuned one.
+    """
+    sides = [side for side in (first, second) if not isinstance(side, float)]
+    if any(len(side) < 2 for side in sides):
         return None
-    shares = [statistics.variance(values) / len(values) for values in (first, second)]
+    shares = [statistics.variance(side) / len(side) for side in sides]
     spread = sum(shares)
-    freedom = spread**2 / sum(share**2 / (len(values) - 1) for share, values in zip(shares, (first, second), strict=True)) if spread else math.inf
-    difference, half = statistics.fmean(first) - statistics.fmean(second), _t_975(freedom) * math.sqrt(spread)
+    freedom = spread**2 / sum(share**2 / (len(side) - 1) for share, side in zip(shares, sides, strict=True)) if spread else math.inf
+    means = [side if isinstance(side, float) else statistics.fmean(side) for side in (first, second)]
+    difference, half = means[0] - means[1], _t_975(freedom) * math.sqrt(spread)
     return Interval(difference - half, difference + half)
 
 

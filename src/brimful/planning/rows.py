@@ -13,7 +13,7 @@ def as_rows(recipe: Recipe, *, positions_per_example: float, train_examples: int
     sequences would.
 
     Args:
-        recipe: `batch.sequences` counts examples.
+        recipe: `batch.sequences` and `evaluation.max_sequences` count examples.
         positions_per_example: Mean number of inputs of a training example.
         train_examples: Examples of one epoch.
     """
@@ -21,5 +21,11 @@ def as_rows(recipe: Recipe, *, positions_per_example: float, train_examples: int
     steps = total_steps_of(recipe, train_examples)
     if recipe.training.tokens is not None:
         steps = max(1, round(recipe.training.tokens / positions))
-    rows = max(1, math.ceil(positions / recipe.sequence_length))
-    return recipe.model_copy(update={"batch": BatchRecipe(sequences=rows), "training": TrainingRecipe(steps=steps)})
+
+    def rows(examples: int) -> int:
+        return max(1, math.ceil(examples * positions_per_example / recipe.sequence_length))
+
+    most = recipe.evaluation.max_sequences
+    evaluation = recipe.evaluation if most is None else recipe.evaluation.model_copy(update={"max_sequences": rows(most)})
+    changed = {"batch": BatchRecipe(sequences=rows(recipe.effective_batch)), "training": TrainingRecipe(steps=steps), "evaluation": evaluation}
+    return recipe.model_copy(update=changed)

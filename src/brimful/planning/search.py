@@ -255,6 +255,8 @@ def _compile(prepared: Prepared, way: _Way, eager: Candidate, total_steps: int |
         return Choice("compile", recipe.plan.compile, FIXED)
     if not device.abilities.compile:
         return Choice("compile", False, "torch.compile has no compiler to use here")
+    if prepared.choices["packing"].value == "padded":
+        return Choice("compile", False, "examples side by side give passes of many shapes, and compiled blocks serve one")
     if eager.time is None:
         return Choice("compile", False, "no time is predicted here, so whether compiling pays is not known", True)
     saved_s = max(0.0, _seconds(eager) - _seconds(way.candidate(eager.micro_batch, compiled=True)))

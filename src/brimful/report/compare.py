@@ -1,7 +1,7 @@
 """Runs side by side: repetitions with other seeds as one variant, and which differences between variants are real.
 
-Variants are tested in pairs on the very same examples (paired bootstrap over examples), all p-values are corrected together for their number
-(Holm), and where both variants have several seeds the difference must also stand out from their spread.
+Variants are tested in pairs on the very same examples (random signs of their differences), all p-values are corrected together for their number
+(Holm), and where both variants have several seeds the difference must also stand out from their spread. An untuned model has no seed to vary.
 """
 
 import re
@@ -25,7 +25,8 @@ LEAST_RESAMPLES, RESAMPLES_PER_TEST = 10_000, 200
 """So many that a corrected p-value can get below 0.01."""
 LEAST_IN_COMMON = 0.9
 """Share of the examples of a task that must be the same. Some may be missing: prompts that are too long, programs that could not be judged."""
-LOWER_IS_BETTER = (LOSS, "unended")
+LOWER_IS_BETTER = (LOSS, "unended", "perplexity", "bits_per_byte")
+"""Ends of names, lm-eval's among them."""
 NEITHER_IS_BETTER = ("length",)
 
 
@@ -44,6 +45,11 @@ class Variant:
     def values(self, metric: str) -> list[float]:
         """By run, where it has one."""
         return [run.figures[metric].value for run in self.runs if metric in run.figures]
+
+    def over_seeds(self, metric: str) -> list[float] | float:
+        """Its values, or the only one of a model that was not trained and so has no seed."""
+        values = self.values(metric)
+        return values[0] if len(values) == 1 and self.runs[0].is_untuned else values
 
     def figure(self, metric: str) -> Figure | None:
         """The run's own figure; of several runs the mean, its interval over seeds (of a share no further than 0 and 1)."""
@@ -64,7 +70,7 @@ class Pair:
     Attributes:
         interval: 95 % over examples, of this pair by itself.
         p_value: Corrected for all pairs of the comparison.
-        over_seeds: 95 % over seeds; None where either has one seed.
+        over_seeds: 95 % over seeds; None where either has one seed of several that it could have.
         n: Examples that all of their runs were scored on.
         left_out: Examples that only some were scored on.
         obstacle: Why the two are not compared; the rest is None then.
@@ -201,7 +207,7 @@ class _Untested:
         found = paired_difference(first, second, weights_N, resamples=resamples)
         if found.interval is None or found.p_value is None:
             return replace(empty, obstacle="there are too few examples")
-        seeds = seeds_difference(self.first.values(self.metric), self.second.values(self.metric))
+        seeds = seeds_difference(self.first.over_seeds(self.metric), self.second.over_seeds(self.metric))
         return replace(
             empty, difference=found.difference, interval=(found.interval.low, found.interval.high), p_value=found.p_value,
             over_seeds=None if seeds is None else (seeds.low, seeds.high), n=len(weights_N),

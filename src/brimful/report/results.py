@@ -72,12 +72,13 @@ class Result:
     Attributes:
         name: Of the run.
         variant: Equal for repetitions with another seed; None where the run has no recipe.
-        seed: None without a recipe.
+        seed: None without a recipe, and for an untuned model.
         figures: By metric, such as "humaneval pass@1", and COSTS.
         examples: By metric, where they were kept.
         prompts: By task, how it was asked.
         device: What it was trained on.
         notes: What is missing.
+        is_untuned: Whether it is a published model as it was before tuning.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Result:
     prompts: Mapping[str, str]
     device: str
     notes: tuple[str, ...]
+    is_untuned: bool = False
 
 
 def read_result(run_folder: Path) -> Result:
@@ -112,7 +114,7 @@ def read_result(run_folder: Path) -> Result:
     seed = number(run.recipe.get("seed"))
     return Result(
         run.name, _variant(run.recipe), None if seed is None else int(seed), figures | _costs(run), examples, prompts,
-        str(section(run.plan, "device").get("name", "")), tuple(notes),
+        str(section(run.plan, "device").get("name", "")), tuple(notes), is_untuned=run.recipe.get("untuned") is True,
     )  # fmt: skip
 
 
