@@ -354,7 +354,7 @@ def test_training_again_says_that_it_is_finished_and_trains_nothing(brimful: Bri
 
     assert said.code == 0
     assert f"{rhyme} is finished; nothing to train" in said.out
-    assert "run.name=rhyme-2" in said.out
+    assert "for another run of this recipe: run.name=rhyme-2" in said.out
     assert {path: path.stat().st_mtime_ns for path in rhyme.rglob("*") if path.is_file()} == before
 
 
@@ -765,6 +765,7 @@ def test_sessions_are_counted_and_stand_in_json(brimful: Brimful, recipe_file: P
         (("--budget", "3h", "training.epochs=2"), "Say how long it is with training.steps=N or training.tokens=N"),
         (("--save", "x.json", "--on", "all"), "--save writes the plan of one device"),
         (("--save", "x.json", "--on", "Tesla T4,NVIDIA L4"), "--save writes the plan of one device"),
+        (("--save", "x.json", "study.variants={large: [batch.sequences=64]}"), "is a study of several"),
     ],
 )
 def test_a_wrong_limit_is_refused_with_the_way_out(brimful: Brimful, recipe_file: Path, arguments: tuple[str, ...], said: str) -> None:
@@ -860,7 +861,7 @@ def test_a_plan_that_is_not_verified_has_exit_code_1(brimful: Brimful, recipe_fi
 def test_what_cannot_be_verified_is_told_before_anything_is_planned(brimful: Brimful, recipe_file: Path) -> None:
     _refused(brimful("plan", recipe_file, "--verify", "--on", "all"), "--verify runs the plan of one device")
     _refused(brimful("plan", recipe_file, "--verify", "--on", "here,Tesla T4"), "--verify runs the plan of one device")
-    _refused(brimful("plan", recipe_file, "--verify", "model=openai-community/gpt2", "tokenizer=null"), "trains fresh models only")
+    _refused(brimful("plan", recipe_file, "--verify", "model=openai-community/gpt2", "tokenizer=null"), "--verify runs a step", "fresh models only")
 
 
 def test_a_changed_effective_batch_is_told_what_it_asks_of_the_learning_rate(brimful: Brimful, recipe_file: Path) -> None:

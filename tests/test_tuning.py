@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import weakref
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -12,10 +13,12 @@ import pytest
 import torch
 from rich.console import Console
 
-from brimful import pipeline, scoring
-from brimful.base.errors import BrimfulError, CheckpointError, DataError, PlanError, RecipeError, RunFolderError
+from brimful import pipeline, plans, scoring
+from brimful.base.errors import BrimfulError, CheckpointError, DataError, PlanError, RecipeError, RequestError, RunFolderError
 from brimful.base.rundir import read_journal, read_json
 from brimful.generation.load import load_run, load_untuned
+from brimful.materials import gather
+from brimful.planning.pinned import save_plan
 from brimful.recipe import Recipe
 from brimful.training import loop
 from brimful.training.checkpoint import CheckpointStore, differences, load
@@ -25,6 +28,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # peft and bitsandbytes warn 
 Tuning = Callable[..., Recipe]
 CPU = torch.device("cpu")
 MANNERS = {"lora": [], "qlora": ["quantize=nf4"], "full": ["adapter=null", "optimizer.learning_rate=1e-3"], "8bit": ["optimizer.kind=adamw_8bit"]}
+
+
+@pytest.fixture(autouse=True)
+def _kept_traces(_quiet_machine: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One cache for all tests of this file: the same steps are planned again and again."""
+    monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path_factory.getbasetemp() / "kept"))
 
 
 def _train(recipe: Recipe, **options: Any) -> Path:
@@ -82,6 +91,88 @@ def test_how_a_step_is_cut_does_not_change_what_is_learned(tuning: Tuning, chang
     packed, other = (_final(_train(tuning(f"run.name={name}", *options))) for name, options in (("packed", []), ("other", change)))
     for name, weight in packed.tensors["model"].items():
         torch.testing.assert_close(other.tensors["model"][name], weight, rtol=1e-3, atol=1e-4)
+
+
+def test_a_saved_plan_keeps_its_choices_and_counts_the_tokens_of_the_examples(tuning: Tuning, tmp_path: Path) -> None:
+    """It was made before the data were read, when four examples of at most 128 tokens counted as four times 128."""
+    long = ("sequence_length=128", "training={tokens: 1280}")
+    recipe = tuning(*long, "plan.micro_batch=1", "plan.loss_chunk=16")
+    saved = plans.plan(recipe)
+    save_plan(tmp_path / "plan.json", recipe, saved)
+
+    folder = _train(tuning(*long), plan_file=tmp_path / "plan.json")
+    plan = scoring.plan_of(folder)
+
+    assert (saved.effective_batch, saved.total_steps) == (4, 2)
+    assert (plan.effective_batch < 4, plan.micro_batches[0], plan.loss_chunk) == (True, 1, 16)
+    assert len([record for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "step"]) == plan.total_steps > 2
+
+
+def test_what_an_optimizer_step_sees_is_told_in_examples_and_as_the_plan_counts_it(tuning: Tuning) -> None:
+    told = StringIO()
+    pipeline.train(tuning("training.steps=1", "sequence_length=128"), Console(file=told))
+
+    assert "an optimizer step sees 4 examples, about" in told.getvalue()
+    assert "the plan counts them as full sequences, 2 of 128" in told.getvalue()
+
+
+def test_speed_counts_the_tokens_of_the_examples_without_what_full_sequences_would_hold(tuning: Tuning) -> None:
+    folder = _train(tuning("sequence_length=128", "training.steps=3"))
+    split = read_json(folder / "data.json")["splits"]["train"]
+    tokens = 4 * (split["tokens"] / split["examples"] - 1)
+    (start,), steps = ([record for record in read_journal(folder / "metrics.jsonl") if record["kind"] == kind] for kind in ("start", "step"))
+
+    assert start["tokens_per_step"] == pytest.approx(tokens, abs=0.5)
+    assert steps[-1]["tokens_per_second"] * steps[-1]["step_time_s"] == pytest.approx(tokens, abs=0.5)
+
+
+def test_a_model_that_cannot_be_loaded_leaves_its_runs_name_free(tuning: Tuning, base_model: Path) -> None:
+    weights = base_model / "model.safetensors"
+    weights.rename(base_model / "model.bin")
+    with pytest.raises(PlanError, match="safetensors"):
+        _train(tuning("training.steps=1"))
+    (base_model / "model.bin").rename(weights)
+
+    assert _train(tuning("training.steps=1", "adapter.rank=2")).name == "tuned"
+
+
+def test_scores_of_weights_that_training_replaced_are_gone(tuning: Tuning) -> None:
+    folder = _train(tuning("training.steps=1"))
+    scoring.evaluate(folder, Console(file=StringIO()))
+    scored = [(folder / name).exists() for name in ("scores.json", "evaluations")]
+
+    _train(tuning("training.steps=2"), accept=["training"])
+
+    assert scored == [True, True]
+    assert not any((folder / name).exists() for name in ("scores.json", "evaluations"))
+
+
+def test_text_prompts_stand_as_they_are_also_beside_a_chat_template(tuning: Tuning, base_model: Path, tmp_path: Path) -> None:
+    (base_model / "chat_template.jinja").write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text("".join(json.dumps({"prompt": f"Say {number}", "completion": " yes"}) + "\n" for number in range(30)))
+
+    lines = gather(tuning(f"data.path={pairs}"), str(base_model)).lines()
+
+    assert "prompts: text, as they stand" in lines
+
+
+def test_the_trained_model_is_gone_before_the_sample_loads_it_again(tuning: Tuning, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, trained, alive = pipeline.run_session, [], []
+
+    def session(setup: Any) -> Any:
+        trained.append(weakref.ref(setup.model))
+        return real(setup)
+
+    def sample(*_: Any) -> list[Any]:
+        alive.append(trained[0]() is not None)
+        return []
+
+    monkeypatch.setattr(pipeline, "run_session", session)
+    monkeypatch.setattr(pipeline, "_sample", sample)
+    _train(tuning("training.steps=1"))
+
+    assert alive == [False]
 
 
 def test_a_checkpoint_of_adapters_holds_no_frozen_weight(tuning: Tuning) -> None:
@@ -161,3 +252,27 @@ def test_an_empty_answer_is_told_with_its_row(tuning: Tuning, examples_file: Pat
 
     with pytest.raises(DataError, match=r"1 of 61 rows have an empty answer, the first is .*61"):
         _train(tuning())
+
+
+@pytest.mark.parametrize("asked", ["evaluation.tasks=[humanevall]", "evaluation.data={humanevall: problems.jsonl}"])
+def test_a_task_that_there_is_not_is_told_before_anything_is_trained(tuning: Tuning, asked: str) -> None:
+    recipe = tuning(asked)
+    with pytest.raises(RequestError, match=r"unknown task 'humanevall' - did you mean 'humaneval'\?"):
+        _train(recipe)
+    assert not pipeline.folder_of(recipe).exists()
+
+
+def test_task_data_that_cannot_be_read_are_told_before_anything_is_trained(tuning: Tuning) -> None:
+    recipe = tuning("evaluation.tasks=[code-syntax, humaneval]", "evaluation.data={humaneval: nowhere.jsonl}")
+    with pytest.raises(DataError, match=r"no file nowhere\.jsonl for task humaneval"):
+        pipeline.run(recipe, Console(file=StringIO()))
+    assert not pipeline.folder_of(recipe).exists()
+
+
+def test_a_whole_run_ends_with_its_scores(tuning: Tuning) -> None:
+    told = StringIO()
+    report = pipeline.run(tuning("evaluation.tasks=[code-syntax]"), Console(file=told, width=160))
+    assert report.exists()
+    assert told.getvalue().index("every one scored once") < told.getvalue().index("code-syntax: version 1, n = ")
+    with pytest.raises(RequestError, match="unknown task 'code_syntax'"):
+        scoring.evaluate(report.parent, Console(file=StringIO()), asked=scoring.Asked(paths={"code_syntax": "examples.jsonl"}))

@@ -74,7 +74,7 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     )  # fmt: skip
     resolved = _load(recipe, overrides)
     if save is not None:
-        refuse_to_save(on)
+        refuse_to_save(resolved, on)
     if verify:
         refuse_to_verify(resolved, on)
     surveyed = survey(resolved, on, trust_custom_code=trust_custom_code, prices=limits.prices)
@@ -114,6 +114,8 @@ def train(recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False,
         return
     finished = pipeline.train(resolved, _console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file)
     name = finished.folder.name
+    if not finished.trained_now:
+        print(f"for another run of this recipe: run.name={name}-2")
     print(f"next: brimful evaluate {name} | brimful generate {name} --prompt TEXT | brimful report {name}")
 
 
@@ -185,16 +187,12 @@ def evaluate(
 ) -> None:
     """Loss, perplexity and bits per byte on whole held-out splits, then the recipe's tasks; with intervals. Named tasks alone where there are some."""
     from brimful import scoring
-    from brimful.report.text import score_lines, task_lines
+    from brimful.report.text import evaluation_lines
 
     asked = scoring.Asked(tuple(tasks or ()), _paths(data or []), max_examples, accept_unsandboxed)
     console = _console(stderr=json_output)
     scores = scoring.evaluate(_run_folder(run), console, split=split, stride=stride, asked=asked, untuned=untuned)
-    if json_output:
-        _print_json(scores)
-        return
-    found = scores.pop("tasks", {})
-    print("\n".join([*score_lines(scores), *task_lines(found)]))
+    _print_json(scores) if json_output else print("\n".join(evaluation_lines(scores)))
 
 
 @app.command()

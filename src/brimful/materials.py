@@ -47,6 +47,7 @@ class Material:
         fingerprints: Of data and tokenizer: what a resumed run must share.
         report: For data.json.
         source: Hub id or folder of the published model; empty for a fresh one.
+        tokens_per_step: Tokens that the examples of an optimizer step have on average; None for documents, of which the plan knows it.
     """
 
     recipe: Recipe
@@ -58,6 +59,7 @@ class Material:
     fingerprints: Mapping[str, str]
     report: Mapping[str, Any]
     source: str
+    tokens_per_step: int | None
     sequences: Callable[[Plan], TrainingSequences]
     _score: Callable[..., Likelihood]
     _objective: Mapping[str, Any]
@@ -146,7 +148,7 @@ def _documents(recipe: Recipe, data: PreparedData) -> Material:
     }  # fmt: skip
     return Material(
         recipe, recipe, data.tokenizer, data.splits, len(sequences), -(-data.splits["validation"].num_tokens // recipe.sequence_length),
-        {"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint}, {**data.report, "told": _told_documents(data)}, "",
+        {"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint}, {**data.report, "told": _told_documents(data)}, "", None,
         lambda plan: sequences, score, objective,
     )  # fmt: skip
 
@@ -164,7 +166,9 @@ def _told_documents(data: PreparedData) -> list[str]:
 def _examples(recipe: Recipe, source: str, tokenizer: PreTrainedTokenizerBase, data: PreparedExamples) -> Material:
     train, length = data.splits["train"], recipe.sequence_length
     positions = {name: split.num_tokens - split.num_examples for name, split in data.splits.items()}
-    planned = as_rows(recipe, positions_per_example=_mean_positions(train), train_examples=train.num_examples)
+    mean_positions = positions["train"] / train.num_examples
+    planned = as_rows(recipe, positions_per_example=mean_positions, train_examples=train.num_examples)
+    tokens_per_step = round(recipe.effective_batch * mean_positions)
 
     def score(model: PreTrainedModel, split: ExampleSplit, rows: int, chunk: int, device: torch.device, autocast: torch.dtype | None,
               most: int | None, stride: int | None, progress: Progress | None) -> Likelihood:  # fmt: skip
@@ -187,28 +191,20 @@ def _examples(recipe: Recipe, source: str, tokenizer: PreTrainedTokenizerBase, d
         "adapter": None if recipe.adapter is None else recipe.adapter.model_dump(), "template": data.template.identity,
     }  # fmt: skip
     prompts = "messages" if any(example.messages is not None for example in train.examples[:1]) else "text"
+    step = f"an optimizer step sees {recipe.effective_batch:,} examples, about {tokens_per_step:,} tokens; the plan counts them as full sequences"
+    told = [*_told_examples(data, prompts), f"{step}, {planned.effective_batch:,} of {length:,}"]
     return Material(
         recipe, planned, tokenizer, data.splits, -(-positions["train"] // length), -(-positions["validation"] // length),
-        {"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint}, {**data.report, "prompts": prompts, "told": _told_examples(data, prompts, recipe, planned)}, source,
-        sequences, score, objective,
+        {"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint}, {**data.report, "prompts": prompts, "told": told}, source,
+        tokens_per_step, sequences, score, objective,
     )  # fmt: skip
 
 
-def _told_examples(data: PreparedExamples, prompts: str, recipe: Recipe, planned: Recipe) -> list[str]:
+def _told_examples(data: PreparedExamples, prompts: str) -> list[str]:
     told = [
         f"{name}: {split.num_examples:,} examples of {split.num_tokens / split.num_examples:.0f} tokens on average, the longest {split.lengths_E.max():,}; "
         f"{split.num_target_tokens:,} of {split.num_tokens:,} tokens are learned"
         for name, split in data.splits.items()
     ]
     messages = "the tokenizer's chat template" if data.template.style == "chat" else "plain headings"
-    positions = recipe.effective_batch * _mean_positions(data.splits["train"])
-    step = f"an optimizer step sees {recipe.effective_batch:,} examples, about {positions:,.0f} tokens"
-    return [
-        *told,
-        f"prompts: {prompts}, {messages if prompts == 'messages' else 'as they stand'}",
-        f"{step}; the plan counts them as {planned.effective_batch:,} full sequence{'s' * (planned.effective_batch != 1)} of {recipe.sequence_length:,}",
-    ]
-
-
-def _mean_positions(split: ExampleSplit) -> float:
-    return split.num_tokens / split.num_examples - 1
+    return [*told, f"prompts: {prompts}, {messages if prompts == 'messages' else 'as they stand'}"]

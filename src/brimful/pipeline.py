@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from brimful.base.env import runs_folder
 from brimful.base.errors import BrimfulError, Interrupted, RequestError, TrainingStopped
-from brimful.base.rundir import write_json_atomically
+from brimful.base.rundir import Lease, write_json_atomically
 from brimful.base.units import format_bytes
 from brimful.data.formats import Prompt
 from brimful.data.tokens import TokenSplit
@@ -44,11 +44,22 @@ from brimful.report.html import write_report
 from brimful.report.progress import data_progress, progress_listener
 from brimful.report.runfiles import comparable, read_run
 from brimful.report.tensorboard import tensorboard_listener
-from brimful.report.text import prediction_lines
-from brimful.scoring import evaluate, evaluate_rest, finished_run, plan_of, refuse_changed_data
+from brimful.report.text import evaluation_lines, prediction_lines
+from brimful.scoring import (
+    discard_scores,
+    evaluate,
+    evaluate_rest,
+    finished_run,
+    is_scored,
+    plan_of,
+    refuse_changed_data,
+    refuse_unknown_tasks,
+    refuse_unreadable_tasks,
+)
 from brimful.training import eight_bit
 from brimful.training.admission import Admission, admit, claim, describe, write_status
 from brimful.training.checkpoint import CheckpointStore, verify
+from brimful.training.memory_errors import give_back_memory
 from brimful.training.recovery import DECIDES_MEMORY
 from brimful.training.session import Setup, run_session
 
@@ -66,11 +77,18 @@ class Run:
     trained_now: bool
 
 
+def folder_of(recipe: Recipe) -> Path:
+    """Where a recipe keeps its run; a study, its runs."""
+    return (Path(recipe.run.folder) if recipe.run.folder else runs_folder()) / recipe.run_name
+
+
 def run(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequence[str] = (), plan_file: Path | None = None) -> Path:
     """The whole chain: plan, train, sample, evaluate, report. Returns the report's path."""
+    if not is_scored(folder_of(recipe), recipe):
+        refuse_unreadable_tasks(recipe)
     trained = train(recipe, console, fresh=fresh, accept=accept, plan_file=plan_file)
     if trained.trained_now:
-        evaluate(trained.folder, console)
+        console.print("\n".join(evaluation_lines(evaluate(trained.folder, console))), highlight=False, markup=False, soft_wrap=True)
     else:
         evaluate_rest(trained.folder, trained.folder, recipe, console)
     return write_report(trained.folder)
@@ -78,14 +96,9 @@ def run(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequen
 
 def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequence[str] = (), plan_file: Path | None = None) -> Run:
     """Train a recipe, or continue its unfinished run, by the saved plan where one is given; ends with the exported model and a sample."""
-    folder = Path(recipe.run.folder) if recipe.run.folder else runs_folder()
-    admission = admit(recipe, folder / recipe.run_name, fresh=fresh, accept=accept)
+    admission = admit(recipe, folder_of(recipe), fresh=fresh, accept=accept)
     if admission.finished:
-        console.print(
-            f"{admission.folder} is finished; nothing to train. For another run of this recipe: run.name={recipe.run_name}-2",
-            highlight=False,
-            soft_wrap=True,
-        )
+        console.print(f"{admission.folder} is finished; nothing to train.", highlight=False, soft_wrap=True)
         return Run(admission.folder, trained_now=False)
     device = here(recipe)
     _refuse_unsupported(recipe, device)
@@ -104,22 +117,33 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
         plan = _settled_plan(material, device, admission, stored, pinned)
         if stored is not None and (other := _rounded_differently(stored, plan)):
             console.print(f"this run goes on by another plan than before ({other}): steps are rounded differently", highlight=False, soft_wrap=True)
-        describe(admission, recipe)
         console.print(plan.explain(), highlight=False, markup=False, soft_wrap=True)
-        setup = _setup(material, plan, device, admission.folder, lease)
-        _write_facts(admission.folder, plan, device, material, setup.identity)
         try:
-            with _listeners(console, admission.folder, plan) as listeners:
-                outcome = run_session(replace(setup, listeners=listeners))
+            exported_step = _train(material, plan, device, admission, lease, console)
         except (Interrupted, TrainingStopped):
             write_status(admission.folder, "stopped", recipe)
             raise
-        console.print(f"best model: step {outcome.exported_step}, saved in {admission.folder / 'model'}", highlight=False, soft_wrap=True)
+        console.print(f"best model: step {exported_step}, saved in {admission.folder / 'model'}", highlight=False, soft_wrap=True)
+        discard_scores(admission.folder)
+        give_back_memory(torch_device(device))  # the sample loads the model once more, perhaps where the trained one and its states filled all
         write_samples(admission.folder, _sample(admission.folder, recipe, plan, console))
         write_status(admission.folder, "finished", recipe)
     _compare(console, admission.folder)
     _remember(console, admission.folder, plan)
     return Run(admission.folder, trained_now=True)
+
+
+def _train(material: Material, plan: Plan, device: Device, admission: Admission, lease: Lease, console: Console) -> int:
+    """One session; returns the step of the exported model. Nothing of it is left in memory.
+
+    The folder is the recipe's run only once its model could be made: what is wrong with that is mended under the same name.
+    """
+    folder = admission.folder
+    setup = _setup(material, plan, device, folder, lease)
+    describe(admission, material.recipe)
+    _write_facts(folder, plan, device, material, setup.identity)
+    with _listeners(console, folder, plan) as listeners:
+        return run_session(replace(setup, listeners=listeners)).exported_step
 
 
 class Writer:
@@ -168,7 +192,8 @@ def diagnose(run_folder: Path, console: Console) -> list[Finding]:
 
 
 def _refuse_unsupported(recipe: Recipe, device: Device) -> None:
-    """Say before anything is read what this machine cannot do."""
+    """Say before anything is read what this machine cannot do, and what is asked for that there is not."""
+    refuse_unknown_tasks(recipe)
     if recipe.quantize == "nf4":
         require_nf4(torch_device(device))
     if recipe.optimizer.kind != "adamw":
@@ -224,7 +249,7 @@ def _rounded_differently(before: Plan, now: Plan) -> str:
     return ", ".join(f"{name} {old[name]} -> {new[name]}" for name in old if old[name] != new[name])
 
 
-def _setup(material: Material, plan: Plan, device: Device, folder: Path, lease: Any) -> Setup:
+def _setup(material: Material, plan: Plan, device: Device, folder: Path, lease: Lease) -> Setup:
     where, recipe = torch_device(device), material.recipe
     if plan.threads:
         torch.set_num_threads(plan.threads)
@@ -241,7 +266,7 @@ def _setup(material: Material, plan: Plan, device: Device, folder: Path, lease: 
     total_steps = plan.total_steps or total_steps_of(material.planned, material.train_rows) or 1
     return Setup(
         recipe=recipe, plan=plan, total_steps=total_steps, device=where, model=model, tokenizer=material.tokenizer, sequences=material.sequences(plan),
-        evaluate=score, identity=material.identity(model), run_folder=folder, lease=lease, listeners=(),
+        evaluate=score, identity=material.identity(model), run_folder=folder, lease=lease, listeners=(), tokens_per_step=material.tokens_per_step,
     )  # fmt: skip
 
 

@@ -187,13 +187,15 @@ def answers(recipe: Recipe, surveyed: Sequence[Surveyed | Unplanned], limits: Li
     return Answers(budget, cut)
 
 
-def refuse_to_save(on: str) -> None:
-    """Say before anything is planned that several devices have several plans.
+def refuse_to_save(recipe: Recipe, on: str) -> None:
+    """Say before anything is planned that several devices, or variants of a study, have several plans.
 
     Raises:
-        RequestError: several devices.
+        RequestError: several devices, or a study.
     """
     _refuse_several(on, "--save writes")
+    if recipe.study is not None:
+        raise RequestError(f"--save writes the plan of one run, but {recipe.name} is a study of several. With study=null it is one run.")
 
 
 def _refuse_several(on: str, option: str) -> None:
@@ -219,11 +221,14 @@ def refuse_to_verify(recipe: Recipe, on: str) -> None:
     """Say before anything is planned what cannot be verified.
 
     Raises:
-        RequestError: several devices, of which each has another plan.
-        RecipeError: the recipe fine-tunes a published model.
+        RequestError: several devices, of which each has another plan; or the recipe tunes a published model.
     """
     _refuse_several(on, "--verify runs")
-    _ = recipe.fresh_model
+    if isinstance(recipe.model, str):
+        raise RequestError(
+            f"--verify runs a step of a smaller model with fresh weights, so it is for fresh models only; {recipe.name} tunes {recipe.model}. "
+            "Leave --verify out."
+        )
 
 
 def verified(recipe: Recipe, surveyed: Sequence[Surveyed | Unplanned]) -> "Verification":

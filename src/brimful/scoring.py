@@ -1,5 +1,6 @@
 """Finished runs, scored: likelihood of held-out text or answers, and tasks. An overview: it sees every stage."""
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -14,9 +15,10 @@ from brimful.base.errors import PlanError, RequestError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically, write_text_atomically
 from brimful.data.chat import Template
 from brimful.data.examples import ExampleSplit
-from brimful.evaluation.lm_eval import PREFIX, evaluate_with_lm_eval
+from brimful.evaluation.lm_eval import PREFIX, evaluate_with_lm_eval, require_lm_eval
 from brimful.evaluation.nats import FOLDER, write_nats
 from brimful.evaluation.task import Task, load_task
+from brimful.evaluation.task_data import load_examples
 from brimful.evaluation.task_prompts import Subject, text_ending_of
 from brimful.evaluation.task_run import evaluate_tasks
 from brimful.generation.load import LoadedRun, base_of, load_run, load_untuned
@@ -77,12 +79,38 @@ def evaluate_into(
         names = _splits(run_folder, material, split)
         tasks = asked.tasks or (() if split or stride else tuple(loaded.recipe.evaluation.tasks))
         own, foreign = _checked(tasks)
+        _checked(tuple(asked.paths))
         made: dict[str, Any] = {}
         if not asked.tasks:
             made = _likelihoods(folder, loaded, material, device, names, stride, console, plan_of(run_folder))
         if tasks:
             made["tasks"] = _on_tasks(folder, loaded, material, own, foreign, asked, console)
     return made
+
+
+def refuse_unknown_tasks(recipe: Recipe) -> None:
+    """Raises RequestError where the recipe names tasks, or files for tasks, that there are not."""
+    _checked([*recipe.evaluation.tasks, *recipe.evaluation.data])
+
+
+def refuse_unreadable_tasks(recipe: Recipe) -> None:
+    """Read the tasks' data that are not the run's own, so that what lacks is told before the training and not after it.
+
+    Raises:
+        RequestError: no such task, or its harness is not installed; DataError: its data cannot be read.
+    """
+    own, foreign = _checked(recipe.evaluation.tasks)
+    if foreign:
+        require_lm_eval()
+    for task in own:
+        if task.data.run is None:
+            load_examples(task, paths=recipe.evaluation.data, own={})
+
+
+def discard_scores(run_folder: Path) -> None:
+    """Remove the scores of weights that further training has replaced."""
+    (run_folder / SCORES_FILE).unlink(missing_ok=True)
+    shutil.rmtree(run_folder / FOLDER, ignore_errors=True)
 
 
 def is_scored(folder: Path, recipe: Recipe) -> bool:

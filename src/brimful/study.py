@@ -3,20 +3,18 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from brimful import pipeline
-from brimful.base.dotted import override
-from brimful.base.env import runs_folder
-from brimful.base.errors import PlanError, RecipeError, RunFolderError
+from brimful.base.errors import DeviceError, PlanError, RecipeError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically, write_text_atomically
-from brimful.recipe import Recipe, validated
+from brimful.planning import scaling
+from brimful.recipe import Recipe, RunChoices, with_changes
 from brimful.report.compare import compare
 from brimful.report.compare_text import comparison_markdown, comparison_text
 from brimful.report.study import write_study_report
-from brimful.scoring import evaluate, evaluate_rest, is_scored
+from brimful.scoring import evaluate, evaluate_rest, is_scored, refuse_unreadable_tasks
 
 STUDY_FILE, TABLE_FILE, BASE = "study.json", "study.md", "base"
 
@@ -46,36 +44,34 @@ def members(recipe: Recipe) -> list[Member]:
     """
     if recipe.study is None:
         raise RecipeError(f"{recipe.name} has no study section.")
-    folder = folder_of(recipe)
+    folder = pipeline.folder_of(recipe)
     return [
         Member(name, _variant(recipe, name, changes, seed, folder)) for name, changes in recipe.study.variants.items() for seed in recipe.study.seeds
     ]
 
 
-def folder_of(recipe: Recipe) -> Path:
-    """Where a study keeps its runs."""
-    return (Path(recipe.run.folder) if recipe.run.folder else runs_folder()) / recipe.run_name
-
-
 def run_study(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()) -> Path:
     """Train and score what is not done yet, then compare; returns the path of the study's page. The same command again goes on where it stopped.
 
-    A variant that does not fit this device is left out, with the reason in the table.
+    A variant that does not fit this device, or that has no kernels here, is left out, with the reason in the table.
 
     Raises:
         BrimfulError: as training and evaluation do.
     """
-    members(recipe)  # what is wrong with a variant is told before anything is trained
-    folder = folder_of(recipe)
+    wanted = members(recipe)  # what is wrong with a variant is told before anything is trained
+    if not all(is_scored(member.folder, member.recipe) for member in wanted):
+        refuse_unreadable_tasks(recipe)
+    folder = pipeline.folder_of(recipe)
     _claim(folder, recipe)
     planned = members(recipe.model_copy(update={"model": pipeline.source_of(recipe, console) or recipe.model}))
     left_out: dict[str, str] = {}
     done: list[Member] = []
     for number, member in enumerate(planned, start=1):
         console.rule(f"{member.folder.name} ({number} of {len(planned)})")
+        console.print("".join(f"{note}\n" for note in scaling.notes(recipe, member.recipe)), end="", highlight=False, markup=False, soft_wrap=True)
         try:
             trained = pipeline.train(member.recipe, console, fresh=fresh, accept=accept)
-        except PlanError as error:
+        except (PlanError, DeviceError) as error:
             left_out[member.folder.name] = str(error)
             console.print(f"left out: {error}", highlight=False, markup=False, soft_wrap=True)
             continue
@@ -109,15 +105,10 @@ def _runs(recipe: Recipe, done: list[Member], folder: Path, console: Console) ->
 
 
 def _variant(recipe: Recipe, name: str, changes: list[str], seed: int, folder: Path) -> Recipe:
-    values: dict[str, Any] = recipe.model_dump(mode="json", exclude={"study"})
     several = recipe.study is not None and len(recipe.study.seeds) > 1
-    for assignment in changes:
-        try:
-            override(assignment, values, {})
-        except ValueError as error:
-            raise RecipeError(f"study.variants.{name}: {error}") from error
-    values |= {"seed": seed, "run": {"name": f"{name}-seed{seed}" if several else name, "folder": str(folder)}}
-    return validated(values, f"variant {name} of {recipe.name}")
+    changed = with_changes(recipe.model_copy(update={"study": None}), changes, f"variant {name} of {recipe.name}")
+    run = RunChoices(name=f"{name}-seed{seed}" if several else name, folder=str(folder))
+    return changed.model_copy(update={"seed": seed, "run": run})
 
 
 def _claim(folder: Path, recipe: Recipe) -> None:

@@ -169,7 +169,7 @@ def test_a_template_that_rewrites_earlier_messages_is_refused(tokenizer: Fast) -
 def test_messages_that_a_chat_template_refuses_are_named(chat_tokenizer: Fast) -> None:
     """With its own words."""
     chat_tokenizer.chat_template = GEMMA
-    with pytest.raises(DataError, match=r"row 1: .* refuses the messages \(system, user\): System role not supported"):
+    with pytest.raises(DataError, match=r"row 1: .* refuses the messages \(system, user\): System role not supported\. Correct"):
         Template.of(chat_tokenizer).encode([example((SYSTEM, USER), "one")])
     with pytest.raises(DataError, match=r"row 1: .* refuses the messages \(none\)"):
         Template.of(chat_tokenizer).encode([example((), "one")])

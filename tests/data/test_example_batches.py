@@ -42,11 +42,10 @@ def expected(split: ExampleSplit, numbers: Any) -> list[tuple[list[int], list[in
 
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
-@pytest.mark.parametrize("row_length", [None, 20])
-def test_an_epoch_holds_every_example_once(example_split: Split, layout: Any, row_length: int | None) -> None:
+def test_an_epoch_holds_every_example_once(example_split: Split, layout: Any) -> None:
     """With each input and what follows it, where that is learned."""
     split = example_split(*SIZES)
-    batch = ExampleSequences(split, 15, layout, seed=3, row_length=row_length).batch(0, len(SIZES))
+    batch = ExampleSequences(split, 15, layout, seed=3).batch(0, len(SIZES))
     assert contents(batch, (2,)) == expected(split, range(len(SIZES)))
     assert batch.num_target_tokens == split.num_target_tokens
 
@@ -88,17 +87,6 @@ def test_rows_that_fill_their_budget_need_best_fit(example_split: Split) -> None
     assert [micro.inputs_BT.shape[1] for micro in batch.micro_batches((1,))] == [12, 12]
 
 
-def test_rows_of_one_length_end_with_an_example_that_is_not_scored(example_split: Split) -> None:
-    """For compiled graphs; smaller sizes, after memory ran out, make them shorter, but no row is longer than asked."""
-    batch = ExampleSequences(example_split(*SIZES), 15, row_length=24).batch(0, len(SIZES))
-    for sizes, width in (((4, 4), 24), ((1,), 15)):
-        for micro in batch.micro_batches(sizes):
-            assert micro.lengths_E is not None
-            assert micro.inputs_BT.shape == (1, width)
-            assert int(micro.lengths_E.sum()) == width
-            assert min(micro.lengths_E.tolist()) > 0
-
-
 def test_padded_rows_are_of_similar_length(example_split: Split) -> None:
     """Widths are multiples of 8, at most the sequence length; there is no packing."""
     batch = ExampleSequences(example_split(*SIZES), 15, "padded").batch(0, len(SIZES))
@@ -108,11 +96,8 @@ def test_padded_rows_are_of_similar_length(example_split: Split) -> None:
 
 
 def test_a_split_with_too_long_an_example_is_a_mistake_of_the_caller(example_split: Split) -> None:
-    """So are rows that hold no sequence."""
     with pytest.raises(ValueError, match="longest example 9"):
         ExampleSequences(example_split((5, 5)), 8)
-    with pytest.raises(ValueError, match="row_length 8"):
-        ExampleSequences(example_split((2, 2)), 9, row_length=8)
 
 
 @st.composite
@@ -125,12 +110,12 @@ def splits(draw: st.DrawFn) -> ExampleSplit:
 
 
 @settings(deadline=None, max_examples=60)
-@given(splits(), st.integers(1, 4), st.sampled_from([None, 23, 30, 60]))
-def test_every_layout_and_size_holds_the_same_within_its_budget(split: ExampleSplit, size: int, row_length: int | None) -> None:
-    """Halved sizes, padded or packed, any row length: the same pairs, every target once, no micro-batch above its budget or empty."""
+@given(splits(), st.integers(1, 4))
+def test_every_layout_and_size_holds_the_same_within_its_budget(split: ExampleSplit, size: int) -> None:
+    """Halved sizes, padded or packed: the same pairs, every target once, no micro-batch above its budget or empty."""
     longest = 23
     for layout in ("packed", "padded"):
-        batch = ExampleSequences(split, longest, layout, seed=0, row_length=row_length).batch(0, split.num_examples)  # type: ignore[arg-type]
+        batch = ExampleSequences(split, longest, layout, seed=0).batch(0, split.num_examples)  # type: ignore[arg-type]
         for sizes in ((2 * size,), (size, size), (1,)):
             micros = list(batch.micro_batches(sizes))
             assert sorted(pair for micro in micros for pair in one_by_one(micro)) == expected(split, range(split.num_examples))

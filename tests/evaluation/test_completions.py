@@ -50,6 +50,16 @@ def test_a_subset_is_spread_and_its_bytes_are_estimated(model: PreTrainedModel, 
     assert score.bytes == round(100 * score.tokens / split.num_target_tokens)
 
 
+@pytest.mark.parametrize(("most", "count"), [(None, len(LENGTHS)), (2, 2), (1000, len(LENGTHS))])
+def test_progress_ends_with_all_examples_that_there_are(model: PreTrainedModel, split: ExampleSplit, most: int | None, count: int) -> None:
+    told: list[tuple[str, int, int | None]] = []
+    score_examples(
+        model, split, budget_tokens=16, chunk_tokens=4, device=torch.device("cpu"), max_examples=most, progress=lambda *values: told.append(values)
+    )
+
+    assert told[-1] == ("evaluate", count, count)
+
+
 def test_out_of_memory_makes_fewer_examples_go_together(model: PreTrainedModel, split: ExampleSplit, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, real = _scored(model, split, 1000), model.base_model.forward
 

@@ -9,6 +9,8 @@ from brimful.evaluation.extract import EXTRACTIONS, code_blocks, code_of, contin
 ROW = {"prompt": 'import math\n\n\ndef double(x):\n    """Twice x."""\n', "entry_point": "double"}
 BODY = "    y = x + x\n    return y\n"
 WHOLE = f"def double(x):\n{BODY}"
+DOCUMENTED = 'def double(x):\n    """Twice x.\n\n    ```\n    double(2)\n    ```\n    """\n    return 2 * x\n'
+"""Code with a fence of its own, as docstrings in Markdown have."""
 
 
 @pytest.mark.parametrize(
@@ -20,7 +22,8 @@ WHOLE = f"def double(x):\n{BODY}"
         ("~~~py\nx = 1\n~~~", "x = 1\n"),
         ("```python\nx = 1\n```\nor\n```python\nx = 2\n```", "x = 1\n"),
         ("````\nx = '''\n```\n'''\n````", "x = '''\n```\n'''\n"),
-        ("  ```python\n  x = 1\n  ```", "  x = 1\n"),
+        ("1. First:\n   ```python\n   if x:\n       y = 1\n   ```", "if x:\n    y = 1\n"),
+        (DOCUMENTED, DOCUMENTED),
         ("inline ```x``` is no block", "inline ```x``` is no block"),
         ("", ""),
     ],
@@ -86,6 +89,7 @@ def test_a_continuation_follows_the_prompt() -> None:
         f"Here it is:\n\n```python\n{ROW['prompt']}{BODY}```\nIt doubles.",
         f"Use pip:\n```sh\npip install x\n```\nthen\n```python\n{WHOLE}```",
         f"The function:\n{WHOLE}\nThat is all there is to it.",
+        f"{WHOLE}\nTry it:\n```python\ndouble(2)\n```",
         BODY,
         textwrap.dedent(BODY),
         BODY.strip(),

@@ -46,6 +46,7 @@ def test_a_task_of_the_harness_runs_on_the_model_in_memory(subjects: Any, tmp_pa
     assert (told["task"], told["n"], told["prompt"]) == ("lm-eval:add_one", 8, "lm-eval's plain prompt")
     assert 0 <= told["metrics"]["acc"]["value"] <= 1
     assert told["metrics"]["acc"]["n"] == 8
+    assert told["notes"][1:] == ["the first 8 of 12 examples"]
 
 
 @pytest.mark.skipif(not is_installed, reason="lm-eval is not installed")

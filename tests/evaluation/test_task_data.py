@@ -69,6 +69,13 @@ def test_wrong_data_are_one_clear_error(tmp_path: Path, content: str | None, sai
         load_examples(load_task("mbpp", ["id='{{ text }}'"]), paths={"mbpp": str(path)}, own={})
 
 
+def test_two_rows_of_one_name_are_refused(tmp_path: Path) -> None:
+    """As in two files put into one: runs are compared by the names of examples."""
+    path = _jsonl(tmp_path / "t.jsonl", [*MBPP, MBPP[5]])
+    with pytest.raises(DataError, match=r"t\.jsonl:9: 12 was there before, in .*t\.jsonl:6"):
+        load_examples(load_task("mbpp"), paths={"mbpp": str(path)}, own={})
+
+
 def test_a_file_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.bin").write_text("x")
     with pytest.raises(DataError, match="no file that brimful reads"):

@@ -78,6 +78,7 @@ def test_solved_examples_are_dropped_one_by_one_until_the_prompt_fits(subjects: 
     assert [example.id for example in questions.skipped] == ["3"]
     assert all(len(question.ids) <= 64 for question in questions.asked)
     assert questions.notes == [
+        "1 of 3 answers are begun with `x =`, as all solved examples before them begin",
         "answers have at most 64 tokens, half the model's context",
         "2 of 3 prompts have fewer than 2 solved examples, to fit the context of 128 tokens",
         "1 of 4 examples are skipped: their prompts have more than 64 tokens",
@@ -85,5 +86,5 @@ def test_solved_examples_are_dropped_one_by_one_until_the_prompt_fits(subjects: 
 
 
 def test_a_context_with_room_for_everything_leaves_nothing_to_note(subjects: Any) -> None:
-    questions = questions_for(load_task("code-syntax"), _examples("Ask"), subjects.of(is_tuned=False))
+    questions = questions_for(load_task("code-syntax"), _examples("Ask", own=True), subjects.of())
     assert (questions.notes, questions.max_new_tokens, questions.skipped) == ([], 384, [])

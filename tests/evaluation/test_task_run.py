@@ -161,7 +161,8 @@ def test_a_model_with_random_weights_gets_a_whole_result(subjects: Any, tmp_path
     assert told["n"] == len(records) == 4
     assert told["metrics"]["syntax"].keys() == {"value", "interval", "interval_method", "n", "unit"}
     assert told["tokens"] == sum(record["tokens"] for record in records)
-    assert told["notes"] == ["4 of 5 examples, evenly spread"]
+    begun = ["4 of 4 answers are begun with `x =`, as all solved examples before them begin"] * (not is_tuned)
+    assert told["notes"] == ["4 of 5 examples, evenly spread", *begun]
     assert sum(told["errors"].values()) == sum(not record["scores"]["syntax"] for record in records)
     assert records[0].keys() >= {"id", "prompt", "completion", "extracted", "reference", "finish", "scores", "error"}
     assert "isolation" not in told
@@ -169,13 +170,17 @@ def test_a_model_with_random_weights_gets_a_whole_result(subjects: Any, tmp_path
     assert len(list((tmp_path / "evaluations").iterdir())) == 2
 
 
-def test_a_result_is_kept_before_the_next_task_can_fail(subjects: Any, problems: dict[str, str], sandbox: Sandbox) -> None:
+def test_a_result_is_kept_before_the_next_task_can_fail(
+    subjects: Any, problems: dict[str, str], sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> list[Result]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sandbox, "run_all", broken)
     kept: list[TaskResult] = []
-    broken = load_task("humaneval", ["sampling.max_new_tokens=5"]).model_copy(update={"verifier": "unknown"})
-    with pytest.raises(KeyError):
-        evaluate_tasks(
-            subjects.of(), [load_task("bleu", ["sampling.max_new_tokens=5"]), broken], own=OWN, paths=problems, sandbox=sandbox, keep=kept.append
-        )
+    tasks = [load_task(name, ["sampling.max_new_tokens=5"]) for name in ("bleu", "humaneval")]
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_tasks(subjects.of(), tasks, own=OWN, paths=problems, sandbox=sandbox, keep=kept.append)
     assert [result.task.name for result in kept] == ["bleu"]
 
 
@@ -237,3 +242,24 @@ def test_data_of_every_task_are_read_before_the_first_is_asked(
     tasks = [load_task("bleu"), load_task("mbpp")]
     with pytest.raises(DataError, match="no file"):
         evaluate_tasks(subjects.of(), tasks, own=OWN, paths={"mbpp": str(tmp_path / "nothing.jsonl")}, sandbox=sandbox)
+
+
+def test_columns_that_a_later_tasks_prompt_lacks_are_told_before_the_first_is_asked(
+    subjects: Any, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the sanitized file of MBPP, which has `prompt` in place of `text`."""
+    monkeypatch.setattr(task_answers, "generate", lambda *_, **__: pytest.fail("it was asked"))
+    path = tmp_path / "sanitized.jsonl"
+    path.write_text(json.dumps({"task_id": 11, "prompt": "Add.", "code": "x = 1", "test_list": ["assert x"]}))
+    with pytest.raises(DataError, match=r"sanitized\.jsonl:1: 'text' is undefined"):
+        evaluate_tasks(subjects.of(), [load_task("bleu"), load_task("mbpp")], own=OWN, paths={"mbpp": str(path)}, sandbox=sandbox)
+
+
+def test_problems_without_tests_are_refused_before_the_first_is_asked(
+    subjects: Any, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_answers, "generate", lambda *_, **__: pytest.fail("it was asked"))
+    path = tmp_path / "problems.jsonl"
+    path.write_text("".join(json.dumps({key: problem[key] for key in problem if key != "test"}) + "\n" for problem in PROBLEMS))
+    with pytest.raises(DataError, match=r"problems\.jsonl.*: a problem without test; it has: task_id, .*Are these the task's data"):
+        evaluate_tasks(subjects.of(), [load_task("humaneval")], paths={"humaneval": str(path)}, sandbox=sandbox)

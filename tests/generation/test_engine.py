@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, models
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from brimful.base.errors import RequestError
-from brimful.generation.engine import Generation, TextStream, context_of, generate
+from brimful.generation.engine import Generation, TextStream, context_of, generate, text_behind
 from brimful.generation.sampler import GREEDY, SamplingSettings, sample_seeds
 from brimful.training.method import blocks_of
 
@@ -183,6 +184,31 @@ def test_text_comes_as_soon_as_its_character_is_whole(tokenizer: PreTrainedToken
 def test_a_character_that_never_becomes_whole_shows_at_the_end(tokenizer: PreTrainedTokenizerFast) -> None:
     ids = tokenizer.encode("a東", add_special_tokens=False)
     assert pieces_of(tokenizer, ids[:-1]) == ["a", "", "", "\ufffd"]
+
+
+def test_the_space_between_a_prompt_and_its_continuation_is_kept() -> None:
+    """A decoder of Llama 2's kind takes it from a text's first token."""
+    words = Tokenizer(models.WordLevel({"\u2581def": 0, "\u2581add": 1, "<s>": 2}, unk_token="<s>"))  # noqa: S106
+    words.decoder = decoders.Metaspace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<s>")  # noqa: S106
+    stream = TextStream(tokenizer, [2, 0])
+
+    assert tokenizer.decode([1]) == "add"
+    assert text_behind(tokenizer, [0], [1]) == stream.push(1) == " add"
+    assert text_behind(tokenizer, [0], []) == stream.flush() == ""
+
+
+def test_characters_of_several_tokens_on_both_sides_stay_whole() -> None:
+    """Tokens that are bytes say something only together."""
+    bytes_only = {"<s>": 0} | {f"<0x{byte:02X}>": byte + 1 for byte in range(256)}
+    model = Tokenizer(models.BPE(bytes_only, [], unk_token="<s>", byte_fallback=True))  # noqa: S106
+    model.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=model, eos_token="<s>")  # noqa: S106
+    ids = [byte + 1 for byte in "\u6771".encode()]
+    stream = TextStream(tokenizer, ids)
+
+    assert text_behind(tokenizer, ids, ids) == "\u6771"
+    assert "".join([*map(stream.push, ids), stream.flush()]) == "\u6771"
 
 
 def test_streaming_any_tokens_equals_decoding_them_at_once(tokenizer: PreTrainedTokenizerFast) -> None:

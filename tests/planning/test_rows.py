@@ -25,3 +25,10 @@ def test_a_length_in_tokens_counts_the_tokens_of_examples(tiny: Callable[..., Re
     recipe = tiny("sequence_length=32", "batch.sequences=8", "training.tokens=3200")
 
     assert as_rows(recipe, positions_per_example=4, train_examples=100).training.steps == 100
+
+
+def test_a_cap_on_evaluation_becomes_one_in_rows(tiny: Callable[..., Recipe]) -> None:
+    recipe = tiny("sequence_length=32", "batch.sequences=8", "training.steps=5", "evaluation.max_sequences=20")
+
+    assert as_rows(recipe, positions_per_example=8, train_examples=100).evaluation.max_sequences == 5
+    assert recipe.evaluation.max_sequences == 20

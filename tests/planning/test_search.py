@@ -18,6 +18,7 @@ from brimful.base.units import MIB
 from brimful.hardware.device import Abilities, Device
 from brimful.hardware.rates import Rates
 from brimful.planning.choices import COMPILE_GAIN, COMPILE_SECONDS
+from brimful.planning.plan import Choice
 from brimful.planning.search import SAME_TIME, Found, highest_useful, search, split
 from brimful.planning.survey import Memory, Prepared, Tracer, prepare
 from brimful.planning.timing import step_time
@@ -265,6 +266,17 @@ def test_compiling_is_taken_when_it_saves_half_more_than_it_costs(found: Searchi
     assert (taken.taken.compiled, taken.choices["compile"].value, taken.choices["compile"].alternative) == (compiles, compiles, not compiles)
     assert "compiling costs about 12.0 s and would save about" in taken.choices["compile"].reason
     assert (_seconds(taken) < _by_hand_s(64, 1, 1e-3)) is compiles
+
+
+def test_examples_side_by_side_are_not_compiled(prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates]) -> None:
+    """Only passes of one shape run compiled blocks, and padded examples hardly ever have it."""
+    plain = prepared("plan.recompute=false")
+    padded = dataclasses.replace(plain, choices={**plain.choices, "packing": Choice("packing", "padded", "")})
+
+    taken = [search(each, tracer, rates(host_s=1e-3), 10**6).choices["compile"] for each in (plain, padded)]
+
+    assert [choice.value for choice in taken] == [True, False]
+    assert "many shapes" in taken[1].reason
 
 
 def test_the_steps_after_which_compiling_pays_are_told_where_the_length_of_the_run_is_not_known(found: Searching) -> None:

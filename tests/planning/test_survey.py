@@ -38,6 +38,16 @@ def published(tmp_path: Path) -> Callable[..., Recipe]:
     return lambda *overrides: load(str(path), overrides)
 
 
+def test_examples_have_many_lengths_which_leaves_the_allocator_more_in_pieces(published: Callable[..., Recipe], by_hand: Callable[..., Any]) -> None:
+    device = catalog.get("NVIDIA H200")
+    of_examples, of_sequences = (
+        prepare(published(f"method={method}"), device).memory(lambda spec: by_hand(), recompute=False).at(1) for method in ("sft", "pretrain")
+    )
+
+    assert of_examples.allocated == of_sequences.allocated
+    assert of_examples.reserved.high > 1.3 * of_sequences.reserved.high
+
+
 # --- the largest that fits
 
 

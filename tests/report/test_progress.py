@@ -215,6 +215,20 @@ def test_piped_data_preparation_gets_one_line_a_phase() -> None:
     assert file.getvalue().splitlines() == ["reading: 1,000 in 1.1 s", "tokenizing: 2,000 in 0 ms"]
 
 
+def test_a_phase_that_reports_only_what_is_done_took_the_time_since_the_one_before() -> None:
+    clock = FakeClock()
+    file = io.StringIO()
+    with data_progress(Console(file=file, force_terminal=False), clock=clock) as progress:
+        clock.now_s += 2
+        progress("generate", 9, 9)
+        clock.now_s += 3
+        progress("verify", 9, 9)
+        clock.now_s += 4
+        progress("generate", 4, 8)
+        progress("generate", 8, 8)
+    assert file.getvalue().splitlines() == ["generate: 9 in 2.0 s", "verify: 9 in 3.0 s", "generate: 8 in 4.0 s"]
+
+
 def test_a_long_phase_of_piped_data_preparation_says_how_far_it_is() -> None:
     clock = FakeClock()
     file = io.StringIO()

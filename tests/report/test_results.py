@@ -64,6 +64,8 @@ def test_what_is_missing_is_said_with_the_command_that_makes_it(scored_run: Call
     (note,) = read_result(run).notes
     assert "the best while training; `brimful evaluate lora-16`" in note
     assert "no validation loss" in read_result(scored_run("young", scores=None, metrics=[])).notes[0]
+    untuned = scored_run("untuned", scores=None, metrics=[], recipe="name: untuned\nmodel: org/model\nuntuned: true\n")
+    assert f"`brimful evaluate {untuned.parent.name} --untuned` makes one" in read_result(untuned).notes[0]
 
 
 @pytest.mark.parametrize("content", ["[1]", "{"])

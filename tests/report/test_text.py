@@ -8,7 +8,7 @@ from brimful.report.text import comparison_lines, finding_lines, score_lines
 
 SCORE: dict[str, Any] = {
     "loss": 3.03125, "perplexity": 20.7231, "bits_per_byte": 1.41834, "bits_per_byte_interval": [1.39, 1.4457], "tokens": 118204, "seconds": 2.9,
-    "tokens_per_second": 41200.4, "context": 256, "stride": 128,
+    "tokens_per_second": 41200.4, "context": 256, "stride": 128, "windows": 923, "documents": 60,
 }  # fmt: skip
 
 
@@ -21,6 +21,10 @@ def test_a_score_is_told_with_unit_interval_and_baselines() -> None:
     assert lines[1] == "  loss 3.0312 nats/token, perplexity 20.72, 1.4183 bits/byte (95 % 1.3900 to 1.4457)"
     assert lines[2] == "  41,200 tokens/s, 2.9 s"
     assert lines[3:] == ["  unigram baseline: 6.0127 nats/token, 2.8134 bits/byte"]
+
+
+def test_the_score_of_examples_says_of_how_many() -> None:
+    assert score_lines({"validation": SCORE | {"windows": 60}})[0] == "validation: 118,204 tokens, every one scored once, of 60 examples"
 
 
 def test_what_has_no_interval_or_is_not_finite_is_told_as_that() -> None:

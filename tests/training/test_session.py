@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from brimful import pipeline
+from brimful import materials, pipeline
 from brimful.base.errors import BrimfulError, CheckpointError, Interrupted, PlanError, RunFolderError
 from brimful.base.rundir import read_journal
 from brimful.data.batches import MicroBatch
@@ -215,7 +215,7 @@ def test_what_was_trained_loads_with_transformers_auto_classes_and_scores_the_sa
 
 def test_the_model_exported_is_the_one_with_the_best_validation_loss(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     losses = iter([2.0, 3.0])
-    monkeypatch.setattr(pipeline, "score_split", lambda *_, **__: _Score(next(losses)))
+    monkeypatch.setattr(materials, "score_split", lambda *_, **__: _Score(next(losses)))
     folder = _train(tiny())
     best = load(CheckpointStore(folder / "checkpoints", keep=2).path_of(6))
     model = AutoModelForCausalLM.from_pretrained(folder / "model")
@@ -356,7 +356,7 @@ def test_smaller_micro_batches_are_compiled_for_their_shape(tiny: Tiny, monkeypa
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 def test_evaluation_leaves_the_compiled_blocks_alone(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     compilations: list[str] = []
-    part, real = "training", pipeline.score_split
+    part, real = "training", materials.score_split
 
     def backend(graph: torch.fx.GraphModule, _: object) -> Callable[..., Any]:
         compilations.append(part)
@@ -376,7 +376,7 @@ def test_evaluation_leaves_the_compiled_blocks_alone(tiny: Tiny, monkeypatch: py
 
     torch.compiler.reset()
     monkeypatch.setattr(session, "compiled", compiled)
-    monkeypatch.setattr(pipeline, "score_split", score_split)
+    monkeypatch.setattr(materials, "score_split", score_split)
     _train(tiny("plan.compile=true"))
     assert set(compilations) == {"training"}
 

@@ -42,6 +42,7 @@ def with_candidate(candidate: Callable[[int, int], None], tests: str, functions:
         ("class Own(Exception): pass\ndef f(x): raise Own('why')", "assert f(0)", "error", "Own: why"),
         ("def f(x): raise PermissionError(13, 'no')", "f(0)", "blocked", "PermissionError: [Errno 13] no"),
         ("import missing_module", "f(0)", "error", "ModuleNotFoundError: No module named 'missing_module'"),
+        ("def f(x): raise StopIteration", "assert all(map(f, [1, 2]))", "error", "StopIteration"),
         ("def f(x:", "f(0)", "error", "SyntaxError: '(' was never closed (<string>, line 1)"),
         (
             "def f(x): return object()",

@@ -169,9 +169,9 @@ class Template:
         try:
             text: str = self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=is_open, chat_template=self._chat_template)
         except (jinja2.TemplateError, ValueError, TypeError) as error:
-            roles = ", ".join(message.role for message in messages) or "none"
+            roles, reason = ", ".join(message.role for message in messages) or "none", str(error).rstrip(".")
             raise DataError(
-                f"{where}: the tokenizer's chat template refuses the messages ({roles}): {error}. Correct the row, or use data.template=plain."
+                f"{where}: the tokenizer's chat template refuses the messages ({roles}): {reason}. Correct the row, or use data.template=plain."
             ) from error
         return text
 

@@ -31,28 +31,18 @@ class ExampleSequences:
         sequence_length: Positions of a sequence (T): a micro-batch has at most the recipe's sequences times T positions.
         layout: packed: the examples of a micro-batch end to end in one row; padded: one per row, rows of similar length together.
         seed: Of the shuffle.
-        row_length: Layout packed: fill rows up to this many positions (at least T), so that all have one width; None: rows as long as needed.
 
     Raises:
-        ValueError: an example is too long, or a `row_length` that does not hold a sequence.
+        ValueError: an example is too long.
     """
 
-    def __init__(
-        self,
-        split: ExampleSplit,
-        sequence_length: int,
-        layout: Literal["packed", "padded"] = "packed",
-        seed: int = 0,
-        *,
-        row_length: int | None = None,
-    ) -> None:
+    def __init__(self, split: ExampleSplit, sequence_length: int, layout: Literal["packed", "padded"] = "packed", seed: int = 0) -> None:
         longest = int(split.lengths_E.max()) - 1
-        if longest > sequence_length or (row_length is not None and row_length < sequence_length):
-            raise ValueError(f"need longest example {longest} <= sequence_length {sequence_length} <= row_length {row_length}")
+        if longest > sequence_length:
+            raise ValueError(f"need longest example {longest} <= sequence_length {sequence_length}")
         self._split = split
         self._sequence_length = sequence_length
         self._layout: Literal["packed", "padded"] = layout
-        self._row_length = row_length
         self._shuffle = Shuffle(split.num_examples, seed)
 
     def __len__(self) -> int:
@@ -62,7 +52,7 @@ class ExampleSequences:
     def batch(self, first_sample: int, count: int) -> "ExampleBatch":
         """Samples `first_sample` to `first_sample + count - 1`, a pure function of the seed and these numbers."""
         chosen = np.concatenate([order for order, _ in self._shuffle.draw(first_sample, count)])
-        return ExampleBatch(_pairs(self._split, chosen), self._sequence_length, self._layout, self._row_length)
+        return ExampleBatch(_pairs(self._split, chosen), self._sequence_length, self._layout)
 
 
 @dataclass(frozen=True)
@@ -72,7 +62,6 @@ class ExampleBatch:
     pairs: tuple[_Pair, ...]
     sequence_length: int
     layout: Literal["packed", "padded"]
-    row_length: int | None = None
 
     @property
     def num_target_tokens(self) -> int:
@@ -80,19 +69,15 @@ class ExampleBatch:
         return sum(int((pair.targets_T != IGNORED).sum()) for pair in self.pairs)
 
     def micro_batches(self, sizes: tuple[int, ...]) -> Iterator[MicroBatch]:
-        """The examples in as few micro-batches as fit under `max(sizes)` x `sequence_length` positions each, padding included.
-
-        `row_length` holds while it is within that; smaller sizes make rows shorter.
-        """
+        """The examples in as few micro-batches as fit under `max(sizes)` x `sequence_length` positions each, padding included."""
         budget = max(sizes) * self.sequence_length
         lengths = [len(pair.inputs_T) for pair in self.pairs]
         if self.layout == "padded":
             for rows in _similar(lengths, budget, self.sequence_length):
                 yield _padded([self.pairs[row] for row in rows], self.sequence_length)
             return
-        capacity = min(budget, self.row_length or budget)
-        for filled in _bins(lengths, capacity):
-            yield _packed([self.pairs[number] for number in filled], capacity if self.row_length else None)
+        for filled in _bins(lengths, budget):
+            yield _packed([self.pairs[number] for number in filled])
 
 
 def evaluation_batches(split: ExampleSplit, budget_tokens: int, max_examples: int | None = None) -> Iterator[tuple[MicroBatch, NDArray[np.int64]]]:
@@ -172,13 +157,9 @@ def _evenly(lengths: Sequence[int], num_bins: int) -> list[list[int]]:
     return bins
 
 
-def _packed(pairs: Sequence[_Pair], row_length: int | None) -> MicroBatch:
-    """One row; what is missing to `row_length` is one more example that is not scored."""
+def _packed(pairs: Sequence[_Pair]) -> MicroBatch:
+    """One row."""
     lengths = [len(pair.inputs_T) for pair in pairs]
-    missing = 0 if row_length is None else row_length - sum(lengths)
-    if missing:
-        pairs = [*pairs, _Pair(np.zeros(missing, dtype=np.int64), np.full(missing, IGNORED, dtype=np.int64))]
-        lengths.append(missing)
     inputs_N, targets_N = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
     return _micro_batch(inputs_N[None], targets_N[None], torch.tensor(lengths))
 

@@ -4,7 +4,7 @@ Suffixes: E examples of a split, N tokens of a split. Nothing is cached: thousan
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -94,7 +94,6 @@ def prepare_examples(
     progress: Progress | None = None,
     *,
     vocabulary: int | None = None,
-    end_ids: Iterable[int] = (),
 ) -> PreparedExamples:
     """Read, split and encode the examples of a recipe.
 
@@ -103,14 +102,13 @@ def prepare_examples(
         tokenizer: The model's.
         progress: Called with what is going on.
         vocabulary: Ids the model knows; None: not checked.
-        end_ids: End tokens of the model's generation config.
 
     Raises:
         DataError: the data cannot be read, hold no examples, or do not support what the recipe asks.
     """
     data = recipe.data
     _check_options(data)
-    template = Template.of(tokenizer, data.template, stop=recipe.sample.stop, end_ids=end_ids)
+    template = Template.of(tokenizer, data.template, stop=recipe.sample.stop)
     source = open_rows(data)
     labelled = [(split, _as_asked(example, data)) for split, example in _labelled(source, data)]
     scanned = scan([(split, text_of_prompt(example)) for split, example in labelled], progress)

@@ -49,7 +49,7 @@ def score_examples(
             tokens_E[numbers] = (micro.targets_BT != IGNORED).sum(1).numpy()
             longest, done = max(longest, micro.inputs_BT.shape[1]), done + len(numbers)
             if progress is not None:
-                progress("evaluate", done, max_examples or split.num_examples)
+                progress("evaluate", done, min(max_examples or split.num_examples, split.num_examples))
     finally:
         model.train(was_training)
     scored_E = tokens_E > 0

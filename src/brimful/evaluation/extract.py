@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-_FENCED = re.compile(r"^[ \t]*(```+|~~~+)[^`\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
-"""A block between fences as Markdown has them; an open one goes to the end of the text."""
+_FENCED = re.compile(r"^([ \t]*)(```+|~~~+)[^`\n]*\n(.*?)(?:^[ \t]*\2[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+"""A block between fences as Markdown has them: indentation, fence, content; an open one goes to the end of the text."""
 _CODE_BEGINS = re.compile(r"(from|import|def|async def|class)\b|@\w")
 
 Extraction = Callable[[str, Mapping[str, Any]], str]
@@ -38,8 +38,10 @@ def code_of(text: str) -> str:
 
 
 def code_blocks(text: str) -> list[str]:
-    """What stands between the fences of an answer, block by block."""
-    return [match[2] for match in _FENCED.finditer(text)]
+    """What stands between the fences of an answer, block by block, without the indentation of its fence; none where the whole answer is Python
+    already, whose fences then stand in its texts and comments."""
+    blocks = [re.sub(rf"^[ \t]{{1,{len(match[1])}}}", "", match[3], flags=re.MULTILINE) if match[1] else match[3] for match in _FENCED.finditer(text)]
+    return [] if blocks and parses(text).parses else blocks
 
 
 def parses(code: str) -> SyntaxVerdict:
@@ -95,9 +97,9 @@ def function(text: str, row: Mapping[str, Any]) -> str:
     opened, name = _opened(row), str(row["entry_point"])
     blocks = code_blocks(text)
     defines = re.compile(rf"^(async )?def {re.escape(name)}\b", re.MULTILINE)
-    code = next(filter(defines.search, blocks), blocks[0] if blocks else text)
+    code = next(filter(defines.search, [*blocks, text]), blocks[0] if blocks else text)
     if defines.search(code):
-        return f"{opened}\n{code if blocks else _without_talk(code)}"
+        return f"{opened}\n{code if code in blocks else _without_talk(code)}"
     return next((whole for whole in _with_body(opened, code) if _has_body(whole, name)), opened + code)
 
 

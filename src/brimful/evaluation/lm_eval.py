@@ -34,7 +34,7 @@ def evaluate_with_lm_eval(
     Raises:
         RequestError: the harness is not installed, has no such task, or fails, such as without network.
     """
-    harness = _harness()
+    harness = require_lm_eval()
     manager = importlib.import_module("lm_eval.tasks").TaskManager()
     for name in names:
         if not name.endswith((".yaml", ".yml")) and name not in manager.all_tasks:
@@ -57,7 +57,8 @@ def evaluate_with_lm_eval(
     return [_result(task, found, prompt, seconds) for task in found["results"] if task in found["n-samples"]]
 
 
-def _harness() -> ModuleType:
+def require_lm_eval() -> ModuleType:
+    """The harness; raises RequestError where it is not installed."""
     try:
         return importlib.import_module("lm_eval")
     except ImportError as error:
@@ -68,7 +69,7 @@ def _harness() -> ModuleType:
 
 def _result(task: str, found: Mapping[str, Any], prompt: str, seconds: float) -> dict[str, Any]:
     values: Mapping[str, Any] = found["results"][task]
-    n = int(found["n-samples"][task]["effective"])
+    n, all_examples = (int(found["n-samples"][task][key]) for key in ("effective", "original"))
     shots = found.get("n-shot", {}).get(task, 0)
     return {
         "task": f"{PREFIX}{task}",
@@ -78,7 +79,7 @@ def _result(task: str, found: Mapping[str, Any], prompt: str, seconds: float) ->
         "metrics": {_name(key): _metric(key, values, n) for key, value in values.items() if _is_metric(key, value)},
         "errors": {},
         "seconds": seconds,
-        "notes": ["scored by lm-eval; intervals from its standard errors"],
+        "notes": ["scored by lm-eval; intervals from its standard errors", *[f"the first {n} of {all_examples} examples"] * (n < all_examples)],
     }
 
 

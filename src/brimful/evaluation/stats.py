@@ -48,11 +48,6 @@ class PairedDifference:
     interval: Interval | None
     p_value: float | None
 
-    @property
-    def is_clear(self) -> bool:
-        """Whether the interval leaves out 0."""
-        return self.interval is not None and not self.interval.low <= 0 <= self.interval.high
-
 
 def mean_interval(
     sums: ArrayLike, weights: ArrayLike, *, confidence: float = 0.95, resamples: int = 1000, max_blocks: int = MAX_BLOCKS, seed: int = 0

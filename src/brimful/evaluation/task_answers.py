@@ -10,7 +10,7 @@ import numpy as np
 from brimful.evaluation.likelihood import Progress
 from brimful.evaluation.task import TaskSampling
 from brimful.evaluation.task_prompts import Subject
-from brimful.generation.engine import Generation, generate
+from brimful.generation.engine import Generation, generate, text_behind
 from brimful.generation.sampler import SamplingSettings
 
 PIECE_TOKENS = 64
@@ -94,8 +94,7 @@ class _Row:
         return Written(text[: self._end(text)], "stop", tokens)
 
     def _text(self, subject: Subject, count: int) -> str:
-        text: str = subject.tokenizer.decode(self.new_ids[:count], skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return text
+        return text_behind(subject.tokenizer, self.prompt_ids, self.new_ids[:count])
 
     def _end(self, text: str) -> int | None:
         """Where the first stop string stands."""

@@ -63,7 +63,7 @@ def load_examples(task: Task, *, paths: Mapping[str, str], own: Mapping[str, Seq
         max_examples: At most so many, evenly spread.
 
     Raises:
-        DataError: no file, the hub cannot be reached, a row lacks columns.
+        DataError: no file, the hub cannot be reached, a row lacks columns, two rows have one id.
         RequestError: the run has no examples of its own, or nothing is left to score.
     """
     found = _own_examples(task, own) if task.data.run else _rows_examples(task, paths.get(task.name))
@@ -80,15 +80,20 @@ def load_examples(task: Task, *, paths: Mapping[str, str], own: Mapping[str, Seq
 
 def _rows_examples(task: Task, path: str | None) -> TaskExamples:
     source = f"{task.data.hub} from the Hugging Face hub" if path is None else path
-    scored: list[TaskExample] = []
+    scored: dict[str, TaskExample] = {}
     shots: list[Mapping[str, Any]] = []
     for columns, where in _hub_rows(task) if path is None else _file_rows(task, Path(path)):
         row = {**columns, **{name: columns[column] for name, column in task.data.columns.items() if column in columns}}
         if holds(task.data.scored, row, where):
-            scored.append(TaskExample(render(task.id, row, where), row, render(task.reference, row, where), None, where))
+            example = TaskExample(render(task.id, row, where), row, render(task.reference, row, where), None, where)
+            if example.id in scored:
+                raise DataError(
+                    f"{where}: {example.id} was there before, in {scored[example.id].where}. Every example of a task needs an id of its own."
+                )
+            scored[example.id] = example
         elif holds(task.data.shots, row, where):
             shots.append(row)
-    return TaskExamples(scored, shots, [], source)
+    return TaskExamples([*scored.values()], shots, [], source)
 
 
 def _file_rows(task: Task, path: Path) -> Iterator[Row]:

@@ -67,7 +67,7 @@ class Questions:
         skipped: Examples whose prompt and answer do not fit into the context.
         style: "template", "plain" or "few-shot N".
         max_new_tokens: The task's, or half the context where that is less.
-        notes: What was shortened or left out.
+        notes: What was shortened or left out, and how answers are begun.
     """
 
     asked: list[Question]
@@ -92,7 +92,10 @@ def questions_for(task: Task, examples: TaskExamples, subject: Subject) -> Quest
     asked = [question for question in found if question is not None]
     skipped = [example for example, question in zip(examples.scored, found, strict=True) if question is None]
     shortened = sum(question.shots < shots for question in asked)
+    begun = [question.begun for question in asked if question.begun]
+    words = " or ".join(f"`{text}`" for text in dict.fromkeys(begun))
     notes = [
+        (begun, f"{len(begun)} of {len(asked)} answers are begun with {words}, as all solved examples before them begin"),
         (max_new_tokens < task.sampling.max_new_tokens, f"answers have at most {max_new_tokens} tokens, half the model's context"),
         (shortened, f"{shortened} of {len(asked)} prompts have fewer than {shots} solved examples, to fit the context of {subject.context} tokens"),
         (skipped, f"{len(skipped)} of {len(found)} examples are skipped: their prompts have more than {longest} tokens"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from brimful.base.errors import RequestError
+from brimful.base.errors import DataError, RequestError
 from brimful.base.rundir import write_json_atomically, write_text_atomically
 from brimful.data.formats import Example
 from brimful.evaluation.extract import EXTRACTIONS
@@ -97,7 +97,7 @@ def evaluate_tasks(
 ) -> list[TaskResult]:
     """Ask a model every task's questions and score the answers. Tasks that ask the same share the answers.
 
-    All data are loaded and checked before the model writes its first token.
+    All data are loaded and checked, and all prompts made, before the model writes its first token.
 
     Args:
         subject: The model.
@@ -117,21 +117,32 @@ def evaluate_tasks(
     if sandbox is None and (judged := [task.name for task in tasks if task.verifier]):
         raise RequestError(f"{', '.join(judged)}: the answers are programs to run, which needs the sandbox.")
     examples = [load_examples(task, paths=paths, own=own, max_examples=max_examples) for task in tasks]
+    for task, found in zip(tasks, examples, strict=True):
+        _refuse_unjudgeable(task, found)
+    questions = {(task.request, found.source): questions_for(task, found, subject) for task, found in zip(tasks, examples, strict=True)}
     shared: dict[tuple[str, str], _Writing] = {}
     results = []
     for task, found in zip(tasks, examples, strict=True):
         key = (task.request, found.source)
         if key not in shared:
-            shared[key] = _written(task, found, subject, seed, progress)
+            shared[key] = _written(task, questions[key], subject, seed, progress)
         results.append(_result(task, found, shared[key], subject, sandbox, progress))
         if keep is not None:
             keep(results[-1])
     return results
 
 
-def _written(task: Task, examples: TaskExamples, subject: Subject, seed: int, progress: Progress | None) -> _Writing:
+def _refuse_unjudgeable(task: Task, examples: TaskExamples) -> None:
+    """Raises DataError where the columns of an example make no program with tests, whatever the answer."""
+    for example in examples.scored if task.verifier else ():
+        try:
+            PROGRAMS[str(task.verifier)](example.row, "")
+        except DataError as error:
+            raise DataError(f"{example.where}: {error}. Are these the task's data?") from error
+
+
+def _written(task: Task, questions: Questions, subject: Subject, seed: int, progress: Progress | None) -> _Writing:
     started_s = time.perf_counter()
-    questions = questions_for(task, examples, subject)
     answers = write_answers(
         subject,
         [question.ids for question in questions.asked],

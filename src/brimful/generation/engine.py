@@ -3,7 +3,7 @@
 Shapes: B rows still running, T positions, V vocabulary.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -231,15 +231,19 @@ class TextStream:
     """Token ids in, printable text out, only up to whole characters.
 
     A byte-level token may hold part of a character; such text is held back until the rest arrives. The pieces and the
-    last `flush()` put together equal the decoding of all ids at once. Special tokens are left out.
+    last `flush()` put together equal the decoding of all ids at once (`text_behind`). Special tokens are left out.
+
+    Args:
+        tokenizer: Of the ids.
+        prompt_ids: What stands before the text.
     """
 
     _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt_ids: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
-        self._shown_ids: list[int] = []
-        """Tokens of the newest printed piece: decoders may treat the first token of a text differently."""
+        self._shown_ids = list(prompt_ids)
+        """Tokens of the newest printed piece, at first of the prompt: see `text_behind`."""
         self._held_ids: list[int] = []
 
     def push(self, token_id: int) -> str:
@@ -258,9 +262,12 @@ class TextStream:
         return piece
 
     def _piece(self) -> str:
-        before = self._decode(self._shown_ids)
-        return self._decode(self._shown_ids + self._held_ids)[len(before) :]
+        return text_behind(self._tokenizer, self._shown_ids, self._held_ids)
 
-    def _decode(self, token_ids: list[int]) -> str:
-        text: str = self._tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return text
+
+def text_behind(tokenizer: PreTrainedTokenizerBase, before_ids: Sequence[int], token_ids: Sequence[int]) -> str:
+    """What tokens say behind others. By themselves they could say less: decoders of the SentencePiece kind take the space from a text's first token."""
+    before, whole = (
+        tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False) for ids in ([*before_ids], [*before_ids, *token_ids])
+    )
+    return str(whole[len(before) :])

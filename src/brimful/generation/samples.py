@@ -8,7 +8,7 @@ from pathlib import Path
 
 from brimful.base.rundir import write_text_atomically
 from brimful.data.formats import Prompt
-from brimful.generation.engine import TextStream, generate
+from brimful.generation.engine import TextStream, generate, text_behind
 from brimful.generation.load import LoadedRun
 from brimful.generation.sampler import SamplingSettings, sample_seeds
 
@@ -49,14 +49,15 @@ def draw_samples(
     """
     started_s = time.perf_counter()
     seeds = sample_seeds(seed, count)
-    stream = TextStream(loaded.tokenizer)
+    prompt_ids = loaded.prompt_ids(prompt)
+    stream = TextStream(loaded.tokenizer, prompt_ids)
 
     def on_token(row: int, token: int) -> None:
         if show is not None and count == 1:
             show(stream.push(token))
 
     generations = generate(
-        loaded.model, [loaded.prompt_ids(prompt)] * count, settings,
+        loaded.model, [prompt_ids] * count, settings,
         max_new_tokens=max_new_tokens, stop_ids=loaded.stop_ids, seeds=seeds, on_token=on_token,
     )  # fmt: skip
     if show is not None and count == 1:
@@ -64,8 +65,8 @@ def draw_samples(
     seconds = time.perf_counter() - started_s
     asked = prompt if isinstance(prompt, str) else prompt[-1].content
     return [
-        Sample(asked, loaded.tokenizer.decode(generation.token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False), generation.finish, seed_i, settings.temperature, settings.top_k, settings.top_p,
-               len(generation.token_ids), seconds)
+        Sample(asked, text_behind(loaded.tokenizer, prompt_ids, generation.token_ids), generation.finish, seed_i, settings.temperature,
+               settings.top_k, settings.top_p, len(generation.token_ids), seconds)
         for generation, seed_i in zip(generations, seeds, strict=True)
     ]  # fmt: skip
 

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 from transformers.pytorch_utils import Conv1D
 
 from brimful.base.env import hub_is_offline
-from brimful.base.errors import PlanError, RecipeError
+from brimful.base.errors import DeviceError, PlanError, RecipeError
 from brimful.model import attention as attention_blocks
 from brimful.model.catalog import config_of_model
 from brimful.model.quiet import quiet_bitsandbytes, without_progress_bars
@@ -229,13 +229,13 @@ def without_adapters(model: PreTrainedModel) -> Iterator[None]:
 
 
 def require_nf4(device: torch.device) -> None:
-    """Raises RecipeError where 4-bit layers cannot run: without bitsandbytes, on Apple GPUs, on CUDA devices before Pascal."""
+    """Raises DeviceError where 4-bit layers cannot run: without bitsandbytes, on Apple GPUs, on CUDA devices before Pascal."""
     if find_spec("bitsandbytes") is None:
-        raise RecipeError("quantize=nf4 needs bitsandbytes, which is not installed: pip install 'brimful[quantize]'.")
+        raise DeviceError("quantize=nf4 needs bitsandbytes, which is not installed: pip install 'brimful[quantize]'.")
     if device.type == "mps":
-        raise RecipeError("quantize=nf4 is not measured on Apple GPUs; use quantize=none, or plan.device=cpu.")
+        raise DeviceError("quantize=nf4 is not measured on Apple GPUs; use quantize=none, or plan.device=cpu.")
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < NF4_CAPABILITY:
-        raise RecipeError(f"quantize=nf4 needs compute capability {NF4_CAPABILITY[0]}.{NF4_CAPABILITY[1]}; this GPU is older. Use quantize=none.")
+        raise DeviceError(f"quantize=nf4 needs compute capability {NF4_CAPABILITY[0]}.{NF4_CAPABILITY[1]}; this GPU is older. Use quantize=none.")
 
 
 def _nf4(how: Loading) -> BitsAndBytesConfig:
@@ -246,5 +246,9 @@ def _nf4(how: Loading) -> BitsAndBytesConfig:
 
 def _unreadable(what: str, source: str | Path, error: Exception) -> PlanError:
     reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    if Path(source).is_dir():
+        return PlanError(
+            f"the {what} of {source} cannot be loaded: {reason}. A model's folder holds config.json, whole .safetensors and tokenizer.json."
+        )
     offline = " HF_HUB_OFFLINE is set, so only models already downloaded can be used." if hub_is_offline() else ""
     return PlanError(f"the {what} of {source} cannot be loaded: {reason}.{offline} A local folder works too: model=FOLDER.")

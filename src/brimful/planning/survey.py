@@ -124,7 +124,7 @@ class Prepared:
     def memory(self, tracer: Tracer, *, recompute: bool, **changes: Any) -> Memory:
         """Footprints of the step as it runs here."""
         traces = tracer(self.spec(recompute=recompute, **changes))
-        return Memory(traces, self.target, lengths_vary=self.recipe.data.layout == "document")
+        return Memory(traces, self.target, lengths_vary=self.recipe.data.layout == "document" or self.recipe.method == "sft")
 
     def spec(self, *, recompute: bool, **changes: Any) -> StepSpec:
         """The step as it runs here."""

@@ -4,7 +4,7 @@ Importing this imports neither torch nor transformers.
 """
 
 from brimful.recipe.base import Auto, Section
-from brimful.recipe.loading import differences, load, shipped_names, shipped_text, validated
+from brimful.recipe.loading import differences, load, shipped_names, shipped_text, with_changes
 from brimful.recipe.sections import (
     OF_RECIPE,
     BatchRecipe,
@@ -44,5 +44,5 @@ __all__ = [
     "load",
     "shipped_names",
     "shipped_text",
-    "validated",
+    "with_changes",
 ]

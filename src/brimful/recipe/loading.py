@@ -1,5 +1,6 @@
 """Recipes from YAML files and shipped names, with `key=value` overrides; every problem in one error."""
 
+import copy
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -48,9 +49,26 @@ def load(name_or_path: str, overrides: list[str] | tuple[str, ...] = ()) -> Reci
         raise RecipeError(f"{origin} is not valid YAML: {error}") from error
     if not isinstance(values, dict):
         raise RecipeError(f"{origin} must hold `key: value` lines at the top, found {type(values).__name__}.")
+    return _changed(values, overrides, origin)
+
+
+def with_changes(recipe: Recipe, changes: Sequence[str], origin: str) -> Recipe:
+    """A recipe with `dotted.key=value` changes, by the rules of `load`.
+
+    Args:
+        origin: Named in the error.
+
+    Raises:
+        RecipeError: they do not make a recipe; all problems are listed.
+    """
+    return _changed(recipe.model_dump(mode="json"), changes, origin)
+
+
+def _changed(own_values: dict[str, Any], overrides: Sequence[str], origin: str) -> Recipe:
+    values = copy.deepcopy(own_values)
     problems = [problem for assignment in overrides if (problem := _apply(assignment, values))]
     recipe = _validate(values, origin, problems)
-    scaled = _scaled_learning_rates(recipe, parse_yaml(text), overrides)
+    scaled = _scaled_learning_rates(recipe, own_values, overrides)
     if not scaled:
         return recipe
     values["optimizer"] |= scaled
@@ -113,19 +131,6 @@ def _apply(assignment: str, values: dict[str, Any]) -> str | None:
 
 _RIVALS = {"batch": ("sequences", "tokens"), "training": ("steps", "epochs", "tokens")}
 """Fields of which a section has exactly one: overriding one takes the others of the file back."""
-
-
-def validated(values: dict[str, Any], origin: str) -> Recipe:
-    """The recipe that nested values make.
-
-    Args:
-        values: As read from YAML.
-        origin: Named in the error.
-
-    Raises:
-        RecipeError: they break rules; all of them are listed.
-    """
-    return _validate(values, origin, [])
 
 
 def _validate(values: dict[str, Any], origin: str, problems: list[str]) -> Recipe:

@@ -317,13 +317,14 @@ class _PhaseLines:
         self._what: str | None = None
         self._done = 0
         self._is_told = True
-        self._started_s = self._line_at_s = 0.0
+        self._started_s = self._line_at_s = self._ended_s = clock()
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
+        """A phase that is first heard of with some done began when the one before it ended."""
         if what != self._what or done < self._done:
             self.finish()
-            self._what, self._is_told, self._started_s = what, False, self._clock()
-            self._line_at_s = self._started_s
+            self._what, self._is_told, self._started_s = what, False, self._ended_s if done else self._clock()
+            self._line_at_s = self._clock()
         self._done = done
         if done == total:
             self.finish()
@@ -335,8 +336,8 @@ class _PhaseLines:
     def finish(self) -> None:
         """Tell the phase at hand, once."""
         if not self._is_told:
-            self._is_told = True
-            _print_line(self._console, f"{self._what}: {self._done:,} in {format_duration(self._clock() - self._started_s)}")
+            self._is_told, self._ended_s = True, self._clock()
+            _print_line(self._console, f"{self._what}: {self._done:,} in {format_duration(self._ended_s - self._started_s)}")
 
 
 class _CountColumn(ProgressColumn):

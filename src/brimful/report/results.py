@@ -128,19 +128,24 @@ def _is_in(key: str, groups: tuple[str, ...]) -> bool:
     return any(key == group or key.startswith(f"{group}.") for group in groups)
 
 
+def _evaluating(run: RunFiles) -> str:
+    """The command that scores a run, or the model that a run tuned."""
+    return f"brimful evaluate {run.folder.parent.name} --untuned" if run.recipe.get("untuned") is True else f"brimful evaluate {run.name}"
+
+
 def _loss(run: RunFiles) -> tuple[dict[str, Figure], dict[str, Examples], list[str]]:
     """The validation loss and the nats of its windows, and what is missing of them."""
     score = main_score(run)
     if score is None or score.loss is None or not score.name.startswith("validation"):
-        return {}, {}, [f"{run.name} has no validation loss: `brimful evaluate {run.name}` makes one"]
+        return {}, {}, [f"{run.name} has no validation loss: `{_evaluating(run)}` makes one"]
     record = section(run.scores, "validation")
     windows = number(record.get("windows"))
     figures = {LOSS: Figure(score.loss, "nats/token", score.loss_interval, None if windows is None else int(windows))}
     nats = read_nats(run.folder, "validation")
     if score.name != "validation":
-        return figures, {}, [f"the validation loss of {run.name} is the best while training; `brimful evaluate {run.name}` scores the whole split"]
+        return figures, {}, [f"the validation loss of {run.name} is the best while training; `{_evaluating(run)}` scores the whole split"]
     if nats is None:
-        return figures, {}, [f"{run.name} has a validation loss but not that of each window: `brimful evaluate {run.name}` makes them"]
+        return figures, {}, [f"{run.name} has a validation loss but not that of each window: `{_evaluating(run)}` makes them"]
     fingerprints = section(run.data, "fingerprints")
     made_from = {**{name: fingerprints.get(name) for name in ("data", "tokenizer")}, **{name: record.get(name) for name in ("context", "stride")}}
     version = ", ".join(f"{name} {value}" for name, value in made_from.items())

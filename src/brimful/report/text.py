@@ -12,14 +12,21 @@ from brimful.report.tables import Comparison, comparisons, format_error, format_
 _MARKS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
 
 
+def evaluation_lines(made: Mapping[str, Any]) -> list[str]:
+    """What an evaluation found: a few lines per split and per task."""
+    return [*score_lines({name: score for name, score in made.items() if name != "tasks"}), *task_lines(made.get("tasks", {}))]
+
+
 def score_lines(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """A few lines per split: loss, perplexity, bits per byte with intervals, speed, and the counting baselines beside them."""
     lines: list[str] = []
     for name, score in scores.items():
         low, high = score["bits_per_byte_interval"] or (None, None)
         interval = f" (95 % {low:.4f} to {high:.4f})" if low is not None else ""
+        is_whole = score["windows"] == score["documents"]  # examples, never windows of a longer text
+        how = f"of {score['documents']:,} examples" if is_whole else f"context {score['context']}, stride {score['stride']}"
         lines += [
-            f"{name}: {score['tokens']:,} tokens, every one scored once, context {score['context']}, stride {score['stride']}",
+            f"{name}: {score['tokens']:,} tokens, every one scored once, {how}",
             f"  loss {_number(score['loss'])} nats/token, perplexity {_number(score['perplexity'], 2)}, {_number(score['bits_per_byte'])} bits/byte{interval}",
             f"  {score['tokens_per_second']:,.0f} tokens/s, {format_duration(score['seconds'])}",
         ]

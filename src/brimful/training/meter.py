@@ -30,13 +30,19 @@ def peak_memory_bytes(device: torch.device) -> int:
 
 
 class Meter:
-    """Keeps losses and norms on the device until `flush`, so that no step waits for a number."""
+    """Keeps losses and norms on the device until `flush`, so that no step waits for a number.
 
-    def __init__(self, journal: Journal, listeners: Sequence[Listener], *, device: torch.device, total_steps: int, skipped: int = 0) -> None:
+    Args:
+        tokens_per_step: Tokens that a step reads on average, where its targets are only a part of them.
+    """
+
+    def __init__(
+        self, journal: Journal, listeners: Sequence[Listener], *, device: torch.device, total_steps: int, skipped: int = 0, tokens_per_step: int | None = None,
+    ) -> None:  # fmt: skip
         self._journal, self._listeners, self._device = journal, listeners, device
         self._record_every = max(1, -(-total_steps // MOST_STEP_RECORDS))
         self._pending: list[tuple[dict[str, Any], Tensor]] = []
-        self._skipped = skipped
+        self._skipped, self._tokens_per_step = skipped, tokens_per_step
         self._last_flush_s = time.perf_counter()
 
     def note_step(self, progress: Progress, *, loss: Tensor, grad_norm: Tensor, learning_rate: float) -> None:
@@ -57,7 +63,8 @@ class Meter:
         now_s = time.perf_counter()
         step_time_s = (now_s - self._last_flush_s) / len(rows)
         tokens = self._pending[-1][0]["tokens"] - self._pending[0][0]["tokens"]
-        tokens_per_second = tokens / (len(rows) - 1) / step_time_s if len(rows) > 1 else None
+        tokens_per_step = self._tokens_per_step or (tokens / (len(rows) - 1) if len(rows) > 1 else None)
+        tokens_per_second = None if tokens_per_step is None else tokens_per_step / step_time_s
         memory_bytes = peak_memory_bytes(self._device)
         for (plain, _), (loss, grad_norm, loss_scale, skipped) in zip(self._pending, rows, strict=True):
             if plain["step"] % self._record_every == 0 or skipped != self._skipped or not _is_finite(loss, grad_norm):

@@ -43,6 +43,7 @@ class Setup:
         evaluate: Scores the model on the validation split; returns the values of an evaluation record.
         identity: Fingerprints that a resumed checkpoint must share, by name.
         run_folder: Locked by the caller through `lease`.
+        tokens_per_step: Tokens that a step reads on average, padding left out; None: as the plan counts.
     """
 
     recipe: Recipe
@@ -57,6 +58,7 @@ class Setup:
     run_folder: Path
     lease: Lease
     listeners: Sequence[Listener]
+    tokens_per_step: int | None = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,9 @@ class _Session:
             self.progress = self._restore(loaded)
         self.journal = journal
         skipped = int(self.progress.guard.skipped.item())
-        self.meter = Meter(self.journal, setup.listeners, device=setup.device, total_steps=setup.total_steps, skipped=skipped)
+        self.meter = Meter(
+            self.journal, setup.listeners, device=setup.device, total_steps=setup.total_steps, skipped=skipped, tokens_per_step=setup.tokens_per_step
+        )
         self.saved_mark = _mark(self.progress)
         self.saved_s, self.save_took_s = time.perf_counter(), 0.0
         self.sizes = RememberedSizes.of(setup.run_folder, plan)
@@ -209,7 +213,7 @@ class _Session:
     def announce(self, loaded: Loaded | None, last_step: int) -> None:
         """Tell where this session starts, what was found damaged, and how many recorded steps are done again."""
         recipe, plan = self.setup.recipe, self.setup.plan
-        tokens = plan.effective_batch * recipe.sequence_length
+        tokens = self.setup.tokens_per_step or plan.effective_batch * recipe.sequence_length
         start = {"kind": "start", "step": self.progress.step, "total_steps": self.setup.total_steps, "tokens_per_step": tokens}
         self.meter.note({**start, "run": recipe.run_name, "resumed": loaded is not None})
         for problem in loaded.quarantined if loaded else ():

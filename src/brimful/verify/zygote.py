@@ -1,4 +1,4 @@
-"""The small process that programs are forked from: started with an empty environment before anything secret is in memory, it never reads tests.
+"""The small process that programs are forked from: started with none of its parent's environment before anything secret is in memory, it never reads tests.
 
 It takes jobs on descriptor 0 and reports on descriptor 1. A job is two frames: the program with its limits, which it reads, and the tests, which only the
 process that judges reads. It starts the processes, watches time, output and files, kills them as groups and empties their folder.
