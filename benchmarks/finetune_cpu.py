@@ -102,7 +102,10 @@ class Contestant:
         command = [options.trl_python if name in TRL else sys.executable, __file__, "--worker", name, "--folder", str(folder), "--data", options.data]
         command += ["--lora"] * options.lora
         self._log = open(folder / f"{hashlib.sha1(name.encode()).hexdigest()}.log", "w")  # noqa: SIM115, S324
-        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / f"{self._log.name}.inductor")}  # nobody reads another's half-written files
+        environment = {
+            **os.environ,
+            "TORCHINDUCTOR_CACHE_DIR": str(folder / f"{self._log.name}.inductor"),
+        }  # nobody reads another's half-written files
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment)
         self.start = self._answer()
 

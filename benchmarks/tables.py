@@ -203,7 +203,10 @@ def _tuning_speed() -> list[tuple[str, str, str]]:
     record, source = _record("finetune_cpu")
     ours, default = record["results"]["brimful"], record["results"]["TRL, default"]
     over, best = ours["speed_over_default"], ours["speed_over_best"]
-    name, peaks = ours["best_of_trl"].removeprefix("TRL, "), {each: record["results"][each]["memory"]["peak_bytes"] / 2**30 for each in record["results"]}
+    name, peaks = (
+        ours["best_of_trl"].removeprefix("TRL, "),
+        {each: record["results"][each]["memory"]["peak_bytes"] / 2**30 for each in record["results"]},
+    )
     return [
         (
             "Tuning on instructions on a CPU (every weight of 16.9M), useful tokens a second of CPU time, one thread, beside TRL's SFTTrainer",
