@@ -61,7 +61,7 @@ def _breaks_only_the_plan(broken: Callable[..., Tensor], real: Callable[..., Ten
 
     def accumulate(network: Any, method: Any, precision: Any, device: Any, micro_batches: Any, scale: Tensor) -> Tensor:
         pieces = list(micro_batches)
-        act = real if max(len(inputs) for inputs, _ in pieces) == 1 else broken
+        act = real if max(len(micro.inputs_BT) for micro in pieces) == 1 else broken
         return act(network, method, precision, device, pieces, scale)
 
     return accumulate
@@ -95,8 +95,8 @@ def test_a_mean_over_each_micro_batch_instead_of_over_the_step_fails(verified: C
     real = one_step.accumulate_gradients
 
     def broken(network: Any, method: Any, precision: Any, device: Any, pieces: Any, scale: Tensor) -> Tensor:
-        total = sum(int((targets >= 0).sum()) for _, targets in pieces)
-        shares = [total / len(pieces) / int((targets >= 0).sum()) for _, targets in pieces]
+        total = sum(int((micro.targets_BT >= 0).sum()) for micro in pieces)
+        shares = [total / len(pieces) / int((micro.targets_BT >= 0).sum()) for micro in pieces]
         return torch.stack(
             [real(network, method, precision, device, [piece], scale * share) for piece, share in zip(pieces, shares, strict=True)]
         ).sum()
@@ -108,7 +108,7 @@ def test_a_mean_over_each_micro_batch_instead_of_over_the_step_fails(verified: C
 
 
 def test_targets_shifted_by_one_fail(verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch) -> None:
-    _broken(monkeypatch, lambda pieces, scale: ([(inputs, targets.roll(1, dims=1)) for inputs, targets in pieces], scale))
+    _broken(monkeypatch, lambda pieces, scale: ([replace(micro, targets_BT=micro.targets_BT.roll(1, dims=1)) for micro in pieces], scale))
     assert "gradient direction" in _failed(verified(precision="bf16"))
 
 
