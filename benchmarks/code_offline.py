@@ -14,7 +14,7 @@ keep_few_kernels()
 
 from rich.console import Console  # noqa: E402 - the environment comes before torch
 
-from brimful import study  # noqa: E402
+from brimful import pipeline, study  # noqa: E402
 from brimful.base.rundir import read_json  # noqa: E402
 from brimful.recipe import load  # noqa: E402
 from record import write_record  # noqa: E402
@@ -24,7 +24,7 @@ def main() -> None:
     """Run the study and keep its table, its tests and what it ran."""
     recipe = load("code-offline", sys.argv[1:])
     study.run_study(recipe, Console(width=120))
-    folder = study.folder_of(recipe)
+    folder = pipeline.folder_of(recipe)
     found = read_json(folder / study.STUDY_FILE)
     counts = read_json(next(member.folder for member in study.members(recipe)) / "data.json")["splits"]
     values = {"recipe": recipe.model_dump(mode="json"), "examples": counts, "left_out": found["left_out"], "comparison": found["comparison"]}
