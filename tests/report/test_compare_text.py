@@ -76,6 +76,14 @@ def test_several_pairs_that_cannot_be_told_apart_stand_in_one_list(scored_run: C
     )
 
 
+def test_of_many_pairs_that_cannot_be_told_apart_the_names_are_enough(scored_run: Callable[..., Path]) -> None:
+    runs = [scored_run(f"rank-{rank}", rank=rank, seed=1) for rank in (4, 8, 16, 32)]
+
+    (loss, _) = sentences(compare(runs))
+
+    assert loss.startswith("Validation loss: these 6 pairs cannot be told apart: rank-4 and rank-8, rank-4 and rank-16, ")
+
+
 def test_a_figure_that_does_not_depend_on_the_seed_has_no_interval(scored_run: Callable[..., Path]) -> None:
     runs = [scored_run(f"a-seed{seed}", seed=seed) for seed in (1, 2)]
 

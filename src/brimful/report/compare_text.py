@@ -16,6 +16,8 @@ UNITS: dict[str, tuple[str, float, str, str]] = {
 }
 """By unit of a score: how it prints, times what, its name in a heading and that of a difference."""
 OTHER_UNIT = (".3g", 1.0, "", "")
+MOST_FIGURES = 3
+"""Pairs without a clear difference whose differences a sentence still gives."""
 
 
 def comparison_table(comparison: RunComparison) -> Table:
@@ -83,10 +85,12 @@ def _better(comparison: RunComparison, pairs: Sequence[Pair]) -> str:
 
 
 def _alike(comparison: RunComparison, pairs: Sequence[Pair]) -> str:
-    """`a and b cannot be told apart: difference +0.8 [-3.1, +4.6]`, or several such pairs."""
+    """`a and b cannot be told apart: difference +0.8 [-3.1, +4.6]`, or several such pairs; of many the names alone, JSON has the figures."""
     unclear = [(f"{pair.first} and {pair.second}", _difference(comparison, pair) + _why(pair)) for pair in pairs if not pair.is_real]
     if len(unclear) == 1:
         return f"{unclear[0][0]} cannot be told apart: difference {unclear[0][1]}"
+    if len(unclear) > MOST_FIGURES:
+        return f"these {len(unclear)} pairs cannot be told apart: {', '.join(names for names, _ in unclear)}"
     return "these cannot be told apart: " * bool(unclear) + ", ".join(f"{names} ({difference})" for names, difference in unclear)
 
 
