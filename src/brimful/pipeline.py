@@ -60,6 +60,7 @@ from brimful.training import eight_bit
 from brimful.training.admission import Admission, admit, claim, describe, write_status
 from brimful.training.checkpoint import CheckpointStore, verify
 from brimful.training.memory_errors import give_back_memory
+from brimful.training.method import find_method
 from brimful.training.recovery import DECIDES_MEMORY
 from brimful.training.session import Setup, run_session
 
@@ -194,6 +195,8 @@ def diagnose(run_folder: Path, console: Console) -> list[Finding]:
 def _refuse_unsupported(recipe: Recipe, device: Device) -> None:
     """Say before anything is read what this machine cannot do, and what is asked for that there is not."""
     refuse_unknown_tasks(recipe)
+    if find_method(recipe.method).reads == "documents":
+        _ = recipe.fresh_model
     if recipe.quantize == "nf4":
         require_nf4(torch_device(device))
     if recipe.optimizer.kind != "adamw":
