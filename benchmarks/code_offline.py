@@ -17,6 +17,7 @@ from rich.console import Console  # noqa: E402 - the environment comes before to
 from brimful import pipeline, study  # noqa: E402
 from brimful.base.rundir import read_json  # noqa: E402
 from brimful.recipe import load  # noqa: E402
+from brimful.report.tuned import STUDY_FILE  # noqa: E402
 from record import write_record  # noqa: E402
 
 
@@ -25,7 +26,7 @@ def main() -> None:
     recipe = load("code-offline", sys.argv[1:])
     study.run_study(recipe, Console(width=120))
     folder = pipeline.folder_of(recipe)
-    found = read_json(folder / study.STUDY_FILE)
+    found = read_json(folder / STUDY_FILE)
     counts = read_json(next(member.folder for member in study.members(recipe)) / "data.json")["splits"]
     values = {"recipe": recipe.model_dump(mode="json"), "examples": counts, "left_out": found["left_out"], "comparison": found["comparison"]}
     print(f"record: {write_record('code_offline', values)}")

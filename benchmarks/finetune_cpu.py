@@ -12,19 +12,19 @@ Validity gates, over answers' tokens as both sides learn them: contestants that 
 """
 
 import argparse
-import contextlib
-import hashlib
 import json
 import os
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from contestant import Contestant
 
 LOSS_TOLERANCE, REORDERED_TOLERANCE = 0.005, 0.02
 """Relative."""
@@ -94,58 +94,29 @@ def main() -> None:
             _compare(Path(folder), options)
 
 
-class Contestant:
-    """A process that trains step by step on request."""
+def _contestant(name: str, folder: Path, options: argparse.Namespace) -> "Contestant":
+    """With a compiler cache of its own: nobody reads another's half-written files."""
+    from contestant import Contestant
 
-    def __init__(self, name: str, folder: Path, options: argparse.Namespace) -> None:
-        self.name = name
-        command = [options.trl_python if name in TRL else sys.executable, __file__, "--worker", name, "--folder", str(folder), "--data", options.data]
-        command += ["--lora"] * options.lora
-        self._log = open(folder / f"{hashlib.sha1(name.encode()).hexdigest()}.log", "w")  # noqa: SIM115, S324
-        environment = {
-            **os.environ,
-            "TORCHINDUCTOR_CACHE_DIR": str(folder / f"{self._log.name}.inductor"),
-        }  # nobody reads another's half-written files
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment)
-        self.start = self._answer()
-
-    def ask(self, request: str) -> Any:
-        assert self._process.stdin is not None
-        self._process.stdin.write(request + "\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def quit(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write("quit\n")
-        self._process.stdin.flush()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(20)
-        self._process.kill()
-
-    def _answer(self) -> Any:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{self.name} died:\n{Path(self._log.name).read_text()[-3000:]}")
-        return json.loads(line)
+    command = [options.trl_python if name in TRL else sys.executable, __file__, "--worker", name, "--folder", str(folder), "--data", options.data]
+    cache = tempfile.mkdtemp(suffix=".inductor", dir=folder)
+    return Contestant(name, folder, command + ["--lora"] * options.lora, {"TORCHINDUCTOR_CACHE_DIR": cache})
 
 
 def _compare(folder: Path, options: argparse.Namespace) -> None:
+    from contestant import interleaved
     from record import write_record
 
     about = _prepare(folder, options.data)
     names = options.only or [*TRL, *OURS]
-    contestants = [Contestant(name, folder, options) for name in names]
+    contestants = [_contestant(name, folder, options) for name in names]
     losses = {each.name: each.ask(f"losses {GATE_STEPS}") for each in contestants}
     held_out = {each.name: each.ask("score") for each in contestants}
     rates: dict[str, list[float]] = {each.name: [] for each in contestants}
-    loads = []
-    for number in range(options.rounds):
-        loads.append(os.getloadavg()[0])
-        for each in contestants if number % 2 == 0 else reversed(contestants):
-            cpu_s, tokens = each.ask(f"run {options.steps}")
-            rates[each.name].append(tokens / cpu_s)
+    loads: list[float] = []
+    for each in interleaved(contestants, options.rounds, loads):
+        cpu_s, tokens = each.ask(f"run {options.steps}")
+        rates[each.name].append(tokens / cpu_s)
     memory = {each.name: each.ask("memory") for each in contestants}
     for each in contestants:
         each.quit()

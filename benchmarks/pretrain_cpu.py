@@ -11,12 +11,9 @@ the same session.
 """
 
 import argparse
-import contextlib
-import hashlib
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -62,52 +59,19 @@ def main() -> None:
             _compare(Path(folder), options.rounds, options.steps)
 
 
-class Contestant:
-    """A process that trains step by step on request."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name = name
-        command = [sys.executable, __file__, "--worker", name, "--folder", str(folder)]
-        self._log = open(folder / f"{hashlib.sha1(name.encode()).hexdigest()}.log", "w")  # noqa: SIM115, S324
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True)
-        self.start = self._answer()
-
-    def ask(self, request: str) -> Any:
-        assert self._process.stdin is not None
-        self._process.stdin.write(request + "\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def quit(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write("quit\n")
-        self._process.stdin.flush()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(20)
-        self._process.kill()
-
-    def _answer(self) -> Any:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{self.name} died:\n{Path(self._log.name).read_text()[-3000:]}")
-        return json.loads(line)
-
-
 def _compare(folder: Path, rounds: int, steps: int) -> None:
     from brimful.model.description import training_flop_per_token
     from brimful.recipe import load
+    from contestant import Contestant, interleaved
     from record import ratio_interval, summary, write_record
 
     _prepare(folder)
-    contestants = [Contestant(name, folder) for name in (*TRAINERS, *OURS)]
+    contestants = [Contestant(name, folder, [sys.executable, __file__, "--worker", name, "--folder", str(folder)]) for name in (*TRAINERS, *OURS)]
     losses = {each.name: each.ask(f"losses {GATE_STEPS}") for each in contestants}
     step_s: dict[str, list[float]] = {each.name: [] for each in contestants}
-    loads = []
-    for number in range(rounds):
-        loads.append(os.getloadavg()[0])
-        for each in contestants if number % 2 == 0 else reversed(contestants):
-            step_s[each.name].append(each.ask(f"run {steps}") / steps)
+    loads: list[float] = []
+    for each in interleaved(contestants, rounds, loads):
+        step_s[each.name].append(each.ask(f"run {steps}") / steps)
     rates = [each.ask("rate") for each in contestants]
     rate = {dtype: max(each[dtype] for each in rates) for dtype in rates[0]}
     for each in contestants:

@@ -28,9 +28,10 @@ from brimful.planning.plan import Plan, plan_from_json
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.recipe import Recipe
 from brimful.report.progress import data_progress
+from brimful.report.tuned import UNTUNED_FOLDER
 from brimful.verify.sandbox import Sandbox
 
-UNTUNED_FOLDER, SCORES_FILE = "untuned", "scores.json"
+SCORES_FILE = "scores.json"
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,14 @@ from brimful import pipeline
 from brimful.base.errors import DeviceError, PlanError, RecipeError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically, write_text_atomically
 from brimful.planning import scaling
-from brimful.recipe import Recipe, RunChoices, with_changes
+from brimful.recipe import BASE, Recipe, RunChoices, with_changes
 from brimful.report.compare import compare
 from brimful.report.compare_text import comparison_markdown, comparison_text
-from brimful.report.study import write_study_report
+from brimful.report.study import RECIPE_FILE, write_study_report
+from brimful.report.tuned import STUDY_FILE
 from brimful.scoring import evaluate, evaluate_rest, is_scored, refuse_unreadable_tasks
 
-STUDY_FILE, TABLE_FILE, BASE = "study.json", "study.md", "base"
+TABLE_FILE = "study.md"
 
 
 @dataclass(frozen=True)
@@ -129,4 +130,4 @@ def _claim(folder: Path, recipe: Recipe) -> None:
         raise RunFolderError(f"{folder} holds the study {stored}, not {recipe.name}. Choose another name with run.name=NAME.")
     if stored is None:
         write_json_atomically(path, {"recipe": recipe.name})
-    write_text_atomically(folder / "study.yaml", recipe.to_yaml())
+    write_text_atomically(folder / RECIPE_FILE, recipe.to_yaml())

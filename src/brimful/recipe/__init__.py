@@ -20,9 +20,10 @@ from brimful.recipe.sections import (
     TokenizerRecipe,
     TrainingRecipe,
 )
-from brimful.recipe.tuning import AdapterRecipe, StudyRecipe
+from brimful.recipe.tuning import BASE, AdapterRecipe, StudyRecipe
 
 __all__ = [
+    "BASE",
     "OF_RECIPE",
     "AdapterRecipe",
     "Auto",

@@ -35,6 +35,10 @@ class AdapterRecipe(Section):
         return [name.strip() for name in self.targets.split(",")] if isinstance(self.targets, str) else list(self.targets)
 
 
+BASE = "base"
+"""Name of the untuned model among the variants of a study, and of its folder."""
+
+
 class StudyRecipe(Section):
     """Several variants of the recipe, trained and scored alike, and one table at the end."""
 
@@ -49,6 +53,6 @@ class StudyRecipe(Section):
         if len(set(self.seeds)) != len(self.seeds):
             raise ValueError("a seed stands twice")
         for name in self.variants:
-            if not re.fullmatch(r"\w[\w\-]*", name) or name == "base":
+            if not re.fullmatch(r"\w[\w\-]*", name) or name == BASE:
                 raise ValueError(f"variant {name!r}: use letters, digits, '_' and '-'; base is the untuned model's name")
         return self

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from brimful.base.dotted import flatten
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_journal, read_json
-from brimful.evaluation.nats import FOLDER, read_nats
+from brimful.evaluation.nats import read_nats, summary_files
 from brimful.report.runfiles import Json, RunFiles, counted_parameters, measured, number, pair, read_run, section, total_time_s
 from brimful.report.tables import main_score
 
@@ -101,9 +101,7 @@ def read_result(run_folder: Path) -> Result:
     run = read_run(run_folder)
     figures, examples, notes = _loss(run)
     prompts = {}
-    for path in sorted((run_folder / FOLDER).glob("*.json")):
-        if path.stem.endswith("-nats"):
-            continue
+    for path in summary_files(run_folder):
         summary = read_json(path)
         if not isinstance(summary, dict):
             raise RunFolderError(f"{path} does not hold the summary of a task; evaluate the run on it again.")

@@ -9,15 +9,15 @@ import yaml
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_json, write_text_atomically
+from brimful.recipe import BASE
 from brimful.report import html
 from brimful.report.compare import NEITHER_IS_BETTER, RunComparison, Variant, is_lower_better
 from brimful.report.compare_text import comparison_table, form_of, heading, remarks, sentences
 from brimful.report.runfiles import Json, items, section
-from brimful.report.tuned import short_name
+from brimful.report.tuned import STUDY_FILE, short_name
 
 FILE_NAME = "study.html"
-STUDY_FILE, RECIPE_FILE = "study.json", "study.yaml"
-BASE = "base"
+RECIPE_FILE = "study.yaml"
 PAD = 0.04
 """Room at both ends of a drawn scale, as a share of it."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_journal, read_json
-from brimful.evaluation.nats import FOLDER
+from brimful.evaluation.nats import FOLDER, summary_files
 from brimful.report.results import CONDITIONS
 from brimful.report.runfiles import Json, items, number, pair, section
 from brimful.report.text import format_score
@@ -91,9 +91,7 @@ def read_tasks(run_folder: Path, order: Sequence[str] = ()) -> Tasks:
     records: dict[str, list[Json]] = {}
     damaged = []
     places = {name: place for place, name in enumerate(order)}
-    for path in sorted((run_folder / FOLDER).glob("*.json"), key=lambda path: (places.get(path.stem, len(places)), path.name)):
-        if path.stem.endswith("-nats"):
-            continue
+    for path in sorted(summary_files(run_folder), key=lambda path: (places.get(path.stem, len(places)), path.name)):
         try:
             summary = read_json(path)
         except (RunFolderError, OSError, ValueError) as error:

@@ -4,12 +4,13 @@ from pathlib import Path
 
 from brimful.base.errors import RunFolderError
 from brimful.base.units import format_bytes, format_count
-from brimful.recipe import OF_RECIPE
+from brimful.recipe import BASE, OF_RECIPE
 from brimful.report.runfiles import Json, RunFiles, counted_parameters, is_tuned, items, number, read_run, section
 from brimful.report.tables import Score, Table, format_number, main_score, ordered_splits, score_of, scored_splits, with_interval
 
 ADAPTER_FILE = "adapter_model.safetensors"
-UNTUNED, BASE_OF_STUDY, STUDY_FILE = "untuned", "base", "study.json"
+UNTUNED_FOLDER, STUDY_FILE = "untuned", "study.json"
+"""In a run, the scores of the model that it tuned; in a study, what it compared."""
 
 
 def base_name(run: RunFiles) -> str:
@@ -114,11 +115,11 @@ def before_tuning(run: RunFiles) -> RunFiles | None:
     if not is_tuned(run):
         return None
     folder = run.folder.resolve()
-    if (folder / UNTUNED).is_dir():
-        return _scores_of(folder / UNTUNED)
-    if not (folder.parent / STUDY_FILE).is_file() or not (folder.parent / BASE_OF_STUDY).is_dir():
+    if (folder / UNTUNED_FOLDER).is_dir():
+        return _scores_of(folder / UNTUNED_FOLDER)
+    if not (folder.parent / STUDY_FILE).is_file() or not (folder.parent / BASE).is_dir():
         return None
-    base = _scores_of(folder.parent / BASE_OF_STUDY)
+    base = _scores_of(folder.parent / BASE)
     same = (
         base is not None
         and section(base.data, "base") == section(run.data, "base")
