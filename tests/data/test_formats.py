@@ -9,6 +9,7 @@ from brimful.base.errors import DataError
 from brimful.data.formats import Example, Message, Prompt, examples_of, text_of_prompt
 from brimful.data.readers import Row
 from brimful.data.sources import open_rows
+from brimful.evaluation.task import load_task, render
 from brimful.recipe import DataRecipe
 
 Make = Callable[..., DataRecipe]
@@ -100,7 +101,10 @@ def test_what_is_held_out_together_is_the_rows_document_else_its_prompt(data_rec
         ({"messages": CHAT[:2]}, {}, ["no message is the assistant's"]),
         ({"messages": [*CHAT, CHAT[1]]}, {}, ["the last message is the user's"]),
         ({"messages": []}, {}, ["no message is the assistant's"]),
-        (["a"], {}, ["expected an object with columns, found list"]),
+        (["a"], {}, ["expected an object with columns, or a list [question, answer]", "found list of 1"]),
+        ("a", {}, ["expected an object with columns", "found str"]),
+        (["What?", True], {}, ["expected a number or text as answer, found bool"]),
+        ({"text": "a", "code": "b", "test_list": "c"}, {}, ["test_list must be a list of assertions"]),
     ],
 )
 def test_what_makes_no_example_is_named(data_recipe: Make, row: Any, fields: dict[str, Any], said: list[str]) -> None:
@@ -133,3 +137,34 @@ def test_real_instructions_in_the_alpaca_format_are_read(shared_data: Any, data_
     examples = list(examples_of(open_rows(data).parts[0].splits["train"], data))
     assert len(examples) == 4535
     assert text_of_prompt(examples[0]).endswith("given its width and height.\n\nwidth: 5, height: 8")
+
+
+@pytest.mark.parametrize(
+    ("row", "completion"),
+    [
+        (["How many?", 120.0], "<answer>120</answer>"),
+        (["How many?", 2.5], "<answer>2.5</answer>"),
+        (["How many?", 120.0, "2 x 60 = <answer>120</answer>"], "2 x 60 = <answer>120</answer>"),
+        ({"question": "How many?", "answer": 120, "reasoning": "2 x 60 = 120 "}, "2 x 60 = 120 <answer>120</answer>"),
+        ({"question": "How many?", "answer": "2 x 60\n#### 120"}, "2 x 60\n#### 120"),
+        ({"question": "How many?", "answer": 7, "reasoning": None}, "<answer>7</answer>"),
+    ],
+)
+def test_questions_are_answered_with_their_reasoning_and_a_marked_answer(data_recipe: Make, row: Any, completion: str) -> None:
+    """Lists of two or three are the format of the guide."""
+    (example,) = read(data_recipe("x"), row)
+    assert example.prompt == (Message("user", "How many?"),)
+    assert example.completion == completion
+
+
+def test_a_problem_of_mbpp_is_worded_as_its_task_words_it(data_recipe: Make) -> None:
+    """Else a model would be trained to answer something else than it is asked."""
+    row = {
+        "text": "Add two.",
+        "code": "def add(a):\r\n    return a + 2\r\n",
+        "test_list": ["assert add(1) == 3", "assert add(2) == 4"],
+        "task_id": 700,
+    }
+    (example,) = read(data_recipe("x"), row)
+    assert example.prompt == (Message("user", render(str(load_task("mbpp").template.text), row, "row")),)
+    assert example.completion == "```python\ndef add(a):\n    return a + 2\n```"

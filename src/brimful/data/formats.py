@@ -1,9 +1,10 @@
 """Rows of a data set as examples to learn from: one function per format.
 
-Formats and their columns follow the conventions of TRL (https://huggingface.co/docs/trl/dataset_formats), Stanford Alpaca and ShareGPT,
-read 2026-11-21.
+Formats and their columns follow the conventions of TRL (https://huggingface.co/docs/trl/dataset_formats), Stanford Alpaca, ShareGPT, GSM8K and
+MBPP, read 2026-11-21.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -98,6 +99,46 @@ def _alpaca(row: Mapping[str, Any], where: str) -> tuple[Prompt | None, str, int
     return (Message("user", f"{task}\n\n{material}" if material.strip() else task),), text_of(row, "output", where), 0
 
 
+def _question(row: Mapping[str, Any], where: str) -> tuple[Prompt | None, str, int]:
+    reasoning = "" if row.get("reasoning") is None else text_of(row, "reasoning", where).rstrip()
+    answer = answer_text(row["answer"], where)
+    if _MARKED.search(reasoning) or (not reasoning and _MARKED.search(answer)):
+        completion = reasoning or answer
+    else:
+        completion = f"{reasoning} <answer>{answer}</answer>".lstrip() if answer.strip() else ""
+    return (Message("user", text_of(row, "question", where)),), completion, 0
+
+
+_MARKED = re.compile(r"<answer>|####|\\boxed", re.IGNORECASE)
+"""What marks a final answer: the tags of the guide, GSM8K's, LaTeX's."""
+
+
+def answer_text(value: object, where: str) -> str:
+    """An answer, a number or a text, as text; a number without a needless `.0`.
+
+    Raises:
+        DataError: it is neither.
+    """
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return str(value)
+    raise DataError(f"{where}: expected a number or text as answer, found {type(value).__name__}. Correct or remove the row.")
+
+
+def _mbpp(row: Mapping[str, Any], where: str) -> tuple[Prompt | None, str, int]:
+    """The question is worded as in the task `mbpp`."""
+    if not (isinstance(row["test_list"], list) and all(isinstance(test, str) for test in row["test_list"])):
+        raise DataError(f"{where}: test_list must be a list of assertions as text. Are these the rows of MBPP?")
+    tests = "\n".join(row["test_list"])
+    task = (
+        f"You are an expert Python programmer, and here is your task: {text_of(row, 'text', where)} Your code should pass these tests:\n\n{tests}\n\n"
+        "Answer with one Python code block."
+    )
+    code = text_of(row, "code", where).replace("\r", "").strip("\n")
+    return (Message("user", task),), f"```python\n{code}\n```", 0
+
+
 def _text(row: Mapping[str, Any], where: str) -> tuple[Prompt | None, str, int]:
     return None, text_of(row, "text", where), 0
 
@@ -107,6 +148,8 @@ FORMATS: Mapping[str, RowFormat] = MappingProxyType(
         "messages": RowFormat({"messages": ("messages",)}, (), _messages),
         "conversations": RowFormat({"conversations": ("conversations",)}, (), _conversations),
         "prompt": RowFormat({"prompt": ("prompt",), "completion": ("completion",)}, (), _pair),
+        "question": RowFormat({"question": ("question",), "answer": ("answer",)}, ("reasoning",), _question),
+        "mbpp": RowFormat({"text": ("text", "prompt"), "code": ("code",), "test_list": ("test_list",)}, (), _mbpp),
         "alpaca": RowFormat({"instruction": ("instruction",), "output": ("output", "response", "answer")}, ("input",), _alpaca),
         "text": RowFormat({"text": ("text",)}, (), _text),
     }
@@ -185,8 +228,7 @@ def examples_of(rows: Iterable[Row], data: DataRecipe) -> Iterator[Example]:
     empty: list[str] = []
     number = 0
     for number, (values, where) in enumerate(rows, start=1):  # noqa: B007 - read below
-        if not isinstance(values, dict):
-            raise DataError(f"{where}: expected an object with columns, found {type(values).__name__}.")
+        values = as_columns(values, where)  # noqa: PLW2901 - the same row
         if tuple(values) not in formats:
             formats[tuple(values)] = find_format(values, data, where)
             if len(names := {name for name, _ in formats.values()}) > 1:
@@ -203,6 +245,22 @@ def examples_of(rows: Iterable[Row], data: DataRecipe) -> Iterator[Example]:
             f"{len(empty)} of {number} rows have an empty answer, the first is {empty[0]}: nothing can be learned from them but to say nothing. "
             "Remove these rows, or name another column as the answer with data.columns."
         )
+
+
+def as_columns(values: object, where: str) -> dict[str, Any]:
+    """A row with names for its columns: [question, answer] and [question, answer, reasoning] get these.
+
+    Raises:
+        DataError: it is neither such a list nor an object.
+    """
+    if isinstance(values, dict):
+        return values
+    if isinstance(values, list) and len(values) in {2, 3}:
+        return dict(zip(("question", "answer", "reasoning"), values, strict=False))
+    raise DataError(
+        f"{where}: expected an object with columns, or a list [question, answer] or [question, answer, reasoning], found {type(values).__name__}"
+        f"{f' of {len(values)}' if isinstance(values, list) else ''}."
+    )
 
 
 def _example(row_format: RowFormat, row: Mapping[str, Any], document: object, where: str) -> Example:

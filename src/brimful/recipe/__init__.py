@@ -4,7 +4,9 @@ Importing this imports neither torch nor transformers.
 """
 
 from brimful.recipe.base import Auto, Section
+from brimful.recipe.choices import PlanChoices, RunChoices
 from brimful.recipe.loading import differences, load, shipped_names, shipped_text, with_changes
+from brimful.recipe.rft import QuestionsRecipe, RftRecipe
 from brimful.recipe.sections import (
     OF_RECIPE,
     BatchRecipe,
@@ -13,9 +15,7 @@ from brimful.recipe.sections import (
     EvaluationRecipe,
     ModelRecipe,
     OptimizerRecipe,
-    PlanChoices,
     Recipe,
-    RunChoices,
     SampleRecipe,
     TokenizerRecipe,
     TrainingRecipe,
@@ -34,7 +34,9 @@ __all__ = [
     "ModelRecipe",
     "OptimizerRecipe",
     "PlanChoices",
+    "QuestionsRecipe",
     "Recipe",
+    "RftRecipe",
     "RunChoices",
     "SampleRecipe",
     "Section",

@@ -14,7 +14,9 @@ from pydantic import Field
 from brimful.base.discover import did_you_mean, names_in
 from brimful.base.dotted import format_yaml
 from brimful.base.errors import RecipeError
-from brimful.recipe.base import Auto, PositiveInt, Section, Share
+from brimful.recipe.base import Auto, PositiveInt, Section, Share, folder_name
+from brimful.recipe.choices import PlanChoices, RunChoices
+from brimful.recipe.rft import RftRecipe
 from brimful.recipe.tuning import AdapterRecipe, StudyRecipe
 
 METHODS_PACKAGE = "brimful.training.methods"
@@ -65,6 +67,7 @@ class TokenizerRecipe(Section):
         None, description="Entries in total, end-of-text and the 256 bytes included (bpe: required)."
     )
     min_frequency: PositiveInt = Field(2, description="A pair merges only when seen this often (bpe).")
+    split_digits: bool = Field(False, description="Every digit is a token of its own, which makes arithmetic easier to learn (bpe).")
 
     @pydantic.model_validator(mode="after")
     def _bpe_has_a_size(self) -> Self:
@@ -72,6 +75,8 @@ class TokenizerRecipe(Section):
             raise ValueError("vocabulary is required for kind bpe, for example tokenizer.vocabulary=4096")
         if self.kind == "character" and self.vocabulary is not None:
             raise ValueError("vocabulary belongs to kind bpe; a character tokenizer has one entry per character of the text")
+        if self.kind == "character" and self.split_digits:
+            raise ValueError("split_digits belongs to kind bpe; a character tokenizer splits everything")
         return self
 
 
@@ -81,7 +86,7 @@ class DataRecipe(Section):
     path: str | list[str] = Field(
         description="Hub id, local file or folder (txt, jsonl, json, csv, tsv, parquet; .gz too) or builtin:NAME; several as a list."
     )
-    format: Literal["auto", "prompt", "messages", "alpaca", "conversations", "text"] = Field(
+    format: Literal["auto", "prompt", "messages", "question", "mbpp", "alpaca", "conversations", "text"] = Field(
         "auto", description="method sft: how a row holds an example; auto: by its columns."
     )
     columns: dict[str, str] = Field(
@@ -228,55 +233,6 @@ class SampleRecipe(Section):
     stop: list[str] = Field([], description="Further tokens that end a text, beside end-of-text and those of the chat template.")
 
 
-class PlanChoices(Section):
-    """What the plan decides. Everything `auto` unless the user fixes it; shipped recipes leave this section out."""
-
-    device: str = Field("auto", description="auto, cpu, cuda, cuda:N or mps.")
-    micro_batch: PositiveInt | Auto = Field("auto", description="Sequences per forward and backward pass.")
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
-        "auto", description="Arithmetic of the matrix products; weights and optimizer states stay fp32."
-    )
-    attention: Literal["auto", "sdpa", "eager", "brimful_blocks", "brimful_expanded", "brimful_packed"] = Field(
-        "auto",
-        description="Attention implementation; brimful_blocks is for CPUs, brimful_expanded for GPUs without a flash kernel, brimful_packed for packed rows.",
-    )
-    recompute: bool | Auto = Field("auto", description="Recompute activations in the backward pass (activation checkpointing).")
-    compile: bool | Auto = Field("auto", description="torch.compile the model.")
-    loss_chunk: PositiveInt | Auto = Field("auto", description="Tokens per chunk of the linear cross-entropy.")
-    optimizer: Literal["auto", "fused", "foreach", "for_loop"] = Field(
-        "auto", description="Variant of the update: the same arithmetic, other kernels."
-    )
-    loader_workers: Annotated[int, Field(ge=0, le=64)] | Auto = Field(
-        "auto", description="Threads that make batches ahead of time; 0 makes them when needed."
-    )
-    margin: Literal["conservative", "balanced", "tight"] = Field(
-        "balanced",
-        description="How close to the brim: the prediction's upper end fits; the run surely gets through; it is not sure to fail (out of memory is survived).",
-    )
-    packing: Literal["auto", "packed", "padded"] = Field(
-        "auto", description="method sft: examples of a micro-batch end to end, attention within each; or one per row, similar lengths together."
-    )
-    threads: PositiveInt | Auto = Field("auto", description="CPU threads.")
-
-
-def _folder_name(value: str) -> str:
-    if not re.fullmatch(r"\w[\w.\-]*", value):
-        raise ValueError("use letters, digits, '.', '_' and '-', not starting with '.' or '-'")
-    return value
-
-
-class RunChoices(Section):
-    """Where the run is kept."""
-
-    name: str | None = Field(None, description="Name of the run folder. Default: the recipe's name.")
-    folder: str | None = Field(None, description="Folder that holds run folders. Default: BRIMFUL_RUNS or ./runs.")
-
-    @pydantic.field_validator("name")
-    @classmethod
-    def _is_a_folder_name(cls, value: str | None) -> str | None:
-        return value if value is None else _folder_name(value)
-
-
 OF_RECIPE = "recipe:"
 """Before the name of a shipped recipe or file: the model that it trains."""
 _NOT_FRESH = "{name} names the published model {model}; this needs a recipe that describes a fresh model. To tune a published one: method=sft"
@@ -316,6 +272,7 @@ class Recipe(Section):
     plan: PlanChoices = PlanChoices()
     run: RunChoices = RunChoices()
     study: StudyRecipe | None = None
+    rft: RftRecipe | None = None
 
     @pydantic.field_validator("method")
     @classmethod
@@ -328,7 +285,7 @@ class Recipe(Section):
     @pydantic.field_validator("name")
     @classmethod
     def _name_is_a_folder_name(cls, value: str) -> str:
-        return _folder_name(value)
+        return folder_name(value)
 
     @pydantic.model_validator(mode="after")
     def _lengths_agree(self) -> Self:
@@ -352,6 +309,16 @@ class Recipe(Section):
             raise ValueError("a published model comes with its own tokenizer; leave the tokenizer section out")
         elif self.quantize != "none" and self.adapter is None:
             raise ValueError("a quantised model is frozen, so something else has to train: add the adapter section, for example adapter.rank=16")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _rounds_tune(self) -> Self:
+        if self.rft is not None and self.method != "sft":
+            raise ValueError("rft samples from a model that is tuned to questions: it needs method sft")
+        if self.rft is not None and self.study is not None:
+            raise ValueError("a recipe has either rft or a study, not both")
+        if self.rft is not None and self.rft.max_new_tokens >= self.sequence_length:
+            raise ValueError(f"rft.max_new_tokens {self.rft.max_new_tokens} leaves no room for a question in sequence_length {self.sequence_length}")
         return self
 
     @property

@@ -1,0 +1,99 @@
+"""Questions whose answers can be verified, from the same places and formats as examples to learn from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import xxhash
+
+from brimful.base.errors import DataError
+from brimful.data.formats import Prompt, answer_text, as_columns, examples_of, text_of_prompt
+from brimful.data.sources import open_rows
+from brimful.recipe import DataRecipe, QuestionsRecipe
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, and what an answer is held against.
+
+    Attributes:
+        id: Hash of what is asked: the same whatever else is asked.
+        text: What is asked, to read and to compare by.
+        prompt: The same as its format has it, messages or text.
+        reference: The row's column answer, or else its own answer.
+        row: All columns, for verifiers that run tests.
+        kind: The row's column kind; empty where there is none.
+        where: For errors.
+    """
+
+    id: str
+    text: str
+    prompt: Prompt
+    reference: str
+    row: Mapping[str, Any]
+    kind: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What is asked.
+
+    Attributes:
+        asked: In the source's order.
+        source: Where they come from.
+        fingerprint: Of the source and all that was chosen of it.
+        notes: What was left out.
+    """
+
+    asked: tuple[Question, ...]
+    source: str
+    fingerprint: str
+    notes: tuple[str, ...]
+
+
+def read_questions(recipe: QuestionsRecipe) -> Questions:
+    """The questions of a recipe; of equal ones the first.
+
+    Raises:
+        DataError: the data cannot be read or hold no questions, or one question stands there with several answers.
+    """
+    data = DataRecipe(path=recipe.path, config_name=recipe.config_name, format=recipe.format, columns=recipe.columns)
+    source = open_rows(data)
+    found: dict[str, Question] = {}
+    repeated = 0
+    for part in source.parts:
+        if recipe.split not in part.splits:
+            raise DataError(f"rft.questions: {part.description} has no split {recipe.split!r}; it has {', '.join(part.splits)}.")
+        rows = [*part.splits[recipe.split]]
+        for (values, where), example in zip(rows, examples_of(rows, data), strict=True):
+            if example.prompt is None:
+                raise DataError(f"{where}: text without a question. Rows need the columns question and answer, or another of data.format's.")
+            question = _question(as_columns(values, where), where, example.prompt, text_of_prompt(example), example.completion, recipe)
+            before = found.setdefault(question.id, question)
+            repeated += before is not question
+            if before.reference != question.reference:
+                raise DataError(
+                    f"{where}: the question of {before.where} with another answer ({_short(question.reference)}, before {_short(before.reference)}). "
+                    "Correct or remove one of the rows."
+                )
+    asked, notes = [*found.values()], [*source.notes]
+    if repeated:
+        notes.append(f"{repeated} of {len(asked) + repeated} questions stand there more than once; they are asked once")
+    most = recipe.max_questions
+    if most is not None and most < len(asked):
+        notes.append(f"{most} of {len(asked)} questions are asked, evenly spread")
+        asked = [asked[number * len(asked) // most] for number in range(most)]
+    return Questions(
+        tuple(asked), source.description, xxhash.xxh3_128_hexdigest("\0".join(one.id + one.reference for one in asked).encode()), tuple(notes)
+    )
+
+
+def _question(row: Mapping[str, Any], where: str, prompt: Prompt, text: str, completion: str, recipe: QuestionsRecipe) -> Question:
+    answer = row.get(recipe.columns.get("answer", "answer"))
+    reference = completion if answer is None else answer_text(answer, where)
+    return Question(xxhash.xxh3_64_hexdigest(text.strip().encode()), text, prompt, reference, row, str(row.get("kind") or ""), where)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:37]}..."

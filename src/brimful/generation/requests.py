@@ -1,0 +1,67 @@
+"""What is asked of a generation back end, and what it gives back: the protocol that every back end keeps."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from brimful.generation.sampler import SamplingSettings
+
+Finish = Literal["end_of_text", "stop", "length"]
+"""Why a text ended: a stop token, a stop text, or the most tokens it may have."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One text to write.
+
+    Attributes:
+        key: The caller's name for it, given back with the result.
+        prompt_ids: What it continues; at least one token. Requests with equal prompts that follow each other share one prefill.
+        seed: Of its own random numbers: what is drawn depends on the prompt, the settings and this alone.
+        max_new_tokens: At least 1.
+    """
+
+    key: int
+    prompt_ids: tuple[int, ...]
+    seed: int
+    max_new_tokens: int
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What was written.
+
+    Attributes:
+        token_ids: New tokens, without the prompt and without the stop token. With finish "stop": up to the token that completed the stop text.
+        finish: Why it ended.
+        logprobs: Of each of these tokens, in nats, under the model's own distribution (temperature 1, nothing filtered); None where not asked for.
+    """
+
+    token_ids: list[int]
+    finish: Finish
+    logprobs: list[float] | None = None
+
+
+@dataclass(frozen=True)
+class StopRules:
+    """What ends a text.
+
+    Attributes:
+        ids: Tokens that end it and do not belong to it.
+        texts: Texts that end it; what stands from there on does not belong to it.
+    """
+
+    ids: frozenset[int]
+    texts: tuple[str, ...] = field(default=())
+
+
+class Backend(Protocol):
+    """Writes texts for requests, in whatever order they finish."""
+
+    def stream(self, requests: Iterable[Request], settings: SamplingSettings, stop: StopRules, *, logprobs: bool = False) -> Iterator[tuple[Request, Generation]]:
+        """Results as they finish.
+
+        Requests are taken from the iterable only when there is room for them, so that the caller can decide late what is still worth asking.
+        Closing the iterator ends everything.
+        """
+        ...

@@ -1,0 +1,55 @@
+"""Sections for what is not the recipe's to say: what the plan decides, and where the run is kept."""
+
+from typing import Annotated, Literal
+
+import pydantic
+from pydantic import Field
+
+from brimful.recipe.base import Auto, PositiveInt, Section, folder_name
+
+
+class PlanChoices(Section):
+    """What the plan decides. Everything `auto` unless the user fixes it; shipped recipes leave this section out."""
+
+    device: str = Field("auto", description="auto, cpu, cuda, cuda:N or mps.")
+    micro_batch: PositiveInt | Auto = Field("auto", description="Sequences per forward and backward pass.")
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
+        "auto", description="Arithmetic of the matrix products; weights and optimizer states stay fp32."
+    )
+    attention: Literal["auto", "sdpa", "eager", "brimful_blocks", "brimful_expanded", "brimful_packed"] = Field(
+        "auto",
+        description="Attention implementation; brimful_blocks is for CPUs, brimful_expanded for GPUs without a flash kernel, brimful_packed for packed rows.",
+    )
+    recompute: bool | Auto = Field("auto", description="Recompute activations in the backward pass (activation checkpointing).")
+    compile: bool | Auto = Field("auto", description="torch.compile the model.")
+    loss_chunk: PositiveInt | Auto = Field("auto", description="Tokens per chunk of the linear cross-entropy.")
+    optimizer: Literal["auto", "fused", "foreach", "for_loop"] = Field(
+        "auto", description="Variant of the update: the same arithmetic, other kernels."
+    )
+    loader_workers: Annotated[int, Field(ge=0, le=64)] | Auto = Field(
+        "auto", description="Threads that make batches ahead of time; 0 makes them when needed."
+    )
+    margin: Literal["conservative", "balanced", "tight"] = Field(
+        "balanced",
+        description="How close to the brim: the prediction's upper end fits; the run surely gets through; it is not sure to fail (out of memory is survived).",
+    )
+    packing: Literal["auto", "packed", "padded"] = Field(
+        "auto", description="method sft: examples of a micro-batch end to end, attention within each; or one per row, similar lengths together."
+    )
+    threads: PositiveInt | Auto = Field("auto", description="CPU threads.")
+    sampling: Literal["auto", "brimful", "transformers", "vllm"] = Field(
+        "auto", description="What writes the samples of rft: brimful's engine (auto), transformers' continuous batching, or vLLM (an extra)."
+    )
+    sampling_rows: PositiveInt | Auto = Field("auto", description="Samples written at the same time; auto: as many as memory holds, within reason.")
+
+
+class RunChoices(Section):
+    """Where the run is kept."""
+
+    name: str | None = Field(None, description="Name of the run folder. Default: the recipe's name.")
+    folder: str | None = Field(None, description="Folder that holds run folders. Default: BRIMFUL_RUNS or ./runs.")
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def _is_afolder_name(cls, value: str | None) -> str | None:
+        return value if value is None else folder_name(value)
