@@ -276,3 +276,9 @@ def test_a_whole_run_ends_with_its_scores(tuning: Tuning) -> None:
     assert told.getvalue().index("every one scored once") < told.getvalue().index("code-syntax: version 1, n = ")
     with pytest.raises(RequestError, match="unknown task 'code_syntax'"):
         scoring.evaluate(report.parent, Console(file=StringIO()), asked=scoring.Asked(paths={"code_syntax": "examples.jsonl"}))
+    asked = scoring.Asked(("code-syntax",), max_examples=2, samples=3, temperature=0.8)
+    sampled = scoring.evaluate(report.parent, Console(file=StringIO()), asked=asked)["tasks"]["code-syntax"]
+    assert (sampled["n"], sampled["samples"], sampled["temperature"], sum(sampled["errors"].values()) <= 6) == (2, 3, 0.8, True)
+    for wrong, said in ((("code-syntax",), "set a temperature above 0"), (("lm-eval:gsm8k",), "lm-eval draws answers as its own tasks say")):
+        with pytest.raises(RequestError, match=said):
+            scoring.evaluate(report.parent, Console(file=StringIO()), asked=scoring.Asked(wrong, samples=3))

@@ -17,7 +17,6 @@ from brimful.base.units import format_bytes
 from brimful.data.formats import Prompt
 from brimful.data.tokens import TokenSplit
 from brimful.evaluation.diagnose import Finding, diagnose_model
-from brimful.evaluation.extract import code_of, parses
 from brimful.evaluation.task import load_task, task_names
 from brimful.generation.answers import Writing, ask, converse, show_before_and_after
 from brimful.generation.answers import write as write_text
@@ -63,6 +62,7 @@ from brimful.training.memory_errors import give_back_memory
 from brimful.training.method import find_method
 from brimful.training.recovery import DECIDES_MEMORY
 from brimful.training.session import Setup, run_session
+from brimful.verify.extract import code_of, parses
 
 _DECIDES_PLAN = ("plan.", "batch.", "training.", "optimizer.clip_norm")
 """Fields that may change between sessions and on which the plan depends; of data and model none may."""

@@ -43,12 +43,22 @@ class Asked:
         paths: Where tasks' data lie, over the recipe's.
         max_examples: Per task, in place of the recipe's.
         accept_unsandboxed: Run generated programs where nothing isolates them.
+        samples: Answers per example, in place of the task's number.
+        temperature: They are drawn at, in place of the task's.
     """
 
     tasks: tuple[str, ...] = ()
     paths: Mapping[str, str] = field(default_factory=dict)
     max_examples: int | None = None
     accept_unsandboxed: bool = False
+    samples: int | None = None
+    temperature: float | None = None
+
+    @property
+    def sampling(self) -> tuple[str, ...]:
+        """As overrides of a task."""
+        chosen = {"samples": self.samples, "temperature": self.temperature}
+        return tuple(f"sampling.{name}={value}" for name, value in chosen.items() if value is not None)
 
 
 def evaluate(
@@ -79,7 +89,9 @@ def evaluate_into(
             _describe_untuned(folder, run_folder, loaded)
         names = _splits(run_folder, material, split)
         tasks = asked.tasks or (() if split or stride else tuple(loaded.recipe.evaluation.tasks))
-        own, foreign = _checked(tasks)
+        own, foreign = _checked(tasks, asked.sampling)
+        if foreign and asked.sampling:
+            raise RequestError(f"{', '.join(foreign)}: lm-eval draws answers as its own tasks say. Leave out --samples and --temperature.")
         _checked(tuple(asked.paths))
         made: dict[str, Any] = {}
         if not asked.tasks:
@@ -183,9 +195,9 @@ def _splits(run_folder: Path, material: Material, split: str | None) -> list[str
     return names
 
 
-def _checked(tasks: Sequence[str]) -> tuple[list[Task], list[str]]:
+def _checked(tasks: Sequence[str], overrides: tuple[str, ...] = ()) -> tuple[list[Task], list[str]]:
     """Our own tasks, and the harness's by name; an unknown one is told before anything is scored."""
-    own = [load_task(name) for name in tasks if not name.startswith(PREFIX)]
+    own = [load_task(name, overrides) for name in tasks if not name.startswith(PREFIX)]
     return own, [name.removeprefix(PREFIX) for name in tasks if name.startswith(PREFIX)]
 
 
@@ -213,7 +225,7 @@ def _on_tasks(
     most = asked.max_examples or recipe.evaluation.max_examples
     with ExitStack() as stack:
         progress = stack.enter_context(data_progress(console))
-        judged = any(task.verifier for task in own)
+        judged = any(task.needs_sandbox for task in own)
         sandbox = stack.enter_context(Sandbox(accept_unsandboxed=asked.accept_unsandboxed)) if judged else None
         results = evaluate_tasks(
             subject, own, own=examples, paths={**recipe.evaluation.data, **asked.paths}, max_examples=most, seed=recipe.seed, sandbox=sandbox,

@@ -15,6 +15,11 @@ ROW = {
     "completion": "def f(x):\n    return x + 1\n",
     "test_list": ["assert f(1) == 2", "assert f(2) == 3"],
     "entry_point": "f",
+    "row_number": 3,
+    "question": "How many minutes are 2 hours?",
+    "answer": "120",
+    "reasoning": "2 x 60 = <answer>120</answer>",
+    "kind": "new-values",
 }
 
 
@@ -25,7 +30,7 @@ def test_every_task_says_what_it_is_and_fills_its_templates_from_a_row_of_its_da
     assert task.description.endswith(".")
     assert task.source
     assert task.metrics
-    for template in (task.id, task.reference, task.template.text, task.plain.text, task.plain.shot):
+    for template in (task.id, task.reference, task.kind, task.template.text, task.plain.text, task.plain.shot):
         assert template is None or "{{" not in render(template, ROW, "a row")
     assert isinstance(holds(task.data.scored, ROW, "a row"), bool)
 
@@ -56,6 +61,19 @@ def test_tasks_that_ask_the_same_share_the_request_and_others_do_not() -> None:
     assert load_task("mbpp").request != load_task("mbpp-sanitized").request
 
 
+def test_the_guides_two_ways_of_counting_share_the_answers_and_the_file() -> None:
+    strict, loose = load_task("unit-conversion-guide"), load_task("unit-conversion-guide-5-percent")
+    assert strict.request == loose.request
+    assert (strict.verifier, loose.verifier) == ("number", "number_5_percent")
+    assert loose.same_data_as == "unit-conversion-guide"
+    assert strict.same_data_as is None
+
+
+@pytest.mark.parametrize(("name", "needs"), [("humaneval", True), ("mbpp", True), ("gsm8k", False), ("code-syntax", False)])
+def test_only_programs_need_the_sandbox(name: str, needs: bool) -> None:
+    assert load_task(name).needs_sandbox is needs
+
+
 def test_values_can_be_overridden() -> None:
     sampling = load_task("humaneval", ["sampling.samples=20", "sampling.temperature=0.8"]).sampling
     assert (sampling.samples, sampling.temperature, sampling.max_new_tokens) == (20, 0.8, 512)
@@ -71,8 +89,11 @@ def test_values_can_be_overridden() -> None:
         ("mbpp", ["template.extraction=cod"], "unknown extraction - did you mean 'code'"),
         ("mbpp", ["id='{{ x'"], "a template: "),
         ("mbpp", ["data.scored='1 <'"], "a template: "),
-        ("mbpp", ["data.run=validation"], "exactly one of data.hub and data.run"),
+        ("mbpp", ["data.run=validation"], "exactly one of data.hub, data.builtin, data.file and data.run"),
         ("mbpp", ["data.splits=[]"], "name the splits"),
+        ("unit-conversion", ["data.builtin=unit-conversio"], "unknown built-in corpus 'unit-conversio' - did you mean 'unit-conversion'"),
+        ("unit-conversion", ["verifier=numbr"], "unknown verifier 'numbr' - did you mean 'number'"),
+        ("unit-conversion", ["kind='{{ x'"], "a template: "),
         ("mbpp", ["plain.shot=null"], "shots above 0 need the template"),
         ("mbpp", ["template.text=null"], "template.text is needed"),
         ("mbpp", ["nonsense"], "write overrides as dotted.key=value"),

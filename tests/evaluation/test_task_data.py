@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,102 @@ def test_nothing_to_score_is_an_error(own: dict[str, list[Example]], limit: int 
     with pytest.raises(RequestError) as error:
         load_examples(load_task("code-syntax"), paths={}, own=own, max_examples=limit)
     assert said in str(error.value)
+
+
+GSM8K = [{"question": f"How many are {number} and 1?", "answer": f"<<{number}+1={number + 1}>>\n#### {number + 1}"} for number in range(12)]
+
+
+def test_a_folder_holds_a_file_for_each_split(tmp_path: Path) -> None:
+    """As the hub does: the questions of `test`, the first solved examples of `train`."""
+    _jsonl(tmp_path / "test.jsonl", GSM8K[:2])
+    _jsonl(tmp_path / "train.jsonl.gz", GSM8K[2:])
+    _jsonl(tmp_path / "test_socratic.jsonl", GSM8K)
+    found = load_examples(load_task("gsm8k"), paths={"gsm8k": str(tmp_path)}, own={})
+    assert [example.reference for example in found.scored] == ["1", "2"]
+    assert [shot["question"] for shot in found.shots] == [row["question"] for row in GSM8K[2:10]]
+    assert found.scored[1].id.startswith("2-")
+
+
+def test_a_file_alone_brings_no_solved_examples(tmp_path: Path) -> None:
+    path = _jsonl(tmp_path / "test.jsonl", GSM8K)
+    found = load_examples(load_task("gsm8k"), paths={"gsm8k": str(path)}, own={})
+    assert (len(found.scored), found.shots) == (12, [])
+
+
+@pytest.mark.parametrize(("files", "said"), [([], "there is none"), (["test.json", "test.jsonl"], r"there is 2 of them \(test\.json, test\.jsonl\)")])
+def test_a_folder_without_one_file_for_a_split_is_refused(tmp_path: Path, files: list[str], said: str) -> None:
+    for name in files:
+        (tmp_path / name).touch()
+    with pytest.raises(DataError, match=f"task gsm8k reads one file test.jsonl .* of the folder .*; {said}"):
+        load_examples(load_task("gsm8k"), paths={"gsm8k": str(tmp_path)}, own={})
+
+
+def test_built_in_questions_need_no_file_and_have_types() -> None:
+    found = load_examples(load_task("unit-conversion"), paths={}, own={})
+    assert len({example.id for example in found.scored}) == len(found.scored) >= 300
+    assert len({example.kind for example in found.scored}) >= 3
+    assert len(found.shots) == 4
+    assert not {shot["question"] for shot in found.shots} & {example.row["question"] for example in found.scored}
+    assert "<answer>" in found.shots[0]["reasoning"]
+    assert found.source == "built-in unit-conversion, split test"
+
+
+def test_a_limit_takes_examples_of_every_type() -> None:
+    """The types take turns, so every sixth question is of one type."""
+    scored = load_examples(load_task("unit-conversion"), paths={}, own={}, max_examples=100).scored
+    counts = Counter(example.kind for example in scored)
+    assert len(counts) == 3
+    assert max(counts.values()) - min(counts.values()) <= 1
+
+
+@pytest.mark.parametrize("name", ["unit-conversion-guide", "unit-conversion-guide-5-percent"])
+def test_the_guides_lists_are_questions_of_either_task(tmp_path: Path, name: str) -> None:
+    """A question that stands there twice is asked twice, under names of its own."""
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps([["Express 2 h in min.", 120.0], ["Express 2 h in min.", 120.0], ["1 m in ft?", 3.280839895013123, "about 3"]]))
+    found = load_examples(load_task(name), paths={"unit-conversion-guide": str(path)}, own={})
+    assert [example.reference for example in found.scored] == ["120.0", "120.0", "3.280839895013123"]
+    assert [example.kind for example in found.scored] == ["", "", ""]
+    assert len({example.id for example in found.scored}) == 3
+    assert len(found.shots) == 4
+
+
+def test_a_task_that_needs_a_file_says_which() -> None:
+    with pytest.raises(DataError) as error:
+        load_examples(load_task("unit-conversion-guide-5-percent"), paths={}, own={})
+    assert str(error.value) == (
+        "task unit-conversion-guide-5-percent needs a file with lists of [question, answer] or [question, answer, reasoning]: "
+        "evaluation.data='{unit-conversion-guide: FILE}'."
+    )
+
+
+@pytest.mark.parametrize("row", [["a question alone"], "text", ["q", 1, "r", "x"]])
+def test_a_row_that_is_neither_columns_nor_such_a_list_is_named(tmp_path: Path, row: object) -> None:
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps([["1 m in cm?", 100], row]))
+    with pytest.raises(DataError, match=r"train\.json.*expected an object with columns, or a list \[question, answer\]"):
+        load_examples(load_task("unit-conversion-guide"), paths={"unit-conversion-guide": str(path)}, own={})
+
+
+def test_the_published_problems_of_gsm8k_have_references_that_a_number_can_be_held_against(shared_data: Path) -> None:
+    task = load_task("gsm8k")
+    found = load_examples(task, paths={"gsm8k": str(shared_data / "gsm8k")}, own={})
+    assert (len(found.scored), len(found.shots)) == (1319, 8)
+    assert task.judge is not None
+    assert task.judge.verify is not None
+    for example in found.scored:
+        task.judge.check(example.reference)
+        assert task.judge.verify(example.row["answer"], example.reference).is_correct
+
+
+@pytest.mark.parametrize(("file", "count"), [("train.json", 1000), ("rft_nickctomlin.json", 859)])
+def test_the_guides_own_files_are_read_as_they_are(shared_data: Path, file: str, count: int) -> None:
+    task = load_task("unit-conversion-guide")
+    found = load_examples(task, paths={"unit-conversion-guide": str(shared_data / "unit_conversion" / file)}, own={})
+    assert len(found.scored) == count
+    assert task.judge is not None
+    for example in found.scored:
+        task.judge.check(example.reference)
 
 
 @pytest.mark.parametrize(

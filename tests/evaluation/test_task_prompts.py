@@ -88,3 +88,13 @@ def test_solved_examples_are_dropped_one_by_one_until_the_prompt_fits(subjects: 
 def test_a_context_with_room_for_everything_leaves_nothing_to_note(subjects: Any) -> None:
     questions = questions_for(load_task("code-syntax"), _examples("Ask", own=True), subjects.of())
     assert (questions.notes, questions.max_new_tokens, questions.skipped) == ([], 384, [])
+
+
+@pytest.mark.parametrize("is_tuned", [True, False])
+def test_solved_examples_that_the_data_lack_are_missed_by_an_untuned_model_only(subjects: Any, is_tuned: bool) -> None:
+    row = {"question": "How many are 1 and 1?", "answer": "#### 2"}
+    examples = TaskExamples([TaskExample("1", row, "2", None, "a row")], [], [], "test.jsonl")
+    questions = questions_for(load_task("gsm8k"), examples, subjects.of(is_tuned=is_tuned))
+    assert questions.style == ("template" if is_tuned else "plain")
+    assert questions.notes == [] if is_tuned else ["0 of 8 solved examples stand before a question: test.jsonl has no more"]
+    assert questions.asked[0].text == (row["question"] if is_tuned else f"Question: {row['question']}\nAnswer:")

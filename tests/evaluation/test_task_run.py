@@ -10,12 +10,12 @@ import pytest
 
 from brimful.base.errors import BrimfulError, DataError, RequestError
 from brimful.data.formats import Example
-from brimful.evaluation import task_answers, task_run
-from brimful.evaluation.task import load_task
+from brimful.evaluation import task_run
+from brimful.evaluation.task import TaskSampling, load_task
+from brimful.evaluation.task_answers import Written
 from brimful.evaluation.task_data import load_examples
 from brimful.evaluation.task_prompts import Subject, questions_for
 from brimful.evaluation.task_run import TaskResult, evaluate_tasks
-from brimful.generation.engine import Generation
 from brimful.verify.sandbox import Result, Sandbox
 
 PROBLEMS = [
@@ -50,26 +50,24 @@ def problems(tmp_path: Path) -> dict[str, str]:
     return {"humaneval": str(path)}
 
 
-Dictate = Callable[[str, Subject, dict[str, str], Callable[[Any], str]], None]
+Dictate = Callable[..., None]
 
 
 @pytest.fixture
 def dictate(monkeypatch: pytest.MonkeyPatch) -> Dictate:
     """Put a text into the mouth of the model for every question: no tiny model could write these."""
 
-    def start(task: str, subject: Subject, paths: dict[str, str], answer: Callable[[Any], str]) -> None:
-        questions = questions_for(load_task(task), load_examples(load_task(task), paths=paths, own=OWN), subject)
-        said = {tuple(question.ids): subject.tokenizer.encode(answer(question.example), add_special_tokens=False) for question in questions.asked}
+    def start(task: str, subject: Subject, paths: dict[str, str], answer: Callable[[Any], str], *, most: int | None = None) -> None:
+        questions = questions_for(load_task(task), load_examples(load_task(task), paths=paths, own=OWN, max_examples=most), subject)
+        said = {tuple(question.ids): answer(question.example) for question in questions.asked}
 
-        def generate(_: Any, prompts: list[list[int]], *__: Any, max_new_tokens: int, **___: Any) -> list[Generation]:
-            answers = []
-            for ids in prompts:
-                known = next(key for count in range(len(ids), 0, -1) if (key := tuple(ids[:count])) in said)
-                rest = said[known][len(ids) - len(known) :]
-                answers.append(Generation(rest[:max_new_tokens], "length" if len(rest) > max_new_tokens else "end_of_text"))
-            return answers
+        def write_answers(_: Any, prompts: list[list[int]], sampling: TaskSampling, *, stop: list[str], **__: Any) -> list[list[Written]]:
+            texts = [said[tuple(ids)] for ids in prompts]
+            ends = [min((place for word in stop if (place := text.find(word)) >= 0), default=None) for text in texts]
+            written = [Written(text[:end], "end_of_text" if end is None else "stop", len(text)) for text, end in zip(texts, ends, strict=True)]
+            return [[each] * sampling.samples for each in written]
 
-        monkeypatch.setattr(task_answers, "generate", generate)
+        monkeypatch.setattr(task_run, "write_answers", write_answers)
 
     return start
 
@@ -130,10 +128,90 @@ def test_published_solutions_pass_on_the_way_that_answers_go(
     paths = {name: str(shared_data / file)}
     subject = subjects.of(context=8192, is_tuned=is_tuned)
     written = "canonical_solution" if name == "humaneval" else "code"
-    dictate(name, subject, paths, lambda example: example.row[written] + ("\n[DONE]" if name != "humaneval" and not is_tuned else ""))
+    ending = "" if name == "humaneval" or is_tuned else "\n[DONE]"
+    dictate(name, subject, paths, lambda example: f"{example.row[written]}{ending}", most=7)
     task = load_task(name, ["sampling.max_new_tokens=2000"])
-    [result] = evaluate_tasks(subject, [task], paths=paths, max_examples=8, sandbox=sandbox)
-    assert (_passed(result), len(result.records), result.errors) == (1.0, 8, {})
+    [result] = evaluate_tasks(subject, [task], paths=paths, max_examples=7, sandbox=sandbox)
+    assert (_passed(result), len(result.records), result.errors) == (1.0, 7, {})
+
+
+SUMS = [["What are 2 h in min?", 120.0], ["What are 5 km in m?", 5000.0], ["What are 3 ft in in?", 36], ["What are 2 d in h?", 48], ["0 m in cm?", 0]]
+SAID = ["2 h = <answer>120</answer>", "<answer>5100</answer>", "It takes <answer>about</answer>", "No idea.", "<answer>0</answer>"]
+
+
+@pytest.fixture
+def sums(tmp_path: Path) -> dict[str, str]:
+    path = tmp_path / "sums.json"
+    path.write_text(json.dumps(SUMS))
+    return {"unit-conversion-guide": str(path)}
+
+
+@pytest.mark.parametrize("is_tuned", [True, False])
+def test_answers_in_words_are_read_and_held_against_the_reference(
+    subjects: Any, sums: dict[str, str], dictate: Dictate, tmp_path: Path, is_tuned: bool
+) -> None:
+    """Without a sandbox. An untuned model goes on with a question of its own, which is cut off."""
+    subject = subjects.of(is_tuned=is_tuned, context=4096)
+    more = "" if is_tuned else "\n\nQuestion: And 3 h?\nAnswer: <answer>120</answer>"
+    dictate("unit-conversion-guide", subject, sums, lambda example: SAID[example.row["row_number"] - 1] + more)
+    [result] = evaluate_tasks(subject, [load_task("unit-conversion-guide")], paths=sums)
+    assert {name: result.metrics[name].value for name in ("accuracy", "answer_rate")} == {"accuracy": 0.4, "answer_rate": 0.6}
+    assert result.prompt == ("template" if is_tuned else "few-shot 4")
+    assert [record["status"] for record in result.records] == ["correct", "wrong", "unparsed", "unparsed", "correct"]
+    assert [record.get("value") for record in result.records] == [120, 5100, None, None, 0]
+    assert result.errors.pop("wrong") == 1
+    assert "unparsed: no final answer" in result.errors
+    assert sum(result.errors.values()) == 2
+    assert all(error.startswith("unparsed: ") for error in result.errors)
+    result.write(tmp_path)
+    told = json.loads((tmp_path / "unit-conversion-guide.json").read_text())
+    assert (told["verifier"], told["data"]) == ("number", sums["unit-conversion-guide"])
+    assert "isolation" not in told
+
+
+def test_the_guides_count_is_told_beside_ours_on_the_same_answers(subjects: Any, sums: dict[str, str], dictate: Dictate, tmp_path: Path) -> None:
+    """The guide cannot count a reference of 0."""
+    path = tmp_path / "sums.json"
+    path.write_text(json.dumps(SUMS[:4]))
+    subject = subjects.of()
+    dictate("unit-conversion-guide", subject, sums, lambda example: SAID[example.row["row_number"] - 1])
+    strict, loose = evaluate_tasks(subject, [load_task(f"unit-conversion-guide{end}") for end in ("", "-5-percent")], paths=sums)
+    assert [record["completion"] for record in strict.records] == [record["completion"] for record in loose.records]
+    assert [result.metrics["accuracy"].value for result in (strict, loose)] == [0.25, 0.5]
+
+
+def test_scores_are_told_by_type_of_question_too(subjects: Any, dictate: Dictate) -> None:
+    """Right on questions of one type, silent on the others."""
+    subject, task = subjects.of(), load_task("unit-conversion")
+    kinds = sorted({example.kind for example in load_examples(task, paths={}, own={}).scored})
+    dictate("unit-conversion", subject, {}, lambda example: f"<answer>{example.reference}</answer>" if example.kind == kinds[0] else "", most=30)
+    [result] = evaluate_tasks(subject, [task], max_examples=30)
+    assert {name for name in result.metrics if name.startswith("accuracy")} == {"accuracy", *(f"accuracy[{kind}]" for kind in kinds)}
+    assert [result.metrics[f"answer_rate[{kind}]"].value for kind in kinds] == [1, *[0] * (len(kinds) - 1)]
+    assert sum(result.metrics[f"accuracy[{kind}]"].n for kind in kinds) == result.metrics["accuracy"].n == 30
+    assert not any(name.startswith("length[") for name in result.metrics)
+    assert {record["kind"] for record in result.records} == set(kinds)
+    assert not any("[" in name for name in result.records[0]["scores"])
+
+
+def test_samples_of_a_question_are_judged_one_by_one(subjects: Any, sums: dict[str, str], dictate: Dictate) -> None:
+    task = load_task("unit-conversion-guide", ["sampling.samples=4", "sampling.temperature=0.8"])
+    subject = subjects.of()
+    dictate("unit-conversion-guide", subject, sums, lambda example: SAID[example.row["row_number"] - 1])
+    [result] = evaluate_tasks(subject, [task], paths=sums)
+    assert result.metrics.keys() >= {"accuracy", "pass@2", "pass@4", "majority@4"}
+    assert [len(record["samples"]) for record in result.records] == [4] * 5
+    assert result.records[0]["samples"][3]["value"] == 120
+
+
+def test_a_reference_that_nothing_can_be_held_against_is_told_before_anything_is_asked(
+    subjects: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_run, "write_answers", lambda *_, **__: pytest.fail("it was asked"))
+    path = tmp_path / "sums.json"
+    path.write_text(json.dumps([*SUMS, ["What are 2 moons in days?", "many"]]))
+    with pytest.raises(DataError, match=r"sums\.json.*many.*Are these the task's data"):
+        evaluate_tasks(subjects.of(), [load_task("unit-conversion-guide")], paths={"unit-conversion-guide": str(path)})
 
 
 def test_tasks_that_ask_the_same_are_asked_once(subjects: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +316,7 @@ def test_what_is_missing_is_said_before_anything_is_written(
 def test_data_of_every_task_are_read_before_the_first_is_asked(
     subjects: Any, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_answers, "generate", lambda *_, **__: pytest.fail("it was asked"))
+    monkeypatch.setattr(task_run, "write_answers", lambda *_, **__: pytest.fail("it was asked"))
     tasks = [load_task("bleu"), load_task("mbpp")]
     with pytest.raises(DataError, match="no file"):
         evaluate_tasks(subjects.of(), tasks, own=OWN, paths={"mbpp": str(tmp_path / "nothing.jsonl")}, sandbox=sandbox)
@@ -248,7 +326,7 @@ def test_columns_that_a_later_tasks_prompt_lacks_are_told_before_the_first_is_as
     subjects: Any, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as the sanitized file of MBPP, which has `prompt` in place of `text`."""
-    monkeypatch.setattr(task_answers, "generate", lambda *_, **__: pytest.fail("it was asked"))
+    monkeypatch.setattr(task_run, "write_answers", lambda *_, **__: pytest.fail("it was asked"))
     path = tmp_path / "sanitized.jsonl"
     path.write_text(json.dumps({"task_id": 11, "prompt": "Add.", "code": "x = 1", "test_list": ["assert x"]}))
     with pytest.raises(DataError, match=r"sanitized\.jsonl:1: 'text' is undefined"):
@@ -258,7 +336,7 @@ def test_columns_that_a_later_tasks_prompt_lacks_are_told_before_the_first_is_as
 def test_problems_without_tests_are_refused_before_the_first_is_asked(
     subjects: Any, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_answers, "generate", lambda *_, **__: pytest.fail("it was asked"))
+    monkeypatch.setattr(task_run, "write_answers", lambda *_, **__: pytest.fail("it was asked"))
     path = tmp_path / "problems.jsonl"
     path.write_text("".join(json.dumps({key: problem[key] for key in problem if key != "test"}) + "\n" for problem in PROBLEMS))
     with pytest.raises(DataError, match=r"problems\.jsonl.*: a problem without test; it has: task_id, .*Are these the task's data"):

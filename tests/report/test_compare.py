@@ -196,6 +196,24 @@ def test_what_must_be_known_before_reading_is_noted(scored_run: Callable[..., Pa
     )
 
 
+def test_scores_of_one_type_of_question_are_shown_and_not_tested(scored_run: Callable[..., Path], on_task: Callable[..., None]) -> None:
+    """Else a task with many types would make every p-value of the comparison larger."""
+    runs = [scored_run("a"), scored_run("b", rank=8)]
+    for run in runs:
+        on_task(run, "sums", {"accuracy": {f"ex/{number}": float(number % 2) for number in range(20)}})
+    before = compare(runs)
+    for run in runs:
+        path = run / "evaluations" / "sums.json"
+        summary = json.loads(path.read_text())
+        summary["metrics"]["accuracy[new-pairs]"] = {"value": 0.25, "interval": [0.1, 0.4], "n": 10, "unit": "share"}
+        path.write_text(json.dumps(summary))
+    after = compare(runs)
+    assert after.metrics == (*before.metrics, "sums accuracy[new-pairs]")
+    assert after.pairs == before.pairs
+    assert after.variants[0].values("sums accuracy[new-pairs]") == [0.25]
+    assert after.notes[-1] == "scores of one type of question, as in `accuracy[TYPE]`, are shown and not tested"
+
+
 def test_everything_is_plain_values_for_json(scored_run: Callable[..., Path]) -> None:
     values = json.loads(json.dumps(compare([scored_run("a"), scored_run("b", rank=8, share=0.2)]).to_json()))
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from brimful.report.headline import task_verdict
+from brimful.report.html import write_report
 from brimful.report.tasks import MAX_LINES, answer_views, cut, read_tasks, task_views
 
 MakeRun = Callable[..., Path]
@@ -86,7 +87,7 @@ def test_another_version_of_a_task_is_not_put_beside(run: Path, answered: Answer
 
 def test_tasks_that_share_their_answers_show_them_once_the_best_and_the_worst(run: Path) -> None:
     (view,) = answer_views(read_tasks(run, ["code-syntax", "bleu"]), None)
-    assert (view.tasks, view.about) == ("code-syntax and bleu", "the 2 best and the 2 worst of 6")
+    assert (view.tasks, view.about) == ("code-syntax and bleu", "the 2 best and the 2 worst of 6 by these scores")
     assert [answer.id for answer in view.answers[:2]] == ["ex/0", "ex/1"]
     assert [answer.verdict for answer in view.answers] == ["parses as Python", "parses as Python", "empty", "SyntaxError: invalid syntax"]
     assert view.answers[0].scores == "syntax 1, length 9, bleu 40; ended by itself"
@@ -98,6 +99,63 @@ def test_few_answers_are_all_shown_once(tuned_run: MakeRun, answered: Answered, 
     (view,) = answer_views(read_tasks(folder), None)
     assert view.about == "all 3"
     assert sorted(answer.id for answer in view.answers) == ["ex/2", "ex/3", "ex/4"]
+
+
+@pytest.fixture
+def questions_run(tuned_run: MakeRun, answered: Answered, answer_of: Record) -> Path:
+    """Twelve answers: four right, two wrong, six that could not be read; of two types."""
+    folder = tuned_run()
+    statuses = ["correct"] * 4 + ["wrong"] * 2 + ["unparsed"] * 6
+    errors = {"correct": "", "wrong": "wrong", "unparsed": "unparsed: no final answer"}
+    records = [
+        answer_of(
+            number, f"said {number}", errors[status], scores={"accuracy": float(status == "correct"), "answer_rate": float(status != "unparsed")},
+            status=status, detail="no final answer" * (status == "unparsed"), kind=("new-pairs", "new-values")[number % 2],
+        )
+        for number, status in enumerate(statuses)
+    ]  # fmt: skip
+    told = {
+        "accuracy": (0.333, 12), "answer_rate": (0.5, 12), "accuracy[new-pairs]": (0.25, 6), "accuracy[new-values]": (0.4, 6),
+        "answer_rate[new-pairs]": (0.5, 6), "answer_rate[new-values]": (0.6, 6),
+    }  # fmt: skip
+    metrics = {name: {"value": value, "interval": [value - 0.1, value + 0.1], "n": n, "unit": "share"} for name, (value, n) in told.items()}
+    answered(folder, "unit-conversion", records, metrics=metrics, verifier="number")
+    return folder
+
+
+def test_types_of_question_stand_beside_one_another(questions_run: Path) -> None:
+    (view,) = task_views(read_tasks(questions_run), None)
+    assert [row.name for row in view.rows] == ["accuracy", "answer_rate"]
+    assert view.by_kind is not None
+    assert view.by_kind.columns == ("", "new-pairs (n = 6)", "new-values (n = 6)")
+    assert view.by_kind.rows == (
+        ("accuracy", "25.0% (15.0% to 35.0%)", "40.0% (30.0% to 50.0%)"), ("answer_rate", "50.0% (40.0% to 60.0%)", "60.0% (50.0% to 70.0%)"),
+    )  # fmt: skip
+    assert view.before_by_kind is None
+    assert "judged by number" in view.about
+
+
+def test_answers_that_could_not_be_read_are_listed_with_the_reason(questions_run: Path) -> None:
+    ends, unread = answer_views(read_tasks(questions_run), None)
+    assert [answer.verdict for answer in ends.answers] == ["correct", "correct", "unparsed: no final answer", "wrong"]
+    assert unread.about == "3 more that could not be read"
+    assert [answer.verdict for answer in unread.answers] == ["unparsed: no final answer"] * 3
+    assert not {answer.id for answer in ends.answers} & {answer.id for answer in unread.answers}
+
+
+def test_two_ways_of_counting_the_same_answers_show_the_first(questions_run: Path, answered: Answered) -> None:
+    records = read_tasks(questions_run).records["unit-conversion"]
+    answered(questions_run, "loose", [record | {"scores": {"accuracy": 1.0}, "status": "correct", "error": ""} for record in records])
+    view = answer_views(read_tasks(questions_run, ["unit-conversion"]), None)[0]
+    assert view.tasks == "unit-conversion and loose"
+    assert view.answers[-1].scores == "accuracy 0, answer_rate 1; ended by itself"
+
+
+def test_the_page_shows_types_and_answers_that_could_not_be_read(questions_run: Path) -> None:
+    page = write_report(questions_run).read_text(encoding="utf-8")
+    assert "By type of question:" in page
+    assert "new-pairs (n = 6)" in page
+    assert "3 more that could not be read" in page
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", '{"metrics": 3}', "null"])

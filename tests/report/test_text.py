@@ -4,7 +4,7 @@ from typing import Any
 
 from brimful.evaluation.diagnose import Finding
 from brimful.report.tables import Comparison
-from brimful.report.text import comparison_lines, finding_lines, score_lines
+from brimful.report.text import comparison_lines, finding_lines, score_lines, task_lines
 
 SCORE: dict[str, Any] = {
     "loss": 3.03125, "perplexity": 20.7231, "bits_per_byte": 1.41834, "bits_per_byte_interval": [1.39, 1.4457], "tokens": 118204, "seconds": 2.9,
@@ -31,6 +31,28 @@ def test_what_has_no_interval_or_is_not_finite_is_told_as_that() -> None:
     score = SCORE | {"bits_per_byte_interval": None, "perplexity": None}
 
     assert score_lines({"validation": score})[1] == "  loss 3.0312 nats/token, perplexity not finite, 1.4183 bits/byte"
+
+
+def test_types_of_question_stand_below_the_score_over_all_of_them() -> None:
+    told = {
+        "accuracy": (0.5, 4, [0.3, 0.7]),
+        "length": (9.5, 4, None),
+        "accuracy[new-pairs]": (0.25, 2, [0.0, 0.5]),
+        "accuracy[new-values]": (0.75, 2, None),
+    }
+    metrics = {
+        name: {"value": value, "n": n, "interval": interval, "unit": "tokens" if name == "length" else "share"}
+        for name, (value, n, interval) in told.items()
+    }
+    summary = {"version": 1, "n": 4, "prompt": "template", "metrics": metrics, "errors": {"unparsed: no final answer": 1, "wrong": 1}}
+    assert task_lines({"unit-conversion": summary}) == [
+        "unit-conversion: version 1, n = 4, prompt: template",
+        "  accuracy: 50.0% (95 % 30.0% to 70.0%)",
+        "    new-pairs: 25.0% (95 % 0.0% to 50.0%), n = 2",
+        "    new-values: 75.0%, n = 2",
+        "  length: 9.5 tokens",
+        "  1 x unparsed: no final answer, 1 x wrong",
+    ]
 
 
 def test_splits_follow_one_another() -> None:

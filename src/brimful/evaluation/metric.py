@@ -23,8 +23,9 @@ class Answer:
         reference: What would have been right.
         finish: Why it ended: end-of-text, a stop string, or the most tokens it may have.
         tokens: Drawn, stop token left out.
-        status: What the sandbox found (passed, failed, error, timeout, blocked); None where nothing was run.
-        detail: What the sandbox says about it.
+        status: What the sandbox found (passed, failed, error, timeout, blocked) or the verifier (correct, wrong, unparsed); None where neither judged.
+        detail: What they say about it.
+        value: What the answer says, as the verifier read it; None where it could not or where nothing was read.
     """
 
     completion: str
@@ -34,6 +35,7 @@ class Answer:
     tokens: int
     status: str | None = None
     detail: str = ""
+    value: float | str | None = None
 
 
 @dataclass(frozen=True)
@@ -86,10 +88,12 @@ class Metric:
     Attributes:
         description: One line.
         score: Never raises for what a model wrote.
+        is_told_by_kind: Whether its scores are told by type of question, too, where a task has types.
     """
 
     description: str
     score: Callable[[Answers], Scores]
+    is_told_by_kind: bool = False
 
 
 def metric_names() -> list[str]:
@@ -114,3 +118,29 @@ def mean_of_examples(of_answers: Sequence[Sequence[float]], unit: str) -> Summar
     values_N = [float(np.mean(samples)) for samples in of_answers]
     interval, method = example_interval(values_N, is_share=unit == "share")
     return Summary(float(np.mean(values_N)) if values_N else None, unit, interval, method, len(values_N))
+
+
+def summaries_by_kind(scores: Scores, kinds: Sequence[str]) -> dict[str, Summary]:
+    """The scores of each type of question, in the order of first appearance: `accuracy[new-pairs]` and so on.
+
+    Args:
+        scores: What a metric found.
+        kinds: Of every example; all empty where the task has no types.
+    """
+    found = {}
+    for name, of_answers in scores.of_answers.items():
+        for kind in dict.fromkeys(kind for kind in kinds if kind):
+            chosen = [samples for samples, each in zip(of_answers, kinds, strict=True) if each == kind]
+            found[of_kind(name, kind)] = mean_of_examples(chosen, scores.summaries[name].unit)
+    return found
+
+
+def of_kind(metric: str, kind: str) -> str:
+    """What a metric's value on one type of question is called."""
+    return f"{metric}[{kind}]"
+
+
+def split_kind(name: str) -> tuple[str, str]:
+    """The metric and the type of question of a name; the type is empty for a value over all questions."""
+    metric, _, kind = name.partition("[")
+    return metric, kind.removesuffix("]")

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import jinja2
 import pydantic
+import xxhash
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import Field
 
@@ -14,9 +15,11 @@ from brimful.base.discover import did_you_mean
 from brimful.base.dotted import override, parse_yaml
 from brimful.base.errors import DataError, RequestError
 from brimful.base.problems import problem_lines
-from brimful.evaluation.extract import EXTRACTIONS, code_of, parses
+from brimful.data.builtin import SPLIT_ROWS
 from brimful.evaluation.metric import metric_names
 from brimful.recipe.base import PositiveInt, Section
+from brimful.verify.extract import EXTRACTIONS, code_of, parses
+from brimful.verify.verifier import Verifier, load_verifier, verifier_names
 
 TASKS_PACKAGE = "brimful.evaluation"
 TASKS_FOLDER = "tasks"
@@ -30,6 +33,7 @@ Row = Mapping[str, Any]
 def _environment() -> jinja2.Environment:
     environment = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False)
     environment.tests["python"] = lambda text: parses(code_of(text)).parses
+    environment.filters["short_hash"] = lambda text: xxhash.xxh3_64_hexdigest(str(text).encode())[:8]
     environment.filters["as_comment"] = lambda text: "\n".join(f"# {line}".rstrip() for line in str(text).strip().splitlines())
     return environment
 
@@ -45,22 +49,27 @@ def _expression(text: str) -> Callable[[Row], object]:
 
 
 class TaskData(Section):
-    """Where the examples are: on the hub, or held out by the run itself. Exactly one of `hub` and `run`."""
+    """Where the examples are: exactly one of `hub`, `builtin`, `file` and `run`; beside `file`, `builtin` may give the solved examples."""
 
     hub: str | None = Field(None, description="Hub id.")
     config: str | None = Field(None, description="Configuration of the hub data set.")
-    splits: list[str] = Field([], description="Splits of the hub data set that are read, one behind the other.")
+    builtin: str | None = Field(None, description="A built-in corpus with splits.")
+    file: str | None = Field(None, description="In words, the file that must be given (evaluation.data): there is no other source.")
+    splits: list[str] = Field([], description="Splits of hub data or of a built-in corpus that are read, one behind the other.")
+    shot_splits: list[str] = Field([], description="Splits whose first rows are the solved examples; none of them is scored.")
     run: Literal["validation", "test"] | None = Field(None, description="The split of the run's own examples that is scored.")
     columns: dict[str, str] = Field({}, description="Other names of columns, such as {text: prompt}.")
-    scored: str = Field("true", description="Jinja expression of the columns: which rows are scored.")
-    shots: str = Field("false", description="Jinja expression: which rows stand before the question; never scored ones. Unused with `run`.")
+    scored: str = Field("true", description="Jinja expression of the columns: which rows of `splits` are scored.")
+    shots: str = Field("false", description="Jinja expression: which other rows of `splits` are solved examples. Unused with `run`.")
 
     @pydantic.model_validator(mode="after")
     def _one_place(self) -> "TaskData":
-        if (self.hub is None) == (self.run is None):
-            raise ValueError("give exactly one of data.hub and data.run")
-        if self.hub is not None and not self.splits:
-            raise ValueError("name the splits of the hub data set: data.splits")
+        if [self.hub, self.file or self.builtin, self.run].count(None) != 2:
+            raise ValueError("give exactly one of data.hub, data.builtin, data.file and data.run")
+        if not (self.file or self.run or self.splits):
+            raise ValueError("name the splits that are read: data.splits")
+        if self.builtin is not None and self.builtin not in SPLIT_ROWS:
+            raise ValueError(f"unknown built-in corpus {self.builtin!r}{did_you_mean(self.builtin, SPLIT_ROWS)} Known: {', '.join(SPLIT_ROWS)}")
         return self
 
 
@@ -69,12 +78,14 @@ class Prompt(Section):
 
     text: str | None = Field(None, description="Jinja template of the row's columns; null: the run's own examples, asked as in training.")
     stop: list[str] = Field([], description="Texts before which an answer is cut; generation ends there.")
-    extraction: str = Field("code", description="How code is taken out of an answer: a name of extract.EXTRACTIONS.")
+    extraction: str | None = Field(
+        "code", description="How code is taken out of an answer: a name of extract.EXTRACTIONS; null: the verifier reads it as it is."
+    )
 
     @pydantic.field_validator("extraction")
     @classmethod
-    def _extraction_exists(cls, value: str) -> str:
-        if value not in EXTRACTIONS:
+    def _extraction_exists(cls, value: str | None) -> str | None:
+        if value is not None and value not in EXTRACTIONS:
             raise ValueError(f"unknown extraction{did_you_mean(value, EXTRACTIONS)} Known: {', '.join(EXTRACTIONS)}")
         return value
 
@@ -105,7 +116,7 @@ class TaskSampling(Section):
     @pydantic.model_validator(mode="after")
     def _samples_differ(self) -> "TaskSampling":
         if self.samples > 1 and self.temperature == 0:
-            raise ValueError("several samples of a greedy answer are all the same: set a temperature, for example sampling.temperature=0.8")
+            raise ValueError("several samples of a greedy answer are all the same: set a temperature above 0, such as 0.8")
         return self
 
 
@@ -122,8 +133,17 @@ class Task(Section):
     template: Prompt = Field(description="For a tuned model: one user message.")
     plain: PlainPrompt = Field(description="For an untuned model.")
     sampling: TaskSampling = TaskSampling()
-    verifier: Literal["humaneval", "mbpp"] | None = Field(None, description="How the sandbox makes a program of an answer.")
+    kind: str | None = Field(None, description="Jinja template: what type of question an example is; scores are told by type, too.")
+    verifier: str | None = Field(None, description="How answers are judged: a file of brimful/verify/kinds.")
     metrics: list[str]
+    same_data_as: str | None = Field(None, description="Set for a file with `same_as` and no data of its own: that task's path serves this one, too.")
+
+    @pydantic.field_validator("verifier")
+    @classmethod
+    def _verifier_exists(cls, value: str | None) -> str | None:
+        if value is not None and value not in verifier_names():
+            raise ValueError(f"unknown verifier {value!r}{did_you_mean(value, verifier_names())} Known: {', '.join(verifier_names())}")
+        return value
 
     @pydantic.field_validator("metrics")
     @classmethod
@@ -135,18 +155,32 @@ class Task(Section):
 
     @pydantic.model_validator(mode="after")
     def _templates_are_templates(self) -> "Task":
-        for text in (self.id, self.reference, self.template.text, self.plain.text, self.plain.shot):
+        for text in (self.id, self.reference, self.kind, self.template.text, self.plain.text, self.plain.shot):
             _template(text or "")
         for expression in (self.data.scored, self.data.shots):
             _expression(expression)
-        if self.data.hub is not None and self.template.text is None:
+        if self.data.run is None and self.template.text is None:
             raise ValueError("template.text is needed: only the run's own examples bring their prompts with them")
         return self
 
     @cached_property
     def request(self) -> str:
         """Equal for tasks that ask a model the same: what it answers is then shared."""
-        return self.model_dump_json(include={"data", "id", "reference", "template", "plain", "sampling"})
+        return self.model_dump_json(include={"data", "id", "reference", "kind", "template", "plain", "sampling"})
+
+    @cached_property
+    def judge(self) -> Verifier | None:
+        """Its verifier; None where answers are not judged right or wrong.
+
+        Raises:
+            RequestError: what the verifier needs is not installed.
+        """
+        return None if self.verifier is None else load_verifier(self.verifier)
+
+    @property
+    def needs_sandbox(self) -> bool:
+        """Whether its answers are programs to run."""
+        return self.judge is not None and self.judge.needs_sandbox
 
 
 def task_names() -> list[str]:
@@ -185,7 +219,9 @@ def _values(name: str) -> dict[str, Any]:
     text = resources.files(TASKS_PACKAGE).joinpath(TASKS_FOLDER, f"{name}.yaml").read_text(encoding="utf-8")
     values: dict[str, Any] = parse_yaml(text)
     base = values.pop(SAME_AS, None)
-    return values if base is None else _values(base) | values
+    if base is None:
+        return values
+    return _values(base) | ({} if "data" in values else {"same_data_as": base}) | values
 
 
 def render(template: str, row: Row, where: str) -> str:

@@ -1,15 +1,17 @@
-"""The examples of a task: rows of the hub, of a file, or held out by the run itself."""
+"""The examples of a task: rows of the hub, of a file, of a built-in corpus, or held out by the run itself."""
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
 from brimful.base.errors import DataError, RequestError
-from brimful.data.formats import Example, Prompt, text_of_prompt
+from brimful.data.builtin import SPLIT_ROWS
+from brimful.data.formats import Example, Prompt, as_columns, text_of_prompt
 from brimful.data.readers import SUFFIXES, Row, format_of, read_rows
 from brimful.evaluation.task import Task, holds, render
 
@@ -27,6 +29,7 @@ class TaskExample:
         reference: What would have been right.
         own_prompt: The prompt of one of the run's own examples; None elsewhere.
         where: For errors.
+        kind: What type of question it is; empty where the task has no types.
     """
 
     id: str
@@ -34,6 +37,7 @@ class TaskExample:
     reference: str
     own_prompt: Prompt | None
     where: str
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ def load_examples(task: Task, *, paths: Mapping[str, str], own: Mapping[str, Seq
 
     Args:
         task: Which.
-        paths: `evaluation.data`: by task, a file to read instead of the hub.
+        paths: `evaluation.data`: by task, a file with the questions, or a folder with a file for each split of the task's data.
         own: The run's examples by split; shots come from `train`.
         max_examples: At most so many, evenly spread.
 
@@ -66,7 +70,7 @@ def load_examples(task: Task, *, paths: Mapping[str, str], own: Mapping[str, Seq
         DataError: no file, the hub cannot be reached, a row lacks columns, two rows have one id.
         RequestError: the run has no examples of its own, or nothing is left to score.
     """
-    found = _own_examples(task, own) if task.data.run else _rows_examples(task, paths.get(task.name))
+    found = _own_examples(task, own) if task.data.run else _rows_examples(task, paths.get(task.name, paths.get(task.same_data_as or "")))
     if not found.scored:
         raise RequestError(f"task {task.name}: no example is left to score. {' '.join(found.notes)}".rstrip())
     count = len(found.scored)
@@ -74,18 +78,20 @@ def load_examples(task: Task, *, paths: Mapping[str, str], own: Mapping[str, Seq
         return found
     if max_examples < 1:
         raise RequestError(f"max_examples must be at least 1, got {max_examples}.")
-    chosen = [found.scored[number * count // max_examples] for number in range(max_examples)]
+    by_kind = sorted(range(count), key=lambda place: found.scored[place].kind)  # else a step of as many places as there are types takes one type only
+    chosen = [found.scored[place] for place in sorted(by_kind[number * count // max_examples] for number in range(max_examples))]
     return TaskExamples(chosen, found.shots, [*found.notes, f"{max_examples} of {count} examples, evenly spread"], found.source)
 
 
 def _rows_examples(task: Task, path: str | None) -> TaskExamples:
-    source = f"{task.data.hub} from the Hugging Face hub" if path is None else path
+    rows, shot_rows, source = _rows(task, path)
     scored: dict[str, TaskExample] = {}
     shots: list[Mapping[str, Any]] = []
-    for columns, where in _hub_rows(task) if path is None else _file_rows(task, Path(path)):
-        row = {**columns, **{name: columns[column] for name, column in task.data.columns.items() if column in columns}}
+    for number, (values, where) in enumerate(rows, start=1):
+        row = _columns(task, values, where, number)
         if holds(task.data.scored, row, where):
-            example = TaskExample(render(task.id, row, where), row, render(task.reference, row, where), None, where)
+            kind = render(task.kind or "", row, where)
+            example = TaskExample(render(task.id, row, where), row, render(task.reference, row, where), None, where, kind)
             if example.id in scored:
                 raise DataError(
                     f"{where}: {example.id} was there before, in {scored[example.id].where}. Every example of a task needs an id of its own."
@@ -93,30 +99,70 @@ def _rows_examples(task: Task, path: str | None) -> TaskExamples:
             scored[example.id] = example
         elif holds(task.data.shots, row, where):
             shots.append(row)
+    shots += [_columns(task, values, where, number) for number, (values, where) in enumerate(islice(shot_rows, task.plain.shots), start=1)]
     return TaskExamples([*scored.values()], shots, [], source)
+
+
+def _columns(task: Task, values: object, where: str, number: int) -> dict[str, Any]:
+    """A row's columns, those under other names too, and its place."""
+    columns = as_columns(values, where)
+    return {**columns, **{name: columns[column] for name, column in task.data.columns.items() if column in columns}, "row_number": number}
+
+
+def _rows(task: Task, path: str | None) -> tuple[Iterator[Row], Iterator[Row], str]:
+    """Rows to score (with solved examples among them where the task says so), rows of solved examples, and where they come from."""
+    data = task.data
+    if path is not None and Path(path).is_dir():
+        return _folder_rows(task, Path(path), data.splits), _folder_rows(task, Path(path), data.shot_splits), path
+    if path is not None:
+        return _file_rows(task, Path(path)), _builtin_rows(data.builtin, data.shot_splits), path
+    if data.file is not None:
+        raise DataError(f"task {task.name} needs {data.file}: evaluation.data='{{{task.same_data_as or task.name}: FILE}}'.")
+    if data.builtin is not None:
+        source = f"built-in {data.builtin}, split {' and '.join(data.splits)}"
+        return _builtin_rows(data.builtin, data.splits), _builtin_rows(data.builtin, data.shot_splits), source
+    return _hub_rows(task, data.splits), _hub_rows(task, data.shot_splits), f"{data.hub} from the Hugging Face hub"
+
+
+def _builtin_rows(name: str | None, splits: Sequence[str]) -> Iterator[Row]:
+    return (row for split in splits for row in SPLIT_ROWS[name](split)) if name else iter(())
+
+
+def _folder_rows(task: Task, folder: Path, splits: Sequence[str]) -> Iterator[Row]:
+    for split in splits:
+        files = [path for path in sorted(folder.iterdir()) if path.name.partition(".")[0] == split and format_of(path) is not None]
+        if len(files) != 1:
+            found = f"{len(files)} of them ({', '.join(path.name for path in files)})" if files else "none"
+            raise DataError(
+                f"evaluation.data: task {task.name} reads one file {split}.jsonl (or {', '.join(SUFFIXES)}; .gz too) of the folder {folder}; "
+                f"there is {found}. Give a folder with one, or the file with the questions itself."
+            )
+        yield from read_rows(files[0])
 
 
 def _file_rows(task: Task, path: Path) -> Iterator[Row]:
     if not path.is_file():
-        raise DataError(f"evaluation.data: no file {path} for task {task.name}. Leave it out to use {task.data.hub} from the hub.")
+        elsewhere = {task.data.hub: f"{task.data.hub} from the hub", task.data.builtin: "the built-in questions"}
+        remedy = next((f" Leave it out to use {text}." for place, text in elsewhere.items() if place), "")
+        raise DataError(f"evaluation.data: no file {path} for task {task.name}.{remedy}")
     if format_of(path) is None:
         raise DataError(f"evaluation.data: {path} is no file that brimful reads ({', '.join(SUFFIXES)}; .gz too).")
     yield from read_rows(path)
 
 
-def _hub_rows(task: Task) -> Iterator[Row]:
+def _hub_rows(task: Task, splits: Sequence[str]) -> Iterator[Row]:
     import datasets  # noqa: PLC0415 - takes a second to import and only hub data need it
 
     data = task.data
     try:
-        tables = [datasets.load_dataset(data.hub, data.config, split=split) for split in data.splits]
+        tables = [datasets.load_dataset(data.hub, data.config, split=split) for split in splits]
     except Exception as error:  # the library raises whatever its network, parsing and file layers raise
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise DataError(
             f"task {task.name}: loading {data.hub} from the Hugging Face hub failed: {reason}. "
             f"A local file works too: evaluation.data='{{{task.name}: FILE}}'."
         ) from error
-    for split, table in zip(data.splits, tables, strict=True):
+    for split, table in zip(splits, tables, strict=True):
         yield from (Row(row, f"{data.hub}, split {split}, row {number}") for number, row in enumerate(table, start=1))
 
 

@@ -94,7 +94,9 @@ def questions_for(task: Task, examples: TaskExamples, subject: Subject) -> Quest
     shortened = sum(question.shots < shots for question in asked)
     begun = [question.begun for question in asked if question.begun]
     words = " or ".join(f"`{text}`" for text in dict.fromkeys(begun))
+    lacking = 0 if subject.is_tuned else task.plain.shots - shots
     notes = [
+        (lacking, f"{shots} of {task.plain.shots} solved examples stand before a question: {examples.source} has no more"),
         (begun, f"{len(begun)} of {len(asked)} answers are begun with {words}, as all solved examples before them begin"),
         (max_new_tokens < task.sampling.max_new_tokens, f"answers have at most {max_new_tokens} tokens, half the model's context"),
         (shortened, f"{shortened} of {len(asked)} prompts have fewer than {shots} solved examples, to fit the context of {subject.context} tokens"),

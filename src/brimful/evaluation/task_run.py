@@ -1,4 +1,4 @@
-"""Tasks on a model: load the data, ask, take out the code, judge it in the sandbox, score, keep everything."""
+"""Tasks on a model: load the data, ask, take out what counts of an answer, judge it, score, keep everything."""
 
 import json
 import time
@@ -14,20 +14,15 @@ import numpy as np
 from brimful.base.errors import DataError, RequestError
 from brimful.base.rundir import write_json_atomically, write_text_atomically
 from brimful.data.formats import Example
-from brimful.evaluation.extract import EXTRACTIONS
 from brimful.evaluation.likelihood import Progress
-from brimful.evaluation.metric import Answer, Scores, Summary, load_metric
+from brimful.evaluation.metric import Answer, Scores, Summary, load_metric, summaries_by_kind
 from brimful.evaluation.task import Task
 from brimful.evaluation.task_answers import Written, write_answers
 from brimful.evaluation.task_data import TaskExamples, load_examples
 from brimful.evaluation.task_prompts import Question, Questions, Subject, questions_for
-from brimful.verify.code import humaneval_program, mbpp_program
+from brimful.verify.extract import EXTRACTIONS
 from brimful.verify.sandbox import Program, Result, Sandbox
-
-PROGRAMS: Mapping[str, Callable[[Mapping[str, Any], str], Program]] = MappingProxyType(
-    {"humaneval": lambda row, code: humaneval_program(row, code.removeprefix(row["prompt"])), "mbpp": mbpp_program}
-)
-"""By a task's verifier: the row and the extracted code as a program with its tests."""
+from brimful.verify.verifier import Verdict
 
 
 @dataclass(frozen=True)
@@ -106,15 +101,15 @@ def evaluate_tasks(
         paths: `evaluation.data`: files to read instead of the hub, by task.
         max_examples: Per task at most, evenly spread.
         seed: Of sampled answers.
-        sandbox: Judges programs; needed by tasks with a verifier.
+        sandbox: Judges programs; needed by tasks whose answers are some.
         keep: Given each task's result as soon as it is there, to write it: what ends a later task then costs no earlier one.
         progress: Told "generate" and "verify", with answers done and in all.
 
     Raises:
         DataError: data of a task are missing, unreachable or of another task.
-        RequestError: a task needs the sandbox or examples of the run, or memory does not hold one answer.
+        RequestError: a task needs the sandbox, examples of the run or a verifier that is not installed, or memory does not hold one answer.
     """
-    if sandbox is None and (judged := [task.name for task in tasks if task.verifier]):
+    if sandbox is None and (judged := [task.name for task in tasks if task.needs_sandbox]):
         raise RequestError(f"{', '.join(judged)}: the answers are programs to run, which needs the sandbox.")
     examples = [load_examples(task, paths=paths, own=own, max_examples=max_examples) for task in tasks]
     for task, found in zip(tasks, examples, strict=True):
@@ -133,12 +128,14 @@ def evaluate_tasks(
 
 
 def _refuse_unjudgeable(task: Task, examples: TaskExamples) -> None:
-    """Raises DataError where the columns of an example make no program with tests, whatever the answer."""
-    for example in examples.scored if task.verifier else ():
+    """Raises DataError where nothing could be held against an example's reference, or its columns make no program with tests, whatever the answer."""
+    if task.judge is None:
+        return
+    for example in examples.scored:
         try:
-            PROGRAMS[str(task.verifier)](example.row, "")
-        except DataError as error:
-            raise DataError(f"{example.where}: {error}. Are these the task's data?") from error
+            task.judge.check(example.row if task.needs_sandbox else example.reference)
+        except ValueError as error:
+            raise DataError(f"{example.where}: {str(error).rstrip('.')}. Are these the task's data?") from error
 
 
 def _written(task: Task, questions: Questions, subject: Subject, seed: int, progress: Progress | None) -> _Writing:
@@ -158,7 +155,8 @@ def _written(task: Task, questions: Questions, subject: Subject, seed: int, prog
 def _result(
     task: Task, examples: TaskExamples, writing: _Writing, subject: Subject, sandbox: Sandbox | None, progress: Progress | None
 ) -> TaskResult:
-    extract = EXTRACTIONS[(task.template if subject.is_tuned else task.plain).extraction]
+    extraction = (task.template if subject.is_tuned else task.plain).extraction
+    extract = _whole if extraction is None else EXTRACTIONS[extraction]
     asked = writing.questions.asked
     answers = [
         [
@@ -172,15 +170,16 @@ def _result(
     facts: dict[str, Any] = {
         "skipped": len(writing.questions.skipped),
         "data": examples.source,
+        **({} if task.verifier is None else {"verifier": task.verifier}),
         "max_new_tokens": writing.questions.max_new_tokens,
         **task.sampling.model_dump(include={"samples", "temperature", "top_k", "top_p"}),
         "tokens": sum(written.tokens for samples in writing.answers for written in samples),
         "seconds": writing.seconds,
         "notes": notes,
     }
-    if task.verifier is not None and sandbox is not None:
+    if task.judge is not None and task.judge.program_of_code is not None and sandbox is not None:
         started_s = time.perf_counter()
-        verdicts = _verdicts(task.verifier, asked, answers, sandbox, progress)
+        verdicts = _verdicts(task.judge.program_of_code, asked, answers, sandbox, progress)
         known = [place for place, results in enumerate(verdicts) if not any(result.overloaded for result in results)]
         if len(known) < len(asked):
             notes.append(f"{len(asked) - len(known)} examples are left out: the machine was too busy to judge their programs")
@@ -188,15 +187,24 @@ def _result(
         answers = [[_judged(answer, result) for answer, result in zip(answers[place], verdicts[place], strict=True)] for place in known]
         modes = Counter(result.mode for place in known for result in verdicts[place])
         facts |= {"isolation": sandbox.level, "modes": dict(modes), "verification_seconds": time.perf_counter() - started_s}
+    elif task.judge is not None and task.judge.verify is not None:
+        answers = [[_read(answer, task.judge.verify(answer.extracted, answer.reference)) for answer in samples] for samples in answers]
     return _scored(task, writing.questions.style, asked, answers, facts)
 
 
+def _whole(text: str, row: Mapping[str, Any]) -> str:
+    del row
+    return text
+
+
 def _verdicts(
-    verifier: str, asked: Sequence[Question], answers: Sequence[Sequence[Answer]], sandbox: Sandbox, progress: Progress | None
+    program: Callable[[str, Mapping[str, Any]], Program],
+    asked: Sequence[Question],
+    answers: Sequence[Sequence[Answer]],
+    sandbox: Sandbox,
+    progress: Progress | None,
 ) -> list[list[Result]]:
-    programs = [
-        PROGRAMS[verifier](question.example.row, answer.extracted) for question, samples in zip(asked, answers, strict=True) for answer in samples
-    ]
+    programs = [program(answer.extracted, question.example.row) for question, samples in zip(asked, answers, strict=True) for answer in samples]
     done: Counter[str] = Counter()
 
     def tell(place: int, result: Result) -> None:
@@ -213,12 +221,19 @@ def _judged(answer: Answer, result: Result) -> Answer:
     return replace(answer, status=result.status, detail=result.detail)
 
 
+def _read(answer: Answer, verdict: Verdict) -> Answer:
+    return replace(answer, extracted=verdict.extracted, status=verdict.status, detail=verdict.detail, value=verdict.value)
+
+
 def _scored(task: Task, style: str, asked: Sequence[Question], answers: list[list[Answer]], facts: dict[str, Any]) -> TaskResult:
-    found = [load_metric(name).score(answers) for name in task.metrics]
+    metrics = [load_metric(name) for name in task.metrics]
+    found = [metric.score(answers) for metric in metrics]
+    kinds = [question.example.kind for question in asked]
+    by_kind = [summaries_by_kind(scores, kinds) if metric.is_told_by_kind else {} for metric, scores in zip(metrics, found, strict=True)]
     errors = [[_first_error(found, place, sample) for sample in range(len(samples))] for place, samples in enumerate(answers)]
     records = [_record(question, answers[place], found, place, errors[place]) for place, question in enumerate(asked)]
     counts = Counter(error for samples in errors for error in samples if error)
-    summaries = {name: summary for scores in found for name, summary in scores.summaries.items()}
+    summaries = {name: summary for told in (*(scores.summaries for scores in found), *by_kind) for name, summary in told.items()}
     return TaskResult(task, style, summaries, dict(counts.most_common()), records, facts)
 
 
@@ -235,6 +250,7 @@ def _record(question: Question, samples: list[Answer], found: Sequence[Scores], 
         "prompt": question.text,
         "shots": question.shots,
         "reference": question.example.reference,
+        **({"kind": question.example.kind} if question.example.kind else {}),
         "scores": scores,
         **answers[0],
     }
@@ -243,4 +259,5 @@ def _record(question: Question, samples: list[Answer], found: Sequence[Scores], 
 
 def _answer(answer: Answer, error: str) -> dict[str, Any]:
     told = {"completion": answer.completion, "extracted": answer.extracted, "finish": answer.finish, "tokens": answer.tokens, "error": error}
-    return told | ({} if answer.status is None else {"status": answer.status, "detail": answer.detail})
+    judged = {} if answer.status is None else {"status": answer.status, "detail": answer.detail}
+    return told | judged | ({} if answer.value is None else {"value": answer.value})

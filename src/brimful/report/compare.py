@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from brimful.base.errors import RequestError
+from brimful.evaluation.metric import split_kind
 from brimful.evaluation.several import holm, seeds_difference, seeds_interval
 from brimful.evaluation.stats import paired_difference
 from brimful.report.results import COSTS, LOSS, Figure, Result, read_result
@@ -138,8 +139,12 @@ def is_lower_better(metric: str) -> bool:
     return metric.endswith(LOWER_IS_BETTER)
 
 
-def compare(run_folders: Sequence[Path]) -> RunComparison:
+def compare(run_folders: Sequence[Path], names: Sequence[str] | None = None) -> RunComparison:
     """Read runs and test every pair of variants on every metric whose examples were kept. A single run is a table without tests.
+
+    Args:
+        run_folders: Of runs, each once.
+        names: Of the variant that each belongs to, where that is known; else runs whose recipes differ by their seed only are one variant.
 
     Raises:
         RequestError: no run, or one given twice.
@@ -148,13 +153,19 @@ def compare(run_folders: Sequence[Path]) -> RunComparison:
     folders = [folder.resolve() for folder in run_folders]
     if not folders or len(set(folders)) < len(folders):
         raise RequestError("give different runs, each once: brimful compare RUN RUN ...")
-    variants = _variants([read_result(folder) for folder in folders])
-    names = dict.fromkeys(name for variant in variants for run in variant.runs for name in run.figures)
-    metrics = [name for name in names if name not in COSTS]
+    results = [read_result(folder) for folder in folders]
+    variants = _variants(results) if names is None else _named_variants(results, names)
+    found = dict.fromkeys(name for variant in variants for run in variant.runs for name in run.figures)
+    metrics = [name for name in found if name not in COSTS]
     metrics.sort(key=lambda name: name != LOSS)
     pairs = _corrected([_Untested(metric, *two) for metric in metrics if _is_tested(metric, variants) for two in combinations(variants, 2)])
     notes = (*_notes(variants, metrics), *_obstacles(pairs))
-    return RunComparison(variants, tuple(metrics), tuple(name for name in COSTS if name in names), pairs, notes)
+    return RunComparison(variants, tuple(metrics), tuple(name for name in COSTS if name in found), pairs, notes)
+
+
+def _named_variants(results: Sequence[Result], names: Sequence[str]) -> tuple[Variant, ...]:
+    pairs = [*zip(names, results, strict=True)]
+    return tuple(Variant(name, tuple(result for other, result in pairs if other == name)) for name in dict.fromkeys(names))
 
 
 def _variants(results: Sequence[Result]) -> tuple[Variant, ...]:
@@ -253,8 +264,12 @@ def _notes(variants: Sequence[Variant], metrics: Sequence[str]) -> list[str]:
         notes += _differing(f"{task} was asked in different ways", {run.name: run.prompts.get(task, "") for run in runs})
     notes += _differing("time, speed and memory are of different devices", {run.name: run.device for run in runs})
     for metric in metrics:
-        if any(metric in run.figures for run in runs) and not any(metric in run.examples for run in runs) and metric != LOSS:
+        if metric == LOSS or split_kind(metric)[1]:
+            continue
+        if any(metric in run.figures for run in runs) and not any(metric in run.examples for run in runs):
             notes.append(f"{metric} is one number over all examples and not tested")
+    if any(split_kind(metric)[1] for metric in metrics):
+        notes.append("scores of one type of question, as in `accuracy[TYPE]`, are shown and not tested")
     return notes
 
 

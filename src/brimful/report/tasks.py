@@ -1,4 +1,4 @@
-"""Tasks in a report: how a model was asked, what it scored with intervals, how its answers failed, and a few answers to look at."""
+"""Tasks in a report: how a model was asked, what it scored with intervals and by type of question, how answers failed, and a few to look at."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,15 +6,19 @@ from pathlib import Path
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_journal, read_json
+from brimful.evaluation.metric import of_kind, split_kind
 from brimful.evaluation.nats import FOLDER, summary_files
 from brimful.report.results import CONDITIONS
 from brimful.report.runfiles import Json, items, number, pair, section
+from brimful.report.tables import Table
 from brimful.report.text import format_score
 
 SIDE_METRICS = ("length", "unended")
 """What tells about answers but not how good they are."""
 MAX_SHOWN = 2
 """Answers shown of the best, and as many of the worst."""
+MAX_UNREAD = 3
+"""Answers shown of those that could not be read."""
 MAX_LINES, MAX_LINE_CHARACTERS, MAX_VERDICT_CHARACTERS = 14, 240, 120
 
 
@@ -37,6 +41,8 @@ class TaskView:
         about: How it was asked and judged.
         before_about: How the untuned model was asked, where that differs.
         errors: Kinds of failed answers with their counts, the most frequent first.
+        by_kind: Metrics by type of question, a column each; None where there are no types.
+        before_by_kind: The same of the untuned model.
     """
 
     name: str
@@ -45,6 +51,8 @@ class TaskView:
     before_about: str
     errors: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
+    by_kind: Table | None = None
+    before_by_kind: Table | None = None
 
     @property
     def has_before(self) -> bool:
@@ -69,7 +77,7 @@ class AnswerView:
 
 @dataclass(frozen=True)
 class AnswersView:
-    """The best and the worst answers to the questions that some tasks share."""
+    """Answers to the questions that some tasks share: the best and the worst, or those that could not be read."""
 
     tasks: str
     about: str
@@ -127,13 +135,31 @@ def task_views(tasks: Tasks, before: Tasks | None) -> list[TaskView]:
     for name, summary in tasks.summaries.items():
         other = before.summaries.get(name) if before else None
         other = other if comparable(summary, other) else None
-        rows = tuple(_row(metric, record, section(section(other, "metrics"), metric)) for metric, record in section(summary, "metrics").items())
+        whole = {metric: record for metric, record in section(summary, "metrics").items() if not split_kind(metric)[1]}
+        rows = tuple(_row(metric, record, section(section(other, "metrics"), metric)) for metric, record in whole.items())
         errors = tuple((str(error), f"{count}") for error, count in section(summary, "errors").items())
         asked, asked_before = (_manner(each) for each in (summary, other or {}))
         own_notes, notes_before = ([str(note) for note in items(each.get("notes"))] for each in (summary, other or {}))
         notes = (*own_notes, *(f"before tuning: {note}" for note in notes_before if note not in own_notes))
-        views.append(TaskView(name, _about(summary), rows, asked_before if other and asked_before != asked else "", errors, notes))
+        before_about = asked_before if other and asked_before != asked else ""
+        views.append(TaskView(name, _about(summary), rows, before_about, errors, notes, _by_kind(summary), _by_kind(other or {})))
     return views
+
+
+def _by_kind(summary: Json) -> Table | None:
+    """Metrics in rows, types of question in columns with their number of examples."""
+    metrics = section(summary, "metrics")
+    names = [split_kind(name) for name in metrics if split_kind(name)[1]]
+    kinds, rows = list(dict.fromkeys(kind for _, kind in names)), list(dict.fromkeys(metric for metric, _ in names))
+    counts = [number(section(metrics, of_kind(rows[0], kind)).get("n")) for kind in kinds]
+    headings = [kind if n is None else f"{kind} (n = {n:,.0f})" for kind, n in zip(kinds, counts, strict=True)]
+    cells = [(metric, *(_with_interval(section(metrics, of_kind(metric, kind))) for kind in kinds)) for metric in rows]
+    return Table(("", *headings), tuple(cells)) if kinds else None
+
+
+def _with_interval(record: Json) -> str:
+    value, interval = _cells(record)
+    return f"{value} ({interval})" if interval else value
 
 
 def _row(name: str, record: object, other: Json) -> MetricRow:
@@ -164,6 +190,7 @@ def _about(summary: Json) -> str:
         f"at most {most:.0f} tokens" if most else "",
         f"n = {n:,.0f}" if n is not None else "",
         f"{skipped:,.0f} skipped" if skipped else "",
+        f"judged by {summary['verifier']}" if summary.get("verifier") else "",
         f"isolation: {summary['isolation']}" if summary.get("isolation") else "",
         f"version {summary.get('version')}" if summary.get("version") is not None else "",
         str(summary.get("data") or ""),
@@ -180,8 +207,9 @@ def _sampling(summary: Json) -> str:
 
 
 def answer_views(tasks: Tasks, before: Tasks | None) -> list[AnswersView]:
-    """For every set of questions a few of the best and of the worst answers; tasks that share the answers have one set."""
-    return [_view(names, tasks, before) for names in _shared(tasks)]
+    """For every set of questions a few of the best and of the worst answers, and of those that could not be read; tasks that share the answers have
+    one set."""
+    return [view for names in _shared(tasks) for view in _views(names, tasks, before)]
 
 
 def _shared(tasks: Tasks) -> list[list[str]]:
@@ -193,22 +221,28 @@ def _shared(tasks: Tasks) -> list[list[str]]:
     return list(groups.values())
 
 
-def _view(names: list[str], tasks: Tasks, before: Tasks | None) -> AnswersView:
+def _views(names: list[str], tasks: Tasks, before: Tasks | None) -> list[AnswersView]:
     merged = _merged([tasks.records[name] for name in names])
     metrics = [main[0] for name in names if (main := main_metric(tasks.summaries[name]))]
     ranked = sorted(merged.values(), key=lambda record: _quality(record, metrics), reverse=True)
     shown = _ends(ranked)
+    told = f"the {MAX_SHOWN} best and the {MAX_SHOWN} worst of {len(merged)} by these scores" if len(shown) < len(merged) else f"all {len(merged)}"
+    chosen = [(told, shown)]
+    unread = [record for record in merged.values() if record.get("status") == "unparsed" and record not in shown]
+    if unread:
+        chosen.append((f"{min(len(unread), MAX_UNREAD)} more that could not be read", unread[:MAX_UNREAD]))
     earlier = _merged([before.records[name] for name in names if name in before.records]) if before else {}
-    told = f"the {MAX_SHOWN} best and the {MAX_SHOWN} worst of {len(merged)}" if len(shown) < len(merged) else f"all {len(merged)}"
-    return AnswersView(" and ".join(names), told, tuple(_answer(record, earlier.get(str(record.get("id")))) for record in shown))
+    title = " and ".join(names)
+    return [AnswersView(title, about, tuple(_answer(record, earlier.get(str(record.get("id")))) for record in records)) for about, records in chosen]
 
 
 def _merged(tasks_records: Sequence[Sequence[Json]]) -> dict[str, Json]:
-    """By example one answer, with the scores of all tasks and the first error that one of them found."""
+    """By example one answer, with the scores of all tasks (the first's where two have one name) and the first error that one of them found."""
     found: dict[str, Json] = {}
     for record in (record for records in tasks_records for record in records):
         earlier = found.get(str(record.get("id")), {})
-        scores = section(earlier, "scores") | section(record, "scores")
+        first = section(earlier, "scores")
+        scores = first | {name: value for name, value in section(record, "scores").items() if name not in first}
         found[str(record.get("id"))] = record | earlier | {"scores": scores, "error": earlier.get("error") or record.get("error")}
     return found
 
@@ -245,7 +279,7 @@ def _answer(record: Json, earlier: Json | None) -> AnswerView:
 def _verdict(record: Json) -> tuple[str, bool]:
     """What was found, and whether that is good."""
     status, error, detail = (str(record.get(key) or "") for key in ("status", "error", "detail"))
-    if error or status not in {"", "passed"}:
+    if error or status not in {"", "passed", "correct"}:
         told = f"{status}: {detail}" if status and detail and error.startswith(status) else error or status
         return told[:MAX_VERDICT_CHARACTERS], False
     if status:

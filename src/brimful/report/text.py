@@ -6,6 +6,7 @@ from typing import Any
 
 from brimful.base.units import format_duration
 from brimful.evaluation.diagnose import Finding
+from brimful.evaluation.metric import split_kind
 from brimful.report.runfiles import read_run
 from brimful.report.tables import Comparison, comparisons, format_error, format_quantity
 
@@ -43,14 +44,23 @@ def task_lines(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
         told = [f"version {summary['version']}", f"n = {summary['n']}", f"prompt: {summary['prompt']}"]
         told += [f"isolation: {summary['isolation']}"] if "isolation" in summary else []
         lines.append(f"{name}: {', '.join(told)}")
-        for metric, value in summary["metrics"].items():
-            low, high = value["interval"] or (None, None)
-            interval = "" if low is None else f" (95 % {format_score(low, value['unit'])} to {format_score(high, value['unit'])})"
-            lines.append(f"  {metric}: {format_score(value['value'], value['unit'])}{interval}")
+        lines += _metric_lines(summary["metrics"])
         if summary.get("errors"):
             lines.append("  " + ", ".join(f"{count} x {error}" for error, count in summary["errors"].items()))
         lines += [f"  note: {note}" for note in summary.get("notes", ())]
     return lines
+
+
+def _metric_lines(metrics: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A line for every metric, and below it one for each type of question that it is told for."""
+    lines: dict[str, list[str]] = {}
+    for name, value in metrics.items():
+        metric, kind = split_kind(name)
+        low, high = value["interval"] or (None, None)
+        interval = "" if low is None else f" (95 % {format_score(low, value['unit'])} to {format_score(high, value['unit'])})"
+        told = f"{format_score(value['value'], value['unit'])}{interval}"
+        lines.setdefault(metric, []).append(f"    {kind}: {told}, n = {value['n']}" if kind else f"  {metric}: {told}")
+    return [line for group in lines.values() for line in group]
 
 
 def format_score(value: float | None, unit: str) -> str:

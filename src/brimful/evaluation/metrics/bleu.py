@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.metrics.bleu import BLEU
 
-from brimful.evaluation.extract import code_of
 from brimful.evaluation.metric import Answer, Answers, Metric, Scores, Summary, mean_of_examples
 from brimful.evaluation.stats import bootstrap_interval
+from brimful.verify.extract import code_of
 
 MAX_ORDER = 4
 

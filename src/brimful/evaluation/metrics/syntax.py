@@ -1,7 +1,7 @@
 """Share of answers whose code parses. Nothing written, bare comments and bare docstrings are failures."""
 
-from brimful.evaluation.extract import parses
 from brimful.evaluation.metric import Answer, Answers, Metric, Scores, mean_of_examples
+from brimful.verify.extract import parses
 
 
 def _error(answer: Answer) -> str:

@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from brimful.evaluation.extract import EXTRACTIONS, code_blocks, code_of, continuation, function, parses, program
+from brimful.verify.extract import EXTRACTIONS, code_blocks, code_of, continuation, function, parses, program
 
 ROW = {"prompt": 'import math\n\n\ndef double(x):\n    """Twice x."""\n', "entry_point": "double"}
 BODY = "    y = x + x\n    return y\n"

@@ -13,6 +13,9 @@ _FENCED = re.compile(r"^([ \t]*)(```+|~~~+)[^`\n]*\n(.*?)(?:^[ \t]*\2[ \t]*$|\Z)
 """A block between fences as Markdown has them: indentation, fence, content; an open one goes to the end of the text."""
 _CODE_BEGINS = re.compile(r"(from|import|def|async def|class)\b|@\w")
 
+MAX_CODE_CHARACTERS = 20_000
+"""Of an answer that a verifier reads as code: looking for the code in talk takes time that grows with the square of the lines."""
+
 Extraction = Callable[[str, Mapping[str, Any]], str]
 """The code of an answer, given the row that was asked about."""
 

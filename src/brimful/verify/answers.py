@@ -1,0 +1,94 @@
+r"""Where an answer says its result. docs/verifiers.md has the rules.
+
+Marks are `<answer>...</answer>` (in any case), a line `#### ...` as in GSM8K (Cobbe et al. 2021, arXiv 2110.14168), and `\boxed{...}` as in MATH
+(Hendrycks et al. 2021, arXiv 2103.03874). The mark that begins last counts, whatever its style. "The answer is ..." counts where there is no mark.
+"""
+
+import re
+from dataclasses import dataclass
+
+MAX_READ_CHARACTERS = 100_000
+"""Of an answer, from its end: a mark before that is not seen."""
+MAX_FINAL_CHARACTERS = 1000
+"""A longer final answer is none."""
+
+NO_MARK = "no final answer"
+_MARK = re.compile(r"<[ \t]*answer[ \t]*>|^[ \t]*####(?!#)|\\boxed[ \t]*\{", re.IGNORECASE | re.MULTILINE)
+_CLOSE = re.compile(r"<[ \t]*/[ \t]*answer[ \t]*>", re.IGNORECASE)
+_PHRASE = re.compile(r"\bthe (?:final )?answer is:?(?=[ \t])", re.IGNORECASE)
+_SENTENCE = re.compile(r"(?:[^.\n]|\.(?!\s|$))*")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class FinalAnswer:
+    """What an answer ends with.
+
+    Attributes:
+        text: What is marked, without the mark and the space around it; None where there is nothing to read.
+        problem: Why not: `NO_MARK` ("no final answer"), "empty final answer", "final answer not closed", "final answer too long"; empty otherwise.
+    """
+
+    text: str | None
+    problem: str = ""
+
+
+def find_final_answer(answer: str) -> FinalAnswer:
+    """The last mark of an answer and what is in it."""
+    read = answer[-MAX_READ_CHARACTERS:]
+    last = _last(_MARK, read)
+    if last is None:
+        found = _phrase(read)
+    elif last[0].endswith("{"):
+        found = _braced(read, last.end())
+    elif last[0].endswith("#"):
+        found = read[last.end() :].partition("\n")[0]
+    else:
+        close = _CLOSE.search(read, last.end())
+        found = None if close is None else read[last.end() : close.start()]
+    if found is None:
+        return FinalAnswer(None, NO_MARK if last is None else "final answer not closed")
+    text = found.strip()
+    if not text:
+        return FinalAnswer(None, "empty final answer")
+    return FinalAnswer(None, "final answer too long") if len(text) > MAX_FINAL_CHARACTERS else FinalAnswer(text)
+
+
+def final_answer(answer: str) -> str | None:
+    r"""What an answer marks as its result; None where nothing is, or the mark is empty or not closed.
+
+    `final_answer("2 h is <answer>120</answer>")` is "120"; that of "x = \boxed{\frac{1}{2}}" is "\frac{1}{2}".
+    """
+    return find_final_answer(answer).text
+
+
+def final_or_whole(answer: str) -> FinalAnswer:
+    """The last mark of an answer, or the whole answer where nothing is marked."""
+    final, whole = find_final_answer(answer), answer.strip()
+    if final.problem != NO_MARK or not whole:
+        return final
+    return FinalAnswer(None, "final answer too long") if len(whole) > MAX_FINAL_CHARACTERS else FinalAnswer(whole)
+
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    found = None
+    for found in pattern.finditer(text):  # noqa: B007  only the last one counts
+        pass
+    return found
+
+
+def _phrase(text: str) -> str | None:
+    """The rest of the sentence behind the last "the answer is"."""
+    last = _last(_PHRASE, text)
+    sentence = _SENTENCE.match(text, last.end()) if last else None
+    return sentence[0] if sentence else None
+
+
+def _braced(text: str, start: int) -> str | None:
+    """Up to the brace that closes the one before `start`; None where it stays open."""
+    depth = 1
+    for match in _BRACE.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
+        if not depth:
+            return text[start : match.start()]
+    return None

@@ -1,0 +1,41 @@
+"""Many answers judged at once: by a pure verifier here, programs in the sandbox."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from brimful.base.errors import RequestError
+from brimful.verify.sandbox import Result, Sandbox
+from brimful.verify.verifier import Verdict, Verifier, reference_text
+
+
+def judge(verifier: Verifier, answers: Sequence[str], references: Sequence[Any], sandbox: Sandbox | None = None) -> list[Verdict | None]:
+    """A verdict for every answer, in order.
+
+    Args:
+        verifier: See `load_verifier`; its `check` has accepted the references.
+        answers: As the model wrote them.
+        references: Texts, or rows for a verifier that needs the sandbox. One for each answer.
+        sandbox: Runs programs, several at a time.
+
+    Returns:
+        Verdicts; None where the machine was too busy to judge a program, so that nothing is known about the answer: neither score it nor keep it.
+
+    Raises:
+        RequestError: The verifier needs a sandbox and there is none.
+    """
+    if verifier.verify is not None:
+        return [verifier.verify(answer, reference_text(reference)) for answer, reference in zip(answers, references, strict=True)]
+    if sandbox is None or verifier.program is None:
+        raise RequestError("this verifier judges answers by running them as programs, which needs the sandbox; see docs/sandbox.md")
+    programs = [verifier.program(answer, row) for answer, row in zip(answers, references, strict=True)]
+    results = iter(sandbox.run_all([program for program in programs if program is not None]))
+    return [Verdict(None, "", "unparsed", "no Python") if program is None else _verdict(program.code, next(results)) for program in programs]
+
+
+def _verdict(code: str, result: Result) -> Verdict | None:
+    if result.overloaded:
+        return None
+    if result.status == "passed":
+        return Verdict(code, code, "correct")
+    kind = result.detail.split(":")[0].strip()
+    return Verdict(code, code, "wrong", f"error: {kind}" if result.status == "error" and kind else result.status)

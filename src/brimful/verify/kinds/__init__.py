@@ -1,0 +1,1 @@
+"""Verifiers, one a file; the file's name is the verifier's."""

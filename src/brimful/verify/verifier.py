@@ -1,0 +1,103 @@
+"""What a verifier is: from an answer and a reference to a verdict. Verifiers are the files of `kinds/`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from brimful.base.discover import did_you_mean, module_in, names_in
+from brimful.base.errors import RequestError
+from brimful.verify.sandbox import Program
+
+KINDS_PACKAGE = "brimful.verify.kinds"
+
+VerdictStatus = Literal["correct", "wrong", "unparsed"]
+"""`unparsed`: the answer says nothing that could be right or wrong. It is neither answered nor worth 0."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an answer says, and whether that is right.
+
+    Attributes:
+        value: What it says, read: a number, or text in a normal form; None where it is unparsed.
+        extracted: The part of the answer that was read; empty where it is unparsed.
+        status: One of `VerdictStatus`.
+        detail: Why, in a few words, as a kind to count ("no final answer", "out of time"); empty if it is correct.
+    """
+
+    value: float | str | None
+    extracted: str
+    status: VerdictStatus
+    detail: str = ""
+
+    @property
+    def is_correct(self) -> bool:
+        return self.status == "correct"
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the answer could be read at all."""
+        return self.status != "unparsed"
+
+
+@dataclass(frozen=True)
+class VerifierExample:
+    """An answer, a reference and the status that follows; each is a test."""
+
+    answer: str
+    reference: Any
+    status: VerdictStatus
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """A way to tell right answers from wrong ones, found by the name of its file. Exactly one of `verify` and `program`.
+
+    Attributes:
+        description: One line.
+        examples: Answers and what is found of them, the odd ones too.
+        check: Raises ValueError, with the reason, for a reference that nothing could be held against.
+        verify: Pure: answer and reference (text) to verdict. Never raises for what a model wrote.
+        program: The answer and the problem's row (columns) as a program with tests, for the sandbox to judge; None as a program: unparsed.
+        program_of_code: The same of code that a task has taken out of the answer in its own way, whatever it is. Beside `program`.
+    """
+
+    description: str
+    examples: tuple[VerifierExample, ...]
+    check: Callable[[Any], None]
+    verify: Callable[[str, str], Verdict] | None = None
+    program: Callable[[str, Mapping[str, Any]], Program | None] | None = None
+    program_of_code: Callable[[str, Mapping[str, Any]], Program] | None = None
+
+    @property
+    def needs_sandbox(self) -> bool:
+        """Whether answers are programs to run, and references whole rows."""
+        return self.program is not None
+
+
+def reference_text(reference: Any) -> str:
+    """A reference as a pure verifier takes it.
+
+    Raises:
+        ValueError: It is neither text nor a number.
+    """
+    if not isinstance(reference, str | int | float) or isinstance(reference, bool):
+        raise ValueError(f"a reference is a text or a number, not {type(reference).__name__}")  # noqa: TRY004  as `check` does for every reference
+    return str(reference)
+
+
+def verifier_names() -> list[str]:
+    """The verifiers there are."""
+    return names_in(KINDS_PACKAGE, ".py")
+
+
+def load_verifier(name: str) -> Verifier:
+    """The verifier of a name.
+
+    Raises:
+        RequestError: there is none (names the nearest), or what it needs is not installed.
+    """
+    if name not in verifier_names():
+        raise RequestError(f"unknown verifier {name!r}{did_you_mean(name, verifier_names())} Known: {', '.join(verifier_names())}.")
+    verifier: Verifier = module_in(KINDS_PACKAGE, name, "verifier").VERIFIER
+    return verifier

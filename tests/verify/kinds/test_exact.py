@@ -1,0 +1,15 @@
+import pytest
+
+from brimful.verify.kinds.exact import VERIFIER, normal_form
+
+
+@pytest.mark.parametrize(
+    ("text", "normal"), [(" Ho  Chi\nMinh ", "ho chi minh"), ("“Yes.”", "yes"), ("**B**", "b"), ("Straße", "strasse"), ("ＡＢ", "ab"), ("a.b", "a.b")]
+)
+def test_the_normal_form_keeps_what_tells_texts_apart(text: str, normal: str) -> None:
+    assert normal_form(text) == normal
+
+
+def test_a_reference_longer_than_any_final_answer_is_refused() -> None:
+    with pytest.raises(ValueError, match="has 1,001 characters"):
+        VERIFIER.check("x" * 1001)
