@@ -1,16 +1,18 @@
 """Generation with the cache, in batches, gives what one prompt at a time without a cache gives."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from brimful.base.errors import RequestError
-from brimful.generation.engine import Generation, TextStream, context_of, generate, text_behind
+from brimful.generation.engine import Engine, context_of, generate, longest_first
+from brimful.generation.requests import Generation, Request, StopRules
 from brimful.generation.sampler import GREEDY, SamplingSettings, sample_seeds
+from brimful.generation.text import first_stop, text_behind
 from brimful.training.method import blocks_of
 
 SAMPLED = SamplingSettings(1.0, 40, 0.95)
@@ -39,12 +41,14 @@ def without_cache(model: PreTrainedModel, prompt: list[int], max_new_tokens: int
     return new
 
 
+@pytest.mark.parametrize("penalty", [1.0, 1.4], ids=["plain", "penalised"])
 @pytest.mark.parametrize("prompt", PROMPTS, ids=len)
-def test_greedy_equals_transformers_token_for_token(model: PreTrainedModel, prompt: list[int]) -> None:
+def test_greedy_equals_transformers_token_for_token(model: PreTrainedModel, prompt: list[int], penalty: float) -> None:
     theirs = model.generate(
-        torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), do_sample=False, max_new_tokens=20, eos_token_id=None, pad_token_id=0
-    )
-    ours = generate(model, [prompt], GREEDY, max_new_tokens=20, stop_ids=NOTHING, seeds=[0])
+        torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), do_sample=False, max_new_tokens=20, eos_token_id=None, pad_token_id=0,
+        repetition_penalty=penalty,
+    )  # fmt: skip
+    ours = generate(model, [prompt], replace(GREEDY, repetition_penalty=penalty), max_new_tokens=20, stop_ids=NOTHING, seeds=[0])
     assert ours == [Generation(theirs[0, len(prompt) :].tolist(), "length")]
 
 
@@ -161,58 +165,101 @@ def test_no_prompts_give_no_texts(model: PreTrainedModel) -> None:
     assert generate(model, [], GREEDY, max_new_tokens=5, stop_ids=NOTHING, seeds=[]) == []
 
 
-def pieces_of(tokenizer: PreTrainedTokenizerFast, ids: list[int]) -> list[str]:
-    stream = TextStream(tokenizer)
-    return [*(stream.push(token) for token in ids), stream.flush()]
+def uneven(count: int) -> list[Request]:
+    """Requests whose prompts and lengths differ; some prompts stand in several of them."""
+    return [Request(key, tuple(PROMPTS[key // 2 % len(PROMPTS)]), 7 * key, 1 + key * 5 % 17) for key in range(count)]
 
 
-@pytest.mark.parametrize("text", ["the cat sat", "naïve café — 東京 \U0001f469‍\U0001f52c!", "\n\n  spaces\t", "a\ufffdb\ufffd", ""])
-def test_streamed_text_is_the_text_and_every_piece_is_whole_characters(tokenizer: PreTrainedTokenizerFast, text: str) -> None:
-    ids = tokenizer.encode(text, add_special_tokens=False)
-    pieces = pieces_of(tokenizer, ids)
-    assert "".join(pieces) == text
-    if "\ufffd" not in text:
-        assert not any("\ufffd" in piece for piece in pieces)
-        assert pieces[-1] == ""
+def streamed(
+    engine: Engine, requests: list[Request], settings: SamplingSettings = SAMPLED, stop: StopRules = StopRules(NOTHING)
+) -> dict[int, Generation]:
+    return {request.key: generation for request, generation in engine.stream(requests, settings, stop)}
 
 
-def test_text_comes_as_soon_as_its_character_is_whole(tokenizer: PreTrainedTokenizerFast) -> None:
-    ids = tokenizer.encode("é!", add_special_tokens=False)
-    assert pieces_of(tokenizer, ids) == ["", "é", "!", ""]
+@pytest.mark.parametrize("settings", [SAMPLED, replace(SAMPLED, repetition_penalty=1.3, min_p=0.02)], ids=["sampled", "penalised"])
+def test_a_text_is_the_same_alone_and_among_others_that_enter_and_leave(model: PreTrainedModel, settings: SamplingSettings) -> None:
+    requests = uneven(64)
+    together = streamed(Engine(model, most_rows=64), requests, settings)
+    for rows in (1, 5):
+        assert streamed(Engine(model, most_rows=rows), requests[:24], settings) == {key: together[key] for key in range(24)}
+    assert [len(together[request.key].token_ids) for request in requests] == [request.max_new_tokens for request in requests]
 
 
-def test_a_character_that_never_becomes_whole_shows_at_the_end(tokenizer: PreTrainedTokenizerFast) -> None:
-    ids = tokenizer.encode("a東", add_special_tokens=False)
-    assert pieces_of(tokenizer, ids[:-1]) == ["a", "", "", "\ufffd"]
+def test_a_text_that_outgrows_the_context_beside_others_is_the_same_alone(model: PreTrainedModel) -> None:
+    requests = [Request(key, tuple(PROMPTS[key % 4]), key, 50 if key % 3 else 4) for key in range(9)]
+    assert streamed(Engine(model, most_rows=4), requests) == streamed(Engine(model, most_rows=1), requests)
 
 
-def test_the_space_between_a_prompt_and_its_continuation_is_kept() -> None:
-    """A decoder of Llama 2's kind takes it from a text's first token."""
-    words = Tokenizer(models.WordLevel({"\u2581def": 0, "\u2581add": 1, "<s>": 2}, unk_token="<s>"))  # noqa: S106
-    words.decoder = decoders.Metaspace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<s>")  # noqa: S106
-    stream = TextStream(tokenizer, [2, 0])
-
-    assert tokenizer.decode([1]) == "add"
-    assert text_behind(tokenizer, [0], [1]) == stream.push(1) == " add"
-    assert text_behind(tokenizer, [0], []) == stream.flush() == ""
+def test_a_place_that_a_text_leaves_is_taken_by_one_that_waits(model: PreTrainedModel) -> None:
+    requests = [Request(key, (1, 2), key, 10 if key == 0 else 5) for key in range(3)]
+    shapes = recorded_shapes(model)
+    order = [request.key for request, _ in Engine(model, most_rows=2).stream(requests, SAMPLED, StopRules(NOTHING))]
+    assert shapes == [(1, 2), *[(2, 1)] * 8, (1, 1)]
+    assert order == [1, 2, 0]
 
 
-def test_characters_of_several_tokens_on_both_sides_stay_whole() -> None:
-    """Tokens that are bytes say something only together."""
-    bytes_only = {"<s>": 0} | {f"<0x{byte:02X}>": byte + 1 for byte in range(256)}
-    model = Tokenizer(models.BPE(bytes_only, [], unk_token="<s>", byte_fallback=True))  # noqa: S106
-    model.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=model, eos_token="<s>")  # noqa: S106
-    ids = [byte + 1 for byte in "\u6771".encode()]
-    stream = TextStream(tokenizer, ids)
+def test_requests_are_taken_only_when_there_is_room_and_closing_takes_no_more(model: PreTrainedModel) -> None:
+    taken: list[int] = []
 
-    assert text_behind(tokenizer, ids, ids) == "\u6771"
-    assert "".join([*map(stream.push, ids), stream.flush()]) == "\u6771"
+    def asked() -> Iterator[Request]:
+        for key in range(50):
+            taken.append(key)
+            yield Request(key, (1, 2), key, 3)
+
+    model.train()
+    stream = Engine(model, most_rows=4).stream(asked(), SAMPLED, StopRules(NOTHING))
+    next(stream)
+    assert taken == [0, 1, 2, 3]
+    assert not torch.is_inference_mode_enabled()
+    assert isinstance(stream, Iterator)
+    stream.close()  # type: ignore[attr-defined]
+    assert taken == [0, 1, 2, 3]
+    assert model.training
 
 
-def test_streaming_any_tokens_equals_decoding_them_at_once(tokenizer: PreTrainedTokenizerFast) -> None:
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(30):
-        ids = torch.randint(0, 300, (40,), generator=generator).tolist()
-        assert "".join(pieces_of(tokenizer, ids)) == tokenizer.decode(ids, skip_special_tokens=True)
+def test_rows_keep_to_the_positions_that_they_may_take_together(model: PreTrainedModel) -> None:
+    shapes = recorded_shapes(model)
+    streamed(Engine(model, most_tokens=30), [Request(key, (1, 2, 3), key, 7) for key in range(7)])
+    assert max(rows for rows, _ in shapes) == 3
+
+
+def test_memory_that_runs_out_among_texts_that_come_and_go_changes_none(model: PreTrainedModel) -> None:
+    requests = uneven(30)
+    usual = streamed(Engine(model, most_rows=8), requests)
+    shapes = small_device(model, lambda number, rows: number > 12 and rows > 3)
+    assert streamed(Engine(model, most_rows=8), requests) == usual
+    assert max(rows for rows, _ in shapes[20:]) <= 3
+
+
+def test_log_probabilities_are_those_of_the_model_without_filters(model: PreTrainedModel) -> None:
+    requests = uneven(6)
+    for request, generation in Engine(model, most_rows=4).stream(requests, SAMPLED, StopRules(NOTHING), logprobs=True):
+        ids = torch.tensor([[*request.prompt_ids, *generation.token_ids]])
+        with torch.no_grad():
+            expected = model(ids).logits[0, len(request.prompt_ids) - 1 : -1].log_softmax(-1).gather(1, ids[0, len(request.prompt_ids) :, None])[:, 0]
+        assert generation.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_a_stop_text_ends_at_the_token_that_completes_it(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> None:
+    requests = [Request(key, tuple(PROMPTS[key % 4]), key, 24) for key in range(8)]
+    whole = streamed(Engine(model), requests)
+    texts = {request.key: text_behind(tokenizer, request.prompt_ids, whole[request.key].token_ids) for request in requests}
+    stops = (texts[0][9:12], texts[1][5])
+    ours = streamed(Engine(model, tokenizer), requests, stop=StopRules(NOTHING, stops))
+    for request in requests:
+        ids = whole[request.key].token_ids
+        ends = [end for end in range(1, len(ids) + 1) if first_stop(text_behind(tokenizer, request.prompt_ids, ids[:end]), stops) is not None]
+        expected = Generation(ids[: ends[0]], "stop") if ends else whole[request.key]
+        assert ours[request.key] == expected
+    assert ours[0].finish == ours[1].finish == "stop"
+
+
+def test_empty_stop_texts_and_stop_texts_without_a_tokenizer_are_refused(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> None:
+    for engine, texts in ((Engine(model), ("a",)), (Engine(model, tokenizer), ("a", ""))):
+        with pytest.raises(RequestError, match="need the model's tokenizer, and none of them can be empty"):
+            streamed(engine, uneven(1), stop=StopRules(NOTHING, texts))
+
+
+def test_the_longest_texts_come_first_and_equal_prompts_together() -> None:
+    requests = [Request(0, (1,), 0, 9), Request(1, (2, 2), 0, 9), Request(2, (1,), 1, 9), Request(3, (3, 3), 0, 9), Request(4, (2, 2), 1, 9)]
+    assert [request.key for request in longest_first(requests)] == [3, 1, 4, 0, 2]

@@ -1,13 +1,14 @@
 """Tokens are drawn from the distribution that was asked for."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from brimful.base.errors import RequestError
-from brimful.generation.sampler import GREEDY, SamplingSettings, next_token, sample_seeds
+from brimful.generation.sampler import GREEDY, SamplingSettings, checked, next_token, penalised, sample_seeds, uniform_numbers
 from brimful.recipe import SampleRecipe
 
 NUM_DRAWS = 20_000
@@ -26,14 +27,14 @@ def asked_for(settings: SamplingSettings) -> np.ndarray:
         mass += probabilities[token] / within_k
         if mass >= settings.top_p:
             break
+    kept = [token for token in kept if probabilities[token] >= settings.min_p * probabilities.max()]
     wanted = np.zeros_like(probabilities)
     wanted[kept] = probabilities[kept] / probabilities[kept].sum()
     return wanted
 
 
 def draw(settings: SamplingSettings, seed: int = 3) -> np.ndarray:
-    generator = torch.Generator().manual_seed(seed)
-    ids_B = next_token(LOGITS_V.expand(NUM_DRAWS, -1), settings, [generator] * NUM_DRAWS)
+    ids_B = next_token(LOGITS_V.expand(NUM_DRAWS, -1), settings, uniform_numbers([seed] * NUM_DRAWS, range(NUM_DRAWS)))
     return np.bincount(ids_B.numpy(), minlength=len(LOGITS_V))
 
 
@@ -58,6 +59,8 @@ def fits(counts: np.ndarray, probabilities: np.ndarray) -> bool:
         SamplingSettings(1.0, None, 0.8),
         SamplingSettings(0.9, 6, 0.7),
         SamplingSettings(1.0, 1000, 0.95),
+        SamplingSettings(1.0, None, 1.0, min_p=0.2),
+        SamplingSettings(1.2, 6, 0.9, min_p=0.3),
     ],
     ids=str,
 )
@@ -80,27 +83,58 @@ def test_top_p_applies_after_top_k_renormalised() -> None:
 )
 def test_greedy_and_its_limits_take_the_likeliest_token(settings: SamplingSettings) -> None:
     logits_BV = torch.randn(50, 300, generator=torch.Generator().manual_seed(0))
-    generators = [torch.Generator().manual_seed(row) for row in range(50)]
-    assert torch.equal(next_token(logits_BV, settings, generators), logits_BV.argmax(-1))
+    assert torch.equal(next_token(logits_BV, settings, uniform_numbers(range(50), [0] * 50)), logits_BV.argmax(-1))
 
 
 @pytest.mark.parametrize("settings", [SamplingSettings(1.0, None, 1.0), SamplingSettings(0.8, 50, 0.9)], ids=str)
 def test_a_row_draws_the_same_token_alone_and_in_a_batch(settings: SamplingSettings) -> None:
     logits_BV = torch.randn(16, 300, generator=torch.Generator().manual_seed(1))
-    together = next_token(logits_BV, settings, [torch.Generator().manual_seed(seed) for seed in range(16)])
-    alone = [next_token(logits_BV[row : row + 1], settings, [torch.Generator().manual_seed(row)]).item() for row in range(16)]
+    together = next_token(logits_BV, settings, uniform_numbers(range(16), [5] * 16))
+    alone = [next_token(logits_BV[row : row + 1], settings, uniform_numbers([row], [5])).item() for row in range(16)]
     assert together.tolist() == alone
     assert len(set(alone)) > 1
 
 
 @pytest.mark.parametrize("uniform", [0.0, 1 - 2.0**-53])
 @pytest.mark.parametrize("settings", [SamplingSettings(1.0, None, 1.0), SamplingSettings(1.0, None, 0.7)], ids=str)
-def test_the_ends_of_the_uniform_range_never_draw_a_token_without_probability(
-    uniform: float, settings: SamplingSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch, "rand", lambda *_, **__: torch.tensor(uniform, dtype=torch.float64))
-    logits_BV = torch.tensor([[-math.inf, 1.0, 0.3, -math.inf]])
-    assert next_token(logits_BV, settings, [torch.Generator()]).item() == (1 if uniform == 0.0 else 2)
+@pytest.mark.parametrize("width", [4, 1000])
+def test_the_ends_of_the_uniform_range_never_draw_a_token_without_probability(uniform: float, settings: SamplingSettings, width: int) -> None:
+    logits_BV = torch.full((1, width), -math.inf)
+    logits_BV[0, 1:3] = torch.tensor([1.0, 0.3])
+    assert next_token(logits_BV, settings, np.array([uniform])).item() == (1 if uniform == 0.0 else 2)
+
+
+@pytest.mark.parametrize(
+    "settings", [SamplingSettings(0.7, None, 1.0), SamplingSettings(2.0, None, 0.9), SamplingSettings(2.0, None, 0.999)], ids=str
+)
+def test_wide_vocabularies_are_searched_as_a_running_sum_over_all_tokens_says(settings: SamplingSettings) -> None:
+    """Blocks, and the few likeliest tokens that are looked at first, change nothing."""
+    logits_BV = 3 * torch.randn(60, 5003, generator=torch.Generator().manual_seed(2))
+    uniform_B = uniform_numbers(range(60), [0] * 60)
+    probabilities, order = (logits_BV.double() / settings.temperature).softmax(-1), torch.arange(5003).expand(60, -1)
+    if settings.top_p < 1:
+        probabilities, order = probabilities.sort(descending=True)
+        probabilities[probabilities.cumsum(-1) - probabilities >= settings.top_p] = 0
+    cumulative = probabilities.cumsum(-1)
+    rank = torch.searchsorted(cumulative, torch.from_numpy(uniform_B)[:, None] * cumulative[:, -1:], right=True)
+    assert torch.equal(next_token(logits_BV, settings, uniform_B), order.gather(1, rank)[:, 0])
+
+
+def test_uniform_numbers_are_uniform_and_depend_on_seed_and_number_alone() -> None:
+    numbers = np.stack([uniform_numbers([seed] * 2000, range(2000)) for seed in range(20)])
+    assert (numbers >= 0).all()
+    assert (numbers < 1).all()
+    assert abs(np.corrcoef(numbers) - np.eye(20)).max() < 0.1
+    assert abs(np.corrcoef(numbers[:, 1:].ravel(), numbers[:, :-1].ravel())[0, 1]) < 0.02
+    counts = np.histogram(numbers, bins=50, range=(0, 1))[0]
+    assert ((counts - 800) ** 2 / 800).sum() < 95
+    assert uniform_numbers([3, 4], [7, 9]).tolist() == [numbers[3, 7], numbers[4, 9]]
+    assert uniform_numbers([-1], [0]) == uniform_numbers([2**64 - 1], [0])
+
+
+def test_the_penalty_lowers_what_was_said_whatever_its_sign() -> None:
+    logits_BV, said_BV = torch.tensor([[2.0, -2.0, 1.0]]), torch.tensor([[True, True, False]])
+    assert penalised(logits_BV, said_BV, 2.0).tolist() == [[1.0, -4.0, 1.0]]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -109,12 +143,14 @@ def test_logits_that_are_not_finite_are_refused(bad: float, settings: SamplingSe
     logits_BV = torch.zeros(2, 5)
     logits_BV[1, 3] = bad
     with pytest.raises(RequestError, match="not finite"):
-        next_token(logits_BV, settings, [torch.Generator()] * 2)
+        checked(next_token(logits_BV, settings, np.array([0.1, 0.2])))
 
 
 @pytest.mark.parametrize(
     ("values", "named"),
     [
+        ((1.0, None, 1.0, 1.1), "min_p"),
+        ((1.0, None, 1.0, 0.0, 0.0), "repetition_penalty"),
         ((-0.1, None, 1.0), "temperature"),
         ((math.nan, None, 1.0), "temperature"),
         ((1.0, 0, 1.0), "top_k"),
@@ -122,7 +158,7 @@ def test_logits_that_are_not_finite_are_refused(bad: float, settings: SamplingSe
         ((1.0, None, 1.1), "top_p"),
     ],
 )
-def test_settings_out_of_range_are_refused_by_name(values: tuple[float, int | None, float], named: str) -> None:
+def test_settings_out_of_range_are_refused_by_name(values: Any, named: str) -> None:
     with pytest.raises(RequestError, match=named):
         SamplingSettings(*values)
 

@@ -1,32 +1,37 @@
-"""Many prompts, one batch: prefill once, decode with the KV cache, let finished rows leave, stream text as it comes.
+"""Continuous batching: finished texts leave at once, waiting ones enter, each distinct prompt is read once, nothing is read twice.
 
-Shapes: B rows still running, T positions, V vocabulary.
+A model whose layers all keep a key and a value per position runs on `Slots`; any other (short windows, recurrent states) on `Groups`. Which of
+the two is decided by the layers of the cache that transformers makes for the model's config.
+
+Shapes: B rows still running, V vocabulary.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.errors import RequestError
-from brimful.generation.sampler import SamplingSettings, next_token
+from brimful.generation.forward import Forward
+from brimful.generation.groups import Groups
+from brimful.generation.requests import Finish, Generation, Request, StopRules
+from brimful.generation.sampler import SamplingSettings, checked, next_token, penalised, uniform_numbers
+from brimful.generation.slots import Prefilled, Slots
+from brimful.generation.text import StopFinder
+from brimful.hardware import host
+from brimful.planning.kv_cache import room_for_rows
 from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory
 
 OnToken = Callable[[int, int], None]
-"""Called with (row, token id) the moment a token is drawn; end-of-text is not passed on."""
-
-
-@dataclass(frozen=True)
-class Generation:
-    """What one row produced: the new tokens, without the prompt and without the stop token."""
-
-    token_ids: list[int]
-    finish: Literal["end_of_text", "length"]
+"""Called with (the request's key, token id) the moment a token is drawn; stop tokens are not passed on."""
+PREFILL_TOKENS, PREFILL_PROMPTS = 4096, 16
+"""Of one pass over prompts, filled up to the longest. Logits are computed at every length that occurs, so more prompts take more memory."""
 
 
 def generate(
@@ -39,12 +44,7 @@ def generate(
     seeds: list[int],
     on_token: OnToken | None = None,
 ) -> list[Generation]:
-    """Continue every prompt until a stop token or `max_new_tokens`.
-
-    Equal prompts are prefilled once and share the result. A row that outgrows the model's context goes on from the last
-    `context // 2` tokens of its own text, read again as if they were the start: older text is forgotten, and nothing else
-    changes. Row i draws from its own generator, seeded with seeds[i], so it does not depend on the other rows. When memory runs
-    out, half of the running rows go on from the tokens they have, and the others wait for their turn.
+    """Continue every prompt until a stop token or `max_new_tokens`: `Engine.stream` for lists.
 
     Args:
         model: A causal LM; put in eval mode for the call and put back after.
@@ -53,150 +53,331 @@ def generate(
         max_new_tokens: Per row, at least 1.
         stop_ids: A row ends, finish "end_of_text", when it draws one of these.
         seeds: One per row; see `sampler.sample_seeds`.
-        on_token: Receives tokens as they are drawn, row by row within a step.
+        on_token: Receives (row, token) as tokens are drawn, row by row within a step.
 
     Returns:
         One result per prompt, in order.
 
     Raises:
-        RequestError: empty prompt, prompt longer than the context, unknown token id, no new tokens asked for, logits not finite, or memory
-            does not hold one row.
+        RequestError: as `Engine.stream`.
     """
-    context = context_of(model)
-    _check_request(prompts_ids, seeds, max_new_tokens, context, vocabulary=int(model.config.vocab_size))
-    rows = [_Row(index, list(prompt), seed) for index, (prompt, seed) in enumerate(zip(prompts_ids, seeds, strict=True))]
-    take = partial(_Row.take, stop_ids=stop_ids, max_new_tokens=max_new_tokens, on_token=on_token)
-    most_at_once = len(rows)
-    with torch.inference_mode(), _eval_mode(model):
-        while waiting := [row for row in rows if row.finish is None]:
-            failure = attempt(partial(_finish, model, waiting[:most_at_once], settings, take))
-            if failure is not None:
-                most_at_once = _fewer([row for row in waiting[:most_at_once] if row.finish is None], failure)
-                give_back_memory(model.device)
-    return [Generation(row.new_ids, row.finish or "length") for row in rows]
+    if len(seeds) != len(prompts_ids):
+        raise RequestError(f"{len(prompts_ids)} prompts need as many seeds, got {len(seeds)}.")
+    requests = [Request(row, tuple(ids), seed, max_new_tokens) for row, (ids, seed) in enumerate(zip(prompts_ids, seeds, strict=True))]
+    engine = Engine(model)
+    engine.check(requests)
+    found = engine.stream(longest_first(requests), settings, StopRules(stop_ids), on_token=on_token)
+    results = {request.key: generation for request, generation in found}
+    return [results[request.key] for request in requests]
+
+
+def longest_first(requests: Sequence[Request]) -> list[Request]:
+    """In the order that leaves no long text for the end and shows at once whether memory suffices; equal prompts behind each other."""
+    return sorted(requests, key=lambda request: (len(request.prompt_ids) + request.max_new_tokens, request.prompt_ids), reverse=True)
 
 
 def context_of(model: PreTrainedModel) -> int:
-    """Positions the model can read at once."""
-    return int(model.config.max_position_embeddings)
+    """Positions the model can read at once; sys.maxsize where it has no limit, as recurrent models."""
+    return int(getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", sys.maxsize))
+
+
+class Engine:
+    """Writes texts with a model in memory; a `Backend`.
+
+    Args:
+        model: A causal LM of transformers; put in eval mode while a stream is open and put back after.
+        tokenizer: The model's; only stop texts need it.
+        most_rows: Texts that are written at the same time; None: as many as the device's free memory holds and its kind is worth.
+        most_tokens: Positions that all these may come to take together; one text is always written. None: from the free memory.
+
+    Raises:
+        RequestError: the model takes no cache.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
+        most_rows: int | None = None,
+        most_tokens: int | None = None,
+    ) -> None:
+        self.model, self.tokenizer = model, tokenizer
+        self.context = context_of(model)
+        self.vocabulary = int(model.config.get_text_config(decoder=True).vocab_size)
+        self.forward = Forward(model)
+        self._most_rows, self._most_tokens = most_rows, most_tokens
+
+    def stream(
+        self, requests: Iterable[Request], settings: SamplingSettings, stop: StopRules, *, logprobs: bool = False, on_token: OnToken | None = None
+    ) -> Iterator[tuple[Request, Generation]]:
+        """Results as they finish.
+
+        Requests are taken only when there is room for them; equal prompts that follow each other are read once. A row that outgrows the model's
+        context goes on from the last `context // 2` tokens of its own text, read again as if they were the start: older text is forgotten. What a
+        row draws depends on its prompt, its seed and the settings, not on the other rows. When memory runs out, half of the running rows go on
+        from the tokens they have, and the others wait for their turn. Closing the iterator ends everything.
+
+        Raises:
+            RequestError: empty prompt, prompt longer than the context, unknown token id, no new tokens asked for, stop texts that are empty
+                or without a tokenizer, logits not finite, or memory does not hold one row.
+        """
+        if stop.texts and (self.tokenizer is None or not all(stop.texts)):
+            raise RequestError("stop texts need the model's tokenizer, and none of them can be empty. Leave out the empty ones.")
+        run = _Run(self, iter(requests), settings, stop, wants_logprobs=logprobs, on_token=on_token, limits=self._limits())
+        with _eval_mode(self.model):
+            while run.goes_on():
+                failure = attempt(run.advance)
+                if failure is not None:
+                    run.halve(failure)
+                    give_back_memory(self.model.device)
+                for row in run.finished():
+                    yield row.request, Generation(row.new_ids, row.finish or "length", row.logprobs if logprobs else None)
+
+    def check(self, requests: Iterable[Request]) -> None:
+        """Refuse what cannot be served.
+
+        Raises:
+            RequestError: see `stream`.
+        """
+        vocabulary = self.vocabulary
+        for request in requests:
+            key, prompt = request.key, request.prompt_ids
+            if request.max_new_tokens < 1:
+                raise RequestError(f"max_new_tokens must be at least 1, got {request.max_new_tokens}.")
+            if not prompt:
+                raise RequestError(f"prompt {key} has no tokens; start a text from nothing with the end-of-text token.")
+            if len(prompt) > self.context:
+                raise RequestError(
+                    f"prompt {key} has {len(prompt)} tokens, the model reads at most {self.context}. "
+                    f"Shorten the prompt by {len(prompt) - self.context} tokens, or train with a larger sequence_length."
+                )
+            if min(prompt) < 0 or max(prompt) >= vocabulary:
+                wrong = next(token for token in prompt if not 0 <= token < vocabulary)
+                raise RequestError(
+                    f"prompt {key} holds token id {wrong}, the model knows ids 0 to {vocabulary - 1}. Was it made by another tokenizer?"
+                )
+
+    def _limits(self) -> tuple[int, int]:
+        """Rows and positions at the same time."""
+        if self._most_rows is not None and self._most_tokens is not None:
+            return self._most_rows, self._most_tokens
+        device = self.model.device
+        rows, tokens = room_for_rows(
+            self.model.config.get_text_config(decoder=True), self.model.dtype.itemsize, _free_bytes(device), is_cpu=device.type == "cpu"
+        )
+        return self._most_rows or rows, self._most_tokens or tokens
 
 
 @dataclass
 class _Row:
-    """One prompt on its way. `window` is what the model sees: prompt and new tokens, or their tail."""
+    """One text on its way. `window` is what the model sees: prompt and new tokens, or their tail."""
 
-    index: int
+    request: Request
     window: list[int]
-    seed: int
     new_ids: list[int] = field(default_factory=list)
-    finish: Literal["end_of_text", "length"] | None = None
+    logprobs: list[float] = field(default_factory=list)
+    finish: Finish | None = None
 
-    def generator(self) -> torch.Generator:
-        """Its own, behind the one number that each of its tokens took."""
-        generator = torch.Generator().manual_seed(self.seed)
-        torch.rand(len(self.new_ids), generator=generator, dtype=torch.float64)
-        return generator
+    def reach(self, context: int) -> int:
+        """Positions it may come to take."""
+        return min(context, len(self.request.prompt_ids) + self.request.max_new_tokens)
 
-    def take(self, token: int, *, stop_ids: frozenset[int], max_new_tokens: int, on_token: OnToken | None) -> None:
-        if token in stop_ids:
-            self.finish = "end_of_text"
+
+class _Run:
+    """One stream: rows that run, rows that wait with what they have, and requests not yet taken.
+
+    Args:
+        limits: Rows and positions at the same time.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        requests: Iterator[Request],
+        settings: SamplingSettings,
+        stop: StopRules,
+        *,
+        wants_logprobs: bool,
+        on_token: OnToken | None,
+        limits: tuple[int, int],
+    ) -> None:
+        self._engine, self._requests, self._settings, self._stop_ids = engine, requests, settings, stop.ids
+        self._finder = StopFinder(engine.tokenizer, stop.texts) if stop.texts and engine.tokenizer is not None else None
+        self._wants_logprobs, self._on_token = wants_logprobs, on_token
+        self._most_rows, self._most_tokens = limits
+        self._running: list[_Row] = []
+        self._entering: list[_Row] = []
+        self._waiting: deque[_Row] = deque()
+        self._finished: list[_Row] = []
+        self._has_requests = True
+        self._make_cache = partial(Slots if Slots.suit(engine.forward, engine.context) else Groups, engine.forward)
+        self._cache: Slots | Groups = self._make_cache()
+        self._read: tuple[dict[tuple[int, ...], int], Prefilled] | None = None
+        """The prompts read last, for requests that still come."""
+        self._said_BV: Tensor | None = None
+        """Tokens in each running row's prompt and text; only where repetition is penalised."""
+
+    def goes_on(self) -> bool:
+        """Whether anything runs or waits; takes requests where there is room."""
+        self._admit()
+        return bool(self._running or self._entering)
+
+    def finished(self) -> list[_Row]:
+        """Rows that finished since it was asked last."""
+        finished, self._finished = self._finished, []
+        return finished
+
+    def advance(self) -> None:
+        """The first tokens of the rows that enter, then a token for every running row."""
+        with torch.inference_mode():
+            while self._entering:
+                self._enter_some()
+            if self._running:
+                self._take(self._running, self._cache.step([row.window[-1] for row in self._running]), self._said_BV)
+                self._let_leave()
+
+    def halve(self, failure: OutOfMemory) -> None:
+        """Memory ran out: everything that ran waits, and only half as many rows run from now on.
+
+        Raises:
+            RequestError: there was only one.
+        """
+        ran = [row for row in (*self._running, *self._entering) if row.finish is None]
+        if len(ran) == 1:
+            tokens = len(ran[0].window)
+            raise RequestError(
+                f"out of memory{failure} with one text of {tokens} tokens. Free memory that other programs hold, or ask for a shorter text."
+            )
+        self._most_rows = -(-len(ran) // 2)
+        self._waiting.extendleft(reversed(ran))
+        self._running, self._entering, self._read, self._said_BV = [], [], None, None
+        self._cache = self._make_cache()
+
+    def _admit(self) -> None:
+        free = self._most_rows - len(self._running)
+        if self._running and free * self._cache.waits_for_share < self._most_rows:
             return
-        self.new_ids.append(token)
-        self.window.append(token)
-        if on_token is not None:
-            on_token(self.index, token)
-        if len(self.new_ids) == max_new_tokens:
-            self.finish = "length"
+        rows = len(self._running)
+        reach = max((row.reach(self._engine.context) for row in self._running), default=0)
+        while rows < self._most_rows and (row := self._next_row()) is not None:
+            reach = max(reach, row.reach(self._engine.context))
+            if rows and (rows + 1) * reach > self._most_tokens:
+                self._waiting.appendleft(row)
+                break
+            self._entering.append(row)
+            rows += 1
+        self._entering.sort(key=lambda row: (len(row.window), row.window), reverse=True)
+
+    def _next_row(self) -> _Row | None:
+        if self._waiting:
+            row = self._waiting.popleft()
+            if len(row.window) > self._engine.context:
+                row.window = row.window[-max(1, self._engine.context // 2) :]
+            return row
+        request = next(self._requests, None) if self._has_requests else None
+        if request is None:
+            self._has_requests = False
+            return None
+        self._engine.check([request])
+        return _Row(request, list(request.prompt_ids))
+
+    def _enter_some(self) -> None:
+        """Read the next prompts, draw the first token of each of their rows, and let the rows run."""
+        places, read = self._read_next()
+        count = next((number for number, row in enumerate(self._entering) if tuple(row.window) not in places), len(self._entering))
+        rows = self._entering[:count]
+        sources = [places[tuple(row.window)] for row in rows]
+        said_BV = self._said_by(rows)
+        self._take(rows, read.logits_PV[sources], said_BV)
+        staying = [number for number, row in enumerate(rows) if row.finish is None]
+        if staying:
+            self._cache.enter(read, [sources[number] for number in staying])
+        if said_BV is not None:
+            self._said_BV = said_BV[staying] if self._said_BV is None else torch.cat([self._said_BV, said_BV[staying]])
+        self._entering = self._entering[count:]
+        self._running += [rows[number] for number in staying]
+        self._let_leave()
+
+    def _read_next(self) -> tuple[dict[tuple[int, ...], int], Prefilled]:
+        """The prompts of the first entering rows: those read last where they are it, else as many as one pass takes."""
+        if self._read is not None and tuple(self._entering[0].window) in self._read[0]:
+            return self._read
+        self._read = None
+        places: dict[tuple[int, ...], int] = {}
+        for row in self._entering:
+            window = tuple(row.window)
+            if window not in places and (len(places) == PREFILL_PROMPTS or (places and (len(places) + 1) * len(window) > PREFILL_TOKENS)):
+                break
+            places.setdefault(window, len(places))
+        read = (places, self._cache.prefill(list(places)))
+        if self._cache.keeps_prefills:
+            self._read = read
+        return read
+
+    def _take(self, rows: Sequence[_Row], logits_BV: Tensor, said_BV: Tensor | None) -> None:
+        """Draw a token for every row."""
+        uniform_B = uniform_numbers([row.request.seed for row in rows], [len(row.new_ids) for row in rows])
+        scores_BV = logits_BV if said_BV is None else penalised(logits_BV, said_BV, self._settings.repetition_penalty)
+        ids_B = next_token(scores_BV, self._settings, uniform_B)
+        logprobs = self._logprobs(logits_BV, ids_B)
+        tokens = checked(ids_B)
+        if said_BV is not None:
+            said_BV[torch.arange(len(rows), device=ids_B.device), ids_B] = True
+        for row, token in zip(rows, tokens, strict=True):
+            self._take_one(row, token)
+        if logprobs is not None:
+            for row, logprob in zip(rows, logprobs.tolist(), strict=True):
+                row.logprobs += [logprob] * (len(row.new_ids) - len(row.logprobs))
+        self._finished += [row for row in rows if row.finish is not None]
+
+    def _take_one(self, row: _Row, token: int) -> None:
+        if token in self._stop_ids:
+            row.finish = "end_of_text"
+            return
+        row.new_ids.append(token)
+        row.window.append(token)
+        if self._on_token is not None:
+            self._on_token(row.request.key, token)
+        if self._finder is not None and self._finder.completes(row.request.prompt_ids, row.new_ids):
+            row.finish = "stop"
+        elif len(row.new_ids) == row.request.max_new_tokens:
+            row.finish = "length"
+
+    def _logprobs(self, logits_BV: Tensor, ids_B: Tensor) -> Tensor | None:
+        if not self._wants_logprobs:
+            return None
+        chosen_B1 = logits_BV.gather(1, ids_B.clamp(min=0)[:, None]).float()
+        return (chosen_B1[:, 0] - logits_BV.float().logsumexp(dim=-1)).cpu()
+
+    def _said_by(self, rows: Sequence[_Row]) -> Tensor | None:
+        if self._settings.repetition_penalty == 1:
+            return None
+        said_BV = torch.zeros(len(rows), self._engine.vocabulary, dtype=torch.bool)
+        for number, row in enumerate(rows):
+            said_BV[number, [*row.request.prompt_ids, *row.new_ids]] = True
+        return said_BV.to(self._engine.model.device)
+
+    def _let_leave(self) -> None:
+        """Rows that are finished, or outgrew the context and wait to be read again from its last half, leave the cache."""
+        leaving = [place for place, row in enumerate(self._running) if row.finish is not None or len(row.window) > self._engine.context]
+        if not leaving:
+            return
+        rows = [self._running[place] for place in leaving]
+        order = self._cache.leave(leaving)
+        self._running = [self._running[place] for place in order]
+        self._waiting += [row for row in rows if row.finish is None]
+        if self._said_BV is not None:
+            self._said_BV = self._said_BV[order]
 
 
-def _finish(model: PreTrainedModel, rows: list[_Row], settings: SamplingSettings, take: Callable[[_Row, int], None]) -> None:
-    """Draw tokens until every row is finished, from what its window holds."""
-    context = context_of(model)
-    running = rows
-    generators = {row.index: row.generator() for row in rows}
-    decoder = _Decoder(model)
-    logits_BV: Tensor | None = decoder.prefill([row.window for row in running])
-    while logits_BV is not None:
-        drawn = next_token(logits_BV, settings, [generators[row.index] for row in running]).tolist()
-        for row, token in zip(running, drawn, strict=True):
-            take(row, token)
-        staying = [position for position, row in enumerate(running) if row.finish is None]
-        running = [running[position] for position in staying]
-        logits_BV = _advance(decoder, running, staying, context) if running else None
-
-
-def _fewer(running: list[_Row], failure: OutOfMemory) -> int:
-    """Half as many rows as ran when memory ran out."""
-    if len(running) == 1:
-        raise RequestError(
-            f"out of memory{failure} with one text of {len(running[0].window)} tokens. Free memory that other programs hold, or ask for a shorter text."
-        )
-    return -(-len(running) // 2)
-
-
-def _advance(decoder: "_Decoder", running: list[_Row], staying: list[int], context: int) -> Tensor:
-    """Logits after the newest token of each running row."""
-    outgrown = [row for row in running if len(row.window) > context]
-    for row in outgrown:
-        row.window = row.window[-max(1, context // 2) :]
-    if outgrown:
-        return decoder.prefill([row.window for row in running])
-    decoder.keep(staying)
-    return decoder.step([row.window[-1] for row in running])
-
-
-class _Decoder:
-    """The model with its KV cache for a left-padded batch of rows that can shrink."""
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        self._model = model
-        self._device = model.device
-        self._cache: Any = None
-        self._lengths: list[int] = []
-
-    def prefill(self, windows: list[list[int]]) -> Tensor:
-        """Forget the cache and read whole windows, equal ones once: logits_BV of their last positions."""
-        distinct = list(dict.fromkeys(map(tuple, windows)))
-        row_of = {window: row for row, window in enumerate(distinct)}
-        source_B = torch.tensor([row_of[tuple(window)] for window in windows], device=self._device)
-        longest = max(map(len, distinct))
-        padded = [[0] * (longest - len(window)) + list(window) for window in distinct]
-        self._lengths = [len(window) for window in distinct]
-        self._cache = DynamicCache(config=self._model.config)
-        logits_BV = self._forward(padded)
-        if len(distinct) < len(windows):
-            self._cache.batch_select_indices(source_B)
-            logits_BV = logits_BV[source_B]
-            self._lengths = [len(window) for window in windows]
-        return logits_BV
-
-    def keep(self, positions: list[int]) -> None:
-        """Drop all rows but these, their keys and values too."""
-        if len(positions) < len(self._lengths):
-            self._cache.batch_select_indices(torch.tensor(positions, device=self._device))
-            self._lengths = [self._lengths[position] for position in positions]
-
-    def step(self, tokens: list[int]) -> Tensor:
-        """Read one more token per row: logits_BV."""
-        self._lengths = [length + 1 for length in self._lengths]
-        return self._forward([[token] for token in tokens])
-
-    def _forward(self, ids: list[list[int]]) -> Tensor:
-        """`self._lengths` already counts the tokens of `ids`, padding excluded."""
-        ids_BT = torch.tensor(ids, device=self._device)
-        slots = self._cache.get_seq_length() + ids_BT.shape[1]
-        padding_B1 = slots - torch.tensor(self._lengths, device=self._device)[:, None]
-        slot_T = torch.arange(slots, device=self._device)
-        output = self._model(
-            input_ids=ids_BT,
-            attention_mask=(slot_T >= padding_B1).long() if min(self._lengths) < slots else None,
-            position_ids=(slot_T[-ids_BT.shape[1] :] - padding_B1).clamp(min=0),
-            past_key_values=self._cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        logits_BV: Tensor = output.logits[:, -1]
-        return logits_BV
+def _free_bytes(device: torch.device) -> int:
+    """Memory that this process can still have on a device."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
+    return host.memory_free_bytes(host.control_group_limits())
 
 
 @contextmanager
@@ -207,67 +388,3 @@ def _eval_mode(model: PreTrainedModel) -> Iterator[None]:
         yield
     finally:
         model.train(was_training)
-
-
-def _check_request(prompts_ids: list[list[int]], seeds: list[int], max_new_tokens: int, context: int, vocabulary: int) -> None:
-    if len(seeds) != len(prompts_ids):
-        raise RequestError(f"{len(prompts_ids)} prompts need as many seeds, got {len(seeds)}.")
-    if max_new_tokens < 1:
-        raise RequestError(f"max_new_tokens must be at least 1, got {max_new_tokens}.")
-    for row, prompt in enumerate(prompts_ids):
-        if not prompt:
-            raise RequestError(f"prompt {row} has no tokens; start a text from nothing with the end-of-text token.")
-        if len(prompt) > context:
-            raise RequestError(
-                f"prompt {row} has {len(prompt)} tokens, the model reads at most {context}. Shorten the prompt by {len(prompt) - context} tokens, "
-                "or train with a larger sequence_length."
-            )
-        wrong = next((token for token in prompt if not 0 <= token < vocabulary), None)
-        if wrong is not None:
-            raise RequestError(f"prompt {row} holds token id {wrong}, the model knows ids 0 to {vocabulary - 1}. Was it made by another tokenizer?")
-
-
-class TextStream:
-    """Token ids in, printable text out, only up to whole characters.
-
-    A byte-level token may hold part of a character; such text is held back until the rest arrives. The pieces and the
-    last `flush()` put together equal the decoding of all ids at once (`text_behind`). Special tokens are left out.
-
-    Args:
-        tokenizer: Of the ids.
-        prompt_ids: What stands before the text.
-    """
-
-    _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt_ids: Sequence[int] = ()) -> None:
-        self._tokenizer = tokenizer
-        self._shown_ids = list(prompt_ids)
-        """Tokens of the newest printed piece, at first of the prompt: see `text_behind`."""
-        self._held_ids: list[int] = []
-
-    def push(self, token_id: int) -> str:
-        """The text that became whole with this token; "" when it still waits for more."""
-        self._held_ids.append(token_id)
-        piece = self._piece()
-        if piece.endswith(self._INCOMPLETE):
-            return ""
-        self._shown_ids, self._held_ids = self._held_ids, []
-        return piece
-
-    def flush(self) -> str:
-        """What is left at the end of the text; a character that never became whole shows as U+FFFD."""
-        piece = self._piece()
-        self._shown_ids, self._held_ids = self._held_ids, []
-        return piece
-
-    def _piece(self) -> str:
-        return text_behind(self._tokenizer, self._shown_ids, self._held_ids)
-
-
-def text_behind(tokenizer: PreTrainedTokenizerBase, before_ids: Sequence[int], token_ids: Sequence[int]) -> str:
-    """What tokens say behind others. By themselves they could say less: decoders of the SentencePiece kind take the space from a text's first token."""
-    before, whole = (
-        tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False) for ids in ([*before_ids], [*before_ids, *token_ids])
-    )
-    return str(whole[len(before) :])

@@ -58,7 +58,9 @@ class StopRules:
 class Backend(Protocol):
     """Writes texts for requests, in whatever order they finish."""
 
-    def stream(self, requests: Iterable[Request], settings: SamplingSettings, stop: StopRules, *, logprobs: bool = False) -> Iterator[tuple[Request, Generation]]:
+    def stream(
+        self, requests: Iterable[Request], settings: SamplingSettings, stop: StopRules, *, logprobs: bool = False
+    ) -> Iterator[tuple[Request, Generation]]:
         """Results as they finish.
 
         Requests are taken from the iterable only when there is room for them, so that the caller can decide late what is still worth asking.

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from brimful.base.rundir import write_text_atomically
 from brimful.data.formats import Prompt
-from brimful.generation.engine import TextStream, generate, text_behind
+from brimful.generation.engine import generate
 from brimful.generation.load import LoadedRun
 from brimful.generation.sampler import SamplingSettings, sample_seeds
+from brimful.generation.text import TextStream, text_behind
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,101 @@
+"""Who writes samples: a finished run's model, asked as it was tuned to be, or a published teacher, shown solved examples."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import xxhash
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from brimful.base.rundir import read_json
+from brimful.data.chat import INSTRUCTION_HEADING, Template
+from brimful.data.formats import Example, Message, Prompt
+from brimful.generation.load import MODEL_FOLDER, PLAN_FILE, load_run
+from brimful.generation.requests import StopRules
+from brimful.model.published import DTYPES, Loading, inference_attention, load_model, load_tokenizer
+from brimful.recipe import RftRecipe
+
+
+@dataclass(frozen=True)
+class Author:
+    """Who writes.
+
+    Attributes:
+        name: Told to the user.
+        source: Hub id or folder of the model.
+        model: On its device, in eval mode.
+        tokenizer: Its own; samples reach a student as text, so the student's may differ.
+        prompt_ids: How it is asked.
+        stop: What ends its answers.
+    """
+
+    name: str
+    source: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    prompt_ids: Callable[[Prompt], list[int]]
+    stop: StopRules
+
+
+def tuned_author(run_folder: Path, device: torch.device) -> Author:
+    """A finished run's model.
+
+    Raises:
+        RunFolderError: the run is not finished, or its files are damaged.
+    """
+    precision = "fp32" if device.type == "cpu" else str(read_json(run_folder / PLAN_FILE)["precision"])
+    loaded = load_run(run_folder, device, DTYPES[precision])
+    return Author(run_folder.name, str(run_folder / MODEL_FOLDER), loaded.model, loaded.tokenizer, loaded.prompt_ids, StopRules(loaded.stop_ids))
+
+
+def teacher(source: str, rft: RftRecipe, demonstrations: Sequence[Example], device: torch.device, precision: str) -> Author:
+    """A model that was not tuned to these questions: told what to do, and shown solved examples before every question.
+
+    Args:
+        source: Hub id or folder.
+        rft: Says what it is told, and how many examples it is shown.
+        demonstrations: Solved examples; the question itself is never one of those shown.
+        device: Where it goes.
+        precision: Of its weights: fp32, bf16 or fp16.
+
+    Raises:
+        PlanError: it cannot be loaded; DataError: its chat template refuses the messages.
+    """
+    model = load_model(source, Loading(precision, inference_attention(source), device)).eval()
+    tokenizer = load_tokenizer(source)
+    template = Template.of(tokenizer, "auto", end_ids=_end_ids(model))
+    shots = [example for example in demonstrations if example.prompt is not None][: rft.shots + 1]
+    system = (Message("system", rft.system),) if rft.system else ()
+
+    def prompt_ids(prompt: Prompt) -> list[int]:
+        others = [example for example in shots if example.prompt != prompt][: rft.shots]
+        turns = [turn for example in others for turn in (*_messages(example.prompt), Message("assistant", example.completion))]
+        return template.prompt_ids((*system, *turns, *_messages(prompt)))
+
+    stop_texts = () if template.style == "chat" else (INSTRUCTION_HEADING.strip(),)
+    shown = f"shown {min(rft.shots, len(shots))} solved examples" if rft.shots else "not tuned"
+    return Author(f"{source}, {shown}", source, model, tokenizer, prompt_ids, StopRules(template.stop_ids, stop_texts))
+
+
+def source_fingerprint(source: str) -> str:
+    """Changes with the weights in a folder; of the hub, its id."""
+    folder = Path(source)
+    if not folder.is_dir():
+        return source
+    checksum = xxhash.xxh3_128()
+    for path in sorted(folder.glob("*.safetensors")):
+        checksum.update(path.name.encode())
+        with open(path, "rb") as file:
+            while block := file.read(1 << 22):
+                checksum.update(block)
+    return checksum.hexdigest()
+
+
+def _end_ids(model: PreTrainedModel) -> Iterable[int]:
+    ids = getattr(model.generation_config, "eos_token_id", None)
+    return [] if ids is None else [ids] if isinstance(ids, int) else ids
+
+
+def _messages(prompt: Prompt | None) -> tuple[Message, ...]:
+    return prompt if isinstance(prompt, tuple) else (Message("user", prompt or ""),)

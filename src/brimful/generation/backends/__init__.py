@@ -1,0 +1,1 @@
+"""What else writes texts than our engine, behind the same protocol, and how one is chosen."""

@@ -1,0 +1,89 @@
+"""Rows on whatever cache a model makes: those that start together with equally long texts share one, and stay together.
+
+Recurrent states and short windows have no slots that a row could be written to, and not every such model takes padding. A group needs
+neither: it is read in one pass of its own, and its cache is only ever asked to keep some of its rows.
+
+Shapes: B rows, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from brimful.generation.forward import Forward
+from brimful.generation.slots import Prefilled
+
+
+@dataclass
+class _Group:
+    """Rows whose texts are equally long."""
+
+    cache: Any
+    rows: int
+    length: int
+
+
+class Groups:
+    """The cache of any model of transformers; as many passes per token as there are groups."""
+
+    waits_for_share = 4
+    """New rows are let in when one row in so many is free: fewer and larger groups."""
+    keeps_prefills = False
+
+    def __init__(self, forward: Forward) -> None:
+        self._forward = forward
+        self._groups: list[_Group] = []
+
+    def prefill(self, windows: Sequence[Sequence[int]]) -> Prefilled:
+        """Read prompts, those of equal length in one pass."""
+        lengths = [len(window) for window in windows]
+        caches: dict[int, Any] = {}
+        logits: list[Tensor | None] = [None] * len(windows)
+        for length in dict.fromkeys(lengths):
+            places = [place for place, other in enumerate(lengths) if other == length]
+            caches[length] = DynamicCache(config=self._forward.model.config)
+            read_BV = self._read([windows[place] for place in places], caches[length], 0)
+            for place, logits_V in zip(places, read_BV, strict=True):
+                logits[place] = logits_V
+        return Prefilled(torch.stack([logits_V for logits_V in logits if logits_V is not None]), lengths, caches)
+
+    def enter(self, read: Prefilled, sources: Sequence[int]) -> None:
+        """Add rows that go on from prompts: row i from prompt sources[i]. `sources` ascend, prompts of one length stand together. Once per prefill."""
+        for length, cache in read.cache.items():
+            places = [place for place, other in enumerate(read.lengths_P) if other == length]
+            chosen = [places.index(source) for source in sources if source in places]
+            if chosen:
+                cache.reorder_cache(torch.tensor(chosen, device=self._forward.device))
+                self._groups.append(_Group(cache, len(chosen), length))
+
+    def step(self, tokens: Sequence[int]) -> Tensor:
+        """Read one more token per row: logits_BV."""
+        logits, start = [], 0
+        for group in self._groups:
+            logits.append(self._read([[token] for token in tokens[start : start + group.rows]], group.cache, group.length))
+            start += group.rows
+            group.length += 1
+        return torch.cat(logits)
+
+    def leave(self, leaving: Sequence[int]) -> list[int]:
+        """Free rows: gives back the old place of every row that is left."""
+        gone, start, order = set(leaving), 0, []
+        for group in self._groups:
+            staying = [row for row in range(group.rows) if start + row not in gone]
+            order += [start + row for row in staying]
+            start += group.rows
+            if len(staying) < group.rows:
+                group.rows = len(staying)
+                if staying:
+                    group.cache.reorder_cache(torch.tensor(staying, device=self._forward.device))
+        self._groups = [group for group in self._groups if group.rows]
+        return order
+
+    def _read(self, ids: Sequence[Sequence[int]], cache: Any, start: int) -> Tensor:
+        ids_BT = torch.tensor(ids, device=self._forward.device)
+        positions_BT = torch.arange(start, start + ids_BT.shape[1], device=ids_BT.device).expand_as(ids_BT)
+        return self._forward(ids_BT, cache, positions_BT=positions_BT)[:, -1]

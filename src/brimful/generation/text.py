@@ -1,0 +1,101 @@
+"""Token ids to text, as it comes and exactly as it would read as a whole."""
+
+from collections.abc import Sequence
+
+from transformers import PreTrainedTokenizerBase
+
+
+class TextStream:
+    """Token ids in, printable text out, only up to whole characters.
+
+    A byte-level token may hold part of a character; such text is held back until the rest arrives. The pieces and the
+    last `flush()` put together equal the decoding of all ids at once (`text_behind`). Special tokens are left out.
+
+    Args:
+        tokenizer: Of the ids.
+        prompt_ids: What stands before the text.
+    """
+
+    _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt_ids: Sequence[int] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._shown_ids = list(prompt_ids)
+        """Tokens of the newest printed piece, at first of the prompt: see `text_behind`."""
+        self._held_ids: list[int] = []
+
+    def push(self, token_id: int) -> str:
+        """The text that became whole with this token; "" when it still waits for more."""
+        self._held_ids.append(token_id)
+        piece = self._piece()
+        if piece.endswith(self._INCOMPLETE):
+            return ""
+        self._shown_ids, self._held_ids = self._held_ids, []
+        return piece
+
+    def flush(self) -> str:
+        """What is left at the end of the text; a character that never became whole shows as U+FFFD."""
+        piece = self._piece()
+        self._shown_ids, self._held_ids = self._held_ids, []
+        return piece
+
+    def _piece(self) -> str:
+        return text_behind(self._tokenizer, self._shown_ids, self._held_ids)
+
+
+def text_behind(tokenizer: PreTrainedTokenizerBase, before_ids: Sequence[int], token_ids: Sequence[int]) -> str:
+    """What tokens say behind others. By themselves they could say less: decoders of the SentencePiece kind take the space from a text's first token."""
+    before, whole = (
+        tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False) for ids in ([*before_ids], [*before_ids, *token_ids])
+    )
+    return str(whole[len(before) :])
+
+
+def first_stop(text: str, stop_texts: Sequence[str]) -> int | None:
+    """Where the first stop text begins; None where there is none."""
+    return min((place for stop in stop_texts if (place := text.find(stop)) >= 0), default=None)
+
+
+class StopFinder:
+    """Says when a text that grows by a token first holds a stop text, without decoding all of it for each token.
+
+    A token can complete a stop text only where its own text holds the last character of one, or part of a character. Only then the tail is
+    decoded, and only where the stop text stands in it the whole text.
+
+    Args:
+        tokenizer: Of the ids.
+        stop_texts: None of them empty.
+    """
+
+    _PART = "\N{REPLACEMENT CHARACTER}"
+    _BEFORE = 4
+    """Tokens decoded before the tail, so that its first token keeps its space."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, stop_texts: Sequence[str]) -> None:
+        self._tokenizer, self._stop_texts = tokenizer, tuple(stop_texts)
+        self._last_characters = frozenset(text[-1] for text in stop_texts) | {self._PART}
+        self._longest = max(map(len, stop_texts))
+        self._may_complete: dict[int, bool] = {}
+
+    def completes(self, prompt_ids: Sequence[int], new_ids: Sequence[int]) -> bool:
+        """Whether the last of the new tokens completed a stop text in what they say behind the prompt."""
+        if not self._can(new_ids[-1]) or not self._stands_in_tail(new_ids):
+            return False
+        return first_stop(text_behind(self._tokenizer, prompt_ids, new_ids), self._stop_texts) is not None
+
+    def _can(self, token: int) -> bool:
+        if token not in self._may_complete:
+            text = self._tokenizer.decode([token, token], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            self._may_complete[token] = not self._last_characters.isdisjoint(text)
+        return self._may_complete[token]
+
+    def _stands_in_tail(self, new_ids: Sequence[int]) -> bool:
+        """Decodes so many of the last tokens that a stop text which ends in the newest one lies in them, whatever they say of a cut character."""
+        newest = len(self._tokenizer.decode(new_ids[-1:], skip_special_tokens=True, clean_up_tokenization_spaces=False))
+        width = self._longest + 2 * self._BEFORE
+        while width < len(new_ids):
+            tail = text_behind(self._tokenizer, new_ids[-width - self._BEFORE : -width], new_ids[-width:])
+            if len(tail) > self._longest + newest + self._BEFORE:
+                return first_stop(tail, self._stop_texts) is not None
+            width *= 2
+        return True
