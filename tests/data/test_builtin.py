@@ -16,7 +16,8 @@ from brimful.recipe import DataRecipe
 
 def test_the_corpora_are_some_megabytes_of_many_documents() -> None:
     """Enough for the quick start: about 2 MB of documentation and 6 MB of code in Python 3.11."""
-    sizes = {name: (len(documents := list(make())), sum(map(len, documents))) for name, make in builtin.CORPORA.items()}
+    made = {"python-docs": builtin.python_docs, "python-code": builtin.python_code}
+    sizes = {name: (len(documents := list(make())), sum(map(len, documents))) for name, make in made.items()}
     assert sizes["python-docs"][0] > 300
     assert sizes["python-docs"][1] > 1e6
     assert sizes["python-code"][0] > 2000
@@ -96,6 +97,18 @@ def test_built_in_corpora_have_rows(data_recipe: Callable[..., DataRecipe]) -> N
     assert [list(row.columns) for row in code.splits["train"]] == [["prompt", "completion", "document"]]
     assert [(list(row.columns), row.where) for row in docs.splits["train"]] == [(["text"], "builtin:python-docs, row 1")]
     assert code.fingerprint != docs.fingerprint
+
+
+def test_a_corpus_that_is_drawn_from_seeds_does_not_depend_on_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows stand ready for each split; the first training rows are those of the split train."""
+    before = builtin.fingerprint("unit-conversion"), builtin.rows_fingerprint("unit-conversion")
+    monkeypatch.setattr(sys, "version_info", (9, 9, 9))
+    monkeypatch.setattr(builtin, "_source_files", list)
+    assert (builtin.fingerprint("unit-conversion"), builtin.rows_fingerprint("unit-conversion")) == before
+    assert len(set(before)) == 2
+    train, test = (next(builtin.SPLIT_ROWS["unit-conversion"](split)) for split in ("train", "test"))
+    assert list(train.columns) == ["question", "answer", "reasoning", "kind", "quantity", "document"]
+    assert next(builtin.ROWS["unit-conversion"]()) == train != test
 
 
 def test_documentation_holds_topics_and_modules() -> None:

@@ -50,7 +50,12 @@ def test_some_of_the_questions_are_spread_evenly(tmp_path: Path) -> None:
     some, everything = read(tmp_path, rows, max_questions=3), read(tmp_path, rows)
     assert [one.text for one in some.asked] == ["0?", "3?", "6?"]
     assert {one.id for one in some.asked} < {one.id for one in everything.asked}
-    assert some.fingerprint != everything.fingerprint
+
+
+def test_a_corrected_answer_makes_another_question(tmp_path: Path) -> None:
+    """What was judged by the old one does not count for it."""
+    (before,), (after,) = read(tmp_path, [["a?", 1]]).asked, read(tmp_path, [["a?", 2]]).asked
+    assert before.id != after.id
 
 
 def test_a_split_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -29,6 +29,16 @@ def test_a_byte_level_tokenizer_knows_every_text() -> None:
     assert round_trips(tokenizer, [UNSEEN, "".join(map(chr, range(0x500)))])
 
 
+def test_digits_can_be_tokens_of_their_own() -> None:
+    """Where they would else be merged; everything still comes back, and the tokenizer is another one."""
+    texts = ["2024 plus 2024 is 4048, not 2024.2024\n"] * 4
+    together, apart = (train_tokenizer("bpe", 262, 2, texts, split_digits=split) for split in (False, True))
+    assert any(sum(map(str.isdigit, token)) > 1 for token in together.get_vocab())
+    assert not any(sum(map(str.isdigit, token)) and len(token) > 1 for token in apart.get_vocab() if token != apart.eos_token)
+    assert round_trips(apart, [*texts, UNSEEN])
+    assert tokenizer_fingerprint(together) != tokenizer_fingerprint(apart)
+
+
 def test_a_character_tokenizer_has_one_token_per_character() -> None:
     """And a token for those it has never seen, so their text does not come back."""
     tokenizer = train_tokenizer("character", None, 2, ["abba", "ca"])

@@ -1,7 +1,7 @@
-"""Corpora made on the spot from what every Python installation has: no download, no import of the modules that are read.
+"""Corpora made on the spot: from what every Python installation has, or drawn from seeds (`conversion`). No download, no import of the modules read.
 
-The sources of the standard library are parsed with `ast`; nothing of them is executed. The corpora are the same for the same
-Python version and files, in the same order.
+The sources of the standard library are parsed with `ast`; nothing of them is executed. Their corpora are the same for the
+same Python version and files, in the same order.
 """
 
 import ast
@@ -12,13 +12,14 @@ import sysconfig
 import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 
 import xxhash
 
 from brimful.base.errors import DataError
+from brimful.data import conversion
 from brimful.data.readers import Row
 
 GENERATION = 1
@@ -49,7 +50,9 @@ def names() -> list[str]:
 
 
 def fingerprint(name: str) -> str:
-    """Changes with the Python version, the files read and the way the corpus is made."""
+    """Changes with the way the corpus is made, and with the Python version and the files it is read from."""
+    if name.split(maxsplit=1)[0] in SPLIT_ROWS:
+        return xxhash.xxh3_128_hexdigest(f"{name}\0{conversion.GENERATION}".encode())
     checksum = xxhash.xxh3_128(f"{name}\0{GENERATION}\0{sys.version_info[:3]}".encode())
     for path in [_topics_file(), *_source_files()]:
         checksum.update(path.read_bytes())
@@ -89,9 +92,15 @@ def _numbered(rows: Iterable[dict[str, str]], what: str) -> Iterator[Row]:
     return (Row(dict(columns), f"{what}, row {number}") for number, columns in enumerate(rows, start=1))
 
 
-CORPORA: Mapping[str, Callable[[], Iterator[str]]] = MappingProxyType({"python-code": python_code, "python-docs": python_docs})
-ROWS: Mapping[str, Callable[[], Iterator[Row]]] = MappingProxyType({"python-code": python_code_rows, "python-docs": python_docs_rows})
-"""The same corpora as rows with columns."""
+CORPORA: Mapping[str, Callable[[], Iterator[str]]] = MappingProxyType(
+    {"python-code": python_code, "python-docs": python_docs, "unit-conversion": conversion.conversion_documents}
+)
+SPLIT_ROWS: Mapping[str, Callable[[str], Iterator[Row]]] = MappingProxyType({"unit-conversion": conversion.conversion_rows})
+"""Corpora that have rows of their own for each of the splits train, validation and test."""
+ROWS: Mapping[str, Callable[[], Iterator[Row]]] = MappingProxyType(
+    {"python-code": python_code_rows, "python-docs": python_docs_rows} | {name: partial(rows, "train") for name, rows in SPLIT_ROWS.items()}
+)
+"""The corpora as rows with columns, of the split train where there are several."""
 
 
 @lru_cache(maxsize=1)

@@ -17,7 +17,7 @@ class Question:
     """What is asked, and what an answer is held against.
 
     Attributes:
-        id: Hash of what is asked: the same whatever else is asked.
+        id: Hash of what is asked and what an answer is held against: the same whatever else is asked.
         text: What is asked, to read and to compare by.
         prompt: The same as its format has it, messages or text.
         reference: The row's column answer, or else its own answer.
@@ -42,13 +42,11 @@ class Questions:
     Attributes:
         asked: In the source's order.
         source: Where they come from.
-        fingerprint: Of the source and all that was chosen of it.
         notes: What was left out.
     """
 
     asked: tuple[Question, ...]
     source: str
-    fingerprint: str
     notes: tuple[str, ...]
 
 
@@ -70,7 +68,7 @@ def read_questions(recipe: QuestionsRecipe) -> Questions:
             if example.prompt is None:
                 raise DataError(f"{where}: text without a question. Rows need the columns question and answer, or another of data.format's.")
             question = _question(as_columns(values, where), where, example.prompt, text_of_prompt(example), example.completion, recipe)
-            before = found.setdefault(question.id, question)
+            before = found.setdefault(question.text.strip(), question)
             repeated += before is not question
             if before.reference != question.reference:
                 raise DataError(
@@ -84,15 +82,14 @@ def read_questions(recipe: QuestionsRecipe) -> Questions:
     if most is not None and most < len(asked):
         notes.append(f"{most} of {len(asked)} questions are asked, evenly spread")
         asked = [asked[number * len(asked) // most] for number in range(most)]
-    return Questions(
-        tuple(asked), source.description, xxhash.xxh3_128_hexdigest("\0".join(one.id + one.reference for one in asked).encode()), tuple(notes)
-    )
+    return Questions(tuple(asked), source.description, tuple(notes))
 
 
 def _question(row: Mapping[str, Any], where: str, prompt: Prompt, text: str, completion: str, recipe: QuestionsRecipe) -> Question:
     answer = row.get(recipe.columns.get("answer", "answer"))
     reference = completion if answer is None else answer_text(answer, where)
-    return Question(xxhash.xxh3_64_hexdigest(text.strip().encode()), text, prompt, reference, row, str(row.get("kind") or ""), where)
+    name = xxhash.xxh3_64_hexdigest(f"{text.strip()}\0{reference}".encode())
+    return Question(name, text, prompt, reference, row, str(row.get("kind") or ""), where)
 
 
 def _short(text: str) -> str:

@@ -52,7 +52,9 @@ class TokenizerReport:
         return asdict(self)
 
 
-def train_tokenizer(kind: Literal["bpe", "character"], vocabulary: int | None, min_frequency: int, texts: Iterable[str]) -> PreTrainedTokenizerFast:
+def train_tokenizer(
+    kind: Literal["bpe", "character"], vocabulary: int | None, min_frequency: int, texts: Iterable[str], *, split_digits: bool = False
+) -> PreTrainedTokenizerFast:
     """Train a tokenizer with `<|endoftext|>` (id 0) as end, begin and padding token.
 
     bpe: byte-level (Radford et al. 2019, the GPT-2 scheme), all 256 bytes in the alphabet, so nothing is unknown.
@@ -63,6 +65,7 @@ def train_tokenizer(kind: Literal["bpe", "character"], vocabulary: int | None, m
         vocabulary: Entries in total (bpe only).
         min_frequency: A pair of tokens is merged only when seen this often (bpe only).
         texts: Training documents, read once.
+        split_digits: Whether every digit is a token of its own (bpe only).
 
     Raises:
         DataError: the texts do not support so large a vocabulary; says how large a one they do.
@@ -71,7 +74,7 @@ def train_tokenizer(kind: Literal["bpe", "character"], vocabulary: int | None, m
         return _as_transformers(_character_tokenizer(texts), unk_token=UNKNOWN)
     if vocabulary is None:
         raise ValueError("a bpe tokenizer needs a vocabulary size")
-    tokenizer = _bpe_tokenizer(vocabulary, min_frequency, texts)
+    tokenizer = _bpe_tokenizer(vocabulary, min_frequency, texts, split_digits=split_digits)
     reached = tokenizer.get_vocab_size()
     if reached < vocabulary:
         raise DataError(
@@ -81,9 +84,10 @@ def train_tokenizer(kind: Literal["bpe", "character"], vocabulary: int | None, m
     return _as_transformers(tokenizer)
 
 
-def _bpe_tokenizer(vocabulary: int, min_frequency: int, texts: Iterable[str]) -> Tokenizer:
+def _bpe_tokenizer(vocabulary: int, min_frequency: int, texts: Iterable[str], *, split_digits: bool) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level]) if split_digits else byte_level
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     trainer = trainers.BpeTrainer(

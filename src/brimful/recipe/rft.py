@@ -47,9 +47,9 @@ class RftRecipe(Section):
     )
     max_new_tokens: PositiveInt = Field(256, description="Tokens of an answer at most.")
     min_answer_tokens: Annotated[int, Field(ge=0)] = Field(0, description="Shorter answers are not kept.")
-    distinct_by: Literal["equations", "text"] = Field(
+    distinct_by: Literal["equations", "text", "code"] = Field(
         "equations",
-        description="Answers are the same path when their equations are, in order, or their normalised texts (also where there is no equation).",
+        description="Answers take the same path when their equations are equal, in order; or their words; or their programs.",
     )
     rounds: PositiveInt = Field(
         1, description="How often the student samples, is trained again from the base on what was kept so far, and is scored."

@@ -1,0 +1,209 @@
+"""The unit-conversion corpus: questions with exact answers and worked reasoning, and text about units and numbers to learn the facts from.
+
+Training, validation and test differ in the pairs of units, in the values, or in both (`conversion_pairs`); a pair counts whichever of its units comes
+first, and a value wherever its point stands. Everything is drawn from seeds, without end, and is the same everywhere.
+"""
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice
+from types import MappingProxyType
+
+from brimful.base.discover import did_you_mean
+from brimful.base.errors import DataError
+from brimful.data.conversion_pairs import Pair, pairs, value_split, weighted_pairs
+from brimful.data.conversion_reasoning import Path, Working, fact, number, paths, workings
+from brimful.data.readers import Row
+from brimful.data.units import Unit
+
+GENERATION = 1
+"""Raised when the making of the corpus changes."""
+KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"train": ("known",), "validation": ("new-values", "new-pairs", "new-both"), "test": ("new-values", "new-pairs", "new-both")}
+)
+"""What is new in a split's questions against those of training."""
+NUM_ROWS: Mapping[str, int] = MappingProxyType({"train": 20_000, "validation": 300, "test": 600})
+NUM_DOCUMENTS = 8_000
+
+_WORDINGS = (
+    "{value} {source}: how many {target} is that?",
+    "Write {value} {source} in {target}.",
+    "How many {target} equal {value} {source}?",
+    "Give the number of {target} in {value} {source}.",
+    "Turn {value} {source} into {target}.",
+    "A record states {value} {source}. State it in {target}.",
+    "If something comes to {value} {source}, what does it come to in {target}?",
+    "Measured in {target}, what are {value} {source}?",
+    "Someone notes {value} {source}. What would the note say in {target}?",
+    "We have {value} {source} and need {target}. How many?",
+    "Which number of {target} is the same as {value} {source}?",
+    "Change the unit: {value} {source} to {target}.",
+    "The label reads {value} {source}. Reword it in {target}.",
+    "Find {value} {source} expressed in {target}.",
+    "From {source} to {target}: {value}.",
+    "I know it is {value} {source}; tell me the {target}.",
+)
+_NOTES = (
+    "{value} {source} in {target}: {steps} So {value} {source} = {answer} {target}.",
+    "It was {value} {source}, so in {target} it was the following. {steps} It was {answer} {target}.",
+    "For the {target}, take the {value} {source}. {steps} That makes {answer} {target}.",
+    "The {target} were not known, but there were {value} {source}. {steps} There were {answer} {target}.",
+    "With {value} {source} at hand, these are the {target}: {steps} These are {answer} {target}.",
+)
+_SYMBOL_SHARE = 0.25
+_TRIES = 1000
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A question with its answer.
+
+    Attributes:
+        question: A sentence or two.
+        value, source, target: What it asks.
+        answer: A decimal of few digits.
+        kind: One of `KINDS`.
+        path: One way to the answer.
+    """
+
+    question: str
+    value: Fraction
+    source: Unit
+    target: Unit
+    answer: str
+    kind: str
+    path: Path
+
+    @property
+    def reasoning(self) -> str:
+        """Facts and equations, and the answer in its tags."""
+        return f"{' '.join(self.path.sentences)} <answer>{self.answer}</answer>"
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """As a row."""
+        return {
+            "question": self.question,
+            "answer": self.answer,
+            "reasoning": self.reasoning,
+            "kind": self.kind,
+            "quantity": self.source.quantity,
+            "document": f"{self.question}\n{self.reasoning}\n",
+        }
+
+
+def questions(split: str, count: int, seed: int) -> Iterator[Problem]:
+    """So many problems, no question twice; the kinds of the split come in equal numbers, but for one."""
+    seen: set[str] = set()
+    drawn = random.Random(f"unit-conversion {split} {seed}")
+    while len(seen) < count:
+        problem = _problem(drawn, split, KINDS[split][len(seen) % len(KINDS[split])])
+        if problem.question not in seen:
+            seen.add(problem.question)
+            yield problem
+
+
+def conversion_rows(split: str = "train") -> Iterator[Row]:
+    """The built-in rows of a split: question, answer, reasoning, kind, quantity and document; always the same ones in the same order.
+
+    Raises:
+        DataError: there is no such split.
+    """
+    if split not in NUM_ROWS:
+        raise DataError(f"builtin:unit-conversion has no split {split!r}{did_you_mean(split, NUM_ROWS)} It has {', '.join(NUM_ROWS)}.")
+    for place, problem in enumerate(questions(split, NUM_ROWS[split], seed=0), start=1):
+        yield Row(problem.columns, f"builtin:unit-conversion, {split} row {place}")
+
+
+def conversion_documents() -> Iterator[str]:
+    """Text to pre-train on: facts about units, sums, and quantities in two units, from the pairs and values of training alone."""
+    drawn = random.Random("unit-conversion documents")
+    for _ in range(NUM_DOCUMENTS):
+        write = drawn.choices(_WRITERS, weights=_WEIGHTS)[0]
+        yield "".join(f"{line}\n" for line in islice(write(drawn), 10))
+
+
+def _problem(drawn: random.Random, split: str, kind: str) -> Problem:
+    pair_split = split if kind in ("new-pairs", "new-both") else "train"
+    wanted = split if kind in ("new-values", "new-both") else "train"
+    while True:
+        pair = drawn.choice(weighted_pairs(pair_split))
+        for _ in range(_TRIES):
+            value, source, target = _asked(drawn, pair)
+            answer = number(value * source.size / target.size)
+            if number(value) is None or answer is None or value_split(value) != wanted:
+                continue
+            ways = [path for path in paths(value, source, target) if split != "train" or _stays_in_training(path)]
+            if ways:
+                question = _question(drawn, value, source, target)
+                return Problem(question, value, source, target, answer, kind, _chosen(drawn, ways))
+
+
+def _asked(drawn: random.Random, pair: Pair) -> tuple[Fraction, Unit, Unit]:
+    """A value to multiply, or a multiple to divide."""
+    plain = Fraction(drawn.randint(2, 99)) * drawn.choices((1, Fraction(1, 10), 10), weights=(14, 3, 3))[0]
+    return (plain, pair.large, pair.small) if drawn.random() < 0.5 else (plain * pair.factor, pair.small, pair.large)
+
+
+def _stays_in_training(way: Path | Working) -> bool:
+    return all(value_split(operand) == "train" for operand in way.operands)
+
+
+def _chosen(drawn: random.Random, ways: list[Path]) -> Path:
+    """The kinds of paths alike, however many there are of each."""
+    kind = drawn.choice(sorted({(path.name, path.in_parts) for path in ways}))
+    return drawn.choice([path for path in ways if (path.name, path.in_parts) == kind])
+
+
+def _question(drawn: random.Random, value: Fraction, source: Unit, target: Unit) -> str:
+    names = _names(drawn, value, source, target)
+    return drawn.choice(_WORDINGS).format(value=number(value), source=names[0], target=names[1])
+
+
+def _names(drawn: random.Random, value: Fraction, source: Unit, target: Unit) -> tuple[str, str]:
+    if drawn.random() < _SYMBOL_SHARE:
+        return source.symbol, target.symbol
+    return source.name if value == 1 else source.plural, target.plural
+
+
+def _facts(drawn: random.Random) -> Iterator[str]:
+    while True:
+        pair = drawn.choice(pairs()["train"])
+        if drawn.random() < 0.3:
+            unit = drawn.choice((pair.large, pair.small))
+            yield f"{unit.symbol}: {unit.plural}"
+        else:
+            yield fact(pair.large, pair.small)
+
+
+def _sums(drawn: random.Random) -> Iterator[str]:
+    """Multiplications and divisions by the factors of training, whole and in parts."""
+    while True:
+        pair = drawn.choice(pairs()["train"])
+        value, source, _ = _asked(drawn, pair)
+        ways = [way for way in workings(value, pair.factor, divide=source == pair.small) if _stays_in_training(way)]
+        if ways:
+            yield ". ".join(drawn.choice(ways).equations)
+
+
+def _notes(drawn: random.Random) -> Iterator[str]:
+    """Conversions worked out, in other words than those of the questions, and without tags."""
+    while True:
+        problem = _problem(drawn, "train", "known")
+        names = _names(drawn, problem.value, problem.source, problem.target)
+        steps = " ".join(problem.path.sentences)
+        yield drawn.choice(_NOTES).format(value=number(problem.value), source=names[0], target=names[1], steps=steps, answer=problem.answer)
+
+
+def _quantities(drawn: random.Random) -> Iterator[str]:
+    while True:
+        value, source, target = _asked(drawn, drawn.choice(pairs()["train"]))
+        result = number(value * source.size / target.size)
+        if value_split(value) == "train" and number(value) and result:
+            yield f"{number(value)} {source.plural} = {result} {target.plural}"
+
+
+_WRITERS = (_facts, _sums, _quantities, _notes)
+_WEIGHTS = (8, 42, 8, 42)
