@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "brimful"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-STAGES = ("recipe", "hardware", "model", "planning", "data", "training", "generation", "verify", "evaluation", "rehearsal", "report")
+STAGES = ("recipe", "hardware", "model", "planning", "data", "training", "generation", "verify", "selection", "evaluation", "rehearsal", "report")
 """The pipeline, in order: a stage imports what stands before it, itself, and `base`."""
-OVERVIEWS = ("brimful", "brimful.cli", "brimful.materials", "brimful.pipeline", "brimful.plans", "brimful.scoring", "brimful.study")
+OVERVIEWS = tuple(f"brimful{name}" for name in ("", ".cli", ".materials", ".pipeline", ".plans", ".rounds", ".sampling", ".scoring", ".study"))
 """What may import every stage."""
 FOLDERS_WITHOUT_CODE = ("recipes",)
 
@@ -22,6 +22,11 @@ TESTED_ELSEWHERE = {
     "pipeline.py": "every public function of it is a verb, and tests/test_cli.py runs the verbs",
     "materials.py": "tests/test_tuning.py and tests/training/test_session.py train on both kinds",
     "scoring.py": "tests/test_cli.py and tests/test_tuning.py score runs of both kinds",
+    "data/conversion_pairs.py": "tests/data/test_conversion.py proves that what they split apart is apart",
+    "data/conversion_reasoning.py": "tests/data/test_conversion.py checks every equation",
+    "sampling.py": "tests/test_rounds.py draws, kills and resumes",
+    "recipe/rft.py": "tests/test_rounds.py holds recipes of rounds as a user meets them",
+    "recipe/choices.py": "tests/test_recipe.py holds recipes as a user meets them",
     "recipe/base.py": "what sections are made of; tests/test_recipe.py holds them",
     "recipe/tuning.py": "tests/test_recipe.py holds recipes as a user meets them",
     "recipe/sections.py": "tests/test_recipe.py holds recipes as a user meets them",

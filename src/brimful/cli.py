@@ -105,12 +105,12 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
 
 @app.command()
 def train(recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False, accept_change: Accept = None, plan_file: PlanFile = None) -> None:
-    """Train a recipe; of a study, every variant, and compare them. The same command again continues what is unfinished."""
+    """Train a recipe; of a study every variant, of rft every round, and compare them. The same command again continues what is unfinished."""
     from brimful import pipeline
 
     resolved = _load(recipe, overrides)
-    if resolved.study is not None:
-        _run_study(resolved, fresh, accept_change, plan_file)
+    if _is_several(resolved):
+        _run_several(resolved, fresh, accept_change, plan_file)
         return
     finished = pipeline.train(resolved, _console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file)
     name = finished.folder.name
@@ -121,15 +121,24 @@ def train(recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False,
 
 @app.command()
 def run(recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False, accept_change: Accept = None, plan_file: PlanFile = None) -> None:
-    """The whole chain of a recipe: plan, train, sample, evaluate, report; of a study, for every variant, and one table."""
+    """The whole chain of a recipe: plan, train, sample, evaluate, report; of a study for every variant, of rft for every round, and one table."""
     from brimful import pipeline
 
     resolved = _load(recipe, overrides)
-    if resolved.study is not None:
-        _run_study(resolved, fresh, accept_change, plan_file)
+    if _is_several(resolved):
+        _run_several(resolved, fresh, accept_change, plan_file)
         return
     path = pipeline.run(resolved, _console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file)
     print(f"report: {path}")
+
+
+@app.command()
+def sample(recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False, accept_change: Accept = None) -> None:
+    """Draw answers to a recipe's questions, verify them, and keep distinct right ones to train on. The same command again goes on where it stopped."""
+    from brimful import rounds
+
+    folder = rounds.sample(_load(recipe, overrides), _console(), fresh=fresh, accept=accept_change or [])
+    print(f"samples: {folder / 'samples.jsonl'}\ntraining set: {folder / 'train.jsonl'}\nnext: brimful run {recipe}")
 
 
 @app.command()
@@ -170,15 +179,17 @@ def export(
 
 
 @app.command()
-def evaluate(
+def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     run: RunName,
     tasks: Annotated[
         list[str] | None, typer.Argument(metavar="[TASK]...", help="humaneval, mbpp, code-syntax, bleu, ... or lm-eval:NAME, and nothing else.")
     ] = None,
     split: Annotated[str | None, typer.Option(help="validation, test or train. Default: validation, and test where there is one.")] = None,
     stride: Annotated[int | None, typer.Option(help="New tokens per window; below the context every token is scored with more context.")] = None,
-    data: Annotated[list[str] | None, typer.Option(metavar="TASK=PATH", help="Where the data of a task lie; by default on the hub.")] = None,
+    data: Annotated[list[str] | None, typer.Option(metavar="TASK=PATH", help="Where a task's data lie: a file, or a folder of its splits.")] = None,
     max_examples: Annotated[int | None, typer.Option(min=1, help="Examples per task at most, evenly spread.")] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="Answers per example, for pass@k and majority@k; needs a temperature.")] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, help="Of sampled answers. Default: the task's, mostly 0 (greedy).")] = None,
     untuned: Annotated[bool, typer.Option("--untuned", help="Score the model that the run tuned, as it was before.")] = False,
     accept_unsandboxed: Annotated[
         bool, typer.Option("--accept-unsandboxed", help="Run generated programs where nothing isolates them: they can do what you can.")
@@ -189,7 +200,7 @@ def evaluate(
     from brimful import scoring
     from brimful.report.text import evaluation_lines
 
-    asked = scoring.Asked(tuple(tasks or ()), _paths(data or []), max_examples, accept_unsandboxed)
+    asked = scoring.Asked(tuple(tasks or ()), _paths(data or []), max_examples, accept_unsandboxed, samples, temperature)
     console = _console(stderr=json_output)
     scores = scoring.evaluate(_run_folder(run), console, split=split, stride=stride, asked=asked, untuned=untuned)
     _print_json(scores) if json_output else print("\n".join(evaluation_lines(scores)))
@@ -328,12 +339,18 @@ def _load(name: str, overrides: list[str] | None) -> Any:
     return recipe
 
 
-def _run_study(recipe: Any, fresh: bool, accept: list[str] | None, plan_file: Path | None) -> None:
-    from brimful import study
+def _is_several(recipe: Any) -> bool:
+    """Whether a recipe is a chain of several runs: a study, or rounds of sampling and training."""
+    return recipe.study is not None or recipe.rft is not None
+
+
+def _run_several(recipe: Any, fresh: bool, accept: list[str] | None, plan_file: Path | None) -> None:
+    from brimful import rounds, study
 
     if plan_file is not None:
-        raise RequestError(f"--plan is the plan of one run, but {recipe.name} is a study of several. Leave it out.")
-    print(f"report: {study.run_study(recipe, _console(least_width=120), fresh=fresh, accept=accept or [])}")
+        raise RequestError(f"--plan is the plan of one run, but {recipe.name} makes several. Leave it out.")
+    run_all = study.run_study if recipe.rft is None else rounds.run_rounds
+    print(f"report: {run_all(recipe, _console(least_width=120), fresh=fresh, accept=accept or [])}")
 
 
 def _paths(assignments: list[str]) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """A study: one recipe in several variants, trained and scored alike, and one table at the end. An overview: it sees every stage."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -11,7 +12,7 @@ from brimful.base.errors import DeviceError, PlanError, RecipeError, RunFolderEr
 from brimful.base.rundir import read_json, write_json_atomically, write_text_atomically
 from brimful.planning import scaling
 from brimful.recipe import BASE, Recipe, RunChoices, with_changes
-from brimful.report.compare import compare
+from brimful.report.compare import RunComparison, compare
 from brimful.report.compare_text import comparison_markdown, comparison_text
 from brimful.report.study import RECIPE_FILE, write_study_report
 from brimful.report.tuned import STUDY_FILE
@@ -63,7 +64,7 @@ def run_study(recipe: Recipe, console: Console, *, fresh: bool = False, accept: 
     if not all(is_scored(member.folder, member.recipe) for member in wanted):
         refuse_unreadable_tasks(recipe)
     folder = pipeline.folder_of(recipe)
-    _claim(folder, recipe)
+    claim(folder, recipe)
     planned = members(recipe.model_copy(update={"model": pipeline.source_of(recipe, console) or recipe.model}))
     left_out: dict[str, str] = {}
     done: list[Member] = []
@@ -71,38 +72,50 @@ def run_study(recipe: Recipe, console: Console, *, fresh: bool = False, accept: 
         console.rule(f"{member.folder.name} ({number} of {len(planned)})")
         console.print("".join(f"{note}\n" for note in scaling.notes(recipe, member.recipe)), end="", highlight=False, markup=False, soft_wrap=True)
         try:
-            trained = pipeline.train(member.recipe, console, fresh=fresh, accept=accept)
+            train_and_score(member, console, fresh=fresh, accept=accept)
         except (PlanError, DeviceError) as error:
             left_out[member.folder.name] = str(error)
             console.print(f"left out: {error}", highlight=False, markup=False, soft_wrap=True)
             continue
         done.append(member)
-        if trained.trained_now:
-            evaluate(trained.folder, console)
-        else:
-            evaluate_rest(trained.folder, trained.folder, member.recipe, console)
     if not done:
         raise PlanError(f"no variant of {recipe.name} can be trained here:\n" + "\n".join(f"  - {name}: {why}" for name, why in left_out.items()))
-    runs = list(_runs(recipe, done, folder, console))
-    comparison = compare(runs)
+    baseline = recipe.study is not None and recipe.study.baseline
+    runs = [score_base(done, folder, console)] * baseline + [member.folder for member in done]
     told = "".join(f"\nLeft out: {name}: {why}\n" for name, why in left_out.items())
+    return publish(recipe, folder, compare(runs), console, facts={"left_out": left_out}, told=told)
+
+
+def train_and_score(member: Member, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()) -> None:
+    """Train a member, or finish it, and give it the scores that its recipe asks for and it does not have.
+
+    Raises:
+        BrimfulError: as training and evaluation do.
+    """
+    trained = pipeline.train(member.recipe, console, fresh=fresh, accept=accept)
+    if trained.trained_now:
+        evaluate(trained.folder, console)
+    else:
+        evaluate_rest(trained.folder, trained.folder, member.recipe, console)
+
+
+def score_base(done: Sequence[Member], folder: Path, console: Console) -> Path:
+    """The scores of the model that the members were tuned from, in a folder of their own, which is returned."""
+    plainest = next((member for member in done if member.recipe.quantize == "none"), done[0])
+    if not is_scored(folder / BASE, plainest.recipe):
+        console.rule("base, untuned")
+        evaluate_rest(folder / BASE, plainest.folder, plainest.recipe, console)
+    return folder / BASE
+
+
+def publish(recipe: Recipe, folder: Path, comparison: RunComparison, console: Console, *, facts: dict[str, Any], told: str = "") -> Path:
+    """Print the table, and write it, the facts and the page into the folder; returns the page."""
     write_text_atomically(folder / TABLE_FILE, f"# {recipe.name}\n\n{recipe.description}\n\n{comparison_markdown(comparison)}{told}")
-    write_json_atomically(folder / STUDY_FILE, {**read_json(folder / STUDY_FILE), "left_out": left_out, "comparison": comparison.to_json()})
+    write_json_atomically(folder / STUDY_FILE, {**read_json(folder / STUDY_FILE), **facts, "comparison": comparison.to_json()})
     page = write_study_report(folder, comparison)
     console.print(comparison_text(comparison, console.width), highlight=False, soft_wrap=True)
     console.print(told, highlight=False, markup=False, soft_wrap=True)
     return page
-
-
-def _runs(recipe: Recipe, done: list[Member], folder: Path, console: Console) -> Iterator[Path]:
-    """Folders to compare: the untuned model first."""
-    if recipe.study is not None and recipe.study.baseline:
-        plainest = next((member for member in done if member.recipe.quantize == "none"), done[0])
-        if not is_scored(folder / BASE, plainest.recipe):
-            console.rule("base, untuned")
-            evaluate_rest(folder / BASE, plainest.folder, plainest.recipe, console)
-        yield folder / BASE
-    yield from (member.folder for member in done)
 
 
 def _variant(recipe: Recipe, name: str, changes: list[str], seed: int, folder: Path) -> Recipe:
@@ -112,7 +125,7 @@ def _variant(recipe: Recipe, name: str, changes: list[str], seed: int, folder: P
     return changed.model_copy(update={"seed": seed, "run": run})
 
 
-def _claim(folder: Path, recipe: Recipe) -> None:
+def claim(folder: Path, recipe: Recipe) -> None:
     """Make the study's folder, or go on in it when it is this study's.
 
     Raises:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -46,17 +47,15 @@ class Links(HTMLParser):
 @pytest.fixture
 def study(scored_run: Callable[..., Path]) -> tuple[Path, RunComparison]:
     """A study of two variants and their base, of which only scores were kept."""
-    base, small, large = (
-        scored_run("base", rank=1, share=0.1, loss=3.0),
-        scored_run("lora-8", rank=8, seed=2, share=0.6),
-        scored_run("lora-16", seed=5),
-    )
-    for name in ("metrics.jsonl", "plan.json"):
-        (base / name).unlink()
+    base, *_ = runs = [
+        scored_run("base", rank=1, share=0.1, loss=3.0, metrics=None, plan=None),
+        scored_run("lora-8", rank=8, seed=2, share=0.6, metrics=None),
+        scored_run("lora-16", seed=5, metrics=None),
+    ]
     (base.parent / "study.yaml").write_text(STUDY)
     left_out = {"full": "it does not fit: 99 GiB"}
     (base.parent / "study.json").write_text(json.dumps({"recipe": "my-study", "left_out": left_out}))
-    return base.parent, compare([base, small, large])
+    return base.parent, compare(runs)
 
 
 def page_of(study: tuple[Path, RunComparison]) -> Links:
@@ -79,9 +78,13 @@ def test_the_page_tells_the_table_the_sentences_and_what_was_left_out(study: tup
         "it does not fit: 99 GiB",
     ):
         assert told in text, told
+    assert "Samples" not in text
+    assert "round by round" not in text
 
 
-def test_every_trained_run_has_a_report_that_the_page_leads_to(study: tuple[Path, RunComparison]) -> None:
+def test_every_trained_run_has_a_report_that_the_page_leads_to(study: tuple[Path, RunComparison], new_run: Callable[..., Path]) -> None:
+    for name in ("lora-8", "lora-16"):
+        shutil.copy(new_run(f"trained-{name}", last_step=5) / "metrics.jsonl", study[0] / name)
     page = page_of(study)
     assert page.found == ["lora-8/report.html", "lora-16/report.html"]
     assert all((study[0] / link).is_file() for link in page.found)
@@ -131,3 +134,67 @@ def test_a_page_that_cannot_be_written_is_a_clear_error(study: tuple[Path, RunCo
     (study[0] / "study.html").mkdir()
     with pytest.raises(RunFolderError, match="cannot be written"):
         write_study_report(*study)
+
+
+STATISTICS = {
+    "questions": 10,
+    "samples": 40,
+    "tokens": 4000,
+    "fates": {"kept": 12, "wrong": 28},
+    "correct": {"count": 12, "total": 40, "share": 0.3, "low": 0.18, "high": 0.454},
+    "questions_by_kept": [4, 0, 6],
+    "reasons": [{"fate": "wrong", "detail": ATTACK, "samples": 28, "question": ATTACK, "completion": ATTACK}],
+}
+EXAMPLE = {"question": ATTACK, "answer": ATTACK, "reference": ATTACK, "fate": "kept", "detail": ""}
+
+
+@pytest.fixture
+def rounds(scored_run: Callable[..., Path], on_task: Callable[..., None]) -> tuple[Path, RunComparison]:
+    """A round of sampling: the base, one tuned on demonstrations, one on samples, too."""
+    runs = [scored_run(name, metrics=None, plan=None) for name in ("base", "sft", "rft-1")]
+    for place, run in enumerate(runs):
+        on_task(run, "units", {"accuracy": {f"{number}": float(number % 4 <= place) for number in range(40)}})
+        path = run / "evaluations" / "units.json"
+        summary = json.loads(path.read_text())
+        summary["metrics"] |= {name: {"value": 0.5, "n": 9, "unit": "share"} for name in ("accuracy[new-pairs]", "answer_rate[new-pairs]")}
+        path.write_text(json.dumps(summary))
+    folder = runs[0].parent
+    (folder / "samples-1").mkdir()
+    (folder / "samples-1" / "samples.jsonl").touch()
+    drawn = {"round": 1, "seed": 7, "folder": "samples-1", "author": ATTACK, "statistics": STATISTICS, "examples": [EXAMPLE]}
+    (folder / "study.yaml").write_text(STUDY)
+    (folder / "study.json").write_text(json.dumps({"what": {"rft-1": f"and samples {ATTACK}"}, "rounds": [drawn]}))
+    return folder, compare(runs, [run.name for run in runs])
+
+
+def test_a_chain_of_rounds_shows_its_samples_before_what_runs_cost(rounds: tuple[Path, RunComparison]) -> None:
+    page = page_of(rounds)
+    text = " ".join(page.text.split())
+    for told in (
+        "my-study rounds",
+        "Fine-tuning and 1 round of sampling, verifying and fine-tuning of small-base",
+        "18.0% to 45.4%",
+        "6 of 10 questions",
+        "kept 12",
+        "wrong 28",
+        "What it is",
+        "the model before it is tuned",
+    ):
+        assert told in text, told
+    assert text.index("What is real") < text.index("Round 1: samples by") < text.index("Size, speed and memory")
+    assert "samples-1/samples.jsonl" in page.found
+
+
+def test_a_chains_accuracy_is_drawn_round_by_round_and_by_type_apart_from_the_scores(rounds: tuple[Path, RunComparison]) -> None:
+    text = " ".join(page_of(rounds).text.split())
+    assert "Units accuracy (%) round by round" in text
+    assert "Units accuracy (%) higher is better" not in text
+    assert "Units accuracy (%) by type of question" in text
+    assert "new-pairs (n = 9)" in text
+    assert "Units answer_rate[new-pairs]" not in text
+
+
+def test_every_text_of_a_round_is_escaped_and_the_page_stands_alone(rounds: tuple[Path, RunComparison]) -> None:
+    page = page_of(rounds)
+    assert not {"script", "link", "img", "iframe"} & page.tags
+    assert page.text.count(ATTACK) == 8

@@ -1,5 +1,6 @@
-"""`study.html`: the table of a study with its intervals drawn, what is real of it, and links to the reports of its runs."""
+"""`study.html`: the table of a study with its intervals drawn, what is real of it, the samples of its rounds, and links to its runs' reports."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ import yaml
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_json, write_text_atomically
+from brimful.evaluation.metric import split_kind
 from brimful.recipe import BASE
 from brimful.report import html
 from brimful.report.compare import NEITHER_IS_BETTER, RunComparison, Variant, is_lower_better
 from brimful.report.compare_text import comparison_table, form_of, heading, remarks, sentences
+from brimful.report.rounds import DRAWING_COLUMNS, RoundView, charts, kind_tables, round_views
 from brimful.report.runfiles import Json, items, section
 from brimful.report.tuned import STUDY_FILE, short_name
 
@@ -55,7 +58,8 @@ def write_study_report(study_folder: Path, comparison: RunComparison) -> Path:
     """Write `study.html` into a study's folder, and `report.html` of every run in it.
 
     Args:
-        study_folder: Holds study.json (what was left out), study.yaml and a folder for each run.
+        study_folder: Holds study.yaml, a folder for each run, and study.json: what was left out; of rounds of sampling also a sentence for each
+            variant ("what") and what was sampled ("rounds").
         comparison: Of its runs.
 
     Returns:
@@ -67,7 +71,7 @@ def write_study_report(study_folder: Path, comparison: RunComparison) -> Path:
     links = {run.name: _link(study_folder / run.name) for variant in comparison.variants for run in variant.runs}
     recipe, study = _yaml(study_folder / RECIPE_FILE), _json(study_folder / STUDY_FILE)
     path = study_folder / FILE_NAME
-    write_text_atomically(path, html.render_page("study.html.j2", _values(study_folder.name, recipe, study, comparison, links)))
+    write_text_atomically(path, html.render_page("study.html.j2", _values(study_folder, recipe, study, comparison, links)))
     return path
 
 
@@ -94,25 +98,36 @@ def _json(path: Path) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-def _values(name: str, recipe: Json, study: Json, comparison: RunComparison, links: dict[str, str]) -> dict[str, Any]:
+def _values(folder: Path, recipe: Json, study: Json, comparison: RunComparison, links: dict[str, str]) -> dict[str, Any]:
     table = comparison_table(comparison)
-    num_names = len(table.columns) - len(comparison.metrics) - len(comparison.costs)
-    end_of_scores = num_names + len(comparison.metrics)
-    rows = [(row[0], [_cell(text) for text in row[num_names:end_of_scores]], [_cell(text) for text in row[end_of_scores:]]) for row in table.rows]
+    first, last = len(table.columns) - len(comparison.metrics) - len(comparison.costs), len(table.columns) - len(comparison.costs)
+    whole = [first + place for place, metric in enumerate(comparison.metrics) if not split_kind(metric)[1]]
+    rows = [(row[0], [_cell(row[place]) for place in whole], [_cell(text) for text in row[last:]]) for row in table.rows]
+    rounds = round_views(folder, study)
+    drawn = charts(comparison, BASE) if rounds else []
     return {
-        "name": str(recipe.get("name") or name),
+        "name": str(recipe.get("name") or folder.name),
+        "status": "rounds" if rounds else "study",
         "description": str(recipe.get("description") or ""),
-        "sentence": _sentence(recipe, comparison),
+        "sentence": _sentence(recipe, comparison, rounds),
         "sentences": sentences(comparison),
         "remarks": remarks(comparison),
-        "score_columns": table.columns[num_names:end_of_scores],
-        "cost_columns": table.columns[end_of_scores:],
+        "score_columns": [table.columns[place] for place in whole],
+        "cost_columns": table.columns[last:],
         "rows": rows,
-        "ranges": [_ranges(comparison, metric) for metric in comparison.metrics if not metric.endswith(NEITHER_IS_BETTER)],
-        "variants": [_variant(variant, recipe, links) for variant in comparison.variants],
+        "charts": drawn,
+        "ranges": [_ranges(comparison, metric) for metric in comparison.metrics if _has_ranges(comparison, metric, {chart.title for chart in drawn})],
+        "kind_tables": kind_tables(comparison),
+        "rounds": rounds,
+        "drawing_columns": DRAWING_COLUMNS,
+        "variants": [_variant(variant, recipe, section(study, "what"), links) for variant in comparison.variants],
         "left_out": {str(run): str(why) for run, why in section(study, "left_out").items()},
         "recipe_text": yaml.safe_dump(recipe, sort_keys=False, width=120) if recipe else "",
     }
+
+
+def _has_ranges(comparison: RunComparison, metric: str, charted: set[str]) -> bool:
+    return not metric.endswith(NEITHER_IS_BETTER) and not split_kind(metric)[1] and heading(comparison, metric) not in charted
 
 
 def _cell(text: str) -> Cell:
@@ -121,20 +136,24 @@ def _cell(text: str) -> Cell:
     return Cell(value, interval.removesuffix("]").replace(", ", " to "))
 
 
-def _sentence(recipe: Json, comparison: RunComparison) -> str:
+def _sentence(recipe: Json, comparison: RunComparison, rounds: Sequence[RoundView]) -> str:
     tuned = [variant for variant in comparison.variants if variant.name != BASE]
     model, data = recipe.get("model"), section(recipe, "data").get("path")
     names = ", ".join(str(name) for name in ([data] if isinstance(data, str) else items(data)))
     seeds = max((len(variant.runs) for variant in tuned), default=0)
     parts = [f"{len(tuned)} variant{'s' * (len(tuned) != 1)}"]
+    if rounds:
+        parts = [f"Fine-tuning and {len(rounds)} round{'s' * (len(rounds) != 1)} of sampling, verifying and fine-tuning"]
     parts += [f"of {short_name(model)}"] if isinstance(model, str) else []
     parts += [f"on {names},"] if names else []
     return f"{' '.join(parts).removesuffix(',')}, each trained with {seeds} seed{'s' * (seeds != 1)}."
 
 
-def _variant(variant: Variant, recipe: Json, links: dict[str, str]) -> dict[str, Any]:
+def _variant(variant: Variant, recipe: Json, told: Json, links: dict[str, str]) -> dict[str, Any]:
     changes = section(section(recipe, "study"), "variants").get(variant.name)
-    if variant.name == BASE:
+    if variant.name in told:
+        what = str(told[variant.name])
+    elif variant.name == BASE:
         what = "the model before it is tuned"
     else:
         what = ", ".join(str(change) for change in items(changes)) or "the recipe as it stands"

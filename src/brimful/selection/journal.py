@@ -1,0 +1,143 @@
+"""Samples on disk: appended as they are verified, read again by a resumed drawing, and at the end the two files that others read."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from brimful.base.errors import RunFolderError
+from brimful.base.rundir import Journal, read_journal, write_text_atomically
+from brimful.data.formats import Message, Prompt
+from brimful.selection.choose import Rules, prefix
+from brimful.selection.sample import Asked, Sample
+
+JOURNAL_FILE = "drawn.jsonl"
+"""Everything that was drawn, in the order it came back."""
+SAMPLES_FILE = "samples.jsonl"
+"""The samples that count, by question and number, with their fates."""
+TRAINING_FILE = "train.jsonl"
+"""Kept samples as rows to fine-tune on."""
+
+
+class SampleJournal:
+    """The samples of one folder, one record each, behind a header that says what decides them.
+
+    Args:
+        folder: Exists; the caller holds its lease.
+        decides: By name, what every sample depends on: the model's fingerprint, questions, sampling settings, verifier, template. JSON values.
+            What is only chosen by, such as how many are kept, does not belong here: it may change between two drawings.
+
+    Attributes:
+        held: What was drawn before, in the order it came back; of twins the first.
+
+    Raises:
+        RunFolderError: the folder's samples were drawn with something else (names what changed), or a record is no sample.
+    """
+
+    def __init__(self, folder: Path, decides: Mapping[str, Any]) -> None:
+        self.held: list[Sample] = []
+        self._known: set[tuple[str, int]] = set()
+        self._journal = Journal(folder / JOURNAL_FILE)
+        try:
+            self._read(folder, dict(decides))
+        except BaseException:
+            self._journal.close()
+            raise
+
+    def append(self, sample: Sample) -> bool:
+        """Write a sample down; False, and nothing is written, where its question and number are there already."""
+        if not self._is_new(sample):
+            return False
+        self._journal.append(sample.to_json())
+        return True
+
+    def sync(self) -> None:
+        """Durable up to here, also after a power cut; a killed process loses nothing that was appended."""
+        self._journal.sync()
+
+    def close(self) -> None:
+        self._journal.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _read(self, folder: Path, decides: dict[str, Any]) -> None:
+        records = list(read_journal(self._journal.path))
+        if not records:
+            self._journal.append({"decides": decides})
+            return
+        _refuse_other(folder, records[0].get("decides"), json.loads(json.dumps(decides)))
+        for line, record in enumerate(records[1:], start=2):
+            sample = Sample.from_json(record, f"{self._journal.path}, record {line}")
+            if self._is_new(sample):
+                self.held.append(sample)
+
+    def _is_new(self, sample: Sample) -> bool:
+        count = len(self._known)
+        self._known.add((sample.question, sample.number))
+        return len(self._known) > count
+
+
+def write_samples(folder: Path, questions: Sequence[Asked], samples: Iterable[Sample], rules: Rules) -> list[Sample]:
+    """Write the samples that count and the rows to train on; each file is replaced as a whole.
+
+    Args:
+        folder: Where to.
+        questions: In the order of the files.
+        samples: All that were drawn, in any order; those of other questions are left out.
+        rules: What is kept.
+
+    Returns:
+        The samples that count, with their fates. Where none is kept, there is no file to train on, an older one is removed.
+
+    Raises:
+        RunFolderError: no space, no permission; the older file is as it was.
+    """
+    drawn: dict[str, list[Sample]] = {question.id: [] for question in questions}
+    for sample in samples:
+        drawn.get(sample.question, []).append(sample)
+    counted = [(question, sample) for question in questions for sample in prefix(drawn[question.id], rules)]
+    write_text_atomically(folder / SAMPLES_FILE, "".join(json.dumps(_record(*pair), allow_nan=False) + "\n" for pair in counted))
+    rows = [
+        training_row(question.prompt or (Message("user", question.text),), sample.completion) for question, sample in counted if sample.fate == "kept"
+    ]
+    if rows:
+        write_text_atomically(folder / TRAINING_FILE, "".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        (folder / TRAINING_FILE).unlink(missing_ok=True)
+    return [sample for _, sample in counted]
+
+
+def training_row(prompt: Prompt, completion: str) -> dict[str, Any]:
+    """A row for method `sft`, in the format prompt: both text, or both lists of messages."""
+    if isinstance(prompt, str):
+        return {"prompt": prompt, "completion": completion}
+    messages = [{"role": message.role, "content": message.content} for message in prompt]
+    return {"prompt": messages, "completion": [{"role": "assistant", "content": completion}]}
+
+
+def _record(question: Asked, sample: Sample) -> dict[str, Any]:
+    """A line of samples.jsonl: what was asked in words, and all about the answer."""
+    return {"id": question.id, **sample.to_json(), "question": question.text, "reference": question.reference}
+
+
+def _refuse_other(folder: Path, before: object, now: dict[str, Any]) -> None:
+    if before == now:
+        return
+    if not isinstance(before, dict):
+        raise RunFolderError(f"{folder / JOURNAL_FILE} does not say what its samples were drawn with. Remove it, or choose another folder.")
+    changes = [
+        f"{name} (was {_short(before.get(name))}, now {_short(now.get(name))})" for name in {**before, **now} if before.get(name) != now.get(name)
+    ]
+    raise RunFolderError(
+        f"{folder} holds samples that were drawn with something else: {', '.join(changes)}. Samples of two kinds are not mixed: "
+        "set the recipe back to go on with these, or remove the folder or choose another name with run.name=NAME to draw new ones."
+    )
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

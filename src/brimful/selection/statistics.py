@@ -1,0 +1,226 @@
+"""What a drawing gave: how many samples had which fate and why, which questions were answered, how many paths were found."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import NormalDist
+from typing import Any
+
+from brimful.base.errors import DataError
+from brimful.selection.choose import Rules
+from brimful.selection.sample import FATES, Asked, Sample
+
+REASONS = 5
+EXAMPLE_CHARACTERS = 160
+BINS = 10
+
+_WHAT_THEN = {
+    "unended": "raise rft.max_new_tokens",
+    "unparsed": "show the model the form of an answer (rft.shots, rft.system)",
+    "wrong": "use a stronger rft.teacher, easier questions or more rft.samples_per_prompt",
+    "too-short": "lower rft.min_answer_tokens",
+    "too-long": "allow longer answers",
+    "contaminated": "ask other questions than the evaluation does",
+}
+"""By the fate of most samples, what helps."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of samples with its 95 % interval (Wilson 1927).
+
+    The interval says how well the share is known for these questions; other questions would spread it further.
+    """
+
+    count: int
+    total: int
+    share: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Tokens of answers: the shortest, the middle one, the one that nine of ten do not exceed, the longest."""
+
+    minimum: int
+    median: int
+    percentile_90: int
+    maximum: int
+
+
+@dataclass(frozen=True)
+class KindCounts:
+    """The questions of one kind."""
+
+    questions: int
+    questions_with_kept: int
+    kept: int
+    correct: Share | None
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why samples were not kept.
+
+    Attributes:
+        fate: What became of them.
+        detail: The verifier's reason; empty where the fate says it all.
+        samples: So many.
+        question: The text of one question, cut.
+        completion: One such answer to it, cut.
+    """
+
+    fate: str
+    detail: str
+    samples: int
+    question: str
+    completion: str
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """The samples that count, in numbers.
+
+    Attributes:
+        questions: That were asked.
+        samples: Of all of them.
+        tokens: New tokens of these.
+        fates: Samples by fate, every fate.
+        correct: Share of samples that are right; None without samples. When questions are settled early, easy ones have fewer samples in it.
+        answered: Share of samples that could be read.
+        questions_by_kept: Questions with 0, 1, .. keep_per_prompt samples kept.
+        questions_by_correct: Questions by their share of correct samples: none, then tenths with their upper bounds (above 0 to 0.1, .. to 1).
+        questions_by_paths: Questions with 0, 1, .. distinct correct paths, kept or beyond what is kept.
+        kinds: By kind of question.
+        lengths: Of all samples.
+        lengths_kept: Of those kept.
+        reasons: The most frequent reasons for not keeping a sample, first first.
+    """
+
+    questions: int
+    samples: int
+    tokens: int
+    fates: dict[str, int]
+    correct: Share | None
+    answered: Share | None
+    questions_by_kept: list[int]
+    questions_by_correct: list[int]
+    questions_by_paths: list[int]
+    kinds: dict[str, KindCounts]
+    lengths: Lengths | None
+    lengths_kept: Lengths | None
+    reasons: list[Reason]
+
+    @property
+    def kept(self) -> int:
+        """Samples that are trained on."""
+        return self.fates["kept"]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def statistics_of(questions: Sequence[Asked], samples: Iterable[Sample], rules: Rules) -> Statistics:
+    """Count the samples that `write_samples` returned."""
+    of_question: dict[str, list[Sample]] = {question.id: [] for question in questions}
+    for sample in samples:
+        of_question[sample.question].append(sample)
+    everything = [sample for drawn in of_question.values() for sample in drawn]
+    fates = Counter(sample.fate for sample in everything)
+    kinds = dict.fromkeys(question.kind for question in questions if question.kind is not None)
+    kept = [_kept(drawn) for drawn in of_question.values()]
+    paths = [sum(sample.fate in {"kept", "enough"} for sample in drawn) for drawn in of_question.values()]
+    return Statistics(
+        questions=len(questions),
+        samples=len(everything),
+        tokens=sum(sample.tokens for sample in everything),
+        fates={fate: fates[fate] for fate in FATES},
+        correct=_share(sum(sample.is_correct for sample in everything), len(everything)),
+        answered=_share(sum(sample.status != "unparsed" for sample in everything), len(everything)),
+        questions_by_kept=_counts(kept, rules.keep_per_prompt),
+        questions_by_correct=_counts([_tenth(drawn) for drawn in of_question.values()], BINS),
+        questions_by_paths=_counts(paths, max(paths, default=0)),
+        kinds={kind: _kind([of_question[question.id] for question in questions if question.kind == kind]) for kind in kinds},
+        lengths=_lengths([sample.tokens for sample in everything]),
+        lengths_kept=_lengths([sample.tokens for sample in everything if sample.fate == "kept"]),
+        reasons=_reasons(everything, {question.id: question.text for question in questions}),
+    )
+
+
+def refuse_nothing_kept(statistics: Statistics) -> None:
+    """Stop where there is nothing to train on.
+
+    Raises:
+        DataError: no sample is kept; tells the five most frequent reasons, each with an example, and what helps against the first.
+    """
+    if statistics.kept:
+        return
+    lines = [
+        f"  {reason.samples} of {statistics.samples}: {reason.fate}{reason.detail and f' ({reason.detail})'}, such as {reason.completion!r} to {reason.question!r}"
+        for reason in statistics.reasons
+    ]
+    advice = _WHAT_THEN.get(statistics.reasons[0].fate, "") if statistics.reasons else "ask at least one question"
+    raise DataError(
+        f"none of {statistics.samples} samples of {statistics.questions} questions can be kept, so there is nothing to train on.\n"
+        + "\n".join([*lines, f"What helps most: {advice}."])
+    )
+
+
+def _kept(samples: Sequence[Sample]) -> int:
+    return sum(sample.fate == "kept" for sample in samples)
+
+
+def _tenth(samples: Sequence[Sample]) -> int:
+    """0 for no correct sample, else the tenth, from 1, that the share of correct ones falls into."""
+    return math.ceil(BINS * sum(sample.is_correct for sample in samples) / max(1, len(samples)))
+
+
+def _counts(values: Sequence[int], most: int) -> list[int]:
+    found = Counter(values)
+    return [found[value] for value in range(most + 1)]
+
+
+def _share(count: int, total: int) -> Share | None:
+    """The interval of `evaluation.stats.wilson_interval`, a later stage; a test holds the two together."""
+    if not total:
+        return None
+    z2 = NormalDist().inv_cdf(0.975) ** 2
+    share = count / total
+    centre = (share + z2 / (2 * total)) / (1 + z2 / total)
+    half = math.sqrt(z2 * (share * (1 - share) + z2 / (4 * total)) / total) / (1 + z2 / total)
+    return Share(count, total, share, min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half)))
+
+
+def _lengths(tokens: list[int]) -> Lengths | None:
+    if not tokens:
+        return None
+    ordered = sorted(tokens)
+    return Lengths(ordered[0], ordered[(len(ordered) - 1) // 2], ordered[math.ceil(0.9 * len(ordered)) - 1], ordered[-1])
+
+
+def _kind(drawn: Sequence[Sequence[Sample]]) -> KindCounts:
+    samples = [sample for of_question in drawn for sample in of_question]
+    return KindCounts(
+        questions=len(drawn),
+        questions_with_kept=sum(_kept(of_question) > 0 for of_question in drawn),
+        kept=_kept(samples),
+        correct=_share(sum(sample.is_correct for sample in samples), len(samples)),
+    )
+
+
+def _reasons(samples: Sequence[Sample], texts: dict[str, str]) -> list[Reason]:
+    refused = [sample for sample in samples if sample.fate != "kept"]
+    counts = Counter((str(sample.fate), sample.detail) for sample in refused)
+    first: dict[tuple[str, str], Sample] = {}
+    for sample in refused:
+        first.setdefault((str(sample.fate), sample.detail), sample)
+    return [
+        Reason(fate, detail, count, _cut(texts[first[fate, detail].question]), _cut(first[fate, detail].completion))
+        for (fate, detail), count in counts.most_common(REASONS)
+    ]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= EXAMPLE_CHARACTERS else f"{text[: EXAMPLE_CHARACTERS - 3]}..."
