@@ -140,8 +140,8 @@ def test_other_seeds_give_other_questions() -> None:
 def test_there_are_several_paths(rows: dict[str, list[dict[str, str]]]) -> None:
     """Straight and through another unit, in one equation and in parts."""
     facts = Counter(len(list(stated(row["reasoning"]))) for row in rows["train"])
-    assert min(facts[1], facts[2]) > 400
-    assert sum(" + " in row["reasoning"] for row in rows["train"]) > 400
+    assert min(facts[1], facts[2]) > 250
+    assert sum(" + " in row["reasoning"] for row in rows["train"]) > 250
 
 
 def test_an_unknown_split_is_refused() -> None:

@@ -17,6 +17,7 @@ from brimful.training.method import blocks_of
 
 SAMPLED = SamplingSettings(1.0, 40, 0.95)
 NOTHING = frozenset[int]()
+NEVER = StopRules(NOTHING)
 PROMPTS = [[5, 9, 200], [17], [8, 3, 120, 44, 71, 250, 6, 99, 31], [1, 2, 3, 4, 5]]
 
 
@@ -170,9 +171,7 @@ def uneven(count: int) -> list[Request]:
     return [Request(key, tuple(PROMPTS[key // 2 % len(PROMPTS)]), 7 * key, 1 + key * 5 % 17) for key in range(count)]
 
 
-def streamed(
-    engine: Engine, requests: list[Request], settings: SamplingSettings = SAMPLED, stop: StopRules = StopRules(NOTHING)
-) -> dict[int, Generation]:
+def streamed(engine: Engine, requests: list[Request], settings: SamplingSettings = SAMPLED, stop: StopRules = NEVER) -> dict[int, Generation]:
     return {request.key: generation for request, generation in engine.stream(requests, settings, stop)}
 
 
@@ -181,12 +180,12 @@ def test_a_text_is_the_same_alone_and_among_others_that_enter_and_leave(model: P
     requests = uneven(64)
     together = streamed(Engine(model, most_rows=64), requests, settings)
     for rows in (1, 5):
-        assert streamed(Engine(model, most_rows=rows), requests[:24], settings) == {key: together[key] for key in range(24)}
+        assert streamed(Engine(model, most_rows=rows), requests[:16], settings) == {key: together[key] for key in range(16)}
     assert [len(together[request.key].token_ids) for request in requests] == [request.max_new_tokens for request in requests]
 
 
 def test_a_text_that_outgrows_the_context_beside_others_is_the_same_alone(model: PreTrainedModel) -> None:
-    requests = [Request(key, tuple(PROMPTS[key % 4]), key, 50 if key % 3 else 4) for key in range(9)]
+    requests = [Request(key, tuple(PROMPTS[key % 4]), key, 40 if key % 3 else 4) for key in range(6)]
     assert streamed(Engine(model, most_rows=4), requests) == streamed(Engine(model, most_rows=1), requests)
 
 
@@ -224,10 +223,10 @@ def test_rows_keep_to_the_positions_that_they_may_take_together(model: PreTraine
 
 
 def test_memory_that_runs_out_among_texts_that_come_and_go_changes_none(model: PreTrainedModel) -> None:
-    requests = uneven(30)
-    usual = streamed(Engine(model, most_rows=8), requests)
+    requests = uneven(20)
+    usual = streamed(Engine(model, most_rows=6), requests)
     shapes = small_device(model, lambda number, rows: number > 12 and rows > 3)
-    assert streamed(Engine(model, most_rows=8), requests) == usual
+    assert streamed(Engine(model, most_rows=6), requests) == usual
     assert max(rows for rows, _ in shapes[20:]) <= 3
 
 

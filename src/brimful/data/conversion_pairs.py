@@ -17,9 +17,9 @@ _SYMBOLS = frozenset(
     "mm cm m km in ft yd mi mg g kg t oz lb st mL cL L m^3 tsp tbsp fl_oz c pt qt gal s min h d wk mo yr decade century cm^2 m^2 ha km^2 in^2 ft^2 yd^2 "
     "cm/s m/s m/min km/h in/s ft/s ft/min mph bit B kB MB GB TB".replace("fl_oz", "fl-oz").split()
 )
-_FACTOR_DIGITS = 4
+_FACTOR_DIGITS = 2
 _LARGEST_FACTOR = 10**4
-_PAIRS_HELD_OUT: Mapping[str, int] = MappingProxyType({"test": 14, "validation": 7})
+_PAIRS_HELD_OUT: Mapping[str, int] = MappingProxyType({"test": 10, "validation": 4})
 _VALUES_HELD_OUT_PERCENT: Mapping[str, int] = MappingProxyType({"test": 15, "validation": 8})
 _SEED = 2
 

@@ -318,7 +318,7 @@ class _Run:
     def _take(self, rows: Sequence[_Row], logits_BV: Tensor, said_BV: Tensor | None) -> None:
         """Draw a token for every row."""
         uniform_B = uniform_numbers([row.request.seed for row in rows], [len(row.new_ids) for row in rows])
-        scores_BV = logits_BV if said_BV is None else penalised(logits_BV, said_BV, self._settings.repetition_penalty)
+        scores_BV = logits_BV if said_BV is None else penalised(logits_BV.float(), said_BV, self._settings.repetition_penalty)
         ids_B = next_token(scores_BV, self._settings, uniform_B)
         logprobs = self._logprobs(logits_BV, ids_B)
         tokens = checked(ids_B)
