@@ -177,6 +177,26 @@ def _sandbox() -> list[tuple[str, str, str]]:
     ]
 
 
+def _sampling() -> list[tuple[str, str, str]]:
+    record, source = _record("sampling_cpu")
+    results, work = record["results"], record["workload"]
+    ours, rows = results["brimful"], []
+    for name, result in results.items():
+        if name != "brimful":
+            over = result["brimful_over_it"]
+            rows.append(f"{over['median']:.1f}x {name} [{over['low']:.1f}, {over['high']:.1f}]")
+    length = ours["length"]
+    return [
+        (
+            f"Sampling on a CPU, 16.9M parameters, one thread, {work['prompts']} prompts x {work['samples_per_prompt']} samples of uneven length "
+            f"(mean {length['mean']:.0f}, median {length['median']:.0f}, longest {length['max']} tokens)",
+            f"{ours['useful_tokens_per_cpu_s']['median']:,.0f} useful tokens/s of CPU time; {', '.join(rows)}; n = {record['rounds']} rounds; "
+            f"lengths and log-probabilities {'equal' if all(each['valid'] for each in results.values()) else 'NOT equal'}",
+            source,
+        )
+    ]
+
+
 def _code_offline() -> list[tuple[str, str, str]]:
     record, source = _record("code_offline")
     variants = {each["name"]: each["figures"] for each in record["comparison"]["variants"]}

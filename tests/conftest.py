@@ -1,8 +1,9 @@
 """What every test shares: one thread, own cache and runs folders, a tiny corpus and recipe."""
 
+import gc
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,15 @@ def _quiet_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
     monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("BRIMFUL_RUNS", str(tmp_path / "runs"))
+
+
+@pytest.fixture(scope="module")
+def quick_collection() -> Iterator[None]:
+    """Garbage is looked for among what this file's tests make alone: a third of a second less each time memory is given back."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import StringIO
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rich.console import Console
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from brimful import rounds, sampling
-from brimful.base.errors import BrimfulError, DataError, RequestError, RunFolderError
+from brimful.base.errors import BrimfulError, DataError, Interrupted, RequestError, RunFolderError
 from brimful.base.rundir import read_json
 from brimful.data.tokenizer import train_tokenizer
 from brimful.generation.author import Author, tuned_author
@@ -93,7 +94,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
+def chain(quick_collection: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
     """A tiny base that learns to name colours; every answer of small letters is right."""
     root, drawn = tmp_path_factory.mktemp("rounds"), random.Random(1)
     examples, questions = [], {}
@@ -130,8 +131,13 @@ def test_every_sample_is_kept_with_its_verdict_and_what_is_trained_on_are_distin
     assert {row["number"] for row in samples} == set(range(6))
     assert {row["status"] for row in samples if row["fate"] == "kept"} == {"correct"}
     assert 0 < len(kept) == len(set(kept)) == len(train)
-    assert [(row["prompt"][-1]["content"], row["completion"][-1]["content"]) for row in train] == kept
+    assert [(row["prompt"], row["completion"]) for row in train] == kept, "rows of messages, though the demonstrations are text"
     assert max(sum(question == asked for asked, _ in kept) for question, _ in kept) == 2
+
+
+def test_samples_that_are_too_long_for_training_are_dropped_but_no_demonstrations(chain: Chain) -> None:
+    policies = [load(str(chain.folder / name / "recipe.yaml")).data.long_documents for name in ("sft", "rft-1")]
+    assert policies == ["error", "drop"]
 
 
 def test_variants_train_on_equally_many_tokens(chain: Chain) -> None:
@@ -148,6 +154,22 @@ def test_the_same_command_again_does_nothing_over(chain: Chain, monkeypatch: pyt
     monkeypatch.setattr(sampling, "backend_for", lambda *_, **__: pytest.fail("a model was asked again"))
     rounds.run_rounds(chain.recipe(), _console())
     assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_fresh_leaves_what_is_finished(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "backend_for", lambda *_, **__: pytest.fail("a model was asked again"))
+    before = (chain.folder / "sft" / "run.json").stat().st_mtime_ns
+    assert rounds.sample(chain.recipe(), _console(), fresh=True) == chain.folder / "samples-1"
+    assert (chain.folder / "sft" / "run.json").stat().st_mtime_ns == before
+
+
+def test_a_chain_does_not_mix_scores_and_samples_of_two_choices(chain: Chain) -> None:
+    """More are kept now, but the round was tuned on fewer. With the recipe put back, so are the samples."""
+    before = (chain.folder / "samples-1" / "train.jsonl").read_bytes()
+    with pytest.raises(RunFolderError, match=r"rft-1 was tuned on other examples than there are now in .*samples-1/train.jsonl"):
+        rounds.run_rounds(chain.recipe("rft.keep_per_prompt=1"), _console())
+    rounds.sample(chain.recipe(), _console())
+    assert (chain.folder / "samples-1" / "train.jsonl").read_bytes() == before
 
 
 class Killed(BaseException):
@@ -184,6 +206,35 @@ def test_killed_at_ten_points_the_final_set_is_that_of_an_undisturbed_drawing(
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+def test_ctrl_c_keeps_what_was_drawn_and_says_how_to_go_on(chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Engine.stream
+
+    def interrupted(self: Engine, *arguments: Any, **others: Any) -> Iterator[Any]:
+        yield from islice(stream(self, *arguments, **others), 5)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Engine, "stream", interrupted)
+    with pytest.raises(Interrupted, match=r"stopped with 5 samples, which are kept in .*samples\. Run the same command to continue") as caught:
+        chain.draw(tmp_path / "samples")
+    assert caught.value.exit_code == 130
+    assert len(_rows(tmp_path / "samples" / "drawn.jsonl")) == 1 + 5
+
+
+def test_samples_that_do_not_come_are_missed_before_anything_is_chosen(chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Engine.stream
+    monkeypatch.setattr(Engine, "stream", lambda *arguments, **others: islice(stream(*arguments, **others), 5))
+    with pytest.raises(RequestError, match=r"67 samples were asked for and did not come\. The others are kept"):
+        chain.draw(tmp_path / "samples")
+    assert not (tmp_path / "samples" / "samples.jsonl").exists()
+
+
+def test_behind_a_prompt_that_is_text_an_answer_keeps_its_white_space(chain: Chain, tmp_path: Path) -> None:
+    rows = [{"prompt": f"Say red {number} times.", "completion": " red", "answer": r"(?s)\s*[a-z ]+"} for number in range(8)]
+    chain.draw(tmp_path / "samples", f"rft.questions.path={_write_rows(tmp_path / 'questions.jsonl', rows)}", "rft.temperature=1.5")
+    samples = _rows(tmp_path / "samples" / "samples.jsonl")
+    assert any(row["completion"] != row["completion"].strip() for row in samples)
+
+
 def test_samples_drawn_with_other_settings_are_not_mixed(chain: Chain, tmp_path: Path) -> None:
     chain.draw(tmp_path / "samples")
     with pytest.raises(RunFolderError, match="drawn with something else: settings"):
@@ -202,6 +253,15 @@ def test_where_nothing_is_right_it_stops_with_the_reasons_and_trains_on_nothing(
         chain.draw(tmp_path / "samples", f"rft.questions.path={questions}")
     assert (tmp_path / "samples" / "samples.jsonl").exists()
     assert not (tmp_path / "samples" / "train.jsonl").exists()
+
+
+def test_after_a_choice_that_kept_nothing_the_former_one_is_made_again(chain: Chain, tmp_path: Path) -> None:
+    chain.draw(tmp_path / "samples")
+    before = (tmp_path / "samples" / "train.jsonl").read_bytes()
+    with pytest.raises(DataError, match=r"lower rft\.min_answer_tokens"):
+        chain.draw(tmp_path / "samples", "rft.min_answer_tokens=24")
+    chain.draw(tmp_path / "samples")
+    assert (tmp_path / "samples" / "train.jsonl").read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -241,6 +301,8 @@ def test_questions_and_demonstrations_that_the_evaluation_asks_are_left_out(chai
     asked = {question.text for question in sampling.gather_questions(recipe).questions.asked}
     assert asked
     assert not asked & {text for text, _ in scored}
+    foreign = sampling.gather_questions(chain.recipe("evaluation.tasks=[lm-eval:gsm8k]")).notes
+    assert foreign == ("what lm-eval:gsm8k asks is not known here, so questions and samples are not compared with it",)
 
 
 def test_a_teacher_with_another_tokenizer_writes_for_the_student(chain: Chain, tmp_path: Path) -> None:

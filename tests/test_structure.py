@@ -22,8 +22,6 @@ TESTED_ELSEWHERE = {
     "pipeline.py": "every public function of it is a verb, and tests/test_cli.py runs the verbs",
     "materials.py": "tests/test_tuning.py and tests/training/test_session.py train on both kinds",
     "scoring.py": "tests/test_cli.py and tests/test_tuning.py score runs of both kinds",
-    "data/conversion_pairs.py": "tests/data/test_conversion.py proves that what they split apart is apart",
-    "data/conversion_reasoning.py": "tests/data/test_conversion.py checks every equation",
     "sampling.py": "tests/test_rounds.py draws, kills and resumes",
     "recipe/rft.py": "tests/test_rounds.py holds recipes of rounds as a user meets them",
     "recipe/choices.py": "tests/test_recipe.py holds recipes as a user meets them",

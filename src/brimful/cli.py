@@ -138,7 +138,9 @@ def sample(recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False
     from brimful import rounds
 
     folder = rounds.sample(_load(recipe, overrides), _console(), fresh=fresh, accept=accept_change or [])
-    print(f"samples: {folder / 'samples.jsonl'}\ntraining set: {folder / 'train.jsonl'}\nnext: brimful run {recipe}")
+    print(
+        f"samples: {folder / 'samples.jsonl'}\ntraining set: {folder / 'train.jsonl'}\nnext: brimful run {shlex.join([recipe, *(overrides or [])])}"
+    )
 
 
 @app.command()

@@ -6,27 +6,33 @@ sampled so far. Deviation: samples come from the student of the round before, or
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 from rich.console import Console
 
 from brimful import pipeline
-from brimful.base.errors import DataError
-from brimful.base.rundir import read_json, write_text_atomically
-from brimful.data.formats import Example, Prompt, examples_of, text_of_prompt
+from brimful.base.errors import DataError, RunFolderError
+from brimful.base.rundir import read_json, write_json_atomically, write_text_atomically
+from brimful.data.formats import Example, Message, Prompt, examples_of, text_of_prompt
+from brimful.data.questions import Question
 from brimful.data.sources import open_rows
+from brimful.evaluation.task_prompts import text_ending_of
 from brimful.generation.author import Author, source_fingerprint, teacher, tuned_author
 from brimful.hardware.probe import probe, torch_device
 from brimful.recipe import OF_RECIPE, DataRecipe, Recipe, RunChoices, load
 from brimful.report.compare import compare
+from brimful.report.tuned import STUDY_FILE
 from brimful.sampling import Material, draw, gather_questions, rft_of
 from brimful.scoring import is_scored, refuse_unreadable_tasks
 from brimful.selection.journal import TRAINING_FILE, training_row
-from brimful.study import Member, claim, publish, score_base, train_and_score
+from brimful.study import Member, claim, publish, score_base, train_and_score, train_member
+from brimful.training.admission import status_of
+from brimful.training.memory_errors import give_back_memory
 
 DEMONSTRATIONS_FILE = "demonstrations.jsonl"
 SFT = "sft"
@@ -64,7 +70,8 @@ def sample(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Seq
     seed = chain.seeds[0]
     student = None if chain.has_teacher else chain.member(SFT, seed, ())
     if student is not None:
-        pipeline.train(student.recipe, console, fresh=fresh, accept=accept)
+        chain.note_examples(student)
+        train_member(student, console, fresh=fresh, accept=accept)
     return chain.sample(1, seed, student)
 
 
@@ -93,6 +100,7 @@ class _Chain:
         """Read all data before anything is trained."""
         material, folder = gather_questions(recipe), pipeline.folder_of(recipe)
         demonstrations, left_out = _demonstrations(recipe, material)
+        material = _asked_like(demonstrations, material)
         if not all(is_scored(folder / f"{SFT}{_suffix(recipe, seed)}", recipe) for seed in rft_of(recipe).seeds):
             refuse_unreadable_tasks(recipe)
         claim(folder, recipe)
@@ -123,32 +131,54 @@ class _Chain:
     def rounds(self, seed: int) -> Iterator[Member]:
         """Train and score every variant with one seed."""
         student = self.member(SFT, seed, ())
-        self.console.rule(student.folder.name)
-        self.train(student)
+        self._tune(student)
         yield student
         folders: list[Path] = []
         for number in range(1, rft_of(self.recipe).rounds + 1):
             self.console.rule(self._sample_folder(number, seed).name)
-            folders.append(self.sample(number, seed, student))
+            folders.append(self.sample(number, seed, student, tuple(folders)))
             before, student = student, self.member(_round_name(number), seed, folders)
-            self.console.rule(student.folder.name)
-            self.train(student)
+            self._tune(student)
             self.drawn[-1]["trained_tokens"] = {member.variant: trained_tokens(member.folder) for member in (before, student)}
             yield student
 
     def member(self, variant: str, seed: int, samples: Sequence[Path]) -> Member:
-        """A run of the chain, tuned on demonstrations and on samples."""
+        """A run of the chain, tuned on demonstrations and on samples. Samples that are too long for it are dropped: they cost a night to draw."""
         with_demonstrations = rft_of(self.recipe).with_demonstrations or not samples
         files = [self.folder / DEMONSTRATIONS_FILE] * with_demonstrations + [folder / TRAINING_FILE for folder in samples]
         data = self.recipe.data.model_copy(
             update={"path": [str(file.resolve()) for file in files], "format": "prompt", "columns": {}, "config_name": None, "max_documents": None}
         )
+        if samples and data.long_documents == "error":
+            data = data.model_copy(update={"long_documents": "drop"})
         run = RunChoices(name=f"{variant}{_suffix(self.recipe, seed)}", folder=str(self.folder))
         changed = self.recipe.model_copy(update={"rft": None, "seed": seed, "data": DataRecipe.model_validate(data.model_dump()), "run": run})
         return Member(variant, changed)
 
-    def sample(self, number: int, seed: int, student: Member | None) -> Path:
-        """One drawing; returns its folder."""
+    def note_examples(self, member: Member) -> None:
+        """Write down what a member is tuned on.
+
+        Raises:
+            RunFolderError: it is finished and was tuned on other examples, so that its scores would stand beside counts that are not its own.
+        """
+        path, name, files = self.folder / STUDY_FILE, member.folder.name, list(map(Path, member.recipe.data.paths))
+        record = read_json(path)
+        noted, now = record.get("tuned_on", {}), xxhash.xxh3_128_hexdigest(b"".join(file.read_bytes() for file in files))
+        if noted.get(name, now) != now and status_of(member.folder) == "finished":
+            told = ", ".join(f"{file.parent.name}/{file.name}" for file in files)
+            raise RunFolderError(
+                f"{member.folder} was tuned on other examples than there are now in {told}: the recipe or its data changed since. "
+                f"Put them back, choose another name with run.name=NAME, or move {member.folder} away to tune it anew."
+            )
+        write_json_atomically(path, {**record, "tuned_on": {**noted, name: now}})
+
+    def _tune(self, member: Member) -> None:
+        self.console.rule(member.folder.name)
+        self.note_examples(member)
+        self.train(member)
+
+    def sample(self, number: int, seed: int, student: Member | None, before: Sequence[Path] = ()) -> Path:
+        """One drawing; returns its folder. Paths that were kept in drawings before are not kept again."""
         folder, rft = self._sample_folder(number, seed), rft_of(self.recipe)
         here = probe(self.recipe.plan.device)
         device = torch_device(here)
@@ -162,7 +192,8 @@ class _Chain:
             author_id = f"{source_fingerprint(source)}, shown {rft.shots}: {rft.system}"
             load_author = partial(teacher, source, rft, self.demonstrations, device, precision)
         seed_of_round = int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
-        facts = draw(self.recipe, self.material, load_author, folder, self.console, seed=seed_of_round, author_id=author_id)
+        facts = draw(self.recipe, self.material, load_author, folder, self.console, seed=seed_of_round, author_id=author_id, before=before)
+        give_back_memory(device)  # the training that follows plans with what is free
         self.drawn.append(
             {
                 "round": number,
@@ -203,6 +234,20 @@ def _demonstrations(recipe: Recipe, material: Material) -> tuple[tuple[Example, 
     if not kept:
         raise DataError("data: the evaluation asks all demonstrations, so none is left to train on. Choose others.")
     return kept, len(found) - len(kept)
+
+
+def _asked_like(demonstrations: Sequence[Example], material: Material) -> Material:
+    """Questions in the form of the demonstrations, messages or text: so a student was tuned, so it is asked, and so it learns from its samples."""
+    ending = text_ending_of(demonstrations)
+
+    def asked(question: Question) -> Question:
+        prompt = question.prompt
+        if ending is None:
+            return replace(question, prompt=(Message("user", prompt),) if isinstance(prompt, str) else prompt)
+        return replace(question, prompt=prompt if isinstance(prompt, str) else question.text.rstrip() + ending)
+
+    questions = replace(material.questions, asked=tuple(map(asked, material.questions.asked)))
+    return replace(material, questions=questions, fingerprint=f"{material.fingerprint} {ending!r}")
 
 
 def _rows_text(examples: Sequence[Example]) -> str:

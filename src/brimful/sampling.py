@@ -1,17 +1,18 @@
 """Answers drawn for questions whose answers can be verified: asked, judged, chosen, kept on disk. An overview: it sees every stage."""
 
 import json
+import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import xxhash
 from rich.console import Console
 
-from brimful.base.errors import DataError, RequestError
+from brimful.base.errors import DataError, Interrupted, RequestError
 from brimful.base.rundir import Lease, read_json, write_json_atomically
 from brimful.data.questions import Questions, read_questions
 from brimful.evaluation.task import load_task, render, task_names
@@ -28,7 +29,7 @@ from brimful.report.sampling import Snapshot, sampling_lines, sampling_progress
 from brimful.selection.choose import Rules
 from brimful.selection.contamination import EvaluationQuestions
 from brimful.selection.draw import Drawing
-from brimful.selection.journal import SampleJournal, write_samples
+from brimful.selection.journal import SampleJournal, kept_paths, write_samples
 from brimful.selection.paths import path_hash
 from brimful.selection.sample import Asked, Sample
 from brimful.selection.statistics import refuse_nothing_kept, statistics_of
@@ -53,6 +54,7 @@ class Material:
         held_out: What the evaluation asks.
         fingerprint: Of all this.
         notes: What was left out.
+        known_paths: By question, those kept in rounds before.
     """
 
     questions: Questions
@@ -60,6 +62,7 @@ class Material:
     held_out: EvaluationQuestions
     fingerprint: str
     notes: tuple[str, ...]
+    known_paths: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 def rft_of(recipe: Recipe) -> RftRecipe:
@@ -88,6 +91,8 @@ def gather_questions(recipe: Recipe) -> Material:
     notes = list(found.notes)
     if len(asked) < len(found.asked):
         notes.append(f"{len(found.asked) - len(asked)} of {len(found.asked)} questions are not asked, because the evaluation asks them")
+    if foreign := [name for name in recipe.evaluation.tasks if name not in task_names()]:
+        notes.append(f"what {', '.join(foreign)} asks is not known here, so questions and samples are not compared with it")
     if not asked:
         raise DataError(
             f"rft.questions: the evaluation asks all {len(found.asked)} questions of {found.source}, too. Choose other questions to train on."
@@ -119,7 +124,15 @@ def scored_questions(recipe: Recipe) -> list[tuple[str, str]]:
 
 
 def draw(
-    recipe: Recipe, material: Material, load_author: Callable[[], Author], folder: Path, console: Console, *, seed: int, author_id: str
+    recipe: Recipe,
+    material: Material,
+    load_author: Callable[[], Author],
+    folder: Path,
+    console: Console,
+    *,
+    seed: int,
+    author_id: str,
+    before: Sequence[Path] = (),
 ) -> dict[str, Any]:
     """Draw, verify and choose samples: samples.jsonl, train.jsonl and sampling.json in a folder. The same call again goes on where it stopped.
 
@@ -131,15 +144,21 @@ def draw(
         console: Shows progress.
         seed: Of all samples.
         author_id: Changes with the author's weights and with how it is asked.
+        before: Folders of rounds before: a path that was kept there is not kept again.
 
     Returns:
         What sampling.json holds.
 
     Raises:
-        RunFolderError: the folder holds other samples; DataError: nothing can be kept; RequestError: no question fits into the author's context.
+        RunFolderError: the folder holds other samples; DataError: nothing can be kept; RequestError: no question fits into the author's context,
+            or samples are missing; Interrupted: Ctrl-C; what was drawn is kept.
     """
     rft, path = rft_of(recipe), folder / FACTS_FILE
-    chosen_by = {"rft": rft.model_dump(mode="json", exclude=_NOT_DECISIVE), "author": author_id, "seed": seed, "questions": material.fingerprint}
+    known = kept_paths(before)
+    chosen_by = {
+        "rft": rft.model_dump(mode="json", exclude=_NOT_DECISIVE), "author": author_id, "seed": seed, "questions": material.fingerprint,
+        "known_paths": xxhash.xxh3_64_hexdigest(repr(sorted((name, sorted(paths)) for name, paths in known.items())).encode()),
+    }  # fmt: skip
     if path.exists() and read_json(path).get("chosen_by") == chosen_by:
         facts: dict[str, Any] = read_json(path)
         return facts
@@ -147,11 +166,16 @@ def draw(
     with Lease.acquire(folder) as lease, ExitStack() as stack:
         sandbox = stack.enter_context(Sandbox()) if material.verifier.needs_sandbox else None
         author = load_author()
-        session = _Session(rft, material, author, folder, seed, author_id, sandbox)
+        session = _Session(rft, replace(material, known_paths=known), author, folder, seed, author_id, sandbox)
         stack.enter_context(session.journal)
+        path.unlink(missing_ok=True)  # the files it tells of are about to be replaced
         for line in (f"{author.name} answers {len(session.asked):,} questions, {rft.samples_per_prompt} times each", *session.notes):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
-        facts = {"chosen_by": chosen_by, **session.draw(recipe, lease, console)}
+        try:
+            facts = {"chosen_by": chosen_by, **session.draw(recipe, lease, console)}
+        except KeyboardInterrupt:
+            told = f"stopped with {session.num_samples:,} samples, which are kept in {folder}. Run the same command to continue."
+            raise Interrupted(told, signal.SIGINT) from None
         write_json_atomically(path, facts)
     return facts
 
@@ -169,8 +193,13 @@ class _Session:
         self.journal = SampleJournal(folder, decides)
         held = [replace(sample, contaminated_by=self._contaminated_by(sample)) for sample in self.journal.held]
         self._drawing = Drawing(self.asked, self._rules, seed, rft.max_new_tokens, held)
-        if self.journal.held:
-            self.notes.append(f"{len(self.journal.held):,} samples are there from before")
+        if self.num_samples:
+            self.notes.append(f"{self.num_samples:,} samples are there from before")
+
+    @property
+    def num_samples(self) -> int:
+        """Drawn and verified so far, those from before too."""
+        return self._drawing.drawn.samples
 
     def _fitting(self) -> tuple[list[Asked], list[str]]:
         """Questions that leave room for an answer, and what is told of the others."""
@@ -179,19 +208,22 @@ class _Session:
         for question in self._material.questions.asked:
             ids = self._author.prompt_ids(question.prompt)
             if len(ids) <= longest:
-                asked.append(Asked(question.id, question.text, tuple(ids), question.kind or None, question.prompt, question.reference))
+                known = self._material.known_paths.get(question.id, frozenset())
+                asked.append(Asked(question.id, question.text, tuple(ids), question.kind or None, question.prompt, question.reference, known))
             else:
                 too_long = max(too_long, len(ids))
         left_out = len(self._material.questions.asked) - len(asked)
         rule = f"{self._author.name} reads {longest + self._rft.max_new_tokens} tokens, {self._rft.max_new_tokens} of them its answer (rft.max_new_tokens)"
         if not asked:
-            raise RequestError(f"no question fits: {rule}, and the longest prompt has {too_long}. Lower rft.max_new_tokens, or rft.shots for a teacher.")
+            raise RequestError(
+                f"no question fits: {rule}, and the longest prompt has {too_long}. Lower rft.max_new_tokens, or rft.shots for a teacher."
+            )
         more = [f"{left_out} questions are not asked, because their prompts are too long: {rule}"] if left_out else []
         return asked, [*self._material.notes, *more]
 
     def draw(self, recipe: Recipe, lease: Lease, console: Console) -> dict[str, Any]:
         """Everything that is missing; returns facts for sampling.json."""
-        started_s, before = time.perf_counter(), len(self.journal.held)
+        started_s, before = time.perf_counter(), self.num_samples
         why = ""
         if self._drawing.drawn.samples_left:
             author, rows = self._author, recipe.plan.sampling_rows
@@ -213,6 +245,8 @@ class _Session:
                         lease.renew()
                 self._take(judging.rest())
                 show(self._snapshot(before, 0))
+            if left := self._drawing.drawn.samples_left:
+                raise RequestError(f"{left:,} samples were asked for and did not come. The others are kept: run the same command again.")
         self.journal.sync()
         samples = write_samples(self._folder, self.asked, self._drawing.samples, self._rules)
         statistics = statistics_of(self.asked, samples, self._rules)
@@ -227,8 +261,10 @@ class _Session:
     def _verify(self, judging: "Judging", request: Request, generation: Generation) -> None:
         asked, number = self._drawing.origin(request)
         text = text_behind(self._author.tokenizer, request.prompt_ids, generation.token_ids)
-        text = text[: first_stop(text, self._author.stop.texts)].strip()
+        text = text[: first_stop(text, self._author.stop.texts)]
         question = self._question_of[asked.id]
+        if not isinstance(question.prompt, str):  # behind a prompt that is text the answer begins with its own white space
+            text = text.strip()
         reference = question.row if self._material.verifier.needs_sandbox else question.reference
         judging.put((request, generation, asked, number, text), text, reference)
 

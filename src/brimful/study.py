@@ -17,6 +17,7 @@ from brimful.report.compare_text import comparison_markdown, comparison_text
 from brimful.report.study import RECIPE_FILE, write_study_report
 from brimful.report.tuned import STUDY_FILE
 from brimful.scoring import evaluate, evaluate_rest, is_scored, refuse_unreadable_tasks
+from brimful.training.admission import status_of
 
 TABLE_FILE = "study.md"
 
@@ -92,11 +93,20 @@ def train_and_score(member: Member, console: Console, *, fresh: bool = False, ac
     Raises:
         BrimfulError: as training and evaluation do.
     """
-    trained = pipeline.train(member.recipe, console, fresh=fresh, accept=accept)
+    trained = train_member(member, console, fresh=fresh, accept=accept)
     if trained.trained_now:
         evaluate(trained.folder, console)
     else:
         evaluate_rest(trained.folder, trained.folder, member.recipe, console)
+
+
+def train_member(member: Member, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()) -> pipeline.Run:
+    """As `pipeline.train`, but that `fresh` leaves a finished member as it is.
+
+    Raises:
+        BrimfulError: as training does.
+    """
+    return pipeline.train(member.recipe, console, fresh=fresh and status_of(member.folder) != "finished", accept=accept)
 
 
 def score_base(done: Sequence[Member], folder: Path, console: Console) -> Path:

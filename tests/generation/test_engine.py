@@ -1,6 +1,6 @@
 """Generation with the cache, in batches, gives what one prompt at a time without a cache gives."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,8 +12,11 @@ from brimful.base.errors import RequestError
 from brimful.generation.engine import Engine, context_of, generate, longest_first
 from brimful.generation.requests import Generation, Request, StopRules
 from brimful.generation.sampler import GREEDY, SamplingSettings, sample_seeds
+from brimful.generation.slots import Slots
 from brimful.generation.text import first_stop, text_behind
 from brimful.training.method import blocks_of
+
+pytestmark = pytest.mark.usefixtures("quick_collection")
 
 SAMPLED = SamplingSettings(1.0, 40, 0.95)
 NOTHING = frozenset[int]()
@@ -148,9 +151,9 @@ def small_device(model: PreTrainedModel, fails: Callable[[int, int], bool]) -> l
 def test_out_of_memory_lets_half_the_rows_go_on_and_changes_no_text(model: PreTrainedModel, settings: SamplingSettings) -> None:
     seeds = sample_seeds(11, len(PROMPTS))
     told: list[tuple[int, int]] = []
-    usual = generate(model, PROMPTS, settings, max_new_tokens=80, stop_ids=NOTHING, seeds=seeds)
+    usual = generate(model, PROMPTS, settings, max_new_tokens=24, stop_ids=NOTHING, seeds=seeds)
     shapes = small_device(model, lambda number, rows: number > 10 and rows > 1)
-    ours = generate(model, PROMPTS, settings, max_new_tokens=80, stop_ids=NOTHING, seeds=seeds, on_token=lambda row, token: told.append((row, token)))
+    ours = generate(model, PROMPTS, settings, max_new_tokens=24, stop_ids=NOTHING, seeds=seeds, on_token=lambda row, token: told.append((row, token)))
     assert ours == usual
     assert [rows for rows, _ in shapes[:14]] == [4] * 11 + [2, 1, 1]
     assert {row: [token for told_row, token in told if told_row == row] for row in range(4)} == dict(enumerate(row.token_ids for row in usual))
@@ -228,6 +231,21 @@ def test_memory_that_runs_out_among_texts_that_come_and_go_changes_none(model: P
     shapes = small_device(model, lambda number, rows: number > 12 and rows > 3)
     assert streamed(Engine(model, most_rows=6), requests) == usual
     assert max(rows for rows, _ in shapes[20:]) <= 3
+
+
+def test_memory_that_runs_out_as_all_running_texts_end_loses_no_waiting_one(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = [Request(key, (1, 2, 3), key, 4) for key in range(6)]
+    usual = streamed(Engine(model, most_rows=2), requests)
+    leave, failures = Slots.leave, [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")]
+
+    def failing(self: Slots, leaving: Sequence[int]) -> list[int]:
+        if failures:
+            raise failures.pop()
+        return leave(self, leaving)
+
+    monkeypatch.setattr(Slots, "leave", failing)
+    assert streamed(Engine(model, most_rows=2), requests) == usual
+    assert not failures
 
 
 def test_log_probabilities_are_those_of_the_model_without_filters(model: PreTrainedModel) -> None:

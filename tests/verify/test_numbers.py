@@ -19,6 +19,7 @@ TOLERANCE = Decimal("0.001")
         ("5 \\times 10^{-3}", 0.005), ("5 × 10**2", 500), ("3/4", 0.75), ("-3 / 4", -0.75), ("\\frac{3}{4}", 0.75), ("-\\dfrac{3}{4}", -0.75),
         ("$18", 18), ("-$18", -18), ("$-18.50", -18.5), ("\\$18", 18), ("€ 5", 5), ("18 dollars", 18), ("50%", 50), ("50 \\%", 50), ("**42**", 42),
         ("$42$", 42), ("\\(42\\)", 42), ("18\\,\\text{kg}", 18), ("20 °C", 20), ("90^\\circ", 90), ("2h", 2), ("5 m/s^2", 5), ("16 eggs per day", 16),
+        ("5 m²", 5), ("5 meters squared", 5), ("300 K", 300), ("5 hundredweight", 5), ("5 pints", 5),
     ],
 )  # fmt: skip
 def test_a_number_is_read_in_every_usual_spelling(text: str, value: float) -> None:
@@ -31,6 +32,9 @@ def test_a_number_is_read_in_every_usual_spelling(text: str, value: float) -> No
     ("text", "problem"),
     [
         ("", "no number"), ("nan", "no number"), ("inf", "no number"), ("-Infinity", "no number"), ("five", "no number"),
+        ("5 million", "not a plain number"), ("$3 thousand dollars", "not a plain number"), ("5k", "not a plain number"), ("2π", "not a plain number"),
+        ("3 Hundreds", "not a plain number"), ("2 pi r", "not a plain number"), ("5²", "not a plain number"), ("5 squared", "not a plain number"),
+        ("5½", "not a plain number"), ("5 and a half", "not a plain number"),
         ("1,23", "not a plain number"), ("12,34", "not a plain number"), ("1.2.3", "not a plain number"), ("--5", "not a plain number"),
         ("5!", "not a plain number"), ("(5)", "not a plain number"), ("x = 5", "not a plain number"), ("1e", "not a plain number"),
         ("٣", "not a plain number"), ("２", "not a plain number"), ("about 5", "not a plain number"), ("5 is what I think it is", "not a plain number"),

@@ -42,7 +42,7 @@ class TrainingStopped(BrimfulError):
 
 
 class Interrupted(BrimfulError):
-    """A signal asked the run to stop; it did so at a step boundary with a checkpoint."""
+    """A signal asked to stop; what was done is kept: a checkpoint at a step boundary, or samples."""
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)

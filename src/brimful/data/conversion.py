@@ -8,13 +8,14 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from itertools import islice
 from types import MappingProxyType
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
-from brimful.data.conversion_pairs import Pair, pairs, value_split, weighted_pairs
-from brimful.data.conversion_reasoning import Path, Working, fact, number, paths, workings
+from brimful.data.conversion_pairs import Pair, facts, pairs, pairs_apart, value_split
+from brimful.data.conversion_reasoning import Path, Working, fact, number, paths, working
 from brimful.data.readers import Row
 from brimful.data.units import Unit
 
@@ -53,7 +54,10 @@ _NOTES = (
     "With {value} {source} at hand, these are the {target}: {steps} These are {answer} {target}.",
 )
 _SYMBOL_SHARE = 0.25
-_TRIES = 1000
+_APART_SHARE = 0.6
+"""So many more of the pairs that need, or allow, two steps."""
+_SCALES, _SCALE_WEIGHTS = (Fraction(1), Fraction(1, 10), Fraction(10)), (18, 1, 1)
+"""Of the numbers from 2 to 99."""
 
 
 @dataclass(frozen=True)
@@ -122,47 +126,68 @@ def conversion_documents() -> Iterator[str]:
 
     All of it comes from the pairs and values of training.
     """
+    return iter(_documents())
+
+
+@cache
+def _documents() -> tuple[str, ...]:
+    """6 MB that take seconds to make and are read several times."""
     drawn = random.Random("unit-conversion documents")
-    for _ in range(NUM_DOCUMENTS):
-        write = drawn.choices(_WRITERS, weights=_WEIGHTS)[0]
-        yield "".join(f"{line}\n" for line in islice(write(drawn), 10))
+    writers = (drawn.choices(_WRITERS, weights=_WEIGHTS)[0] for _ in range(NUM_DOCUMENTS))
+    return tuple("".join(f"{line}\n" for line in islice(write(drawn), 10)) for write in writers)
 
 
 def _problem(drawn: random.Random, split: str, kind: str) -> Problem:
     pair_split = split if kind in ("new-pairs", "new-both") else "train"
     wanted = split if kind in ("new-values", "new-both") else "train"
-    while True:
-        pair = drawn.choice(weighted_pairs(pair_split))
-        for _ in range(_TRIES):
-            value, source, target = _asked(drawn, pair)
-            answer = number(value * source.size / target.size)
-            if number(value) is None or answer is None or value_split(value) != wanted:
-                continue
-            ways = [path for path in paths(value, source, target) if split != "train" or _stays_in_training(path)]
-            if ways:
-                question = _question(drawn, value, source, target)
-                return Problem(question, value, source, target, answer, kind, _chosen(drawn, ways))
+    found: tuple[_Asked, ...] = ()
+    while not found:
+        pair = drawn.choice(pairs_apart(pair_split) if drawn.random() < _APART_SHARE else pairs()[pair_split])
+        found = _askable(pair, drawn.choices(_SCALES, weights=_SCALE_WEIGHTS)[0], drawn.random() < 0.5, split, wanted)
+    asked = drawn.choice(found)
+    return Problem(_question(drawn, asked), asked.value, asked.source, asked.target, asked.answer, kind, _chosen(drawn, asked.ways))
 
 
-def _asked(drawn: random.Random, pair: Pair) -> tuple[Fraction, Unit, Unit]:
-    """A value to multiply, or a multiple to divide."""
-    plain = Fraction(drawn.randint(2, 99)) * drawn.choices((1, Fraction(1, 10), 10), weights=(14, 3, 3))[0]
-    return (plain, pair.large, pair.small) if drawn.random() < 0.5 else (plain * pair.factor, pair.small, pair.large)
+@dataclass(frozen=True)
+class _Asked:
+    """What can be asked, and the ways to its answer."""
+
+    value: Fraction
+    source: Unit
+    target: Unit
+    answer: str
+    ways: tuple[Path, ...]
+
+
+@cache
+def _askable(pair: Pair, scale: Fraction, multiplies: bool, split: str, wanted: str) -> tuple[_Asked, ...]:
+    """All values of a split to multiply by the pair's factor, or all multiples to divide, that have short numbers all the way."""
+    source, target = (pair.large, pair.small) if multiplies else (pair.small, pair.large)
+    found = []
+    for plain in range(2, 100):
+        value = plain * scale * (1 if multiplies else pair.factor)
+        answer = number(value * source.size / target.size)
+        if number(value) is None or answer is None or value_split(value) != wanted:
+            continue
+        ways = tuple(path for path in paths(value, source, target) if split != "train" or _stays_in_training(path))
+        if ways:
+            found.append(_Asked(value, source, target, answer, ways))
+    return tuple(found)
 
 
 def _stays_in_training(way: Path | Working) -> bool:
     return all(value_split(operand) == "train" for operand in way.operands)
 
 
-def _chosen(drawn: random.Random, ways: list[Path]) -> Path:
-    """The kinds of paths alike, however many there are of each."""
-    kind = drawn.choice(sorted({(path.name, path.in_parts) for path in ways}))
-    return drawn.choice([path for path in ways if (path.name, path.in_parts) == kind])
+def _chosen(drawn: random.Random, ways: tuple[Path, ...]) -> Path:
+    """Straight ones and ones through a hub alike, however many there are of each."""
+    kind = drawn.choice(sorted({path.name for path in ways}))
+    return drawn.choice([path for path in ways if path.name == kind])
 
 
-def _question(drawn: random.Random, value: Fraction, source: Unit, target: Unit) -> str:
-    names = _names(drawn, value, source, target)
-    return drawn.choice(_WORDINGS).format(value=number(value), source=names[0], target=names[1])
+def _question(drawn: random.Random, asked: _Asked) -> str:
+    source, target = _names(drawn, asked.value, asked.source, asked.target)
+    return drawn.choice(_WORDINGS).format(value=number(asked.value), source=source, target=target)
 
 
 def _names(drawn: random.Random, value: Fraction, source: Unit, target: Unit) -> tuple[str, str]:
@@ -173,7 +198,7 @@ def _names(drawn: random.Random, value: Fraction, source: Unit, target: Unit) ->
 
 def _facts(drawn: random.Random) -> Iterator[str]:
     while True:
-        pair = drawn.choice(pairs()["train"])
+        pair = drawn.choice([*facts().values()])
         if drawn.random() < 0.3:
             unit = drawn.choice((pair.large, pair.small))
             yield f"{unit.symbol}: {unit.plural}"
@@ -182,13 +207,15 @@ def _facts(drawn: random.Random) -> Iterator[str]:
 
 
 def _sums(drawn: random.Random) -> Iterator[str]:
-    """Multiplications and divisions by the factors of training, whole and in parts."""
+    """Multiplications and divisions by the factors of training."""
     while True:
-        pair = drawn.choice(pairs()["train"])
-        value, source, _ = _asked(drawn, pair)
-        ways = [way for way in workings(value, pair.factor, divide=source == pair.small) if _stays_in_training(way)]
-        if ways:
-            yield ". ".join(drawn.choice(ways).equations)
+        pair = drawn.choice([*facts().values()])
+        found = _askable(pair, drawn.choices(_SCALES, weights=_SCALE_WEIGHTS)[0], drawn.random() < 0.5, "train", "train")
+        if found:
+            asked = drawn.choice(found)
+            sums = working(asked.value, pair.factor, divide=asked.source == pair.small)
+            if sums is not None and _stays_in_training(sums):
+                yield ". ".join(sums.equations)
 
 
 def _notes(drawn: random.Random) -> Iterator[str]:

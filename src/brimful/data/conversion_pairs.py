@@ -5,7 +5,7 @@ Pairs of units and values are parted before any text is made, so that no split c
 
 import random
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -17,9 +17,14 @@ _SYMBOLS = frozenset(
     "mm cm m km in ft yd mi mg g kg t oz lb st mL cL L m^3 tsp tbsp fl_oz c pt qt gal s min h d wk mo yr decade century cm^2 m^2 ha km^2 in^2 ft^2 yd^2 "
     "cm/s m/s m/min km/h in/s ft/s ft/min mph bit B kB MB GB TB".replace("fl_oz", "fl-oz").split()
 )
-_FACTOR_DIGITS = 2
-_LARGEST_FACTOR = 10**4
-_PAIRS_HELD_OUT: Mapping[str, int] = MappingProxyType({"test": 10, "validation": 4})
+HUBS = frozenset(["m", "ft", "kg", "lb", "L", "c", "h", "yr", "m^2", "ft^2", "m/s", "ft/s", "kB", "GB"])
+"""Symbols of the units that others are converted through, one for each family, so that what is known of single units answers for their pairs."""
+_STATED_DIGITS = 1
+_STATED_DIGITS_OF_A_HUB = 3
+_LARGEST_STATED = 10**4
+_LARGEST_FACTOR = 10**5
+_PAIRS_HELD_OUT: Mapping[str, int] = MappingProxyType({"test": 10, "validation": 5})
+_MOST_HELD_OUT_OF_A_QUANTITY = 4
 _VALUES_HELD_OUT_PERCENT: Mapping[str, int] = MappingProxyType({"test": 15, "validation": 8})
 _SEED = 2
 
@@ -36,7 +41,14 @@ class Pair:
     def units(self) -> frozenset[str]:
         return frozenset({self.large.name, self.small.name})
 
+    @property
+    def is_stated(self) -> bool:
+        """Whether the factor is short enough to be stated as a fact; otherwise the way leads through a hub."""
+        digits = _STATED_DIGITS_OF_A_HUB if {self.large.symbol, self.small.symbol} & HUBS else _STATED_DIGITS
+        return self.factor <= _LARGEST_STATED and len(significant_digits(decimal_text(self.factor) or "")) <= digits
 
+
+@lru_cache(maxsize=1 << 16)
 def value_split(value: Fraction) -> str:
     """Where a value to convert belongs, train, validation or test, by its significant digits alone, so that 37, 3.7 and 3700 go together.
 
@@ -56,56 +68,58 @@ def value_split(value: Fraction) -> str:
 def pairs() -> Mapping[str, tuple[Pair, ...]]:
     """The pairs of each split, whichever unit comes first in a question.
 
-    A held-out pair can be converted through a unit that lies between the two, by pairs of training.
+    A pair that is held out, or not stated, can be converted through a hub, by facts of training.
     """
     everything = _all_pairs()
-    training = {pair.units: pair for pair in everything}
-    held_out: list[Pair] = []
-    shuffled = list(everything)
+    stated = _facts(everything)
+    shuffled = [pair for pair in everything if _has_hub(pair, stated)]
     random.Random(_SEED).shuffle(shuffled)
+    held_out: list[Pair] = []
     for pair in shuffled:
-        rest = {units: other for units, other in training.items() if units != pair.units}
-        if all(lies_between(one, rest) for one in (*held_out, pair)):
-            training = rest
-            held_out.append(pair)
-        if len(held_out) == sum(_PAIRS_HELD_OUT.values()):
-            break
-    num_test = _PAIRS_HELD_OUT["test"]
-    return MappingProxyType({"train": tuple(training.values()), "validation": tuple(held_out[num_test:]), "test": tuple(held_out[:num_test])})
-
-
-@lru_cache(maxsize=3)
-def weighted_pairs(split: str) -> tuple[Pair, ...]:
-    """The pairs of a split, those that can also be converted through a unit between them three times, so that text shows how that is done."""
-    return tuple(pair for pair in pairs()[split] for _ in range(3 if lies_between(pair, training_pairs()) else 1))
+        if sum(one.large.quantity == pair.large.quantity for one in held_out) < _MOST_HELD_OUT_OF_A_QUANTITY:
+            left = _facts(one for one in everything if one not in held_out and one != pair)
+            if all(_has_hub(one, left) for one in (*held_out, pair)):
+                held_out.append(pair)
+    num_test, num_in_all = _PAIRS_HELD_OUT["test"], sum(_PAIRS_HELD_OUT.values())
+    split = {"validation": tuple(held_out[num_test:num_in_all]), "test": tuple(held_out[:num_test])}
+    training = tuple(pair for pair in everything if pair not in split["validation"] + split["test"])
+    return MappingProxyType({"train": training, **split})
 
 
 @lru_cache(maxsize=1)
-def training_pairs() -> Mapping[frozenset[str], Pair]:
-    """The pairs that text for training may state, by their units' names."""
-    return MappingProxyType({pair.units: pair for pair in pairs()["train"]})
+def facts() -> Mapping[frozenset[str], Pair]:
+    """The pairs that texts state, by their units' names: those of training with short factors."""
+    return _facts(pairs()["train"])
+
+
+@lru_cache(maxsize=3)
+def pairs_apart(split: str) -> tuple[Pair, ...]:
+    """The pairs of a split that can be converted through a hub."""
+    return tuple(pair for pair in pairs()[split] if _has_hub(pair, facts()))
+
+
+def _facts(known: Iterable[Pair]) -> Mapping[frozenset[str], Pair]:
+    return MappingProxyType({pair.units: pair for pair in known if pair.is_stated})
 
 
 def _all_pairs() -> tuple[Pair, ...]:
-    """Pairs whose factor is a decimal of few digits."""
+    """Pairs whose factor is a decimal, and stated or a product of stated ones."""
     used = [unit for unit in UNITS if unit.symbol.replace(" ", "-") in _SYMBOLS]
-    found = []
-    for large in used:
-        for small in used:
-            factor = large.size / small.size
-            if large.quantity == small.quantity and 1 < factor <= _LARGEST_FACTOR:
-                text = decimal_text(factor)
-                if text is not None and len(significant_digits(text)) <= _FACTOR_DIGITS:
-                    found.append(Pair(large, small, factor))
-    return tuple(found)
+    exact = [
+        Pair(large, small, large.size / small.size)
+        for large in used
+        for small in used
+        if large.quantity == small.quantity and small.size < large.size <= _LARGEST_FACTOR * small.size
+    ]
+    ending = [pair for pair in exact if decimal_text(pair.factor) is not None]
+    stated = _facts(ending)
+    return tuple(pair for pair in ending if pair.is_stated or _has_hub(pair, stated))
 
 
-def lies_between(pair: Pair, known: Mapping[frozenset[str], Pair]) -> bool:
-    """Whether some unit between the two of a pair has a known pair with each."""
+def _has_hub(pair: Pair, stated: Mapping[frozenset[str], Pair]) -> bool:
+    """Whether facts lead from one unit of a pair to the other through a hub."""
     return any(
-        pair.small.size < unit.size < pair.large.size
-        and frozenset({pair.large.name, unit.name}) in known
-        and frozenset({unit.name, pair.small.name}) in known
+        frozenset({pair.large.name, unit.name}) in stated and frozenset({unit.name, pair.small.name}) in stated
         for unit in UNITS
-        if unit.quantity == pair.large.quantity
+        if unit.symbol in HUBS and unit not in (pair.large, pair.small)
     )

@@ -102,7 +102,7 @@ def _make_tokenizer(recipe: Recipe, documents: LabelledDocuments, scanned: Scan,
             yield text
 
     settings = recipe.own_tokenizer
-    return train_tokenizer(settings.kind, settings.vocabulary, settings.min_frequency, training_texts())
+    return train_tokenizer(settings.kind, settings.vocabulary, settings.min_frequency, training_texts(), split_digits=settings.split_digits)
 
 
 def _make_tokens(

@@ -206,7 +206,7 @@ def _open_builtin(name: str, access: _Access[Items]) -> AnyPart[Items]:
     known = builtin.names()
     if name not in known:
         raise DataError(f"unknown built-in corpus {name!r}{did_you_mean(name, known)} Known: {', '.join(f'builtin:{one}' for one in known)}.")
-    description = f"builtin:{name} (made from this Python's own files)"
+    description = f"builtin:{name} (made on the spot)"
     return AnyPart(description, _items({"train": access.builtin[name]}, description, access), access.builtin_fingerprint(name))
 
 

@@ -163,6 +163,7 @@ def convert(value: Fraction, source: Unit, target: Unit) -> Fraction:
     return value * source.size / target.size
 
 
+@lru_cache(maxsize=1 << 16)
 def decimal_text(value: Fraction) -> str | None:
     """An exact decimal such as `0.3048`; None where its digits never end."""
     for places in range(25):
@@ -173,6 +174,7 @@ def decimal_text(value: Fraction) -> str | None:
     return None
 
 
+@lru_cache(maxsize=1 << 16)
 def significant_digits(text: str) -> str:
     """The digits of a decimal without point, sign and the zeros at both ends: `37` for 0.037 and 3700."""
     return re.sub(r"\D", "", text).strip("0")

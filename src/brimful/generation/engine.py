@@ -249,7 +249,7 @@ class _Run:
             raise RequestError(
                 f"out of memory{failure} with one text of {tokens} tokens. Free memory that other programs hold, or ask for a shorter text."
             )
-        self._most_rows = -(-len(ran) // 2)
+        self._most_rows = -(-(len(ran) or self._most_rows) // 2)
         self._waiting.extendleft(reversed(ran))
         self._running, self._entering, self._read, self._said_BV = [], [], None, None
         self._cache = self._make_cache()

@@ -1,6 +1,6 @@
 """Which samples of one question are kept: a pure function of the samples, whatever order and time they were drawn in."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 
 from brimful.selection.sample import Fate, Sample
@@ -25,23 +25,28 @@ class Rules:
     max_answer_tokens: int | None = None
 
 
-def choose(samples: Iterable[Sample], rules: Rules) -> list[Sample]:
+def choose(samples: Iterable[Sample], rules: Rules, known: Set[str] = frozenset()) -> list[Sample]:
     """The samples of one question by number, with their fates: the first correct ones with distinct paths are kept.
 
     Not the likeliest or the shortest ones: the first ones are distributed as the model writes.
+
+    Args:
+        samples: Of one question.
+        rules: What is kept.
+        known: Paths that were kept in rounds before: who takes one repeats it.
     """
     chosen: list[Sample] = []
-    paths: set[str] = set()
+    paths = set(known)
     for sample in sorted(samples, key=lambda sample: sample.number):
         fate = obstacle(sample, rules)
         if fate is None:
-            fate = "repeated-path" if sample.path in paths else "kept" if len(paths) < rules.keep_per_prompt else "enough"
+            fate = "repeated-path" if sample.path in paths else "kept" if len(paths) < len(known) + rules.keep_per_prompt else "enough"
             paths.add(sample.path)
         chosen.append(replace(sample, fate=fate))
     return chosen
 
 
-def prefix(samples: Iterable[Sample], rules: Rules) -> list[Sample]:
+def prefix(samples: Iterable[Sample], rules: Rules, known: Set[str] = frozenset()) -> list[Sample]:
     """The samples of one question that count, by number and with their fates.
 
     Those are the numbers from 0 on without a gap; with `stop_early` up to the one that fills the places. What was drawn beyond, because it was on
@@ -51,16 +56,16 @@ def prefix(samples: Iterable[Sample], rules: Rules) -> list[Sample]:
     whole: list[Sample] = []
     while len(whole) < rules.samples_per_prompt and (sample := by_number.get(len(whole))) is not None:
         whole.append(sample)
-    chosen = choose(whole, rules)
+    chosen = choose(whole, rules, known)
     if not rules.stop_early:
         return chosen
     kept = [sample.number for sample in chosen if sample.fate == "kept"]
     return chosen if len(kept) < rules.keep_per_prompt else chosen[: kept[-1] + 1]
 
 
-def settled(samples: Iterable[Sample], rules: Rules) -> bool:
+def settled(samples: Iterable[Sample], rules: Rules, known: Set[str] = frozenset()) -> bool:
     """Whether nothing that is drawn later can change what counts of one question."""
-    counted = prefix(samples, rules)
+    counted = prefix(samples, rules, known)
     if len(counted) == rules.samples_per_prompt:
         return True
     return rules.stop_early and sum(sample.fate == "kept" for sample in counted) == rules.keep_per_prompt

@@ -111,10 +111,11 @@ class Drawing:
         self._tokens += sample.tokens
         self._answered += sample.status != "unparsed"
         self._correct += sample.is_correct
-        if obstacle(sample, self._rules) is None:
+        known = self._questions[place].known_paths
+        if obstacle(sample, self._rules) is None and sample.path not in known:
             self._paths[place].add(sample.path)
         if len(samples) == self._rules.samples_per_prompt or (self._rules.stop_early and not self._missing(place)):
-            self._is_done[place] = settled(samples.values(), self._rules)
+            self._is_done[place] = settled(samples.values(), self._rules, known)
         return True
 
     @property

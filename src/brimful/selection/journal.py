@@ -99,7 +99,7 @@ def write_samples(folder: Path, questions: Sequence[Asked], samples: Iterable[Sa
     drawn: dict[str, list[Sample]] = {question.id: [] for question in questions}
     for sample in samples:
         drawn.get(sample.question, []).append(sample)
-    counted = [(question, sample) for question in questions for sample in prefix(drawn[question.id], rules)]
+    counted = [(question, sample) for question in questions for sample in prefix(drawn[question.id], rules, question.known_paths)]
     write_text_atomically(folder / SAMPLES_FILE, "".join(json.dumps(_record(*pair), allow_nan=False) + "\n" for pair in counted))
     rows = [
         training_row(question.prompt or (Message("user", question.text),), sample.completion) for question, sample in counted if sample.fate == "kept"
@@ -117,6 +117,16 @@ def training_row(prompt: Prompt, completion: str) -> dict[str, Any]:
         return {"prompt": prompt, "completion": completion}
     messages = [{"role": message.role, "content": message.content} for message in prompt]
     return {"prompt": messages, "completion": [{"role": "assistant", "content": completion}]}
+
+
+def kept_paths(folders: Iterable[Path]) -> dict[str, frozenset[str]]:
+    """By question, the paths that were kept in drawings before."""
+    kept: dict[str, set[str]] = {}
+    for folder in folders:
+        for sample in read_journal(folder / SAMPLES_FILE):
+            if sample["fate"] == "kept":
+                kept.setdefault(sample["id"], set()).add(sample["path"])
+    return {name: frozenset(paths) for name, paths in kept.items()}
 
 
 def _record(question: Asked, sample: Sample) -> dict[str, Any]:

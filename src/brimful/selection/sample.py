@@ -27,6 +27,7 @@ class Asked:
         kind: The group it is counted in; None: in none.
         prompt: What the student reads, where that is not `text` as one user's message.
         reference: What an answer is held against, to be read beside it.
+        known_paths: Of answers kept in drawings before.
     """
 
     id: str
@@ -35,6 +36,7 @@ class Asked:
     kind: str | None = None
     prompt: Prompt | None = None
     reference: str = ""
+    known_paths: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

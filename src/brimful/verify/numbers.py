@@ -23,6 +23,10 @@ _NUMBER = re.compile(
 )
 _UNIT = re.compile(r"[%°]|(?!e$)°?[^\W\d_](?:[^\W\d_]|[ '/*·²³()-]|(?:\^|\*\*)-?\d){0,40}", re.IGNORECASE)
 _MAX_UNIT_WORDS = 3
+_CHANGES_THE_NUMBER = re.compile(
+    r"[²³]|(?i:squared|cubed)\b|.*(?:\b(?:k|(?i:bn|pi|half|(?:hundred|thousand|million|billion|trillion)s?))\b|[π¼-¾⅐-ⅿ①-⓿])"
+)
+"""What makes another number of the one before it, as in 5 million, 5 thousand dollars, 2π, 5² and 5 and a half; but m² and meters squared are units."""
 _A_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _SPELLINGS = (
     (re.compile(r"[\u2012\u2013\u2212]"), "-"),
@@ -130,7 +134,9 @@ def _plain(text: str) -> str:
 
 
 def _is_unit(text: str) -> bool:
-    return not text or (_UNIT.fullmatch(text) is not None and len(text.split()) <= _MAX_UNIT_WORDS)
+    if not text:
+        return True
+    return _UNIT.fullmatch(text) is not None and len(text.split()) <= _MAX_UNIT_WORDS and not _CHANGES_THE_NUMBER.match(text)
 
 
 def _value(match: re.Match[str]) -> Decimal | None:

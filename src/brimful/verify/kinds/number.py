@@ -37,6 +37,7 @@ VERIFIER = Verifier(
         VerifierExample("<answer>120", "120", "unparsed"),
         VerifierExample("<answer></answer>", "0", "unparsed"),
         VerifierExample("<answer>120 or 130</answer>", "120", "unparsed"),
+        VerifierExample("<answer>5 million</answer>", "5", "unparsed"),
         VerifierExample("<answer>nan</answer>", "0", "unparsed"),
         VerifierExample("<answer>0x10</answer>", "16", "unparsed"),
         VerifierExample("<answer>٣</answer>", "3", "unparsed"),
