@@ -140,6 +140,16 @@ def test_samples_that_are_too_long_for_training_are_dropped_but_no_demonstration
     assert policies == ["error", "drop"]
 
 
+def test_what_one_round_kept_the_next_does_not_keep_again(chain: Chain) -> None:
+    """All rounds are trained on together."""
+    kept = [
+        {(row["id"], row["path"]) for row in _rows(chain.folder / name / "samples.jsonl") if row["fate"] == "kept"}
+        for name in ("samples-1", "samples-2")
+    ]
+    assert all(kept)
+    assert not kept[0] & kept[1]
+
+
 def test_variants_train_on_equally_many_tokens(chain: Chain) -> None:
     """Read, not only learned; to within one optimizer step."""
     (first, second) = read_json(chain.folder / "study.json")["rounds"]

@@ -1,12 +1,14 @@
 """Kept are the first correct samples with distinct paths, whatever order they came in."""
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from brimful.selection.choose import Rules, choose, obstacle, prefix, settled
+from brimful.selection.sample import Sample
 
 RULES = Rules(samples_per_prompt=6, keep_per_prompt=2)
 EARLY = replace(RULES, stop_early=True)
@@ -94,3 +96,10 @@ def test_cutting_again_changes_nothing_and_later_samples_change_nothing_of_a_set
         assert prefix(cut, EARLY) == cut
         if settled(first, EARLY):
             assert prefix(drawn, EARLY) == cut
+
+
+def test_a_path_that_an_earlier_round_kept_is_a_repetition(sample: Callable[..., Sample]) -> None:
+    """And takes none of the places."""
+    samples = [sample(0, path="old"), sample(1, path="new"), sample(2, path="other")]
+    fates = [each.fate for each in choose(samples, Rules(samples_per_prompt=3, keep_per_prompt=1), known={"old"})]
+    assert fates == ["repeated-path", "kept", "enough"]

@@ -171,3 +171,13 @@ def test_progress_counts_what_was_noted(questions: list[Asked], sample: Callable
 def test_two_questions_with_one_id_are_refused(questions: list[Asked]) -> None:
     with pytest.raises(DataError, match="two questions have the id 'q3'"):
         drawing([*questions, questions[3]], ALL)
+
+
+def test_a_question_waits_for_paths_that_no_earlier_round_kept(sample: Callable[..., Sample]) -> None:
+    """With an early stop, too."""
+    asked = Asked("q", "What?", (1,), known_paths=frozenset({"old"}))
+    drawn = drawing([asked], Rules(samples_per_prompt=4, keep_per_prompt=1, stop_early=True))
+    drawn.take(sample(0, path="old"))
+    assert drawn.drawn.questions_done == 0
+    drawn.take(sample(1, path="new"))
+    assert (drawn.drawn.questions_done, drawn.drawn.kept) == (1, 1)
