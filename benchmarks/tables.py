@@ -22,6 +22,7 @@ def table() -> str:
         *_learned("shakespeare-char"),
         *_learned("wikitext2-small"),
         *_killed(),
+        *_killed_sampling(),
         *_memory_cpu(),
         *_memory_truth(),
         *_time_truth(),
@@ -29,6 +30,8 @@ def table() -> str:
         *_verified(),
         *_plan_speed(),
         *_sandbox(),
+        *_sampling(),
+        *_rft_offline(),
         *_code_offline(),
         *_tuning_speed(),
     ]
@@ -192,6 +195,38 @@ def _sampling() -> list[tuple[str, str, str]]:
             f"(mean {length['mean']:.0f}, median {length['median']:.0f}, longest {length['max']} tokens)",
             f"{ours['useful_tokens_per_cpu_s']['median']:,.0f} useful tokens/s of CPU time; {', '.join(rows)}; n = {record['rounds']} rounds; "
             f"lengths and log-probabilities {'equal' if all(each['valid'] for each in results.values()) else 'NOT equal'}",
+            source,
+        )
+    ]
+
+
+def _killed_sampling() -> list[tuple[str, str, str]]:
+    record, source = _record("kill_sampling")
+    outcome = "byte for byte that" if record["equal"] else "NOT that"
+    told = f"{record['kills']} kills among {record['samples']:,} samples: the final set is {outcome} of an undisturbed drawing"
+    return [("SIGKILL at random moments of drawing samples", told, source)]
+
+
+def _rft_offline() -> list[tuple[str, str, str]]:
+    record, source = _record("rft_offline")
+    variants = {each["name"]: each["figures"] for each in record["comparison"]["variants"]}
+
+    def told(metric: str) -> str:
+        shares = {name: figures[metric] for name, figures in variants.items() if metric in figures}
+        return "; ".join(
+            f"{name} {share['value']:.1%}" + (f" [{share['interval'][0]:.1%}, {share['interval'][1]:.1%}]" if share["interval"] else "")
+            for name, share in shares.items()
+        )
+
+    num_seeds, first = len(record["recipe"]["rft"]["seeds"]), record["rounds"][0]["statistics"]
+    n = next(figures["unit-conversion accuracy"]["n"] for figures in variants.values())
+    return [
+        (
+            "`unit-rft-offline`: a 0.9M-parameter model pre-trained here, tuned on 100 demonstrations (sft) and on samples of its own that were verified "
+            "(rft-1, rft-2), at equal training tokens; questions with unseen units or values",
+            f"accuracy: {told('unit-conversion accuracy')}; answered: {told('unit-conversion answer_rate')}; a course's own questions: "
+            f"{told('unit-conversion-guide accuracy')}; n = {n} questions, {num_seeds} seeds, intervals over seeds (base: over questions); first round "
+            f"{first['correct']['share']:.1%} of {first['samples']:,} samples right, {first['fates']['kept']:,} kept",
             source,
         )
     ]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from brimful.base.intervals import wilson_interval
 from brimful.evaluation.stats import (
     bootstrap_interval,
     example_interval,
@@ -10,7 +11,6 @@ from brimful.evaluation.stats import (
     paired_difference,
     perplexity_of,
     sign_flip_p_value,
-    wilson_interval,
 )
 
 
@@ -125,21 +125,6 @@ def test_different_windows_cannot_be_compared() -> None:
 def test_a_loss_beyond_floating_point_has_infinite_perplexity() -> None:
     assert perplexity_of(0.0) == 1.0
     assert perplexity_of(1000.0) == float("inf")
-
-
-def test_wilson_gives_the_published_interval() -> None:
-    """Newcombe 1998, table I: 81 of 263 and 0 of 20, without continuity correction."""
-    for passed, count, low, high in [(81, 263, 0.2553, 0.3662), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)]:
-        interval = wilson_interval(passed, count)
-        assert [interval.low, interval.high] == pytest.approx([low, high], abs=5e-5)
-
-
-def test_wilson_holds_the_true_share_near_one_where_a_bootstrap_shrinks_to_nothing() -> None:
-    passed = np.random.default_rng(8).binomial(50, 0.98, 400)
-    held = sum((interval := wilson_interval(count, 50)).low <= 0.98 <= interval.high for count in passed)
-    assert held / 400 > 0.9
-    assert wilson_interval(50, 50).low < 0.95
-    assert wilson_interval(50, 50).high == 1
 
 
 def test_a_share_with_few_of_a_kind_gets_wilsons_interval_and_any_other_mean_a_bootstrap() -> None:

@@ -36,7 +36,7 @@ def test_rows_that_come_and_go_read_as_alone(model: PreTrainedModel, kind: type[
 
 
 def test_a_leaving_row_moves_one_other_row_only(model: PreTrainedModel) -> None:
-    cache = Slots(Forward(model))
+    cache = Slots(Forward(model), most_rows=8, context=128)
     with torch.inference_mode():
         cache.enter(cache.prefill([[1, 2, 3]]), [0] * 5)
         assert cache.leave([1]) == [0, 4, 2, 3]
@@ -56,7 +56,7 @@ def test_slots_suit_models_whose_layers_keep_every_position(model: PreTrainedMod
 def test_a_window_that_holds_the_context_hides_nothing_in_slots() -> None:
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 16, "vocab_size": 40}
     model = MistralForCausalLM(MistralConfig(**sizes, max_position_embeddings=30, sliding_window=30, initializer_range=0.3)).eval()
-    cache, texts = Slots(Forward(model)), [list(range(1, 29)), [5]]
+    cache, texts = Slots(Forward(model), most_rows=8, context=128), [list(range(1, 29)), [5]]
     with torch.inference_mode():
         cache.enter(cache.prefill(texts), [0, 1])
         for token in (7, 8):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from brimful.evaluation.stats import wilson_interval
+from brimful.base.intervals import wilson_interval
 from brimful.report.compare import RunComparison, Variant
 from brimful.report.results import Figure, Result
 from brimful.report.rounds import HUES, charts, kind_tables, round_views, sample_examples

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from brimful.base.errors import DataError
-from brimful.evaluation.stats import wilson_interval
+from brimful.base.intervals import wilson_interval
 from brimful.selection.choose import Rules, choose
 from brimful.selection.sample import Asked, Sample
 from brimful.selection.statistics import KindCounts, Lengths, Reason, Share, Statistics, refuse_nothing_kept, statistics_of

@@ -18,10 +18,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from brimful.base.errors import RequestError
+from brimful.base.intervals import Interval
 from brimful.data.batches import IGNORED, Batch
 from brimful.data.sequences import evaluation_batches
 from brimful.data.tokens import TokenSplit
-from brimful.evaluation.stats import Interval, mean_interval, perplexity_of
+from brimful.evaluation.stats import mean_interval, perplexity_of
 from brimful.generation.engine import context_of
 from brimful.training.losses import token_losses
 from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory

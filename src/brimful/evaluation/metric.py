@@ -8,7 +8,8 @@ import numpy as np
 
 from brimful.base.discover import did_you_mean, module_in, names_in
 from brimful.base.errors import RequestError
-from brimful.evaluation.stats import Interval, example_interval
+from brimful.base.intervals import Interval
+from brimful.evaluation.stats import example_interval
 
 METRICS_PACKAGE = "brimful.evaluation.metrics"
 

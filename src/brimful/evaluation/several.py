@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from brimful.evaluation.stats import Interval
+from brimful.base.intervals import Interval
 
 T_975 = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
 """Student's t, two-sided 95 %, for 1 to 10 degrees of freedom (any table of the distribution, such as Fisher and Yates 1938)."""

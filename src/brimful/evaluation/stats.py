@@ -6,10 +6,11 @@ Shapes: N windows in text order, or examples; K blocks of neighbouring windows; 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from brimful.base.intervals import Interval, wilson_interval
 
 Floats = NDArray[np.float64]
 
@@ -19,19 +20,6 @@ DRAWS_AT_ONCE = 2_000_000
 """Random block numbers held in memory at a time (16 MB)."""
 FEW_OF_A_KIND = 10
 """With fewer passes, or fewer failures, resamples hold too few distinct values for a share's bootstrap interval."""
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Bounds that hold the true value in `confidence` of repetitions."""
-
-    low: float
-    high: float
-    confidence: float = 0.95
-
-    def scaled(self, factor: float) -> "Interval":
-        """The same interval in another unit."""
-        return Interval(self.low * factor, self.high * factor, self.confidence)
 
 
 @dataclass(frozen=True)
@@ -148,21 +136,6 @@ def example_interval(values: Sequence[float], *, is_share: bool) -> tuple[Interv
     if is_share and len(values) >= 2 and min(passed, len(values) - passed) < FEW_OF_A_KIND:
         return wilson_interval(passed, len(values)), "Wilson"
     return mean_interval(values, np.ones(len(values))), "bootstrap"
-
-
-def wilson_interval(passed: float, count: int, *, confidence: float = 0.95) -> Interval:
-    """Score interval of a share (Wilson 1927): sound near 0 and 1, where a bootstrap interval shrinks to nothing.
-
-    Args:
-        passed: Out of `count`; a fraction where examples count in part, whose spread is then at most as large.
-        count: At least 1.
-        confidence: Share of repetitions that the interval holds the true share in.
-    """
-    z2 = NormalDist().inv_cdf((1 + confidence) / 2) ** 2
-    share = passed / count
-    centre = (share + z2 / (2 * count)) / (1 + z2 / count)
-    half = math.sqrt(z2 * (share * (1 - share) + z2 / (4 * count)) / count) / (1 + z2 / count)
-    return Interval(min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half)), confidence)
 
 
 def bootstrap_interval(

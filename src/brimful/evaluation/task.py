@@ -154,6 +154,15 @@ class Task(Section):
         return value
 
     @pydantic.model_validator(mode="after")
+    def _metrics_suit_the_verifier(self) -> "Task":
+        runs_programs = self.needs_sandbox
+        for metric, wants_programs in (("accuracy", False), ("pass_at_k", True)):
+            if metric in self.metrics and (self.verifier is None or runs_programs is not wants_programs):
+                kind = "programs" if wants_programs else "final answers"
+                raise ValueError(f"metric {metric} counts what a verifier of {kind} says; verifier {self.verifier} is none")
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _templates_are_templates(self) -> "Task":
         for text in (self.id, self.reference, self.kind, self.template.text, self.plain.text, self.plain.shot):
             _template(text or "")

@@ -211,12 +211,16 @@ class _Run:
         self._waiting: deque[_Row] = deque()
         self._finished: list[_Row] = []
         self._has_requests = True
-        self._make_cache = partial(Slots if Slots.suit(engine.forward, engine.context) else Groups, engine.forward)
+        self._make_cache = self._cache_kind()
         self._cache: Slots | Groups = self._make_cache()
         self._read: tuple[dict[tuple[int, ...], int], Prefilled] | None = None
         """The prompts read last, for requests that still come."""
         self._said_BV: Tensor | None = None
         """Tokens in each running row's prompt and text; only where repetition is penalised."""
+
+    def _cache_kind(self) -> Callable[[], Slots | Groups]:
+        forward, context = self._engine.forward, self._engine.context
+        return partial(Slots, forward, self._most_rows, context) if Slots.suit(forward, context) else partial(Groups, forward)
 
     def goes_on(self) -> bool:
         """Whether anything runs or waits; takes requests where there is room."""

@@ -110,15 +110,21 @@ class _Place:
 
 
 class Slots:
-    """The cache of a model whose layers all keep a key and a value per position."""
+    """The cache of a model whose layers all keep a key and a value per position.
+
+    Args:
+        forward: The model.
+        most_rows: So many rows at the same time; no more are stored.
+        context: Positions that a row can have.
+    """
 
     waits_for_share = 16
     """New rows are let in when one row in so many is free: each time costs a pass over their prompts."""
     keeps_prefills = True
     """What was read once can be entered again later."""
 
-    def __init__(self, forward: Forward) -> None:
-        self._forward = forward
+    def __init__(self, forward: Forward, most_rows: int, context: int) -> None:
+        self._forward, self._most_rows, self._context = forward, most_rows, context
         nothing = torch.zeros(0, dtype=torch.long, device=forward.device)
         self._place = _Place(nothing, nothing)
         self._lengths: list[int] = []
@@ -201,9 +207,9 @@ class Slots:
         if rows <= place.stored_rows and positions <= place.stored_positions:
             return
         if rows > place.stored_rows:
-            place.stored_rows = max(rows, min(2 * place.stored_rows, 2 * rows))
+            place.stored_rows = max(rows, min(2 * place.stored_rows, 2 * rows, self._most_rows))
         if positions > place.stored_positions:
-            place.stored_positions = -(-max(positions, place.stored_positions * 3 // 2) // STEP) * STEP
+            place.stored_positions = max(positions, min(-(-max(positions, place.stored_positions * 3 // 2) // STEP) * STEP, self._context))
         used, device = len(self._lengths), self._forward.device
         for layer in self._cache.layers:
             layer.grow(used)

@@ -8,8 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
 
+from brimful.base.intervals import wilson_interval
 from brimful.evaluation.metric import split_kind
-from brimful.evaluation.stats import wilson_interval
 from brimful.report.compare import RunComparison, Variant
 from brimful.report.compare_text import form_of, heading
 from brimful.report.runfiles import Json, items, number, section

@@ -4,10 +4,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import NormalDist
 from typing import Any
 
 from brimful.base.errors import DataError
+from brimful.base.intervals import wilson_interval
 from brimful.selection.choose import Rules
 from brimful.selection.sample import FATES, Asked, Sample
 
@@ -183,14 +183,10 @@ def _counts(values: Sequence[int], most: int) -> list[int]:
 
 
 def _share(count: int, total: int) -> Share | None:
-    """The interval of `evaluation.stats.wilson_interval`, a later stage; a test holds the two together."""
     if not total:
         return None
-    z2 = NormalDist().inv_cdf(0.975) ** 2
-    share = count / total
-    centre = (share + z2 / (2 * total)) / (1 + z2 / total)
-    half = math.sqrt(z2 * (share * (1 - share) + z2 / (4 * total)) / total) / (1 + z2 / total)
-    return Share(count, total, share, min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half)))
+    interval = wilson_interval(count, total)
+    return Share(count, total, count / total, interval.low, interval.high)
 
 
 def _lengths(tokens: list[int]) -> Lengths | None:

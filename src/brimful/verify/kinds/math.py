@@ -30,7 +30,7 @@ def _verify(answer: str, reference: str) -> Verdict:
     if final.text is None:
         return Verdict(None, "", "unparsed", final.problem)
     text = _bare(final.text)
-    if _WORDS.fullmatch(text):
+    if _WORDS.fullmatch(text) or _says_two_things(text):
         return Verdict(None, "", "unparsed", "not read as mathematics")
     found = _process().compare(text, _bare(_final(reference).text or reference))
     if found == "reference unread":
@@ -38,6 +38,12 @@ def _verify(answer: str, reference: str) -> Verdict:
     if found in {"answer unread", "ended"}:
         return Verdict(None, "", "unparsed", "took too long" if found == "ended" else "not read as mathematics")
     return Verdict(text, final.text, "correct" if found == "same" else "wrong", "" if found == "same" else "another value")
+
+
+def _says_two_things(text: str) -> bool:
+    """`x = 2, x = 3` and `5 = 3`: math-verify would take the last right side."""
+    left, sign, _ = text.partition("=")
+    return text.count("=") > 1 or (bool(sign) and number_in(left).value is not None)
 
 
 def _check(reference: Any) -> None:
@@ -73,6 +79,9 @@ VERIFIER = Verifier(
     "The final answer equals the reference as mathematics (math-verify).",
     (
         VerifierExample("\\boxed{\\frac{1}{2}}", "0.5", "correct"),
+        VerifierExample("\\boxed{x = 3}", "3", "correct"),
+        VerifierExample("\\boxed{5 = 3}", "3", "unparsed"),
+        VerifierExample("\\boxed{x = 2, x = 3}", "3", "unparsed"),
         VerifierExample("So <answer>$x^2 + 2x + 1$</answer>", "(x+1)^2", "correct"),
         VerifierExample("The answer is $\\{2, 1\\}$.", "\\{1, 2\\}", "correct"),
         VerifierExample("\\boxed{x = 3}", "3", "correct"),

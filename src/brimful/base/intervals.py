@@ -1,0 +1,33 @@
+"""An interval, and the one of a share: needed wherever something is counted."""
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Bounds that hold the true value in `confidence` of repetitions."""
+
+    low: float
+    high: float
+    confidence: float = 0.95
+
+    def scaled(self, factor: float) -> "Interval":
+        """The same interval in another unit."""
+        return Interval(self.low * factor, self.high * factor, self.confidence)
+
+
+def wilson_interval(passed: float, count: int, *, confidence: float = 0.95) -> Interval:
+    """Score interval of a share (Wilson 1927): sound near 0 and 1, where a bootstrap interval shrinks to nothing.
+
+    Args:
+        passed: Out of `count`; a fraction where examples count in part, whose spread is then at most as large.
+        count: At least 1.
+        confidence: Share of repetitions that the interval holds the true share in.
+    """
+    z2 = NormalDist().inv_cdf((1 + confidence) / 2) ** 2
+    share = passed / count
+    centre = (share + z2 / (2 * count)) / (1 + z2 / count)
+    half = math.sqrt(z2 * (share * (1 - share) + z2 / (4 * count)) / count) / (1 + z2 / count)
+    return Interval(min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half)), confidence)
