@@ -66,8 +66,8 @@ def test_a_window_that_holds_the_context_hides_nothing_in_slots() -> None:
 
 def test_the_store_never_outgrows_what_was_planned(model: PreTrainedModel) -> None:
     """Memory was planned for so many rows of the context; growing ahead of need stops there."""
-    cache = Slots(Forward(model), most_rows=6, context=60)
+    cache = Slots(Forward(model), most_rows=6, context=30)
     with torch.inference_mode():
         for _ in range(3):
-            cache.enter(cache.prefill([[1] * 50]), [0] * 2)
-        assert {layer.keys.shape[::2] for layer in cache._cache.layers} == {(6, 60)}
+            cache.enter(cache.prefill([[1] * 20]), [0] * 2)
+        assert {layer.keys.shape[::2] for layer in cache._cache.layers} == {(6, 30)}
