@@ -120,6 +120,7 @@ def test_rounds_sample_verify_and_train_and_end_in_one_table(chain: Chain) -> No
 
     assert {entry.name for entry in folder.iterdir() if entry.is_dir()} == {"base", "sft", "samples-1", "rft-1", "samples-2", "rft-2"}
     assert all(f"| {name} " in table for name in ("base", "sft", "rft-1", "rft-2"))
+    assert "Validation loss" not in table, "every variant holds out examples of its own"
     assert [(entry["round"], entry["folder"]) for entry in read_json(folder / "study.json")["rounds"]] == [(1, "samples-1"), (2, "samples-2")]
     assert [Path(path).parent.name for path in load(str(folder / "rft-2" / "recipe.yaml")).data.paths] == ["rounds", "samples-1", "samples-2"]
 

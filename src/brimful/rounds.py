@@ -24,8 +24,9 @@ from brimful.data.sources import open_rows
 from brimful.evaluation.task_prompts import text_ending_of
 from brimful.generation.author import Author, source_fingerprint, teacher, tuned_author
 from brimful.hardware.probe import probe, torch_device
-from brimful.recipe import OF_RECIPE, DataRecipe, Recipe, RunChoices, load
+from brimful.recipe import BASE, OF_RECIPE, DataRecipe, Recipe, RunChoices, load
 from brimful.report.compare import compare
+from brimful.report.results import LOSS
 from brimful.report.tuned import STUDY_FILE
 from brimful.sampling import Material, draw, gather_questions, rft_of
 from brimful.scoring import is_scored, refuse_unreadable_tasks
@@ -53,7 +54,7 @@ def run_rounds(recipe: Recipe, console: Console, *, fresh: bool = False, accept:
     chain = _Chain.begin(recipe, console, fresh=fresh, accept=accept)
     done = [member for seed in chain.seeds for member in chain.rounds(seed)]
     runs = [score_base(done, chain.folder, console), *(member.folder for member in done)]
-    comparison = compare(runs, ["base", *(member.variant for member in done)])
+    comparison = compare(runs, [BASE, *(member.variant for member in done)], without=(LOSS,))  # each holds out examples of its own
     return publish(chain.recipe, chain.folder, comparison, console, facts={"what": chain.what(), "rounds": chain.drawn})
 
 

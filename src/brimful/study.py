@@ -123,7 +123,7 @@ def publish(recipe: Recipe, folder: Path, comparison: RunComparison, console: Co
     write_text_atomically(folder / TABLE_FILE, f"# {recipe.name}\n\n{recipe.description}\n\n{comparison_markdown(comparison)}{told}")
     write_json_atomically(folder / STUDY_FILE, {**read_json(folder / STUDY_FILE), **facts, "comparison": comparison.to_json()})
     page = write_study_report(folder, comparison)
-    console.print(comparison_text(comparison, console.width), highlight=False, soft_wrap=True)
+    console.print(comparison_text(comparison, console.width), highlight=False, markup=False, soft_wrap=True)
     console.print(told, highlight=False, markup=False, soft_wrap=True)
     return page
 

@@ -139,12 +139,13 @@ def is_lower_better(metric: str) -> bool:
     return metric.endswith(LOWER_IS_BETTER)
 
 
-def compare(run_folders: Sequence[Path], names: Sequence[str] | None = None) -> RunComparison:
+def compare(run_folders: Sequence[Path], names: Sequence[str] | None = None, *, without: Sequence[str] = ()) -> RunComparison:
     """Read runs and test every pair of variants on every metric whose examples were kept. A single run is a table without tests.
 
     Args:
         run_folders: Of runs, each once.
         names: Of the variant that each belongs to, where that is known; else runs whose recipes differ by their seed only are one variant.
+        without: Metrics that mean something else in each variant.
 
     Raises:
         RequestError: no run, or one given twice.
@@ -156,7 +157,7 @@ def compare(run_folders: Sequence[Path], names: Sequence[str] | None = None) -> 
     results = [read_result(folder) for folder in folders]
     variants = _variants(results) if names is None else _named_variants(results, names)
     found = dict.fromkeys(name for variant in variants for run in variant.runs for name in run.figures)
-    metrics = [name for name in found if name not in COSTS]
+    metrics = [name for name in found if name not in (*COSTS, *without)]
     metrics.sort(key=lambda name: name != LOSS)
     pairs = _corrected([_Untested(metric, *two) for metric in metrics if _is_tested(metric, variants) for two in combinations(variants, 2)])
     notes = (*_notes(variants, metrics), *_obstacles(pairs))

@@ -36,7 +36,7 @@ def comparison_table(comparison: RunComparison) -> Table:
 def heading(comparison: RunComparison, metric: str) -> str:
     """`Code-syntax syntax (%)`."""
     unit = UNITS.get(comparison.unit(metric), OTHER_UNIT)[2]
-    return f"{metric[:1].upper()}{metric[1:]}" + f" ({unit})" * bool(unit)
+    return f"{metric[:1].upper()}{metric[1:]}".replace("_", " ") + f" ({unit})" * bool(unit)
 
 
 def _cells(comparison: RunComparison, variant: Variant) -> list[str]:
