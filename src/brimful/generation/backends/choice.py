@@ -12,7 +12,7 @@ from brimful.generation.requests import Backend
 Choice = Literal["auto", "brimful", "transformers", "vllm"]
 
 REASONS = {
-    "auto": "brimful's engine writes: on any device, with any model, and the same texts for the same seeds however many are written at once",
+    "auto": "brimful's engine writes: on any device, with any model; in fp32 a seed gives the same text however many are written at once",
     "brimful": "brimful's engine writes, as asked",
     "transformers": "transformers' continuous batching writes, as asked: with brimful's drawing, so seeds hold, but without stop texts, "
     "repetition penalty and log-probabilities",
