@@ -258,7 +258,7 @@ class _Session:
             "examples": sample_examples(samples, self.asked),
         }  # fmt: skip
 
-    def _verify(self, judging: "Judging", request: Request, generation: Generation) -> None:
+    def _verify(self, judging: Judging, request: Request, generation: Generation) -> None:
         asked, number = self._drawing.origin(request)
         text = text_behind(self._author.tokenizer, request.prompt_ids, generation.token_ids)
         text = text[: first_stop(text, self._author.stop.texts)]
@@ -268,7 +268,7 @@ class _Session:
         reference = question.row if self._material.verifier.needs_sandbox else question.reference
         judging.put((request, generation, asked, number, text), text, reference)
 
-    def _take(self, judged: "list[tuple[Any, Verdict]]") -> None:
+    def _take(self, judged: list[tuple[Any, Verdict]]) -> None:
         for (request, generation, asked, number, text), verdict in judged:
             path = path_hash(verdict.extracted if self._rft.distinct_by == "code" else text, self._rft.distinct_by)
             sample = Sample(

@@ -47,13 +47,8 @@ def number(value: Fraction) -> str | None:
     return text if text is not None and len(significant_digits(text)) <= MOST_DIGITS else None
 
 
-@lru_cache(maxsize=1 << 16)
-def paths(value: Fraction, source: Unit, target: Unit) -> tuple[Path, ...]:
+def paths(value: Fraction, source: Unit, target: Unit) -> Iterator[Path]:
     """Every way to convert a value by facts of training: straight, or through a hub. There is none where numbers get long."""
-    return tuple(_paths(value, source, target))
-
-
-def _paths(value: Fraction, source: Unit, target: Unit) -> Iterator[Path]:
     for middle in (None, *(unit for unit in units_of(source.quantity) if unit.symbol in HUBS)):
         if middle in (source, target):
             continue

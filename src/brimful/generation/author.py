@@ -1,19 +1,18 @@
 """Who writes samples: a finished run's model, asked as it was tuned to be, or a published teacher, shown solved examples."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import xxhash
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.rundir import read_json
 from brimful.data.chat import INSTRUCTION_HEADING, Template
 from brimful.data.formats import Example, Message, Prompt
-from brimful.generation.load import MODEL_FOLDER, PLAN_FILE, load_run
+from brimful.generation.load import MODEL_FOLDER, PLAN_FILE, end_ids_of, load_run
 from brimful.generation.requests import StopRules
-from brimful.model.published import DTYPES, Loading, inference_attention, load_model, load_tokenizer
+from brimful.model.published import DTYPES, Loading, inference_attention, load_model, load_tokenizer, weights_fingerprint
 from brimful.recipe import RftRecipe
 
 
@@ -64,7 +63,7 @@ def teacher(source: str, rft: RftRecipe, demonstrations: Sequence[Example], devi
     """
     model = load_model(source, Loading(precision, inference_attention(source), device)).eval()
     tokenizer = load_tokenizer(source)
-    template = Template.of(tokenizer, "auto", end_ids=_end_ids(model))
+    template = Template.of(tokenizer, "auto", end_ids=end_ids_of(model.generation_config))
     shots = [example for example in demonstrations if example.prompt is not None][: rft.shots + 1]
     system = (Message("system", rft.system),) if rft.system else ()
 
@@ -80,21 +79,7 @@ def teacher(source: str, rft: RftRecipe, demonstrations: Sequence[Example], devi
 
 def source_fingerprint(source: str) -> str:
     """Changes with the weights in a folder; of the hub, its id."""
-    folder = Path(source)
-    if not folder.is_dir():
-        return source
-    checksum = xxhash.xxh3_128()
-    for path in sorted(folder.glob("*.safetensors")):
-        checksum.update(path.name.encode())
-        with open(path, "rb") as file:
-            while block := file.read(1 << 22):
-                checksum.update(block)
-    return checksum.hexdigest()
-
-
-def _end_ids(model: PreTrainedModel) -> Iterable[int]:
-    ids = getattr(model.generation_config, "eos_token_id", None)
-    return [] if ids is None else [ids] if isinstance(ids, int) else ids
+    return weights_fingerprint(Path(source)) if Path(source).is_dir() else source
 
 
 def _messages(prompt: Prompt | None) -> tuple[Message, ...]:

@@ -215,9 +215,13 @@ def template_of(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, generation_c
     Raises:
         DataError: a stop token that is none, or a template that the tokenizer does not have.
     """
+    return Template.of(tokenizer, recipe.data.template, stop=recipe.sample.stop, end_ids=end_ids_of(generation_config))
+
+
+def end_ids_of(generation_config: GenerationConfig | None) -> list[int]:
+    """Tokens by which a published model's own configuration ends a text; it holds none, one or several."""
     ids = getattr(generation_config, "eos_token_id", None)
-    end_ids = [] if ids is None else [ids] if isinstance(ids, int) else [int(each) for each in ids]
-    return Template.of(tokenizer, recipe.data.template, stop=recipe.sample.stop, end_ids=end_ids)
+    return [] if ids is None else [ids] if isinstance(ids, int) else [int(each) for each in ids]
 
 
 def _load_model(folder: Path, dtype: torch.dtype) -> PreTrainedModel:

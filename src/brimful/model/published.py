@@ -150,10 +150,13 @@ def inference_attention(source: str | Path) -> str:
 def fingerprint_of(source: str | Path, model: PreTrainedModel) -> str:
     """Changes with the published weights: the commit on the hub, or a hash of the files in a folder."""
     commit = getattr(model.config, "_commit_hash", None)
-    if commit and not Path(source).is_dir():
-        return str(commit)
+    return str(commit) if commit and not Path(source).is_dir() else weights_fingerprint(Path(source))
+
+
+def weights_fingerprint(folder: Path) -> str:
+    """Changes with the weights in a folder."""
     checksum = xxhash.xxh3_128()
-    for path in sorted(Path(source).glob("*.safetensors")):
+    for path in sorted(folder.glob("*.safetensors")):
         checksum.update(path.name.encode())
         with open(path, "rb") as file:
             while block := file.read(1 << 22):

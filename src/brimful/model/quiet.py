@@ -22,9 +22,16 @@ def without_progress_bars() -> Iterator[None]:
 @contextmanager
 def quiet_bitsandbytes() -> Iterator[None]:
     """Importing it tells about an optional CPU kernel that training does not use."""
-    logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
+    with quiet_logger("bitsandbytes.backends.cpu.ops", logging.ERROR):
+        yield
+
+
+@contextmanager
+def quiet_logger(name: str, least: int) -> Iterator[None]:
+    """A logger tells nothing below a level; afterwards its level is what it was."""
+    logger = logging.getLogger(name)
     level = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(least)
     try:
         yield
     finally:

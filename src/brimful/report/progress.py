@@ -180,7 +180,7 @@ class RunState:
         if self.memory_bytes is not None:
             fields.append(("memory", _beside(self.memory_bytes, self.planned.get("peak_memory_bytes"), format_bytes), "cyan"))
         if self.checkpoint_step is not None:
-            age = _coarse(self.clock() - self.checkpoint_at_s)
+            age = coarse_duration(self.clock() - self.checkpoint_at_s)
             fields.append(("checkpoint", f"step {self.checkpoint_step}, {age} ago", ""))
         if self.skipped:
             fields.append(("skipped steps", str(self.skipped), "bold yellow"))
@@ -230,7 +230,7 @@ def _step_parts(record: dict[str, Any], state: RunState) -> list[str]:
     parts = [f"loss {loss:.3f}" if loss is not None else "loss not finite"]
     parts += [f"{value} tokens/s" if label == "tokens/s" else f"{label} {value}" for label, value, _ in state.fields() if label in _PLAIN]
     remaining_s = state.remaining_s
-    return [*parts, f"{_coarse(remaining_s)} left"] if remaining_s else parts
+    return [*parts, f"{coarse_duration(remaining_s)} left"] if remaining_s else parts
 
 
 _PLAIN = {"lr", "tokens/s", "step", "memory", "skipped steps"}
@@ -270,7 +270,7 @@ class _Panel:
         state = self._state
         steps = f"{state.step}/{state.total_steps}" if state.total_steps else str(state.step)
         remaining_s = state.remaining_s
-        left = f"  {_coarse(remaining_s)} left" if remaining_s else ""
+        left = f"  {coarse_duration(remaining_s)} left" if remaining_s else ""
         return f"{steps}{_percent(state.share)}{f'  {state.ended}' if state.ended else left}"
 
     def _bar(self, console: Console) -> Table:
@@ -354,7 +354,7 @@ class _TimeColumn(ProgressColumn):
     def render(self, task: Task) -> Text:
         if task.finished or task.time_remaining is None:
             return Text(format_duration(task.finished_time or task.elapsed or 0.0), style="dim")
-        return Text(f"{_coarse(task.time_remaining)} left", style="dim")
+        return Text(f"{coarse_duration(task.time_remaining)} left", style="dim")
 
 
 def _data_columns() -> list[ProgressColumn]:
@@ -379,7 +379,7 @@ def _printable(text: str, console: Console) -> str:
     return one_line.encode(console.encoding, "replace").decode(console.encoding)
 
 
-def _coarse(seconds: float) -> str:
+def coarse_duration(seconds: float) -> str:
     """A duration without fractions: it changes all the time."""
     return format_duration(seconds) if seconds >= 59.5 else f"{max(1.0, seconds):.0f} s"
 

@@ -13,8 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from brimful.base.units import format_bytes, format_count, format_duration
-from brimful.report.progress import BAR_FROM_WIDTH, LINE_EVERY_S, REFRESHES_PER_SECOND, Clock
+from brimful.base.units import format_bytes, format_count
+from brimful.report.progress import BAR_FROM_WIDTH, LINE_EVERY_S, REFRESHES_PER_SECOND, Clock, coarse_duration
 from brimful.report.runfiles import Json, items, number, section
 from brimful.report.tables import with_interval
 from brimful.report.text import format_score
@@ -121,7 +121,7 @@ class _State:
         now, remaining_s = self.now, self.remaining_s
         if now is None:
             return "starting"
-        left = f"  {_coarse(remaining_s)} left" if remaining_s else ""
+        left = f"  {coarse_duration(remaining_s)} left" if remaining_s else ""
         return f"{now.samples:,}/{now.samples_planned:,} samples ({self.share:.0%}){left}"
 
     @property
@@ -203,11 +203,6 @@ def _share(count: float, total: float) -> str:
 
 def _rate(per_s: float) -> str:
     return format_count(per_s) if per_s >= 100 else f"{per_s:.3g}"
-
-
-def _coarse(seconds: float) -> str:
-    """A duration without fractions: it changes all the time."""
-    return format_duration(seconds) if seconds >= 59.5 else f"{max(1.0, seconds):.0f} s"
 
 
 def sampling_lines(statistics: Json) -> list[str]:

@@ -23,6 +23,7 @@ from brimful.base.errors import RequestError
 from brimful.generation.engine import context_of
 from brimful.generation.requests import Generation, Request, StopRules
 from brimful.generation.sampler import SamplingSettings, checked, next_token, uniform_numbers
+from brimful.model.quiet import quiet_logger
 from brimful.planning.kv_cache import GPU_ROWS
 
 CPU_ROWS = 16
@@ -75,7 +76,8 @@ class TransformersBatching:
 
     def _stream(self, waiting: Iterator[Request], settings: SamplingSettings, stop: StopRules) -> Iterator[tuple[Request, Generation]]:
         drawing, number = _Drawing(settings), 0
-        with _quiet(), self._managed(drawing) as manager:
+        # its failures are ours to tell, in one message; it logs tracebacks
+        with quiet_logger("ContinuousBatchingLogger", logging.CRITICAL), self._managed(drawing) as manager:
             while True:
                 for request in islice(waiting, self._rows - len(drawing.running)):
                     self._check(request)
@@ -174,18 +176,6 @@ def _next_result(manager: Any) -> Any:
     if written is None or written.error is not None:
         raise RequestError(f"transformers' continuous batching failed: {fatal or written.error}. Use plan.sampling=brimful.") from fatal
     return written
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Its failures are ours to tell, in one message; it logs tracebacks."""
-    logger = logging.getLogger("ContinuousBatchingLogger")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _generation(token_ids: list[int], stop: StopRules) -> Generation:
