@@ -128,3 +128,62 @@ def tuning(base_model: Path, examples_file: Path, tmp_path: Path) -> Callable[..
     path = tmp_path / "tuned.yaml"
     path.write_text(TUNING.replace("BASE", str(base_model)).replace("EXAMPLES", str(examples_file)))
     return lambda *overrides: load(str(path), overrides)
+
+
+WORDS = ("red", "green", "blue", "cat", "dog", "sees", "likes", "tree", "house", "river", "win", "cash", "prize", "now", "call", "free")
+LABELS = """
+name: sorted
+method: classify
+model: MODEL
+sequence_length: 24
+batch: {sequences: 8}
+training: {steps: 30}
+data: {path: DATA, validation: 0.2, test: 0.2}
+labels: {class_weights: balanced}
+optimizer: {learning_rate: 5.0e-3, warmup: 3, schedule: linear}
+evaluation: {every: 10}
+plan: {device: cpu, precision: fp32, threads: 1}
+"""
+
+
+@pytest.fixture(params=["bert"])
+def encoder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A published model of two blocks that knows `WORDS`: an encoder, or a causal one without padding token in its config."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    torch.manual_seed(0)
+    folder, sizes = tmp_path / "published", {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 4 + len(WORDS)}
+    known = {"intermediate_size": 64, "max_position_embeddings": 32, **sizes}
+    is_causal = request.param == "llama"
+    model = LlamaForCausalLM(LlamaConfig(**known, bos_token_id=1, eos_token_id=2)) if is_causal else BertForMaskedLM(BertConfig(**known))
+    model.save_pretrained(folder)
+    vocabulary = {word: number for number, word in enumerate(["[PAD]", "[CLS]", "[SEP]", "[UNK]", *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
+    names = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def texts() -> Callable[..., list[tuple[str, str]]]:
+    """`texts(count, seed=0)`: texts with labels; every fifth asks for something, words decide, and a few are there by accident."""
+
+    def make(count: int, seed: int = 0) -> list[tuple[str, str]]:
+        drawn = random.Random(seed)
+        pools = [WORDS[10:] if number % 5 == 0 else WORDS[:10] for number in range(count)]
+        words = [[*drawn.choices(pool, k=drawn.randint(3, 12)), drawn.choice(WORDS)] for pool in pools]
+        return [(" ".join(each), "spam" if number % 5 == 0 else "ham") for number, each in enumerate(words)]
+
+    return make
+
+
+@pytest.fixture
+def labels_recipe_file(encoder: Path, texts: Callable[..., list[tuple[str, str]]], tmp_path: Path) -> Path:
+    """The recipe of a tiny classifier as a file, for commands; 200 texts."""
+    data, path = tmp_path / "texts.csv", tmp_path / "sorted.yaml"
+    data.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in texts(200)))
+    path.write_text(LABELS.replace("MODEL", str(encoder)).replace("DATA", str(data)))
+    return path

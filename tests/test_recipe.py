@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -292,7 +293,7 @@ def test_a_minimum_above_the_scaled_peak_is_told(minimal: str) -> None:
         ("seed=4294967296", "seed: must be less than 4294967296, got 4294967296"),
         ("name=-x", "name: use letters, digits, '.', '_' and '-', not starting with '.' or '-', got '-x'"),
         ("run.name=../up", "run.name: use letters, digits, '.', '_' and '-', not starting with '.' or '-', got '../up'"),
-        ("method=pretrian", "method: unknown training method - did you mean 'pretrain'? Known: pretrain, sft, got 'pretrian'"),
+        ("method=pretrian", "method: unknown training method - did you mean 'pretrain'? Known: classify, mlm, pretrain, sft, got 'pretrian'"),
         ("training.epochs=.inf", "training.epochs: must be a finite number, got inf"),
         ("optimizer.learning_rate=.nan", "optimizer.learning_rate: must be a finite number, got nan"),
         ("optimizer.warmup=2.5", "optimizer: warmup 2.5 must be a share below 1 or a whole number of steps"),
@@ -300,9 +301,9 @@ def test_a_minimum_above_the_scaled_peak_is_told(minimal: str) -> None:
         ("model.heads=3", "model: width 8 must be a multiple of heads 3"),
         ("model.heads=8", "model: width / heads = 1 must be even for rotary positions"),
         ("model.kv_heads=3", "model: heads 2 must be a multiple of kv_heads 3"),
-        ("model.dropout=0.1", "model: dropout belongs to architecture gpt2; llama has none outside attention"),
+        ("model.dropout=0.1", "model: dropout belongs to architecture gpt2 and modernbert; llama has none outside attention"),
         ("model={architecture: gpt2, kv_heads: 1, layers: 1, heads: 2, width: 8}", "model: kv_heads belongs to architecture llama; gpt2 has as many as heads"),
-        ("model.architecture=gpt3", "model.architecture: must be 'llama' or 'gpt2', got 'gpt3'"),
+        ("model.architecture=gpt3", "model.architecture: must be 'llama', 'gpt2' or 'modernbert', got 'gpt3'"),
         ("model.context=8", "as a whole: sequence_length 16 is above the model's context 8; shorten it or raise model.context"),
         ("batch.tokens=17", "as a whole: batch.tokens 17 must be a multiple of sequence_length 16"),
         ("tokenizer.vocabulary=256", "tokenizer.vocabulary: must be greater than or equal to 257, got 256"),
@@ -526,3 +527,39 @@ def test_differences_between_a_fresh_and_a_published_model_are_told(minimal: str
 
     assert found["model"] == (None, "openai-community/gpt2")
     assert found["model.layers"] == (1, None)
+
+
+# --- labels
+
+
+@pytest.mark.parametrize(
+    ("written", "key", "value"),
+    [
+        ("labels.positive=1", "positive", "1"),
+        ("labels.mapping={2: 1, 0.0: clean}", "mapping", {"2": "1", "0": "clean"}),
+        ("labels.class_weights={0: 1, 1: 5}", "class_weights", {"0": 1.0, "1": 5.0}),
+        ("labels.threshold=0.5", "threshold", "0.5"),
+        ("labels.preprocess=nfc", "preprocess", ["nfc"]),
+        ("labels.separator=|", "separator", "|"),
+    ],
+)
+def test_labels_and_thresholds_may_be_written_as_numbers(written: str, key: str, value: object) -> None:
+    assert getattr(load("moderation-offline", [written]).label_rules, key) == value
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["labels.names=[no, yes]"], "are truth values in YAML: quote the label"),
+        (["labels.class_weights={spam: 0}"], "the weight of spam must be above 0"),
+        (["labels.names=[a, b]", "labels.positive=c"], "c: not among names (a, b)"),
+        (["labels.loss=focal", "labels.label_smoothing=0.1"], "label_smoothing belongs to loss cross_entropy"),
+        (["labels.preprocess=[nfx]"], "unknown step 'nfx' - did you mean 'nfc'?"),
+        (["model=roberta-base"], "labels.pretrain is about an encoder that is trained here"),
+        (["adapter.rank=8"], "method classify trains the whole model"),
+        (["method=sft"], "labels belongs to method classify, not to sft"),
+    ],
+)
+def test_what_a_classifier_cannot_be_is_told(overrides: list[str], message: str) -> None:
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        load("moderation-offline", overrides)

@@ -10,19 +10,39 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "brimful"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-STAGES = ("recipe", "hardware", "model", "planning", "data", "training", "generation", "verify", "selection", "evaluation", "rehearsal", "report")
+STAGES = (
+    "recipe",
+    "hardware",
+    "model",
+    "planning",
+    "data",
+    "training",
+    "generation",
+    "classification",
+    "verify",
+    "selection",
+    "evaluation",
+    "rehearsal",
+    "report",
+)
 """The pipeline, in order: a stage imports what stands before it, itself, and `base`."""
-OVERVIEWS = tuple(f"brimful{name}" for name in ("", ".cli", ".materials", ".pipeline", ".plans", ".rounds", ".sampling", ".scoring", ".study"))
+OVERVIEWS = tuple(
+    f"brimful{name}"
+    for name in ("", ".classifying", ".cli", ".cli_recipes", ".materials", ".pipeline", ".plans", ".rounds", ".sampling", ".scoring", ".study")
+)
 """What may import every stage."""
 FOLDERS_WITHOUT_CODE = ("recipes",)
 
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_FUNCTION_LINES_90TH_PERCENTILE = 400, 70, 45
 
 TESTED_ELSEWHERE = {
+    "cli_recipes.py": "tests/test_cli.py runs the verb",
     "pipeline.py": "every public function of it is a verb, and tests/test_cli.py runs the verbs",
     "materials.py": "tests/test_tuning.py and tests/training/test_session.py train on both kinds",
     "scoring.py": "tests/test_cli.py and tests/test_tuning.py score runs of both kinds",
     "sampling.py": "tests/test_rounds.py draws, kills and resumes",
+    "recipe/labels.py": "tests/test_recipe.py holds recipes as a user meets them",
+    "recipe/data.py": "tests/test_recipe.py holds recipes as a user meets them",
     "recipe/rft.py": "tests/test_rounds.py holds recipes of rounds as a user meets them",
     "recipe/choices.py": "tests/test_recipe.py holds recipes as a user meets them",
     "recipe/base.py": "what sections are made of; tests/test_recipe.py holds them",

@@ -9,14 +9,12 @@ import typer
 
 from brimful.base.env import keep_few_kernels, wait_politely
 from brimful.base.errors import BrimfulError, RequestError
+from brimful.cli_recipes import recipes_app
 
 app = typer.Typer(
     name="brimful", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
     help="Say what to train. brimful works out what the hardware can hold, trains it that way, and shows what came of it.",
 )  # fmt: skip
-recipes_app = typer.Typer(
-    no_args_is_help=False, invoke_without_command=True, rich_markup_mode=None, help="Shipped recipes: list, show NAME, keys, schema."
-)
 app.add_typer(recipes_app, name="recipes")
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A shipped recipe's name or a .yaml file.")]
@@ -116,7 +114,8 @@ def train(recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False,
     name = finished.folder.name
     if not finished.trained_now:
         print(f"for another run of this recipe: run.name={name}-2")
-    print(f"next: brimful evaluate {name} | brimful generate {name} --prompt TEXT | brimful report {name}")
+    use = {"classify": f"brimful predict {name} FILE | ", "mlm": ""}.get(resolved.method, f"brimful generate {name} --prompt TEXT | ")
+    print(f"next: brimful evaluate {name} | {use}brimful report {name}")
 
 
 @app.command()
@@ -165,6 +164,42 @@ def generate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
 
     how = Writing(SamplingSettings(temperature, top_k, top_p), tokens, samples, seed)
     pipeline.write(_run_folder(run), prompt, how, _console(), beside_base=beside_base, code=code)
+
+
+@app.command()
+def predict(
+    run: RunName,
+    source: Annotated[
+        str, typer.Argument(metavar="FILE", help="csv, tsv, jsonl, json, parquet or txt, also .gz; - is standard input, a text a line.")
+    ],
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="How FILE is read: data.text_column, data.header, data.encoding, data.file_type."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: standard output.")] = None,
+    written_as: Annotated[
+        str | None, typer.Option("--as", metavar="KIND", help="csv, tsv or jsonl. Default: by the output's name, else as FILE.")
+    ] = None,
+    threshold: Annotated[
+        str | None, typer.Option(metavar="POLICY", help="best_f1, precision>=P, recall>=R or a number. Default: the recipe's.")
+    ] = None,
+    window: Annotated[int | None, typer.Option(min=1, help="Texts read, sorted and written at once. Default: 8192; 1 from a terminal.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+) -> None:
+    """Labels and calibrated probabilities for texts, by a finished run's classifier, beside the columns they came with."""
+    from contextlib import nullcontext
+
+    from brimful.classification.predict import Wanted
+    from brimful.classification.predict import predict as predict_texts
+    from brimful.report.progress import data_progress
+
+    console = _console(stderr=True)
+    shown = console.is_terminal and not (output is None and sys.stdout.isatty())
+    with data_progress(console) if shown else nullcontext() as progress:
+        wanted = Wanted(source, tuple(changes or ()), output, written_as, threshold, window, device)
+        summary = predict_texts(_run_folder(run), wanted, tell=lambda note: print(f"note: {note}", file=sys.stderr), progress=progress)
+    if summary.is_read_to_the_end:
+        print("\n".join([*summary.lines(), *([f"written: {output}"] if output else [])]), file=sys.stderr)
 
 
 @app.command()
@@ -274,43 +309,6 @@ def calibrate(
         with measuring(_console(stderr=True)) as progress:
             calibration.save(measure(here, runs_folder(), threads=threads, progress=progress))
     _print_json(to_json(here, threads)) if json_output else _console(least_width=120).print(render(here, threads), highlight=False)
-
-
-@recipes_app.callback()
-def recipes(context: typer.Context) -> None:
-    """Shipped recipes, one line each."""
-    if context.invoked_subcommand is None:
-        from brimful.recipe import load, shipped_names
-
-        names = shipped_names()
-        width = max(map(len, names))
-        print("\n".join(f"{name:<{width}}  {load(name).description}" for name in names))
-
-
-@recipes_app.command("show")
-def recipes_show(name: Annotated[str, typer.Argument(help="A shipped recipe.")]) -> None:
-    """Print a shipped recipe, to save and edit."""
-    from brimful.recipe import shipped_text
-
-    print(shipped_text(name), end="")
-
-
-@recipes_app.command("keys")
-def recipes_keys() -> None:
-    """Print every key of a recipe with its type, default and meaning, as a Markdown table."""
-    from brimful.base.keys import describe_keys
-    from brimful.recipe import Recipe
-
-    print("| key | value | default | meaning |\n| --- | --- | --- | --- |")
-    print("\n".join(f"| `{key}` | {kind} | {default} | {meaning} |" for key, kind, default, meaning in describe_keys(Recipe)))
-
-
-@recipes_app.command("schema")
-def recipes_schema() -> None:
-    """Print the JSON schema of recipes."""
-    from brimful.recipe import Recipe
-
-    _print_json(Recipe.model_json_schema())
 
 
 def main() -> None:

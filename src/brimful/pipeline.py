@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 from transformers import PreTrainedModel
 
+from brimful import classifying
 from brimful.base.env import runs_folder
 from brimful.base.errors import BrimfulError, Interrupted, RequestError, TrainingStopped
 from brimful.base.rundir import Lease, write_json_atomically
@@ -20,7 +21,8 @@ from brimful.evaluation.diagnose import Finding, diagnose_model
 from brimful.evaluation.task import load_task, task_names
 from brimful.generation.answers import Writing, ask, converse, show_before_and_after
 from brimful.generation.answers import write as write_text
-from brimful.generation.load import load_run
+from brimful.generation.fill_mask import fill_masks
+from brimful.generation.load import RECIPE_FILE, load_run
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.samples import Sample, write_samples
 from brimful.hardware.calibration import note_run
@@ -29,6 +31,7 @@ from brimful.hardware.environment import describe_environment
 from brimful.hardware.host import keep_freed_memory
 from brimful.hardware.probe import probe, torch_device
 from brimful.materials import BASE, Material, gather
+from brimful.model.description import is_encoder
 from brimful.model.published import require_nf4
 from brimful.planning.choices import EIGHT_BIT_VARIANTS
 from brimful.planning.cost import costed
@@ -68,6 +71,8 @@ _DECIDES_PLAN = ("plan.", "batch.", "training.", "optimizer.clip_norm")
 """Fields that may change between sessions and on which the plan depends; of data and model none may."""
 _CODE_METRICS = frozenset({"syntax", "pass_at_k"})
 """What only answers in code are measured by."""
+FILLED_MASKS = 5
+"""Snippets of held-out text in which an encoder guesses a masked word at the end of its training."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +131,8 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
             raise
         console.print(f"best model: step {exported_step}, saved in {admission.folder / 'model'}", highlight=False, soft_wrap=True)
         discard_scores(admission.folder)
-        give_back_memory(torch_device(device))  # the sample loads the model once more, perhaps where the trained one and its states filled all
-        write_samples(admission.folder, _sample(admission.folder, recipe, plan, console))
+        give_back_memory(torch_device(device))  # what follows loads the model once more, perhaps where the trained one and its states filled all
+        _use(material, plan, admission.folder, console)
         write_status(admission.folder, "finished", recipe)
     _compare(console, admission.folder)
     _remember(console, admission.folder, plan)
@@ -171,6 +176,7 @@ def write(run_folder: Path, prompt: str | None, how: Writing, console: Console, 
     device = torch_device(probe("auto"))
     if not beside_base:
         loaded = load_run(run_folder, device, torch.float32)
+        loaded.refuse_where_it_writes_nothing()
         converse(loaded, how, ask) if prompt is None else write_text(loaded, prompt, how)
     elif prompt is None:
         raise RequestError("--beside-base compares answers to one prompt. Add --prompt TEXT.")
@@ -179,7 +185,13 @@ def write(run_folder: Path, prompt: str | None, how: Writing, console: Console, 
 
 
 def diagnose(run_folder: Path, console: Console) -> list[Finding]:
-    """Look at tokenizer, checkpoints, parameters, loss against counting baselines, and a sample."""
+    """Look at tokenizer, checkpoints, parameters, loss against counting baselines, and a sample.
+
+    Raises:
+        RequestError: the run's model does not continue text from nothing.
+    """
+    if (method := load_recipe(str(run_folder / RECIPE_FILE)).method) != "pretrain":
+        raise RequestError(f"{run_folder.name} is a run of method {method}; diagnose looks at models that learned to continue text from nothing.")
     with finished_run(run_folder, console) as (loaded, material, _), data_progress(console) as progress:
         train_split, validation = material.splits["train"], material.splits["validation"]
         if not isinstance(train_split, TokenSplit) or not isinstance(validation, TokenSplit):
@@ -209,7 +221,8 @@ def source_of(recipe: Recipe, console: Console) -> str:
         return ""
     if not recipe.model.startswith(OF_RECIPE):
         return str(Path(recipe.model).resolve()) if Path(recipe.model).is_dir() else recipe.model
-    first = load_recipe(recipe.model.removeprefix(OF_RECIPE))
+    with data_progress(console) as progress:
+        first = classifying.pretraining_of(load_recipe(recipe.model.removeprefix(OF_RECIPE)), recipe, progress)
     first = first.model_copy(update={"run": first.run.model_copy(update={"folder": recipe.run.folder}), "plan": _same_place(recipe, first)})
     return str((train(first, console).folder / "model").resolve())
 
@@ -261,10 +274,10 @@ def _setup(material: Material, plan: Plan, device: Device, folder: Path, lease: 
     rows = [EVALUATION_FACTOR * plan.micro_batches[0]]
 
     def score(current: PreTrainedModel) -> dict[str, Any]:
-        likelihood = material.score(current, "validation", plan, where, rows=rows[-1], most=recipe.evaluation.max_sequences)
-        rows[:] = [max(1, rows[-1] * likelihood.batch_sizes[-1] // likelihood.batch_sizes[0])]  # what fitted holds for the next evaluation
-        kept = ("loss", "perplexity", "bits_per_byte", "tokens", "seconds", "batch_sizes")
-        return {"split": "validation", **{key: value for key, value in likelihood.to_json().items() if key in kept}}
+        record = material.validate(current, plan, where, rows=rows[-1])
+        sizes = record["batch_sizes"]
+        rows[:] = [max(1, rows[-1] * sizes[-1] // sizes[0])]  # what fitted holds for the next evaluation
+        return {"split": "validation", **record}
 
     total_steps = plan.total_steps or total_steps_of(material.planned, material.train_rows) or 1
     return Setup(
@@ -299,11 +312,32 @@ def _remember(console: Console, folder: Path, plan: Plan) -> None:
         console.print(f"note: this run's figures are not remembered for later plans: {error}", highlight=False, markup=False, soft_wrap=True)
 
 
+def _use(material: Material, plan: Plan, folder: Path, console: Console) -> None:
+    """The trained model does what it is for: a classifier is calibrated, a language model writes."""
+    validation = material.splits["validation"]
+    if isinstance(validation, TokenSplit) and is_encoder(material.recipe.fresh_model):
+        write_samples(folder, _fill_masks(folder, validation, plan, console))
+        return
+    if material.labels is None:
+        write_samples(folder, _sample(folder, material.recipe, plan, console))
+        return
+    record = classifying.calibrate(folder, material, torch.device(str(plan.device["kind"])))
+    console.print("\n".join(classifying.calibration_lines(record)), highlight=False, markup=False, soft_wrap=True)
+
+
 def _sample(folder: Path, recipe: Recipe, plan: Plan, console: Console) -> list[Sample]:
     loaded = load_run(folder, torch.device(str(plan.device["kind"])), torch.float32)
     console.print(f"sample after {recipe.sample.prompt!r}:", highlight=False, soft_wrap=True)
     how = Writing(SamplingSettings.from_recipe(recipe.sample), recipe.sample.tokens, seed=recipe.seed)
     return write_text(loaded, recipe.sample.prompt, how, console.file)
+
+
+def _fill_masks(folder: Path, validation: TokenSplit, plan: Plan, console: Console) -> list[Sample]:
+    loaded = load_run(folder, torch.device(str(plan.device["kind"])), torch.float32)
+    samples = fill_masks(loaded, validation, count=FILLED_MASKS, seed=loaded.recipe.seed)
+    for sample in samples:
+        console.print(f"{sample.prompt.strip()}\n  {sample.completion}", highlight=False, markup=False, soft_wrap=True)
+    return samples
 
 
 def _are_about_code(tasks: Sequence[str]) -> bool:

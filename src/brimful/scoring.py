@@ -1,4 +1,4 @@
-"""Finished runs, scored: likelihood of held-out text or answers, and tasks. An overview: it sees every stage."""
+"""Finished runs, scored: likelihood of held-out text or answers, labels, and tasks. An overview: it sees every stage."""
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,25 +10,28 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from brimful import classifying
 from brimful.base.dotted import format_yaml
 from brimful.base.errors import PlanError, RequestError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically, write_text_atomically
 from brimful.data.chat import Template
 from brimful.data.examples import ExampleSplit
 from brimful.evaluation.lm_eval import PREFIX, evaluate_with_lm_eval, require_lm_eval
-from brimful.evaluation.nats import FOLDER, write_nats
+from brimful.evaluation.nats import FOLDER, Nats, write_nats
 from brimful.evaluation.task import Task, load_task
 from brimful.evaluation.task_data import load_examples
 from brimful.evaluation.task_prompts import Subject, text_ending_of
 from brimful.evaluation.task_run import evaluate_tasks
-from brimful.generation.load import LoadedRun, base_of, load_run, load_untuned
+from brimful.generation.load import RECIPE_FILE, LoadedRun, base_of, load_run, load_untuned, trained_folder
 from brimful.hardware.probe import probe, torch_device
 from brimful.materials import Material, gather
 from brimful.planning.plan import Plan, plan_from_json
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.recipe import Recipe
+from brimful.recipe import load as load_recipe
 from brimful.report.progress import data_progress
 from brimful.report.tuned import UNTUNED_FOLDER
+from brimful.training.method import find_method
 from brimful.verify.sandbox import Sandbox
 
 SCORES_FILE = "scores.json"
@@ -84,6 +87,8 @@ def evaluate_into(
     folder: Path, run_folder: Path, console: Console, *, split: str | None = None, stride: int | None = None, asked: Asked = Asked()
 ) -> dict[str, Any]:
     """As `evaluate`; another folder than the run's own gets the scores of the untuned model."""
+    if find_method(load_recipe(str(run_folder / RECIPE_FILE)).method).reads == "labels":
+        return _labels(folder, run_folder, console, split, stride, asked)
     with finished_run(run_folder, console, untuned=folder != run_folder) as (loaded, material, device):
         if folder != run_folder:
             _describe_untuned(folder, run_folder, loaded)
@@ -99,6 +104,27 @@ def evaluate_into(
         if tasks:
             made["tasks"] = _on_tasks(folder, loaded, material, own, foreign, asked, console)
     return made
+
+
+def _labels(folder: Path, run_folder: Path, console: Console, split: str | None, stride: int | None, asked: Asked) -> dict[str, Any]:
+    """A classifier's scores on its own splits."""
+    if folder != run_folder:
+        raise RequestError(f"{run_folder.name} is a classifier: before it was tuned its head knew no labels. Leave out --untuned.")
+    if stride is not None or asked != Asked():
+        raise RequestError(f"{run_folder.name} is a classifier: it is scored on the labels of its own splits. Leave out tasks and all but --split.")
+    device = torch_device(probe("auto"))
+    recipe = load_recipe(str(run_folder / RECIPE_FILE))
+    with data_progress(console) as progress:
+        material = gather(recipe, str(trained_folder(run_folder)), progress)
+        refuse_changed_data(run_folder, material)
+        made = classifying.score(run_folder, material, _splits(run_folder, material, split), device, progress)
+    _add_scores(run_folder, made)
+    return made
+
+
+def _add_scores(folder: Path, made: Mapping[str, Any]) -> None:
+    path = folder / SCORES_FILE
+    write_json_atomically(path, (read_json(path) if path.exists() else {}) | dict(made))
 
 
 def refuse_unknown_tasks(recipe: Recipe) -> None:
@@ -204,16 +230,15 @@ def _checked(tasks: Sequence[str], overrides: tuple[str, ...] = ()) -> tuple[lis
 def _likelihoods(
     folder: Path, loaded: LoadedRun, material: Material, device: torch.device, names: list[str], stride: int | None, console: Console, plan: Plan
 ) -> dict[str, Any]:
-    scores: dict[str, Any] = read_json(folder / SCORES_FILE) if (folder / SCORES_FILE).exists() else {}
     made: dict[str, Any] = {}
     with data_progress(console) as progress:
         for name in names:
             rows = EVALUATION_FACTOR * plan.micro_batches[0]
             score = material.score(loaded.model, name, plan, device, rows=rows, stride=stride, exact=True, progress=progress)
             if stride is None:
-                write_nats(folder, name, score)
+                write_nats(folder, name, Nats(score.window_nats_N, score.window_tokens_N))
             made[name if stride is None else f"{name}, stride {stride}"] = score.to_json() | material.baselines(name)
-    write_json_atomically(folder / SCORES_FILE, scores | made)
+    _add_scores(folder, made)
     return made
 
 

@@ -207,3 +207,10 @@ def test_real_instructions_become_examples(shared_data: Path, tuning: Make, toke
     assert sum(one.num_examples for one in prepared.splits.values()) == 500
     assert (split.tokens_N[split.offsets_E[1:] - 1] == 0).all()
     assert split.num_bytes == sum(len(example.completion.encode()) for example in split.examples)
+
+
+def test_a_table_without_a_header_holds_examples_in_columns_by_number(tmp_path: Path, tuning: Make, tokenizer: Fast) -> None:
+    """As names: "0" and so on."""
+    (tmp_path / "a.tsv").write_text("".join(f"{number} and one is \t{number + 1}\n" for number in range(20)))
+    prepared = prepare_examples(tuning(tmp_path / "a.tsv", header=False, columns={"prompt": "0", "completion": "1"}), tokenizer)
+    assert sorted(int(example.completion) for split in prepared.splits.values() for example in split.examples) == list(range(1, 21))

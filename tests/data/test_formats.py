@@ -48,6 +48,7 @@ def test_columns_of_other_names_are_named_in_the_recipe(data_recipe: Make) -> No
     assert read(data_recipe("x", columns={"instruction": "question", "output": "solution"}), row)[0].prompt == (Message("user", "Add."),)
     assert read(data_recipe("x", columns={"prompt": "question", "completion": "solution"}), row)[0].prompt == "Add."
     assert read(data_recipe("x", text_column="solution", format="text"), row)[0].completion == "3"
+    assert read(data_recipe("x", text_column=1, format="text"), row)[0].completion == "3"
 
 
 def test_a_format_that_is_asked_for_is_used_though_another_would_come_first(data_recipe: Make) -> None:

@@ -7,8 +7,9 @@ import datasets
 import pytest
 
 from brimful.base.errors import DataError
+from brimful.data.labelled import read_labelled
 from brimful.data.sources import open_rows, open_source
-from brimful.recipe import DataRecipe
+from brimful.recipe import DataRecipe, Recipe
 
 Make = Callable[..., DataRecipe]
 Serve = Callable[[dict[str, dict[str, list[Any]]]], list[tuple[Any, ...]]]
@@ -99,3 +100,31 @@ def test_the_fingerprint_follows_the_rows(serve: Serve, data_recipe: Make) -> No
     again = open_source(data_recipe("owner/name")).fingerprint
     serve({"train": {"text": ["b"]}})
     assert first == again != open_source(data_recipe("owner/name")).fingerprint
+
+
+def test_a_column_by_number_is_the_data_sets(serve: Serve, data_recipe: Make) -> None:
+    """In the order of its columns."""
+    serve({"train": {"id": [1, 2], "body": ["a", "b"]}})
+    assert list(open_source(data_recipe("owner/name", text_column=1)).parts[0].splits["train"]) == ["a", "b"]
+    with pytest.raises(DataError, match="split train: no column number 2: there are 2"):
+        open_source(data_recipe("owner/name", text_column=2))
+
+
+def test_labelled_rows_come_from_the_hub_as_well(serve: Serve) -> None:
+    """With the data set's splits, but a test split whose labels are not published."""
+    texts = [f"{word} {number}" for number in range(10) for word in ("good", "bad")]
+    serve(
+        {
+            "train": {"sentence": texts, "label": [1, 0] * 10},
+            "validation": {"sentence": ["fine", "poor"], "label": [1, 0]},
+            "test": {"sentence": ["?"], "label": [-1]},
+        }
+    )
+    values = {
+        "name": "a", "method": "classify", "sequence_length": 8, "batch": {"sequences": 1}, "training": {"steps": 1}, "model": "owner/model",
+        "data": {"path": "owner/name", "text_column": "sentence"}, "optimizer": {"learning_rate": 1e-3},
+    }  # fmt: skip
+    found = read_labelled(Recipe.model_validate(values))
+    assert {name: split.targets.tolist() for name, split in found.splits.items()} == {"train": [1, 0] * 10, "validation": [1, 0]}
+    assert found.splits["validation"].wheres == ("data set owner/name, split validation, row 1", "data set owner/name, split validation, row 2")
+    assert found.labels.names == ("0", "1")

@@ -11,6 +11,7 @@ import pytest
 from brimful.base.errors import DataError
 from brimful.data import prepare as prepare_module
 from brimful.data.prepare import PreparedData, prepare
+from brimful.model.description import MASK_ID, SEP_ID
 from brimful.recipe import Recipe
 
 Make = Callable[..., Recipe]
@@ -190,3 +191,17 @@ def test_real_text_is_prepared_with_good_compression(shared_data: Path, tmp_path
     assert prepared.tokenizer_report.round_trip
     assert prepared.tokenizer_report.characters_per_token > 2
     assert prepared.splits["validation"].num_bytes == 1_121_681 - 2
+
+
+def test_an_encoder_and_a_decoder_of_the_same_text_have_tokenizers_of_their_own(recipe: Make, corpus: Path, tmp_path: Path) -> None:
+    """Both from one cache, whichever comes first; an encoder's documents end with its own token."""
+    decoder = recipe({"path": corpus, "validation": 0.2})
+    model = {"architecture": "modernbert", "layers": 1, "heads": 1, "width": 8}
+    encoder = Recipe.model_validate({**decoder.model_dump(), "method": "mlm", "model": model})
+    one, other, again = (prepare(each, tmp_path / "cache") for each in (decoder, encoder, encoder))
+
+    assert one.tokenizer.mask_token is None
+    assert other.tokenizer.mask_token_id == MASK_ID
+    assert other.tokenizer_fingerprint == again.tokenizer_fingerprint != one.tokenizer_fingerprint
+    assert other.splits["train"].end_of_text == SEP_ID
+    assert other.data_fingerprint == one.data_fingerprint

@@ -9,7 +9,8 @@ import pyarrow.parquet
 import pytest
 
 from brimful.base.errors import DataError
-from brimful.data.readers import Reading, Row, documents_of_rows, format_of, read_file, read_rows
+from brimful.data.readers import Reading, Row, documents_of_rows, format_of, read_file, read_rows, rows_of_lines
+from brimful.recipe import DataRecipe
 
 ROWS = ["first\nsecond line", 'with "quotes", commas\tand a tab', "ünïcode 日本 🙂"]
 
@@ -164,7 +165,51 @@ def test_plain_text_has_no_rows(tmp_path: Path) -> None:
 
 
 def test_of_columns_that_share_a_name_the_first_is_read(tmp_path: Path) -> None:
-    """As texts and as rows."""
+    """As texts and as rows; the other goes by its number."""
     path = written(tmp_path / "a.csv", "text,text\nfirst,second\n")
     assert list(read_file(path, Reading())) == ["first"]
-    assert [row.columns for row in read_rows(path)] == [{"text": "first"}]
+    assert [row.columns for row in read_rows(path)] == [{"text": "first", "1": "second"}]
+
+
+def test_a_column_by_number_is_read_from_every_format(tmp_path: Path) -> None:
+    """Of tables without a header, of rows that are lists, of parquet."""
+    pyarrow.parquet.write_table(pyarrow.table({"id": [1, 2], "body": ["a", "b"]}), tmp_path / "a.parquet")
+    second = Reading(text_column=1, has_header=False)
+    assert list(read_file(tmp_path / "a.parquet", second)) == ["a", "b"]
+    assert list(read_file(written(tmp_path / "a.csv", "1,a\n2,b\n"), second)) == ["a", "b"]
+    assert list(read_file(written(tmp_path / "a.tsv", "id\tbody\n1\ta\n2\tb\n"), Reading(text_column=1))) == ["a", "b"]
+    assert list(read_file(written(tmp_path / "a.jsonl", '[1, "a"]\n[2, "b"]\n'), second)) == ["a", "b"]
+    with pytest.raises(DataError, match=r"a\.csv:1: no column number 2: there are 2, from 0 to 1"):
+        list(read_file(tmp_path / "a.csv", Reading(text_column=2, has_header=False)))
+
+
+def test_encoding_and_file_type_count_for_documents_and_for_rows(tmp_path: Path) -> None:
+    """Whatever the file is called."""
+    path = written(tmp_path / "data", "text\nété\n".encode("latin-1"))
+    reading = Reading(encoding="latin-1", file_type="csv")
+    assert list(read_file(path, reading)) == ["été"]
+    assert list(read_rows(path, reading)) == [Row({"text": "été"}, f"{path}:2")]
+    assert list(read_file(path, Reading(encoding="auto", file_type="txt"))) == ["text\nété\n"]
+
+
+def test_a_recipe_says_how_files_are_read(tmp_path: Path) -> None:
+    """A header is expected unless a column is given by number."""
+    recipes = [{}, {"text_column": 1}, {"label_column": 0}, {"label_column": 0, "header": True}, {"header": False}]
+    found = [Reading.of(DataRecipe(path="x", **fields)).has_header for fields in recipes]
+    assert found == [True, False, False, True, False]
+    reading = Reading.of(DataRecipe(path="x", encoding="utf-16", file_type="tsv", document_start="^x", max_documents=3))
+    assert reading == Reading("text", "^x", 3, True, "utf-16", "tsv")
+
+
+def test_a_reading_as_ever_is_told_as_ever() -> None:
+    """So fingerprints of data from before header, encoding and file type could be chosen still hold; other choices show."""
+    assert Reading().to_json() == {"text_column": "text", "document_start": None, "max_documents": None}
+    assert Reading(has_header=False, encoding="cp1252", file_type="csv").to_json() == {
+        "text_column": "text", "document_start": None, "max_documents": None, "has_header": False, "encoding": "cp1252", "file_type": "csv",
+    }  # fmt: skip
+
+
+def test_lines_from_anywhere_become_rows() -> None:
+    """As from standard input."""
+    assert list(rows_of_lines(["a,b\n", "1,2\n"], "standard input", ".csv")) == [Row({"a": "1", "b": "2"}, "standard input:2")]
+    assert list(rows_of_lines(['{"a": 1}\n'], "standard input", ".jsonl")) == [Row({"a": 1}, "standard input:1")]

@@ -158,3 +158,40 @@ def test_a_source_without_rows_is_an_error(tmp_path: Path, data_recipe: Make) ->
     (tmp_path / "a.csv").write_text("prompt,completion\n")
     with pytest.raises(DataError, match=r"a\.csv holds no rows"):
         list(open_rows(data_recipe(tmp_path / "a.csv")).parts[0].splits["train"])
+
+
+def test_with_a_file_type_every_file_of_a_folder_is_read(tmp_path: Path, data_recipe: Make) -> None:
+    """Those without a known suffix, too; hidden ones are left alone."""
+    for name in ("train.data", "dev.data", ".hidden"):
+        (tmp_path / name).write_text(f"1\t{name}\n")
+    with pytest.raises(DataError, match="holds no readable file"):
+        open_source(data_recipe(tmp_path))
+    source = open_source(data_recipe(tmp_path, file_type="tsv", text_column=1))
+    assert texts_of(source) == {"train": ["train.data"], "validation": ["dev.data"], "test": []}
+    assert texts_of(open_source(data_recipe(tmp_path / "dev.data", file_type="tsv", text_column=1)))["train"] == ["dev.data"]
+
+
+def test_encodings_are_found_file_by_file_and_said(tmp_path: Path, data_recipe: Make) -> None:
+    """In the description and in a note."""
+    (tmp_path / "a.txt").write_bytes("été".encode("cp1252"))
+    (tmp_path / "b.txt").write_bytes("été".encode())
+    source = open_source(data_recipe(tmp_path, encoding="auto"))
+    assert texts_of(source)["train"] == ["été", "été"]
+    assert source.description == f"{tmp_path} (2 files; UTF-8, cp1252, line ends normalised to LF)"
+    assert [note.split(",")[0] for note in source.notes] == [f"{tmp_path / 'a.txt'} is read as cp1252"]
+
+
+def test_an_unknown_encoding_is_refused_before_anything_is_read(tmp_path: Path, data_recipe: Make) -> None:
+    """With the nearest."""
+    (tmp_path / "a.txt").write_text("x")
+    with pytest.raises(DataError, match=r"data\.encoding: unknown encoding 'latin1x' - did you mean 'latin-1'"):
+        open_source(data_recipe(tmp_path / "a.txt", encoding="latin1x"))
+
+
+def test_header_encoding_and_file_type_are_part_of_both_fingerprints(tmp_path: Path, data_recipe: Make) -> None:
+    """Each of its own; what is as ever changes nothing."""
+    (tmp_path / "a.csv").write_text("text\nx\n")
+    changes: list[dict[str, object]] = [{}, {"header": False}, {"encoding": "cp1252"}, {"file_type": "csv"}]
+    for opened in (open_source, open_rows):
+        assert len({opened(data_recipe(tmp_path / "a.csv", **fields)).fingerprint for fields in changes}) == 4
+        assert opened(data_recipe(tmp_path / "a.csv", header=True)).fingerprint == opened(data_recipe(tmp_path / "a.csv")).fingerprint

@@ -1,6 +1,8 @@
 """Tokenizers are trained here, lose nothing, and load as transformers' own."""
 
+import re
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from transformers import AutoTokenizer, LlamaConfig
@@ -8,6 +10,7 @@ from transformers import AutoTokenizer, LlamaConfig
 from brimful.base.errors import DataError
 from brimful.data.tokenizer import TokenizerReport, check_compression, round_trips, tokenizer_fingerprint, train_tokenizer, verdict
 from brimful.data.tokens import batch_encoder
+from brimful.model.description import CLS_ID, ENCODER_TOKENS, MASK_ID, PAD_ID, SEP_ID
 
 TEXTS = ["def add(a, b):\n    return a + b\n", "the cat , the hat . it 's n't\r\n\n\n  the end", "naïve 日本 🙂 <|endoftext|> the end"] * 4
 UNSEEN = "Ж\x00\u200b <|unknown|> \t the\n\n cat's"
@@ -98,3 +101,58 @@ def test_a_tokenizer_that_hardly_compresses_is_refused() -> None:
         check_compression(report("bpe", 1.2, 1.3))
     check_compression(report("bpe", 1.2, 3.6))
     check_compression(report("character", 1.0, 1.0))
+
+
+KINDS = pytest.mark.parametrize(("kind", "vocabulary"), [("bpe", 280), ("character", None)])
+
+
+@KINDS
+def test_an_encoders_tokenizer_puts_its_special_tokens_around_a_text(
+    tmp_path: Path, kind: Literal["bpe", "character"], vocabulary: int | None
+) -> None:
+    """Also when AutoTokenizer loads it; a document of the training text has none but the [SEP] that is put behind it."""
+    tokenizer = train_tokenizer(kind, vocabulary, 2, TEXTS, encoder=True)
+    tokenizer.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    (plain,) = batch_encoder(tokenizer)(["the cat"])
+
+    for each in (tokenizer, loaded):
+        assert each("the cat").input_ids == [CLS_ID, *plain, SEP_ID]
+        assert each("the cat", "the hat").input_ids[len(plain) + 1] == SEP_ID
+        assert [each.pad_token_id, each.cls_token_id, each.sep_token_id, each.mask_token_id] == [PAD_ID, CLS_ID, SEP_ID, MASK_ID]
+        assert (each.bos_token_id, each.eos_token_id) == (CLS_ID, SEP_ID)
+        assert each("the [MASK]").input_ids[-2] == MASK_ID
+        assert each.decode(each("the cat").input_ids, skip_special_tokens=True) == "the cat"
+    assert tokenizer.convert_ids_to_tokens(range(4)) == list(ENCODER_TOKENS)
+    assert min(plain) >= len(ENCODER_TOKENS)
+    assert round_trips(tokenizer, TEXTS)
+
+
+@KINDS
+def test_training_text_that_spells_an_encoders_special_tokens_is_text(kind: Literal["bpe", "character"], vocabulary: int | None) -> None:
+    tokenizer = train_tokenizer(kind, vocabulary, 2, [*TEXTS, "[]CLSEPADMK"], encoder=True)
+    (ids,) = batch_encoder(tokenizer)(["a [MASK] b [SEP][PAD] [CLS]"])
+
+    assert min(ids) >= len(ENCODER_TOKENS)
+    assert tokenizer.decode(ids) == "a [MASK] b [SEP][PAD] [CLS]"
+
+
+@pytest.mark.parametrize("encoder", [False, True])
+def test_capital_letters_can_become_small_ones(encoder: bool) -> None:
+    tokenizer = train_tokenizer("bpe", 270, 2, [text.title() for text in TEXTS], lowercase=True, encoder=encoder)
+    one, other = batch_encoder(tokenizer)(["The CAT", "the cat"])
+
+    assert one == other
+    assert not any(re.search("[A-Z]", token) for token in tokenizer.get_vocab() if len(token) > 1 and token not in tokenizer.all_special_tokens)
+    assert round_trips(tokenizer, ["The CAT", UNSEEN])
+    assert tokenizer_fingerprint(tokenizer) != tokenizer_fingerprint(train_tokenizer("bpe", 270, 2, TEXTS, encoder=encoder))
+
+
+@KINDS
+def test_a_tokenizer_that_is_no_encoders_is_the_same_as_ever(kind: Literal["bpe", "character"], vocabulary: int | None) -> None:
+    """Its file's fingerprint is a recorded one: runs from before go on."""
+    expected = {
+        "bpe": "62208df6cb6e39e00358308ff5ca25b1a802bea14e3cc629302c342156b5056c",
+        "character": "90797b246427a2e8c8a25d647d12d824b46b23e09e5dd910b3b5bcf7ad884129",
+    }
+    assert tokenizer_fingerprint(train_tokenizer(kind, vocabulary, 2, TEXTS)) == expected[kind]

@@ -44,7 +44,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
     bpe = Tokenizer(models.BPE(vocabulary, merges))
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|endoftext|>", clean_up_tokenization_spaces=False)  # noqa: S106
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|endoftext|>", clean_up_tokenization_spaces=False)
 
 
 def tokenise(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> TokenSplit:
@@ -226,10 +226,10 @@ def test_a_character_tokenizer_is_not_judged_by_compression(fresh_run: LoadedRun
 
 def test_a_tokenizer_that_changes_odd_texts_is_bad_unless_it_knows_characters_only(fresh_run: LoadedRun) -> None:
     known = {character: number for number, character in enumerate(["<|endoftext|>", "<|unknown|>", *"abcdefghijklmnopqrstuvwxyz "])}
-    words = Tokenizer(models.WordLevel(known, unk_token="<|unknown|>"))  # noqa: S106
+    words = Tokenizer(models.WordLevel(known, unk_token="<|unknown|>"))
     words.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     words.decoder = decoders.Fuse()
-    lossy = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<|endoftext|>", unk_token="<|unknown|>")  # noqa: S106
+    lossy = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<|endoftext|>", unk_token="<|unknown|>")
     assert diagnose.odd_texts(dataclasses.replace(fresh_run, tokenizer=lossy)).verdict == "bad"
     assert diagnose.odd_texts(dataclasses.replace(fresh_run, tokenizer=lossy, recipe=recipe_of("character"))).verdict == "ok"
 

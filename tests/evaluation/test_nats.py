@@ -1,27 +1,22 @@
 """Nats per window are kept beside the scores and come back."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from brimful.base.errors import RunFolderError
-from brimful.evaluation.likelihood import Likelihood, summarise
-from brimful.evaluation.nats import path_of, read_nats, write_nats
+from brimful.evaluation.nats import Nats, path_of, read_nats, write_nats
 
 
-@pytest.fixture
-def likelihood() -> Callable[..., Likelihood]:
-    """`likelihood(1.5, 2.5)` is of two windows with these nats, of 1 and 2 tokens."""
-    return lambda *nats: summarise(
-        np.array(nats), np.arange(1, len(nats) + 1), 10.0, 2, 1.0, context=8, stride=8, batch_sizes=(4,)
-    )  # fmt: skip
+def _nats(*nats: float) -> Nats:
+    """Of windows with 1, 2, ... tokens."""
+    return Nats(np.array(nats), np.arange(1, len(nats) + 1))
 
 
-def test_what_is_written_is_read(tmp_path: Path, likelihood: Callable[..., Likelihood]) -> None:
-    write_nats(tmp_path, "validation", likelihood(1.5, 2.25))
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    write_nats(tmp_path, "validation", _nats(1.5, 2.25))
 
     found = read_nats(tmp_path, "validation")
 
@@ -30,9 +25,9 @@ def test_what_is_written_is_read(tmp_path: Path, likelihood: Callable[..., Likel
     assert read_nats(tmp_path, "test") is None
 
 
-def test_nats_that_are_not_finite_are_not_kept(tmp_path: Path, likelihood: Callable[..., Likelihood]) -> None:
-    write_nats(tmp_path, "validation", likelihood(1.5, 2.25))
-    write_nats(tmp_path, "validation", likelihood(1.5, math.nan))
+def test_nats_that_are_not_finite_are_not_kept(tmp_path: Path) -> None:
+    write_nats(tmp_path, "validation", _nats(1.5, 2.25))
+    write_nats(tmp_path, "validation", _nats(1.5, math.nan))
 
     assert read_nats(tmp_path, "validation") is None
 

@@ -38,7 +38,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
         vocab_size=300, special_tokens=["<|endoftext|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), min_frequency=1, show_progress=False
     )
     bpe.train_from_iterator(["the cat sat on the mat and the rat ran to the other cat " * 3], trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|endoftext|>", clean_up_tokenization_spaces=False)  # noqa: S106
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|endoftext|>", clean_up_tokenization_spaces=False)
 
 
 def make_model(architecture: str, context: int = CONTEXT, width: int = 32) -> PreTrainedModel:

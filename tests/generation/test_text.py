@@ -37,9 +37,9 @@ def test_a_character_that_never_becomes_whole_shows_at_the_end(tokenizer: PreTra
 
 def test_the_space_between_a_prompt_and_its_continuation_is_kept() -> None:
     """A decoder of Llama 2's kind takes it from a text's first token."""
-    words = Tokenizer(models.WordLevel({"\u2581def": 0, "\u2581add": 1, "<s>": 2}, unk_token="<s>"))  # noqa: S106
+    words = Tokenizer(models.WordLevel({"\u2581def": 0, "\u2581add": 1, "<s>": 2}, unk_token="<s>"))
     words.decoder = decoders.Metaspace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<s>")  # noqa: S106
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<s>")
     stream = TextStream(tokenizer, [2, 0])
 
     assert tokenizer.decode([1]) == "add"
@@ -50,9 +50,9 @@ def test_the_space_between_a_prompt_and_its_continuation_is_kept() -> None:
 def test_characters_of_several_tokens_on_both_sides_stay_whole() -> None:
     """Tokens that are bytes say something only together."""
     bytes_only = {"<s>": 0} | {f"<0x{byte:02X}>": byte + 1 for byte in range(256)}
-    model = Tokenizer(models.BPE(bytes_only, [], unk_token="<s>", byte_fallback=True))  # noqa: S106
+    model = Tokenizer(models.BPE(bytes_only, [], unk_token="<s>", byte_fallback=True))
     model.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=model, eos_token="<s>")  # noqa: S106
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=model, eos_token="<s>")
     ids = [byte + 1 for byte in "\u6771".encode()]
     stream = TextStream(tokenizer, ids)
 

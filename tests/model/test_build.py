@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSequenceClassification, PreTrainedModel
 
 import brimful.model.build
 from brimful.base.errors import PlanError
 from brimful.model.build import INITIAL_STD, RESIDUAL_PROJECTIONS, build, num_buffer_elements, num_parameters
-from brimful.model.description import ParameterCount
+from brimful.model.description import CLS_ID, PAD_ID, SEP_ID, ParameterCount
 from brimful.recipe import Recipe
 
 ARCHITECTURES = ["llama", "gpt2"]
@@ -138,3 +138,50 @@ def test_the_config_holds_what_the_recipe_says(built: Callable[..., PreTrainedMo
     assert config.max_position_embeddings == 48
     assert config.eos_token_id == config.bos_token_id == 0
     assert config.tie_word_embeddings
+
+
+ENCODER = ("method=mlm", "model={architecture: modernbert, layers: 3, heads: 2, width: 64, dropout: 0.1}")
+
+
+def test_an_encoder_starts_small_like_the_others_and_its_weights_depend_on_the_seed_only(built: Callable[..., PreTrainedModel]) -> None:
+    model, same, other = built(*ENCODER), built(*ENCODER), built(*ENCODER, "seed=2")
+    cut = 0.88  # standard deviation of a normal that is cut off at two
+
+    for name, weight in model.named_parameters():
+        assert torch.equal(weight, same.get_parameter(name))
+        if weight.dim() == 1:
+            assert (weight == 1).all(), name
+            continue
+        assert not torch.equal(weight, other.get_parameter(name))
+        small = name.endswith(("Wo.weight", "head.dense.weight"))
+        assert weight.std().item() == pytest.approx(cut * INITIAL_STD / (math.sqrt(2 * 3) if small else 1), rel=0.06), name
+
+
+def test_an_encoder_looks_to_both_sides_and_has_the_special_tokens_of_its_tokenizer(built: Callable[..., PreTrainedModel]) -> None:
+    model = built(*ENCODER).eval()
+    config, ids_BT = model.config, torch.arange(4, 24)[None]
+    changed_BT = ids_BT.clone()
+    changed_BT[0, -1] = 99
+
+    assert (config.pad_token_id, config.cls_token_id, config.bos_token_id, config.sep_token_id, config.eos_token_id) == (
+        PAD_ID, CLS_ID, CLS_ID, SEP_ID, SEP_ID,
+    )  # fmt: skip
+    assert set(config.layer_types) == {"full_attention"}
+    assert (config.mlp_dropout, config.embedding_dropout, config.classifier_dropout, config.attention_dropout) == (0.1, 0.1, 0.1, 0.0)
+    with torch.no_grad():
+        assert not torch.allclose(model(ids_BT).logits[0, 0], model(changed_BT).logits[0, 0])
+
+
+def test_a_saved_encoder_loads_with_transformers_for_masked_words_and_for_labels(built: Callable[..., PreTrainedModel], tmp_path: Path) -> None:
+    original = built(*ENCODER).eval()
+    original.save_pretrained(tmp_path / "model")
+
+    loaded, info = AutoModelForMaskedLM.from_pretrained(tmp_path / "model", output_loading_info=True)
+    _, info_of_classifier = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model", num_labels=3, output_loading_info=True)
+
+    ids_BT = torch.arange(64).reshape(2, 32)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    with torch.no_grad():
+        torch.testing.assert_close(loaded.eval()(ids_BT).logits, original(ids_BT).logits, rtol=0, atol=0)
+    assert set(info_of_classifier["missing_keys"]) == {"classifier.weight", "classifier.bias"}

@@ -12,6 +12,7 @@ from brimful.hardware import catalog
 from brimful.hardware.device import Abilities, Device
 from brimful.model.attention import NAME
 from brimful.planning.choices import (
+    BF16_LEAST_WIDTH,
     BF16_PAYS_FROM,
     attention_choice,
     loader_choice,
@@ -20,7 +21,7 @@ from brimful.planning.choices import (
     packing_choice,
     precision_choice,
 )
-from brimful.recipe import Recipe
+from brimful.recipe import Recipe, load
 
 
 @pytest.fixture
@@ -79,6 +80,13 @@ def test_a_cpu_uses_bf16_when_it_was_measured_to_pay(
 
     assert choice.value == precision
     assert (f"{rates['bf16']:.1f}x as fast" if len(rates) == 2 else "not measured") in choice.reason
+
+
+@pytest.mark.parametrize(("width", "precision"), [(128, "fp32"), (BF16_LEAST_WIDTH, "bf16"), (None, "bf16")])
+def test_a_narrow_classifier_takes_fp32_on_a_cpu(cpu: Callable[..., Device], width: int | None, precision: str) -> None:
+    device = cpu(abilities=Abilities(bf16=True), dense_flop_per_s={"fp32": 1e11, "bf16": 4e11})
+
+    assert precision_choice(load("moderation-offline"), device, width).value == precision
 
 
 def test_bf16_instructions_decide_whatever_a_busy_machine_measures(tiny: Callable[..., Recipe], cpu: Callable[..., Device]) -> None:
@@ -232,3 +240,22 @@ def test_packed_rows_that_would_not_stay_apart_are_refused_when_asked_for(tuning
     assert packing_choice(tuning(change), model_type).value == "padded"
     with pytest.raises(PlanError, match=r"would not stay apart.*Use plan.packing=padded"):
         packing_choice(tuning(change, "plan.packing=packed"), model_type)
+
+
+ENCODER = ("method=mlm", "model.architecture=modernbert")
+
+
+@pytest.mark.parametrize("length", [80, 2048])
+def test_an_encoder_takes_a_kernel_that_looks_to_both_sides(
+    tiny: Callable[..., Recipe], devices: dict[str, Device], cpu: Callable[..., Device], length: int
+) -> None:
+    recipe = tiny(*ENCODER, f"sequence_length={length}")
+    for device in (*devices.values(), cpu()):
+        assert attention_choice(recipe, device, "bf16").value == "sdpa"
+    assert attention_choice(tiny(*ENCODER, "plan.attention=eager"), cpu(), "fp32").value == "eager"
+
+
+@pytest.mark.parametrize("kernel", ["brimful_blocks", "brimful_expanded", "brimful_packed"])
+def test_a_kernel_that_looks_to_the_left_only_is_refused_for_an_encoder(tiny: Callable[..., Recipe], cpu: Callable[..., Device], kernel: str) -> None:
+    with pytest.raises(PlanError, match=f"plan.attention={kernel} hides .* an encoder looks to both sides; use sdpa or eager"):
+        attention_choice(tiny(*ENCODER, f"plan.attention={kernel}"), cpu(), "fp32")

@@ -268,10 +268,11 @@ def test_compiling_is_taken_when_it_saves_half_more_than_it_costs(found: Searchi
     assert (_seconds(taken) < _by_hand_s(64, 1, 1e-3)) is compiles
 
 
-def test_examples_side_by_side_are_not_compiled(prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates]) -> None:
-    """Only passes of one shape run compiled blocks, and padded examples hardly ever have it."""
+@pytest.mark.parametrize("packing", ["padded", "document"])
+def test_texts_side_by_side_are_not_compiled(prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates], packing: str) -> None:
+    """Only passes of one shape run compiled blocks, and padded texts hardly ever have it."""
     plain = prepared("plan.recompute=false")
-    padded = dataclasses.replace(plain, choices={**plain.choices, "packing": Choice("packing", "padded", "")})
+    padded = dataclasses.replace(plain, choices={**plain.choices, "packing": Choice("packing", packing, "")})
 
     taken = [search(each, tracer, rates(host_s=1e-3), 10**6).choices["compile"] for each in (plain, padded)]
 

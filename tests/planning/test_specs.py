@@ -196,3 +196,15 @@ def test_positions_stand_under_gpt2s_own_name_too(published: Callable[..., Recip
 def test_a_folder_without_a_config_is_refused(published: Callable[..., Recipe], tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"has no config\.json"):
         model_facts(published(f"model={tmp_path}"))
+
+
+ENCODER = ("method=mlm", "model.architecture=modernbert", "data.masked_share=0.3")
+
+
+def test_an_encoders_step_makes_logits_for_hidden_tokens_only(tiny: Callable[..., Recipe], devices: dict[str, Device]) -> None:
+    spec = _step(tiny(*ENCODER), next(iter(devices.values())))
+
+    assert (spec.task, spec.loss, spec.attention, spec.padded) == ("masked_lm", "chunked", "sdpa", False)
+    assert spec.num_masked == spec.scored_tokens == round(0.3 * 31)
+    assert _step(tiny(*ENCODER, "data.layout=document"), next(iter(devices.values()))).padded
+    assert _step(tiny(), next(iter(devices.values()))).scored_tokens == 32

@@ -22,8 +22,9 @@ SCALAR_BYTES = 8
         ("llama", {"adapter": Lora(4), "quantize": "nf4", "weights": "bf16", "loss": "model", "recompute": True}, 2, 7),
         ("gpt2", {"loss": "model", "optimizer": "foreach", "accumulates": False}, 0, 6),
         ("bert", {"recompute": True}, 2, 0),
+        ("modernbert", {"padded": True, "loss_chunk": 50}, 0, 0),
     ],
-    ids=["full, bf16 autocast, chunked loss", "QLoRA, recomputed", "GPT-2, foreach", "BERT classification, recomputed"],
+    ids=["full, bf16 autocast, chunked loss", "QLoRA, recomputed", "GPT-2, foreach", "BERT classification, recomputed", "hidden words, padded"],
 )
 def test_the_peak_of_a_real_step_is_the_traces_to_the_byte(
     step: Callable[..., StepSpec], family: str, changes: dict[str, object], generator_states: int, scalars: int

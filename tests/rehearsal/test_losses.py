@@ -39,3 +39,9 @@ def test_a_fused_linear_loss_holds_less_than_the_logits(step: Callable[..., Step
 
 def test_classification_has_no_logits_to_speak_of(step: Callable[..., StepSpec]) -> None:
     assert _loss_peak_bytes(step("bert")) < 4 * 64 * 64 * 4 * 2
+
+
+def test_there_are_logits_of_hidden_words_only(step: Callable[..., StepSpec]) -> None:
+    few, many = (_loss_peak_bytes(step("modernbert", loss_chunk=TOKENS, masked_share=share)) for share in (0.5, 0.9))
+
+    assert many - few > 0.39 * TOKENS * VOCABULARY * 4

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from brimful.data.batches import IGNORED
+from brimful.data.masking import MaskedBatch
 from brimful.recipe import Recipe
 from brimful.rehearsal import one_step
 from brimful.rehearsal.one_step import Manner, mean_squares, sequences_of, take_step
@@ -62,3 +63,16 @@ def test_a_step_that_is_never_finite_ends_without_an_update(reduced: Reduced, mo
     step = take_step(reduced, PLAIN, CPU)
     assert step.skipped == 1
     assert all(not update.any() for update in step.updates.values())
+
+
+def test_an_encoders_step_has_hidden_tokens_and_padding_and_is_the_same_in_pieces(tiny: Callable[..., Recipe]) -> None:
+    encoder = Reduced(tiny("method=mlm", "model.architecture=modernbert", "data.masked_share=0.3"), 50, (8,), 256, ())
+    batch = sequences_of(encoder)
+    whole, pieces = (take_step(encoder, replace(PLAIN, attention="sdpa", micro_batches=sizes), CPU) for sizes in ((8,), (3, 3, 2)))
+
+    assert isinstance(batch, MaskedBatch)
+    assert batch.inputs_BT.shape == (8, 32)
+    assert batch.mask_BT is not None
+    assert whole.loss == pytest.approx(pieces.loss, rel=1e-5)
+    for name, gradient in whole.gradients.items():
+        torch.testing.assert_close(gradient, pieces.gradients[name], rtol=1e-3, atol=1e-6)

@@ -53,13 +53,14 @@ def _about(totals: dict[tuple[int, ...], float]) -> Any:
         ("llama", (3,), {"recompute": True}),
         ("gpt2", (6,), {}),
         ("bert", (6,), {"recompute": True}),
+        ("modernbert", (12,), {"blocks": 2, "loss_chunk": 16, "cuda": True, "autocast": "bf16"}),
     ],
-    ids=["llama on CUDA", "llama, recomputed", "gpt2", "bert, recomputed"],
+    ids=["llama on CUDA", "llama, recomputed", "gpt2", "bert, recomputed", "hidden words in one piece of the loss and in many, on CUDA"],
 )
 def test_peaks_of_any_micro_batch_are_those_of_direct_traces(
     step: Step, family: str, micro_batches: tuple[int, ...], changes: dict[str, Any]
 ) -> None:
-    spec = step(family, blocks=6, sequence_length=32, loss_chunk=64, accumulates=False, **changes)
+    spec = step(family, **({"blocks": 6, "sequence_length": 32, "loss_chunk": 64, "accumulates": False} | changes))
     traces = trace_all(spec)
 
     for micro_batch in micro_batches:
@@ -77,8 +78,9 @@ def test_peaks_of_any_micro_batch_are_those_of_direct_traces(
         ("llama", 6, {"autocast": "bf16", "cuda": True, "accumulates": False}),
         ("bert", 6, {"recompute": True, "accumulates": False}),
         ("llama", 3, QLORA),
+        ("modernbert", 12, {"blocks": 2, "loss_chunk": 16, "cuda": True, "autocast": "bf16", "accumulates": False}),
     ],
-    ids=["llama on CUDA, one sequence", "llama on CUDA", "bert, recomputed", "QLoRA, recomputed, accumulating"],
+    ids=["llama on CUDA, one sequence", "llama on CUDA", "bert, recomputed", "QLoRA, recomputed, accumulating", "hidden words on CUDA"],
 )
 def test_work_of_any_micro_batch_is_that_of_direct_traces(step: Step, family: str, micro_batch: int, changes: dict[str, Any]) -> None:
     spec = step(family, **({"blocks": 6, "sequence_length": 32, "loss_chunk": 64} | changes))

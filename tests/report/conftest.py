@@ -1,5 +1,6 @@
 """A run folder as a finished quickstart leaves it, made up in numbers but whole in form."""
 
+import functools
 import json
 import math
 from collections.abc import Callable
@@ -399,3 +400,108 @@ def answer_of() -> Callable[..., dict[str, Any]]:
 def answered() -> Callable[..., None]:
     """`answered(run, "code-syntax", records, **summary)` adds an evaluation with its answers to a run."""
     return _write_answers
+
+
+@functools.cache
+def _label_score(names: tuple[str, ...], positive: str | None, multiple: bool, seed: int, floor: bool, repeated: int, sharpness: float) -> str:
+    """The record of scores.json, as JSON, of a classifier whose logits are near the truth, beside a floor whose logits are those and noise."""
+    from brimful.classification.calibration import choose_calibration
+    from brimful.data.labelled import LabelledSplit
+    from brimful.data.labels import Labels
+    from brimful.evaluation.label_scores import Rival, score_labels
+
+    random, count, size = np.random.default_rng(seed), 240, len(names)
+    noise_EC = random.normal(0, 1.2, (count, size))
+    if multiple:
+        targets = (random.random((count, size)) < 0.3).astype(np.float32)
+        logits_EC = noise_EC + 2 * sharpness * targets - sharpness
+    else:
+        targets = random.choice(size, count, p=[0.8, 0.2] if size == 2 else None)
+        logits_EC = noise_EC + sharpness * np.eye(size)[targets]
+    floor_EC = logits_EC + random.normal(0, 1.5, (count, size))
+    labels = Labels(names, multiple, None if positive is None else names.index(positive))
+    texts, wheres = tuple(f"message <{number}>" for number in range(count)), tuple(f"messages.tsv:{number + 1}" for number in range(count))
+    split = LabelledSplit(texts, targets, wheres, np.arange(count) < repeated)
+    own, others = (choose_calibration(each, targets, labels, "best_f1") for each in (logits_EC, floor_EC))
+    rival = Rival("bag of words", floor_EC, others, {"C": 10.0, "ngrams": [1, 2]}) if floor else None
+    return json.dumps(score_labels(logits_EC, split, labels=labels, calibration=own, seconds=1.25, floor=rival).to_json())
+
+
+LabelScore = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def label_score() -> LabelScore:
+    """`label_score("ham", "spam", positive="spam", multiple=False, seed=0, floor=True, repeated=20, sharpness=2.5)`: a split's record of scores.json."""
+
+    def make(
+        *names: str,
+        positive: str | None = None,
+        multiple: bool = False,
+        seed: int = 0,
+        floor: bool = True,
+        repeated: int = 20,
+        sharpness: float = 2.5,
+    ) -> dict[str, Any]:
+        made: dict[str, Any] = json.loads(_label_score(names, positive, multiple, seed, floor, repeated, sharpness))
+        return made
+
+    return make
+
+
+CLASSIFY_RECIPE = """\
+name: spam
+method: classify
+seed: 7
+sequence_length: 128
+batch: {sequences: 32, tokens: null}
+model: /runs/tiny-encoder/model
+data: {path: messages.tsv, loss_on: completion}
+labels: {class_weights: balanced, loss: focal}
+optimizer: {learning_rate: 0.0005}
+"""
+
+
+def _label_data() -> dict[str, Any]:
+    """data.json of labelled texts."""
+    other = {"split": "train", "where": "messages.tsv:3", "label": "ham", "text": "see you at five"}
+    return {
+        "sources": ["messages.tsv"],
+        "splits": {
+            name: {"texts": count, "labels": {"ham": count * 4 // 5, "spam": count // 5}, "words": {"median": 8.0, "p99": 60.0, "most": 171}}
+            for name, count in (("train", 1000), ("validation", 120), ("test", 240))
+        },
+        "labels": {"names": ["ham", "spam"], "multiple": False, "positive": "spam"},
+        "duplicates": {
+            "train": {"texts": 1000, "exact": 31, "normalised": 44, "near": 12, "repeated": 56, "conflicts": 2},
+            "test": {"texts": 240, "exact": 9, "normalised": 12, "near": 8, "repeated": 20, "conflicts": 1},
+            "near_threshold": 0.8,
+            "examples": [{"split": "test", "kind": "near", "where": "messages.tsv:9", "label": "spam", "text": "see you at 5", "of": other}],
+            "conflict_examples": [{"text": "call me", "rows": [other, {"split": "test", "where": "messages.tsv:12", "label": "spam"}]}],
+        },
+        "notes": [],
+        "base": {"source": "/runs/tiny-encoder/model", "fingerprint": "c0ffee"},
+        "fingerprints": {"data": "d1", "tokenizer": "t1"},
+    }
+
+
+def _label_records() -> list[dict[str, Any]]:
+    """metrics.jsonl of a classifier: the evaluation with the least objective is not that with the least loss."""
+    records = run_records(STEPS)
+    for number, record in enumerate(record for record in records if record["kind"] == "evaluation"):
+        f1 = 0.5 + 0.04 * number
+        record |= {"f1": f1, "macro_f1": f1 + 0.02, "pr_auc": f1 + 0.03, "accuracy": 0.9, "objective": -f1}
+        del record["perplexity"], record["bits_per_byte"]
+    return records
+
+
+@pytest.fixture
+def labelled_run(new_run: MakeRun, label_score: LabelScore) -> MakeRun:
+    """A factory of runs that classify texts, scored on validation and test."""
+
+    def make(name: str = "spam", **files: Any) -> Path:
+        scores = {split: label_score("ham", "spam", positive="spam", seed=seed) for seed, split in enumerate(("validation", "test"))}
+        told: dict[str, Any] = {"recipe": CLASSIFY_RECIPE, "data": _label_data(), "scores": scores, "metrics": _label_records(), "samples": None}
+        return new_run(name, **told | files)
+
+    return make

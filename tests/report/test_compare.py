@@ -3,11 +3,14 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from brimful.base.errors import RequestError
 from brimful.report.compare import Pair, RunComparison, compare, is_lower_better
+from brimful.report.compare_text import comparison_text
 from brimful.report.results import LOSS
 
 SYNTAX = "code-syntax syntax"
@@ -233,3 +236,90 @@ def test_a_run_given_twice_is_refused(scored_run: Callable[..., Path]) -> None:
     for folders in ([], [run, run]):
         with pytest.raises(RequestError, match="give different runs, each once"):
             compare(folders)
+
+
+@pytest.fixture
+def compared_classifier(labelled_run: Callable[..., Path], label_score: Callable[..., dict[str, Any]]) -> Callable[..., Path]:
+    """A factory of classifiers scored on the same 220 texts; each text's nats are around `nats`."""
+
+    def make(name: str, *, seed: int = 1, rate: float = 0.001, nats: float = 0.3, **files: Any) -> Path:
+        recipe = f"name: {name}\nmethod: classify\nseed: {seed}\nmodel: org/encoder\noptimizer: {{learning_rate: {rate}}}\n"
+        validation, test = (label_score("ham", "spam", positive="spam", seed=number) for number in (9, seed))
+        run = labelled_run(name, **{"recipe": recipe, "scores": {"validation": validation, "test": test}, "metrics": []} | files)
+        hard_N, chance_N = np.random.default_rng(0).exponential(1, 220), np.random.default_rng(seed).normal(0, 0.02, 220)
+        (run / "evaluations").mkdir()
+        kept = {"nats": (nats * hard_N + chance_N).tolist(), "tokens": [1] * 220}
+        (run / "evaluations" / "test-nats.json").write_text(json.dumps(kept), encoding="utf-8")
+        return run
+
+    return make
+
+
+def test_classifiers_are_compared_on_test_by_the_loss_of_each_text_with_their_metrics_beside(compared_classifier: Callable[..., Path]) -> None:
+    comparison = compare([compared_classifier("slow", nats=0.5), compared_classifier("fast", seed=2, rate=0.002, nats=0.3)])
+
+    assert comparison.metrics == ("test loss per text", "test F1", "test macro-F1", "test PR-AUC", "test accuracy")
+    (pair,) = comparison.pairs
+    assert (pair.metric, pair.n, pair.is_real, pair.first_is_better) == ("test loss per text", 220, True, False)
+    assert {comparison.unit(metric) for metric in comparison.metrics} == {"nats/text", "share", "area"}
+    figure = comparison.variants[0].figure("test F1")
+    assert figure is not None
+    assert figure.interval is not None
+    assert figure.interval[0] < figure.value < figure.interval[1]
+    text = comparison_text(comparison, 400)
+    assert "Test F1 (%)" in text
+    assert "Test loss per text: fast is better (lower) than slow (-0.2" in text
+    assert "which classifier is better is tested on the loss per text alone" in text
+    assert "several tell (seed=N run.name=NAME)" in text.replace("\n  ", " ")
+    assert "nats/token" not in text
+
+
+def test_classifiers_of_several_seeds_are_one_variant(compared_classifier: Callable[..., Path]) -> None:
+    runs = [compared_classifier(f"spam-seed{seed}", seed=seed) for seed in (1, 2, 3)]
+
+    comparison = compare(runs)
+
+    (variant,) = comparison.variants
+    assert (variant.name, len(variant.values("test PR-AUC")), comparison.pairs) == ("spam", 3, ())
+    assert not any("tested on" in note for note in comparison.notes)
+
+
+def test_classifiers_of_other_data_or_labels_are_not_compared(
+    compared_classifier: Callable[..., Path], label_score: Callable[..., dict[str, Any]]
+) -> None:
+    other = {"test": label_score("clean", "toxic", positive="toxic")}
+
+    comparison = compare([compared_classifier("a"), compared_classifier("b", seed=2, rate=0.002, scores=other)])
+
+    assert _pair(comparison, "test loss per text").obstacle == "a has data d1, labels ham, spam, b data d1, labels clean, toxic"
+
+
+def test_a_classifier_without_scores_or_without_the_loss_of_each_text_says_how_to_make_them(compared_classifier: Callable[..., Path]) -> None:
+    bare, whole, kept = compared_classifier("bare", scores={}), compared_classifier("whole", seed=2), compared_classifier("kept", seed=3)
+    (whole / "evaluations" / "test-nats.json").unlink()
+
+    notes = compare([bare, whole, kept]).notes
+
+    assert "bare has no scores of its labels: `brimful evaluate bare` makes them" in notes
+    assert "whole has scores but not the loss of each text: `brimful evaluate whole` makes them" in notes
+
+
+def test_models_of_different_kinds_have_no_score_in_common(compared_classifier: Callable[..., Path], scored_run: Callable[..., Path]) -> None:
+    with pytest.raises(RequestError, match=r"spam labels texts; gpt continues text: they have no score in common\. Compare runs of one kind\."):
+        compare([compared_classifier("spam"), scored_run("gpt", recipe="name: gpt\nmethod: pretrain\n")])
+
+
+def test_models_of_masked_tokens_are_compared_by_a_loss_of_their_own_name(scored_run: Callable[..., Path]) -> None:
+    runs = []
+    for rank, loss in ((1, 3.0), (2, 2.5)):
+        run = scored_run(f"mlm-{rank}", rank=rank, loss=loss)
+        validation = json.loads((run / "scores.json").read_text())["validation"] | {"kind": "masked", "masked_share": 0.15}
+        (run / "scores.json").write_text(json.dumps({"validation": validation}))
+        runs.append(run)
+
+    comparison = compare(runs)
+
+    assert comparison.metrics[0] == "validation loss per masked token"
+    assert comparison.unit(comparison.metrics[0]) == "nats/masked token"
+    assert _pair(comparison, comparison.metrics[0]).is_real
+    assert not _pair(comparison, comparison.metrics[0]).first_is_better

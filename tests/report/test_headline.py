@@ -85,3 +85,18 @@ def test_an_unfinished_run_is_continued_by_its_own_command(new_run: MakeRun) -> 
 def test_commands_quote_folders_with_spaces(new_run: MakeRun) -> None:
     shown = headline.commands(read_run(new_run("my run")))
     assert any("my run/recipe.yaml'" in command.text and command.text.startswith("brimful run '") for command in shown)
+
+
+def test_a_classifier_is_used_and_loaded_as_one(labelled_run: MakeRun) -> None:
+    shown = {command.purpose: command.text for command in headline.commands(read_run(labelled_run()))}
+    assert shown["Label the texts of a file"].startswith("brimful predict ")
+    assert "AutoModelForSequenceClassification.from_pretrained" in shown["Load it in Python"]
+    assert not any("brimful generate" in text for text in shown.values())
+
+
+def test_what_a_fresh_model_was_trained_for_is_in_its_name(new_run: MakeRun) -> None:
+    recipe = "method: classify\nmodel: {architecture: modernbert, layers: 2, width: 64}\n"
+    run = read_run(new_run(recipe=recipe, scores=None, data={"labels": {"names": ["ham", "spam"]}}))
+    assert headline.sentence(run).startswith(
+        "A 612-parameter ModernBERT-style classifier (2 layers, 64 wide) was trained to classify texts into ham and spam"
+    )

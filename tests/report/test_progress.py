@@ -155,6 +155,12 @@ def test_a_terminal_shows_every_wanted_number() -> None:
         assert text in screen
 
 
+def test_an_evaluation_of_a_classifier_tells_its_metrics() -> None:
+    metrics = {"loss": 0.25, "f1": 0.9, "macro_f1": 0.95, "pr_auc": 0.97, "accuracy": 0.98, "roc_auc": 0.99, "objective": -0.9, "best": True}
+    (line,) = piped([{"kind": "evaluation", "step": 50, "split": "validation", **metrics}], FakeClock(), 1.0)
+    assert line == "step 50  validation loss 0.2500  F1 0.9000  PR-AUC 0.9700  accuracy 0.9800  best so far"
+
+
 def test_evaluations_and_events_stay_above_the_panel_with_markup_shown_as_written() -> None:
     screen = on_terminal([START, EVALUATION, EVENT])
     assert "perplexity 25.79" in screen

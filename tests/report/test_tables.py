@@ -213,6 +213,17 @@ def test_a_baseline_with_only_a_loss_gets_its_bits_per_byte_from_the_same_tokens
     assert [(score.name, score.loss, score.bits_per_byte) for score in found] == [("Bigram", 3.0, 1.5), ("Trigram count", 2.5, 1.25)]
 
 
+def test_the_best_evaluation_is_that_of_the_least_objective_where_there_is_one(new_run: MakeRun) -> None:
+    def best_of(*pairs: tuple[float, float | None]) -> int | None:
+        records = [{"kind": "evaluation", "step": step, "loss": loss, "objective": goal} for step, (loss, goal) in enumerate(pairs)]
+        found = tables.best_evaluation(read_run(new_run(f"run-{len(pairs)}", scores=None, metrics=records)))
+        return None if found is None else int(found["step"])
+
+    assert best_of((0.1, 0.0), (0.5, -0.9), (0.4, -0.9), (0.2, None)) == 1
+    assert best_of((0.1, None)) is None
+    assert best_of() is None
+
+
 def test_before_the_final_scores_the_best_evaluation_speaks(new_run: MakeRun) -> None:
     losses = {1: 3.5, 2: 3.1, 3: None, 4: 3.2}
     records = [{"kind": "evaluation", "step": at, "split": "validation", "loss": loss, "bits_per_byte": 1.5} for at, loss in losses.items()]

@@ -33,7 +33,7 @@ def points(run_folder: Path, tag: str) -> list[tuple[int, float]]:
 
 
 def test_training_and_evaluation_scalars_are_written_under_their_split(tmp_path: Path) -> None:
-    evaluation = {"kind": "evaluation", "step": 2, "split": "validation", "loss": 2.5, "bits_per_byte": 1.25}
+    evaluation = {"kind": "evaluation", "step": 2, "split": "validation", "loss": 2.5, "bits_per_byte": 1.25, "f1": 0.75}
     assert write(tmp_path, [start(0, False), step(1), step(2), evaluation]) == []
     assert points(tmp_path, "train/loss") == [(1, 3.0), (2, 3.0)]
     assert points(tmp_path, "train/learning_rate") == [(1, 0.25), (2, 0.25)]
@@ -41,6 +41,7 @@ def test_training_and_evaluation_scalars_are_written_under_their_split(tmp_path:
     assert points(tmp_path, "train/tokens_per_second")[0] == (1, 100.0)
     assert points(tmp_path, "validation/loss") == [(2, 2.5)]
     assert points(tmp_path, "validation/bits_per_byte") == [(2, 1.25)]
+    assert points(tmp_path, "validation/f1") == [(2, 0.75)]
 
 
 def test_steps_that_a_resumed_run_repeats_are_not_doubled(tmp_path: Path) -> None:

@@ -44,6 +44,18 @@ def test_without_adapters_every_parameter_is_trained(new_run: MakeRun) -> None:
     assert "was tuned with all its 612 parameters for" in sentence(read_run(run))
 
 
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ("{}", "the labels"),
+        ("{class_weights: none, loss: cross_entropy, label_smoothing: 0.1}", "the labels (label smoothing 0.1)"),
+        ("{class_weights: {spam: 2.0, ham: 1.0}, loss: focal}", "the labels (weights given, focal loss)"),
+    ],
+)
+def test_a_classifier_learned_labels_not_answers(new_run: MakeRun, rules: str, told: str) -> None:
+    assert facts(new_run(recipe=f"method: classify\nmodel: org/encoder\ndata: {{loss_on: completion}}\nlabels: {rules}\n"))["Learned"] == told
+
+
 def test_the_sentence_says_what_was_tuned_and_how(tuned_run: MakeRun) -> None:
     assert sentence(read_run(tuned_run())).startswith(
         "google/gemma-2-2b was tuned with LoRA adapters of rank 8 on 4-bit weights (612 of 122.4k parameters) for 500 steps (2.05M learned tokens)"

@@ -4,13 +4,15 @@ from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
 
 from brimful import pipeline
 from brimful.base.rundir import read_journal
-from brimful.recipe import Recipe
+from brimful.classification.classifier import load_classifier
+from brimful.recipe import Recipe, load
 from brimful.training import session
 from brimful.training.method import Method
 
@@ -31,6 +33,19 @@ def test_training_on_a_gpu_follows_the_cpu(tiny: Callable[..., Recipe], precisio
     cpu = _losses(pipeline.train(tiny("run.name=cpu"), Console(file=StringIO())).folder)
     assert gpu == pytest.approx(cpu, rel=1e-3 if precision == "fp32" else 3e-2)
     assert gpu[-1] < gpu[0]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_a_classifier_learns_on_a_gpu_and_predicts_alike_everywhere(labels_recipe_file: Path, precision: str) -> None:
+    if precision == "bf16" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        pytest.skip("no native bf16")
+    recipe = load(str(labels_recipe_file), ["plan.device=cuda", f"plan.precision={precision}"])
+    folder = pipeline.train(recipe, Console(file=StringIO())).folder
+
+    gpu, cpu = (load_classifier(folder, torch.device(device)).logits(["the cat sees", "win cash now now", "free"]) for device in ("cuda", "cpu"))
+
+    assert _losses(folder)[-1] < _losses(folder)[0]
+    np.testing.assert_allclose(gpu, cpu, atol=5e-2)
 
 
 def test_a_device_that_really_refuses_memory_is_survived(tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:

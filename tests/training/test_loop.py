@@ -172,6 +172,26 @@ def test_evaluation_and_checkpoints_come_at_their_steps_and_at_the_end(world: Ca
     assert (progress.best_step, progress.best_loss) == (10, 2.0)
 
 
+def test_it_stops_when_as_many_evaluations_in_a_row_as_it_has_patience_for_were_no_better(world: Callable[..., World]) -> None:
+    made = world("training.steps=40", "evaluation.patience=2")
+    losses = iter([3.0, 3.5, 2.0, 2.5, 2.0, 1.0])
+    made.parts = replace(made.parts, evaluate=lambda: {"loss": 0.0, "objective": next(losses)})
+
+    progress = made.run()
+
+    assert (progress.step, progress.best_step, progress.best_loss) == (20, 12, 2.0)
+    assert [snapshot.step for snapshot in made.saved][-1] == 20
+    assert made.run().step == 20  # where it stopped it stays
+
+
+def test_every_group_has_its_share_of_the_learning_rate(world: Callable[..., World]) -> None:
+    made = world("optimizer.layer_decay=0.5", "training.steps=4", "optimizer.warmup=0", "optimizer.schedule=constant")
+    made.run()
+
+    assert sorted({group["lr"] for group in made.optimizer.param_groups}) == pytest.approx([1e-2 / 8, 1e-2 / 4, 1e-2 / 2, 1e-2])
+    assert {record["learning_rate"] for record in made.records("step")} == {1e-2}
+
+
 def test_a_stopped_and_restored_loop_ends_bit_for_bit_where_an_undisturbed_one_does(world: Callable[..., World]) -> None:
     undisturbed, stopped = world("model.architecture=gpt2", "model.dropout=0.2"), world("model.architecture=gpt2", "model.dropout=0.2")
     torch.manual_seed(0)

@@ -63,6 +63,28 @@ def _one_update(*, variant: str = "fused", factor: float, clip_norm: float | Non
     return model, guard, norm
 
 
+class _Deep(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embeddings = nn.Embedding(3, 2)
+        self.layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+        self.classifier = nn.Linear(2, 2, bias=False)
+
+
+def test_layer_decay_lowers_the_learning_rate_with_the_distance_from_the_output() -> None:
+    model = _Deep()
+    optimizer = build_optimizer(model, _settings(layer_decay=0.5, weight_decay=0.1), variant="fused")
+    group_of = {id(parameter): group for group in optimizer.param_groups for parameter in group["params"]}
+
+    factors = {name: group_of[id(parameter)]["lr_factor"] for name, parameter in model.named_parameters()}
+    decays = {name: group_of[id(parameter)]["weight_decay"] for name, parameter in model.named_parameters()}
+
+    assert factors == {
+        "embeddings.weight": 0.125, "layers.0.weight": 0.25, "layers.0.bias": 0.25, "layers.1.weight": 0.5, "layers.1.bias": 0.5, "classifier.weight": 1.0,
+    }  # fmt: skip
+    assert {name for name, decay in decays.items() if not decay} == {"layers.0.bias", "layers.1.bias"}
+
+
 @pytest.mark.parametrize("clip_norm", [None, 0.5])
 def test_every_variant_of_the_update_equals_torchs_own_clipping_and_adamw(clip_norm: float | None) -> None:
     torch.manual_seed(0)

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from brimful import materials, pipeline
 from brimful.base.errors import BrimfulError, CheckpointError, Interrupted, PlanError, RunFolderError
-from brimful.base.rundir import read_journal
+from brimful.base.rundir import read_journal, read_json
 from brimful.data.batches import MicroBatch
 from brimful.planning.pinned import save_plan
 from brimful.planning.plan import Plan, plan_from_json
@@ -220,6 +220,23 @@ def test_the_model_exported_is_the_one_with_the_best_validation_loss(tiny: Tiny,
     best = load(CheckpointStore(folder / "checkpoints", keep=2).path_of(6))
     model = AutoModelForCausalLM.from_pretrained(folder / "model")
     assert torch.equal(model.get_input_embeddings().weight.detach(), best.tensors["model"]["model.embed_tokens.weight"])
+
+
+def test_a_run_that_stopped_early_is_finished_and_exports_its_best_model(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = iter([2.0, 3.0])
+    monkeypatch.setattr(materials, "score_split", lambda *_, **__: _Score(next(losses)))
+    recipe = tiny("training.steps=30", "evaluation.patience=1")
+
+    folder = _train(recipe)
+
+    records = list(read_journal(folder / "metrics.jsonl"))
+    assert [record["step"] for record in records if record["kind"] == "evaluation"] == [6, 12]
+    assert any("stopped early at step 12 of 30" in record["message"] for record in records if record["kind"] == "event")
+    assert read_json(folder / "run.json")["status"] == "finished"
+    best = load(CheckpointStore(folder / "checkpoints", keep=2).path_of(6))
+    model = AutoModelForCausalLM.from_pretrained(folder / "model")
+    assert torch.equal(model.get_input_embeddings().weight.detach(), best.tensors["model"]["model.embed_tokens.weight"])
+    assert _train(recipe) == folder
 
 
 class _Score:

@@ -36,7 +36,7 @@ def _trained(recipe: Recipe, steps: int) -> tuple[PreTrainedModel, torch.optim.A
 def test_progress_survives_json(name: str) -> None:
     progress = Progress.fresh(Precision(name), CPU)
     progress.advance(sequences=8, target_tokens=250)
-    progress.note_score(2.5)
+    progress.note_score(2.5, 2.5)
     progress.guard.skipped = torch.tensor(3.0)
     progress.skip_to(16, rollbacks=1)
 
@@ -51,7 +51,7 @@ def test_only_a_lower_finite_score_is_the_best() -> None:
     verdicts = []
     for loss in (math.nan, 3.0, 3.0, math.inf, 2.0, 2.5):
         progress.advance(sequences=1, target_tokens=1)
-        verdicts.append(progress.note_score(loss))
+        verdicts.append(progress.note_score(loss, loss))
 
     assert verdicts == [False, True, False, False, True, False]
     assert (progress.best_loss, progress.best_step, progress.evaluated_step) == (2.0, 5, 6)
@@ -95,3 +95,12 @@ def test_a_checkpoint_of_another_model_is_refused_and_changes_nothing(tiny: Call
     with pytest.raises(CheckpointError, match="of another model"):
         restore(snapshot, other, other_optimizer, CPU)
     assert all(torch.equal(tensor, before[name]) for name, tensor in other.state_dict().items())
+
+
+def test_of_equal_objectives_the_one_with_the_lower_loss_is_better() -> None:
+    progress = Progress.fresh(Precision("fp32"), CPU)
+
+    verdicts = [progress.note_score(0.0, loss) for loss in (0.6, 0.5, 0.5, 0.7)] + [progress.note_score(-0.1, 0.9)]
+
+    assert verdicts == [True, True, False, False, True]
+    assert (progress.best_loss, progress.evaluations_since_best) == (-0.1, 0)

@@ -58,7 +58,7 @@ def override(assignment: str, values: dict[str, Any], rivals: Mapping[str, tuple
     if not equals or not re.fullmatch(r"\w+(\.\w+)*", key):
         raise ValueError(f"{assignment!r}: write overrides as dotted.key=value, for example optimizer.learning_rate=1e-3")
     try:
-        value = parse_yaml(text)
+        value = text if text in {"|", ">"} else parse_yaml(text)  # a mark by itself opens no block
     except ValueError as error:
         raise ValueError(f"{key}: {text!r} is not a YAML value; quote it") from error
     *parents, last = key.split(".")

@@ -27,14 +27,14 @@ def section_in(annotation: Any) -> type[pydantic.BaseModel] | None:
 
 
 def _kind(annotation: Any) -> str:
-    """A type as a user writes values of it: `int or null`, `llama or gpt2`, `text or list of text`."""
+    """A type as a user writes values of it: `int or null`, `llama or gpt2`, `text or list of text`, `mapping of text to float`."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _kind(arguments[0])
     if origin is Literal:
         return " or ".join(map(str, arguments))
-    if origin is list:
-        return f"list of {_kind(arguments[0])}"
+    if origin in {dict, list}:
+        return f"{'mapping' if origin is dict else 'list'} of {' to '.join(map(_kind, arguments))}"
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         return "section"
     if arguments:

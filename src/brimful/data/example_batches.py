@@ -68,6 +68,11 @@ class ExampleBatch:
         """Positions that count in the loss."""
         return sum(int((pair.targets_T != IGNORED).sum()) for pair in self.pairs)
 
+    @property
+    def loss_divisor(self) -> float:
+        """The target tokens."""
+        return self.num_target_tokens
+
     def micro_batches(self, sizes: tuple[int, ...]) -> Iterator[MicroBatch]:
         """The examples in as few micro-batches as fit under `max(sizes)` x `sequence_length` positions each, padding included."""
         budget = max(sizes) * self.sequence_length

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
-from brimful.data.readers import Row, text_of
+from brimful.data.rows import Row, column_name, text_of
 from brimful.recipe import DataRecipe
 
 Role = Literal["system", "user", "assistant"]
@@ -169,6 +169,8 @@ def find_format(columns: Iterable[str], data: DataRecipe, where: str) -> tuple[s
         DataError: columns are missing, or `data.columns` names one that no format has.
     """
     found = list(columns)
+    if isinstance(data.text_column, int):
+        data = data.model_copy(update={"text_column": column_name(data.text_column, found, where)})
     candidates = _candidates(data)
     for name in candidates:
         chosen = _columns_in(found, FORMATS[name], data)
@@ -208,7 +210,7 @@ def _columns_in(found: list[str], row_format: RowFormat, data: DataRecipe) -> di
 
 
 def _names(column: str, accepted: tuple[str, ...], data: DataRecipe) -> tuple[str, ...]:
-    renamed = {"text": data.text_column} | data.columns
+    renamed = {"text": str(data.text_column)} | data.columns
     return (renamed[column],) if column in renamed else accepted
 
 

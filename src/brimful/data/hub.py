@@ -9,7 +9,7 @@ import xxhash
 
 from brimful.base.env import hub_is_offline
 from brimful.base.errors import DataError
-from brimful.data.readers import Row, missing_column
+from brimful.data.rows import Column, Row, column_name
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _SPLIT_NAMES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
@@ -26,14 +26,14 @@ class HubDataSet:
     notes: tuple[str, ...]
 
 
-def open_data_set(path: str, config_name: str | None, revision: str | None, column: str | None) -> HubDataSet:
+def open_data_set(path: str, config_name: str | None, revision: str | None, column: Column | None) -> HubDataSet:
     """Load a data set (from the hub's local cache where it is there) and map its splits to train, validation and test.
 
     Args:
         path: Its id, owner/name.
         config_name: Which of its configurations.
         revision: Commit that pins it.
-        column: The only column that is read; None: all.
+        column: The only column that is read, by name; a number only has to exist; None: all are read.
 
     Raises:
         DataError: not a hub id, not reachable, no such configuration, no training split, or no such column.
@@ -51,8 +51,8 @@ def open_data_set(path: str, config_name: str | None, revision: str | None, colu
     notes = (f"{path}: splits not used: {', '.join(unused)}",) if unused else ()
     rows = {name: loaded[word] for name, word in used.items()}
     for word, split in zip(used.values(), rows.values(), strict=True):
-        if column is not None and column not in split.column_names:
-            raise missing_column(column, split.column_names, f"data set {path}, split {word}")
+        if column is not None:
+            column_name(column, split.column_names, f"data set {path}, split {word}")
     identity = "\0".join(f"{name}={split._fingerprint}" for name, split in rows.items())
     description = f"{path}{f' ({config_name})' if config_name else ''} from the Hugging Face hub"
     readers = {name: _reader(split, f"data set {path}, split {used[name]}", column) for name, split in rows.items()}
@@ -71,9 +71,9 @@ def _load(path: str, config_name: str | None, revision: str | None) -> Any:
         raise DataError(f"{where}: {reason.rstrip('.')}.{offline} {_LOCAL_REMEDY}") from error
 
 
-def _reader(split: Any, where: str, column: str | None) -> Callable[[], Iterator[Row]]:
+def _reader(split: Any, where: str, column: Column | None) -> Callable[[], Iterator[Row]]:
     def rows() -> Iterator[Row]:
-        table = split if column is None else split.select_columns([column])
+        table = split.select_columns([column]) if isinstance(column, str) else split
         batches = table.iter(batch_size=1000)
         values = ((batch.keys(), cells) for batch in batches for cells in zip(*batch.values(), strict=True))
         for number, (names, cells) in enumerate(values, start=1):

@@ -17,6 +17,7 @@ from brimful.data.sources import Source, open_source
 from brimful.data.splits import SPLIT_SEED, LabelledDocuments, check_not_empty
 from brimful.data.tokenizer import TokenizerReport, check_compression, measure_tokenizer, tokenizer_fingerprint, train_tokenizer
 from brimful.data.tokens import Progress, TokenSplit, batch_encoder, cache_key, read_tokens, token_dtype, write_tokens
+from brimful.model.description import is_encoder
 from brimful.recipe import DataRecipe, Recipe
 
 SAMPLES_PER_SPLIT = 16
@@ -58,7 +59,8 @@ def prepare(recipe: Recipe, cache: Path, progress: Progress | None = None) -> Pr
     source = open_source(recipe.data)
     data_fingerprint = cache_key(source=source.fingerprint, split_seed=SPLIT_SEED, **_split_options(recipe.data))
     documents = LabelledDocuments(source, recipe.data)
-    tokenizer_folder = cache / "tokenizers" / cache_key(data=data_fingerprint, **recipe.own_tokenizer.model_dump(mode="json"))
+    special_tokens = {"encoder": True} if is_encoder(recipe.fresh_model) else {}
+    tokenizer_folder = cache / "tokenizers" / cache_key(data=data_fingerprint, **recipe.own_tokenizer.model_dump(mode="json"), **special_tokens)
     scanned: Scan | None = None
     tokenizer = _load_tokenizer(tokenizer_folder)
     if tokenizer is None:
@@ -102,7 +104,10 @@ def _make_tokenizer(recipe: Recipe, documents: LabelledDocuments, scanned: Scan,
             yield text
 
     settings = recipe.own_tokenizer
-    return train_tokenizer(settings.kind, settings.vocabulary, settings.min_frequency, training_texts(), split_digits=settings.split_digits)
+    return train_tokenizer(
+        settings.kind, settings.vocabulary, settings.min_frequency, training_texts(),
+        accept_fewer=settings.fewer == "accept", split_digits=settings.split_digits, lowercase=settings.lowercase, encoder=is_encoder(recipe.fresh_model),
+    )  # fmt: skip
 
 
 def _make_tokens(

@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -14,7 +15,9 @@ import xxhash
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.data import builtin, hub
-from brimful.data.readers import SUFFIXES, Reading, Row, format_of, read_file, read_rows, texts_of_rows
+from brimful.data.encodings import AUTO, UTF_8, check_encoding, detect
+from brimful.data.readers import SUFFIXES, Reading, format_of, read_file, read_rows, texts_of_rows
+from brimful.data.rows import Column, Row
 from brimful.recipe import DataRecipe
 
 _SPLIT_WORDS = re.compile(r"(?P<word>training|train|validation|valid|val|dev|test)(?:set|data)?(?![a-z])", re.IGNORECASE)
@@ -77,7 +80,7 @@ class Rows:
         for number, row in enumerate(islice(self.read(), self.max_documents), start=1):  # noqa: B007 - read below
             yield row
         if not number:
-            raise DataError(f"{self.what} holds no rows: it is empty. Check data.path.")
+            raise DataError(f"{self.what} holds no rows: it is empty, or has nothing but a header. Check data.path.")
 
 
 Items = TypeVar("Items", Documents, Rows)
@@ -128,6 +131,7 @@ class _Access(Generic[Items]):
         builtin: Readers of built-in corpora.
         builtin_fingerprint: Fingerprint of one of them.
         file: Reads one file.
+        reading: How.
         column: The only column of a hub data set that is needed; None: all.
         hub: What the rows of a hub data set become.
     """
@@ -135,8 +139,9 @@ class _Access(Generic[Items]):
     items: Callable[[str, Callable[[], Iterator[Any]]], Items]
     builtin: Mapping[str, Callable[[], Iterator[Any]]]
     builtin_fingerprint: Callable[[str], str]
-    file: Callable[[Path], Iterator[Any]]
-    column: str | None
+    file: Callable[[Path, Reading], Iterator[Any]]
+    reading: Reading
+    column: Column | None
     hub: Callable[[Iterator[Row]], Iterator[Any]]
 
 
@@ -148,12 +153,13 @@ def open_source(data: DataRecipe) -> Source:
     Raises:
         DataError: no such file, corpus or data set, with what is there and the nearest name.
     """
-    reading = Reading(data.text_column, data.document_start, data.max_documents)
+    reading = Reading.of(data)
     access = _Access(
         items=partial(Documents, max_documents=data.max_documents),
         builtin=builtin.CORPORA,
         builtin_fingerprint=builtin.fingerprint,
-        file=partial(read_file, reading=reading),
+        file=read_file,
+        reading=reading,
         column=data.text_column,
         hub=partial(texts_of_rows, reading=reading),
     )
@@ -166,18 +172,22 @@ def open_rows(data: DataRecipe) -> RowSource:
     Raises:
         DataError: no such file, corpus or data set.
     """
+    reading = Reading.of(data)
     access = _Access(
         items=partial(Rows, max_documents=data.max_documents),
         builtin=builtin.ROWS,
         builtin_fingerprint=builtin.rows_fingerprint,
         file=read_rows,
+        reading=reading,
         column=None,
         hub=iter,
     )
-    return _open(data, access, {"rows": True, "max_documents": data.max_documents})
+    told = {name: value for name, value in reading.to_json().items() if name not in {"text_column", "document_start"}}
+    return _open(data, access, {"rows": True, **told})
 
 
 def _open(data: DataRecipe, access: _Access[Items], options: Mapping[str, object]) -> AnySource[Items]:
+    check_encoding(data.encoding)
     parts = tuple(_open_part(path, data, access) for path in data.paths)
     identity = json.dumps([[part.fingerprint for part in parts], options], sort_keys=True)
     return AnySource(parts, xxhash.xxh3_128_hexdigest(identity.encode()))
@@ -227,11 +237,14 @@ def _no_such_file(path: Path) -> DataError:
 
 
 def _open_folder(folder: Path, access: _Access[Items]) -> AnyPart[Items]:
-    """Files named train*, valid* (validation*, val*, dev*) and test*, or in folders so named, are splits; else all files are one text."""
+    """Files named train*, valid* (validation*, val*, dev*) and test*, or in folders so named, are splits; else all files are one text.
+
+    Files whose names do not say that they can be read are left alone, unless `data.file_type` says what all files are.
+    """
     everything = sorted(
         path for path in folder.rglob("*") if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
-    readable = [path for path in everything if format_of(path)]
+    readable = [path for path in everything if access.reading.format_of(path)]
     if not readable:
         raise DataError(f"data.path: {folder} holds no readable file. Readable: {', '.join(SUFFIXES)}, all but .parquet also with .gz.")
     by_split: dict[str, list[Path]] = {}
@@ -247,26 +260,44 @@ def _open_folder(folder: Path, access: _Access[Items]) -> AnyPart[Items]:
 
 def _open_files(what: str, root: Path, by_split: Mapping[str, list[Path]], access: _Access[Items], notes: tuple[str, ...] = ()) -> AnyPart[Items]:
     ordered = {name: by_split[name] for name in ("train", "validation", "test") if name in by_split}
-    for path in (path for paths in ordered.values() for path in paths):
-        if format_of(path) is None:
-            raise DataError(f"data.path: {path} is not of a readable kind. Readable: {', '.join(SUFFIXES)}, all but .parquet also with .gz.")
-    splits = {name: access.items(_named(what, paths), _reader(paths, access)) for name, paths in ordered.items()}
+    readings: dict[Path, tuple[Reading, str | None]] = {path: _reading(path, access.reading) for paths in ordered.values() for path in paths}
+    splits = {
+        name: access.items(_named(what, paths), _reader({path: readings[path][0] for path in paths}, access)) for name, paths in ordered.items()
+    }
     checksum = xxhash.xxh3_128()
     for name, paths in ordered.items():
         for path in paths:
             checksum.update(f"\0{name}\0{path.relative_to(root).as_posix()}\0".encode())
             _add_content(checksum, path)
     files = sum(map(len, ordered.values()))
-    description = f"{what} ({files} file{'s' * (files != 1)}; UTF-8, line ends normalised to LF)"
-    return AnyPart(description, splits, checksum.hexdigest(), notes)
+    encodings = ", ".join(sorted({"UTF-8" if reading.encoding == UTF_8 else reading.encoding for reading, _ in readings.values()}))
+    description = f"{what} ({files} file{'s' * (files != 1)}; {encodings}, line ends normalised to LF)"
+    return AnyPart(description, splits, checksum.hexdigest(), (*notes, *(note for _, note in readings.values() if note)))
+
+
+def _reading(path: Path, reading: Reading) -> tuple[Reading, str | None]:
+    """How one file is read, with its own encoding where that is to be found, and what there is to say of it."""
+    suffix = reading.format_of(path)
+    if suffix is None:
+        raise DataError(
+            f"data.path: {path} is not of a readable kind. Readable: {', '.join(SUFFIXES)}, all but .parquet also with .gz; "
+            "data.file_type=tsv (or txt, jsonl, json, csv) says what a file is whose name does not."
+        )
+    if reading.encoding != AUTO or suffix == ".parquet":
+        return reading, None
+    try:
+        found = detect(path)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read: {error}. Is the file whole and readable?") from error
+    return replace(reading, encoding=found.encoding), found.note
 
 
 def _named(what: str, paths: list[Path]) -> str:
     return str(paths[0]) if len(paths) == 1 else f"{what} ({', '.join(path.name for path in paths[:3])}{', ...' if len(paths) > 3 else ''})"
 
 
-def _reader(paths: Iterable[Path], access: _Access[Items]) -> Callable[[], Iterator[Any]]:
-    return lambda: (item for path in paths for item in access.file(path))
+def _reader(readings: Mapping[Path, Reading], access: _Access[Items]) -> Callable[[], Iterator[Any]]:
+    return lambda: (item for path, reading in readings.items() for item in access.file(path, reading))
 
 
 def _add_content(checksum: xxhash.xxh3_128, path: Path) -> None:

@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import DataError
 from brimful.data.tokens import TokenSplit, batch_encoder, text_pieces
+from brimful.model.description import CLS_TOKEN, ENCODER_TOKENS, MASK_TOKEN, PAD_TOKEN, SEP_TOKEN
 
 END_OF_TEXT = "<|endoftext|>"
 UNKNOWN = "<|unknown|>"
@@ -31,7 +32,7 @@ class TokenizerReport:
         characters_per_token, bytes_per_token: On held-out validation text.
         train_characters_per_token, train_bytes_per_token: On training text.
         unknown_share: Share of validation tokens that are the unknown token.
-        round_trip: Whether decoding gave back every sampled text exactly.
+        round_trip: Whether decoding gave back every sampled text exactly, or in small letters where the tokenizer knows no others.
         verdict: By characters per token: fail below 1.5, low below 2.5, good below 3.5, else excellent; a character
             tokenizer is exempt.
         fingerprint: SHA-256 of the canonical tokenizer.json.
@@ -53,30 +54,42 @@ class TokenizerReport:
 
 
 def train_tokenizer(
-    kind: Literal["bpe", "character"], vocabulary: int | None, min_frequency: int, texts: Iterable[str], *, split_digits: bool = False
+    kind: Literal["bpe", "character"],
+    vocabulary: int | None,
+    min_frequency: int,
+    texts: Iterable[str],
+    *,
+    accept_fewer: bool = False,
+    split_digits: bool = False,
+    lowercase: bool = False,
+    encoder: bool = False,
 ) -> PreTrainedTokenizerFast:
-    """Train a tokenizer with `<|endoftext|>` (id 0) as end, begin and padding token.
+    """Train a tokenizer with `<|endoftext|>` (id 0) as end, begin and padding token; or an encoder's.
 
     bpe: byte-level (Radford et al. 2019, the GPT-2 scheme), all 256 bytes in the alphabet, so nothing is unknown.
-    character: one token per distinct character of the texts, and `<|unknown|>` (id 1) for others.
+    character: one token per distinct character of the texts, and `<|unknown|>` for others.
 
     Args:
         kind: Which of the two.
         vocabulary: Entries in total (bpe only).
         min_frequency: A pair of tokens is merged only when seen this often (bpe only).
         texts: Training documents, read once.
+        accept_fewer: Take as many entries as the texts support (bpe only).
         split_digits: Whether every digit is a token of its own (bpe only).
+        lowercase: Whether capital letters become small ones first (bpe only).
+        encoder: Has `ENCODER_TOKENS` instead of `<|endoftext|>`; [SEP] ends a document, and a text by itself becomes `[CLS] text [SEP]`.
 
     Raises:
         DataError: the texts do not support so large a vocabulary; says how large a one they do.
     """
+    specials = ENCODER_TOKENS if encoder else (END_OF_TEXT,)
     if kind == "character":
-        return _as_transformers(_character_tokenizer(texts), unk_token=UNKNOWN)
+        return _as_transformers(_character_tokenizer(texts, specials), unk_token=UNKNOWN)
     if vocabulary is None:
         raise ValueError("a bpe tokenizer needs a vocabulary size")
-    tokenizer = _bpe_tokenizer(vocabulary, min_frequency, texts, split_digits=split_digits)
+    tokenizer = _bpe_tokenizer(vocabulary, min_frequency, texts, specials, split_digits=split_digits, lowercase=lowercase)
     reached = tokenizer.get_vocab_size()
-    if reached < vocabulary:
+    if reached < vocabulary and not accept_fewer:
         raise DataError(
             f"tokenizer.vocabulary={vocabulary} is more than the training text supports: with pairs seen at least {min_frequency} times it gives "
             f"{reached} entries. Use tokenizer.vocabulary={reached} or less, a lower tokenizer.min_frequency, or more text."
@@ -84,8 +97,12 @@ def train_tokenizer(
     return _as_transformers(tokenizer)
 
 
-def _bpe_tokenizer(vocabulary: int, min_frequency: int, texts: Iterable[str], *, split_digits: bool) -> Tokenizer:
+def _bpe_tokenizer(
+    vocabulary: int, min_frequency: int, texts: Iterable[str], specials: tuple[str, ...], *, split_digits: bool, lowercase: bool
+) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
+    if lowercase:
+        tokenizer.normalizer = normalizers.Lowercase()
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level]) if split_digits else byte_level
     tokenizer.decoder = decoders.ByteLevel()
@@ -93,7 +110,7 @@ def _bpe_tokenizer(vocabulary: int, min_frequency: int, texts: Iterable[str], *,
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
         min_frequency=min_frequency,
-        special_tokens=[END_OF_TEXT],
+        special_tokens=[*specials],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
@@ -102,27 +119,28 @@ def _bpe_tokenizer(vocabulary: int, min_frequency: int, texts: Iterable[str], *,
     return tokenizer
 
 
-def _character_tokenizer(texts: Iterable[str]) -> Tokenizer:
+def _character_tokenizer(texts: Iterable[str], specials: tuple[str, ...]) -> Tokenizer:
     """A BPE model without merges: every character is a token, in linear time."""
     characters: set[str] = set()
     for text in texts:
         characters.update(text)
-    vocabulary = {END_OF_TEXT: 0, UNKNOWN: 1} | {character: number for number, character in enumerate(sorted(characters), start=2)}
+    vocabulary = {token: number for number, token in enumerate([*specials, UNKNOWN, *sorted(characters)])}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN, fuse_unk=False))
     tokenizer.decoder = decoders.Fuse()
-    tokenizer.add_special_tokens([END_OF_TEXT, UNKNOWN])
+    tokenizer.add_special_tokens([*specials, UNKNOWN])
     return tokenizer
 
 
 def _as_transformers(tokenizer: Tokenizer, **special_tokens: str) -> PreTrainedTokenizerFast:
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token=END_OF_TEXT,
-        eos_token=END_OF_TEXT,
-        pad_token=END_OF_TEXT,
-        clean_up_tokenization_spaces=False,
-        **special_tokens,
-    )
+    roles = dict.fromkeys(("bos_token", "eos_token", "pad_token"), END_OF_TEXT)
+    if tokenizer.token_to_id(END_OF_TEXT) is None:
+        roles = {"bos_token": CLS_TOKEN, "eos_token": SEP_TOKEN, "pad_token": PAD_TOKEN}
+        roles |= {"cls_token": CLS_TOKEN, "sep_token": SEP_TOKEN, "mask_token": MASK_TOKEN}
+        ids = [(token, tokenizer.token_to_id(token)) for token in (CLS_TOKEN, SEP_TOKEN)]
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{CLS_TOKEN} $A {SEP_TOKEN}", pair=f"{CLS_TOKEN} $A {SEP_TOKEN} $B {SEP_TOKEN}", special_tokens=ids
+        )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **roles, **special_tokens)
 
 
 def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerFast) -> str:
@@ -132,9 +150,11 @@ def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerFast) -> str:
 
 
 def round_trips(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> bool:
-    """Whether every text comes back exactly from its ids."""
+    """Whether every text comes back exactly from its ids, but for what the tokenizer's normalizer says."""
+    normalizer = tokenizer.backend_tokenizer.normalizer
     return all(
-        tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False) == text
+        tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        == (normalizer.normalize_str(text) if normalizer else text)
         for text, ids in zip(texts, batch_encoder(tokenizer)(texts), strict=True)
     )
 

@@ -19,16 +19,24 @@ from transformers import PreTrainedModel
 
 from brimful.base.errors import RequestError
 from brimful.base.intervals import Interval
-from brimful.data.batches import IGNORED, Batch
+from brimful.data.batches import IGNORED, Batch, MicroBatch
+from brimful.data.masking import MaskedBatch
 from brimful.data.sequences import evaluation_batches
 from brimful.data.tokens import TokenSplit
 from brimful.evaluation.stats import mean_interval, perplexity_of
 from brimful.generation.engine import context_of
 from brimful.training.losses import token_losses
 from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory
+from brimful.training.method import Network, hidden_states_of
 
 Progress = Callable[[str, int, int | None], None]
 """Called with (what, done, total); total None when unknown."""
+
+
+MASKED = "masked"
+"""`kind` of the record of a masked loss."""
+_OF_TEXTS = frozenset({"perplexity", "bits_per_byte", "bits_per_byte_interval", "bytes", "stride"})
+"""What only the likelihood of whole texts has."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +60,8 @@ class Likelihood:
         batch_sizes: Windows per forward pass: those asked for, then each smaller number that memory forced.
         window_nats_N: Nats per window, to compare runs with `stats.paired_difference`.
         window_tokens_N: Target tokens per window.
+        masked_share: Of the tokens, those that were hidden and predicted from both sides; None: each from the tokens before it. A masked loss
+            says nothing of how likely a text is (Wang and Cho 2019), so its record holds neither perplexity nor bits per byte.
     """
 
     loss: float
@@ -69,6 +79,7 @@ class Likelihood:
     batch_sizes: tuple[int, ...]
     window_nats_N: NDArray[np.float64] = dataclasses.field(repr=False, compare=False)
     window_tokens_N: NDArray[np.int64] = dataclasses.field(repr=False, compare=False)
+    masked_share: float | None = None
 
     @property
     def tokens_per_second(self) -> float:
@@ -92,6 +103,9 @@ class Likelihood:
             "windows": self.windows,
             "batch_sizes": list(self.batch_sizes),
         }
+        if self.masked_share is not None:
+            kept = {key: value for key, value in record.items() if key not in _OF_TEXTS}
+            record = {"kind": MASKED, "masked_share": self.masked_share, **kept}
         nonfinite = {key: str(value) for key, value in record.items() if isinstance(value, float) and not math.isfinite(value)}
         return {**record, **dict.fromkeys(nonfinite), "nonfinite": nonfinite} if nonfinite else record
 
@@ -158,7 +172,7 @@ class Scorer:
     """Nats per window; remembers the batch size that fits.
 
     Args:
-        model: A causal LM on `device` without a head bias, in eval mode.
+        model: A language model on `device` without a head bias, in eval mode.
         device: Where the batches go.
         autocast_dtype: Autocast to this dtype, None for none.
         chunk_tokens: Positions per chunk of logits.
@@ -176,16 +190,15 @@ class Scorer:
         *,
         sparse: bool = False,
     ) -> None:
-        self._model = model
-        self._head_VD: Tensor = model.get_output_embeddings().weight
-        self._softcap: float | None = getattr(model.config, "final_logit_softcapping", None)
+        self._network = Network(model, hidden_states_of(model), chunk_tokens)
+        self._head_VD = self._network.head_weight_VD
         self._device = device
         self._autocast_dtype = autocast_dtype
-        self._chunk_tokens, self._sparse = chunk_tokens, sparse
+        self._sparse = sparse
         self.batch_sizes = [batch_size]
         """The one asked for, then each smaller one that memory forced; the last holds."""
 
-    def score(self, batch: Batch) -> list[Tensor]:
+    def score(self, batch: Batch | MaskedBatch) -> list[Tensor]:
         """Nats of the windows of a batch, in pieces of at most the batch size that fits; nothing is copied back to the host here.
 
         Raises:
@@ -194,10 +207,10 @@ class Scorer:
         nats: list[Tensor] = []
         start = 0
         while start < len(batch.inputs_BT):
-            inputs_BT, targets_BT = (ids_BT[start : start + self.batch_sizes[-1]] for ids_BT in (batch.inputs_BT, batch.targets_BT))
-            nats_B = attempt(partial(self._nats, inputs_BT, targets_BT))
+            micro = self._piece(batch, slice(start, start + self.batch_sizes[-1]))
+            nats_B = attempt(partial(self.nats, micro))
             if isinstance(nats_B, OutOfMemory):
-                self._halve(inputs_BT, nats_B)
+                self._halve(micro.inputs_BT, nats_B)
                 continue
             nats.append(nats_B)
             start += len(nats_B)
@@ -208,25 +221,34 @@ class Scorer:
         windows, tokens = inputs_BT.shape
         if windows == 1:
             raise RequestError(
-                f"out of memory{failure}: not even one window of {tokens} tokens can be scored in chunks of {self._chunk_tokens}. "
+                f"out of memory{failure}: not even one window of {tokens} tokens can be scored in chunks of {self._network.loss_chunk}. "
                 "Free memory that other programs hold, or set plan.loss_chunk lower."
             )
         self.batch_sizes.append(-(-windows // 2))
 
-    def _nats(self, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        scored_BT = targets_BT != IGNORED if self._sparse else None
-        inputs_BT, targets_BT = (ids_BT.to(self._device, non_blocking=True) for ids_BT in (inputs_BT, targets_BT))
+    def _piece(self, batch: Batch | MaskedBatch, rows: slice) -> MicroBatch:
+        targets_BT, mask_BT = batch.targets_BT[rows], batch.mask_BT if isinstance(batch, MaskedBatch) else None
+        scored_N = (targets_BT.flatten() != IGNORED).nonzero()[:, 0] if self._sparse else None
+        return MicroBatch(batch.inputs_BT[rows], targets_BT, scored_N, mask_BT=None if mask_BT is None else mask_BT[rows])
+
+    def nats(self, micro: MicroBatch) -> Tensor:
+        """Nats of each row, all at once, however much memory that takes; no logits are made where `scored_N` names no position."""
+        micro = micro.to(self._device)
+        num_rows, length = micro.inputs_BT.shape
         autocast = nullcontext() if self._autocast_dtype is None else torch.autocast(self._device.type, dtype=self._autocast_dtype)
         with torch.no_grad(), autocast:
-            hidden_BTD = self._model.base_model(input_ids=inputs_BT, use_cache=False).last_hidden_state
-            if self._autocast_dtype is not None:
-                hidden_BTD = hidden_BTD.to(self._autocast_dtype)
-            if scored_BT is None:
-                return token_losses(hidden_BTD, self._head_VD, targets_BT, chunk_tokens=self._chunk_tokens, softcap=self._softcap).sum(dim=1)
-            rows_N, columns_N = (place_N.to(self._device) for place_N in scored_BT.nonzero(as_tuple=True))
-            scored_ND, targets_N = hidden_BTD[rows_N, columns_N], targets_BT[rows_N, columns_N]
-            losses_N = token_losses(scored_ND, self._head_VD, targets_N, chunk_tokens=self._chunk_tokens, softcap=self._softcap)
-            return torch.zeros(len(inputs_BT), device=self._device).index_add_(0, rows_N, losses_N)
+            hidden_BTD, targets_BT = self._network.hidden_states(micro), micro.targets_BT
+            if micro.scored_N is None:
+                return self._losses(hidden_BTD, targets_BT).sum(dim=1)
+            losses_N = self._losses(hidden_BTD.flatten(0, 1)[micro.scored_N], targets_BT.flatten()[micro.scored_N])
+            return torch.zeros(num_rows, device=self._device).index_add_(0, micro.scored_N // length, losses_N)
+
+    def _losses(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        hidden = self._network.before_head(hidden)
+        if self._autocast_dtype is not None:
+            hidden = hidden.to(self._autocast_dtype)
+        chunk, softcap = self._network.loss_chunk, self._network.logit_softcap
+        return token_losses(hidden, self._head_VD, targets, chunk_tokens=chunk, softcap=softcap)
 
 
 def _check_request(model: PreTrainedModel, split: TokenSplit, context: int, stride: int, batch_size: int) -> None:

@@ -2,16 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_json, write_text_atomically
-
-if TYPE_CHECKING:
-    from brimful.evaluation.likelihood import Likelihood
 
 FOLDER = "evaluations"
 DIGITS = 5
@@ -41,19 +38,18 @@ def summary_files(run_folder: Path) -> list[Path]:
     return sorted(path for path in (run_folder / FOLDER).glob("*.json") if not path.stem.endswith("-nats"))
 
 
-def write_nats(run_folder: Path, split: str, likelihood: "Likelihood") -> None:
+def write_nats(run_folder: Path, split: str, nats: Nats) -> None:
     """Keep the nats of every window; none where a value is not finite, which JSON cannot hold.
 
     Raises:
         RunFolderError: the file cannot be written.
     """
     path = path_of(run_folder, split)
-    if not np.isfinite(likelihood.window_nats_N).all():
+    if not np.isfinite(nats.nats_N).all():
         path.unlink(missing_ok=True)
         return
     path.parent.mkdir(exist_ok=True)
-    nats, tokens = likelihood.window_nats_N.round(DIGITS).tolist(), likelihood.window_tokens_N.tolist()
-    write_text_atomically(path, f'{{"nats": {nats},\n"tokens": {tokens}}}\n')
+    write_text_atomically(path, f'{{"nats": {nats.nats_N.round(DIGITS).tolist()},\n"tokens": {nats.tokens_N.tolist()}}}\n')
 
 
 def read_nats(run_folder: Path, split: str) -> Nats | None:

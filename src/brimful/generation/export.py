@@ -72,6 +72,10 @@ class MergeCheck:
     same_choice: int | None = None
 
 
+CLASSIFIER_FILE = "classifier.json"
+"""What a classifier's logits become labels by."""
+
+
 @dataclass(frozen=True)
 class Exported:
     """What was written: `contents` in words, and how a merge compares."""
@@ -129,6 +133,10 @@ def export_run(run_folder: Path, to: Path) -> Exported:
             contents = f"adapters in PEFT layout for {base}, with its tokenizer"
         elif recipe.method == "sft":
             _write_stop_ids(aside, recipe)
+        elif recipe.method == "classify":
+            shutil.copy2(run_folder / CLASSIFIER_FILE, aside)
+            contents += f"; and {CLASSIFIER_FILE}, since what transformers makes of the model alone is not calibrated: the probabilities of"
+            contents += " `brimful predict` are softmax((logits - log_weights) / temperature), and texts are prepared by its steps first"
     return Exported(to, _size_bytes(to), contents)
 
 

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import RequestError, RunFolderError
@@ -50,6 +51,14 @@ class LoadedRun:
         """Positions the model can read at once."""
         return context_of(self.model)
 
+    def refuse_where_it_writes_nothing(self) -> None:
+        """Raises RequestError where the run trained an encoder."""
+        if self.recipe.method == "mlm":
+            raise RequestError(
+                f"{self.run_folder.name} is an encoder: it fills in masked words and writes no text. To sort texts with it, train a classifier: "
+                f"method=classify model={self.run_folder / MODEL_FOLDER}"
+            )
+
     def encode(self, text: str) -> list[int]:
         """Token ids of a text; what looks like a special token is text, too."""
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
@@ -60,7 +69,11 @@ class LoadedRun:
 
         Args:
             prompt: Text, which is one user's message where the run was trained on messages; or messages.
+
+        Raises:
+            RequestError: the run does not continue text, or was not trained on messages.
         """
+        self.refuse_where_it_writes_nothing()
         if self.template is not None:
             as_message = isinstance(prompt, str) and self.takes_messages
             return self.template.prompt_ids((Message("user", str(prompt)),) if as_message else prompt)
@@ -101,24 +114,19 @@ def load_run(run_folder: Path, device: torch.device, dtype: torch.dtype) -> Load
     Raises:
         RunFolderError: not a run, training is not finished, or the model's files are damaged or do not belong together.
         RecipeError: recipe.yaml was edited into something that is no recipe.
+        RequestError: the run trained something that writes no text.
     """
     if not (run_folder / RECIPE_FILE).is_file():
-        raise RunFolderError(f"{run_folder} is not a run folder: it has no {RECIPE_FILE}. `brimful runs` lists the runs there are.")
+        raise RunFolderError(f"{run_folder} is not a run folder: it has no {RECIPE_FILE}. Give the name of a run, or the path of its folder.")
     recipe = load_recipe(str(run_folder / RECIPE_FILE))
+    if recipe.method == "classify":
+        raise RequestError(f"{run_folder.name} sorts texts and writes none. `brimful predict {run_folder.name} FILE` gives labels.")
     folder = trained_folder(run_folder)
     if recipe.method == "sft":
         return _load_tuned(run_folder, recipe, device, dtype)
-    try:
-        with without_progress_bars():
-            model = _load_model(folder, dtype).to(device)
-            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
-        raise RunFolderError(
-            f"{folder} cannot be loaded: {error}\nContinue or repeat the training with the same command to write it again."
-        ) from error
-    _check_they_fit(folder, model, tokenizer)
+    model, tokenizer = read_exported(folder, AutoModelForMaskedLM if recipe.method == "mlm" else AutoModelForCausalLM, dtype)
+    model = model.to(device)
+    _refuse_no_end(folder, tokenizer)
     return LoadedRun(model.eval(), tokenizer, recipe, run_folder)
 
 
@@ -147,7 +155,8 @@ def _load_tuned(run_folder: Path, recipe: Recipe, device: torch.device, dtype: t
 
 
 def _tuned(run_folder: Path, recipe: Recipe, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, is_tuned: bool = False) -> LoadedRun:
-    _check_they_fit(run_folder / MODEL_FOLDER, model, tokenizer)
+    _refuse_larger_vocabulary(run_folder / MODEL_FOLDER, model, tokenizer)
+    _refuse_no_end(run_folder / MODEL_FOLDER, tokenizer)
     template = template_of(recipe, tokenizer, model.generation_config)
     takes_messages = read_json(run_folder / DATA_FILE).get("prompts") == "messages"
     return LoadedRun(model, tokenizer, recipe, run_folder, template, is_tuned, takes_messages)
@@ -224,28 +233,46 @@ def end_ids_of(generation_config: GenerationConfig | None) -> list[int]:
     return [] if ids is None else [ids] if isinstance(ids, int) else [int(each) for each in ids]
 
 
-def _load_model(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    model: PreTrainedModel
-    model, info = AutoModelForCausalLM.from_pretrained(
-        folder,
-        dtype=dtype,
-        attn_implementation="sdpa",
-        local_files_only=True,
-        trust_remote_code=False,
-        use_safetensors=True,
-        output_loading_info=True,
-    )
+def read_exported(folder: Path, auto: Any, dtype: torch.dtype, *, attention: str | None = "sdpa") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A model in Hugging Face layout and its tokenizer, of one piece: safetensors only, nothing from the network, no code from the folder is run.
+
+    Args:
+        folder: Holds both.
+        auto: transformers' Auto class for the kind of model.
+        dtype: What the weights become.
+        attention: transformers' attention implementation; None: its choice.
+
+    Raises:
+        RunFolderError: files are damaged or do not belong together.
+    """
+    settings: dict[str, Any] = {"dtype": dtype, "attn_implementation": attention, "use_safetensors": True, "output_loading_info": True}
+    try:
+        with without_progress_bars():
+            model, info = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False, **settings)
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise _damaged(folder, str(error)) from error
     problems = {what: sorted(map(str, info[what])) for what in ("missing_keys", "mismatched_keys", "unexpected_keys") if info[what]}
     if problems:
         told = "; ".join(f"{what.replace('_keys', '')}: {', '.join(keys[:5])}{' ...' * (len(keys) > 5)}" for what, keys in problems.items())
-        raise ValueError(f"the weights are not those of config.json ({told}).")
-    return model
+        raise _damaged(folder, f"the weights are not those of config.json ({told}).")
+    _refuse_larger_vocabulary(folder, model, tokenizer)
+    return model, tokenizer
 
 
-def _check_they_fit(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    vocabulary = int(model.config.vocab_size)
+def _damaged(folder: Path, reason: str) -> RunFolderError:
+    return RunFolderError(f"{folder} cannot be loaded: {reason}\nContinue or repeat the training with the same command to write it again.")
+
+
+def _refuse_larger_vocabulary(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    vocabulary = int(model.config.get_text_config().vocab_size)
     if len(tokenizer) > vocabulary:
         raise RunFolderError(f"{folder}: the tokenizer has {len(tokenizer)} tokens, the model only {vocabulary}. They come from different runs.")
+
+
+def _refuse_no_end(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     if tokenizer.eos_token_id is None:
         raise RunFolderError(
             f"{folder}: the tokenizer has no end-of-text token, so generation could not start or stop. Restore its tokenizer_config.json."

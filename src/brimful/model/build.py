@@ -4,11 +4,11 @@ import math
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, PretrainedConfig, PreTrainedModel
 
 from brimful.base.errors import PlanError
 from brimful.model import attention as attention_blocks
-from brimful.model.description import INITIAL_STD, config_values, count_parameters
+from brimful.model.description import CLS_ID, INITIAL_STD, SEP_ID, config_values, count_parameters, is_encoder
 from brimful.recipe import ModelRecipe, Recipe
 
 RESIDUAL_PROJECTIONS = ("o_proj.weight", "down_proj.weight", "c_proj.weight")
@@ -16,9 +16,10 @@ RESIDUAL_PROJECTIONS = ("o_proj.weight", "down_proj.weight", "c_proj.weight")
 
 
 def config_of(model: ModelRecipe, *, vocabulary: int, context: int, end_of_text_id: int) -> PretrainedConfig:
-    """The transformers config of the described model."""
+    """The transformers config of the described model; an encoder's texts stand between special tokens of its own."""
     values = config_values(model, vocabulary=vocabulary, context=context)
-    ids = {"bos_token_id": end_of_text_id, "eos_token_id": end_of_text_id}
+    begin, end = (CLS_ID, SEP_ID) if is_encoder(model) else (end_of_text_id, end_of_text_id)
+    ids = {"bos_token_id": begin, "eos_token_id": end}
     config: PretrainedConfig = AutoConfig.for_model(values.pop("model_type"), **values, **ids)
     return config
 
@@ -27,7 +28,7 @@ def build(recipe: Recipe, *, vocabulary: int, end_of_text_id: int, attention: st
     """A model with fresh fp32 weights that depend on `recipe.seed` only; the global generator is left as it was.
 
     Normal(0, 0.02), and Normal(0, 0.02 / sqrt(2 L)) for the projections into the residual stream (GPT-2, Radford et al.
-    2019, section 2.3); norms one, biases zero.
+    2019, section 2.3); norms one, biases zero. Encoders as transformers makes them: the same, cut off at two standard deviations.
 
     Raises:
         PlanError: the module does not have the parameters counted on its description.
@@ -36,7 +37,8 @@ def build(recipe: Recipe, *, vocabulary: int, end_of_text_id: int, attention: st
     config = config_of(recipe.fresh_model, vocabulary=vocabulary, context=recipe.context, end_of_text_id=end_of_text_id)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.float32)
+        auto = AutoModelForMaskedLM if is_encoder(recipe.fresh_model) else AutoModelForCausalLM
+        model: PreTrainedModel = auto.from_config(config, attn_implementation=attention, dtype=torch.float32)
         _scale_residual_projections(model, recipe.fresh_model.layers)
     counted, real = count_parameters(recipe.fresh_model, vocabulary, recipe.context).total, num_parameters(model)
     if counted != real:

@@ -6,6 +6,11 @@ from typing import Any
 from brimful.recipe import ModelRecipe
 
 INITIAL_STD = 0.02
+PAD_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN = ENCODER_TOKENS = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
+"""Special tokens of encoders trained here, BERT's (Devlin et al. 2019): padding, the begin and the end of a text, what is to be predicted."""
+PAD_ID, CLS_ID, SEP_ID, MASK_ID = range(len(ENCODER_TOKENS))
+ENCODER_ROPE_THETA = 10_000.0
+"""Base of the rotary positions (Su et al. 2021); ModernBERT's 160,000 is for 8,192 positions."""
 PACKABLE = frozenset({
     "arcee", "cohere", "ernie4_5", "exaone4", "gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt2", "gpt_bigcode", "gpt_neox", "granite", "helium",
     "llama", "ministral", "mistral", "olmo", "olmo2", "olmo3", "opt", "phi", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "starcoder2",
@@ -20,9 +25,9 @@ class ParameterCount:
     """Parameters by role; tied weights once, buffers never.
 
     Attributes:
-        embedding: Input embeddings and learned positions.
+        embedding: Input embeddings, learned positions and the norm after them.
         blocks: All transformer blocks and the final norm.
-        head: Output head; 0 when tied to the embedding.
+        head: Output head, its weights only where they are not tied to the embedding; of an encoder the layers before them, too.
     """
 
     embedding: int
@@ -34,10 +39,19 @@ class ParameterCount:
         return self.embedding + self.blocks + self.head
 
 
+def is_encoder(model: ModelRecipe) -> bool:
+    """Whether it looks to both sides and fills in what is masked, instead of continuing a text."""
+    return model.architecture == "modernbert"
+
+
 def count_parameters(model: ModelRecipe, vocabulary: int, context: int) -> ParameterCount:
     """Parameters of the module that `build` makes; a test holds the two equal."""
     width, inner = model.width, model.resolved_mlp_width
     head = 0 if model.tie_embeddings else vocabulary * width
+    if is_encoder(model):
+        norms = (2 * model.layers - 1 + 1) * width  # the first block has none before its attention; one final norm
+        dense = width * width + width  # the layers before the head's weights: a matrix and a norm
+        return ParameterCount(vocabulary * width + width, model.layers * _block_matrices(model) + norms, head + dense)
     if model.architecture == "gpt2":
         vectors = 4 * width + inner + width + 4 * width  # biases of attention and MLP, two norms
         return ParameterCount((vocabulary + context) * width, model.layers * (_block_matrices(model) + vectors) + 2 * width, head)
@@ -61,6 +75,8 @@ def config_values(model: ModelRecipe, *, vocabulary: int, context: int) -> dict[
             "n_inner": model.resolved_mlp_width, "activation_function": "gelu_pytorch_tanh", "resid_pdrop": model.dropout, "embd_pdrop": model.dropout, "attn_pdrop": model.dropout,
             "initializer_range": INITIAL_STD, "tie_word_embeddings": model.tie_embeddings,
         }  # fmt: skip
+    if is_encoder(model):
+        return _encoder_values(model, vocabulary, context)
     return {
         "model_type": "llama", "vocab_size": vocabulary, "max_position_embeddings": context, "hidden_size": model.width, "num_hidden_layers": model.layers,
         "num_attention_heads": model.heads, "num_key_value_heads": model.kv_heads or model.heads, "intermediate_size": model.resolved_mlp_width,
@@ -68,11 +84,33 @@ def config_values(model: ModelRecipe, *, vocabulary: int, context: int) -> dict[
     }  # fmt: skip
 
 
-def training_flop_per_token(model: ModelRecipe, vocabulary: int, sequence_length: int) -> float:
-    """Forward and backward FLOPs per token: 6 per weight that multiplies, plus 6 L d T for causal attention.
+def _encoder_values(model: ModelRecipe, vocabulary: int, context: int) -> dict[str, Any]:
+    """ModernBERT (Warner et al. 2024) without its local attention, which pays from some thousand positions on.
+
+    Attention weights see no dropout, so that fused kernels can compute them; its output, which ModernBERT drops by the same setting, sees none either.
+    """
+    rope = {"rope_type": "default", "rope_theta": ENCODER_ROPE_THETA}
+    return {
+        "model_type": "modernbert", "vocab_size": vocabulary, "max_position_embeddings": context, "hidden_size": model.width,
+        "num_hidden_layers": model.layers, "num_attention_heads": model.heads, "intermediate_size": model.resolved_mlp_width,
+        "layer_types": ["full_attention"] * model.layers, "rope_parameters": {"full_attention": dict(rope), "sliding_attention": dict(rope)},
+        "embedding_dropout": model.dropout, "mlp_dropout": model.dropout, "classifier_dropout": model.dropout, "attention_dropout": 0.0,
+        "decoder_bias": False, "classifier_pooling": "mean", "pad_token_id": PAD_ID, "cls_token_id": CLS_ID, "sep_token_id": SEP_ID,
+        "initializer_range": INITIAL_STD, "tie_word_embeddings": model.tie_embeddings,
+    }  # fmt: skip
+
+
+def training_flop_per_token(model: ModelRecipe, vocabulary: int, sequence_length: int, *, scored_share: float = 1.0) -> float:
+    """Forward and backward FLOPs per token: 6 per weight that multiplies, plus 6 L d T for causal attention, 12 L d T for an encoder's.
 
     Convention of PaLM (Chowdhery et al. 2022, appendix B) with causal attention counted once: half of its 12 L d T.
     The head counts, also when tied; the embedding look-up, norms and biases do not.
+
+    Args:
+        scored_share: Of the positions, those for which the head computes.
     """
-    multiplying = model.layers * _block_matrices(model) + vocabulary * model.width
-    return 6.0 * multiplying + 6.0 * model.layers * model.width * sequence_length
+    head, attention = vocabulary * model.width, 6.0
+    if is_encoder(model):
+        head, attention = head + model.width**2, 12.0
+    multiplying = model.layers * _block_matrices(model) + scored_share * head
+    return 6.0 * multiplying + attention * model.layers * model.width * sequence_length

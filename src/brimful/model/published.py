@@ -48,8 +48,8 @@ class Loading:
     trust_custom_code: bool = False
 
 
-def load_tokenizer(source: str | Path, *, trust_custom_code: bool = False) -> PreTrainedTokenizerBase:
-    """The tokenizer beside a published model.
+def load_tokenizer(source: str | Path, *, trust_custom_code: bool = False, ends_texts: bool = True) -> PreTrainedTokenizerBase:
+    """The tokenizer beside a published model, which needs an end-of-text token where texts are written (`ends_texts`).
 
     Raises:
         PlanError: there is none, it cannot be read, or it has no end-of-text token.
@@ -58,8 +58,8 @@ def load_tokenizer(source: str | Path, *, trust_custom_code: bool = False) -> Pr
         with without_progress_bars():
             tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_custom_code)
     except Exception as error:  # the library raises whatever its network, file and parsing layers raise
-        raise _unreadable("tokenizer", source, error) from error
-    if tokenizer.eos_token_id is None:
+        raise unreadable("tokenizer", source, error) from error
+    if ends_texts and tokenizer.eos_token_id is None:
         raise PlanError(
             f"the tokenizer of {source} has no end-of-text token (eos_token), so no answer could end. Set one in its tokenizer_config.json."
         )
@@ -85,7 +85,7 @@ def load_model(source: str | Path, how: Loading) -> PreTrainedModel:
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
-        raise _unreadable("model", source, error) from error
+        raise unreadable("model", source, error) from error
     if missing := sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]])):
         raise PlanError(f"the weights of {source} are not those of its config.json: {', '.join(missing[:5])}{' ...' * (len(missing) > 5)}.")
     loaded: PreTrainedModel = model if how.quantize == "nf4" else model.to(how.device)
@@ -156,7 +156,7 @@ def fingerprint_of(source: str | Path, model: PreTrainedModel) -> str:
 def weights_fingerprint(folder: Path) -> str:
     """Changes with the weights in a folder."""
     checksum = xxhash.xxh3_128()
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]):
         checksum.update(path.name.encode())
         with open(path, "rb") as file:
             while block := file.read(1 << 22):
@@ -247,7 +247,8 @@ def _nf4(how: Loading) -> BitsAndBytesConfig:
     return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=compute)
 
 
-def _unreadable(what: str, source: str | Path, error: Exception) -> PlanError:
+def unreadable(what: str, source: str | Path, error: Exception) -> PlanError:
+    """The error for a part of a published model that a library could not read, with the library's reason and the way out."""
     reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
     if Path(source).is_dir():
         return PlanError(

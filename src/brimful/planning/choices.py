@@ -9,6 +9,9 @@ from brimful.recipe import Recipe
 
 BF16_PAYS_FROM = 1.3
 """On a CPU without bf16 instructions: measured bf16 over fp32 matrix rate from which casting pays (assumption)."""
+BF16_LEAST_WIDTH = 512
+"""On a CPU, for a classifier, whose passes have ever new shapes: below this width bf16's kernels, made anew for each shape, cost more than they gain.
+Measured on a Xeon with AMX, one thread, 16 texts a step, ms in bf16 and fp32: width 128 76 and 33, 256 101 and 81, 384 158 and 137, 768 312 and 427."""
 LOSS_CHUNK_BYTES = {"cpu": 8 * MIB, "mps": 64 * MIB, "cuda": 256 * MIB}
 """fp32 logits of one chunk of the loss."""
 BLOCK_ATTENTION_TOKENS = {"bf16": range(2, 1025), "fp32": range(65, 1025)}
@@ -24,12 +27,12 @@ PACKED_ATTENTION = "brimful_packed"
 FIXED = "fixed by the user"
 
 
-def precision_choice(recipe: Recipe, device: Device) -> Choice:
-    """Arithmetic of the matrix products."""
+def precision_choice(recipe: Recipe, device: Device, width: int | None = None) -> Choice:
+    """Arithmetic of the matrix products; `width` is the model's hidden size, where it is known."""
     if recipe.plan.precision != "auto":
         return Choice("precision", recipe.plan.precision, FIXED)
     if device.kind == "cpu":
-        return _cpu_precision(device)
+        return _cpu_precision(device, width if recipe.method == "classify" else None)
     if device.kind == "mps":
         return Choice("precision", "fp32", "16-bit training on Apple GPUs is not measured yet", "bf16")
     if device.abilities.bf16:
@@ -39,7 +42,10 @@ def precision_choice(recipe: Recipe, device: Device) -> Choice:
     return Choice("precision", "fp32", "no 16-bit matrix units", "fp16")
 
 
-def _cpu_precision(device: Device) -> Choice:
+def _cpu_precision(device: Device, width_of_varied_passes: int | None) -> Choice:
+    if width_of_varied_passes is not None and width_of_varied_passes < BF16_LEAST_WIDTH:
+        told = f"passes have ever new shapes, for each of which bf16 kernels are made anew: at width {width_of_varied_passes} they cost more than they gain"
+        return Choice("precision", "fp32", told, "bf16")
     rates = device.dense_flop_per_s
     if "bf16" not in rates or "fp32" not in rates:
         return Choice("precision", "fp32", "matrix rates of this CPU were not measured", "bf16")
@@ -55,9 +61,19 @@ def _cpu_precision(device: Device) -> Choice:
 def attention_choice(
     recipe: Recipe, device: Device, precision: str, *, softcapped: bool = False, grouped: bool = False, packed: bool = False
 ) -> Choice:
-    """Attention implementation, by its name in transformers."""
+    """Attention implementation, by its name in transformers.
+
+    Raises:
+        PlanError: the recipe fixes one of brimful's own, which look to the left only, for an encoder.
+    """
+    if recipe.method == "mlm":
+        return _encoder_attention_choice(recipe)
     if recipe.plan.attention != "auto":
         return Choice("attention", recipe.plan.attention, FIXED)
+    return _decoder_attention_choice(recipe, device, precision, softcapped=softcapped, grouped=grouped, packed=packed)
+
+
+def _decoder_attention_choice(recipe: Recipe, device: Device, precision: str, *, softcapped: bool, grouped: bool, packed: bool) -> Choice:
     if packed:
         return Choice("attention", PACKED_ATTENTION, "each example of a row attends within itself, by torch's fused kernel or in blocks", "sdpa")
     if softcapped:
@@ -72,10 +88,21 @@ def attention_choice(
     return Choice("attention", "sdpa", "torch's fused scaled-dot-product attention; no score matrix is stored", "eager")
 
 
+def _encoder_attention_choice(recipe: Recipe) -> Choice:
+    asked = recipe.plan.attention
+    if asked not in ("auto", "sdpa", "eager"):
+        raise PlanError(f"plan.attention={asked} hides from every position what follows it, but an encoder looks to both sides; use sdpa or eager.")
+    if asked != "auto":
+        return Choice("attention", asked, FIXED)
+    return Choice("attention", "sdpa", "torch's fused scaled-dot-product attention to both sides; no score matrix is stored", "eager")
+
+
 def loss_chunk_choice(recipe: Recipe, device: Device, vocabulary: int) -> Choice:
     """Tokens per piece of the linear cross-entropy."""
     if recipe.plan.loss_chunk != "auto":
         return Choice("loss_chunk", recipe.plan.loss_chunk, FIXED)
+    if recipe.method == "classify":
+        return Choice("loss_chunk", 64, "not used: a classifier makes one row of logits per text")
     fits = LOSS_CHUNK_BYTES[device.kind] // (4 * vocabulary)
     tokens = max(64, min(1 << (max(fits, 1).bit_length() - 1), 16_384))
     return Choice(
@@ -123,6 +150,10 @@ def packing_choice(recipe: Recipe, model_type: str) -> Choice:
             return Choice("packing", "padded", f"examples of similar length side by side; in one row they would not stay apart: {obstacle}")
         reason = "examples of a micro-batch lie end to end, attention stays within each: no padding; before data are read, all count as full length"
         return Choice("packing", "packed", reason, "padded")
+    if recipe.method == "classify":
+        if recipe.plan.packing == "packed":
+            raise PlanError("plan.packing=packed: a classifier reads one text per row. Use plan.packing=padded, or leave it out.")
+        return Choice("packing", "padded", "texts of similar length side by side, so that little is computed on padding")
     if recipe.data.layout == "stream":
         return Choice("packing", "stream", "the recipe's data.layout: documents run on, every position holds a token")
     return Choice("packing", str(recipe.data.layout), "the recipe's data.layout; the plan never changes what a step sees")

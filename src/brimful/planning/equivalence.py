@@ -36,6 +36,8 @@ def statement(plan: Plan, recipe: Recipe) -> Equivalence:
 
 def _kept(plan: Plan, recipe: Recipe) -> Iterator[str]:
     yield f"the {plan.effective_batch} sequences of every optimizer step and their order, which depend on the seed and the sample's number only"
+    if recipe.method == "mlm":
+        yield "the hidden tokens of every sequence, which depend on the seed and the sample's number only, too"
     yield "the weight of every target token: the loss is summed, then divided by the target tokens of the whole step"
     clipping = "" if recipe.optimizer.clip_norm is None else f", clipped at a norm of {recipe.optimizer.clip_norm:g}"
     trained = "weights" if recipe.adapter is None else "adapters"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from brimful.base.errors import PlanError
 from brimful.base.units import format_bytes, format_duration
 from brimful.hardware.rates import Rates
 from brimful.planning.choices import COMPILE_GAIN, COMPILE_SECONDS, FIXED
@@ -251,12 +252,14 @@ def _micro_batch(prepared: Prepared, way: _Way, taken: Candidate, every: list[Ca
 def _compile(prepared: Prepared, way: _Way, eager: Candidate, total_steps: int | None) -> Choice:
     """Whether compiling saves more than it costs over the run."""
     recipe, device = prepared.recipe, prepared.device
+    if recipe.plan.compile is True and recipe.method == "classify":
+        raise PlanError("plan.compile=true: a classifier's passes have many shapes, and compiled blocks serve one. Leave it out.")
     if recipe.plan.compile != "auto":
         return Choice("compile", recipe.plan.compile, FIXED)
     if not device.abilities.compile:
         return Choice("compile", False, "torch.compile has no compiler to use here")
-    if prepared.choices["packing"].value == "padded":
-        return Choice("compile", False, "examples side by side give passes of many shapes, and compiled blocks serve one")
+    if prepared.choices["packing"].value in {"padded", "document"}:
+        return Choice("compile", False, "texts side by side, each in a row, give passes of many shapes, and compiled blocks serve one")
     if eager.time is None:
         return Choice("compile", False, "no time is predicted here, so whether compiling pays is not known", True)
     saved_s = max(0.0, _seconds(eager) - _seconds(way.candidate(eager.micro_batch, compiled=True)))

@@ -84,11 +84,21 @@ def spec_of(recipe: Recipe, model: ModelFacts, device: Device, choices: Mapping[
         config_json=canonical(model.config), sequence_length=recipe.sequence_length,
         weights=precision if frozen else "fp32",  # type: ignore[arg-type]
         autocast="none" if precision == "fp32" else precision,  # type: ignore[arg-type]
-        adapter=lora_of(recipe), quantize=recipe.quantize, loss="chunked", loss_chunk=int(choices["loss_chunk"].value), recompute=recompute,
+        adapter=lora_of(recipe), quantize=recipe.quantize, **_task(recipe), loss_chunk=int(choices["loss_chunk"].value), recompute=recompute,
         cuda=device.kind == "cuda", flash=device.abilities.flash_attention, attention=_traced_attention(str(choices["attention"].value), model, device),
         optimizer=str(choices["optimizer"].value),  # type: ignore[arg-type]
         accumulates=True, clips=recipe.optimizer.clip_norm is not None,
     )  # fmt: skip
+
+
+def _task(recipe: Recipe) -> dict[str, Any]:
+    """What the model is for, and how it comes to a loss."""
+    if recipe.method == "classify":
+        return {"task": "sequence_classification", "loss": "model", "padded": True, "labels": max(2, len(recipe.label_rules.names))}
+    if recipe.method == "mlm":
+        is_padded = recipe.data.layout == "document"
+        return {"task": "masked_lm", "loss": "chunked", "masked_share": recipe.data.masked_share, "padded": is_padded}
+    return {"task": "causal_lm", "loss": "chunked"}
 
 
 def _traced_attention(chosen: str, model: ModelFacts, device: Device) -> str:

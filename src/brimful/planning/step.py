@@ -125,6 +125,7 @@ class StepSpec:
         accumulates: More than one micro-batch per optimizer step.
         clips: The gradient norm is clipped.
         padded: Batches carry an attention mask.
+        masked_share: Of the tokens of a sequence, those that are hidden (task masked_lm): brimful's own loss makes logits for no others.
         labels: Classes of a sequence classification.
     """
 
@@ -149,6 +150,7 @@ class StepSpec:
     clips: bool = True
     padded: bool = False
     labels: int = 2
+    masked_share: float = 0.15
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -159,6 +161,16 @@ class StepSpec:
     def products(self) -> Dtype:
         """dtype of the matrix products."""
         return self.weights if self.autocast == "none" else self.autocast
+
+    @property
+    def num_masked(self) -> int:
+        """Hidden tokens of a sequence; its first position is [CLS]."""
+        return max(1, round(self.masked_share * (self.sequence_length - 1)))
+
+    @property
+    def scored_tokens(self) -> int:
+        """Tokens of a sequence that the pieces of the loss are made of."""
+        return self.num_masked if self.task == "masked_lm" and self.loss == "chunked" else self.sequence_length
 
     def key(self) -> str:
         """Canonical text: equal specs, equal keys."""

@@ -124,7 +124,7 @@ class Prepared:
     def memory(self, tracer: Tracer, *, recompute: bool, **changes: Any) -> Memory:
         """Footprints of the step as it runs here."""
         traces = tracer(self.spec(recompute=recompute, **changes))
-        return Memory(traces, self.target, lengths_vary=self.recipe.data.layout == "document" or self.recipe.method == "sft")
+        return Memory(traces, self.target, lengths_vary=self.recipe.data.layout == "document" or self.recipe.method in {"sft", "classify"})
 
     def spec(self, *, recompute: bool, **changes: Any) -> StepSpec:
         """The step as it runs here."""
@@ -134,7 +134,8 @@ class Prepared:
 def prepare(recipe: Recipe, device: Device, *, vocabulary: int | None = None, process_bytes: int = 0, model: ModelFacts | None = None) -> Prepared:
     """Decide precision, attention and loss for a device."""
     facts = model or model_facts(recipe, vocabulary)
-    precision = precision_choice(recipe, device)
+    width = next((int(facts.config[key]) for key in ("hidden_size", "n_embd") if facts.config.get(key)), None)
+    precision = precision_choice(recipe, device, width)
     packing = packing_choice(recipe, str(facts.config["model_type"]))
     is_packed = packing.value == "packed"
     choices = {
@@ -178,7 +179,8 @@ def _candidates(prepared: Prepared, recomputes: bool) -> list[tuple[str, str, st
         what = "activations of every block are computed twice; results stay the same up to rounding"
         candidates.append(("recomputation", what, "plan.recompute=true", prepared, {"recompute": True}))
     chunk = int(prepared.choices["loss_chunk"].value)
-    if chunk > 1024:
+    is_classifier = recipe.method == "classify"
+    if chunk > 1024 and not is_classifier:
         what = "the loss takes fewer tokens at a time; results stay the same up to rounding"
         candidates.append(("smaller pieces of the loss", what, "plan.loss_chunk=1024", prepared, {"loss_chunk": 1024}))
     if recipe.adapter is None and recipe.optimizer.kind == "adamw" and prepared.device.kind in EIGHT_BIT_VARIANTS["adamw_8bit"][1]:
@@ -187,7 +189,7 @@ def _candidates(prepared: Prepared, recomputes: bool) -> list[tuple[str, str, st
     if isinstance(recipe.model, str) and recipe.adapter is not None and recipe.quantize == "none":
         what = "the frozen base in 4 bits: its products are less exact and slower"
         candidates.append(("4-bit base", what, "quantize=nf4", prepared.changed({"quantize": "nf4"}), {}))
-    if isinstance(recipe.model, str) and recipe.adapter is None:
+    if isinstance(recipe.model, str) and recipe.adapter is None and not is_classifier:
         what = "only low-rank adapters train: another model than full fine-tuning gives"
         candidates.append(("adapters", what, "adapter.rank=16", prepared.changed({"adapter": AdapterRecipe()}), {}))
     if half >= 2 and (recipe.batch.tokens or 0) % half == 0:

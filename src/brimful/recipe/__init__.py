@@ -5,19 +5,19 @@ Importing this imports neither torch nor transformers.
 
 from brimful.recipe.base import Auto, Section
 from brimful.recipe.choices import PlanChoices, RunChoices
+from brimful.recipe.data import DataRecipe, TokenizerRecipe
+from brimful.recipe.labels import LabelsRecipe
 from brimful.recipe.loading import differences, load, shipped_names, shipped_text, with_changes
 from brimful.recipe.rft import QuestionsRecipe, RftRecipe
 from brimful.recipe.sections import (
     OF_RECIPE,
     BatchRecipe,
     CheckpointRecipe,
-    DataRecipe,
     EvaluationRecipe,
     ModelRecipe,
     OptimizerRecipe,
     Recipe,
     SampleRecipe,
-    TokenizerRecipe,
     TrainingRecipe,
 )
 from brimful.recipe.tuning import BASE, AdapterRecipe, StudyRecipe
@@ -31,6 +31,7 @@ __all__ = [
     "CheckpointRecipe",
     "DataRecipe",
     "EvaluationRecipe",
+    "LabelsRecipe",
     "ModelRecipe",
     "OptimizerRecipe",
     "PlanChoices",

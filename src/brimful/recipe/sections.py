@@ -4,7 +4,6 @@
 Importing this module imports neither torch nor transformers.
 """
 
-import re
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
@@ -16,6 +15,8 @@ from brimful.base.dotted import format_yaml
 from brimful.base.errors import RecipeError
 from brimful.recipe.base import Auto, PositiveInt, Section, Share, folder_name
 from brimful.recipe.choices import PlanChoices, RunChoices
+from brimful.recipe.data import DataRecipe, TokenizerRecipe
+from brimful.recipe.labels import LabelsRecipe
 from brimful.recipe.rft import RftRecipe
 from brimful.recipe.tuning import AdapterRecipe, StudyRecipe
 
@@ -26,30 +27,35 @@ METHODS_PACKAGE = "brimful.training.methods"
 class ModelRecipe(Section):
     """The network, built from a transformers config with fresh weights."""
 
-    architecture: Literal["llama", "gpt2"] = Field(
-        "llama", description="Block style: llama (RMSNorm, rotary, SwiGLU) or gpt2 (LayerNorm, learned positions, GELU)."
+    architecture: Literal["llama", "gpt2", "modernbert"] = Field(
+        "llama",
+        description="Block style: llama (RMSNorm, rotary, SwiGLU), gpt2 (LayerNorm, learned positions, GELU), or the encoder modernbert (method mlm).",
     )
     layers: PositiveInt = Field(description="Number of transformer blocks.")
     heads: PositiveInt = Field(description="Attention heads per block; must divide width.")
     kv_heads: PositiveInt | None = Field(None, description="Key/value heads (llama only); must divide heads. Default: heads.")
     width: PositiveInt = Field(description="Hidden size.")
-    mlp_width: PositiveInt | None = Field(None, description="Inner size of the MLP. Default: 4 x width (gpt2), 8/3 x width rounded up to 32 (llama).")
+    mlp_width: PositiveInt | None = Field(
+        None, description="Inner size of the MLP. Default: 4 x width (gpt2), 8/3 x width rounded up to 32 (llama, modernbert)."
+    )
     context: PositiveInt | None = Field(None, description="Longest sequence the model can read. Default: sequence_length.")
-    dropout: Share = Field(0.0, description="Dropout probability (gpt2 only).")
+    dropout: Share = Field(0.0, description="Dropout probability (gpt2 and modernbert only).")
     tie_embeddings: bool = Field(True, description="Share the input embedding with the output head.")
 
     @pydantic.model_validator(mode="after")
     def _shapes_agree(self) -> Self:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} must be a multiple of heads {self.heads}")
-        if self.architecture == "llama" and self.width // self.heads % 2:
+        if self.architecture != "gpt2" and self.width // self.heads % 2:
             raise ValueError(f"width / heads = {self.width // self.heads} must be even for rotary positions")
         if self.kv_heads is not None and self.architecture == "gpt2" and self.kv_heads != self.heads:
             raise ValueError("kv_heads belongs to architecture llama; gpt2 has as many as heads")
         if self.kv_heads is not None and self.heads % self.kv_heads:
             raise ValueError(f"heads {self.heads} must be a multiple of kv_heads {self.kv_heads}")
+        if self.kv_heads is not None and self.architecture == "modernbert":
+            raise ValueError("kv_heads belongs to architecture llama; modernbert has one for each head")
         if self.dropout and self.architecture == "llama":
-            raise ValueError("dropout belongs to architecture gpt2; llama has none outside attention")
+            raise ValueError("dropout belongs to architecture gpt2 and modernbert; llama has none outside attention")
         return self
 
     @cached_property
@@ -57,84 +63,6 @@ class ModelRecipe(Section):
         if self.mlp_width is not None:
             return self.mlp_width
         return 4 * self.width if self.architecture == "gpt2" else -(-8 * self.width // 3 // 32) * 32
-
-
-class TokenizerRecipe(Section):
-    """How text becomes tokens. Trained on training documents only."""
-
-    kind: Literal["bpe", "character"] = Field("bpe", description="bpe: byte-level BPE trained here; character: one token per distinct character.")
-    vocabulary: Annotated[int, Field(ge=257)] | None = Field(
-        None, description="Entries in total, end-of-text and the 256 bytes included (bpe: required)."
-    )
-    min_frequency: PositiveInt = Field(2, description="A pair merges only when seen this often (bpe).")
-    split_digits: bool = Field(False, description="Every digit is a token of its own, which makes arithmetic easier to learn (bpe).")
-
-    @pydantic.model_validator(mode="after")
-    def _bpe_has_a_size(self) -> Self:
-        if self.kind == "bpe" and self.vocabulary is None:
-            raise ValueError("vocabulary is required for kind bpe, for example tokenizer.vocabulary=4096")
-        if self.kind == "character" and self.vocabulary is not None:
-            raise ValueError("vocabulary belongs to kind bpe; a character tokenizer has one entry per character of the text")
-        if self.kind == "character" and self.split_digits:
-            raise ValueError("split_digits belongs to kind bpe; a character tokenizer splits everything")
-        return self
-
-
-class DataRecipe(Section):
-    """Where the text comes from and how it is split and laid out."""
-
-    path: str | list[str] = Field(
-        description="Hub id, local file or folder (txt, jsonl, json, csv, tsv, parquet; .gz too) or builtin:NAME; several as a list."
-    )
-    format: Literal["auto", "prompt", "messages", "question", "mbpp", "alpaca", "conversations", "text"] = Field(
-        "auto", description="method sft: how a row holds an example; auto: by its columns."
-    )
-    columns: dict[str, str] = Field(
-        {}, description="method sft: other names of the format's columns, such as {instruction: question, output: solution}."
-    )
-    template: Literal["auto", "chat", "plain"] = Field(
-        "auto", description="method sft: chat: the tokenizer's chat template; plain: headings of plain text; auto: chat where there is one."
-    )
-    loss_on: Literal["completion", "all"] = Field("completion", description="method sft: which tokens are targets.")
-    config_name: str | None = Field(None, description="Configuration of a hub data set, such as wikitext-103-raw-v1.")
-    revision: str | None = Field(None, description="Commit of a hub data set, to pin it.")
-    text_column: str = Field("text", description="Column that holds the text, where rows have columns.")
-    document_start: str | None = Field(None, description="Regular expression: in plain text, a line that matches starts a new document.")
-    validation: Annotated[float, Field(gt=0, lt=1)] = Field(0.05, description="Share held out for validation where the source has no such split.")
-    test: Share = Field(0.0, description="Share held out for test where the source has no such split.")
-    split_by: Literal["document", "position"] = Field(
-        "document", description="document: by hash of each document's text; position: the last shares of the text, for one-document sources."
-    )
-    duplicates: Literal["report", "drop"] = Field(
-        "report", description="Validation and test documents that also stand in training: report only, or drop them from validation and test."
-    )
-    layout: Literal["stream", "document"] = Field(
-        "stream", description="stream: documents end to end, cut into full sequences; document: one document per sequence, padded."
-    )
-    long_documents: Literal["error", "truncate", "split", "drop"] = Field(
-        "error",
-        description="layout document, and examples of method sft (which cannot be split): what to do with one longer than sequence_length.",
-    )
-    max_documents: PositiveInt | None = Field(None, description="Read at most this many documents.")
-
-    @pydantic.field_validator("document_start")
-    @classmethod
-    def _is_a_pattern(cls, value: str | None) -> str | None:
-        try:
-            re.compile(value or "")
-        except re.error as error:
-            raise ValueError(f"not a regular expression: {error}") from error
-        return value
-
-    @pydantic.model_validator(mode="after")
-    def _training_has_text_left(self) -> Self:
-        if self.validation + self.test >= 1:
-            raise ValueError(f"validation {self.validation} + test {self.test} leave no text to train on")
-        return self
-
-    @cached_property
-    def paths(self) -> tuple[str, ...]:
-        return (self.path,) if isinstance(self.path, str) else tuple(self.path)
 
 
 class BatchRecipe(Section):
@@ -174,6 +102,9 @@ class OptimizerRecipe(Section):
         "none", description="When you change the effective batch of a recipe: leave its learning rate, or scale it with the batch or its square root."
     )
     learning_rate: Annotated[float, Field(gt=0)] = Field(description="Peak learning rate.")
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="Factor on the learning rate for each block further from the output (Howard and Ruder 2018); 1: none."
+    )
     min_learning_rate: Annotated[float, Field(ge=0)] | None = Field(
         None, description="Learning rate at the end of the schedule. Default: a tenth of the peak."
     )
@@ -207,6 +138,7 @@ class EvaluationRecipe(Section):
     max_sequences: PositiveInt | None = Field(
         None, description="Score at most this many validation sequences while training (the final evaluation scores all)."
     )
+    patience: PositiveInt | None = Field(None, description="Stop after this many evaluations in a row without a better score; null: never.")
     tasks: list[str] = Field([], description="Tasks the finished model is evaluated on, such as [code-syntax, bleu, humaneval].")
     max_examples: PositiveInt | None = Field(None, description="Examples per task at most, spread evenly; null: all.")
     data: dict[str, str] = Field({}, description="Where a task's data lie, such as {humaneval: FOLDER/HumanEval.jsonl.gz}; by default on the hub.")
@@ -271,6 +203,7 @@ class Recipe(Section):
     sample: SampleRecipe = SampleRecipe()
     plan: PlanChoices = PlanChoices()
     run: RunChoices = RunChoices()
+    labels: LabelsRecipe | None = None
     study: StudyRecipe | None = None
     rft: RftRecipe | None = None
 
@@ -303,12 +236,24 @@ class Recipe(Section):
                 raise ValueError("tokenizer is required for a fresh model, for example tokenizer.vocabulary=4096")
             if self.adapter is not None or self.quantize != "none":
                 raise ValueError("adapter and quantize belong to a published model: model=HUB_ID or a folder")
-            if self.method == "sft":
-                raise ValueError("method sft tunes a published model: model=HUB_ID, a folder, or recipe:NAME")
+            if self.method in {"sft", "classify"}:
+                raise ValueError(f"method {self.method} tunes a published model: model=HUB_ID, a folder, or recipe:NAME")
+            if (self.method == "mlm") != (self.model.architecture == "modernbert"):
+                raise ValueError("method mlm trains an encoder and an encoder is trained by method mlm: model.architecture=modernbert")
         elif self.tokenizer is not None:
             raise ValueError("a published model comes with its own tokenizer; leave the tokenizer section out")
         elif self.quantize != "none" and self.adapter is None:
             raise ValueError("a quantised model is frozen, so something else has to train: add the adapter section, for example adapter.rank=16")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _labels_belong_to_a_classifier(self) -> Self:
+        if self.labels is not None and self.method != "classify":
+            raise ValueError(f"labels belongs to method classify, not to {self.method}")
+        if self.label_rules.pretrain != "as_written" and not (isinstance(self.model, str) and self.model.startswith(OF_RECIPE)):
+            raise ValueError("labels.pretrain is about an encoder that is trained here: model=recipe:NAME")
+        if self.method == "classify" and (self.study is not None or self.quantize != "none" or self.adapter is not None):
+            raise ValueError("method classify trains the whole model: leave out study, quantize and adapter")
         return self
 
     @pydantic.model_validator(mode="after")
@@ -342,6 +287,11 @@ class Recipe(Section):
         if self.tokenizer is None:
             raise RecipeError(_NOT_FRESH.format(name=self.name, model=self.model))
         return self.tokenizer
+
+    @property
+    def label_rules(self) -> LabelsRecipe:
+        """The section labels, with its defaults where it is left out."""
+        return self.labels or LabelsRecipe()
 
     @property
     def effective_batch(self) -> int:

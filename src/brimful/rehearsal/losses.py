@@ -15,10 +15,13 @@ from brimful.data.batches import MicroBatch
 from brimful.planning.step import LOSS_CHAINS, LossChain, StepSpec
 from brimful.rehearsal.recorder import note_kernel
 from brimful.training.method import LossSum, Network, next_token_loss_sum
+from brimful.training.methods.mlm import masked_loss_sum
 
 
 def loss_of(spec: StepSpec) -> LossSum:
     """The summed loss, allocating what the declared loss allocates."""
+    if spec.task == "masked_lm" and spec.loss == "chunked":
+        return masked_loss_sum
     if spec.task != "causal_lm" or spec.loss == "model":
         return _model_loss(spec)
     if spec.loss == "chunked":
@@ -153,6 +156,11 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
 def _extra(spec: StepSpec, inputs_BT: Tensor) -> dict[str, Any]:
     if not spec.padded:
         return {}
+    return {"attention_mask": padding_mask(inputs_BT)}
+
+
+def padding_mask(inputs_BT: Tensor) -> Tensor:
+    """The last position of each row is padding; transformers drops a mask that hides nothing."""
     mask_BT = torch.ones_like(inputs_BT)
-    mask_BT[:, -1] = 0  # transformers drops a mask that hides nothing
-    return {"attention_mask": mask_BT}
+    mask_BT[:, -1] = 0
+    return mask_BT

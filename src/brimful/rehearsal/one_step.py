@@ -3,11 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brimful.data.batches import IGNORED, Batch
+from brimful.data.batches import IGNORED, Batch, StepBatch
+from brimful.data.masking import MaskedBatch, Rules, masked
 from brimful.model.build import build
+from brimful.model.description import is_encoder
 from brimful.rehearsal.reduced import Reduced
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import Network, compiled, find_method, hidden_states_of
@@ -97,7 +100,7 @@ def take_step(reduced: Reduced, manner: Manner, device: torch.device, second_mom
     return Stepped(float(loss), before, gradients, updates, int(guard.skipped), tuple(told))
 
 
-def _accumulate(reduced: Reduced, manner: Manner, network: Network, precision: Precision, batch: Batch, scale: Tensor) -> Tensor:
+def _accumulate(reduced: Reduced, manner: Manner, network: Network, precision: Precision, batch: StepBatch, scale: Tensor) -> Tensor:
     """Fresh gradients of the whole batch; the mean loss over its target tokens."""
     for parameter in network.model.parameters():
         parameter.grad = None
@@ -106,14 +109,17 @@ def _accumulate(reduced: Reduced, manner: Manner, network: Network, precision: P
     return accumulate_gradients(network, method, precision, device, pieces, scale) / batch.num_target_tokens
 
 
-def sequences_of(reduced: Reduced) -> Batch:
-    """Random tokens; sequences end at different lengths, so that a token's weight counts."""
+def sequences_of(reduced: Reduced) -> Batch | MaskedBatch:
+    """Random tokens; sequences end at different lengths, so that a token's weight counts. An encoder's, padded, have hidden ones."""
     recipe = reduced.recipe
     generator = torch.Generator().manual_seed(recipe.seed)
     count, length = recipe.effective_batch, recipe.sequence_length
     ids = torch.randint(0, reduced.vocabulary, (count, length + 1), generator=generator)
     ends = torch.randint(length // 2, length + 1, (count, 1), generator=generator)
-    return Batch(ids[:, :-1], ids[:, 1:].masked_fill(torch.arange(length) >= ends, IGNORED))
+    plain = Batch(ids[:, :-1], ids[:, 1:].masked_fill(torch.arange(length) >= ends, IGNORED))
+    if not is_encoder(recipe.fresh_model):
+        return plain
+    return masked(plain, length, Rules(recipe.data.masked_share, reduced.vocabulary, recipe.seed), np.arange(count))
 
 
 def mean_squares(gradients: Mapping[str, Tensor]) -> dict[str, float]:

@@ -110,9 +110,9 @@ class StoredTraces:
             return dataclasses.replace(made, loss_chunk=self._spec.loss_chunk)
         work = None
         if trace.work is not None and "line_base" in extra:
-            work = ParametricWork(trace.work, **{name: extra[f"line_{name}"] for name in _WORK_LINES}, sequence_length=self._spec.sequence_length)
+            work = ParametricWork(trace.work, **{name: extra[f"line_{name}"] for name in _WORK_LINES}, sequence_length=self._spec.scored_tokens)
         return ParametricTrace(
-            trace, extra["base_S"], extra["slope_S"], extra["chunk_slope_S"], self._spec.sequence_length, self._spec.loss_chunk, int(extra["lowest"]), work
+            trace, extra["base_S"], extra["slope_S"], extra["chunk_slope_S"], self._spec.scored_tokens, self._spec.loss_chunk, int(extra["lowest"]), work
         )  # fmt: skip
 
     def _one(self, micro_batch: int) -> Trace:

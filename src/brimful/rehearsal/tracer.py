@@ -82,7 +82,7 @@ def _line_of(spec: StepSpec, config: PretrainedConfig, example: int) -> Parametr
         _, chunk_slope_S = affine(other, low, _chunk_tokens(spec, OTHER_CHUNK), chunk)
         base_S = base_S - chunk_slope_S * chunk
     work = _work_line(spec, low.work, high.work, None if other is None else other.work)
-    line = ParametricTrace(low, base_S, slope_S, chunk_slope_S, spec.sequence_length, spec.loss_chunk, work=work)
+    line = ParametricTrace(low, base_S, slope_S, chunk_slope_S, spec.scored_tokens, spec.loss_chunk, work=work)
     problem = Irregular()
     for micro_batch in CHECK_BATCHES:
         try:
@@ -111,7 +111,7 @@ def _checked(spec: StepSpec, config: PretrainedConfig, line: ParametricTrace, mi
     if line.work is not None and check.work is not None:
         with contextlib.suppress(IrregularWork):
             work = line.work.grown(check.work, micro_batch, chunk, example, blocks)
-    return ParametricTrace(grown, base_S, slope_S, chunk_slope_S, spec.sequence_length, spec.loss_chunk, lowest, work)
+    return ParametricTrace(grown, base_S, slope_S, chunk_slope_S, spec.scored_tokens, spec.loss_chunk, lowest, work)
 
 
 def _work_line(spec: StepSpec, low: Work | None, high: Work | None, other: Work | None) -> ParametricWork | None:
@@ -120,7 +120,7 @@ def _work_line(spec: StepSpec, low: Work | None, high: Work | None, other: Work 
         return None
     another = None if other is None else (other, _chunk_tokens(spec, OTHER_CHUNK))
     try:
-        return ParametricWork.through(low, high, (LOW_BATCH, HIGH_BATCH), spec.sequence_length, _chunk_tokens(spec, CHUNKS[LOW_BATCH]), another)
+        return ParametricWork.through(low, high, (LOW_BATCH, HIGH_BATCH), spec.scored_tokens, _chunk_tokens(spec, CHUNKS[LOW_BATCH]), another)
     except IrregularWork:
         return None
 
@@ -136,7 +136,7 @@ def _grown_work(short: Work | None, longer: Work | None, example: int, blocks: i
 
 
 def _chunk_tokens(spec: StepSpec, sequences: float) -> int:
-    return max(1, round(sequences * spec.sequence_length))
+    return max(1, round(sequences * spec.scored_tokens))
 
 
 def _trace(spec: StepSpec, config: PretrainedConfig, micro_batch: int, blocks: int, chunk: float | None = None) -> Trace:

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import PretrainedConfig, PreTrainedModel, masking_utils
 
-from brimful.data.batches import Batch, MicroBatch
+from brimful.data.batches import MicroBatch
 from brimful.evaluation.likelihood import Scorer
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
 from brimful.planning.trace import Trace
 from brimful.rehearsal.kernels import OnCuda
-from brimful.rehearsal.losses import loss_of
+from brimful.rehearsal.losses import loss_of, padding_mask
 from brimful.rehearsal.models import blocks_of, count_parameters, meta_model, transformers_model
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.places import Places
@@ -156,7 +156,7 @@ def repeat_steps(
     for count in (1, 2 if spec.accumulates else 1):
         for parameter in trainable:
             parameter.grad = None
-        loss = accumulate_gradients(network, method, precision, CPU, _micro_batches(batch, count, watcher), guard.loss_scale)
+        loss = accumulate_gradients(network, method, precision, CPU, _micro_batches(spec, batch, count, watcher), guard.loss_scale)
         watcher.begin("optimizer")
         guarded_update(optimizer, guard, precision, loss=loss, clip_norm=1.0 if spec.clips else None)
         watcher.note_states(optimizer)
@@ -165,16 +165,16 @@ def repeat_steps(
 
 def evaluate_batch(model: nn.Module, spec: StepSpec, sequences: int, watcher: Watcher) -> None:
     """One batch through the evaluation of brimful's own loop, while gradients and optimizer states stand; other trainers' is not known."""
-    if spec.loss != "chunked" or spec.task != "causal_lm":
+    if spec.loss != "chunked" or spec.task not in {"causal_lm", "masked_lm"}:
         return
     watcher.begin("evaluation")
     precision = Precision("fp32" if spec.autocast == "none" else spec.autocast)
-    inputs_BT, targets_BT = (torch.zeros((sequences, spec.sequence_length), dtype=torch.int64) for _ in range(2))
-    watcher.note_inputs((inputs_BT, targets_BT))
+    tensors = _batch(spec, sequences)
+    watcher.note_inputs(tensors)
     model.eval()
-    Scorer(transformers_model(model), CPU, precision.autocast_dtype, spec.loss_chunk, sequences).score(Batch(inputs_BT, targets_BT))
+    Scorer(transformers_model(model), CPU, precision.autocast_dtype, spec.loss_chunk, sequences).nats(_micro_batch(spec, tensors))
     model.train()
-    del inputs_BT, targets_BT
+    del tensors
     watcher.begin("end")
 
 
@@ -200,18 +200,34 @@ def _trainable(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
-def _batch(spec: StepSpec, micro_batch: int) -> tuple[Tensor, Tensor]:
+def _batch(spec: StepSpec, micro_batch: int) -> tuple[Tensor, ...]:
+    """Inputs and targets; of masked tokens also their places, and the attention mask where there is padding."""
     inputs_BT = torch.zeros((micro_batch, spec.sequence_length), dtype=torch.int64)
+    if _is_masked(spec):
+        scored_N = torch.zeros(micro_batch * spec.num_masked, dtype=torch.int64)
+        return inputs_BT, torch.zeros_like(inputs_BT), scored_N, *([padding_mask(inputs_BT)] if spec.padded else [])
     targets = torch.zeros(micro_batch if spec.task == "sequence_classification" else (micro_batch, spec.sequence_length), dtype=torch.int64)
     return inputs_BT, targets
 
 
-def _micro_batches(batch: Callable[[], tuple[Tensor, ...]], count: int, watcher: Watcher) -> Iterator[MicroBatch]:
+def _micro_batches(spec: StepSpec, batch: Callable[[], tuple[Tensor, ...]], count: int, watcher: Watcher) -> Iterator[MicroBatch]:
     for _ in range(count):
         watcher.begin("inputs")
         tensors = batch()
         watcher.note_inputs(tensors)
-        yield MicroBatch(tensors[0], tensors[-1])
+        yield _micro_batch(spec, tensors)
+
+
+def _micro_batch(spec: StepSpec, tensors: tuple[Tensor, ...]) -> MicroBatch:
+    """Inputs first and targets last of what a model reads; of masked tokens as `_batch` has them."""
+    if not _is_masked(spec):
+        return MicroBatch(tensors[0], tensors[-1])
+    inputs_BT, targets_BT, scored_N, *mask = tensors
+    return MicroBatch(inputs_BT, targets_BT, scored_N, mask_BT=mask[0] if mask else None)
+
+
+def _is_masked(spec: StepSpec) -> bool:
+    return spec.task == "masked_lm" and spec.loss == "chunked"
 
 
 def _announced(watcher: Watcher, loss_sum: LossSum) -> Method:

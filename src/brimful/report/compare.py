@@ -18,7 +18,7 @@ from brimful.base.errors import RequestError
 from brimful.evaluation.metric import split_kind
 from brimful.evaluation.several import holm, seeds_difference, seeds_interval
 from brimful.evaluation.stats import paired_difference
-from brimful.report.results import COSTS, LOSS, Figure, Result, read_result
+from brimful.report.results import COSTS, LABEL_LOSS, LOSSES, Figure, Result, read_result
 
 SIGNIFICANT = 0.05
 """Chance at most that any of the differences called real is there by luck."""
@@ -26,7 +26,7 @@ LEAST_RESAMPLES, RESAMPLES_PER_TEST = 10_000, 200
 """So many that a corrected p-value can get below 0.01."""
 LEAST_IN_COMMON = 0.9
 """Share of the examples of a task that must be the same. Some may be missing: prompts that are too long, programs that could not be judged."""
-LOWER_IS_BETTER = (LOSS, "unended", "perplexity", "bits_per_byte")
+LOWER_IS_BETTER = (*LOSSES, "unended", "perplexity", "bits_per_byte")
 """Ends of names, lm-eval's among them."""
 NEITHER_IS_BETTER = ("length",)
 
@@ -148,17 +148,18 @@ def compare(run_folders: Sequence[Path], names: Sequence[str] | None = None, *, 
         without: Metrics that mean something else in each variant.
 
     Raises:
-        RequestError: no run, or one given twice.
+        RequestError: no run, one given twice, or runs that were trained for different things.
         RunFolderError: not a run folder, or a damaged file in it.
     """
     folders = [folder.resolve() for folder in run_folders]
     if not folders or len(set(folders)) < len(folders):
         raise RequestError("give different runs, each once: brimful compare RUN RUN ...")
     results = [read_result(folder) for folder in folders]
+    _refuse_mixture(results)
     variants = _variants(results) if names is None else _named_variants(results, names)
     found = dict.fromkeys(name for variant in variants for run in variant.runs for name in run.figures)
     metrics = [name for name in found if name not in (*COSTS, *without)]
-    metrics.sort(key=lambda name: name != LOSS)
+    metrics.sort(key=lambda name: not name.endswith(LOSSES))
     pairs = _corrected([_Untested(metric, *two) for metric in metrics if _is_tested(metric, variants) for two in combinations(variants, 2)])
     notes = (*_notes(variants, metrics), *_obstacles(pairs))
     return RunComparison(variants, tuple(metrics), tuple(name for name in COSTS if name in found), pairs, notes)
@@ -239,7 +240,7 @@ def _obstacle(metric: str, runs: Sequence[Result]) -> str:
         if examples.version != first[1].version:
             return f"{first[0]} has {first[1].version}, {name} {examples.version}"
         all_ids, common = (len(combine(set(first[1].ids), examples.ids)) for combine in (set.union, set.intersection))
-        if common < (1.0 if metric == LOSS else LEAST_IN_COMMON) * all_ids:
+        if common < (1.0 if metric.endswith(LOSSES) else LEAST_IN_COMMON) * all_ids:
             return f"other examples: {len(first[1].ids)} of {first[0]}, {len(examples.ids)} of {name}, {common} in common"
     return ""
 
@@ -264,14 +265,30 @@ def _notes(variants: Sequence[Variant], metrics: Sequence[str]) -> list[str]:
     for task in dict.fromkeys(task for run in runs for task in run.prompts):
         notes += _differing(f"{task} was asked in different ways", {run.name: run.prompts.get(task, "") for run in runs})
     notes += _differing("time, speed and memory are of different devices", {run.name: run.device for run in runs})
+    if runs[0].kind == "labels":
+        return [
+            *notes,
+            *[f"which classifier is better is tested on the {LABEL_LOSS} alone; the other scores have one value over all texts"]
+            * (len(variants) > 1),
+        ]
     for metric in metrics:
-        if metric == LOSS or split_kind(metric)[1]:
+        if metric.endswith(LOSSES) or split_kind(metric)[1]:
             continue
         if any(metric in run.figures for run in runs) and not any(metric in run.examples for run in runs):
             notes.append(f"{metric} is one number over all examples and not tested")
     if any(split_kind(metric)[1] for metric in metrics):
         notes.append("scores of one type of question, as in `accuracy[TYPE]`, are shown and not tested")
     return notes
+
+
+def _refuse_mixture(results: Sequence[Result]) -> None:
+    kinds = {result.kind: result.name for result in results}
+    if len(kinds) > 1:
+        told = "; ".join(f"{name} {_PURPOSES[kind]}" for kind, name in kinds.items())
+        raise RequestError(f"{told}: they have no score in common. Compare runs of one kind.")
+
+
+_PURPOSES = {"text": "continues text", "masked": "fills in masked tokens", "labels": "labels texts"}
 
 
 def _differing(what: str, by_run: Mapping[str, str]) -> list[str]:

@@ -4,12 +4,15 @@ import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from brimful.report.columns import aligned
 from brimful.report.compare import SIGNIFICANT, Pair, RunComparison, Variant, is_lower_better
 from brimful.report.tables import PREDICTED_NAMES, Table, format_quantity, label, with_interval
-from brimful.report.text import aligned
 
 UNITS: dict[str, tuple[str, float, str, str]] = {
     "nats/token": (".3f", 1, "nats/token", "nats/token"),
+    "nats/text": (".4f", 1, "nats/text", "nats/text"),
+    "nats/masked token": (".3f", 1, "nats/masked token", "nats/masked token"),
+    "area": (".3f", 1, "", ""),
     "share": (".1f", 100, "%", "points"),
     "BLEU": (".1f", 1, "", "BLEU"),
     "tokens": (".0f", 1, "tokens", "tokens"),
@@ -150,7 +153,10 @@ def remarks(comparison: RunComparison) -> list[str]:
     tested = [pair for pair in comparison.pairs if not pair.obstacle]
     notes = list(comparison.notes)
     if any(pair.over_seeds is None for pair in tested):
-        notes.append("differences between variants of one seed may come from the seed: another one can differ by as much; several tell (study.seeds)")
+        several_seeds = "seed=N run.name=NAME" if comparison.variants[0].runs[0].kind == "labels" else "study.seeds"
+        notes.append(
+            f"differences between variants of one seed may come from the seed: another one can differ by as much; several tell ({several_seeds})"
+        )
     how = "in brackets 95 % intervals over examples"
     if several:
         how += f"; over seeds for {_listed(several)}"

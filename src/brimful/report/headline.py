@@ -4,15 +4,19 @@ import shlex
 from dataclasses import dataclass
 
 from brimful.base.units import format_bytes, format_count, format_duration
+from brimful.report import labels
+from brimful.report.labels import WATCHED, form_of, label_scores, listed, main_split, metric_rows, names_of, watched
 from brimful.report.results import title
-from brimful.report.runfiles import RunFiles, is_tuned, items, measured, number, section, series, total_time_s
-from brimful.report.tables import Comparison, Score, baselines, comparisons, format_error, format_quantity, main_score
+from brimful.report.runfiles import RunFiles, is_tuned, items, kind_of, measured, number, section, series, total_time_s
+from brimful.report.tables import Comparison, Score, baselines, best_evaluation, comparisons, format_error, format_quantity, main_score
 from brimful.report.tasks import Tasks, comparable, main_metric
 from brimful.report.text import format_score
 from brimful.report.tuned import base_name, manner, parameters, score_before
 
 MAX_TASK_CARDS = 3
-ARCHITECTURE_NAMES = {"llama": "Llama-style", "gpt2": "GPT-2-style"}
+ARCHITECTURE_NAMES = {"llama": "Llama-style", "gpt2": "GPT-2-style", "modernbert": "ModernBERT-style"}
+MODEL_KINDS = {"text": "language model", "masked": "masked language model", "labels": "classifier"}
+AUTO_CLASSES = {"text": "AutoModelForCausalLM", "masked": "AutoModelForMaskedLM", "labels": "AutoModelForSequenceClassification"}
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,17 @@ def sentence(run: RunFiles) -> str:
     """What was run: model, data, device and time; what is not known is left out."""
     tense = "was" if run.is_finished else "has been"
     subject = f"{base_name(run)} {tense} tuned {manner(run)}" if is_tuned(run) else f"{_model(run)} {tense} trained"
-    parts = [subject, _length(run), _data(run), _device(run), _time(run)]
+    parts = [subject, _purpose(run), _length(run), _data(run), _device(run), _time(run)]
     return " ".join(part for part in parts if part) + "."
+
+
+def _purpose(run: RunFiles) -> str:
+    """`to classify texts into ham and spam`; "" for a language model."""
+    if kind_of(run) != "labels":
+        return ""
+    split = main_split(run.scores)
+    names = names_of(label_scores(run.scores)[split]) if split else [str(name) for name in items(section(run.data, "labels").get("names"))]
+    return f"to classify texts into {listed(names)}" if names else "to classify texts"
 
 
 def _model(run: RunFiles) -> str:
@@ -65,13 +78,13 @@ def _model(run: RunFiles) -> str:
     size = f"{format_count(count)}-parameter " if count else ""
     kind = ARCHITECTURE_NAMES.get(str(model.get("architecture")), "")
     shape = f" ({model['layers']} layers, {model['width']} wide)" if "layers" in model and "width" in model else ""
-    words = " ".join(f"{size}{kind} language model{shape}".split())
+    words = " ".join(f"{size}{kind} {MODEL_KINDS[kind_of(run)]}{shape}".split())
     return f"A{'n' if words.startswith(('8', '11.', '18.')) else ''} {words}"
 
 
 def _length(run: RunFiles) -> str:
     tokens = series(run.of_kind("step"), "tokens")[1]
-    seen = f" ({format_count(tokens[-1])} {'learned ' * is_tuned(run)}tokens)" if tokens else ""
+    seen = f" ({format_count(tokens[-1])} {'learned ' * (is_tuned(run) and kind_of(run) == 'text')}tokens)" if tokens else ""
     total = f" of {run.total_steps:,}" if run.total_steps and not run.is_finished else ""
     return f"for {run.last_step:,}{total} steps{seen}" if run.last_step else ""
 
@@ -106,6 +119,10 @@ def _time(run: RunFiles) -> str:
 def verdict(run: RunFiles) -> str:
     """The score in words, against the best baseline; empty when nothing was scored."""
     score = main_score(run)
+    if kind_of(run) == "labels":
+        return labels.verdict(run.scores) or _verdict_so_far(run)
+    if kind_of(run) == "masked":
+        return _verdict_of_masked(score)
     if is_tuned(run):
         return _verdict_of_answers(run, score)
     if score is None or score.bits_per_byte is None:
@@ -121,6 +138,21 @@ def verdict(run: RunFiles) -> str:
     difference = score.bits_per_byte / (best.bits_per_byte or 1.0) - 1
     comparative = "less" if difference < 0 else "more"
     return f"{text}, {abs(difference) * 100:.0f} % {comparative} than the best counting baseline ({best.name.lower()}, {best.bits_per_byte:.3f})."
+
+
+def _verdict_so_far(run: RunFiles) -> str:
+    """The metrics of a classifier that is still trained, after the evaluation that was best; "" before the first."""
+    best = best_evaluation(run)
+    told = [f"{WATCHED[key]} {form_of(key)(value)}" for key, value in watched(best or {}).items()]
+    return f"So far, on {best.get('split', 'validation')} after step {best.get('step')}: {', '.join(told)}." if best and told else ""
+
+
+def _verdict_of_masked(score: Score | None) -> str:
+    """The loss over hidden tokens, which says nothing of how likely a text is."""
+    if score is None or score.loss is None:
+        return ""
+    interval = f" (95 % interval {score.loss_interval[0]:.3f} to {score.loss_interval[1]:.3f})" if score.loss_interval else ""
+    return f"On held-out text ({score.name}) the loss is {score.loss:.3f} nats per masked token{interval}."
 
 
 def _verdict_of_answers(run: RunFiles, score: Score | None) -> str:
@@ -185,19 +217,39 @@ def cards(run: RunFiles, tasks: Tasks) -> list[Card]:
 
 
 def _score_cards(run: RunFiles, score: Score) -> list[Card]:
+    if kind_of(run) == "labels":
+        return _label_cards(run)
     shown = []
     if score.bits_per_byte is not None and not is_tuned(run):
         interval = score.bits_per_byte_interval
         shown.append(Card("Bits per byte", f"{score.bits_per_byte:.3f}", _span(interval) or score.name))
     if score.loss is not None:
         interval = score.loss_interval
-        shown.append(Card("Loss", f"{score.loss:.3f}", _span(interval) or "nats per token"))
+        shown.append(Card("Loss", f"{score.loss:.3f}", _span(interval) or f"nats per {'masked ' * (kind_of(run) == 'masked')}token"))
     record = section(run.scores, score.name)
     if is_tuned(run):
         return shown
     if perplexity := number(record.get("perplexity")):
         shown.append(Card("Perplexity", f"{perplexity:,.2f}", "per token"))
     return shown
+
+
+def _label_cards(run: RunFiles) -> list[Card]:
+    """The main metric, the area under precision and recall, and the accuracy."""
+    split = main_split(run.scores)
+    if split is None:
+        return []
+    score = label_scores(run.scores)[split]
+    rows = {row.key: row for row in metric_rows(score)}
+    chosen = [rows[key] for key in (labels.main_metric(score), "pr_auc", "accuracy") if key in rows]
+    return [
+        Card(
+            row.name.partition(" (")[0],
+            row.value,
+            f"95 %: {row.interval}".replace(" to ", "\N{EN DASH}").replace("%\N{EN DASH}", "\N{EN DASH}") if row.interval else split,
+        )
+        for row in chosen
+    ]
 
 
 def _task_cards(tasks: Tasks) -> list[Card]:
@@ -243,11 +295,25 @@ def commands(run: RunFiles) -> list[Command]:
         shown.append(Command("Repeat it from the resolved recipe, in a folder of its own", f"brimful run {recipe} {again}"))
     if (run.folder / "model").is_dir():
         model = str(run.folder / "model")
-        load = f"model = AutoModelForCausalLM.from_pretrained({model!r})\ntokenizer = AutoTokenizer.from_pretrained({model!r})"
-        shown += _commands_of_tuned(run, folder) if is_tuned(run) else [Command("Generate text", f'brimful generate {folder} --prompt "..."')]
-        shown.append(Command("Load it in Python", f"from transformers import AutoModelForCausalLM, AutoTokenizer\n{load}"))
+        auto = AUTO_CLASSES[kind_of(run)]
+        load = f"model = {auto}.from_pretrained({model!r})\ntokenizer = AutoTokenizer.from_pretrained({model!r})"
+        shown += _commands_of_kind(run, folder)
+        shown.append(Command("Load it in Python", f"from transformers import {auto}, AutoTokenizer\n{load}"))
     shown.append(Command("Look at the curves in TensorBoard", f"tensorboard --logdir {shlex.quote(str(run.folder / 'tensorboard'))}"))
     return shown
+
+
+def _commands_of_kind(run: RunFiles, folder: str) -> list[Command]:
+    """What the model is for."""
+    if kind_of(run) == "labels":
+        return [
+            Command("Label the texts of a file", f"brimful predict {folder} FILE"),
+            Command("Score it again on validation and test", f"brimful evaluate {folder}"),
+        ]
+    if kind_of(run) == "masked":
+        tune = "Classify texts with it"
+        return [Command(tune, f"brimful train moderation model={shlex.quote(str(run.folder / 'model'))} data.path=FILE")]
+    return _commands_of_tuned(run, folder) if is_tuned(run) else [Command("Generate text", f'brimful generate {folder} --prompt "..."')]
 
 
 def _commands_of_tuned(run: RunFiles, folder: str) -> list[Command]:

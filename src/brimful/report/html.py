@@ -8,12 +8,16 @@ from markupsafe import Markup
 
 from brimful.base.rundir import write_text_atomically
 from brimful.report import headline, tables, tuned
+from brimful.report.label_page import conflict_table, duplicate_table, label_count_table, labels_view, repeat_table, text_table
+from brimful.report.masked import masked_table
 from brimful.report.plots import Curve, curves
-from brimful.report.runfiles import Json, RunFiles, is_tuned, items, number, read_run, section
+from brimful.report.runfiles import Json, RunFiles, is_tuned, items, kind_of, number, read_run, section
 from brimful.report.tasks import answer_views, read_tasks, task_views
 
 FILE_NAME = "report.html"
 MAX_SAMPLES = 8
+FILLED = "fill-mask"
+"""How a sample ends whose prompt had a hidden word."""
 
 
 def write_report(run_folder: Path) -> Path:
@@ -32,7 +36,7 @@ def write_report(run_folder: Path) -> Path:
 
 def render_report(run: RunFiles) -> str:
     """The whole page. Every text of the run is escaped; control characters and lone surrogates become the replacement character."""
-    return render_page("report.html.j2", _values(run) | _values_of_tasks(run))
+    return render_page("report.html.j2", _values(run) | _values_of_labels(run) | _values_of_tasks(run))
 
 
 def render_page(template: str, values: dict[str, Any]) -> str:
@@ -61,10 +65,11 @@ def _values(run: RunFiles) -> dict[str, Any]:
         "memory_events": tables.memory_event_table(run),
         "samples": [_sample(sample) for sample in run.samples[-MAX_SAMPLES:]],
         "num_hidden_samples": max(0, len(run.samples) - MAX_SAMPLES),
-        "scores": tuned.answer_score_table(run) if is_tuned(run) else tables.score_table(run),
+        "kind": kind_of(run),
+        "scores": _score_table(run),
         "tuning": tuned.tuning_table(run),
         "sources": [_source(source) for source in items(run.data.get("sources"))],
-        "splits": tuned.example_table(run) or tables.split_table(run),
+        "splits": tuned.example_table(run) or text_table(run.data) or tables.split_table(run),
         "tokenizer": tables.tokenizer_table(run),
         "leakage": tables.leakage_table(run, "Prompts" if is_tuned(run) else "Documents"),
         "data_notes": [str(note) for note in items(run.data.get("notes"))],
@@ -72,6 +77,25 @@ def _values(run: RunFiles) -> dict[str, Any]:
         "batch": tuned.batch_sentence(run) if is_tuned(run) else tables.batch_sentence(run),
         "environment": tables.environment_table(run),
         "brimful_version": str(run.environment.get("brimful", "")),
+    }
+
+
+def _score_table(run: RunFiles) -> tables.Table | None:
+    """Losses; those of a classifier stand with its other metrics."""
+    kind = kind_of(run)
+    if kind != "text":
+        return masked_table(run) if kind == "masked" else None
+    return tuned.answer_score_table(run) if is_tuned(run) else tables.score_table(run)
+
+
+def _values_of_labels(run: RunFiles) -> dict[str, Any]:
+    data = run.data
+    return {
+        "label_scores": labels_view(run),
+        "label_counts": label_count_table(data),
+        "duplicates": duplicate_table(data),
+        "repeats": repeat_table(data),
+        "conflicts": conflict_table(data),
     }
 
 
@@ -122,6 +146,8 @@ def _figure(curve: Curve) -> dict[str, Any]:
 
 def _sample(sample: Json) -> dict[str, str]:
     settings = [f"{name.replace('_', '-')} {sample[name]}" for name in ("temperature", "top_k", "top_p", "seed") if sample.get(name) is not None]
+    if sample.get("finish") == FILLED:
+        return {"prompt": str(sample.get("prompt") or ""), "completion": str(sample.get("completion") or ""), "about": ""}
     tokens = number(sample.get("tokens"))
     ending = {"end_of_text": "ended by itself", "length": "cut at the length asked for"}.get(str(sample.get("finish")), "")
     about = [*settings, *([f"{tokens:.0f} tokens"] if tokens is not None else []), *([ending] if ending else [])]

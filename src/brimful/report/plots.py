@@ -8,22 +8,32 @@ from dataclasses import dataclass
 
 import matplotlib
 import numpy as np
+from markupsafe import escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from brimful.base.units import format_count
-from brimful.report.runfiles import Json, RunFiles, is_tuned, section, series
-from brimful.report.tables import Score, baselines
+from brimful.report.labels import WATCHED, watched
+from brimful.report.runfiles import Json, RunFiles, is_tuned, kind_of, number, section, series
+from brimful.report.tables import Score, baselines, best_evaluation
 from brimful.report.tuned import score_before
 
 FloatArray = NDArray[np.float64]
 
-VARIABLES = {"#fa0001": "--axis", "#fa0002": "--grid", "#fa0003": "--train", "#fa0004": "--validation", "#fa0005": "--baseline", "#fa0006": "--best"}
+VARIABLES = {
+    "#fa0001": "--axis",
+    "#fa0002": "--grid",
+    "#fa0003": "--train",
+    "#fa0004": "--validation",
+    "#fa0005": "--baseline",
+    "#fa0006": "--best",
+    "#fa0007": "--ink",
+}
 """Colours drawn with, and the CSS variables they become. Without a style sheet, `FALLBACK` is used."""
 FALLBACK = "#808080"
-AXIS, GRID, TRAIN, VALIDATION, BASELINE, BEST = VARIABLES
+AXIS, GRID, TRAIN, VALIDATION, BASELINE, BEST, INK = VARIABLES
 MAX_POINTS = 600
 """Points drawn of a longer series; extremes are kept."""
 SMOOTH_SHARE = 0.03
@@ -47,7 +57,8 @@ def curves(run: RunFiles) -> list[Curve]:
     drawn = []
     if len(series(steps, "loss")[0]) > 1:
         wide, narrow = (_draw_loss(run, f"loss-{shape}", size) for shape, size in (("wide", (820, 360)), ("narrow", (350, 300))))
-        drawn.append(Curve("loss", "Loss over answers, nats per token" if _learns_answers(run) else "Loss, nats per target token", wide, narrow))
+        drawn.append(Curve("loss", _loss_title(run), wide, narrow))
+    drawn += [curve] if (curve := _label_metrics(run)) else []
     for key, title in (
         ("learning_rate", "Learning rate"),
         ("grad_norm", "Gradient norm before clipping"),
@@ -59,8 +70,36 @@ def curves(run: RunFiles) -> list[Curve]:
     return drawn
 
 
-def _learns_answers(run: RunFiles) -> bool:
-    return is_tuned(run) and section(run.recipe, "data").get("loss_on") != "all"
+def _loss_title(run: RunFiles) -> str:
+    kind = kind_of(run)
+    if kind == "labels":
+        is_weighted = section(run.recipe, "labels").get("class_weights") not in (None, "none")
+        return f"Loss, nats per text{', weighted in training' if is_weighted else ''}"
+    if kind == "masked":
+        return "Loss, nats per masked token"
+    learns_answers = is_tuned(run) and section(run.recipe, "data").get("loss_on") != "all"
+    return "Loss over answers, nats per token" if learns_answers else "Loss, nats per target token"
+
+
+def _label_metrics(run: RunFiles) -> Curve | None:
+    """What a classifier reached at each evaluation; None for other models and with fewer than two evaluations."""
+    evaluations = run.of_kind("evaluation")
+    known = dict.fromkeys(name for record in evaluations for name in watched(record))
+    found = [name for name in known if len(series(evaluations, name)[0]) > 1]
+    if not found:
+        return None
+
+    def draw(axes: Axes) -> None:
+        for name, colour, line in zip(found, (TRAIN, VALIDATION, BASELINE), ("solid", (0, (5, 2)), (0, (1, 1.5))), strict=False):
+            axes.plot(*_arrays(evaluations, name), color=colour, linestyle=line, linewidth=1.6, marker="o", markersize=3.5, label=WATCHED[name])
+        best = best_evaluation(run)
+        if best is not None and (value := number(best.get(found[0]))) is not None:
+            axes.plot([best["step"]], [value], "o", markersize=10, markerfacecolor="none", markeredgecolor=BEST, markeredgewidth=1.6)
+        axes.legend(loc="best", frameon=False, fontsize=11, labelcolor=AXIS)
+
+    title = "Scores on validation; circle: kept"
+    svg = _render("label-metrics", (310, 215), f"{', '.join(WATCHED[name] for name in found)} on validation by optimizer step", draw)
+    return Curve("label_metrics", title, svg, svg)
 
 
 def _draw_loss(run: RunFiles, key: str, size: tuple[int, int]) -> str:
@@ -73,10 +112,17 @@ def _draw_loss(run: RunFiles, key: str, size: tuple[int, int]) -> str:
         at, held_out = _arrays(evaluations, "loss")
         if len(at):
             axes.plot(at, held_out, color=VALIDATION, linewidth=1.2, marker="o", markersize=4)
-            best = int(np.argmin(held_out))
+            kept = best_evaluation(run) or {}
+            best = int(np.argmin(np.abs(at - float(kept["step"])))) if "objective" in kept else int(np.argmin(held_out))
             axes.plot(at[best], held_out[best], "o", markersize=10, markerfacecolor="none", markeredgecolor=BEST, markeredgewidth=1.6)
             axes.annotate(
-                f"best {held_out[best]:.3f}", (at[best], held_out[best]), (0, 14), textcoords="offset points", ha="center", color=BEST, weight="bold"
+                f"{'kept' if 'objective' in kept else 'best'} {held_out[best]:.3f}",
+                (at[best], held_out[best]),
+                (0, 14),
+                textcoords="offset points",
+                ha="center",
+                color=BEST,
+                weight="bold",
             )
         before = score_before(run)
         for baseline in baselines(run) if before is None else [before]:
@@ -137,7 +183,19 @@ def _arrays(records: list[Json], name: str) -> tuple[FloatArray, FloatArray]:
 
 
 def _render(key: str, size: tuple[int, int], description: str, draw: Callable[[Axes], None]) -> str:
-    """Draw on fresh axes of `size` points and give back an `<svg>` element whose ids are its own."""
+    """Draw on fresh axes, over optimizer steps."""
+
+    def draw_steps(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        axes.yaxis.set_major_formatter(FuncFormatter(_tick))
+        draw(axes)
+        _style(axes)
+
+    return render_figure(key, size, description, draw_steps)
+
+
+def render_figure(key: str, size: tuple[int, int], description: str, draw: Callable[[Figure], None]) -> str:
+    """Draw on a fresh figure of `size` points and give back an `<svg>` element whose ids are its own; `description` is its text alternative."""
     buffer = io.StringIO()
     with matplotlib.rc_context(
         {
@@ -151,10 +209,7 @@ def _render(key: str, size: tuple[int, int], description: str, draw: Callable[[A
         }
     ):
         figure = Figure(figsize=(size[0] / POINTS_PER_INCH, size[1] / POINTS_PER_INCH), layout="constrained")
-        axes = figure.add_subplot()
-        axes.yaxis.set_major_formatter(FuncFormatter(_tick))
-        draw(axes)
-        _style(axes)
+        draw(figure)
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     return _as_element(buffer.getvalue(), key, description)
 
@@ -195,5 +250,7 @@ def _as_element(document: str, key: str, description: str) -> str:
     box = re.search(r'viewBox="[^"]*"', opening[0]) if opening else None
     if opening is None or box is None:
         raise AssertionError("matplotlib wrote an SVG without a viewBox")
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" {box[0]} role="img" aria-label="{description}">'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" {box[0]} role="img" aria-label="{escape(description)}">'
+    )
     return head + svg[opening.end() :].strip()

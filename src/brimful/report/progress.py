@@ -15,6 +15,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from brimful.base.units import format_bytes, format_count, format_duration
+from brimful.report.labels import WATCHED, watched
 from brimful.report.tables import format_micro_batches, format_step_time
 
 Listener = Callable[[dict[str, Any]], None]
@@ -243,6 +244,7 @@ def _evaluation_parts(record: dict[str, Any]) -> list[str]:
     perplexity, bits_per_byte = _finite(record.get("perplexity")), _finite(record.get("bits_per_byte"))
     parts += [f"perplexity {perplexity:.2f}"] if perplexity is not None else []
     parts += [f"{bits_per_byte:.4f} bits/byte"] if bits_per_byte is not None else []
+    parts += [f"{WATCHED[key]} {value:.4f}" for key, value in watched(record).items()]
     return [*parts, "best so far"] if record.get("best") else parts
 
 

@@ -13,12 +13,17 @@ from brimful.base.dotted import flatten
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_journal, read_json
 from brimful.evaluation.nats import read_nats, summary_files
-from brimful.report.runfiles import Json, RunFiles, counted_parameters, measured, number, pair, read_run, section, total_time_s
+from brimful.report.labels import SHARES, WATCHED, label_scores, main_split, names_of, quantity
+from brimful.report.runfiles import Json, RunFiles, counted_parameters, kind_of, measured, number, pair, read_run, section, total_time_s
 from brimful.report.tables import main_score
 
 LOSS = "validation loss"
+LABEL_LOSS, MASKED_LOSS = "loss per text", "validation loss per masked token"
+"""Of a classifier, after the name of the split, and of a model of masked tokens; neither is a loss per token of text."""
+LOSSES = (LOSS, LABEL_LOSS, MASKED_LOSS)
 ADAPTER_FILE = "adapter_model.safetensors"
 """Of PEFT's layout."""
+_CONDITIONS_OF_LOSS = ("context", "stride", "masked_share")
 COSTS = ("trainable_parameters", "adapter_bytes", "tokens_per_s", "peak_memory_bytes", "total_time_s")
 CONDITIONS = ("version", "temperature", "top_k", "top_p", "max_new_tokens")
 """Of a task: what must be the same for scores to be compared."""
@@ -32,7 +37,7 @@ class Figure:
 
     Attributes:
         value: In the unit.
-        unit: "nats/token", "share", "BLEU", "tokens", or "" for COSTS, whose names end with their unit.
+        unit: "nats/token", "nats/text", "nats/masked token", "share", "area", "BLEU", "tokens", or "" for COSTS, whose names end with their unit.
         interval: 95 % over examples; None where it was not made.
         n: Examples, windows for a loss; None for COSTS.
     """
@@ -79,6 +84,7 @@ class Result:
         device: What it was trained on.
         notes: What is missing.
         is_untuned: Whether it is a published model as it was before tuning.
+        kind: What it was trained for: "text", "masked" or "labels".
     """
 
     name: str
@@ -90,6 +96,7 @@ class Result:
     device: str
     notes: tuple[str, ...]
     is_untuned: bool = False
+    kind: str = "text"
 
 
 def read_result(run_folder: Path) -> Result:
@@ -99,7 +106,7 @@ def read_result(run_folder: Path) -> Result:
         RunFolderError: not a run folder, or a file of its evaluations is damaged.
     """
     run = read_run(run_folder)
-    figures, examples, notes = _loss(run)
+    figures, examples, notes = _labels(run) if kind_of(run) == "labels" else _loss(run)
     prompts = {}
     for path in summary_files(run_folder):
         summary = read_json(path)
@@ -113,6 +120,7 @@ def read_result(run_folder: Path) -> Result:
     return Result(
         run.name, _variant(run.recipe), None if seed is None else int(seed), figures | _costs(run), examples, prompts,
         str(section(run.plan, "device").get("name", "")), tuple(notes), is_untuned=run.recipe.get("untuned") is True,
+        kind=kind_of(run),
     )  # fmt: skip
 
 
@@ -138,17 +146,43 @@ def _loss(run: RunFiles) -> tuple[dict[str, Figure], dict[str, Examples], list[s
         return {}, {}, [f"{run.name} has no validation loss: `{_evaluating(run)}` makes one"]
     record = section(run.scores, "validation")
     windows = number(record.get("windows"))
-    figures = {LOSS: Figure(score.loss, "nats/token", score.loss_interval, None if windows is None else int(windows))}
+    name, unit = (MASKED_LOSS, "nats/masked token") if kind_of(run) == "masked" else (LOSS, "nats/token")
+    figures = {name: Figure(score.loss, unit, score.loss_interval, None if windows is None else int(windows))}
     nats = read_nats(run.folder, "validation")
     if score.name != "validation":
         return figures, {}, [f"the validation loss of {run.name} is the best while training; `{_evaluating(run)}` scores the whole split"]
     if nats is None:
         return figures, {}, [f"{run.name} has a validation loss but not that of each window: `{_evaluating(run)}` makes them"]
     fingerprints = section(run.data, "fingerprints")
-    made_from = {**{name: fingerprints.get(name) for name in ("data", "tokenizer")}, **{name: record.get(name) for name in ("context", "stride")}}
-    version = ", ".join(f"{name} {value}" for name, value in made_from.items())
+    made_from = {
+        **{name: fingerprints.get(name) for name in ("data", "tokenizer")},
+        **{name: record.get(name) for name in _CONDITIONS_OF_LOSS if name in record},
+    }
+    version = ", ".join(f"{key} {value}" for key, value in made_from.items())
     ids = tuple(f"{place} of {tokens} tokens" for place, tokens in enumerate(nats.tokens_N.tolist()))
-    return figures, {LOSS: Examples(ids, version, nats.nats_N, nats.tokens_N.astype(np.float64))}, []
+    return figures, {name: Examples(ids, version, nats.nats_N, nats.tokens_N.astype(np.float64))}, []
+
+
+def _labels(run: RunFiles) -> tuple[dict[str, Figure], dict[str, Examples], list[str]]:
+    """A classifier's metrics and the nats of its texts, on test where there is one; what is missing of them."""
+    split = main_split(run.scores)
+    if split is None:
+        return {}, {}, [f"{run.name} has no scores of its labels: `{_evaluating(run)}` makes them"]
+    score = label_scores(run.scores)[split]
+    examples = number(score.get("examples"))
+    n = None if examples is None else int(examples)
+    loss, interval = quantity(score, "loss")
+    figures = {} if loss is None else {f"{split} {LABEL_LOSS}": Figure(loss, "nats/text", interval, n)}
+    for key, name in WATCHED.items():
+        value, interval = quantity(score, key)
+        if value is not None:
+            figures[f"{split} {name}"] = Figure(value, "share" if key in SHARES else "area", interval, n)
+    nats = read_nats(run.folder, split)
+    if nats is None:
+        return figures, {}, [f"{run.name} has scores but not the loss of each text: `{_evaluating(run)}` makes them"]
+    version = f"data {section(run.data, 'fingerprints').get('data')}, labels {', '.join(names_of(score))}"
+    ids = tuple(f"{place}" for place in range(len(nats.nats_N)))
+    return figures, {f"{split} {LABEL_LOSS}": Examples(ids, version, nats.nats_N, nats.tokens_N.astype(np.float64))}, []
 
 
 def title(task: str, metric: str) -> str:

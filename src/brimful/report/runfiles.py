@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from safetensors import SafetensorError, safe_open
@@ -120,6 +120,14 @@ def is_tuned(run: RunFiles) -> bool:
     return isinstance(run.recipe.get("model"), str) or bool(section(run.data, "base"))
 
 
+def kind_of(run: RunFiles) -> Literal["text", "masked", "labels"]:
+    """What the model was trained for: to continue text, to fill in masked tokens, or to label texts."""
+    kinds = {str(score.get("kind")) for score in run.scores.values() if isinstance(score, dict)}
+    if run.recipe.get("method") == "classify" or "labels" in kinds:
+        return "labels"
+    return "masked" if run.recipe.get("method") == "mlm" or "masked" in kinds else "text"
+
+
 def number(value: object) -> float | None:
     """`value` as a finite float, None for anything else."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None
@@ -137,8 +145,9 @@ def items(value: object) -> list[Any]:
 
 
 def pair(value: object) -> tuple[float, float] | None:
-    """A [low, high] interval, None for anything else."""
-    numbers = [number(part) for part in items(value)]
+    """An interval, written as [low, high] or as {"low": low, "high": high}; None for anything else."""
+    ends = [value.get("low"), value.get("high")] if isinstance(value, dict) else items(value)
+    numbers = [number(end) for end in ends]
     return (numbers[0], numbers[1]) if len(numbers) == 2 and numbers[0] is not None and numbers[1] is not None else None
 
 

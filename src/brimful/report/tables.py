@@ -138,11 +138,16 @@ def main_score(run: RunFiles) -> Score | None:
     split = "validation" if "validation" in splits else next(iter(splits), None)
     if split is not None:
         return score_of(split, splits[split])
+    best = best_evaluation(run)
+    return None if best is None else score_of(f"{best.get('split', 'validation')}, step {best.get('step')}", best)
+
+
+def best_evaluation(run: RunFiles) -> Json | None:
+    """The record of the best evaluation while training: that of the least objective where there is one, else of the least loss; None before the first."""
     evaluations = [record for record in run.of_kind("evaluation") if number(record.get("loss")) is not None]
-    if not evaluations:
-        return None
-    best = min(evaluations, key=lambda record: float(record["loss"]))
-    return score_of(f"{best.get('split', 'validation')}, step {best.get('step')}", best)
+    goals = [number(record.get("objective" if "objective" in record else "loss")) for record in evaluations]
+    known = [(goal, place) for place, goal in enumerate(goals) if goal is not None]
+    return evaluations[min(known)[1]] if known else None
 
 
 def scored_splits(scores: Mapping[str, Any]) -> dict[str, Json]:

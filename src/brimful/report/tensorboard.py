@@ -8,7 +8,7 @@ from typing import Any
 from brimful.report.progress import Listener
 
 STEP_SCALARS = ("loss", "learning_rate", "grad_norm", "tokens_per_second", "memory_bytes", "loss_scale", "skipped")
-EVALUATION_SCALARS = ("loss", "perplexity", "bits_per_byte")
+EVALUATION_SCALARS = ("loss", "perplexity", "bits_per_byte", "accuracy", "macro_f1", "f1", "precision", "recall", "pr_auc", "roc_auc")
 
 
 @contextmanager

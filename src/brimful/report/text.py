@@ -7,6 +7,10 @@ from typing import Any
 from brimful.base.units import format_duration
 from brimful.evaluation.diagnose import Finding
 from brimful.evaluation.metric import split_kind
+from brimful.report import masked
+from brimful.report.columns import aligned
+from brimful.report.label_text import label_lines
+from brimful.report.labels import label_scores
 from brimful.report.runfiles import read_run
 from brimful.report.tables import Comparison, comparisons, format_error, format_quantity
 
@@ -14,14 +18,19 @@ _MARKS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
 
 
 def evaluation_lines(made: Mapping[str, Any]) -> list[str]:
-    """What an evaluation found: a few lines per split and per task."""
-    return [*score_lines({name: score for name, score in made.items() if name != "tasks"}), *task_lines(made.get("tasks", {}))]
+    """What an evaluation found: a few lines per split and per task; more for the split that a classifier is judged by."""
+    labelled = label_scores(made)
+    likelihoods = {name: score for name, score in made.items() if name != "tasks" and name not in labelled}
+    return [*label_lines(labelled), *score_lines(likelihoods), *task_lines(made.get("tasks", {}))]
 
 
 def score_lines(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """A few lines per split: loss, perplexity, bits per byte with intervals, speed, and the counting baselines beside them."""
     lines: list[str] = []
     for name, score in scores.items():
+        if score.get("kind") == masked.KIND:
+            lines += masked.masked_lines(name, score)
+            continue
         low, high = score["bits_per_byte_interval"] or (None, None)
         interval = f" (95 % {low:.4f} to {high:.4f})" if low is not None else ""
         is_whole = score["windows"] == score["documents"]  # examples, never windows of a longer text
@@ -88,12 +97,6 @@ def comparison_lines(compared: Sequence[Comparison]) -> list[str]:
         error = "-" if each.error is None else format_error(each.error)
         rows.append((each.name, predicted, interval, measured, error, {True: "yes", False: "no", None: "-"}[each.came_true]))
     return aligned(rows) if compared else []
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of cells as lines, every column as wide as its widest cell."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _quantity(key: str, value: float | None) -> str:

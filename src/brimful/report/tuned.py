@@ -5,9 +5,10 @@ from pathlib import Path
 from brimful.base.errors import RunFolderError
 from brimful.base.units import format_bytes, format_count
 from brimful.recipe import BASE, OF_RECIPE
-from brimful.report.runfiles import Json, RunFiles, counted_parameters, is_tuned, items, number, read_run, section
+from brimful.report.runfiles import Json, RunFiles, counted_parameters, is_tuned, items, kind_of, number, read_run, section
 from brimful.report.tables import Score, Table, format_number, main_score, ordered_splits, score_of, scored_splits, with_interval
 
+LEARNED = {"completion": "answers only", "all": "prompts and answers"}
 ADAPTER_FILE = "adapter_model.safetensors"
 UNTUNED_FOLDER, STUDY_FILE = "untuned", "study.json"
 """In a run, the scores of the model that it tuned; in a study, what it compared."""
@@ -68,10 +69,20 @@ def tuning_table(run: RunFiles) -> Table | None:
         ("Trained", f"{trained:,.0f}{share}" if trained else ""),
         ("Size of the adapters", format_bytes(file.stat().st_size) if file.is_file() else ""),
         ("Optimizer", f"{optimizer.get('kind', 'adamw')}, peak learning rate {optimizer.get('learning_rate')}"),
-        ("Learned", {"completion": "answers only", "all": "prompts and answers"}.get(str(data.get("loss_on")), "")),
+        ("Learned", LEARNED.get(str(data.get("loss_on")), "") if kind_of(run) == "text" else "the labels" + _weights(run)),
         ("Template", {"chat": "the tokenizer's chat template", "plain": "plain: text as it stands, messages under headings"}.get(str(run.data.get("template")), "")),
     ]  # fmt: skip
     return Table(("", ""), tuple((name, value) for name, value in facts if value))
+
+
+def _weights(run: RunFiles) -> str:
+    """How labels are weighted and what loss they have, where that is not the plain one."""
+    rules = section(run.recipe, "labels")
+    weights, loss, smoothing = rules.get("class_weights"), str(rules.get("loss", "cross_entropy")), number(rules.get("label_smoothing"))
+    told = [] if weights in (None, "none") else [f"weights {'given' if isinstance(weights, dict) else weights}"]
+    told += ["focal loss"] if loss == "focal" else []
+    told += [f"label smoothing {smoothing:g}"] if smoothing else []
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _adapter(adapter: Json) -> str:

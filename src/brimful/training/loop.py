@@ -102,7 +102,12 @@ def train(parts: Parts, progress: Progress) -> Progress:
 
 
 def _is_over(parts: Parts, progress: Progress) -> bool:
-    return progress.step >= parts.total_steps or parts.should_stop()
+    return progress.step >= parts.total_steps or parts.should_stop() or is_exhausted(progress, parts.recipe)
+
+
+def is_exhausted(progress: Progress, recipe: Recipe) -> bool:
+    """Whether as many evaluations in a row as the recipe has patience for brought no better score."""
+    return recipe.evaluation.patience is not None and progress.evaluations_since_best >= recipe.evaluation.patience
 
 
 def _step(parts: Parts, progress: Progress, batch: StepBatch, micro_batches: tuple[int, ...]) -> tuple[int, ...]:
@@ -126,13 +131,14 @@ def _step(parts: Parts, progress: Progress, batch: StepBatch, micro_batches: tup
 def _update(parts: Parts, progress: Progress, batch: StepBatch, micro_batches: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Gradients and the update, or an error before anything of the run's state has changed; returns loss and gradient norm."""
     _drop_gradients(parts)
-    scale = loss_factor(progress.guard.loss_scale, batch.num_target_tokens)
+    divisor = batch.loss_divisor
+    scale = loss_factor(progress.guard.loss_scale, divisor)
     pieces = (micro.to(parts.device) for micro in batch.micro_batches(micro_batches))
-    loss = accumulate_gradients(parts.network, parts.method, parts.precision, parts.device, pieces, scale) / batch.num_target_tokens
+    loss = accumulate_gradients(parts.network, parts.method, parts.precision, parts.device, pieces, scale) / divisor
     for group in parts.optimizer.param_groups:
-        group["lr"] = learning_rate_at(progress.step, parts.total_steps, parts.recipe.optimizer)
+        group["lr"] = learning_rate_at(progress.step, parts.total_steps, parts.recipe.optimizer) * group.get("lr_factor", 1.0)
     with all_or_nothing(parts.optimizer):
-        clip_norm, carried = parts.recipe.optimizer.clip_norm, scale * batch.num_target_tokens
+        clip_norm, carried = parts.recipe.optimizer.clip_norm, scale * divisor
         grad_norm = guarded_update(parts.optimizer, progress.guard, parts.precision, loss=loss, clip_norm=clip_norm, carried=carried)
     return loss, grad_norm
 
@@ -205,7 +211,7 @@ def _evaluate(parts: Parts, progress: Progress) -> None:
     parts.network.model.train()
     for larger, smaller in pairwise(score.pop("batch_sizes", ())):
         parts.meter.note_out_of_memory(progress.step, "evaluation", (larger,), (smaller,), where=str(score.get("split", "evaluation")))
-    is_best = progress.note_score(float(score["loss"]))
+    is_best = progress.note_score(float(score.get("objective", score["loss"])), float(score["loss"]))
     parts.meter.note_evaluation(progress, score, best=is_best)
 
 

@@ -10,6 +10,8 @@ from transformers import PreTrainedModel
 
 from brimful.base.discover import module_in
 from brimful.data.batches import MicroBatch
+from brimful.model.blocks import named_blocks_of
+from brimful.recipe import Recipe
 from brimful.training.losses import linear_cross_entropy
 from brimful.training.memory_errors import is_out_of_memory
 
@@ -41,9 +43,14 @@ class Network:
         softcap: float | None = getattr(self.model.config, "final_logit_softcapping", None)
         return softcap
 
+    def before_head(self, hidden_ND: Tensor) -> Tensor:
+        """What an encoder puts between its body and the weights of its head; hidden states as they are for models without such layers."""
+        layers = getattr(self.model, "head", None)
+        return hidden_ND if layers is None else layers(hidden_ND)
+
 
 LossSum = Callable[[Network, MicroBatch], Tensor]
-"""Summed loss over the target tokens of a micro-batch in nats, fp32 scalar."""
+"""Summed loss over the targets of a micro-batch (tokens, or weighted texts) in nats, fp32 scalar."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +58,20 @@ class Method:
     """How a batch becomes a loss.
 
     Attributes:
-        loss_sum: The loop divides it by the optimizer step's target tokens, so accumulation is exact whatever the micro-batch.
+        loss_sum: The loop divides it by the optimizer step's target tokens (or sum of weights), so accumulation is exact whatever the micro-batch.
         trains: Which parameters, by name and value.
-        reads: What the data are: documents of plain text, or examples with a prompt and an answer.
+        reads: What the data are: documents of plain text, examples with a prompt and an answer, or texts with labels.
+        configured: The loss as a recipe's options want it; None: it has none.
     """
 
     loss_sum: LossSum
     trains: Callable[[str, nn.Parameter], bool]
-    reads: Literal["documents", "examples"] = "documents"
+    reads: Literal["documents", "examples", "labels"] = "documents"
+    configured: Callable[[Recipe], LossSum] | None = None
+
+    def with_options(self, recipe: Recipe) -> "Method":
+        """The method as the recipe wants it."""
+        return self if self.configured is None else replace(self, loss_sum=self.configured(recipe))
 
 
 def find_method(name: str) -> Method:
@@ -80,11 +93,12 @@ def next_token_loss_sum(network: Network, micro: MicroBatch) -> Tensor:
 
 
 def hidden_states_of(model: PreTrainedModel) -> HiddenStates:
-    """The body of a causal language model as a plain function, without KV cache."""
+    """The body of a language model as a plain function, without KV cache."""
     body = model.base_model
+    options = {"use_cache": False} if model.can_generate() else {}
 
     def hidden_states(micro: MicroBatch) -> Tensor:
-        states_BTD: Tensor = body(**micro.model_inputs(), use_cache=False).last_hidden_state
+        states_BTD: Tensor = body(**micro.model_inputs(), **options).last_hidden_state
         return states_BTD
 
     return hidden_states
@@ -131,6 +145,5 @@ def _with_as_many_lengths_as_positions(micro: MicroBatch) -> MicroBatch:
 
 
 def blocks_of(model: PreTrainedModel) -> nn.ModuleList:
-    """The transformer blocks: the longest list of modules directly in the body."""
-    lists = [child for child in model.base_model.children() if isinstance(child, nn.ModuleList)]
-    return max(lists, key=len)
+    """The transformer blocks."""
+    return named_blocks_of(model)[1]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from brimful.base.errors import CheckpointError
+from brimful.model.blocks import depth_of_parameters
 from brimful.recipe import OptimizerRecipe
 from brimful.training import eight_bit
 from brimful.training.precision import FP16_GROWTH_INTERVAL, Precision
@@ -36,15 +37,29 @@ def build_optimizer(model: nn.Module, settings: OptimizerRecipe, *, variant: str
         DeviceError: the device has no kernels for this variant.
         RequestError: the variant needs bitsandbytes, which is not installed.
     """
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
-        {"params": [parameter for parameter in trainable if parameter.ndim >= 2], "weight_decay": settings.weight_decay},
-        {"params": [parameter for parameter in trainable if parameter.ndim < 2], "weight_decay": 0.0},
+        {"params": [parameter for parameter in parameters if (parameter.ndim >= 2) is is_matrix], "weight_decay": decay, "lr_factor": factor}
+        for factor, parameters in _by_learning_rate(model, settings.layer_decay)
+        for is_matrix, decay in ((True, settings.weight_decay), (False, 0.0))
     ]
     if variant in eight_bit.KINDS:
         return eight_bit.build(groups, settings, variant=variant)
     betas, kernels = (settings.beta1, settings.beta2), {"fused": variant == "fused", "foreach": variant == "foreach"}
     return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=betas, eps=settings.eps, **kernels)
+
+
+def _by_learning_rate(model: nn.Module, layer_decay: float) -> list[tuple[float, list[nn.Parameter]]]:
+    """Trainable parameters by the factor on their learning rate: `layer_decay` for each block further from the output (Howard and Ruder 2018,
+    section 3.2, with a decay of 1 / 2.6); embeddings lie behind the first block."""
+    trainable = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    if layer_decay == 1:
+        return [(1.0, [parameter for _, parameter in trainable])]
+    depths = depth_of_parameters(model)
+    deepest = max(depths.values())
+    by_depth: dict[int, list[nn.Parameter]] = defaultdict(list)
+    for name, parameter in trainable:
+        by_depth[depths[name]].append(parameter)
+    return [(layer_decay ** (deepest - depth), by_depth[depth]) for depth in sorted(by_depth, reverse=True)]
 
 
 @dataclass
@@ -93,13 +108,13 @@ class Guard:
             self.loss_scale = torch.where(bad, (self.loss_scale / 2).clamp(min=1.0), grown)
 
 
-def loss_factor(loss_scale: Tensor, num_target_tokens: int) -> Tensor:
-    """Factor on a loss that is summed over tokens before its backward pass: near loss scale / tokens, and a power of two.
+def loss_factor(loss_scale: Tensor, divisor: float) -> Tensor:
+    """Factor on a loss that is summed over the targets of a step before its backward pass: near loss scale / divisor, and a power of two.
 
-    16-bit gradients take a power of two without rounding; 1 / tokens itself would scale every gradient of the step by up to 0.4 % too much or
+    16-bit gradients take a power of two without rounding; 1 / divisor itself would scale every gradient of the step by up to 0.4 % too much or
     too little in bf16. What is left of the division is done in fp32 by `guarded_update`.
     """
-    return loss_scale * 2.0 ** -math.ceil(math.log2(num_target_tokens))
+    return loss_scale * 2.0 ** -math.ceil(math.log2(divisor))
 
 
 def guarded_update(

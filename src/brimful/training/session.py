@@ -22,7 +22,7 @@ from brimful.planning.cost import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE, eva
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 from brimful.training.checkpoint import CheckpointStore, Loaded, load
-from brimful.training.loop import Parts, Sequences, train
+from brimful.training.loop import Parts, Sequences, is_exhausted, train
 from brimful.training.meter import Listener, Meter
 from brimful.training.method import HiddenStates, Network, compiled, find_method, hidden_states_of
 from brimful.training.optim import build_optimizer
@@ -87,12 +87,14 @@ def run_session(setup: Setup) -> Outcome:
         session = _Session(setup, store, loaded, stop, journal)
         session.announce(loaded, last_step)
         progress = session.run()
-        if progress.step < setup.total_steps:
+        if progress.step < setup.total_steps and not is_exhausted(progress, setup.recipe):
             session.note_end("stopped", started_s)
             raise Interrupted(
                 f"stopped at step {progress.step} of {setup.total_steps}; a checkpoint is saved. Run the same command to continue.",
                 stop.signal_number or signal.SIGINT,
             )
+        if progress.step < setup.total_steps:
+            session.note_early_stop(progress)
         exported_step = session.export(progress)
         session.note_end("finished", started_s)
     return Outcome(progress, exported_step, time.perf_counter() - started_s)
@@ -105,7 +107,7 @@ class _Session:
         self.setup, self.store, self.stop = setup, store, stop
         recipe, plan = setup.recipe, setup.plan
         self.precision = Precision(plan.precision)
-        method = find_method(recipe.method)
+        method = find_method(recipe.method).with_options(recipe)
         for name, parameter in setup.model.named_parameters():
             parameter.requires_grad_(method.trains(name, parameter))
         if plan.recompute:
@@ -157,6 +159,11 @@ class _Session:
         self.setup.model.eval()
         export_model(self.setup.model, self.setup.tokenizer, self.setup.run_folder / "model")
         return best_step
+
+    def note_early_stop(self, progress: Progress) -> None:
+        """Tell why fewer steps were made than planned."""
+        told = f"stopped early at step {progress.step} of {self.setup.total_steps}: {progress.evaluations_since_best} evaluations in a row were no better"
+        self.meter.note_event(progress, f"{told} than the one after step {progress.best_step} (evaluation.patience)")
 
     def note_end(self, reason: str, started_s: float) -> None:
         self.meter.note({"kind": "end", "step": self.saved_mark[0], "seconds": time.perf_counter() - started_s, "reason": reason})

@@ -24,7 +24,9 @@ class Progress:
         samples_consumed: Sequences read from the fixed order; the data cursor.
         target_tokens: Target tokens trained on so far.
         evaluated_step: Last step that was evaluated.
-        best_loss, best_step: Best full-validation score so far, None before the first.
+        best_loss, best_step: Best full-validation score so far, None before the first: the loss, or another objective of which less is better.
+        best_tie: The loss there; of equal objectives the one with the lower loss is better.
+        evaluations_since_best: Evaluations in a row that were no better.
         rollbacks: Rollbacks after non-finite steps.
         guard: Device-side counters and the loss scale.
     """
@@ -36,6 +38,8 @@ class Progress:
     evaluated_step: int = 0
     best_loss: float | None = None
     best_step: int | None = None
+    best_tie: float | None = None
+    evaluations_since_best: int = 0
     rollbacks: int = 0
 
     @classmethod
@@ -52,12 +56,14 @@ class Progress:
         self.samples_consumed, self.rollbacks = samples_consumed, rollbacks
         self.guard.bad_in_a_row = torch.zeros_like(self.guard.bad_in_a_row)
 
-    def note_score(self, loss: float) -> bool:
-        """Record a validation loss at the current step; True when it is the best so far. A non-finite loss never is."""
+    def note_score(self, score: float, loss: float) -> bool:
+        """Record a validation loss, or another objective and its loss, at the current step; True when it is the lowest so far. A non-finite one never is."""
         self.evaluated_step = self.step
-        is_best = math.isfinite(loss) and (self.best_loss is None or loss < self.best_loss)
+        before = (self.best_loss, self.best_loss if self.best_tie is None else self.best_tie)
+        is_best = math.isfinite(score) and (before[0] is None or (score, loss) < before)
         if is_best:
-            self.best_loss, self.best_step = loss, self.step
+            self.best_loss, self.best_tie, self.best_step = score, loss, self.step
+        self.evaluations_since_best = 0 if is_best else self.evaluations_since_best + 1
         return is_best
 
     def to_json(self) -> dict[str, Any]:
@@ -66,10 +72,20 @@ class Progress:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], device: torch.device) -> "Progress":
-        return cls(guard=Guard.from_list(values["guard"], device), **{name: values[name] for name in _PLAIN_FIELDS})
+        return cls(guard=Guard.from_list(values["guard"], device), **{name: values[name] for name in _PLAIN_FIELDS if name in values})
 
 
-_PLAIN_FIELDS = ("step", "samples_consumed", "target_tokens", "evaluated_step", "best_loss", "best_step", "rollbacks")
+_PLAIN_FIELDS = (
+    "step",
+    "samples_consumed",
+    "target_tokens",
+    "evaluated_step",
+    "best_loss",
+    "best_step",
+    "best_tie",
+    "evaluations_since_best",
+    "rollbacks",
+)
 
 
 def snapshot_of(

@@ -1,0 +1,214 @@
+"""Labels and probabilities written beside the columns that their texts came with, as csv, tsv or JSON lines."""
+
+import csv
+import gzip
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from brimful.base.errors import DataError, RequestError, RunFolderError
+from brimful.data.labels import Labels
+
+KINDS = ("csv", "tsv", "jsonl")
+Write = Callable[[str], None]
+_KIND_OF = {".csv": "csv", ".tsv": "tsv"}
+_NOT_AS_TSV = ("\t", "\n", "\r")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is said of one text.
+
+    Attributes:
+        given: Names of the labels that are given, one unless a text may have several; None: the text was not judged.
+        probability: Of the given label; None where there is none, or several may be given.
+        probabilities: Of every label; None: the text was not judged.
+    """
+
+    given: tuple[str, ...] | None
+    probability: float | None
+    probabilities: tuple[float, ...] | None
+
+
+@dataclass(frozen=True)
+class AnswerColumns:
+    """Names of the columns that are added.
+
+    Attributes:
+        given: label, or labels where a text may have several.
+        probability: Of the given label; None where a text may have several.
+        of_labels: One per label, in their order.
+        notes: What was named otherwise, because the input has a column of that name.
+    """
+
+    given: str
+    probability: str | None
+    of_labels: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def beside(cls, columns: Iterable[str], labels: Labels) -> "AnswerColumns":
+        """`label`, `probability` and `p_LABEL`, or with `_predicted` behind where a column is called that already."""
+        taken, notes = set(columns), []
+
+        def free(name: str) -> str:
+            chosen = name
+            while chosen in taken:
+                chosen += "_predicted"
+            if chosen != name:
+                notes.append(f"the input has a column {name}; the prediction is in {chosen}")
+            taken.add(chosen)
+            return chosen
+
+        given = free("labels" if labels.multiple else "label")
+        probability = None if labels.multiple else free("probability")
+        return cls(given, probability, tuple(free(f"p_{name}") for name in labels.names), tuple(notes))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them, in order."""
+        return (self.given, *(() if self.probability is None else (self.probability,)), *self.of_labels)
+
+    def values(self, answer: Answer) -> dict[str, Any]:
+        """By column; null for a text that was not judged."""
+        given: Any = None if answer.given is None else list(answer.given) if self.probability is None else answer.given[0]
+        single = {} if self.probability is None else {self.probability: _short(answer.probability)}
+        each = answer.probabilities or (None,) * len(self.of_labels)
+        return {self.given: given, **single, **{name: _short(value) for name, value in zip(self.of_labels, each, strict=True)}}
+
+
+class Form(Protocol):
+    """How rows become lines."""
+
+    def head(self) -> str:
+        """What stands before all rows."""
+
+    def line(self, columns: Mapping[str, Any], answer: Answer, where: str) -> str:
+        """One row, with its line break."""
+
+
+class JsonLines:
+    """A JSON object a line: the row's own fields, then the answer's."""
+
+    def __init__(self, added: AnswerColumns) -> None:
+        self._added = added
+
+    def head(self) -> str:
+        """Nothing."""
+        return ""
+
+    def line(self, columns: Mapping[str, Any], answer: Answer, where: str) -> str:
+        """Raises DataError where the row has a field of the answer's name that rows before it did not have."""
+        if clash := next((name for name in self._added.names if name in columns), None):
+            raise DataError(
+                f"{where}: a field {clash} stands only in this and later rows, and the prediction's field is called that. Rename the row's."
+            )
+        return json.dumps({**columns, **self._added.values(answer)}, ensure_ascii=False, default=str) + "\n"
+
+
+class Table:
+    """Comma- or tab-separated fields under a header; null is an empty field, several labels are joined, other values that are no text are JSON.
+
+    Args:
+        columns: Of the input, in order.
+        added: Behind them.
+        separator: Between fields.
+        joint: Between several labels.
+        has_header: False: the input has none either.
+    """
+
+    def __init__(self, columns: Sequence[str], added: AnswerColumns, separator: str, joint: str, *, has_header: bool) -> None:
+        self._columns, self._known, self._added = list(columns), set(columns), added
+        self._separator, self._joint, self._has_header = separator, joint, has_header
+
+    def head(self) -> str:
+        """The names of the columns."""
+        return self._joined([*self._columns, *self._added.names], "the header") if self._has_header else ""
+
+    def line(self, columns: Mapping[str, Any], answer: Answer, where: str) -> str:
+        """Raises DataError for a field that rows before it did not have, and in a tsv for text that holds tabs or line breaks."""
+        if odd := columns.keys() - self._known:
+            raise DataError(f"{where}: a field {min(odd)} stands only in this and later rows, so the table has no column for it. Write --as jsonl.")
+        added = self._added.values(answer)
+        return self._joined([*map(self._cell, map(columns.get, self._columns)), *map(self._cell, added.values())], where)
+
+    def _cell(self, value: Any) -> str:
+        if value is None or isinstance(value, str):
+            return value or ""
+        if isinstance(value, list) and all(isinstance(each, str) for each in value):
+            return self._joint.join(value)
+        return json.dumps(value, ensure_ascii=False, default=str)
+
+    def _joined(self, fields: list[str], where: str) -> str:
+        if self._separator == "\t":
+            return "\t".join(_tsv_field(field, where) for field in fields) + "\n"
+        line = io.StringIO()
+        csv.writer(line, lineterminator="\r\n").writerow(fields)  # so that a lone carriage return is quoted, too
+        return f"{line.getvalue().removesuffix(chr(13) + chr(10))}\n"
+
+
+def kind_of(asked: str | None, output: Path | None, source_kind: str) -> str:
+    """csv, tsv or jsonl: what is asked for, else by the end of the output's name, else as the input; plain text and parquet become jsonl.
+
+    Raises:
+        RequestError: another kind is asked for.
+    """
+    if asked is not None:
+        if asked not in KINDS:
+            raise RequestError(f"--as {asked}: predictions are written as {', '.join(KINDS)}.")
+        return asked
+    suffix = "" if output is None else Path(output.name.removesuffix(".gz")).suffix.lower()
+    return {".jsonl": "jsonl", ".ndjson": "jsonl", **_KIND_OF}.get(suffix) or _KIND_OF.get(source_kind, "jsonl")
+
+
+@contextmanager
+def writing(output: Path | None) -> Iterator[Write]:
+    """What writes text into a file, or to standard output (None), and sees that it is there at once.
+
+    A file is written under the name with `.partial` behind and gets its own when all is written; what is there already stays until then. Where
+    writing ends early the part keeps that name. With .gz at the end it is zipped.
+
+    Raises:
+        RunFolderError: it cannot be written.
+    """
+    if output is None:
+        yield partial(_write, sys.stdout.buffer)
+        return
+    part = partial_of(output)
+    try:
+        with gzip.open(part, "wb") if output.name.lower().endswith(".gz") else open(part, "wb") as file:
+            yield partial(_write, file)
+        os.replace(part, output)
+    except OSError as error:
+        raise RunFolderError(f"{output} cannot be written: {error}. Free space, fix the permissions, or choose another --output.") from error
+
+
+def partial_of(output: Path) -> Path:
+    """Where a file is written that is not complete yet."""
+    return output.with_name(f"{output.name}.partial")
+
+
+def _write(file: Any, text: str) -> None:
+    file.write(text.encode("utf-8", errors="backslashreplace"))  # half a surrogate pair, as JSON writes it
+    file.flush()
+
+
+def _short(value: float | None) -> float | None:
+    """Six digits: more than fp32 arithmetic can tell apart."""
+    return None if value is None else float(f"{value:.6g}")
+
+
+def _tsv_field(text: str, where: str) -> str:
+    """Quoted only where it would be taken for a quoted field otherwise (see `data.tables.tsv_rows`)."""
+    if any(mark in text for mark in _NOT_AS_TSV):
+        raise DataError(f"{where}: a field holds a tab or a line break, which a tsv cannot. Write --as csv or --as jsonl.")
+    if len(text) >= 2 and text[0] == text[-1] == '"':
+        return '"' + text.replace('"', '""') + '"'
+    return text

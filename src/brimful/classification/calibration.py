@@ -1,0 +1,112 @@
+"""What turns a trained classifier's logits into labels, chosen on validation and kept in the run: temperature, weights taken off, thresholds."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from brimful.base.errors import RequestError, RunFolderError
+from brimful.classification.temperature import fit_temperature, probabilities
+from brimful.classification.thresholds import Policy, Threshold, choose_threshold, decide, parse_policy
+from brimful.data.labels import Labels
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Chosen on validation; the same in evaluation and prediction.
+
+    Attributes:
+        temperature: See `temperature.fit_temperature`.
+        log_weights: log of the label weights of training, one per label; None: trained without.
+        policy: The policy of the thresholds, in one spelling.
+        thresholds: One for two labels, one per label with several per text, none otherwise (the likeliest label is given).
+    """
+
+    temperature: float
+    log_weights: tuple[float, ...] | None
+    policy: str
+    thresholds: tuple[Threshold, ...]
+
+    def probabilities(self, logits_EC: ArrayLike, *, multiple: bool) -> NDArray[np.float64]:
+        """Calibrated probabilities [E, C] (see `temperature.probabilities`)."""
+        return probabilities(logits_EC, temperature=self.temperature, multiple=multiple, log_weights_C=self.log_weights)
+
+    def decide(self, probabilities_EC: ArrayLike, labels: Labels) -> NDArray[np.int64]:
+        """The labels given by the thresholds (see `thresholds.decide`).
+
+        Of more than two labels the likeliest is given once the label weights of training are put on again: they say how much a missed text of a label
+        costs, and taken off as in the probabilities they would have no say.
+        """
+        if self.log_weights is not None and labels.positive is None and not labels.multiple:
+            probabilities_EC = np.asarray(probabilities_EC, np.float64) * np.exp(self.log_weights)
+        values = [threshold.value for threshold in self.thresholds]
+        return decide(probabilities_EC, values, positive=labels.positive, multiple=labels.multiple)
+
+    def notes(self, labels: Labels) -> list[str]:
+        """What the user must know about thresholds that were not reached, with the label's name."""
+        names = labels.names if labels.multiple else [labels.names[labels.positive or 0]]
+        return [f"{name}: {threshold.note}" for name, threshold in zip(names, self.thresholds, strict=False) if threshold.note]
+
+    def to_json(self) -> dict[str, Any]:
+        """For classifier.json."""
+        thresholds = [threshold.to_json() for threshold in self.thresholds]
+        weights = None if self.log_weights is None else list(self.log_weights)
+        return {"temperature": self.temperature, "log_weights": weights, "policy": self.policy, "thresholds": thresholds}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Calibration":
+        """What `to_json` wrote.
+
+        Raises:
+            RunFolderError: something is missing or of another kind.
+        """
+        try:
+            weights, temperature = value["log_weights"], float(value["temperature"])
+            thresholds = tuple(Threshold(**threshold) for threshold in value["thresholds"])
+            log_weights = None if weights is None else tuple(float(weight) for weight in weights)
+            policy = str(parse_policy(value["policy"]))
+        except (KeyError, TypeError, ValueError, RequestError) as error:
+            raise RunFolderError(f"the calibration of this classifier cannot be read ({type(error).__name__}: {error}); train again.") from error
+        if not temperature > 0 or not math.isfinite(temperature):
+            raise RunFolderError(f"the calibration of this classifier has temperature {temperature}; it must be above 0. Train again.")
+        return cls(temperature, log_weights, policy, thresholds)
+
+
+def choose_calibration(
+    logits_EC: ArrayLike, targets: NDArray[Any], labels: Labels, policy: Policy | str, log_weights_C: ArrayLike | None = None
+) -> Calibration:
+    """Fit the temperature on validation, then choose the thresholds on its probabilities.
+
+    Args:
+        logits_EC: Of validation, as the model gives them; texts that repeat training texts left out.
+        targets: int64 [E] label numbers, or float32 [E, C] of 0 and 1.
+        labels: Names, kind, positive.
+        policy: Of thresholds; with more than two labels and one per text it is not used.
+        log_weights_C: log of the label weights of training; None: trained without.
+
+    Raises:
+        RequestError: the policy is unknown.
+    """
+    policy = parse_policy(policy) if isinstance(policy, str) else policy
+    log_weights = None if log_weights_C is None else tuple(np.asarray(log_weights_C, np.float64).tolist())
+    temperature = fit_temperature(logits_EC, targets, multiple=labels.multiple, log_weights_C=log_weights)
+    unset = Calibration(temperature, log_weights, str(policy), ())
+    given_EC = unset.probabilities(logits_EC, multiple=labels.multiple)
+    return Calibration(temperature, log_weights, str(policy), choose_thresholds(policy, given_EC, targets, labels))
+
+
+def choose_thresholds(policy: Policy | str, probabilities_EC: ArrayLike, targets: NDArray[Any], labels: Labels) -> tuple[Threshold, ...]:
+    """The thresholds of `Calibration`, such as for another policy at prediction time.
+
+    Raises:
+        RequestError: the policy is unknown.
+    """
+    given_EC = np.asarray(probabilities_EC, np.float64)
+    if labels.multiple:
+        return tuple(choose_threshold(policy, given_EC[:, label], targets[:, label]) for label in range(given_EC.shape[1]))
+    if labels.positive is None:
+        return ()
+    return (choose_threshold(policy, given_EC[:, labels.positive], targets == labels.positive),)

@@ -1,0 +1,155 @@
+"""A finished classifier, ready for texts: prepared, encoded and cut as in training, then sorted by length through the model.
+
+Suffixes: E texts, C labels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
+
+from brimful.base.errors import RequestError, RunFolderError
+from brimful.classification.forward import Forward
+from brimful.classification.record import ClassifierRecord, load_record
+from brimful.data.labelled_batches import PASS_OVERHEAD, Passes, encoder_of, pad_id_of, shortened, special_tokens_at_end
+from brimful.data.preparation import preparation, preparation_notes
+from brimful.generation.load import RECIPE_FILE, read_exported, trained_folder
+from brimful.hardware.device import abilities_of
+from brimful.recipe import Recipe
+from brimful.recipe import load as load_recipe
+
+TOKENS_PER_PASS = {"cpu": 2048, "mps": 16384, "cuda": 65536}
+"""Positions of a pass to begin with. CPU: 512 to 8192 differ by 6 % in time on an encoder of 2.1M parameters, and 2048 is the fastest (docs/predict.md); the
+others are assumptions."""
+
+
+@dataclass(frozen=True)
+class Classified:
+    """What a classifier says of texts.
+
+    Attributes:
+        logits_EC: float32, as the model gives them; 0 where it was not asked.
+        is_asked_E: False for texts that hold nothing but white space once prepared: there is nothing to judge.
+        num_cut: Texts that lost their end.
+    """
+
+    logits_EC: NDArray[np.float32]
+    is_asked_E: NDArray[np.bool_]
+    num_cut: int
+
+
+class Classifier:
+    """A model with a head for C labels, its tokenizer and its record.
+
+    Args:
+        model: In eval mode, on its device.
+        tokenizer: The run's.
+        record: How texts become labels.
+        tokens_per_pass: Positions of a pass to begin with; None: by the device.
+
+    Raises:
+        RequestError: the library of a step of the preparation is not installed.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, record: ClassifierRecord, *, tokens_per_pass: int | None = None
+    ) -> None:
+        self.record = record
+        self.notes = tuple(preparation_notes(record.preprocess_identity))
+        """What may make its answers differ from those of training."""
+        self._prepare = preparation(record.preprocess)
+        self._encode, self._at_end = encoder_of(tokenizer), special_tokens_at_end(tokenizer)
+        device = model.device
+        passes = Passes(_filling_id(model, tokenizer), record.max_tokens, PASS_OVERHEAD[device.type])
+        self.forward = Forward(model, passes, tokens_per_pass or TOKENS_PER_PASS[device.type], device, autocast_dtype_of(device))
+
+    def classify(self, texts: Sequence[str]) -> Classified:
+        """Logits of texts, in their order.
+
+        Raises:
+            RequestError: memory does not hold one text.
+        """
+        prepared = list(map(self._prepare, texts))
+        is_asked_E = np.array([bool(text) and not text.isspace() for text in prepared], dtype=bool)
+        logits_EC = np.zeros((len(texts), len(self.record.labels.names)), dtype=np.float32)
+        asked = [prepared[number] for number in np.flatnonzero(is_asked_E)]
+        if not asked:
+            return Classified(logits_EC, is_asked_E, 0)
+        most = self.record.max_tokens
+        whole = self._encode(asked)
+        logits_EC[is_asked_E] = self.forward.logits([np.asarray(shortened(ids, most, self._at_end), dtype=np.uint32) for ids in whole])
+        return Classified(logits_EC, is_asked_E, sum(len(ids) > most for ids in whole))
+
+    def logits(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Logits (E, C) of texts, in their order; see `Classified`."""
+        return self.classify(texts).logits_EC
+
+    def probabilities(self, logits_EC: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Calibrated probabilities (E, C)."""
+        return self.record.calibration.probabilities(logits_EC, multiple=self.record.labels.multiple)
+
+
+def load_classifier(run_folder: Path, device: torch.device, *, tokens_per_pass: int | None = None) -> Classifier:
+    """The classifier of a finished run: safetensors only, nothing from the network, no code from the folder is run.
+
+    Args:
+        run_folder: See `generation.load.resolve_run`.
+        device: Where the weights go, in fp32; CUDA devices multiply in the shorter type that they are made for.
+        tokens_per_pass: Positions of a pass to begin with; None: by the device.
+
+    Raises:
+        RequestError: the run trained something else, or the library of a step of its preparation is not installed.
+        RunFolderError: not a run, training is not finished, or the model's files are damaged or do not belong together.
+        RecipeError: recipe.yaml was edited into something that is no recipe.
+    """
+    classifier_recipe(run_folder)
+    trained_folder(run_folder)
+    return with_record(run_folder, load_record(run_folder), device, tokens_per_pass=tokens_per_pass)
+
+
+def with_record(run_folder: Path, record: ClassifierRecord, device: torch.device, *, tokens_per_pass: int | None = None) -> Classifier:
+    """The model of a finished run with a record that need not lie in its folder yet.
+
+    Raises:
+        RequestError, RunFolderError: as `load_classifier`.
+    """
+    folder = trained_folder(run_folder)
+    model, tokenizer = read_exported(folder, AutoModelForSequenceClassification, torch.float32, attention=None)
+    if (heads := int(model.config.num_labels)) != len(record.labels.names):
+        raise RunFolderError(f"{folder}: the model has {heads} labels, classifier.json {len(record.labels.names)}. They come from different runs.")
+    model = model.to(device)
+    return Classifier(model.eval(), tokenizer, record, tokens_per_pass=tokens_per_pass)
+
+
+def classifier_recipe(run_folder: Path) -> Recipe:
+    """The recipe of a run that trains a classifier.
+
+    Raises:
+        RequestError: it trains something else; RunFolderError: no run; RecipeError: recipe.yaml was edited into something that is no recipe.
+    """
+    if not (run_folder / RECIPE_FILE).is_file():
+        raise RunFolderError(f"{run_folder} is not a run folder: it has no {RECIPE_FILE}. Give the name of a run, or the path of its folder.")
+    recipe = load_recipe(str(run_folder / RECIPE_FILE))
+    if recipe.method != "classify":
+        raise RequestError(f"{run_folder.name} is a run of method {recipe.method}, so it gives no labels: predict needs one of method classify.")
+    return recipe
+
+
+def autocast_dtype_of(device: torch.device) -> torch.dtype | None:
+    """bf16 or else fp16 where a CUDA device has units for it; None: fp32 throughout."""
+    if device.type != "cuda":
+        return None
+    abilities = abilities_of("cuda", torch.cuda.get_device_capability(device))
+    return torch.bfloat16 if abilities.bf16 else torch.float16 if abilities.fp16 else None
+
+
+def _filling_id(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
+    """The token that fills rows. Causal models read their answer off the last token that is another one, so they must know it."""
+    config = model.config.get_text_config()
+    if config.pad_token_id is None:
+        config.pad_token_id = model.config.pad_token_id = pad_id_of(tokenizer)
+    return int(config.pad_token_id)

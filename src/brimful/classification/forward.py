@@ -1,0 +1,80 @@
+"""Texts through a classifier: rows of similar length together, the order of the texts kept, smaller passes where memory runs out.
+
+Suffixes: E texts, C labels, B texts of a pass, T positions.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from brimful.base.errors import RequestError
+from brimful.data.labelled_batches import Passes
+from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory
+
+Progress = Callable[[str, int, int | None], None]
+
+
+class Forward:
+    """A classifier that gives logits; remembers the positions of a pass that fit.
+
+    Args:
+        model: With a head for C labels, on `device`, in eval mode.
+        passes: How texts become rows.
+        budget: Positions of a pass to begin with.
+        device: Where the model is.
+        autocast_dtype: Autocast to this type, None for none.
+    """
+
+    def __init__(self, model: PreTrainedModel, passes: Passes, budget: int, device: torch.device, autocast_dtype: torch.dtype | None = None) -> None:
+        self._model, self._passes, self._device, self._autocast_dtype = model, passes, device, autocast_dtype
+        self.budgets = [budget]
+        """The one asked for, then each smaller one that memory forced; the last holds."""
+
+    def logits(self, ids: Sequence[NDArray[np.uint32]], progress: Progress | None = None) -> NDArray[np.float32]:
+        """Logits (E, C) of texts given as token ids.
+
+        Raises:
+            RequestError: memory does not hold one text.
+        """
+        logits_EC = np.empty((len(ids), int(self._model.config.num_labels)), dtype=np.float32)
+        waiting = [list(range(len(ids)))]
+        done = 0
+        while waiting:
+            numbers = waiting.pop()
+            for place, chosen in enumerate(passes := self._laid_out(ids, numbers)):
+                made = attempt(partial(self._pass, [ids[number] for number in chosen]))
+                if isinstance(made, OutOfMemory):
+                    self._halve(max(len(ids[number]) for number in chosen), len(chosen), made)
+                    waiting.append([number for rest in passes[place:] for number in rest])
+                    break
+                logits_EC[chosen] = made.float().cpu().numpy()
+                done += len(chosen)
+                if progress is not None:
+                    progress("classify", done, len(ids))
+        return logits_EC
+
+    def _laid_out(self, ids: Sequence[NDArray[np.uint32]], numbers: list[int]) -> list[list[int]]:
+        laid_out = self._passes.laid_out([len(ids[number]) for number in numbers], self.budgets[-1])
+        return [[numbers[place] for place in each] for each in laid_out]
+
+    def _pass(self, ids: Sequence[NDArray[np.uint32]]) -> Tensor:
+        inputs_BT, mask_BT = self._passes.filled(ids)
+        inputs = {"input_ids": inputs_BT} | ({} if mask_BT is None else {"attention_mask": mask_BT})
+        autocast = nullcontext() if self._autocast_dtype is None else torch.autocast(self._device.type, dtype=self._autocast_dtype)
+        with torch.inference_mode(), autocast:
+            logits_BC: Tensor = self._model(**{name: tensor.to(self._device, non_blocking=True) for name, tensor in inputs.items()}).logits
+        return logits_BC
+
+    def _halve(self, longest: int, texts: int, failure: OutOfMemory) -> None:
+        give_back_memory(self._device)
+        if texts == 1:
+            raise RequestError(
+                f"out of memory{failure}: not even one text of {longest} tokens can be classified. Free memory that other programs hold."
+            )
+        self.budgets.append(max(longest, texts * longest // 2))

@@ -1,0 +1,226 @@
+"""Texts in, labels and calibrated probabilities out: a window at a time, in the order of the input, in constant memory."""
+
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from brimful.base.errors import DataError, Interrupted, RequestError
+from brimful.classification.answers import Answer, AnswerColumns, Form, JsonLines, Table, Write, kind_of, partial_of, writing
+from brimful.classification.classifier import Classifier, classifier_recipe, load_classifier
+from brimful.classification.record import ClassifierRecord
+from brimful.classification.texts import WINDOW_TEXTS, Source, TextRow, source_of, windows
+from brimful.hardware.probe import probe, torch_device
+from brimful.recipe import Recipe
+
+Progress = Callable[[str, int, int | None], None]
+Tell = Callable[[str], None]
+_SHOWN_THRESHOLDS = 10
+_FREQUENT = 12
+"""Labels that the summary counts one by one."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to predict and how to write it.
+
+    Attributes:
+        source: A file, or `-` for standard input.
+        changes: How it is read where that is not as the recipe says: `data.text_column=comment` and the like.
+        output: A file; None: standard output.
+        written_as: csv, tsv or jsonl; None: by the output's name, else as the input.
+        threshold: A policy or a number in place of the recipe's.
+        window: Texts that are sorted by length together; None: 8192, of a terminal 1.
+        device: auto, cpu, cuda, cuda:N or mps.
+    """
+
+    source: str
+    changes: Sequence[str] = ()
+    output: Path | None = None
+    written_as: str | None = None
+    threshold: str | None = None
+    window: int | None = None
+    device: str = "auto"
+
+
+@dataclass
+class Summary:
+    """What was predicted.
+
+    Attributes:
+        texts: All of them.
+        given: How often each label was given, in the labels' order.
+        not_judged: Texts that hold nothing but white space, which get no label.
+        cut: Texts that lost their end because they were too long.
+        seconds: From the first text read to the last answer written, without loading the model.
+        is_read_to_the_end: False where the reader of standard output went away, as `head` does.
+        thresholds: See `threshold_lines`.
+        max_tokens: Of a text.
+    """
+
+    given: dict[str, int]
+    texts: int = 0
+    not_judged: int = 0
+    cut: int = 0
+    seconds: float = 0.0
+    is_read_to_the_end: bool = True
+    thresholds: tuple[str, ...] = field(default=())
+    max_tokens: int = 0
+
+    def lines(self) -> list[str]:
+        """For a person."""
+        frequent = [(name, count) for name, count in sorted(self.given.items(), key=lambda each: -each[1]) if count][:_FREQUENT]
+        counts = ", ".join(f"{name} {count:,}" for name, count in (self.given.items() if len(self.given) <= _FREQUENT else frequent))
+        told = [f"{self.texts:,} texts in {self.seconds:.1f} s ({self.texts / max(self.seconds, 1e-9):,.0f} a second): {counts}", *self.thresholds]
+        if self.not_judged:
+            told.append(f"{self.not_judged:,} without a word got no label")
+        if self.cut:
+            told.append(f"{self.cut:,} were cut to {self.max_tokens} tokens, as in training")
+        return told
+
+
+def predict(run_folder: Path, wanted: Wanted, *, tell: Tell, progress: Progress | None = None, standard_input: BinaryIO | None = None) -> Summary:
+    """Give every text of a file or of standard input the label that a finished run's classifier gives it.
+
+    Rows come out in the order in which they came in, one for each, with their columns. What follows a broken row is not read; what stands before
+    it is written.
+
+    Args:
+        run_folder: See `generation.load.resolve_run`.
+        wanted: What, and how.
+        tell: Told at once what a user should know: columns that are named otherwise, thresholds that were not reached, other versions of libraries.
+        progress: Told ("predict", texts, None) after every window.
+        standard_input: Read in place of the process's own.
+
+    Raises:
+        RequestError: not a classifier, an unknown policy, format or kind; DataError: the file or a row of it cannot be read;
+        RunFolderError: the run is not finished or damaged, or the output cannot be written; DeviceError: no such device; Interrupted: Ctrl-C.
+    """
+    recipe = classifier_recipe(run_folder)
+    source = source_of(wanted.source, recipe, wanted.changes)
+    if wanted.output is not None and wanted.output.exists() and not source.is_standard_input and wanted.output.samefile(source.name):
+        raise RequestError(f"--output {wanted.output} is the file that is read. Choose another name.")
+    if wanted.output is not None and not wanted.output.parent.is_dir():
+        raise RequestError(f"--output {wanted.output}: the folder {wanted.output.parent} does not exist. Make it, or choose another.")
+    kind = kind_of(wanted.written_as, wanted.output, source.kind)
+    classifier = load_classifier(run_folder, torch_device(probe(wanted.device)))
+    if wanted.threshold is not None:
+        classifier.record = classifier.record.with_threshold(wanted.threshold)
+    for note in (*classifier.notes, *classifier.record.calibration.notes(classifier.record.labels)):
+        tell(note)
+    size = wanted.window or (1 if source.is_standard_input and standard_input is None and sys.stdin.isatty() else WINDOW_TEXTS)
+    return _Prediction(classifier, recipe, source, kind, tell).run(wanted.output, size, progress, standard_input)
+
+
+class _Prediction:
+    """One pass over the texts."""
+
+    def __init__(self, classifier: Classifier, recipe: Recipe, source: Source, kind: str, tell: Tell) -> None:
+        record = classifier.record
+        self._classifier, self._recipe, self._source, self._kind, self._tell = classifier, recipe, source, kind, tell
+        self._form: Form | None = None
+        self.summary = Summary(dict.fromkeys(record.labels.names, 0), thresholds=threshold_lines(record), max_tokens=record.max_tokens)
+
+    def run(self, output: Path | None, size: int, progress: Progress | None, standard_input: BinaryIO | None) -> Summary:
+        """Everything; an error says what is written already."""
+        started_s = time.perf_counter()
+        try:
+            with writing(output) as write:
+                for window in windows(self._source.rows(standard_input), size):
+                    self._write(window, write)
+                    if progress is not None:
+                        progress("predict", self.summary.texts, None)
+        except BrokenPipeError:
+            self.summary.is_read_to_the_end = False
+            _forget_standard_output()
+        except (DataError, RequestError) as error:
+            raise type(error)(f"{error}{self._kept(output)}") from error
+        except KeyboardInterrupt:
+            raise Interrupted(f"stopped.{self._kept(output)}", signal.SIGINT) from None
+        self.summary.seconds = time.perf_counter() - started_s
+        return self.summary
+
+    def _write(self, window: list[TextRow], write: Write) -> None:
+        answers = self._answers(window)
+        head = ""
+        if self._form is None:
+            self._form = self._form_for(window)
+            head = self._form.head()
+        lines: list[str] = []
+        try:
+            lines.extend(self._form.line(row.columns, answer, row.where) for row, answer in zip(window, answers, strict=True))
+        finally:
+            write(head + "".join(lines))
+            self.summary.texts += len(lines)
+
+    def _answers(self, window: list[TextRow]) -> list[Answer]:
+        classifier, labels = self._classifier, self._classifier.record.labels
+        classified = classifier.classify([row.text for row in window])
+        probabilities_EC = classifier.probabilities(classified.logits_EC)
+        decided = classifier.record.calibration.decide(probabilities_EC, labels).tolist()
+        asked, rows = classified.is_asked_E.tolist(), probabilities_EC.tolist()
+        if labels.multiple:
+            given = [tuple(name for name, has in zip(labels.names, each, strict=True) if has) for each in decided]
+            answers = [Answer(names, None, tuple(row)) for names, row in zip(given, rows, strict=True)]
+        else:
+            answers = [Answer((labels.names[number],), row[number], tuple(row)) for number, row in zip(decided, rows, strict=True)]
+        answers = [answer if is_asked else Answer(None, None, None) for answer, is_asked in zip(answers, asked, strict=True)]
+        self._count(answers, classified.num_cut)
+        return answers
+
+    def _count(self, answers: list[Answer], num_cut: int) -> None:
+        for name, count in Counter(name for answer in answers for name in answer.given or ()).items():
+            self.summary.given[name] += count
+        self.summary.not_judged += sum(answer.given is None for answer in answers)
+        self.summary.cut += num_cut
+
+    def _form_for(self, window: list[TextRow]) -> Form:
+        """By the columns of the first window; those of tables are the same in all rows."""
+        columns = list(dict.fromkeys(name for row in window for name in row.columns))
+        added = AnswerColumns.beside(columns, self._classifier.record.labels)
+        for note in added.notes:
+            self._tell(note)
+        if self._kind == "jsonl":
+            return JsonLines(added)
+        has_header = self._source.reading.has_header or self._source.kind not in {".csv", ".tsv"}
+        if not has_header:
+            self._tell(f"no header, as in the input; columns: {', '.join([*columns, *added.names])}")
+        separator = "\t" if self._kind == "tsv" else ","
+        return Table(columns, added, separator, self._recipe.label_rules.separator, has_header=has_header)
+
+    def _kept(self, output: Path | None) -> str:
+        if not self.summary.texts:
+            if output is not None:
+                partial_of(output).unlink(missing_ok=True)
+            return ""
+        where = "on standard output" if output is None else f"in {partial_of(output)}"
+        rows = "row before is" if self.summary.texts == 1 else f"{self.summary.texts:,} rows before are"
+        return f" The {rows} {where}."
+
+
+def threshold_lines(record: ClassifierRecord) -> tuple[str, ...]:
+    """From which probability on labels are given, and what that does on validation; ten labels at most."""
+    labels, thresholds = record.labels, record.calibration.thresholds
+    names = labels.names if labels.multiple else [labels.names[labels.positive or 0]]
+    told = [
+        f"{name} from a probability of {threshold.value:.3g} on: {threshold.policy}; on validation precision {_rate(threshold.precision)}, "
+        f"recall {_rate(threshold.recall)}"
+        for name, threshold in zip(names, thresholds, strict=False)
+    ]
+    return (*told[:_SHOWN_THRESHOLDS], *([f"and {len(told) - _SHOWN_THRESHOLDS} more thresholds"] if len(told) > _SHOWN_THRESHOLDS else []))
+
+
+def _rate(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3f}"
+
+
+def _forget_standard_output() -> None:
+    """Nobody reads it any more; what is left in it is not tried again when the process ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

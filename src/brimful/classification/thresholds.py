@@ -1,0 +1,177 @@
+"""From probabilities to labels: the threshold of a policy, chosen on validation, and the decision by it.
+
+Shapes: E examples, C labels, K candidates. A label is given where its probability is at least the threshold.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from brimful.base.errors import RequestError
+
+Floats = NDArray[np.float64]
+
+ROUNDING = 1e-12
+"""9 of 10 reaches a precision of 0.9."""
+ACCEPTED = "best_f1, precision>=P or recall>=R with P and R above 0 and up to 1 (such as precision>=0.9), or a number between 0 and 1 (such as 0.5)"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How a threshold is chosen.
+
+    Attributes:
+        kind: What it is about.
+        goal: The least precision or recall, or the fixed threshold; None for best_f1.
+    """
+
+    kind: Literal["best_f1", "precision", "recall", "fixed"]
+    goal: float | None = None
+
+    def __str__(self) -> str:
+        """As `parse_policy` reads it."""
+        if self.goal is None:
+            return self.kind
+        return f"{self.goal:.15g}" if self.kind == "fixed" else f"{self.kind}>={self.goal:.15g}"
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A probability from which on a label is given, and what it does on the examples it was chosen on.
+
+    Attributes:
+        policy: As the user wrote it, in one spelling.
+        value: The threshold.
+        precision: Of validation; None where the threshold gives the label to no example.
+        recall: Of validation; None where no example has the label.
+        f1: Of validation; None where no example has or gets the label.
+        reached: Whether the policy's goal is reached there.
+        note: A sentence for the user where it is not; else empty.
+    """
+
+    policy: str
+    value: float
+    precision: float | None
+    recall: float | None
+    f1: float | None
+    reached: bool
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """For classifier.json."""
+        return asdict(self)
+
+
+def parse_policy(text: str) -> Policy:
+    """`best_f1`, `precision>=0.9`, `recall>=0.95` or a number, blanks anywhere.
+
+    Raises:
+        RequestError: anything else; says what is accepted.
+    """
+    compact = "".join(text.split())
+    if compact == "best_f1":
+        return Policy("best_f1")
+    match = re.fullmatch(r"(?:(precision|recall)>=)?(\d*\.?\d+(?:[eE]-?\d+)?|\d+\.)", compact, re.ASCII)
+    if match:
+        goal = float(match[2])
+        if match[1] and 0 < goal <= 1:
+            return Policy("precision" if match[1] == "precision" else "recall", goal)
+        if not match[1] and 0 < goal < 1:
+            return Policy("fixed", goal)
+    raise RequestError(f"threshold {text!r}: unknown. Accepted: {ACCEPTED}.")
+
+
+def choose_threshold(policy: Policy | str, probabilities_E: ArrayLike, targets_E: ArrayLike) -> Threshold:
+    """The threshold that a policy asks for, on examples that neither trained the model nor test it.
+
+    Candidates lie midway between neighbouring distinct probabilities, and half the lowest one gives the label to all: examples of equal probability
+    are never told apart. best_f1 takes the highest F1; precision>=P the highest recall among those that reach P; recall>=R the highest precision among
+    those that reach R; of equal ones that nearest to 0.5. What cannot be reached gives the nearest (`reached` is False). The precision and recall told
+    are those of the choice itself and so a little too good; other examples show the real ones.
+
+    Args:
+        policy: See `parse_policy`.
+        probabilities_E: Of the label, calibrated.
+        targets_E: Whether each example has it.
+
+    Raises:
+        RequestError: the policy is unknown.
+    """
+    policy = parse_policy(policy) if isinstance(policy, str) else policy
+    scores_E, has_E = np.asarray(probabilities_E, np.float64), np.asarray(targets_E) > 0.5
+    if policy.kind == "fixed":
+        return _judged(policy, float(policy.goal or 0.5), scores_E, has_E, "")
+    if not has_E.any():
+        return _judged(policy, 0.5, scores_E, has_E, f"{policy} cannot be chosen: no validation example has the label; 0.5 is used.")
+    values_K, precision_K, recall_K = _candidates(scores_E, has_E)
+    f1_K = 2 * precision_K * recall_K / np.maximum(precision_K + recall_K, ROUNDING)
+    nearness_K = -abs(values_K - 0.5)
+    note = ""
+    if policy.kind == "best_f1":
+        allowed_K, first_K, second_K = np.ones(len(values_K), bool), f1_K, precision_K
+    elif policy.kind == "precision":
+        allowed_K, first_K, second_K = precision_K >= (policy.goal or 0) - ROUNDING, recall_K, precision_K
+        if not allowed_K.any():
+            note = f"{policy} is not reached on validation; the highest precision there is {precision_K.max():.3f}."
+            allowed_K, first_K, second_K = np.ones(len(values_K), bool), precision_K, recall_K
+    else:
+        allowed_K, first_K, second_K = recall_K >= (policy.goal or 0) - ROUNDING, precision_K, recall_K
+    order_K = np.lexsort((nearness_K, second_K.round(12), first_K.round(12), allowed_K))
+    return _judged(policy, float(values_K[order_K[-1]]), scores_E, has_E, note)
+
+
+def decide(probabilities_EC: ArrayLike, thresholds: Sequence[float], *, positive: int | None, multiple: bool) -> NDArray[np.int64]:
+    """The labels that are given.
+
+    Args:
+        probabilities_EC: Calibrated.
+        thresholds: One of two labels (the positive one's), one per label with several per text, none otherwise.
+        positive: Number of the positive of two labels; None: no such label.
+        multiple: Whether a text may have several labels.
+
+    Returns:
+        Label numbers [E]; with several labels per text [E, C] of 0 and 1.
+
+    Raises:
+        ValueError: the number of thresholds does not fit.
+    """
+    given_EC = np.asarray(probabilities_EC, np.float64)
+    expected = given_EC.shape[1] if multiple else 0 if positive is None else 1
+    if len(thresholds) != expected:
+        raise ValueError(f"{len(thresholds)} thresholds where {expected} belong")
+    if multiple:
+        return (given_EC >= np.asarray(thresholds)).astype(np.int64)
+    if positive is None:
+        return np.asarray(given_EC.argmax(1), np.int64)
+    return np.where(given_EC[:, positive] >= thresholds[0], positive, 1 - positive).astype(np.int64)
+
+
+def _candidates(scores_E: Floats, has_E: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
+    """Thresholds [K], K distinct probabilities from the highest down, with the precision and recall of each."""
+    order_E = np.argsort(-scores_E, kind="stable")
+    sorted_E = scores_E[order_E]
+    last_K = np.append(np.flatnonzero(np.diff(sorted_E)), len(sorted_E) - 1)
+    distinct_K = sorted_E[last_K]
+    below_K = np.append(distinct_K[1:], 0.0)
+    middle_K = (distinct_K + below_K) / 2
+    values_K = np.where(middle_K > below_K, middle_K, distinct_K)  # no float lies between two neighbours
+    hits_K = np.cumsum(has_E[order_E])[last_K]
+    return values_K, hits_K / (last_K + 1), hits_K / has_E.sum()
+
+
+def _judged(policy: Policy, value: float, scores_E: Floats, has_E: NDArray[np.bool_], note: str) -> Threshold:
+    given_E = scores_E >= value
+    hits, given, have = int((given_E & has_E).sum()), int(given_E.sum()), int(has_E.sum())
+    return Threshold(
+        policy=str(policy),
+        value=value,
+        precision=hits / given if given else None,
+        recall=hits / have if have else None,
+        f1=2 * hits / (given + have) if given + have else None,
+        reached=not note,
+        note=note,
+    )

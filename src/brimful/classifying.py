@@ -1,0 +1,133 @@
+"""Classifiers after training: calibrated on validation, scored on held-out texts, beside a bag of words. An overview: it sees every stage."""
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xxhash
+from numpy.typing import NDArray
+
+from brimful.base.env import cache_folder
+from brimful.base.errors import RequestError
+from brimful.base.rundir import write_text_atomically
+from brimful.classification.calibration import Calibration, choose_calibration
+from brimful.classification.classifier import Classifier, load_classifier, with_record
+from brimful.classification.record import ClassifierRecord, save_classifier
+from brimful.classification.temperature import nats_per_example
+from brimful.data.labelled import LabelledSplit, read_labelled
+from brimful.data.labelled_batches import EncodedLabels, some_of
+from brimful.data.preparation import preparation_identity
+from brimful.data.tokens import Progress
+from brimful.evaluation.label_scores import score_labels
+from brimful.evaluation.nats import Nats, write_nats
+from brimful.materials import Material
+from brimful.recipe import Recipe
+
+_FEW = 12
+"""Labels that are told one by one."""
+
+
+def pretraining_of(first: Recipe, recipe: Recipe, progress: Progress | None = None) -> Recipe:
+    """The recipe of a classifier's encoder, with the classifier's own training texts among what it reads, or in place of it, where that is wanted.
+
+    The texts lie in the cache, under a name made of what they hold; their labels play no part. The run gets a name of its own.
+
+    Raises:
+        DataError: as `read_labelled`.
+        RequestError: the encoder's recipe trains no encoder.
+    """
+    wanted = recipe.label_rules.pretrain
+    if recipe.method != "classify" or wanted == "as_written":
+        return first
+    if first.method != "mlm":
+        raise RequestError(f"labels.pretrain: {first.name} is a recipe of method {first.method}; only method mlm reads texts without labels.")
+    lines = "".join(f"{json.dumps({'text': text}, ensure_ascii=False)}\n" for text in read_labelled(recipe, progress).splits["train"].texts)
+    path = cache_folder() / "texts" / f"{xxhash.xxh3_128_hexdigest(lines.encode())}.jsonl"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(path, lines)
+    paths = [str(path), *(first.data.paths if wanted == "with_texts" else ())]
+    data = first.data.model_copy(update={"path": paths, "text_column": "text", "file_type": "auto", "header": "auto", "encoding": "utf-8"})
+    changed = {
+        "data": data, "run": first.run.model_copy(update={"name": f"{first.run_name}-for-{recipe.run_name}"}),
+        "description": f"the encoder of {recipe.run_name}, pre-trained on its training texts{' beside its own' if wanted == 'with_texts' else ''} without their labels",
+        "tokenizer": first.own_tokenizer.model_copy(update={"fewer": "accept"}),
+    }  # fmt: skip
+    return first.model_copy(update=changed)
+
+
+def calibrate(run_folder: Path, material: Material, device: torch.device) -> ClassifierRecord:
+    """Fit the temperature and choose the thresholds of a trained model on its validation split, and keep both in the run.
+
+    Texts that stand in training do not count.
+
+    Raises:
+        RequestError: the threshold's policy is unknown.
+    """
+    labels, rules, encoded = material.known_labels, material.recipe.label_rules, material.encoded("validation")
+    kept = np.flatnonzero(~encoded.split.is_repeated_E)
+    targets = encoded.split.targets[kept]
+    unset = Calibration(1.0, None, rules.threshold, ())
+    nothing_EC = np.zeros((0, len(labels.names)), dtype=np.float32)
+    identity = preparation_identity(rules.preprocess)
+    unset_record = ClassifierRecord(labels, unset, tuple(rules.preprocess), identity, material.recipe.sequence_length, nothing_EC, targets[:0])
+    logits_EC = with_record(run_folder, unset_record, device).forward.logits([encoded.ids(number) for number in kept.tolist()])
+    log_weights_C = None if material.weights_C is None else np.log(material.weights_C)
+    calibration = choose_calibration(logits_EC, targets, labels, rules.threshold, log_weights_C)
+    record = replace(unset_record, calibration=calibration, validation_logits_EC=logits_EC, validation_targets=targets)
+    save_classifier(run_folder, record)
+    return record
+
+
+def calibration_lines(record: ClassifierRecord) -> list[str]:
+    """What was chosen on validation, for the terminal."""
+    calibration, labels = record.calibration, record.labels
+    told = [f"calibrated on {len(record.validation_targets):,} validation texts: temperature {calibration.temperature:.2f}"]
+    names = labels.names if labels.multiple else [labels.names[labels.positive]] if labels.positive is not None else []
+    for name, threshold in list(zip(names, calibration.thresholds, strict=False))[:_FEW]:
+        told.append(f"{name} from probability {threshold.value:.3f} on ({calibration.policy})")
+    return [*told, *calibration.notes(labels)]
+
+
+def score(run_folder: Path, material: Material, names: list[str], device: torch.device, progress: Progress | None = None) -> dict[str, Any]:
+    """The records of scores.json for splits of a run's own data; nats of every text are kept beside them.
+
+    Raises:
+        RequestError: memory does not hold one text.
+    """
+    from brimful.evaluation.bag_of_words import bag_of_words  # noqa: PLC0415 - a second that training does not need
+
+    classifier = load_classifier(run_folder, device)
+    calibration = classifier.record.calibration
+    floor = bag_of_words(_kept(material, "train"), _kept(material, "validation"), material.known_labels, calibration.policy)
+    made: dict[str, Any] = {}
+    for name in names:
+        encoded = material.encoded(name)
+        started_s = time.perf_counter()
+        logits_EC = classifier.forward.logits([encoded.ids(number) for number in range(len(encoded))], progress)
+        seconds = time.perf_counter() - started_s
+        rival = None if name == "train" else floor.on(encoded.split)
+        scores = score_labels(logits_EC, encoded.split, labels=material.known_labels, calibration=calibration, seconds=seconds, floor=rival)
+        _write_nats(run_folder, name, encoded, logits_EC, classifier)
+        made[name] = scores.to_json()
+    return made
+
+
+def _kept(material: Material, name: str) -> LabelledSplit:
+    """A split without the texts that stand in training; of training, all of it."""
+    split = material.encoded(name).split
+    return split if name == "train" else some_of(split, ~split.is_repeated_E)
+
+
+def _write_nats(run_folder: Path, name: str, encoded: EncodedLabels, logits_EC: NDArray[np.float32], classifier: Classifier) -> None:
+    calibration = classifier.record.calibration
+    kept_E = ~encoded.split.is_repeated_E
+    nats_E = nats_per_example(
+        logits_EC[kept_E], encoded.split.targets[kept_E], temperature=calibration.temperature, multiple=classifier.record.labels.multiple,
+        log_weights_C=calibration.log_weights,
+    )  # fmt: skip
+    write_nats(run_folder, name, Nats(nats_E, np.ones(len(nats_E), np.int64)))

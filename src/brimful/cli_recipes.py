@@ -1,0 +1,47 @@
+"""The verb `recipes`: shipped ones listed and shown, every key, the schema. Nothing heavy is imported."""
+
+import json
+from typing import Annotated
+
+import typer
+
+recipes_app = typer.Typer(
+    no_args_is_help=False, invoke_without_command=True, rich_markup_mode=None, help="Shipped recipes: list, show NAME, keys, schema."
+)
+
+
+@recipes_app.callback()
+def recipes(context: typer.Context) -> None:
+    """Shipped recipes, one line each."""
+    if context.invoked_subcommand is None:
+        from brimful.recipe import load, shipped_names
+
+        names = shipped_names()
+        width = max(map(len, names))
+        print("\n".join(f"{name:<{width}}  {load(name).description}" for name in names))
+
+
+@recipes_app.command("show")
+def recipes_show(name: Annotated[str, typer.Argument(help="A shipped recipe.")]) -> None:
+    """Print a shipped recipe, to save and edit."""
+    from brimful.recipe import shipped_text
+
+    print(shipped_text(name), end="")
+
+
+@recipes_app.command("keys")
+def recipes_keys() -> None:
+    """Print every key of a recipe with its type, default and meaning, as a Markdown table."""
+    from brimful.base.keys import describe_keys
+    from brimful.recipe import Recipe
+
+    print("| key | value | default | meaning |\n| --- | --- | --- | --- |")
+    print("\n".join(f"| `{key}` | {kind} | {default} | {meaning} |" for key, kind, default, meaning in describe_keys(Recipe)))
+
+
+@recipes_app.command("schema")
+def recipes_schema() -> None:
+    """Print the JSON schema of recipes."""
+    from brimful.recipe import Recipe
+
+    print(json.dumps(Recipe.model_json_schema(), indent=2))

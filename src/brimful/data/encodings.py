@@ -1,0 +1,151 @@
+"""Bytes of a text file to lines of text: the encoding that is asked for, or, where none is known, the one that fits the whole file."""
+
+import codecs
+import gzip
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from brimful.base.discover import did_you_mean
+from brimful.base.errors import DataError
+
+AUTO, UTF_8, FALLBACK = "auto", "utf-8", "cp1252"
+BOM = codecs.BOM_UTF8
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF8, UTF_8),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+"""Byte order marks; those of UTF-32 begin like UTF-16's."""
+_LOOKED_AT_BYTES = 4096
+_NUL_SHARE = 0.4
+"""So many of the bytes in even, or in odd places are NUL: UTF-16 of mostly Latin text, without a mark."""
+_COMMON = ("utf-8", "utf-16", "latin-1", "cp1252", "cp1250", "cp1251", "cp1258", "gb18030", "shift_jis", "euc_kr", "big5", "koi8_r")
+_CONVERT = "iconv -f latin1 -t utf-8 FILE > FILE.utf8"
+
+
+@dataclass(frozen=True)
+class Detected:
+    """The encoding of a whole file, and what a user should know of how it was found; None: plain UTF-8."""
+
+    encoding: str
+    note: str | None = None
+
+
+def check_encoding(name: str) -> None:
+    """Raises DataError when Python has no such encoding of text."""
+    try:
+        if name != AUTO:
+            "".encode(name)
+    except LookupError as error:
+        raise DataError(f"data.encoding: unknown encoding {name!r}{did_you_mean(name, _COMMON)} Common: {', '.join(_COMMON)}, or auto.") from error
+
+
+def detect(path: Path) -> Detected:
+    """Read the whole file: its byte order mark decides, else UTF-8 where all of it is, else UTF-16 by its NUL bytes, else cp1252."""
+    with open_raw(path) as file:
+        start = file.read(_LOOKED_AT_BYTES)
+        marked = next((name for mark, name in _MARKS if start.startswith(mark)), None)
+        if marked is not None:
+            return Detected(marked, None if marked == UTF_8 else f"{path} is read as {marked}, by its byte order mark")
+        if (found := _utf_16_by_nul(start)) is not None:
+            return Detected(found, f"{path} is read as {found}: every other byte of its beginning is NUL")
+        file.seek(0)
+        return _by_lines(path, file)
+
+
+def _utf_16_by_nul(start: bytes) -> str | None:
+    for name, place in (("utf-16-le", 1), ("utf-16-be", 0)):
+        half = start[place::2]
+        if half and half.count(0) > _NUL_SHARE * len(half) > 4 * start[1 - place :: 2].count(0):
+            return name
+    return None
+
+
+def _by_lines(path: Path, file: BinaryIO) -> Detected:
+    num_utf_8, num_other, first = 0, 0, ""
+    for number, raw in enumerate(file, start=1):
+        if raw.isascii():
+            continue
+        try:
+            raw.decode(UTF_8)
+            num_utf_8 += 1
+        except UnicodeDecodeError as error:
+            first = first or f"byte {error.start + 1} of line {number} is 0x{raw[error.start]:02x}"
+            num_other += 1
+    if not num_other:
+        return Detected(UTF_8)
+    mixed = (
+        f", but {num_utf_8} of its {num_utf_8 + num_other} lines beyond ASCII are UTF-8: the file is mixed, and those lines come out garbled; "
+        "convert the others"
+        if num_utf_8
+        else ""
+    )
+    return Detected(FALLBACK, f"{path} is read as {FALLBACK}, because it is not UTF-8 ({first}){mixed}; data.encoding=NAME says otherwise")
+
+
+def open_raw(path: Path) -> BinaryIO:
+    """The bytes of a file, unzipped where its name ends in .gz."""
+    return cast("BinaryIO", gzip.open(path)) if path.name.lower().endswith(".gz") else open(path, "rb")
+
+
+def decoded_lines(path: Path, encoding: str = UTF_8) -> Iterator[str]:
+    """Lines without a byte order mark, CRLF made LF.
+
+    Args:
+        path: Text, also zipped as .gz.
+        encoding: A codec of Python, or auto.
+
+    Raises:
+        DataError: a byte that the encoding does not have, by line and place; an unknown encoding.
+    """
+    name = detect(path).encoding if encoding == AUTO else encoding
+    with open_raw(path) as file:
+        yield from lines_of_bytes(file, name, str(path))
+
+
+def lines_of_bytes(file: BinaryIO, encoding: str, what: str) -> Iterator[str]:
+    """The same of an open file; `what` is what errors call it. It is read once, so its encoding cannot be `auto`."""
+    if encoding == AUTO:
+        raise DataError(f"{what}: an encoding is only found in a file, which can be read twice. Name it: data.encoding=utf-8, for example.")
+    check_encoding(encoding)
+    if "\n".encode(encoding) != b"\n":
+        yield from _lines_of_wide(file.read(), encoding, what)
+        return
+    for number, raw in enumerate(file, start=1):
+        has_mark = number == 1 and raw.startswith(BOM) and codecs.lookup(encoding).name == UTF_8
+        line = raw[len(BOM) :] if has_mark else raw
+        try:
+            text = line.decode(encoding)
+        except UnicodeDecodeError as error:
+            raise _undecodable(what, number, error.start + len(raw) - len(line), raw, encoding) from error
+        yield f"{text[:-2]}\n" if text.endswith("\r\n") else text
+
+
+def _lines_of_wide(raw: bytes, encoding: str, what: str) -> Iterator[str]:
+    """For encodings in which a line break is more than one byte, or another: the file is decoded in one go."""
+    try:
+        text = raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        number = raw[: error.start].decode(encoding, errors="replace").count("\n") + 1
+        raise DataError(
+            f"{what}:{number}: byte {error.start + 1} of the file is not {encoding} ({error.reason}). Is the file whole, and is data.encoding right?"
+        ) from error
+    for line in io.StringIO(text.removeprefix("\ufeff"), newline="\n"):
+        yield f"{line[:-2]}\n" if line.endswith("\r\n") else line
+
+
+def _undecodable(what: str, number: int, place: int, raw: bytes, encoding: str) -> DataError:
+    name = "UTF-8" if encoding == UTF_8 else encoding
+    said = f"{what}:{number}: byte {place + 1} of the line is 0x{raw[place]:02x}, which is not {name}."
+    marked = next((codec for mark, codec in _MARKS if raw.startswith(mark)), UTF_8)
+    if number == 1 and marked != UTF_8:
+        return DataError(f"{said} The file begins as {marked.upper()} does: data.encoding={marked}.")
+    return DataError(
+        f"{said} If the whole file has another encoding, name it (data.encoding=latin-1, for example) or let it be found (data.encoding=auto); "
+        f"if only some lines have, convert them, for example: {_CONVERT}"
+    )

@@ -1,0 +1,322 @@
+"""From recipe to labelled texts: read the rows, prepare the texts, understand the labels, split, look for repeated texts. Encodes nothing.
+
+Suffixes: E texts of a split, C labels.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brimful.base.errors import DataError
+from brimful.data.labels import Cell, Labels, Names, are_lists, check_known, choose_names, names_in_cell, naming_notes, positive_of, targets_of
+from brimful.data.leakage import normalised
+from brimful.data.preparation import preparation, preparation_identity
+from brimful.data.readers import Reading
+from brimful.data.repeats import NONE, LabelledRow, Repeats, find_repeats, repeat_notes, repeat_report
+from brimful.data.rows import LABEL_KEY, Row, cell_of, short, text_of
+from brimful.data.sources import AnyPart, Rows, RowSource, open_rows
+from brimful.data.splits import SPLITS
+from brimful.data.stratified import STRATIFIED_SEED, hold_out
+from brimful.data.tokens import Progress, cache_key
+from brimful.recipe import DataRecipe, LabelsRecipe, Recipe
+
+_FIELDS = {"text_column", "label_column", "validation", "test", "duplicates"}
+_RULES = {"kind", "names", "mapping", "separator", "positive", "preprocess", "near_duplicates"}
+"""Of the recipe: what decides which texts there are, where they belong, what their labels are and which of them repeat others."""
+_HIDDEN = "-1"
+"""How benchmarks publish texts whose labels they keep to themselves."""
+_HEADER_ROWS, _HEADER_CHARACTERS = 10, 30
+_LISTED = 10
+_PROGRESS_EVERY = 1000
+
+
+@dataclass(frozen=True)
+class LabelledSplit:
+    """One split.
+
+    Attributes:
+        texts: E, prepared.
+        targets: int64 [E], numbers of labels; with several labels per text float32 [E, C] of 0 and 1.
+        wheres: Place of each, for errors and reports.
+        is_repeated_E: The text repeats one before it, exactly, but for case and white space, or nearly: in training an earlier training text, in
+            validation a training text, in test one of training or validation. Repeated held-out texts stay here, for scores beside the main ones;
+            nothing is chosen by them.
+    """
+
+    texts: tuple[str, ...]
+    targets: NDArray[Any]
+    wheres: tuple[str, ...]
+    is_repeated_E: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class LabelledTexts:
+    """Everything a classifier needs of the data but token ids.
+
+    Attributes:
+        splits: train, validation, and test where there is one.
+        labels: What texts are classified into.
+        report: For data.json: sources, splits with label counts, labels, duplicates, notes.
+        notes: What a user should know, in sentences; also in the report.
+        fingerprint: Changes when texts, splits, labels or the marks of repeated texts do.
+    """
+
+    splits: dict[str, LabelledSplit]
+    labels: Labels
+    report: dict[str, Any]
+    notes: tuple[str, ...]
+    fingerprint: str
+
+
+def read_labelled(recipe: Recipe, progress: Progress | None = None) -> LabelledTexts:
+    """Read, prepare, split and compare the labelled texts of a recipe.
+
+    Training texts are never left out for standing in validation or test: the held-out text is marked instead, so what is learned does not depend on
+    what is held out. With data.duplicates=drop, marked texts leave validation and test altogether.
+
+    Args:
+        recipe: Its sections data and labels count.
+        progress: Called with what is going on.
+
+    Raises:
+        DataError: the data cannot be read, labels are missing, unknown or all alike, or a split lacks what it needs.
+    """
+    data, rules = recipe.data, recipe.label_rules
+    if data.split_by == "position":
+        raise DataError("data.split_by=position cuts text, but labelled texts are held out whole and by label: use data.split_by=document.")
+    if data.text_column == data.label_column:
+        raise DataError(f"data.text_column and data.label_column are the same column, {data.text_column!r}. Name the one that holds the labels.")
+    source = open_rows(data)
+    read = _read(source, data, rules, progress)
+    multiple = are_lists([item.cell for item in read.items if item.split in {None, "train"}], rules)
+    labelled = [names_in_cell(item.cell, rules, multiple=multiple) for item in read.items]
+    _check_header(read.items, labelled, data)
+    rows = _rows_in_splits(read.items, labelled, data)
+    training = [row.labels for row in rows if row.split == 0]
+    names = choose_names(training, rules, (data.text_column, data.label_column), multiple=multiple)
+    _check_labels(rows, names, rules)
+    counts = Counter(name for found in training for name in found)
+    labels = Labels(names, multiple, positive_of(names, counts, rules, multiple=multiple))
+    repeats = find_repeats(rows, rules.near_duplicates, progress)
+    splits, dropped = _splits(rows, labels, repeats, data)
+    missing = _check_splits(splits, labels, data, rules)
+    duplicates = {**repeat_report(rows, repeats, rules.near_duplicates), "dropped": dropped}
+    naming = naming_notes([item.cell for item in read.items], labels, rules, counts)
+    notes = (*source.notes, *read.notes, *naming, *missing, *repeat_notes(duplicates, dropped))
+    report = {
+        "sources": [part.description for part in source.parts],
+        "splits": {name: _split_report(split, labels) for name, split in splits.items()},
+        "labels": _labels_report(labels, rules),
+        "duplicates": duplicates,
+        "notes": list(notes),
+    }
+    return LabelledTexts(splits, labels, report, notes, _fingerprint(source, data, rules))
+
+
+def _fingerprint(source: RowSource, data: DataRecipe, rules: LabelsRecipe) -> str:
+    return cache_key(
+        source=source.fingerprint,
+        split_seed=STRATIFIED_SEED,
+        steps=preparation_identity(rules.preprocess),
+        **data.model_dump(mode="json", include=_FIELDS),
+        labels=rules.model_dump(mode="json", include=_RULES),
+    )
+
+
+@dataclass(frozen=True)
+class _Item:
+    """A text with its label's cell; split None: to be held out, or not, with others of its `pool`."""
+
+    text: str
+    cell: Cell
+    split: str | None
+    pool: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class _Read:
+    items: list[_Item]
+    notes: list[str]
+
+
+def _read(source: RowSource, data: DataRecipe, rules: LabelsRecipe, progress: Progress | None) -> _Read:
+    """All texts in the order of the source, empty ones left out."""
+    items: list[_Item] = []
+    notes: list[str] = []
+    empty: list[str] = []
+    prepare = preparation(rules.preprocess)
+    for part in source.parts:
+        hidden = _hidden(part, data)
+        notes += [f"{name}: all labels are {_HIDDEN}, that is, not published; the split is left out" for name in hidden]
+        own = [name for name in part.splits if name not in hidden]
+        pool = tuple(0.0 if name in own else share for name, share in (("validation", data.validation), ("test", data.test)))
+        for name in own:
+            for row in part.splits[name]:
+                text = prepare(_text(row, data))
+                if not text.strip():
+                    empty.append(row.where)
+                    continue
+                split = None if name == "train" and any(pool) else name
+                items.append(_Item(text, _label_cell(row, data), split, (pool[0], pool[1])))
+                if progress and len(items) % _PROGRESS_EVERY == 0:
+                    progress("reading", len(items), None)
+    total = len(items) + len(empty)
+    if len(empty) > len(items):
+        raise DataError(
+            f"{len(empty):,} of {total:,} rows have no text in column {data.text_column!r}, the first is {empty[0]}. Is data.text_column the right column?"
+        )
+    if empty:
+        notes.append(f"{len(empty):,} of {total:,} rows have no text and are left out, the first is {empty[0]}")
+    return _Read(items, notes + _header_notes(items, data))
+
+
+def _text(row: Row, data: DataRecipe) -> str:
+    return "" if cell_of(row.columns, data.text_column, row.where) is None else text_of(row.columns, data.text_column, row.where)
+
+
+def _label_cell(row: Row, data: DataRecipe) -> Cell:
+    return Cell(cell_of(row.columns, data.label_column, row.where, LABEL_KEY), row.where)
+
+
+def _hidden(part: AnyPart[Rows], data: DataRecipe) -> list[str]:
+    """Held-out splits of a source whose labels are not published."""
+    held_out = {name: rows for name, rows in part.splits.items() if name != "train"}
+    return [name for name, rows in held_out.items() if all(str(_label_cell(row, data).value).strip() == _HIDDEN for row in rows)]
+
+
+def _header_notes(items: Sequence[_Item], data: DataRecipe) -> list[str]:
+    """Whether the name of the label column is also a label, so that the first row may be no header."""
+    if not Reading.of(data).has_header or not isinstance(data.label_column, str) or data.header is True:
+        return []
+    same = [item.cell.where for item in items if item.cell.value == data.label_column]
+    if not same:
+        return []
+    return [
+        f"the label column is named {data.label_column!r}, and {len(same):,} rows have that label, the first is {same[0]}: is the first row of a file no "
+        "header? Then data.header=false, with columns by number"
+    ]
+
+
+def _check_header(items: Sequence[_Item], labelled: Sequence[Names], data: DataRecipe) -> None:
+    """Raises DataError where columns are given by number and a first row reads like names: one word, and a label that nothing else has."""
+    if data.header != "auto" or Reading.of(data).has_header or len(items) < _HEADER_ROWS:
+        return
+    files = [item.cell.where.rpartition(":")[0] for item in items]
+    counts = Counter(zip(files, labelled, strict=True))
+    for item, file, names in zip(items, files, labelled, strict=True):
+        is_name = len(item.text) <= _HEADER_CHARACTERS and len(item.text.split()) == 1
+        if item.cell.where.endswith(":1") and is_name and counts[file, names] == 1:
+            raise DataError(
+                f"{item.cell.where}: the first row reads like names of columns ({short(item.text)} as text, {short(', '.join(names))} as a label that no "
+                "other row has). Say whether it is: data.header=true, or data.header=false."
+            )
+
+
+def _rows_in_splits(items: Sequence[_Item], labelled: Sequence[Names], data: DataRecipe) -> list[LabelledRow]:
+    """All rows, training first, then validation, then test, each in the order of the source."""
+    splits = [item.split or "" for item in items]
+    counts = Counter(name for names in labelled for name in names)
+    for pool in dict.fromkeys(item.pool for item in items if item.split is None):
+        numbers = [number for number, item in enumerate(items) if item.split is None and item.pool == pool]
+        strata = [min(labelled[number], key=lambda name: (counts[name], name), default="") for number in numbers]
+        for number, split in zip(numbers, hold_out([normalised(items[number].text) for number in numbers], strata, *pool), strict=True):
+            splits[number] = split
+    order = sorted(range(len(items)), key=lambda number: SPLITS.index(splits[number]))
+    return [LabelledRow(items[number].text, labelled[number], SPLITS.index(splits[number]), items[number].cell.where) for number in order]
+
+
+def _check_labels(rows: Sequence[LabelledRow], names: Names, rules: LabelsRecipe) -> None:
+    for number, split in enumerate(SPLITS):
+        of_split = [row for row in rows if row.split == number]
+        check_known([row.labels for row in of_split], [row.where for row in of_split], names, split, rules)
+
+
+def _splits(rows: Sequence[LabelledRow], labels: Labels, repeats: Repeats, data: DataRecipe) -> tuple[dict[str, LabelledSplit], int]:
+    """The splits, and how many repeated texts were dropped from validation and test."""
+    splits, dropped = {}, 0
+    is_repeated = repeats.kind_R != NONE
+    for number, name in enumerate(SPLITS):
+        chosen = [place for place, row in enumerate(rows) if row.split == number]
+        kept = [place for place in chosen if not is_repeated[place]] if data.duplicates == "drop" and name != "train" else chosen
+        dropped += len(chosen) - len(kept)
+        if chosen:
+            splits[name] = LabelledSplit(
+                tuple(rows[place].text for place in kept),
+                targets_of([rows[place].labels for place in kept], labels),
+                tuple(rows[place].where for place in kept),
+                is_repeated[kept],
+            )
+    return splits, dropped
+
+
+def _check_splits(splits: Mapping[str, LabelledSplit], labels: Labels, data: DataRecipe, rules: LabelsRecipe) -> list[str]:
+    """Every split must hold texts that repeat none before it, and of two labels both; notes where it lacks some label all the same.
+
+    A test split that the source brings may lack one of two labels, too: nothing is chosen by it.
+
+    Raises:
+        DataError: says the numbers and what to change.
+    """
+    notes = []
+    is_binary = len(labels.names) == 2 and not labels.multiple
+    for name in SPLITS if data.test > 0 or "test" in splits else SPLITS[:2]:
+        counts = _fresh_counts(name, splits[name], labels) if name in splits else [0] * (len(labels.names) + 1)
+        absent = [label for label, count in zip(labels.names, counts, strict=False) if not count]
+        what = "" if counts[-1] else f"the {name} split would hold no text"
+        if is_binary and absent and (name != "test" or data.test > 0):
+            what = what or f"the {name} split would hold no text with the label {absent[0]!r}"
+        if what:
+            raise DataError(f"{what}{_numbers(splits, labels)}. {_remedy(name, labels, data, rules)}")
+        if absent and name != "train":
+            listed = ", ".join(absent[:_LISTED]) + (", ..." if len(absent) > _LISTED else "")
+            notes.append(f"{name}: no text has the label {listed} ({len(absent)} of {len(labels.names)} labels), so nothing is said about it there")
+    return notes
+
+
+def _fresh_counts(name: str, split: LabelledSplit, labels: Labels) -> list[int]:
+    """How many texts have each label, and at the end how many there are; without those that repeat a split before."""
+    fresh_E = np.ones(len(split.texts), dtype=bool) if name == "train" else ~split.is_repeated_E
+    return [*_label_counts(split.targets[fresh_E], labels), int(fresh_E.sum())]
+
+
+def _numbers(splits: Mapping[str, LabelledSplit], labels: Labels) -> str:
+    described = []
+    for name, split in splits.items():
+        counts = _label_counts(split.targets, labels)
+        listed = ", ".join(f"{label} {count:,}" for label, count in list(zip(labels.names, counts, strict=True))[:_LISTED])
+        repeated = 0 if name == "train" else int(split.is_repeated_E.sum())
+        described.append(f"{name} {len(split.texts):,} texts ({listed})" + (f", of which {repeated:,} repeat texts before them" if repeated else ""))
+    apart = " when texts that repeat others are left out" if any(split.is_repeated_E.any() for split in splits.values()) else ""
+    return f"{apart}: {'; '.join(described)}"
+
+
+def _remedy(name: str, labels: Labels, data: DataRecipe, rules: LabelsRecipe) -> str:
+    near = f", or look for near duplicates less widely (labels.near_duplicates, now {rules.near_duplicates:g})" if rules.near_duplicates else ""
+    shares = f"data.validation={data.validation:g} and data.test={data.test:g}"
+    needs = "both labels" if len(labels.names) == 2 and not labels.multiple else "texts"
+    return f"It needs {needs}: add texts, hold out other shares (now {shares}){near}."
+
+
+def _label_counts(targets: NDArray[Any], labels: Labels) -> list[int]:
+    """How many texts have each label."""
+    counts = targets.sum(axis=0) if labels.multiple else np.bincount(targets, minlength=len(labels.names))
+    return [int(count) for count in counts]
+
+
+def _labels_report(labels: Labels, rules: LabelsRecipe) -> dict[str, Any]:
+    positive = None if labels.positive is None else labels.names[labels.positive]
+    return {"names": list(labels.names), "multiple": labels.multiple, "positive": positive, "mapping": rules.mapping}
+
+
+def _split_report(split: LabelledSplit, labels: Labels) -> dict[str, Any]:
+    words = [len(text.split()) for text in split.texts]
+    return {
+        "texts": len(split.texts),
+        "labels": dict(zip(labels.names, _label_counts(split.targets, labels), strict=True)),
+        "characters": sum(map(len, split.texts)),
+        "words": {"median": float(np.median(words)), "p99": float(np.percentile(words, 99)), "most": max(words)} if words else None,
+    }

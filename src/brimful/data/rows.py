@@ -1,0 +1,95 @@
+"""A row of a file or data set, and how one of its columns is got by name or by number."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from brimful.base.discover import did_you_mean
+from brimful.base.errors import DataError
+
+Column = str | int
+"""A column by its name, or by its number from 0."""
+_SEPARATORS = {
+    "\t": " Or are the fields separated by tabs (data.file_type=tsv)?",
+    ";": " Or are the fields separated by semicolons? Put commas or tabs there.",
+    ",": " Or are the fields separated by commas (data.file_type=csv)?",
+}
+_SHOWN_NAMES, _SHOWN_CHARACTERS = 20, 40
+
+
+class Row(NamedTuple):
+    """One row of a file or data set: its columns and their values, and where it stands, for errors."""
+
+    columns: Any
+    where: str
+
+
+TEXT_KEY, LABEL_KEY = "data.text_column", "data.label_column"
+"""Keys of the recipe that name columns."""
+
+
+def cell_of(row: Any, column: Column, where: str, key: str = TEXT_KEY) -> Any:
+    """What stands in one column of a row; `key` is the recipe's key for it, for errors.
+
+    Raises:
+        DataError: the row is not an object (or, for a number, a list), or has no such column.
+    """
+    if isinstance(row, list) and isinstance(column, int):
+        row = dict(zip(map(str, range(len(row))), row, strict=True))
+    if not isinstance(row, dict):
+        raise DataError(f"{where}: expected an object with the field {column!r}, found {type(row).__name__}.")
+    name = column if isinstance(column, str) else column_name(column, row, where, key)
+    if name not in row:
+        raise missing_column(column, row, where, key)
+    return row[name]
+
+
+def column_name(column: Column, columns: Iterable[str], where: str, key: str = TEXT_KEY) -> str:
+    """The name of a column that is given by name or by number.
+
+    Raises:
+        DataError: there is none.
+    """
+    names = list(columns)
+    if isinstance(column, str) and column in names:
+        return column
+    if isinstance(column, int) and 0 <= column < len(names):
+        return names[column]
+    raise missing_column(column, names, where, key)
+
+
+def text_of(row: Any, column: Column, where: str) -> str:
+    """The text of one row, line ends normalised.
+
+    Raises:
+        DataError: the row is not an object, has no such column, or holds something else than text there.
+    """
+    value = cell_of(row, column, where)
+    if not isinstance(value, str):
+        raise DataError(f"{where}: field {column!r} holds {short(value)} ({type(value).__name__}), expected text. Correct or remove the row.")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{where}: field {column!r} holds half of a surrogate pair at character {error.start + 1}. Correct or remove the row."
+        ) from error
+    return value.replace("\r\n", "\n")
+
+
+def missing_column(column: Column, columns: Iterable[str], where: str, key: str = TEXT_KEY) -> DataError:
+    """The error for rows without the column asked for: what there is, and the nearest."""
+    names = [str(name) for name in columns]
+    if isinstance(column, int):
+        return DataError(f"{where}: no column number {column}: there are {len(names)}, from 0 to {len(names) - 1}. Choose one with {key}.")
+    known = [name if len(name) <= _SHOWN_CHARACTERS else f"{name[: _SHOWN_CHARACTERS - 3]}..." for name in names[:_SHOWN_NAMES]]
+    listing = ", ".join(known) + (", ..." if len(names) > _SHOWN_NAMES else "")
+    other = next((said for mark, said in _SEPARATORS.items() if mark in names[0]), "") if len(names) == 1 else ""
+    return DataError(
+        f"{where}: no column {column!r}{did_you_mean(column, known)} Columns: {listing}. Choose one with {key}=NAME, or by number ({key}=0 and so on) "
+        f"in a table without a header.{other}"
+    )
+
+
+def short(value: object) -> str:
+    """How a value is shown in an error."""
+    text = repr(value[: 2 * _SHOWN_CHARACTERS] if isinstance(value, str) else value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 3]}..."

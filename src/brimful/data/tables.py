@@ -1,0 +1,140 @@
+"""Tables of comma- or tab-separated fields, with a header or without: lines become rows, and a broken row is named by its line."""
+
+import csv
+import sys
+from collections.abc import Iterator
+
+from brimful.base.errors import DataError
+from brimful.data.rows import Column, Row, column_name, short
+
+_LISTED = 20
+
+
+def csv_rows(lines: Iterator[str], what: str, column: Column | None = None, *, has_header: bool = True) -> Iterator[Row]:
+    """Rows of comma-separated fields; a field in quotation marks may run over lines, and its row stands where it begins.
+
+    Args:
+        lines: Each with its line break.
+        what: What errors call them.
+        column: Must be there; None: not looked for.
+        has_header: The first row names the columns; else they are "0", "1", ...
+
+    Raises:
+        DataError: a broken row, with its line; a quotation mark that is not closed, with the line that opens it; NUL; a missing column.
+    """
+    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    yield from _table_rows(_CsvFields(lines, what), what, column, has_header)
+
+
+def tsv_rows(lines: Iterator[str], what: str, column: Column | None = None, *, has_header: bool = True) -> Iterator[Row]:
+    """The same of tab-separated fields, a row a line. Quotation marks are text, unless a field stands wholly within properly doubled ones."""
+    rows = (
+        (number, [_unquoted(value) for value in line.removesuffix("\n").split("\t")] if line.strip("\n") else [])
+        for number, line in _without_nul(lines, what)
+    )
+    yield from _table_rows(rows, what, column, has_header)
+
+
+def _without_nul(lines: Iterator[str], what: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(lines, start=1):
+        if "\0" in line:
+            raise DataError(
+                f"{what}:{number}: character {line.index(chr(0)) + 1} of the line is NUL, which no text holds: the file is damaged, or UTF-16 "
+                "(data.encoding=utf-16-le, or auto)."
+            )
+        yield number, line
+
+
+def _unquoted(value: str) -> str:
+    inner = value[1:-1]
+    quoted = len(value) >= 2 and value[0] == value[-1] == '"' and '"' not in inner.replace('""', "")
+    return inner.replace('""', '"') if quoted else value
+
+
+class _CsvFields:
+    """Number of the first line and fields of each row; keeps the lines of the row that is being read, to say what is wrong with it."""
+
+    def __init__(self, lines: Iterator[str], what: str) -> None:
+        self._what = what
+        self._lines = _without_nul(lines, what)
+        self._of_row: list[str] = []
+        self._first = 1
+
+    def _next_lines(self) -> Iterator[str]:
+        for _, line in self._lines:
+            self._of_row.append(line)
+            yield line
+
+    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
+        reader = csv.reader(self._next_lines(), strict=True)
+        while True:
+            try:
+                fields = next(reader, None)
+            except csv.Error as error:
+                raise self._broken(error) from error
+            if fields is None:
+                return
+            yield self._first, fields
+            self._first += len(self._of_row)
+            self._of_row.clear()
+
+    def _broken(self, error: csv.Error) -> DataError:
+        last = self._first + len(self._of_row) - 1
+        if "new-line" in str(error):
+            return DataError(
+                f"{self._what}:{last}: a carriage return stands alone outside quotation marks. Does the file have the line ends of an old Macintosh? "
+                "Convert them, for example: tr '\\r' '\\n' < FILE > FILE.csv"
+            )
+        place = self._first + _line_of_open_quote(self._of_row)
+        until = f" and is not closed properly before line {last}" if last > place else ""
+        return DataError(
+            f"{self._what}:{place}: not valid CSV: {error}. Look for a quotation mark that is not closed or not doubled: the last one opens in "
+            f'line {place}{until}. Within quoted fields write "" for "; tab-separated files without quoting are read with data.file_type=tsv.'
+        )
+
+
+def _line_of_open_quote(lines: list[str]) -> int:
+    """Number, from 0, of the line in which the last quoted field begins, by the rules of RFC 4180."""
+    opened, in_quotes, at_start = 0, False, True
+    for number, line in enumerate(lines):
+        for character in line:
+            if character == '"' and (in_quotes or at_start):
+                opened = number if not in_quotes else opened
+                in_quotes, at_start = not in_quotes, False
+            else:
+                at_start = not in_quotes and character in ",\n"
+    return opened
+
+
+def _table_rows(rows: Iterator[tuple[int, list[str]]] | _CsvFields, what: str, column: Column | None, has_header: bool) -> Iterator[Row]:
+    """Of columns that share a name the first has it; the others go by their numbers."""
+    names: list[str] | None = None
+    for number, fields in rows:
+        if not fields:
+            continue
+        if names is None:
+            names = _names(fields, f"{what}:{number}", column, has_header)
+            if has_header:
+                continue
+        if len(fields) == len(names):
+            yield Row(dict(zip(names, fields, strict=True)), f"{what}:{number}")
+        else:
+            raise _ragged(fields, names, f"{what}:{number}", has_header)
+
+
+def _names(fields: list[str], where: str, column: Column | None, has_header: bool) -> list[str]:
+    names = list(map(str, range(len(fields))))
+    if has_header:
+        first = {name: number for number, name in reversed(list(enumerate(fields)))}
+        names = [name if first[name] == number else names[number] for number, name in enumerate(fields)]
+    if column is not None:
+        column_name(column, names, where)
+    return names
+
+
+def _ragged(fields: list[str], names: list[str], where: str, has_header: bool) -> DataError:
+    listed = f", but the header names {len(names)}: {', '.join(names[:_LISTED])}" if has_header else f", but the first row has {len(names)}"
+    many = f" The row runs over {sum(field.count(chr(10)) for field in fields) + 1} lines: is a quotation mark not closed?"
+    return DataError(
+        f"{where}: {len(fields)} fields{listed}. The first field is {short(fields[0])}.{many if any(chr(10) in field for field in fields) else ''}"
+    )

@@ -1,0 +1,78 @@
+"""How well an encoder predicts hidden tokens of held-out text from both sides; which ones are hidden is the same in every run.
+
+Shapes: N windows in all.
+"""
+
+import dataclasses
+import time
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from brimful.base.errors import RequestError
+from brimful.data.batches import IGNORED
+from brimful.data.masking import Rules, masked_evaluation_batches
+from brimful.data.tokens import TokenSplit
+from brimful.evaluation.likelihood import Likelihood, Progress, Scorer, summarise
+
+
+def score_masked(  # noqa: PLR0913 - each is one independent choice of the measurement
+    model: PreTrainedModel,
+    split: TokenSplit,
+    rules: Rules,
+    *,
+    context: int,
+    batch_size: int,
+    chunk_tokens: int,
+    device: torch.device,
+    autocast_dtype: torch.dtype | None = None,
+    max_sequences: int | None = None,
+    progress: Progress | None = None,
+) -> Likelihood:
+    """Loss per hidden token over windows that hold every token of a split but the very first once.
+
+    When memory runs out the batch size is halved, as often as it takes, and only the windows that failed are scored again.
+
+    Args:
+        model: An encoder with a head for masked tokens on `device`; put in eval mode for the call and put back after.
+        split: The tokens.
+        rules: How tokens are hidden; its seed does not count.
+        context: Positions of a window, [CLS] included.
+        batch_size: Windows per forward pass to begin with.
+        chunk_tokens: Hidden tokens per chunk of logits.
+        device: Where the batches go.
+        autocast_dtype: Autocast to this dtype, None for none.
+        max_sequences: Score at most this many windows, spread evenly.
+        progress: Told after every batch, in tokens of the text.
+
+    Raises:
+        RequestError: nothing to score, or not even one window fits into memory.
+    """
+    if len(split.tokens_N) < 2:
+        raise RequestError(f"the split has {len(split.tokens_N)} tokens; at least 2 are needed to hide one. Give it more text.")
+    started_s = time.perf_counter()
+    scorer = Scorer(model, device, autocast_dtype, chunk_tokens, batch_size, sparse=True)
+    nats: list[Tensor] = []
+    window_tokens: list[NDArray[np.int64]] = []
+    num_tokens, done, was_training = len(split.tokens_N) - 1, 0, model.training
+    model.eval()
+    try:
+        for batch in masked_evaluation_batches(split, context, batch_size, rules, max_sequences):
+            nats += scorer.score(batch)
+            window_tokens.append((batch.targets_BT != IGNORED).sum(1).numpy())
+            done = min(done + len(batch.inputs_BT) * (context - 1), num_tokens)
+            if progress is not None:
+                progress("evaluate", done, num_tokens if max_sequences is None else None)
+    finally:
+        model.train(was_training)
+    tokens_N = np.concatenate(window_tokens)
+    has_targets_N = tokens_N > 0  # a last window may hold the end of a document alone
+    if not has_targets_N.any():
+        raise RequestError("the split holds empty documents only, so nothing can be hidden in it. Give it more text.")
+    nats_N = torch.cat(nats).cpu().double().numpy()[has_targets_N]
+    seconds, sizes = time.perf_counter() - started_s, tuple(scorer.batch_sizes)
+    scored = summarise(nats_N, tokens_N[has_targets_N], 0, split.num_documents, seconds, context=context, stride=context, batch_sizes=sizes)
+    return dataclasses.replace(scored, masked_share=rules.share)

@@ -1,0 +1,35 @@
+"""Where the transformer blocks of a model are, and how far each of its parameters is from the input."""
+
+import re
+
+from torch import nn
+
+from brimful.base.errors import PlanError
+
+_EMBEDDING = re.compile(r"(^|[._])(embed\w*|wte|wpe|word_embeddings\w*)(\.|$)|tok_embeddings")
+
+
+def named_blocks_of(model: nn.Module) -> tuple[str, nn.ModuleList]:
+    """Name and modules of the transformer blocks: the longest list of modules of one class.
+
+    Raises:
+        PlanError: there is none.
+    """
+    lists = [
+        (name, child) for name, child in model.named_modules() if isinstance(child, nn.ModuleList) and len({type(block) for block in child}) == 1
+    ]
+    if not lists:
+        raise PlanError(f"{type(model).__name__} has no list of transformer blocks, so brimful cannot tell its layers apart.")
+    return max(lists, key=lambda entry: (len(entry[1]), -len(entry[0])))
+
+
+def depth_of_parameters(model: nn.Module) -> dict[str, int]:
+    """For every parameter's name 0 for embeddings, 1 to L for the blocks, L + 1 for all behind them."""
+    prefix, blocks = named_blocks_of(model)
+
+    def depth(name: str) -> int:
+        if name.startswith(f"{prefix}."):
+            return 1 + int(name.removeprefix(f"{prefix}.").split(".")[0])
+        return 0 if _EMBEDDING.search(name) else len(blocks) + 1
+
+    return {name: depth(name) for name, _ in model.named_parameters()}

@@ -1,0 +1,113 @@
+"""Finished classifiers made on the spot: a tiny model of any kind, a tokenizer, a record and a recipe in a run folder."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AutoModelForSequenceClassification,
+    BertConfig,
+    GPT2Config,
+    LlamaConfig,
+    ModernBertConfig,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+)
+
+from brimful.classification.calibration import choose_calibration
+from brimful.classification.record import ClassifierRecord, save_classifier
+from brimful.data.labels import Labels
+from brimful.data.preparation import preparation_identity
+
+SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 128}
+CONFIGS: dict[str, Callable[..., Any]] = {
+    "bert": lambda **ids: BertConfig(**SIZES, **ids),
+    "roberta": lambda **ids: RobertaConfig(**SIZES, **ids),
+    "modernbert": lambda **ids: ModernBertConfig(**SIZES, **ids),
+    "gpt2": lambda **ids: GPT2Config(n_embd=32, n_layer=2, n_head=2, n_positions=128, **ids),
+    "llama": lambda **ids: LlamaConfig(**SIZES, num_key_value_heads=1, **ids),
+}
+TEXTS = [
+    "free prize now, call 0800 to win",
+    "ok",
+    "see you at the station at six, bring the blue bag and the letter from your mother please",
+    'he said "fine, then"',
+    "WIN a prize",
+    "call me later",
+    "x",
+    "the meeting is moved to tuesday",
+]
+RECIPE = """
+name: sorted
+method: classify
+model: BASE
+sequence_length: 48
+batch: {sequences: 4}
+training: {steps: 1}
+data: {path: texts.csv}
+optimizer: {learning_rate: 1e-4}
+"""
+
+MakeRun = Callable[..., Path]
+
+
+def tokenizer_of(kind: str) -> PreTrainedTokenizerFast:
+    """Bytes and a few merges; encoders get [CLS] and [SEP] around a text, causal models only an end-of-text token."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+    special = ["[PAD]", "[CLS]", "[SEP]"]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator(TEXTS, trainers.BpeTrainer(vocab_size=300, special_tokens=special, initial_alphabet=alphabet, show_progress=False))
+    if kind in {"gpt2", "llama"}:
+        return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="[SEP]")  # no padding token, as the published ones
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]", eos_token="[SEP]")
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> MakeRun:
+    """`make_run("bert", names=("ham", "spam"), ...)` gives the folder of a finished run with random weights."""
+
+    def make(
+        kind: str = "bert", *, names: tuple[str, ...] = ("ham", "spam"), multiple: bool = False, preprocess: tuple[str, ...] = ("nfc",),
+        recipe: str = RECIPE, policy: str = "best_f1",
+    ) -> Path:  # fmt: skip
+        folder = tmp_path / f"{kind}-{len(names)}{'-multiple' * multiple}"
+        folder.mkdir()
+        (folder / "recipe.yaml").write_text(recipe)
+        tokenizer = tokenizer_of(kind)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(3)
+            ids = {
+                "vocab_size": len(tokenizer),
+                "pad_token_id": tokenizer.pad_token_id,
+                "eos_token_id": 2,
+                "bos_token_id": 1,
+                "initializer_range": 0.6,
+            }
+            model = AutoModelForSequenceClassification.from_config(CONFIGS[kind](num_labels=len(names), **ids))
+        model.save_pretrained(folder / "model")
+        tokenizer.save_pretrained(folder / "model")
+        labels = Labels(names, multiple, 1 if len(names) == 2 and not multiple else None)
+        drawn = np.random.default_rng(0)
+        targets = drawn.integers(0, 2, (60, len(names))).astype(np.float32) if multiple else drawn.integers(0, len(names), 60)
+        hot = targets if multiple else np.eye(len(names))[targets]
+        logits_EC = (drawn.normal(size=(60, len(names))) + 2 * hot).astype(np.float32)
+        calibration = choose_calibration(logits_EC, targets, labels, policy)
+        record = ClassifierRecord(labels, calibration, preprocess, preparation_identity(preprocess), 48, logits_EC, targets)
+        save_classifier(folder, record)
+        return folder
+
+    return make
+
+
+def read_jsonl(text: str) -> list[dict[str, Any]]:
+    """The objects of JSON lines."""
+    return [json.loads(line) for line in text.splitlines()]

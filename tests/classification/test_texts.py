@@ -1,0 +1,180 @@
+"""Texts out of files and standard input, a window at a time."""
+
+import gzip
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from brimful.base.errors import DataError, RecipeError, RequestError
+from brimful.classification.texts import Source, TextRow, source_of, windows
+from brimful.recipe import Recipe, load
+
+RECIPE = """
+name: sorted
+method: classify
+model: BASE
+sequence_length: 48
+batch: {sequences: 4}
+training: {steps: 1}
+data: {path: texts.csv}
+optimizer: {learning_rate: 1e-4}
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Callable[..., Recipe]:
+    """`recipe("data.header=false", ...)`."""
+    path = tmp_path / "recipe.yaml"
+    path.write_text(RECIPE)
+    return lambda *changes: load(str(path), changes)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, str | bytes], str]:
+    """Writes a file and gives its path."""
+
+    def write(name: str, content: str | bytes) -> str:
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
+
+    return write
+
+
+def _texts(source: Source, standard_input: bytes = b"") -> list[str]:
+    return [row.text for row in source.rows(io.BytesIO(standard_input))]
+
+
+def test_every_kind_of_file_gives_the_same_texts(recipe, write, tmp_path: Path) -> None:
+    texts = ['a "quoted", text', "Việt\u0323", "", "last"]
+    rows = [{"id": number, "text": text} for number, text in enumerate(texts)]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "t.parquet")
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    files = [
+        write("t.csv", 'id,text\r\n0,"a ""quoted"", text"\r\n1,Việt\u0323\r\n2,\r\n3,last'),
+        write("t.tsv", 'id\ttext\n0\ta "quoted", text\n1\tViệt\u0323\n2\t\n3\tlast\n'),
+        write("t.txt", 'a "quoted", text\r\nViệt\u0323\n\nlast'),
+        write("t.jsonl", lines), write("t.ndjson", lines), write("t.json", json.dumps(rows)), str(tmp_path / "t.parquet"),
+        write("t.jsonl.gz", gzip.compress(lines.encode())),
+    ]  # fmt: skip
+
+    for name in files:
+        assert _texts(source_of(name, recipe())) == texts, name
+
+
+def test_a_row_keeps_its_columns_and_its_place(recipe, write) -> None:
+    (row,) = source_of(write("t.csv", "id,text\n7,hello\n"), recipe()).rows()
+
+    assert row == TextRow("hello", {"id": "7", "text": "hello"}, row.where)
+    assert row.where.endswith("t.csv:2")
+
+
+def test_null_is_an_empty_text_and_another_kind_of_value_an_error(recipe, write) -> None:
+    assert _texts(source_of(write("t.jsonl", '{"text": null}\n'), recipe())) == [""]
+    with pytest.raises(DataError, match=r"t\.jsonl:1: field 'text' holds 5 \(int\)"):
+        _texts(source_of(write("t.jsonl", '{"text": 5}\n'), recipe()))
+
+
+def test_the_column_is_the_recipes_unless_it_is_changed(recipe, write) -> None:
+    name = write("t.csv", "comment,text\nfirst,second\n")
+
+    assert _texts(source_of(name, recipe())) == ["second"]
+    assert _texts(source_of(name, recipe("data.text_column=comment"))) == ["first"]
+    assert _texts(source_of(name, recipe(), ["data.text_column=comment"])) == ["first"]
+    assert _texts(source_of(name, recipe(), ["data.text_column=0", "data.header=true"])) == ["first"]
+
+
+def test_a_missing_column_is_told_with_those_there_are(recipe, write) -> None:
+    with pytest.raises(DataError, match=r"no column 'text' - did you mean 'texts'\? Columns: id, texts"):
+        _texts(source_of(write("t.csv", "id,texts\n1,a\n"), recipe()))
+
+
+def test_a_number_of_a_column_is_for_tables_without_a_header(recipe, write) -> None:
+    by_number = recipe("data.text_column=1", "data.label_column=0")
+
+    assert _texts(source_of(write("t.csv", "ham,ok\n"), by_number)) == ["ok"]
+    assert _texts(source_of(write("t.jsonl", '{"id": "1", "label": "ham", "text": "ok"}\n'), by_number)) == ["ok"]
+
+
+def test_a_first_row_of_usual_names_is_not_classified_where_columns_are_counted(recipe, write) -> None:
+    by_number = recipe("data.text_column=1", "data.label_column=0")
+    name = write("t.csv", "id,Text\n7,ok\n")
+
+    with pytest.raises(DataError, match=r"t.csv:1: the first row reads like names of columns \(id, Text\)"):
+        _texts(source_of(name, by_number))
+    assert _texts(source_of(name, by_number, ["data.header=false"])) == ["Text", "ok"]
+
+
+def test_a_name_of_a_column_makes_the_first_row_a_header_again(recipe, write) -> None:
+    by_number = recipe("data.text_column=1", "data.label_column=0", "data.header=false")
+
+    assert _texts(source_of(write("t.csv", "id,comment\n7,ok\n"), by_number, ["data.text_column=comment"])) == ["ok"]
+
+
+def test_the_end_of_a_name_says_more_than_the_recipes_format_and_a_change_more_than_both(recipe, write) -> None:
+    tabs = recipe("data.file_type=tsv")
+
+    assert source_of(write("t.csv", "text\n"), tabs).kind == ".csv"
+    assert source_of(write("t", "text\n"), tabs).kind == ".tsv"
+    assert source_of(write("t.csv", "text\n"), tabs, ["data.file_type=jsonl"]).kind == ".jsonl"
+
+
+def test_a_file_that_does_not_say_what_it_holds_is_an_error(recipe, write) -> None:
+    with pytest.raises(RequestError, match=r"data\.file_type=txt"):
+        source_of(write("texts", "a\n"), recipe())
+
+
+def test_no_such_file_is_an_error_before_anything_is_read(recipe) -> None:
+    with pytest.raises(DataError, match="is no file"):
+        source_of("nowhere.csv", recipe())
+
+
+def test_only_how_the_file_is_read_can_be_changed(recipe, write) -> None:
+    name = write("t.txt", "a\n")
+
+    with pytest.raises(RequestError, match=r"labels\.threshold: only how the file is read"):
+        source_of(name, recipe(), ["labels.threshold=0.3"])
+    with pytest.raises(RecipeError, match=r"data\.header"):
+        source_of(name, recipe(), ["data.header=perhaps"])
+
+
+def test_standard_input_is_a_text_a_line_unless_its_format_is_said(recipe) -> None:
+    plain = recipe("data.file_type=csv", "data.encoding=latin-1")
+
+    assert _texts(source_of("-", plain), "một\r\nhai\n".encode()) == ["một", "hai"]
+    assert _texts(source_of("-", plain, ["data.file_type=jsonl"]), b'{"text": "a"}\n\n{"text": "b"}\n') == ["a", "b"]
+    assert _texts(source_of("-", plain, ["data.file_type=csv"]), b'text\n"a,\nb"\n') == ["a,\nb"]
+
+
+def test_windows_end_at_so_many_texts_or_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("brimful.classification.texts.WINDOW_CHARACTERS", 10)
+    rows = [TextRow("x" * length, {}, "") for length in (1, 2, 3, 20, 1, 1)]
+
+    assert [[len(row.text) for row in window] for window in windows(iter(rows), 3)] == [[1, 2, 3], [20], [1, 1]]
+    assert list(windows(iter([]), 3)) == []
+
+
+def test_rows_are_read_only_as_far_as_a_window_goes() -> None:
+    taken = []
+
+    def rows():
+        for number in range(10):
+            taken.append(number)
+            yield TextRow("a", {}, "")
+
+    next(windows(rows(), 2))
+
+    assert taken == [0, 1]
+
+
+def test_what_stands_before_a_broken_row_comes_before_its_error(recipe, write) -> None:
+    found = windows(source_of(write("t.jsonl", '{"text": "a"}\n{"text": "b"}\n{"te'), recipe()).rows())
+
+    assert [row.text for row in next(found)] == ["a", "b"]
+    with pytest.raises(DataError, match=r"t\.jsonl:3"):
+        next(found)

@@ -1,0 +1,147 @@
+"""A threshold does what its policy says on the examples it was chosen on, and decisions follow it."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.metrics import f1_score, precision_score, recall_score
+
+from brimful.base.errors import RequestError
+from brimful.classification.thresholds import Policy, choose_threshold, decide, parse_policy
+
+
+def _random(seed: int, digits: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Probabilities, with ties where few digits are kept, and whether each example has the label (at least one does)."""
+    generator = np.random.default_rng(seed)
+    scores_E = generator.random(40).round(digits)
+    has_E = generator.random(40) < scores_E
+    has_E[0] = True
+    return scores_E, has_E
+
+
+def _every_choice(scores_E: NDArray[np.float64], has_E: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Precision, recall and F1 of every way to split the distinct probabilities, [K, 3]."""
+    given = [scores_E >= value for value in np.unique(scores_E)]
+    return np.array([[(has_E & each).sum() / np.array([each.sum(), has_E.sum(), (each.sum() + has_E.sum()) / 2])] for each in given]).reshape(-1, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("best_f1", Policy("best_f1")),
+        (" precision >= 0.9 ", Policy("precision", 0.9)),
+        ("recall>=1", Policy("recall", 1.0)),
+        ("recall>=.95", Policy("recall", 0.95)),
+        ("0.5", Policy("fixed", 0.5)),
+        ("1e-3", Policy("fixed", 0.001)),
+    ],
+)
+def test_policies_are_read_and_written_in_one_spelling(text: str, policy: Policy) -> None:
+    assert parse_policy(text) == policy
+    assert parse_policy(str(policy)) == policy
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "best", "f1", "precision", "precision>0.9", "precision>=", "precision>=1.5", "recall>=0", "0", "1", "-0.5", "90%", "nan", "1_0", "٠.٥"],
+)
+def test_an_unknown_policy_is_an_error_that_says_what_is_accepted(text: str) -> None:
+    with pytest.raises(RequestError, match=r"threshold .*: unknown\. Accepted: best_f1, precision>=P"):
+        parse_policy(text)
+
+
+@pytest.mark.parametrize("digits", [1, 8], ids=["ties", "distinct"])
+@pytest.mark.parametrize("seed", range(8))
+def test_each_policy_finds_the_best_of_all_splits(seed: int, digits: int) -> None:
+    scores_E, has_E = _random(seed, digits)
+    every = _every_choice(scores_E, has_E)
+    best = choose_threshold("best_f1", scores_E, has_E)
+    precise = choose_threshold("precision>=0.75", scores_E, has_E)
+    complete = choose_threshold("recall>=0.9", scores_E, has_E)
+
+    assert best.f1 == pytest.approx(every[:, 2].max())
+    precise_enough = every[every[:, 0] >= 0.75]
+    assert precise.reached is bool(len(precise_enough))
+    assert precise.recall == pytest.approx(precise_enough[:, 1].max() if len(precise_enough) else every[every[:, 0] == every[:, 0].max(), 1].max())
+    assert complete.reached
+    assert complete.precision == pytest.approx(every[every[:, 1] >= 0.9][:, 0].max())
+
+
+@pytest.mark.parametrize("policy", ["best_f1", "precision>=0.75", "recall>=0.9", "0.3"])
+def test_what_a_threshold_says_of_itself_is_what_it_does(policy: str) -> None:
+    scores_E, has_E = _random(3, 2)
+    found = choose_threshold(policy, scores_E, has_E)
+    given_E = scores_E >= found.value
+
+    assert found.policy == policy
+    expected = [precision_score(has_E, given_E), recall_score(has_E, given_E), f1_score(has_E, given_E)]
+    assert [found.precision, found.recall, found.f1] == pytest.approx(expected)
+
+
+def test_thresholds_lie_midway_between_neighbours() -> None:
+    found = choose_threshold("best_f1", [0.1, 0.2, 0.6, 0.9], [False, False, True, True])
+
+    assert found.value == pytest.approx(0.4)
+    assert found.f1 == 1.0
+
+
+def test_between_neighbouring_floats_the_higher_one_is_the_threshold() -> None:
+    low = 0.6
+    high = float(np.nextafter(low, 1))
+
+    assert choose_threshold("best_f1", [low, high], [False, True]).value == high
+
+
+def test_examples_of_equal_probability_are_never_told_apart() -> None:
+    found = choose_threshold("precision>=1", [0.8, 0.8, 0.8, 0.3], [True, False, True, False])
+
+    assert not found.reached
+    assert found.precision == pytest.approx(2 / 3)
+    assert found.recall == 1.0
+    assert found.note == "precision>=1 is not reached on validation; the highest precision there is 0.667."
+
+
+def test_among_equal_choices_the_one_nearest_to_a_half_is_taken() -> None:
+    """0.55 (one of two) and 0.1 (both of four) have the same F1."""
+    found = choose_threshold("best_f1", [0.9, 0.2, 0.2, 0.2], [True, True, False, False])
+
+    assert found.value == pytest.approx(0.55)
+
+
+def test_all_probabilities_equal_give_the_label_to_all() -> None:
+    found = choose_threshold("best_f1", np.zeros(4), [True, False, False, False])
+
+    assert (found.value, found.recall) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("scores", [[], [0.2, 0.9]])
+def test_without_an_example_of_the_label_the_threshold_is_a_half_and_says_so(scores: list[float]) -> None:
+    found = choose_threshold("recall>=0.9", scores, np.zeros(len(scores), bool))
+
+    assert (found.value, found.reached, found.recall) == (0.5, False, None)
+    assert "no validation example has the label; 0.5 is used" in found.note
+
+
+def test_a_fixed_threshold_may_give_the_label_to_nobody() -> None:
+    found = choose_threshold("0.99", [0.2, 0.9], [False, True])
+
+    assert (found.precision, found.recall, found.f1, found.reached) == (None, 0.0, 0.0, True)
+
+
+def test_of_two_labels_the_positive_one_is_given_from_its_threshold_on() -> None:
+    given_EC = [[0.7, 0.3], [0.71, 0.29], [0.2, 0.8]]
+
+    assert decide(given_EC, [0.3], positive=1, multiple=False).tolist() == [1, 0, 1]
+    assert decide(given_EC, [0.7], positive=0, multiple=False).tolist() == [0, 0, 1]
+
+
+def test_of_more_labels_the_likeliest_and_of_several_each_by_its_own_threshold() -> None:
+    given_EC = [[0.2, 0.5, 0.3], [0.6, 0.1, 0.3]]
+
+    assert decide(given_EC, [], positive=None, multiple=False).tolist() == [1, 0]
+    assert decide(given_EC, [0.2, 0.6, 0.31], positive=None, multiple=True).tolist() == [[1, 0, 0], [1, 0, 0]]
+
+
+@pytest.mark.parametrize(("thresholds", "positive", "multiple"), [([], 1, False), ([0.5], None, False), ([0.5], None, True)])
+def test_a_wrong_number_of_thresholds_is_an_error(thresholds: list[float], positive: int | None, multiple: bool) -> None:
+    with pytest.raises(ValueError, match="thresholds where"):
+        decide([[0.5, 0.5]], thresholds, positive=positive, multiple=multiple)

@@ -1,0 +1,108 @@
+"""Tables with and without a header, and broken rows by the line that broke."""
+
+import io
+import time
+
+import pytest
+
+from brimful.base.errors import DataError
+from brimful.data.rows import Row
+from brimful.data.tables import csv_rows, tsv_rows
+
+
+def lines(text: str) -> io.StringIO:
+    return io.StringIO(text, newline="\n")
+
+
+def csv(text: str, **options: bool) -> list[Row]:
+    return list(csv_rows(lines(text), "a.csv", **options))
+
+
+def tsv(text: str, **options: bool) -> list[Row]:
+    return list(tsv_rows(lines(text), "a.tsv", **options))
+
+
+def test_without_a_header_columns_are_called_by_their_numbers() -> None:
+    """And the first row is data."""
+    assert csv('x,1\n"y, z",0\n', has_header=False) == [Row({"0": "x", "1": "1"}, "a.csv:1"), Row({"0": "y, z", "1": "0"}, "a.csv:2")]
+    assert tsv("ham\tx\n\nspam\ty\n", has_header=False) == [Row({"0": "ham", "1": "x"}, "a.tsv:1"), Row({"0": "spam", "1": "y"}, "a.tsv:3")]
+
+
+def test_blank_lines_before_the_header_are_passed_over() -> None:
+    """As they are between rows."""
+    assert csv("\ntext,label\n\nx,1\n") == [Row({"text": "x", "label": "1"}, "a.csv:4")]
+
+
+def test_a_row_over_several_lines_stands_where_it_begins() -> None:
+    """So does the next one."""
+    assert [row.where for row in csv('text,label\n"one\ntwo\nthree",1\nx,0\n')] == ["a.csv:2", "a.csv:5"]
+
+
+def test_columns_keep_their_order_and_a_repeated_name_goes_by_number() -> None:
+    """The first has the name."""
+    assert [list(row.columns.items()) for row in csv("b,a,b\n1,2,3\n")] == [[("b", "1"), ("a", "2"), ("2", "3")]]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("text,label\nx,1\ny\n", "a.csv:3: 1 fields, but the header names 2: text, label. The first field is 'y'."),
+        ("text,label\nx,1\ny,0,\n", "a.csv:3: 3 fields, but the header names 2"),
+        ("text,label\nx,1\na\0b,0\n", "a.csv:3: character 2 of the line is NUL"),
+        ("text,label\rx,1\ry,0\r", "a.csv:1: a carriage return stands alone outside quotation marks."),
+    ],
+)
+def test_a_broken_row_is_named_by_its_line(text: str, said: str) -> None:
+    """With what it holds."""
+    with pytest.raises(DataError) as caught:
+        csv(text)
+    assert str(caught.value).startswith(said)
+
+
+def test_without_a_header_the_first_row_says_how_many_fields_there_are() -> None:
+    """A tab in a text, for example, makes one more."""
+    with pytest.raises(DataError, match=r"a\.tsv:2: 3 fields, but the first row has 2"):
+        tsv("ham\tx\nspam\ty\tz\n", has_header=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('text,label\nx,1\n"open,1\n' + "y,0\n" * 50, 3),
+        ('text,label\nx,1\n"open,1\n' + "y,0\n" * 50 + '"fine",1\n' + "z,1\n" * 50, 3),
+        ('text,label\n"two\nlines",1\nx,"open\n' + "y,0\n" * 50, 4),
+        ('text,label\n"a ""quoted"" word",1\n"ends"too early,0\n', 3),
+    ],
+)
+def test_a_quotation_mark_that_is_not_closed_is_named_by_the_line_that_opens_it(text: str, line: int) -> None:
+    """However many lines it swallows; rows before it are read."""
+    rows = csv_rows(lines(text), "a.csv")
+    with pytest.raises(DataError, match=rf"a\.csv:{line}: not valid CSV: .*the last one opens in line {line}[. ]"):
+        list(rows)
+
+
+def test_a_row_that_swallowed_others_and_closed_by_chance_says_that_it_runs_over_lines() -> None:
+    """Its fields do not add up."""
+    with pytest.raises(DataError, match=r"a\.csv:2: 1 fields.*The row runs over 4 lines: is a quotation mark not closed\?"):
+        csv('text,label\n"open,1\ny,0\nz,1\n"\n')
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("text\tlabel\nx\t1\n", "file_type=tsv"), ("text;label\nx;1\n", "semicolons"), ("x,1\n", "by number .* without a header")]
+)
+def test_a_missing_column_says_what_else_the_first_line_may_be(text: str, said: str) -> None:
+    """Another separator, or no header."""
+    with pytest.raises(DataError, match=said):
+        list(csv_rows(lines(text), "a.csv", "text"))
+
+
+@pytest.mark.parametrize("read", [csv_rows, tsv_rows])
+def test_one_line_of_ten_megabytes_is_read_quickly(read) -> None:  # type: ignore[no-untyped-def]  # one of two functions
+    """As a field, and as an endless row of fields."""
+    separator = "," if read is csv_rows else "\t"
+    started = time.process_time()
+    (row,) = read(lines(f"label{separator}text\n1{separator}{'word ' * 2_000_000}\n"), "a")
+    assert len(row.columns["text"]) == 10_000_000
+    with pytest.raises(DataError, match="no column 'text'"):
+        list(read(lines(separator * 200_000), "a", "text"))
+    assert time.process_time() - started < 2
