@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 from torch import nn
-from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, ModernBertConfig, ModernBertForMaskedLM
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+)
 
 from brimful.base.errors import PlanError
 from brimful.model.blocks import depth_of_parameters, named_blocks_of
@@ -20,11 +29,17 @@ def _gpt2() -> nn.Module:
     return GPT2LMHeadModel(GPT2Config(n_layer=3, n_embd=8, n_head=2, vocab_size=10, bos_token_id=0, eos_token_id=0))
 
 
+def _llama() -> nn.Module:
+    return LlamaForCausalLM(LlamaConfig(**_BERT))
+
+
 def _modernbert() -> nn.Module:
     return ModernBertForMaskedLM(ModernBertConfig(**_BERT, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2))
 
 
-@pytest.mark.parametrize(("make", "name"), [(_bert, "bert.encoder.layer"), (_gpt2, "transformer.h"), (_modernbert, "model.layers")])
+@pytest.mark.parametrize(
+    ("make", "name"), [(_bert, "bert.encoder.layer"), (_gpt2, "transformer.h"), (_llama, "model.layers"), (_modernbert, "model.layers")]
+)
 def test_blocks_are_found_by_name(make: Any, name: str) -> None:
     found, blocks = named_blocks_of(make())
 

@@ -11,12 +11,10 @@ from brimful.model.quiet import quiet_bitsandbytes
 from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.rehearsal.models import (
     Linear4bit,
-    blocks_of,
     config_of,
     meta_model,
     names_of_4bit_layers,
     transformers_model,
-    with_layers,
 )
 from brimful.rehearsal.training import record_training
 
@@ -111,15 +109,6 @@ def test_importing_bitsandbytes_says_nothing_about_its_kernels(caplog: pytest.Lo
     logger.warning("shown")
 
     assert [record.message for record in caplog.records] == ["shown"]
-
-
-@pytest.mark.parametrize(("family", "name"), [("llama", "model.layers"), ("gpt2", "transformer.h"), ("bert", "bert.encoder.layer")])
-def test_blocks_are_found_by_their_list(step: Callable[..., StepSpec], family: str, name: str) -> None:
-    spec = step(family)
-
-    found, blocks = blocks_of(meta_model(spec, with_layers(config_of(spec), 3)))
-
-    assert (found, len(blocks)) == (name, 3)
 
 
 def test_adapters_for_layers_that_are_not_there_are_refused(step: Callable[..., StepSpec]) -> None:

@@ -6,7 +6,7 @@ from torch import nn
 
 from brimful.base.errors import PlanError
 
-_EMBEDDING = re.compile(r"(^|[._])(embed\w*|wte|wpe|word_embeddings\w*)(\.|$)|tok_embeddings")
+_EMBEDDING = re.compile(r"(^|[._])(embed\w*|wte|wpe)(\.|$)")
 
 
 def named_blocks_of(model: nn.Module) -> tuple[str, nn.ModuleList]:

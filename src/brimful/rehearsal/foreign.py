@@ -12,12 +12,13 @@ from brimful.base.errors import PlanError, RequestError
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.hardware.probe import probe
+from brimful.model.blocks import named_blocks_of
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Memory
 from brimful.planning.target import target_of
 from brimful.planning.trace import Trace
 from brimful.planning.work import Work
-from brimful.rehearsal.models import blocks_of, count_parameters
+from brimful.rehearsal.models import count_parameters
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.places import Places
 from brimful.rehearsal.recorder import Recorder
@@ -134,7 +135,7 @@ def without_weights(model: nn.Module) -> nn.Module:
 
 def _blocks_or_none(model: nn.Module) -> tuple[str, nn.ModuleList]:
     try:
-        return blocks_of(model)
+        return named_blocks_of(model)
     except PlanError:
         return "", nn.ModuleList()
 

@@ -127,7 +127,7 @@ def _with_peft(model: nn.Module, adapter: PeftAdapter, task: str) -> nn.Module:
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)  # as in with_adapters
         try:
             model = get_peft_model(model, config)
-        except (ValueError, RuntimeError, NotImplementedError) as error:
+        except (ValueError, RuntimeError) as error:
             raise PlanError(f"{adapter.peft_type} cannot be attached: {error}") from error
     for parameter in model.parameters():
         if parameter.requires_grad and parameter.is_floating_point():
@@ -163,16 +163,6 @@ def transformers_model(model: nn.Module) -> PreTrainedModel:
     inner: Any = model.base_model if hasattr(model, "peft_config") and not isinstance(model, PreTrainedModel) else model
     is_wrapped = inner is not model and not isinstance(inner, PreTrainedModel)
     return cast(PreTrainedModel, inner.model if is_wrapped else inner)
-
-
-def blocks_of(model: nn.Module) -> tuple[str, nn.ModuleList]:
-    """Name and modules of the transformer blocks: the longest list of modules of one class."""
-    lists = [
-        (name, child) for name, child in model.named_modules() if isinstance(child, nn.ModuleList) and len({type(block) for block in child}) == 1
-    ]
-    if not lists:
-        raise PlanError(f"{type(model).__name__} has no list of transformer blocks, so brimful cannot tell its layers apart.")
-    return max(lists, key=lambda entry: (len(entry[1]), -len(entry[0])))
 
 
 def count_parameters(model: nn.Module) -> tuple[int, int]:

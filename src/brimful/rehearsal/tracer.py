@@ -149,7 +149,7 @@ def _trace(spec: StepSpec, config: PretrainedConfig, micro_batch: int, blocks: i
 def _record(spec: StepSpec, config: PretrainedConfig, micro_batch: int, evaluation_factor: int = EVALUATION_FACTOR) -> Trace:
     try:
         return record_training(spec, config, micro_batch, evaluation_factor)
-    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+    except (RuntimeError, ValueError, TypeError) as error:
         raise PlanError(f"the training step of a {config.model_type} model cannot be traced: {error}") from error
 
 

@@ -13,11 +13,12 @@ from transformers import PretrainedConfig, PreTrainedModel, masking_utils
 
 from brimful.data.batches import MicroBatch
 from brimful.evaluation.likelihood import Scorer
+from brimful.model.blocks import named_blocks_of
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
 from brimful.planning.trace import Trace
 from brimful.rehearsal.kernels import OnCuda
 from brimful.rehearsal.losses import loss_of, padding_mask
-from brimful.rehearsal.models import blocks_of, count_parameters, meta_model, transformers_model
+from brimful.rehearsal.models import count_parameters, meta_model, transformers_model
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.places import Places
 from brimful.rehearsal.recorder import Recorder
@@ -116,7 +117,7 @@ def record_steps(model: nn.Module, spec: StepSpec, micro_batch: int, evaluation_
     """Two optimizer steps and an evaluation batch of a model that is already on fake tensors."""
     recorder = Recorder(cuda=spec.cuda)
     prepare(model, spec)
-    blocks, modules = blocks_of(model)
+    blocks, modules = named_blocks_of(model)
     watcher = Recording(recorder, Places(recorder, model, blocks, modules))
     watcher.places.seed_weights()
     optimizer = optimizer_of(spec, _trainable(model))
