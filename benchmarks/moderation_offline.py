@@ -29,7 +29,6 @@ from brimful.base.env import runs_folder
 from brimful.base.rundir import read_journal, read_json
 from brimful.classification.calibration import Calibration
 from brimful.classification.classifier import load_classifier
-from brimful.data.labelled_batches import some_of
 from brimful.data.labels import Labels
 from brimful.data.leakage import normalised
 from brimful.evaluation.bag_of_words import bag_of_words
@@ -116,7 +115,7 @@ def _pooled(folders: Sequence[Path]) -> dict[str, Any]:
         classifier = load_classifier(folder, torch.device("cpu"))
         logits = classifier.forward.logits([test.ids(number) for number in kept.tolist()])
         train, validation = material.encoded("train").split, material.encoded("validation").split
-        floor = bag_of_words(train, some_of(validation, ~validation.is_repeated_E), labels, classifier.record.calibration.policy)
+        floor = bag_of_words(train, validation, labels, classifier.record.calibration.policy)
         floor_logits = floor.logits([test.split.texts[number] for number in kept])
         for found, given, each, calibration in (
             (by_model, model_gives, logits, classifier.record.calibration), (by_floor, floor_gives, floor_logits, floor.calibration),

@@ -2,24 +2,20 @@
 
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import xxhash
-from numpy.typing import NDArray
 
 from brimful.base.env import cache_folder
 from brimful.base.errors import RequestError
 from brimful.base.rundir import write_text_atomically
-from brimful.classification.calibration import Calibration, choose_calibration
-from brimful.classification.classifier import Classifier, load_classifier, with_record
+from brimful.classification.calibration import choose_calibration
+from brimful.classification.classifier import load_classifier, load_forward
 from brimful.classification.record import ClassifierRecord, save_classifier
-from brimful.classification.temperature import nats_per_example
-from brimful.data.labelled import LabelledSplit, read_labelled
-from brimful.data.labelled_batches import EncodedLabels, some_of
+from brimful.data.labelled import read_labelled
 from brimful.data.preparation import preparation_identity
 from brimful.data.tokens import Progress
 from brimful.evaluation.label_scores import score_labels
@@ -69,16 +65,13 @@ def calibrate(run_folder: Path, material: Material, device: torch.device) -> Cla
         RequestError: the threshold's policy is unknown.
     """
     labels, rules, encoded = material.known_labels, material.recipe.label_rules, material.encoded("validation")
-    kept = np.flatnonzero(~encoded.split.is_repeated_E)
+    length, kept = material.recipe.sequence_length, np.flatnonzero(~encoded.split.is_repeated_E)
     targets = encoded.split.targets[kept]
-    unset = Calibration(1.0, None, rules.threshold, ())
-    nothing_EC = np.zeros((0, len(labels.names)), dtype=np.float32)
-    identity = preparation_identity(rules.preprocess)
-    unset_record = ClassifierRecord(labels, unset, tuple(rules.preprocess), identity, material.recipe.sequence_length, nothing_EC, targets[:0])
-    logits_EC = with_record(run_folder, unset_record, device).forward.logits([encoded.ids(number) for number in kept.tolist()])
+    forward, _ = load_forward(run_folder, labels, length, device)
+    logits_EC = forward.logits([encoded.ids(number) for number in kept.tolist()])
     log_weights_C = None if material.weights_C is None else np.log(material.weights_C)
     calibration = choose_calibration(logits_EC, targets, labels, rules.threshold, log_weights_C)
-    record = replace(unset_record, calibration=calibration, validation_logits_EC=logits_EC, validation_targets=targets)
+    record = ClassifierRecord(labels, calibration, tuple(rules.preprocess), preparation_identity(rules.preprocess), length, logits_EC, targets)
     save_classifier(run_folder, record)
     return record
 
@@ -103,7 +96,8 @@ def score(run_folder: Path, material: Material, names: list[str], device: torch.
 
     classifier = load_classifier(run_folder, device)
     calibration = classifier.record.calibration
-    floor = bag_of_words(_kept(material, "train"), _kept(material, "validation"), material.known_labels, calibration.policy)
+    train, validation = (material.encoded(name).split for name in ("train", "validation"))
+    floor = bag_of_words(train, validation, material.known_labels, calibration.policy)
     made: dict[str, Any] = {}
     for name in names:
         encoded = material.encoded(name)
@@ -112,22 +106,6 @@ def score(run_folder: Path, material: Material, names: list[str], device: torch.
         seconds = time.perf_counter() - started_s
         rival = None if name == "train" else floor.on(encoded.split)
         scores = score_labels(logits_EC, encoded.split, labels=material.known_labels, calibration=calibration, seconds=seconds, floor=rival)
-        _write_nats(run_folder, name, encoded, logits_EC, classifier)
+        write_nats(run_folder, name, Nats(scores.nats_E, np.ones(scores.examples, np.int64)))
         made[name] = scores.to_json()
     return made
-
-
-def _kept(material: Material, name: str) -> LabelledSplit:
-    """A split without the texts that stand in training; of training, all of it."""
-    split = material.encoded(name).split
-    return split if name == "train" else some_of(split, ~split.is_repeated_E)
-
-
-def _write_nats(run_folder: Path, name: str, encoded: EncodedLabels, logits_EC: NDArray[np.float32], classifier: Classifier) -> None:
-    calibration = classifier.record.calibration
-    kept_E = ~encoded.split.is_repeated_E
-    nats_E = nats_per_example(
-        logits_EC[kept_E], encoded.split.targets[kept_E], temperature=calibration.temperature, multiple=classifier.record.labels.multiple,
-        log_weights_C=calibration.log_weights,
-    )  # fmt: skip
-    write_nats(run_folder, name, Nats(nats_E, np.ones(len(nats_E), np.int64)))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from brimful.base.errors import DataError
-from brimful.data.labels import Cell, Labels, are_lists, check_known, choose_names, names_in_cell, naming_notes, positive_of, targets_of
+from brimful.data.labels import Cell, Labels, are_lists, check_known, choose_names, label_counts, names_in_cell, naming_notes, positive_of, targets_of
 from brimful.recipe import LabelsRecipe
 
 COLUMNS = ("text", "label")
@@ -147,6 +147,13 @@ def test_targets_are_numbers_or_rows_of_ones() -> None:
     several = targets_of([("b", "a"), (), ("c",)], Labels(("a", "b", "c"), multiple=True))
     assert (several.dtype, several.tolist()) == (np.float32, [[1, 1, 0], [0, 0, 0], [0, 0, 1]])
     assert targets_of([], Labels(("a", "b"), multiple=True)).shape == (0, 2)
+
+
+def test_texts_are_counted_by_label() -> None:
+    """Labels without texts count 0."""
+    single, several = Labels(("a", "b", "c")), Labels(("a", "b", "c"), multiple=True)
+    assert label_counts(targets_of([("b",), ("a",), ("b",)], single), single) == [1, 2, 0]
+    assert label_counts(targets_of([("b", "a"), (), ("b",)], several), several) == [1, 2, 0]
 
 
 def test_notes_say_which_number_is_which_label_and_what_had_no_effect() -> None:

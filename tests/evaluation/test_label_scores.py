@@ -118,6 +118,8 @@ def test_texts_that_repeat_training_texts_count_only_where_it_is_said() -> None:
 
     assert (scores.examples, scores.repeated) == (140, 60)
     assert scores.metrics == alone.metrics
+    assert scores.nats_E.tolist() == alone.nats_E.tolist()
+    assert scores.loss.value == pytest.approx(scores.nats_E.mean())
     assert scores.curves == alone.curves
     assert scores.mistakes == alone.mistakes
     assert scores.metrics_with_repeated == everything.metrics

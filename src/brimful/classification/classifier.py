@@ -16,6 +16,7 @@ from brimful.base.errors import RequestError, RunFolderError
 from brimful.classification.forward import Forward
 from brimful.classification.record import ClassifierRecord, load_record
 from brimful.data.labelled_batches import PASS_OVERHEAD, Passes, encoder_of, pad_id_of, shortened, special_tokens_at_end
+from brimful.data.labels import Labels
 from brimful.data.preparation import preparation, preparation_notes
 from brimful.generation.load import RECIPE_FILE, read_exported, trained_folder
 from brimful.hardware.device import abilities_of
@@ -46,26 +47,20 @@ class Classifier:
     """A model with a head for C labels, its tokenizer and its record.
 
     Args:
-        model: In eval mode, on its device.
+        forward: The model.
         tokenizer: The run's.
         record: How texts become labels.
-        tokens_per_pass: Positions of a pass to begin with; None: by the device.
 
     Raises:
         RequestError: the library of a step of the preparation is not installed.
     """
 
-    def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, record: ClassifierRecord, *, tokens_per_pass: int | None = None
-    ) -> None:
-        self.record = record
+    def __init__(self, forward: Forward, tokenizer: PreTrainedTokenizerBase, record: ClassifierRecord) -> None:
+        self.forward, self.record = forward, record
         self.notes = tuple(preparation_notes(record.preprocess_identity))
         """What may make its answers differ from those of training."""
         self._prepare = preparation(record.preprocess)
         self._encode, self._at_end = encoder_of(tokenizer), special_tokens_at_end(tokenizer)
-        device = model.device
-        passes = Passes(_filling_id(model, tokenizer), record.max_tokens, PASS_OVERHEAD[device.type])
-        self.forward = Forward(model, passes, tokens_per_pass or TOKENS_PER_PASS[device.type], device, autocast_dtype_of(device))
 
     def classify(self, texts: Sequence[str]) -> Classified:
         """Logits of texts, in their order.
@@ -108,21 +103,32 @@ def load_classifier(run_folder: Path, device: torch.device, *, tokens_per_pass: 
     """
     classifier_recipe(run_folder)
     trained_folder(run_folder)
-    return with_record(run_folder, load_record(run_folder), device, tokens_per_pass=tokens_per_pass)
+    record = load_record(run_folder)
+    return Classifier(*load_forward(run_folder, record.labels, record.max_tokens, device, tokens_per_pass=tokens_per_pass), record)
 
 
-def with_record(run_folder: Path, record: ClassifierRecord, device: torch.device, *, tokens_per_pass: int | None = None) -> Classifier:
-    """The model of a finished run with a record that need not lie in its folder yet.
+def load_forward(
+    run_folder: Path, labels: Labels, max_tokens: int, device: torch.device, *, tokens_per_pass: int | None = None
+) -> tuple[Forward, PreTrainedTokenizerBase]:
+    """The model of a finished run, which needs no record for its logits, and its tokenizer.
+
+    Args:
+        run_folder: Of a classifier.
+        labels: The model has as many outputs.
+        max_tokens: Of a text.
+        device: As for `load_classifier`.
+        tokens_per_pass: Likewise.
 
     Raises:
-        RequestError, RunFolderError: as `load_classifier`.
+        RunFolderError: as `load_classifier`.
     """
     folder = trained_folder(run_folder)
     model, tokenizer = read_exported(folder, AutoModelForSequenceClassification, torch.float32, attention=None)
-    if (heads := int(model.config.num_labels)) != len(record.labels.names):
-        raise RunFolderError(f"{folder}: the model has {heads} labels, classifier.json {len(record.labels.names)}. They come from different runs.")
-    model = model.to(device)
-    return Classifier(model.eval(), tokenizer, record, tokens_per_pass=tokens_per_pass)
+    if (heads := int(model.config.num_labels)) != len(labels.names):
+        raise RunFolderError(f"{folder}: the model has {heads} labels, classifier.json {len(labels.names)}. They come from different runs.")
+    passes = Passes(_filling_id(model, tokenizer), max_tokens, PASS_OVERHEAD[device.type])
+    model = model.to(device).eval()
+    return Forward(model, passes, tokens_per_pass or TOKENS_PER_PASS[device.type], device, autocast_dtype_of(device)), tokenizer
 
 
 def classifier_recipe(run_folder: Path) -> Recipe:

@@ -12,7 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brimful.base.errors import DataError
-from brimful.data.labels import Cell, Labels, Names, are_lists, check_known, choose_names, names_in_cell, naming_notes, positive_of, targets_of
+from brimful.data.labels import (
+    Cell,
+    Labels,
+    Names,
+    are_lists,
+    check_known,
+    choose_names,
+    label_counts,
+    names_in_cell,
+    naming_notes,
+    positive_of,
+    targets_of,
+)
 from brimful.data.leakage import normalised
 from brimful.data.preparation import preparation, preparation_identity
 from brimful.data.readers import Reading
@@ -280,13 +292,13 @@ def _check_splits(splits: Mapping[str, LabelledSplit], labels: Labels, data: Dat
 def _fresh_counts(name: str, split: LabelledSplit, labels: Labels) -> list[int]:
     """How many texts have each label, and at the end how many there are; without those that repeat a split before."""
     fresh_E = np.ones(len(split.texts), dtype=bool) if name == "train" else ~split.is_repeated_E
-    return [*_label_counts(split.targets[fresh_E], labels), int(fresh_E.sum())]
+    return [*label_counts(split.targets[fresh_E], labels), int(fresh_E.sum())]
 
 
 def _numbers(splits: Mapping[str, LabelledSplit], labels: Labels) -> str:
     described = []
     for name, split in splits.items():
-        counts = _label_counts(split.targets, labels)
+        counts = label_counts(split.targets, labels)
         listed = ", ".join(f"{label} {count:,}" for label, count in list(zip(labels.names, counts, strict=True))[:_LISTED])
         repeated = 0 if name == "train" else int(split.is_repeated_E.sum())
         described.append(f"{name} {len(split.texts):,} texts ({listed})" + (f", of which {repeated:,} repeat texts before them" if repeated else ""))
@@ -301,12 +313,6 @@ def _remedy(name: str, labels: Labels, data: DataRecipe, rules: LabelsRecipe) ->
     return f"It needs {needs}: add texts, hold out other shares (now {shares}){near}."
 
 
-def _label_counts(targets: NDArray[Any], labels: Labels) -> list[int]:
-    """How many texts have each label."""
-    counts = targets.sum(axis=0) if labels.multiple else np.bincount(targets, minlength=len(labels.names))
-    return [int(count) for count in counts]
-
-
 def _labels_report(labels: Labels, rules: LabelsRecipe) -> dict[str, Any]:
     positive = None if labels.positive is None else labels.names[labels.positive]
     return {"names": list(labels.names), "multiple": labels.multiple, "positive": positive, "mapping": rules.mapping}
@@ -316,7 +322,7 @@ def _split_report(split: LabelledSplit, labels: Labels) -> dict[str, Any]:
     words = [len(text.split()) for text in split.texts]
     return {
         "texts": len(split.texts),
-        "labels": dict(zip(labels.names, _label_counts(split.targets, labels), strict=True)),
+        "labels": dict(zip(labels.names, label_counts(split.targets, labels), strict=True)),
         "characters": sum(map(len, split.texts)),
         "words": {"median": float(np.median(words)), "p99": float(np.percentile(words, 99)), "most": max(words)} if words else None,
     }

@@ -19,7 +19,7 @@ from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError, RecipeError
 from brimful.data.batches import MicroBatch
 from brimful.data.labelled import LabelledSplit
-from brimful.data.labels import Labels
+from brimful.data.labels import Labels, label_counts
 from brimful.data.sequences import PAD_MULTIPLE, Shuffle
 from brimful.recipe import Recipe
 
@@ -118,7 +118,7 @@ def encode_split(name: str, split: LabelledSplit, tokenizer: PreTrainedTokenizer
     if policy == "drop" and num_long:
         if num_long == len(ids):
             raise DataError(f"all {num_long} {name} texts are longer than sequence_length {most} and dropped. Raise it.")
-        split, ids = some_of(split, ~is_long_E), [each for each, is_long in zip(ids, is_long_E, strict=True) if not is_long]
+        split, ids = _some_of(split, ~is_long_E), [each for each, is_long in zip(ids, is_long_E, strict=True) if not is_long]
     cut = [shortened(each, most, at_end) for each in ids]
     tokens_N = np.fromiter(chain.from_iterable(cut), dtype=np.uint32)
     offsets_E = np.concatenate([[0], np.cumsum([len(each) for each in cut])]).astype(np.int64)
@@ -149,7 +149,7 @@ def class_weights(targets: NDArray[Any], labels: Labels, chosen: Literal["none",
     if chosen == "none":
         return None
     if isinstance(chosen, str):
-        counts_C = targets.sum(axis=0) if labels.multiple else np.bincount(targets, minlength=len(labels.names))
+        counts_C = np.array(label_counts(targets, labels))
         others_C = len(targets) - counts_C if labels.multiple else np.full(len(labels.names), len(targets) / len(labels.names))
         return np.where((counts_C > 0) & (others_C > 0), others_C / np.maximum(counts_C, 1), 1.0).astype(np.float32)
     if unknown := [name for name in chosen if name not in labels.names]:
@@ -174,9 +174,9 @@ def told_of(splits: Mapping[str, EncodedLabels], labels: Labels, weights_C: NDAr
     """What a user should know of the texts before training."""
     told = []
     for name, encoded in splits.items():
-        counts_C = encoded.split.targets.sum(axis=0) if labels.multiple else np.bincount(encoded.split.targets, minlength=len(labels.names))
+        counts = label_counts(encoded.split.targets, labels)
         shares = (
-            ", ".join(f"{label} {int(count):,}" for label, count in zip(labels.names, counts_C, strict=True))
+            ", ".join(f"{label} {count:,}" for label, count in zip(labels.names, counts, strict=True))
             if len(labels.names) <= _FEW
             else f"{len(labels.names)} labels"
         )
@@ -192,7 +192,7 @@ def told_of(splits: Mapping[str, EncodedLabels], labels: Labels, weights_C: NDAr
     return told
 
 
-def some_of(split: LabelledSplit, kept_E: NDArray[np.bool_]) -> LabelledSplit:
+def _some_of(split: LabelledSplit, kept_E: NDArray[np.bool_]) -> LabelledSplit:
     """The texts of a split for which `kept_E` is true."""
     numbers = np.flatnonzero(kept_E)
     texts, wheres = (tuple(values[number] for number in numbers) for values in (split.texts, split.wheres))

@@ -176,6 +176,13 @@ def targets_of(labelled: Sequence[Names], labels: Labels) -> NDArray[Any]:
     return targets_EC
 
 
+def label_counts(targets: NDArray[Any], labels: Labels) -> list[int]:
+    """How many texts have each label; targets as `targets_of` makes them."""
+    counts_C = targets.sum(axis=0, dtype=np.int64) if labels.multiple else np.bincount(targets, minlength=len(labels.names))
+    counts: list[int] = counts_C.tolist()
+    return counts
+
+
 def naming_notes(cells: Sequence[Cell], labels: Labels, rules: LabelsRecipe, counts: Mapping[str, int]) -> list[str]:
     """Which number is which label, what was mapped to what, and what of the recipe had no effect.
 

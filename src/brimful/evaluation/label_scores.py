@@ -92,6 +92,7 @@ class LabelScores:
         repeated: Left out there: they repeat training texts (of a test split: or validation texts).
         resamples: R of the bootstrap intervals (areas of many labels: fewer).
         seconds: The model took for its logits.
+        nats_E: float64, of each scored example in the split's order; not in the record.
         loss: Nats per example of the calibrated probabilities; with several labels per text the sum over labels.
         calibration: Chosen on validation.
         metrics: `METRICS`.
@@ -110,6 +111,7 @@ class LabelScores:
     repeated: int
     resamples: int
     seconds: float
+    nats_E: Floats
     loss: Score
     calibration: Calibration
     metrics: Mapping[str, Score]
@@ -172,7 +174,7 @@ def score_labels(
     }
     return LabelScores(
         labels=labels, examples=kept.count, repeated=int((~kept_E).sum()), resamples=num_resamples(kept.count), seconds=seconds,
-        loss=measured.score("loss"), calibration=calibration,
+        nats_E=kept.nats_E, loss=measured.score("loss"), calibration=calibration,
         metrics=measured.scores(METRICS, positive=positive), metrics_at_half=measured.scores(METRICS_AT_HALF, positive=positive, prefix=HALF),
         metrics_with_repeated=None if kept_E.all() else everything.measured().scores(METRICS, positive=positive),
         floor=None if floor is None else FloorScores(
