@@ -69,28 +69,14 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class MaskedBatch:
-    """Sequences of one width with hidden tokens; a `batches.StepBatch`.
+class MaskedBatch(Batch):
+    """Sequences of one width, [CLS] first, with hidden tokens: a target is the token that stands at this very position, not the one after it.
 
     Attributes:
-        inputs_BT: int64 on the CPU, [CLS] first.
-        targets_BT: int64 on the CPU; the token that stands at this very position where it is hidden, else `IGNORED`.
         mask_BT: int64, 0 where a position is padding; None where none is.
     """
 
-    inputs_BT: Tensor
-    targets_BT: Tensor
     mask_BT: Tensor | None = None
-
-    @property
-    def num_target_tokens(self) -> int:
-        """Positions that count in the loss."""
-        return int((self.targets_BT != IGNORED).sum())
-
-    @property
-    def loss_divisor(self) -> float:
-        """The target tokens."""
-        return self.num_target_tokens
 
     def micro_batches(self, sizes: tuple[int, ...]) -> Iterator[MicroBatch]:
         """Rows in order, `sizes` at a time."""

@@ -198,7 +198,7 @@ class Scorer:
         self.batch_sizes = [batch_size]
         """The one asked for, then each smaller one that memory forced; the last holds."""
 
-    def score(self, batch: Batch | MaskedBatch) -> list[Tensor]:
+    def score(self, batch: Batch) -> list[Tensor]:
         """Nats of the windows of a batch, in pieces of at most the batch size that fits; nothing is copied back to the host here.
 
         Raises:
@@ -226,7 +226,7 @@ class Scorer:
             )
         self.batch_sizes.append(-(-windows // 2))
 
-    def _piece(self, batch: Batch | MaskedBatch, rows: slice) -> MicroBatch:
+    def _piece(self, batch: Batch, rows: slice) -> MicroBatch:
         targets_BT, mask_BT = batch.targets_BT[rows], batch.mask_BT if isinstance(batch, MaskedBatch) else None
         scored_N = (targets_BT.flatten() != IGNORED).nonzero()[:, 0] if self._sparse else None
         return MicroBatch(batch.inputs_BT[rows], targets_BT, scored_N, mask_BT=None if mask_BT is None else mask_BT[rows])

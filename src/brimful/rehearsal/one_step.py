@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from brimful.data.batches import IGNORED, Batch, StepBatch
-from brimful.data.masking import MaskedBatch, Rules, masked
+from brimful.data.masking import Rules, masked
 from brimful.model.build import build
 from brimful.model.description import is_encoder
 from brimful.rehearsal.reduced import Reduced
@@ -109,7 +109,7 @@ def _accumulate(reduced: Reduced, manner: Manner, network: Network, precision: P
     return accumulate_gradients(network, method, precision, device, pieces, scale) / batch.num_target_tokens
 
 
-def sequences_of(reduced: Reduced) -> Batch | MaskedBatch:
+def sequences_of(reduced: Reduced) -> Batch:
     """Random tokens; sequences end at different lengths, so that a token's weight counts. An encoder's, padded, have hidden ones."""
     recipe = reduced.recipe
     generator = torch.Generator().manual_seed(recipe.seed)
