@@ -71,6 +71,17 @@ def test_the_config_names_the_labels_and_how_many_a_text_has(published: Path) ->
     assert single.pad_token_id == 1
 
 
+@pytest.mark.parametrize("kernel", ["brimful_blocks", "brimful_expanded"])
+def test_a_causal_body_gives_the_same_logits_by_brimfuls_own_kernels(tmp_path: Path, kernel: str) -> None:
+    _models()["gpt2"].save_pretrained(tmp_path)
+    ids, mask = torch.tensor([[3, 4, 5, 6], [7, 8, 1, 1]]), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+
+    with torch.inference_mode():
+        ours, theirs = (_load(tmp_path, attention=attention)(input_ids=ids, attention_mask=mask).logits for attention in (kernel, "sdpa"))
+
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
 def test_a_body_that_lacks_weights_is_told(tmp_path: Path) -> None:
     _models()["bert"].save_pretrained(tmp_path / "bert")
     weights = load_file(tmp_path / "bert" / "model.safetensors")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from brimful.base.errors import PlanError
 from brimful.base.units import GIB, MIB
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
@@ -46,6 +47,20 @@ def test_examples_have_many_lengths_which_leaves_the_allocator_more_in_pieces(pu
 
     assert of_examples.allocated == of_sequences.allocated
     assert of_examples.reserved.high > 1.3 * of_sequences.reserved.high
+
+
+@pytest.mark.parametrize("kernel", ["brimful_blocks", "brimful_expanded", "brimful_packed"])
+@pytest.mark.parametrize("encoder", ["bert"], indirect=True)
+def test_a_classifiers_encoder_refuses_a_kernel_that_looks_to_the_left_only(labels_recipe_file: Path, kernel: str) -> None:
+    with pytest.raises(PlanError, match=f"plan.attention={kernel} hides .* an encoder looks to both sides; use sdpa or eager"):
+        prepare(load(str(labels_recipe_file), [f"plan.attention={kernel}"]), catalog.get("NVIDIA H200"))
+
+
+@pytest.mark.parametrize("encoder", ["llama"], indirect=True)
+def test_a_causal_classifier_takes_it(labels_recipe_file: Path) -> None:
+    prepared = prepare(load(str(labels_recipe_file), ["plan.attention=brimful_blocks"]), catalog.get("NVIDIA H200"))
+
+    assert prepared.choices["attention"].value == "brimful_blocks"
 
 
 # --- the largest that fits

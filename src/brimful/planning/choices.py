@@ -59,17 +59,20 @@ def _cpu_precision(device: Device, width_of_varied_passes: int | None) -> Choice
 
 
 def attention_choice(
-    recipe: Recipe, device: Device, precision: str, *, softcapped: bool = False, grouped: bool = False, packed: bool = False
+    recipe: Recipe, device: Device, precision: str, *, softcapped: bool = False, grouped: bool = False, packed: bool = False, is_encoder: bool = False
 ) -> Choice:
     """Attention implementation, by its name in transformers.
 
     Raises:
         PlanError: the recipe fixes one of brimful's own, which look to the left only, for an encoder.
     """
+    asked = recipe.plan.attention
+    if (is_encoder or recipe.method == "mlm") and asked not in {"auto", "sdpa", "eager"}:
+        raise PlanError(f"plan.attention={asked} hides from every position what follows it, but an encoder looks to both sides; use sdpa or eager.")
+    if asked != "auto":
+        return Choice("attention", asked, FIXED)
     if recipe.method == "mlm":
-        return _encoder_attention_choice(recipe)
-    if recipe.plan.attention != "auto":
-        return Choice("attention", recipe.plan.attention, FIXED)
+        return Choice("attention", "sdpa", "torch's fused scaled-dot-product attention to both sides; no score matrix is stored", "eager")
     return _decoder_attention_choice(recipe, device, precision, softcapped=softcapped, grouped=grouped, packed=packed)
 
 
@@ -86,15 +89,6 @@ def _decoder_attention_choice(recipe: Recipe, device: Device, precision: str, *,
         )
         return Choice("attention", "brimful_expanded", reason, "sdpa")
     return Choice("attention", "sdpa", "torch's fused scaled-dot-product attention; no score matrix is stored", "eager")
-
-
-def _encoder_attention_choice(recipe: Recipe) -> Choice:
-    asked = recipe.plan.attention
-    if asked not in ("auto", "sdpa", "eager"):
-        raise PlanError(f"plan.attention={asked} hides from every position what follows it, but an encoder looks to both sides; use sdpa or eager.")
-    if asked != "auto":
-        return Choice("attention", asked, FIXED)
-    return Choice("attention", "sdpa", "torch's fused scaled-dot-product attention to both sides; no score matrix is stored", "eager")
 
 
 def loss_chunk_choice(recipe: Recipe, device: Device, vocabulary: int) -> Choice:

@@ -34,6 +34,13 @@ class ModelFacts:
     softcapped: bool = False
     grouped: bool = False
 
+    @property
+    def is_encoder(self) -> bool:
+        """Whether every position sees those behind it."""
+        from transformers.models.auto import modeling_auto  # noqa: PLC0415 - only asked of classifiers
+
+        return self.config["model_type"] in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not self.config.get("is_decoder")
+
 
 def model_facts(recipe: Recipe, vocabulary: int | None = None, *, trust_custom_code: bool = False) -> ModelFacts:
     """The recipe's model, described or published.

@@ -138,9 +138,13 @@ def prepare(recipe: Recipe, device: Device, *, vocabulary: int | None = None, pr
     precision = precision_choice(recipe, device, width)
     packing = packing_choice(recipe, str(facts.config["model_type"]))
     is_packed = packing.value == "packed"
+    attention = attention_choice(
+        recipe, device, str(precision.value), softcapped=facts.softcapped, grouped=facts.grouped, packed=is_packed,
+        is_encoder=recipe.method == "classify" and facts.is_encoder,
+    )  # fmt: skip
     choices = {
         "precision": precision,
-        "attention": attention_choice(recipe, device, str(precision.value), softcapped=facts.softcapped, grouped=facts.grouped, packed=is_packed),
+        "attention": attention,
         "loss_chunk": loss_chunk_choice(recipe, device, facts.vocabulary),
         "optimizer": optimizer_choice(recipe, device),
         "loader_workers": loader_choice(recipe),
