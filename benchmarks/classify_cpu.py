@@ -369,12 +369,11 @@ def _pipeline(folder: Path, settings: dict[str, Any]) -> Callable[[list[str]], l
 def _ours(folder: Path) -> Callable[[list[str]], list[float]]:
     """What `brimful predict` does with a window of texts."""
     import numpy as np
-    import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     from brimful.base.env import keep_few_kernels, wait_politely
     from brimful.classification.calibration import Calibration
-    from brimful.classification.classifier import Classifier
+    from brimful.classification.classifier import Classifier, forward_of
     from brimful.classification.record import ClassifierRecord
     from brimful.data.labels import Labels
 
@@ -383,7 +382,8 @@ def _ours(folder: Path) -> Callable[[list[str]], list[float]]:
     model = AutoModelForSequenceClassification.from_pretrained(folder / "classifier").eval()
     labels, calibration = Labels(("LABEL_0", "LABEL_1"), False, 1), Calibration(1.0, None, "best_f1", ())
     record = ClassifierRecord(labels, calibration, (), {}, 192, np.zeros((0, 2), np.float32), np.zeros(0, np.int64))
-    classifier = Classifier(model.to(torch.device("cpu")), AutoTokenizer.from_pretrained(folder / "classifier"), record)
+    tokenizer = AutoTokenizer.from_pretrained(folder / "classifier")
+    classifier = Classifier(forward_of(model, tokenizer, record.max_tokens), tokenizer, record)
 
     def classify(texts: list[str]) -> list[float]:
         found: list[float] = classifier.probabilities(classifier.logits(texts))[:, 1].tolist()

@@ -148,7 +148,7 @@ class Material:
             RequestError: the method reads no labels.
         """
         if self.labels is None:
-            raise RequestError(f"{self.recipe.name} was trained by method {self.recipe.method}, which knows no labels.")
+            raise self._without_labels()
         return self.labels
 
     def encoded(self, split: str) -> EncodedLabels:
@@ -159,8 +159,11 @@ class Material:
         """
         found = self.splits[split]
         if not isinstance(found, EncodedLabels):
-            raise RequestError(f"{self.recipe.name} was trained by method {self.recipe.method}, which knows no labels.")
+            raise self._without_labels()
         return found
+
+    def _without_labels(self) -> RequestError:
+        return RequestError(f"{self.recipe.name} was trained by method {self.recipe.method}, which knows no labels.")
 
     def validate(self, model: PreTrainedModel, plan: Plan, device: torch.device, *, rows: int) -> dict[str, Any]:
         """What an evaluation in mid-training records of the validation split, at most `evaluation.max_sequences` of it.

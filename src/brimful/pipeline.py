@@ -22,7 +22,7 @@ from brimful.evaluation.task import load_task, task_names
 from brimful.generation.answers import Writing, ask, converse, show_before_and_after
 from brimful.generation.answers import write as write_text
 from brimful.generation.fill_mask import fill_masks
-from brimful.generation.load import RECIPE_FILE, load_run
+from brimful.generation.load import load_run, recipe_of
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.samples import Sample, write_samples
 from brimful.hardware.calibration import note_run
@@ -171,7 +171,7 @@ def write(run_folder: Path, prompt: str | None, how: Writing, console: Console, 
         beside_base: Beside what the model made of it before it was tuned.
         code: Say of every answer whether it is Python; None: where a task of the recipe is about code.
     """
-    tasks = load_recipe(str(run_folder / "recipe.yaml")).evaluation.tasks
+    tasks = recipe_of(run_folder).evaluation.tasks
     how = replace(how, judge=_python_verdict if code or (code is None and _are_about_code(tasks)) else None)
     device = torch_device(probe("auto"))
     if not beside_base:
@@ -190,7 +190,7 @@ def diagnose(run_folder: Path, console: Console) -> list[Finding]:
     Raises:
         RequestError: the run's model does not continue text from nothing.
     """
-    if (method := load_recipe(str(run_folder / RECIPE_FILE)).method) != "pretrain":
+    if (method := recipe_of(run_folder).method) != "pretrain":
         raise RequestError(f"{run_folder.name} is a run of method {method}; diagnose looks at models that learned to continue text from nothing.")
     with finished_run(run_folder, console) as (loaded, material, _), data_progress(console) as progress:
         train_split, validation = material.splits["train"], material.splits["validation"]

@@ -23,8 +23,9 @@ from brimful.data.questions import Question
 from brimful.data.sources import open_rows
 from brimful.evaluation.task_prompts import text_ending_of
 from brimful.generation.author import Author, source_fingerprint, teacher, tuned_author
+from brimful.generation.load import recipe_of
 from brimful.hardware.probe import probe, torch_device
-from brimful.recipe import BASE, OF_RECIPE, DataRecipe, Recipe, RunChoices, load
+from brimful.recipe import BASE, OF_RECIPE, DataRecipe, Recipe, RunChoices
 from brimful.report.compare import compare
 from brimful.report.results import LOSS
 from brimful.report.tuned import STUDY_FILE
@@ -215,7 +216,7 @@ class _Chain:
 def trained_tokens(run_folder: Path) -> int:
     """Tokens that a run's training read: its steps, of the batch's examples of mean length."""
     counts = read_json(run_folder / "data.json")["splits"]["train"]
-    recipe, plan = load(str(run_folder / "recipe.yaml")), read_json(run_folder / "plan.json")
+    recipe, plan = recipe_of(run_folder), read_json(run_folder / "plan.json")
     read_per_example: float = (counts["tokens"] - counts["examples"]) / counts["examples"]
     return round(int(plan["total_steps"]) * recipe.effective_batch * read_per_example)
 

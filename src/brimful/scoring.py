@@ -22,13 +22,12 @@ from brimful.evaluation.task import Task, load_task
 from brimful.evaluation.task_data import load_examples
 from brimful.evaluation.task_prompts import Subject, text_ending_of
 from brimful.evaluation.task_run import evaluate_tasks
-from brimful.generation.load import RECIPE_FILE, LoadedRun, base_of, load_run, load_untuned, trained_folder
+from brimful.generation.load import LoadedRun, base_of, load_run, load_untuned, recipe_of, trained_folder
 from brimful.hardware.probe import probe, torch_device
 from brimful.materials import Material, gather
 from brimful.planning.plan import Plan, plan_from_json
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.recipe import Recipe
-from brimful.recipe import load as load_recipe
 from brimful.report.progress import data_progress
 from brimful.report.tuned import UNTUNED_FOLDER
 from brimful.training.method import find_method
@@ -87,7 +86,7 @@ def evaluate_into(
     folder: Path, run_folder: Path, console: Console, *, split: str | None = None, stride: int | None = None, asked: Asked = Asked()
 ) -> dict[str, Any]:
     """As `evaluate`; another folder than the run's own gets the scores of the untuned model."""
-    if find_method(load_recipe(str(run_folder / RECIPE_FILE)).method).reads == "labels":
+    if find_method(recipe_of(run_folder).method).reads == "labels":
         return _labels(folder, run_folder, console, split, stride, asked)
     with finished_run(run_folder, console, untuned=folder != run_folder) as (loaded, material, device):
         if folder != run_folder:
@@ -113,9 +112,8 @@ def _labels(folder: Path, run_folder: Path, console: Console, split: str | None,
     if stride is not None or asked != Asked():
         raise RequestError(f"{run_folder.name} is a classifier: it is scored on the labels of its own splits. Leave out tasks and all but --split.")
     device = torch_device(probe("auto"))
-    recipe = load_recipe(str(run_folder / RECIPE_FILE))
     with data_progress(console) as progress:
-        material = gather(recipe, str(trained_folder(run_folder)), progress)
+        material = gather(recipe_of(run_folder), str(trained_folder(run_folder)), progress)
         refuse_changed_data(run_folder, material)
         made = classifying.score(run_folder, material, _splits(run_folder, material, split), device, progress)
     _add_scores(run_folder, made)

@@ -18,10 +18,9 @@ from brimful.classification.record import ClassifierRecord, load_record
 from brimful.data.labelled_batches import PASS_OVERHEAD, Passes, encoder_of, pad_id_of, shortened, special_tokens_at_end
 from brimful.data.labels import Labels
 from brimful.data.preparation import preparation, preparation_notes
-from brimful.generation.load import RECIPE_FILE, read_exported, trained_folder
+from brimful.generation.load import read_exported, recipe_of, trained_folder
 from brimful.hardware.device import abilities_of
 from brimful.recipe import Recipe
-from brimful.recipe import load as load_recipe
 
 TOKENS_PER_PASS = {"cpu": 2048, "mps": 16384, "cuda": 65536}
 """Positions of a pass to begin with. CPU: 512 to 8192 differ by 6 % in time on an encoder of 2.1M parameters, and 2048 is the fastest (docs/predict.md); the
@@ -126,9 +125,14 @@ def load_forward(
     model, tokenizer = read_exported(folder, AutoModelForSequenceClassification, torch.float32, attention=None)
     if (heads := int(model.config.num_labels)) != len(labels.names):
         raise RunFolderError(f"{folder}: the model has {heads} labels, classifier.json {len(labels.names)}. They come from different runs.")
+    return forward_of(model.to(device).eval(), tokenizer, max_tokens, tokens_per_pass=tokens_per_pass), tokenizer
+
+
+def forward_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_tokens: int, *, tokens_per_pass: int | None = None) -> Forward:
+    """How a classifier's model, in eval mode on its device, gives logits there; see `load_forward`."""
+    device = model.device
     passes = Passes(_filling_id(model, tokenizer), max_tokens, PASS_OVERHEAD[device.type])
-    model = model.to(device).eval()
-    return Forward(model, passes, tokens_per_pass or TOKENS_PER_PASS[device.type], device, autocast_dtype_of(device)), tokenizer
+    return Forward(model, passes, tokens_per_pass or TOKENS_PER_PASS[device.type], device, autocast_dtype_of(device))
 
 
 def classifier_recipe(run_folder: Path) -> Recipe:
@@ -137,9 +141,7 @@ def classifier_recipe(run_folder: Path) -> Recipe:
     Raises:
         RequestError: it trains something else; RunFolderError: no run; RecipeError: recipe.yaml was edited into something that is no recipe.
     """
-    if not (run_folder / RECIPE_FILE).is_file():
-        raise RunFolderError(f"{run_folder} is not a run folder: it has no {RECIPE_FILE}. Give the name of a run, or the path of its folder.")
-    recipe = load_recipe(str(run_folder / RECIPE_FILE))
+    recipe = recipe_of(run_folder)
     if recipe.method != "classify":
         raise RequestError(f"{run_folder.name} is a run of method {recipe.method}, so it gives no labels: predict needs one of method classify.")
     return recipe

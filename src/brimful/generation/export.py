@@ -17,7 +17,7 @@ from transformers import GenerationConfig, PreTrainedModel
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.rundir import fsync_folder, read_json
 from brimful.base.units import format_bytes
-from brimful.generation.load import RECIPE_FILE, LoadedRun, base_of, load_run, load_unquantised, template_of, trained_folder
+from brimful.generation.load import LoadedRun, base_of, load_run, load_unquantised, recipe_of, template_of, trained_folder
 from brimful.hardware.host import disk_free_bytes
 from brimful.model.published import (
     ADAPTER_FILES,
@@ -32,7 +32,6 @@ from brimful.model.published import (
 )
 from brimful.model.quiet import without_progress_bars
 from brimful.recipe import Recipe
-from brimful.recipe import load as load_recipe
 
 Dtype = Literal["bf16", "fp16", "fp32"]
 CPU = torch.device("cpu")
@@ -124,7 +123,7 @@ def export_run(run_folder: Path, to: Path) -> Exported:
     source = trained_folder(run_folder)
     with _new_folder(to, _size_bytes(source)) as aside:
         shutil.copytree(source, aside, dirs_exist_ok=True)
-        recipe = load_recipe(str(run_folder / RECIPE_FILE))
+        recipe = recipe_of(run_folder)
         contents = "the whole model with its tokenizer"
         if is_adapter_folder(aside):
             source_of_base = Path(base_of(run_folder))
@@ -168,7 +167,7 @@ def export_merged(run_folder: Path, to: Path, dtype: Dtype = "bf16") -> Exported
         difference, by_rounding = _read_back(aside, ids_T, tuned_TV, rounded, DTYPES[dtype])
         check = MergeCheck(ids_T.numel(), unrounded, summing, difference, summing + by_rounding, _largest(tuned_TV - base_TV))
         refuse_unlike(check, dtype)
-        if load_recipe(str(run_folder / RECIPE_FILE)).quantize != "none":
+        if recipe_of(run_folder).quantize != "none":
             check = _beside_quantized(check, run_folder, aside, ids_T)
     return Exported(to, _size_bytes(to), f"the whole model in {dtype}, adapters merged, with its tokenizer", check)
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.discover import did_you_mean
@@ -14,7 +13,16 @@ from brimful.base.rundir import read_journal, read_json
 from brimful.data.chat import Template
 from brimful.data.formats import Message, Prompt
 from brimful.generation.engine import context_of
-from brimful.model.published import Loading, fingerprint_of, inference_attention, is_adapter_folder, load_adapters, load_model, load_tokenizer
+from brimful.model.published import (
+    Loading,
+    fingerprint_of,
+    inference_attention,
+    is_adapter_folder,
+    load_adapters,
+    load_model,
+    load_tokenizer,
+    reading,
+)
 from brimful.model.quiet import without_progress_bars
 from brimful.recipe import Recipe
 from brimful.recipe import load as load_recipe
@@ -103,6 +111,18 @@ def resolve_run(name_or_path: str | Path, runs_folder: Path) -> Path:
     raise RunFolderError(f"no run {str(name_or_path)!r} in {runs_folder}{did_you_mean(path.name, known)}{listing}")
 
 
+def recipe_of(run_folder: Path) -> Recipe:
+    """The recipe of a run.
+
+    Raises:
+        RunFolderError: not a run; RecipeError: recipe.yaml was edited into something that is no recipe.
+    """
+    path = run_folder / RECIPE_FILE
+    if not path.is_file():
+        raise RunFolderError(f"{run_folder} is not a run folder: it has no {RECIPE_FILE}. Give the name of a run, or the path of its folder.")
+    return load_recipe(str(path))
+
+
 def load_run(run_folder: Path, device: torch.device, dtype: torch.dtype) -> LoadedRun:
     """Load `run_folder/model` (Hugging Face layout, safetensors only, no code from the folder is run).
 
@@ -116,9 +136,7 @@ def load_run(run_folder: Path, device: torch.device, dtype: torch.dtype) -> Load
         RecipeError: recipe.yaml was edited into something that is no recipe.
         RequestError: the run trained something that writes no text.
     """
-    if not (run_folder / RECIPE_FILE).is_file():
-        raise RunFolderError(f"{run_folder} is not a run folder: it has no {RECIPE_FILE}. Give the name of a run, or the path of its folder.")
-    recipe = load_recipe(str(run_folder / RECIPE_FILE))
+    recipe = recipe_of(run_folder)
     if recipe.method == "classify":
         raise RequestError(f"{run_folder.name} sorts texts and writes none. `brimful predict {run_folder.name} FILE` gives labels.")
     folder = trained_folder(run_folder)
@@ -169,7 +187,7 @@ def load_untuned(run_folder: Path, device: torch.device) -> LoadedRun:
         RunFolderError: the run did not tune a published model, or that model has changed since.
         PlanError: that model cannot be loaded.
     """
-    recipe = load_recipe(str(run_folder / RECIPE_FILE))
+    recipe = recipe_of(run_folder)
     return _tuned(run_folder, recipe, load_base(run_folder, device), load_tokenizer(read_json(run_folder / DATA_FILE)["base"]["source"]))
 
 
@@ -180,7 +198,7 @@ def load_unquantised(run_folder: Path, device: torch.device) -> LoadedRun:
         RunFolderError: as `load_base`.
         PlanError: base or adapters cannot be loaded.
     """
-    recipe, folder = load_recipe(str(run_folder / RECIPE_FILE)), trained_folder(run_folder)
+    recipe, folder = recipe_of(run_folder), trained_folder(run_folder)
     model = load_base(run_folder, device, unquantised=True)
     load_adapters(model, folder)
     return _tuned(run_folder, recipe, model, load_tokenizer(folder), is_tuned=True)
@@ -199,7 +217,7 @@ def load_base(run_folder: Path, device: torch.device, *, unquantised: bool = Fal
     source = str(base["source"])
     if Path(source).is_absolute() and not Path(source).exists():
         raise RunFolderError(f"the model {source} that {run_folder.name} was tuned from is gone. Put it back there; adapters are nothing without it.")
-    quantize = "none" if unquantised else load_recipe(str(run_folder / RECIPE_FILE)).quantize
+    quantize = "none" if unquantised else recipe_of(run_folder).quantize
     precision = "fp32" if unquantised else str(read_json(run_folder / PLAN_FILE)["precision"])
     model = load_model(source, Loading(precision, inference_attention(source), device, quantize))
     now = fingerprint_of(source, model)
@@ -246,14 +264,9 @@ def read_exported(folder: Path, auto: Any, dtype: torch.dtype, *, attention: str
         RunFolderError: files are damaged or do not belong together.
     """
     settings: dict[str, Any] = {"dtype": dtype, "attn_implementation": attention, "use_safetensors": True, "output_loading_info": True}
-    try:
-        with without_progress_bars():
-            model, info = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False, **settings)
-            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
-        raise _damaged(folder, str(error)) from error
+    with reading(lambda error: _damaged(folder, str(error))), without_progress_bars():
+        model, info = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False, **settings)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     problems = {what: sorted(map(str, info[what])) for what in ("missing_keys", "mismatched_keys", "unexpected_keys") if info[what]}
     if problems:
         told = "; ".join(f"{what.replace('_keys', '')}: {', '.join(keys[:5])}{' ...' * (len(keys) > 5)}" for what, keys in problems.items())

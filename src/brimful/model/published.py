@@ -1,7 +1,7 @@
 """Published models: tokenizer, weights on the device, 4-bit layers, adapters. From the hub, from a folder, or from a run of brimful."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -77,17 +77,9 @@ def load_model(source: str | Path, how: Loading) -> PreTrainedModel:
     settings: dict[str, Any] = {"dtype": DTYPES[how.weights], "attn_implementation": how.attention, "use_safetensors": True}
     if how.quantize == "nf4":
         settings |= {"quantization_config": _nf4(how), "device_map": {"": str(how.device)}}
-    try:
-        with without_progress_bars(), quiet_bitsandbytes():
-            model, info = AutoModelForCausalLM.from_pretrained(
-                source, trust_remote_code=how.trust_custom_code, output_loading_info=True, **settings
-            )  # fmt: skip
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
-        raise unreadable("model", source, error) from error
-    if missing := sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]])):
-        raise PlanError(f"the weights of {source} are not those of its config.json: {', '.join(missing[:5])}{' ...' * (len(missing) > 5)}.")
+    with reading(lambda error: unreadable("model", source, error)), without_progress_bars(), quiet_bitsandbytes():
+        model, info = AutoModelForCausalLM.from_pretrained(source, trust_remote_code=how.trust_custom_code, output_loading_info=True, **settings)
+    refuse_missing(absent_weights(info), source)
     loaded: PreTrainedModel = model if how.quantize == "nf4" else model.to(how.device)
     _keep_4bit_weights_as_they_are(loaded)
     return loaded.eval()
@@ -182,14 +174,10 @@ def load_adapters(model: PreTrainedModel, folder: Path) -> None:
     """
     with quiet_bitsandbytes():
         from peft import PeftConfig, set_peft_model_state_dict  # noqa: PLC0415 - as in attach_adapters
-    try:
+    with reading(lambda error: _foreign_adapters(folder, model, " ".join(str(error).split())[:300])):
         stored = {name.removeprefix("base_model.model."): tensor for name, tensor in load_file(folder / ADAPTER_FILES[1]).items()}
         _attach(model, PeftConfig.from_pretrained(str(folder)))
         found = set_peft_model_state_dict(model, stored)
-    except (OSError, ValueError, KeyError, RuntimeError, TypeError, SafetensorError) as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
-        raise _foreign_adapters(folder, model, " ".join(str(error).split())[:300]) from error
     odd = [*found.unexpected_keys, *(name for name in found.missing_keys if "lora_" in name)]
     if odd:
         raise _foreign_adapters(folder, model, f"{', '.join(odd[:3])} do not match")
@@ -245,6 +233,28 @@ def _nf4(how: Loading) -> BitsAndBytesConfig:
     require_nf4(how.device)
     compute = DTYPES[how.weights]
     return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=compute)
+
+
+@contextmanager
+def reading(told: Callable[[Exception], Exception]) -> Iterator[None]:
+    """What libraries raise over files that are damaged or do not fit becomes the error that is told; running out of memory stays what it is."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError, ImportError, SafetensorError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise told(error) from error
+
+
+def absent_weights(info: Mapping[str, Any]) -> list[str]:
+    """Of transformers' loading info: names of weights that were not read, because they are not there or have another shape."""
+    return sorted(str(key[0]) if isinstance(key, tuple) else str(key) for key in (*info["missing_keys"], *info["mismatched_keys"]))
+
+
+def refuse_missing(missing: Sequence[str], source: str | Path) -> None:
+    """Raises PlanError where weights are missing, with the first names."""
+    if missing:
+        raise PlanError(f"the weights of {source} are not those of its config.json: {', '.join(missing[:5])}{' ...' * (len(missing) > 5)}.")
 
 
 def unreadable(what: str, source: str | Path, error: Exception) -> PlanError:

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from brimful.base.errors import PlanError
 from brimful.model import attention as attention_blocks
 from brimful.model.catalog import config_of_model
-from brimful.model.published import unreadable
+from brimful.model.published import absent_weights, reading, refuse_missing, unreadable
 from brimful.model.quiet import quiet_logger, without_progress_bars
 
 _HEADS = ("pooler.",)
@@ -42,27 +41,16 @@ def load_with_fresh_head(
         "num_labels": len(names), "id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)},
         "problem_type": "multi_label_classification" if multiple else "single_label_classification", "pad_token_id": pad_id,
     }  # fmt: skip
-    try:
-        with without_progress_bars(), quiet_logger("transformers", logging.ERROR), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model, info = AutoModelForSequenceClassification.from_pretrained(
-                source, dtype=torch.float32, attn_implementation=attention, output_loading_info=True, ignore_mismatched_sizes=True, **settings
-            )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
-        raise unreadable("model", source, error) from error
-    _refuse_missing_body(model, info, source)
+    quietly = quiet_logger("transformers", logging.ERROR)
+    with reading(lambda error: unreadable("model", source, error)), without_progress_bars(), quietly, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model, info = AutoModelForSequenceClassification.from_pretrained(
+            source, dtype=torch.float32, attn_implementation=attention, output_loading_info=True, ignore_mismatched_sizes=True, **settings
+        )
+    body = f"{model.base_model_prefix}."
+    refuse_missing([name for name in absent_weights(info) if name.startswith(body) and not name.removeprefix(body).startswith(_HEADS)], source)
     loaded: PreTrainedModel = model.to(device)
     return loaded.eval()
-
-
-def _refuse_missing_body(model: PreTrainedModel, info: dict[str, Any], source: str | Path) -> None:
-    body = f"{model.base_model_prefix}."
-    odd = [str(key[0]) if isinstance(key, tuple) else str(key) for key in (*info["missing_keys"], *info["mismatched_keys"])]
-    missing = sorted(key for key in odd if key.startswith(body) and not key.removeprefix(body).startswith(_HEADS))
-    if missing:
-        raise PlanError(f"the weights of {source} are not those of its config.json: {', '.join(missing[:5])}{' ...' * (len(missing) > 5)}.")
 
 
 def refuse_more_positions(tokens: int, model: PreTrainedModel, source: str | Path) -> None:
