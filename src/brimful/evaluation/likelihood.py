@@ -237,18 +237,17 @@ class Scorer:
         num_rows, length = micro.inputs_BT.shape
         autocast = nullcontext() if self._autocast_dtype is None else torch.autocast(self._device.type, dtype=self._autocast_dtype)
         with torch.no_grad(), autocast:
-            hidden_BTD, targets_BT = self._network.hidden_states(micro), micro.targets_BT
+            hidden, targets = self._network.hidden_states(micro), micro.targets_BT
+            if micro.scored_N is not None:
+                hidden, targets = hidden.flatten(0, 1)[micro.scored_N], targets.flatten()[micro.scored_N]
+            hidden = self._network.before_head(hidden)  # by name: an argument alone would live until the call returns, or not, as Python pleases
+            if self._autocast_dtype is not None:
+                hidden = hidden.to(self._autocast_dtype)
+            chunk, softcap = self._network.loss_chunk, self._network.logit_softcap
+            losses = token_losses(hidden, self._head_VD, targets, chunk_tokens=chunk, softcap=softcap)
             if micro.scored_N is None:
-                return self._losses(hidden_BTD, targets_BT).sum(dim=1)
-            losses_N = self._losses(hidden_BTD.flatten(0, 1)[micro.scored_N], targets_BT.flatten()[micro.scored_N])
-            return torch.zeros(num_rows, device=self._device).index_add_(0, micro.scored_N // length, losses_N)
-
-    def _losses(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        hidden = self._network.before_head(hidden)
-        if self._autocast_dtype is not None:
-            hidden = hidden.to(self._autocast_dtype)
-        chunk, softcap = self._network.loss_chunk, self._network.logit_softcap
-        return token_losses(hidden, self._head_VD, targets, chunk_tokens=chunk, softcap=softcap)
+                return losses.sum(dim=1)
+            return torch.zeros(num_rows, device=self._device).index_add_(0, micro.scored_N // length, losses)
 
 
 def _check_request(model: PreTrainedModel, split: TokenSplit, context: int, stride: int, batch_size: int) -> None:
