@@ -7,8 +7,8 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, PretrainedConfig, PreTrainedModel
 
 from brimful.base.errors import PlanError
-from brimful.model import attention as attention_blocks
 from brimful.model.description import CLS_ID, INITIAL_STD, SEP_ID, config_values, count_parameters, is_encoder
+from brimful.model.registered import register
 from brimful.recipe import ModelRecipe, Recipe
 
 RESIDUAL_PROJECTIONS = ("o_proj.weight", "down_proj.weight", "c_proj.weight")
@@ -33,7 +33,7 @@ def build(recipe: Recipe, *, vocabulary: int, end_of_text_id: int, attention: st
     Raises:
         PlanError: the module does not have the parameters counted on its description.
     """
-    attention_blocks.register()
+    register()
     config = config_of(recipe.fresh_model, vocabulary=vocabulary, context=recipe.context, end_of_text_id=end_of_text_id)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)

@@ -18,9 +18,9 @@ from transformers.pytorch_utils import Conv1D
 
 from brimful.base.env import hub_is_offline
 from brimful.base.errors import DeviceError, PlanError, RecipeError
-from brimful.model import attention as attention_blocks
 from brimful.model.catalog import config_of_model
 from brimful.model.quiet import quiet_bitsandbytes, without_progress_bars
+from brimful.model.registered import register
 from brimful.recipe import AdapterRecipe
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -72,7 +72,7 @@ def load_model(source: str | Path, how: Loading) -> PreTrainedModel:
     Raises:
         PlanError: not found, not readable, weights that do not belong to its config, or 4-bit layers where they cannot run.
     """
-    attention_blocks.register()
+    register()
     config_of_model(str(source), trust_custom_code=how.trust_custom_code)  # says what is wrong with the name before anything is read
     settings: dict[str, Any] = {"dtype": DTYPES[how.weights], "attn_implementation": how.attention, "use_safetensors": True}
     if how.quantize == "nf4":

@@ -9,10 +9,10 @@ import torch
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from brimful.base.errors import PlanError
-from brimful.model import attention as attention_blocks
 from brimful.model.catalog import config_of_model
 from brimful.model.published import absent_weights, reading, refuse_missing, unreadable
 from brimful.model.quiet import quiet_logger, without_progress_bars
+from brimful.model.registered import register
 
 _HEADS = ("pooler.",)
 """Parts of a body that only a head uses, so that models trained without one lack them."""
@@ -35,7 +35,7 @@ def load_with_fresh_head(
     Raises:
         PlanError: not found, not readable, no classification head for this kind of model, or weights that do not belong to its config.
     """
-    attention_blocks.register()
+    register()
     config_of_model(str(source))  # says what is wrong with the name before anything is read
     settings: dict[str, Any] = {
         "num_labels": len(names), "id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)},

@@ -12,9 +12,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM,
 from transformers.pytorch_utils import Conv1D
 
 from brimful.base.errors import PlanError
-from brimful.model import attention as attention_blocks
 from brimful.model.published import refuse_unmatched
 from brimful.model.quiet import quiet_bitsandbytes
+from brimful.model.registered import register
 from brimful.planning.step import Lora, PeftAdapter, StepSpec
 from brimful.rehearsal.habits import with_fused_kernels
 from brimful.rehearsal.recorder import note_kernel
@@ -58,7 +58,7 @@ def with_layers(config: PretrainedConfig, layers: int) -> PretrainedConfig:
 
 def meta_model(spec: StepSpec, config: PretrainedConfig) -> nn.Module:
     """The model on the meta device: adapters attached, linear layers replaced, trainable parameters chosen."""
-    attention_blocks.register()
+    register()
     with torch.device("meta"):
         model: nn.Module = _AUTO[spec.task].from_config(config, dtype=DTYPES[spec.weights], attn_implementation=spec.attention)
         if spec.quantize != "none":

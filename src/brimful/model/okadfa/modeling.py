@@ -1,0 +1,296 @@
+"""The model, registered with transformers' Auto classes: softmax and kernel attention have the same parameters, and every stage treats it as any other.
+
+Shapes: B rows, T positions, H heads, M features, D hidden size (head size where a tensor has heads), E packed documents.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - everyone's name for it
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, Cache, DynamicCache, GenerationMixin, PreTrainedModel
+from transformers import initialization as init
+from transformers.cache_utils import LinearAttentionLayer
+from transformers.masking_utils import create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from brimful.model.okadfa.configuration import MODEL_TYPE, OkadfaConfig
+from brimful.model.okadfa.features import draw_projection, key_features, query_features
+from brimful.model.okadfa.linear_attention import causal_attention, next_position
+
+
+def register() -> None:
+    """Make the model known to transformers' Auto classes."""
+    AutoConfig.register(MODEL_TYPE, OkadfaConfig, exist_ok=True)
+    AutoModel.register(OkadfaConfig, OkadfaModel, exist_ok=True)
+    AutoModelForCausalLM.register(OkadfaConfig, OkadfaForCausalLM, exist_ok=True)
+
+
+class OkadfaAttention(nn.Module):
+    """Heads whose scores are temperature * cos(query, key) (Henry et al. 2020, with one temperature per head).
+
+    The norm of queries and keys decides how well features estimate the softmax kernel: the variance grows like exp(|q + k|^2). Deviation from
+    Choromanski et al. 2021, who leave the norms to training.
+    """
+
+    projection_HMD: Tensor
+    is_causal = True
+
+    def __init__(self, config: OkadfaConfig, layer: int) -> None:
+        super().__init__()
+        width, self.heads, self.head_size, self.layer = config.hidden_size, config.num_attention_heads, config.head_size, layer
+        self.config = config
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(width, width) for _ in range(4))
+        self.log_temperature_H = nn.Parameter(torch.empty(self.heads))
+        if config.attention == "kernel":
+            self.register_buffer("projection_HMD", torch.empty(self.heads, int(config.num_features or 0), self.head_size, dtype=torch.float32))
+
+    def redraw(self, draw: int) -> None:
+        """New random directions, those of this number."""
+        self.projection_HMD.copy_(self.directions(draw))
+
+    def directions(self, draw: int = 0) -> Tensor:
+        """Random directions (H, M, D): a pure function of the config, the layer and the number of the draw."""
+        config = self.config
+        features = int(config.num_features or 0)
+        return draw_projection(self.heads, features, self.head_size, seed=config.feature_seed, layer=self.layer, draw=draw)
+
+    def unit_queries_and_keys(self, hidden_BTD: Tensor) -> tuple[Tensor, Tensor]:
+        """Both of length 1, fp32 (B, H, T, D)."""
+        found = (self._in_heads(project(hidden_BTD)) for project in (self.q_proj, self.k_proj))
+        queries, keys = (F.normalize(each.float(), dim=-1, eps=1e-6) for each in found)
+        return queries, keys
+
+    def forward(
+        self, hidden_BTD: Tensor, *, mask: Tensor | None, segments_BT: Tensor | None, is_text_BT: Tensor | None, past: Cache | None, **others: Any
+    ) -> Tensor:
+        """(B, T, D) in and out."""
+        queries, keys = self.unit_queries_and_keys(hidden_BTD)
+        values = self._in_heads(self.v_proj(hidden_BTD))
+        if self.config.attention == "softmax":
+            attended_BTHD = self._softmax(queries, keys, values, mask, past, **others)
+        else:
+            with torch.autocast(hidden_BTD.device.type, enabled=False):
+                attended_BHTD = self._kernel(queries, keys, values.float(), segments_BT, is_text_BT, past)
+            attended_BTHD = attended_BHTD.transpose(1, 2).to(values.dtype)
+        out_BTD: Tensor = self.o_proj(attended_BTHD.flatten(2))
+        return out_BTD
+
+    def _in_heads(self, projected_BTD: Tensor) -> Tensor:
+        in_heads_BHTD: Tensor = projected_BTD.unflatten(-1, (self.heads, self.head_size)).transpose(1, 2)
+        return in_heads_BHTD
+
+    def _softmax(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, past: Cache | None, **others: Any) -> Tensor:
+        queries = (queries * self.log_temperature_H.exp()[:, None, None]).to(values.dtype)
+        keys = keys.to(values.dtype)
+        if past is not None:
+            keys, values = past.update(keys, values, self.layer)
+        attend = ALL_ATTENTION_FUNCTIONS[self.config._attn_implementation]
+        attended_BTHD: Tensor = attend(self, queries, keys, values, mask, scaling=1.0, dropout=0.0, **others)[0]
+        return attended_BTHD
+
+    def _kernel(
+        self, queries: Tensor, keys: Tensor, values: Tensor, segments_BT: Tensor | None, is_text_BT: Tensor | None, past: Cache | None
+    ) -> Tensor:
+        """(B, H, T, D) in fp32, or more where the weights have more."""
+        projection = self.projection_HMD.to(queries.dtype)
+        share_H11 = (self.log_temperature_H.to(queries.dtype) / 2).exp()[:, None, None]
+        features_q, features_k = query_features(queries * share_H11, projection), key_features(keys * share_H11, projection)
+        if is_text_BT is not None:
+            features_k = features_k * is_text_BT[:, None, :, None]
+        store = None if past is None else past.layers[self.layer]
+        state = store.recurrent_states[0] if isinstance(store, LinearAttentionLayer) else None
+        if state is not None and queries.shape[2] == 1:
+            attended, state = next_position(features_q, features_k, values, state)
+        else:
+            attended, state = causal_attention(features_q, features_k, values, segments_BT=segments_BT, state_BHME=state)
+        if past is not None:
+            past.update_recurrent_state(state, self.layer)
+        return attended
+
+
+class AttentionPart(nn.Module):
+    """hidden + dropout(attention(norm(hidden)))."""
+
+    def __init__(self, config: OkadfaConfig, layer: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.attention = OkadfaAttention(config, layer)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, hidden_BTD: Tensor, **how: Any) -> Tensor:
+        """(B, T, D) in and out."""
+        out_BTD: Tensor = hidden_BTD + self.dropout(self.attention(self.norm(hidden_BTD), **how))
+        return out_BTD
+
+
+class MlpPart(nn.Module):
+    """hidden + dropout(down(dropout(gelu(up(norm(hidden))))))."""
+
+    def __init__(self, config: OkadfaConfig) -> None:
+        super().__init__()
+        width, inner = config.hidden_size, int(config.intermediate_size or 0)
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.up_proj, self.down_proj = nn.Linear(width, inner), nn.Linear(inner, width)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, hidden_BTD: Tensor) -> Tensor:
+        """(B, T, D) in and out."""
+        inner = self.dropout(F.gelu(self.up_proj(self.norm(hidden_BTD)), approximate="tanh"))
+        out_BTD: Tensor = hidden_BTD + self.dropout(self.down_proj(inner))
+        return out_BTD
+
+
+class OkadfaBlock(GradientCheckpointingLayer):  # type: ignore[misc]
+    """Attention, then MLP, each beside the residual stream."""
+
+    def __init__(self, config: OkadfaConfig, layer: int) -> None:
+        super().__init__()
+        self.attention_part = AttentionPart(config, layer)
+        self.mlp_part = MlpPart(config)
+
+    def forward(self, hidden_BTD: Tensor, **how: Any) -> Tensor:
+        """(B, T, D) in and out."""
+        out_BTD: Tensor = self.mlp_part(self.attention_part(hidden_BTD, **how))
+        return out_BTD
+
+
+class OkadfaPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
+    """What transformers wants to know."""
+
+    config: OkadfaConfig
+    config_class = OkadfaConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["OkadfaBlock"]  # noqa: RUF012 - transformers' class attribute
+    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
+    _supports_sdpa = True
+    _supports_attention_backend = True
+    _is_stateful = True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Orthogonal projections (as the original), which the penalty on queries and keys starts from; else N(0, 0.02), biases zero."""
+        if isinstance(module, nn.Linear):
+            init.normal_(module.weight, 0.0, self.config.initializer_range)
+            if module.bias is not None:
+                init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            init.normal_(module.weight, 0.0, self.config.initializer_range)
+        elif isinstance(module, nn.LayerNorm):
+            init.ones_(module.weight)
+            init.zeros_(module.bias)
+        elif isinstance(module, OkadfaAttention):
+            for projection in (module.q_proj, module.k_proj, module.v_proj):
+                if not projection.weight.is_meta:
+                    init.orthogonal_(projection.weight)
+            init.constant_(module.log_temperature_H, math.log(self.config.initial_temperature))
+            if self.config.attention == "kernel" and not module.projection_HMD.is_meta:
+                init.copy_(module.projection_HMD, module.directions())
+
+
+class OkadfaModel(OkadfaPreTrainedModel):
+    """The body: embedding, positions, blocks, final norm."""
+
+    def __init__(self, config: OkadfaConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(OkadfaBlock(config, layer) for layer in range(config.num_hidden_layers))
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        packed_lengths: Tensor | None = None,
+        **others: Any,
+    ) -> BaseModelOutputWithPast:
+        """Token ids (B, T) to hidden states after the final norm (B, T, D).
+
+        Args:
+            attention_mask: (B, T), 0 at padding.
+            position_ids: (B, T) or (1, T); needed to go on from a cache of kernel attention, which does not know how much it has read.
+            packed_lengths: (E,) lengths of the documents that lie end to end in every row.
+        """
+        del others
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        if use_cache and past_key_values is None:
+            past_key_values = DynamicCache(config=self.config)
+        length, device = inputs_embeds.shape[1], inputs_embeds.device
+        is_kernel = self.config.attention == "kernel"
+        if position_ids is None:
+            start = 0 if past_key_values is None or is_kernel else past_key_values.get_seq_length()
+            position_ids = torch.arange(start, start + length, device=device)[None]
+        how: dict[str, Any] = {"mask": None, "segments_BT": None, "is_text_BT": None, "past": past_key_values}
+        if not is_kernel:
+            how |= {"packed_lengths": packed_lengths} if packed_lengths is not None else {}
+            how["mask"] = create_causal_mask(
+                config=self.config,
+                inputs_embeds=inputs_embeds,
+                attention_mask=attention_mask,
+                past_key_values=past_key_values,
+                position_ids=position_ids,
+            )
+        else:
+            if packed_lengths is not None:
+                numbers_E = torch.arange(len(packed_lengths))
+                how["segments_BT"] = numbers_E.repeat_interleave(packed_lengths, output_size=length).to(device).expand(inputs_embeds.shape[:2])
+            if attention_mask is not None:
+                how["is_text_BT"] = attention_mask[:, -length:] != 0
+        positions = sinusoids(position_ids, self.config.hidden_size) * (math.sqrt(2) * self.config.initializer_range)
+        hidden_BTD = self.dropout(inputs_embeds + positions.to(inputs_embeds.dtype))
+        for block in self.layers:
+            hidden_BTD = block(hidden_BTD, **how)
+        return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_BTD), past_key_values=past_key_values)
+
+
+def sinusoids(positions_BT: Tensor, width: int) -> Tensor:
+    """sin and cos of positions / 10000^(2i / width), fp32 (B, T, D) (Vaswani et al. 2017, section 3.5, halves instead of alternating).
+
+    The model scales them to the size of its embeddings at the start, where the original let them outweigh these forty times.
+    """
+    frequencies = torch.exp(torch.arange(0, width, 2, device=positions_BT.device) * (-math.log(10_000.0) / width))
+    angles = positions_BT[..., None].float() * frequencies
+    return torch.cat([angles.sin(), angles.cos()], dim=-1)[..., :width]
+
+
+class OkadfaForCausalLM(OkadfaPreTrainedModel, GenerationMixin):  # type: ignore[misc]
+    """The body and a head without bias, tied to the embedding."""
+
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012 - transformers' class attribute
+
+    def __init__(self, config: OkadfaConfig) -> None:
+        super().__init__(config)
+        self.model = OkadfaModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        **others: Any,
+    ) -> CausalLMOutputWithPast:
+        """As any causal language model of transformers."""
+        outputs = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, **others)
+        hidden_BTD = outputs.last_hidden_state
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.lm_head(hidden_BTD[:, kept])
+        loss = None if labels is None else self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size)
+        return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=outputs.past_key_values)
