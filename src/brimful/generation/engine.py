@@ -78,7 +78,7 @@ def longest_first(requests: Sequence[Request]) -> list[Request]:
 
 def context_of(model: PreTrainedModel) -> int:
     """Positions the model can read at once; sys.maxsize where it has no limit, as recurrent models."""
-    return int(getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", sys.maxsize))
+    return int(getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or sys.maxsize)
 
 
 class Engine:

@@ -24,6 +24,7 @@ from brimful.model.published import (
     reading,
 )
 from brimful.model.quiet import without_progress_bars
+from brimful.model.registered import register
 from brimful.recipe import Recipe
 from brimful.recipe import load as load_recipe
 
@@ -263,6 +264,7 @@ def read_exported(folder: Path, auto: Any, dtype: torch.dtype, *, attention: str
     Raises:
         RunFolderError: files are damaged or do not belong together.
     """
+    register()
     settings: dict[str, Any] = {"dtype": dtype, "attn_implementation": attention, "use_safetensors": True, "output_loading_info": True}
     with reading(lambda error: _damaged(folder, str(error))), without_progress_bars():
         model, info = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False, **settings)

@@ -15,12 +15,15 @@ RESIDUAL_PROJECTIONS = ("o_proj.weight", "down_proj.weight", "c_proj.weight")
 """Weights that write into the residual stream; 2 per block."""
 
 
-def config_of(model: ModelRecipe, *, vocabulary: int, context: int, end_of_text_id: int) -> PretrainedConfig:
+def config_of(model: ModelRecipe, *, vocabulary: int, context: int, end_of_text_id: int, seed: int = 0) -> PretrainedConfig:
     """The transformers config of the described model; an encoder's texts stand between special tokens of its own."""
     values = config_values(model, vocabulary=vocabulary, context=context)
     begin, end = (CLS_ID, SEP_ID) if is_encoder(model) else (end_of_text_id, end_of_text_id)
     ids = {"bos_token_id": begin, "eos_token_id": end}
+    register()
     config: PretrainedConfig = AutoConfig.for_model(values.pop("model_type"), **values, **ids)
+    if model.is_kernel:
+        config.feature_seed = seed
     return config
 
 
@@ -33,8 +36,7 @@ def build(recipe: Recipe, *, vocabulary: int, end_of_text_id: int, attention: st
     Raises:
         PlanError: the module does not have the parameters counted on its description.
     """
-    register()
-    config = config_of(recipe.fresh_model, vocabulary=vocabulary, context=recipe.context, end_of_text_id=end_of_text_id)
+    config = config_of(recipe.fresh_model, vocabulary=vocabulary, context=recipe.context, end_of_text_id=end_of_text_id, seed=recipe.seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         auto = AutoModelForMaskedLM if is_encoder(recipe.fresh_model) else AutoModelForCausalLM

@@ -167,6 +167,9 @@ def _read(file: Path) -> dict[str, Any]:
 def _config_of_values(values: Mapping[str, Any], where: str, code_source: str | None, trust_custom_code: bool) -> "PretrainedConfig":
     from transformers import CONFIG_MAPPING  # noqa: PLC0415 - questions about rows need no framework
 
+    from brimful.model.registered import register  # noqa: PLC0415
+
+    register()
     model_type = values.get("model_type")
     if not isinstance(model_type, str):
         raise PlanError(f"{where} has no model_type, so it does not say which network it describes; it has {_listed(values)}.")

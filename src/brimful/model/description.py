@@ -52,8 +52,10 @@ def count_parameters(model: ModelRecipe, vocabulary: int, context: int) -> Param
         norms = (2 * model.layers - 1 + 1) * width  # the first block has none before its attention; one final norm
         dense = width * width + width  # the layers before the head's weights: a matrix and a norm
         return ParameterCount(vocabulary * width + width, model.layers * _block_matrices(model) + norms, head + dense)
+    vectors = 4 * width + inner + width + 4 * width  # biases of attention and MLP, two norms
+    if model.architecture == "okadfa":
+        return ParameterCount(vocabulary * width, model.layers * (_block_matrices(model) + vectors + model.heads) + 2 * width, head)
     if model.architecture == "gpt2":
-        vectors = 4 * width + inner + width + 4 * width  # biases of attention and MLP, two norms
         return ParameterCount((vocabulary + context) * width, model.layers * (_block_matrices(model) + vectors) + 2 * width, head)
     return ParameterCount(vocabulary * width, model.layers * (_block_matrices(model) + 2 * width) + width, head)
 
@@ -61,7 +63,7 @@ def count_parameters(model: ModelRecipe, vocabulary: int, context: int) -> Param
 def _block_matrices(model: ModelRecipe) -> int:
     """Weights of one block that multiply activations."""
     width, inner = model.width, model.resolved_mlp_width
-    if model.architecture == "gpt2":
+    if model.architecture in {"gpt2", "okadfa"}:
         return 4 * width * width + 2 * width * inner
     kv_width = width // model.heads * (model.kv_heads or model.heads)
     return 2 * width * width + 2 * width * kv_width + 3 * width * inner
@@ -77,10 +79,22 @@ def config_values(model: ModelRecipe, *, vocabulary: int, context: int) -> dict[
         }  # fmt: skip
     if is_encoder(model):
         return _encoder_values(model, vocabulary, context)
+    if model.architecture == "okadfa":
+        return _okadfa_values(model, vocabulary, context)
     return {
         "model_type": "llama", "vocab_size": vocabulary, "max_position_embeddings": context, "hidden_size": model.width, "num_hidden_layers": model.layers,
         "num_attention_heads": model.heads, "num_key_value_heads": model.kv_heads or model.heads, "intermediate_size": model.resolved_mlp_width,
         "initializer_range": INITIAL_STD, "tie_word_embeddings": model.tie_embeddings,
+    }  # fmt: skip
+
+
+def _okadfa_values(model: ModelRecipe, vocabulary: int, context: int) -> dict[str, Any]:
+    """Kernel attention has no longest text."""
+    return {
+        "model_type": "okadfa", "vocab_size": vocabulary, "hidden_size": model.width, "intermediate_size": model.resolved_mlp_width,
+        "num_hidden_layers": model.layers, "num_attention_heads": model.heads, "attention": "kernel" if model.is_kernel else "softmax",
+        "num_features": model.features, "initial_temperature": model.temperature, "dropout": model.dropout, "initializer_range": INITIAL_STD,
+        "max_position_embeddings": None if model.is_kernel else context, "tie_word_embeddings": model.tie_embeddings,
     }  # fmt: skip
 
 
@@ -101,10 +115,11 @@ def _encoder_values(model: ModelRecipe, vocabulary: int, context: int) -> dict[s
 
 
 def training_flop_per_token(model: ModelRecipe, vocabulary: int, sequence_length: int, *, scored_share: float = 1.0) -> float:
-    """Forward and backward FLOPs per token: 6 per weight that multiplies, plus 6 L d T for causal attention, 12 L d T for an encoder's.
+    """Forward and backward FLOPs per token: 6 per weight that multiplies, plus 6 L d T for causal attention, 12 L d T for an encoder's, and 20 L d M
+    for kernel attention with M features per head: 8 for the features, whose random directions have no gradient, 12 for the running sum and its use.
 
     Convention of PaLM (Chowdhery et al. 2022, appendix B) with causal attention counted once: half of its 12 L d T.
-    The head counts, also when tied; the embedding look-up, norms and biases do not.
+    The head counts, also when tied; the embedding look-up, norms and biases do not, nor the products inside the chunks of kernel attention.
 
     Args:
         scored_share: Of the positions, those for which the head computes.
@@ -113,4 +128,7 @@ def training_flop_per_token(model: ModelRecipe, vocabulary: int, sequence_length
     if is_encoder(model):
         head, attention = head + model.width**2, 12.0
     multiplying = model.layers * _block_matrices(model) + scored_share * head
+    if model.is_kernel:
+        features = model.features or 4 * model.width // model.heads
+        return 6.0 * multiplying + 20.0 * model.layers * model.width * features
     return 6.0 * multiplying + attention * model.layers * model.width * sequence_length

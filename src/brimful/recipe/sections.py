@@ -17,6 +17,7 @@ from brimful.recipe.base import Auto, PositiveInt, Section, Share, folder_name
 from brimful.recipe.choices import PlanChoices, RunChoices
 from brimful.recipe.data import DataRecipe, TokenizerRecipe
 from brimful.recipe.labels import LabelsRecipe
+from brimful.recipe.okadfa import FeedbackRecipe, OrthogonalityRecipe
 from brimful.recipe.rft import RftRecipe
 from brimful.recipe.tuning import AdapterRecipe, StudyRecipe
 
@@ -27,42 +28,62 @@ METHODS_PACKAGE = "brimful.training.methods"
 class ModelRecipe(Section):
     """The network, built from a transformers config with fresh weights."""
 
-    architecture: Literal["llama", "gpt2", "modernbert"] = Field(
+    architecture: Literal["llama", "gpt2", "modernbert", "okadfa"] = Field(
         "llama",
-        description="Block style: llama (RMSNorm, rotary, SwiGLU), gpt2 (LayerNorm, learned positions, GELU), or the encoder modernbert (method mlm).",
+        description="Block style: llama (RMSNorm, rotary, SwiGLU), gpt2 (LayerNorm, learned positions, GELU), the encoder modernbert (method mlm), or okadfa "
+        "(LayerNorm, sinusoidal positions, GELU, normalised queries and keys).",
     )
     layers: PositiveInt = Field(description="Number of transformer blocks.")
     heads: PositiveInt = Field(description="Attention heads per block; must divide width.")
     kv_heads: PositiveInt | None = Field(None, description="Key/value heads (llama only); must divide heads. Default: heads.")
     width: PositiveInt = Field(description="Hidden size.")
     mlp_width: PositiveInt | None = Field(
-        None, description="Inner size of the MLP. Default: 4 x width (gpt2), 8/3 x width rounded up to 32 (llama, modernbert)."
+        None, description="Inner size of the MLP. Default: 4 x width (gpt2, okadfa), 8/3 x width rounded up to 32 (llama, modernbert)."
     )
     context: PositiveInt | None = Field(None, description="Longest sequence the model can read. Default: sequence_length.")
-    dropout: Share = Field(0.0, description="Dropout probability (gpt2 and modernbert only).")
+    dropout: Share = Field(0.0, description="Dropout probability (not llama).")
     tie_embeddings: bool = Field(True, description="Share the input embedding with the output head.")
+    attention: Literal["softmax", "kernel"] | None = Field(
+        None, description="okadfa only: softmax, or kernel: its estimate from random features, in time linear in the length. Default: kernel."
+    )
+    features: PositiveInt | None = Field(None, description="Kernel attention: random features per head. Default: 4 x width / heads.")
+    redraw: PositiveInt | None = Field(None, description="Kernel attention: optimizer updates after which the features are drawn anew; null: never.")
+    temperature: Annotated[float, Field(gt=0, le=64)] = Field(
+        1.0, description="okadfa only: factor on the cosine of a query and a key at the start; learned per head from there."
+    )
 
     @pydantic.model_validator(mode="after")
     def _shapes_agree(self) -> Self:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} must be a multiple of heads {self.heads}")
-        if self.architecture != "gpt2" and self.width // self.heads % 2:
+        if self.architecture not in {"gpt2", "okadfa"} and self.width // self.heads % 2:
             raise ValueError(f"width / heads = {self.width // self.heads} must be even for rotary positions")
-        if self.kv_heads is not None and self.architecture == "gpt2" and self.kv_heads != self.heads:
-            raise ValueError("kv_heads belongs to architecture llama; gpt2 has as many as heads")
+        if self.kv_heads not in {None, self.heads} and self.architecture != "llama":
+            raise ValueError(f"kv_heads belongs to architecture llama; {self.architecture} has as many as heads")
         if self.kv_heads is not None and self.heads % self.kv_heads:
             raise ValueError(f"heads {self.heads} must be a multiple of kv_heads {self.kv_heads}")
-        if self.kv_heads is not None and self.architecture == "modernbert":
-            raise ValueError("kv_heads belongs to architecture llama; modernbert has one for each head")
         if self.dropout and self.architecture == "llama":
-            raise ValueError("dropout belongs to architecture gpt2 and modernbert; llama has none outside attention")
+            raise ValueError("dropout belongs to the other architectures; llama has none outside attention")
         return self
+
+    @pydantic.model_validator(mode="after")
+    def _attention_is_okadfas(self) -> Self:
+        if self.architecture != "okadfa" and (self.attention is not None or self.temperature != 1.0):
+            raise ValueError(f"attention and temperature belong to architecture okadfa, not to {self.architecture}")
+        if not self.is_kernel and (self.features is not None or self.redraw is not None):
+            raise ValueError("features and redraw belong to kernel attention: architecture=okadfa attention=kernel")
+        return self
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether attention is estimated from random features."""
+        return self.architecture == "okadfa" and self.attention != "softmax"
 
     @cached_property
     def resolved_mlp_width(self) -> int:
         if self.mlp_width is not None:
             return self.mlp_width
-        return 4 * self.width if self.architecture == "gpt2" else -(-8 * self.width // 3 // 32) * 32
+        return 4 * self.width if self.architecture in {"gpt2", "okadfa"} else -(-8 * self.width // 3 // 32) * 32
 
 
 class BatchRecipe(Section):
@@ -204,6 +225,8 @@ class Recipe(Section):
     plan: PlanChoices = PlanChoices()
     run: RunChoices = RunChoices()
     labels: LabelsRecipe | None = None
+    feedback: FeedbackRecipe | None = None
+    orthogonality: OrthogonalityRecipe | None = None
     study: StudyRecipe | None = None
     rft: RftRecipe | None = None
 
@@ -257,6 +280,17 @@ class Recipe(Section):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _feedback_belongs_to_its_method(self) -> Self:
+        if self.feedback is not None and self.method != "feedback":
+            raise ValueError(f"feedback belongs to method feedback, not to {self.method}")
+        is_okadfa = isinstance(self.model, ModelRecipe) and self.model.architecture == "okadfa"
+        if self.feedback_rules.points == "sublayer" and not is_okadfa:
+            raise ValueError("feedback.points=sublayer needs the parts of architecture okadfa; block works for every architecture")
+        if self.orthogonality is not None and not is_okadfa:
+            raise ValueError("orthogonality belongs to architecture okadfa")
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _rounds_tune(self) -> Self:
         if self.rft is not None and self.method != "sft":
             raise ValueError("rft samples from a model that is tuned to questions: it needs method sft")
@@ -292,6 +326,11 @@ class Recipe(Section):
     def label_rules(self) -> LabelsRecipe:
         """The section labels, with its defaults where it is left out."""
         return self.labels or LabelsRecipe()
+
+    @property
+    def feedback_rules(self) -> FeedbackRecipe:
+        """The section feedback, with its defaults where it is left out."""
+        return self.feedback or FeedbackRecipe()
 
     @property
     def effective_batch(self) -> int:

@@ -31,6 +31,7 @@ def config_of(spec: StepSpec) -> PretrainedConfig:
     Raises:
         PlanError: its model type is unknown to the installed transformers.
     """
+    register()
     values = {**spec.config, "bos_token_id": None, "eos_token_id": None}  # no text is made, and defaults may lie outside a small vocabulary
     try:
         config: PretrainedConfig = AutoConfig.for_model(values.pop("model_type"), **values)
@@ -58,7 +59,6 @@ def with_layers(config: PretrainedConfig, layers: int) -> PretrainedConfig:
 
 def meta_model(spec: StepSpec, config: PretrainedConfig) -> nn.Module:
     """The model on the meta device: adapters attached, linear layers replaced, trainable parameters chosen."""
-    register()
     with torch.device("meta"):
         model: nn.Module = _AUTO[spec.task].from_config(config, dtype=DTYPES[spec.weights], attn_implementation=spec.attention)
         if spec.quantize != "none":

@@ -71,7 +71,8 @@ def _in_chunks(each_BHTX: Tensor, chunk: int) -> Tensor:
     length = each_BHTX.shape[2]
     if length <= chunk:
         return each_BHTX.unsqueeze(2)
-    return F.pad(each_BHTX, (0, 0, 0, -length % chunk)).unflatten(2, (-1, chunk))
+    chunks_BHNCX: Tensor = F.pad(each_BHTX, (0, 0, 0, -length % chunk)).unflatten(2, (-1, chunk))
+    return chunks_BHNCX
 
 
 def _running(sums_BHNME: Tensor, state_BHME: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,41 @@
+"""Sections of OKADFA: how the error is fed back, and the penalty that keeps queries and keys orthogonal."""
+
+from typing import Annotated, Literal
+
+import pydantic
+from pydantic import Field
+
+from brimful.recipe.base import Section
+
+
+class FeedbackRecipe(Section):
+    """Direct feedback alignment (Noekland 2016; of transformers: Launay et al. 2020)."""
+
+    points: Literal["block", "sublayer", "none"] = Field(
+        "block",
+        description="Where the error is fed back instead of backpropagated: behind each block, behind attention and MLP each (architecture okadfa only), "
+        "or nowhere: then only the final norm and the head learn.",
+    )
+    matrix: Literal["uniform", "identity"] = Field(
+        "uniform", description="Fixed matrix that the error passes: uniform random, or the identity, as the residual stream alone would pass it."
+    )
+
+
+class OrthogonalityRecipe(Section):
+    """Penalty weight * sum over layers and heads of |W W^T - I|^2 for the query and the key projection of each head, per optimizer update."""
+
+    weight: Annotated[float, Field(gt=0)] = Field(1e-4, description="Largest factor on the penalty.")
+    warmup: Annotated[float, Field(ge=0)] = Field(
+        0.1, description="Linear growth to the largest factor. Below 1: share of all steps; from 1 on: steps (optimizer updates)."
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _warmup_is_whole(self) -> "OrthogonalityRecipe":
+        if self.warmup >= 1 and self.warmup != int(self.warmup):
+            raise ValueError(f"warmup {self.warmup} must be a share below 1 or a whole number of steps")
+        return self
+
+    def weight_at(self, step: int, total_steps: int) -> float:
+        """Factor at update `step` (0-based)."""
+        warmup_steps = round(self.warmup * total_steps) if self.warmup < 1 else int(self.warmup)
+        return self.weight * min(1.0, (step + 1) / warmup_steps) if warmup_steps else self.weight
