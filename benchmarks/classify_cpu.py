@@ -12,17 +12,15 @@ steps; all give the same probabilities (`PROBABILITY_TOLERANCE`, absolute) where
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from contestant import Contestant
+from contestant import Contestant, Worker, interleaved, step_by_step, train_ours
 
 LOSS_TOLERANCE, PROBABILITY_TOLERANCE = 0.005, 1e-4
 WARM_UP_STEPS, GATE_STEPS = 3, 40
@@ -74,7 +72,7 @@ def main() -> None:
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        _Worker(options.worker, Path(options.folder)).work()
+        _Worker(options.worker, Path(options.folder), WARM_UP_STEPS).work()
     else:
         with tempfile.TemporaryDirectory() as folder:
             _compare(Path(folder), options)
@@ -93,20 +91,17 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
         print(write_record("classify_cpu", values | {"loads": loads, "results": results}))
 
 
-def _contestants(folder: Path, names: list[str]) -> "list[Contestant]":
-    from contestant import Contestant
-
+def _contestants(folder: Path, names: list[str]) -> list[Contestant]:
     return [Contestant(name, folder, [sys.executable, __file__, "--worker", name, "--folder", str(folder)]) for name in names]
 
 
 def _trained(folder: Path, names: list[str], options: argparse.Namespace, loads: list[float]) -> dict[str, Any]:
-    from contestant import interleaved
-
     contestants = _contestants(folder, names)
     losses = {each.name: statistics.mean(each.ask(f"losses {GATE_STEPS}")[-10:]) for each in contestants}
     rates: dict[str, list[float]] = {each.name: [] for each in contestants}
     for each in interleaved(contestants, options.rounds, loads):
-        rates[each.name].append(options.steps * BATCH / each.ask(f"run {options.steps}"))
+        cpu_s, steps = each.ask(f"run {options.steps}")
+        rates[each.name].append(steps * BATCH / cpu_s)
     for each in contestants:
         each.quit()
     results = _ratios(rates, next(iter(rates)))
@@ -120,8 +115,6 @@ def _trained(folder: Path, names: list[str], options: argparse.Namespace, loads:
 
 
 def _predicted(folder: Path, names: list[str], rounds: int, loads: list[float]) -> dict[str, Any]:
-    from contestant import interleaved
-
     contestants = _contestants(folder, names)
     probabilities = {each.name: each.ask("probabilities") for each in contestants}
     rates: dict[str, list[float]] = {each.name: [] for each in contestants}
@@ -204,52 +197,20 @@ def _prepare(folder: Path) -> dict[str, Any]:
     return {"texts": TEXTS, "words_at": counted, "mean_words": float(lengths.mean()), "tokens_at": at, "mean_tokens": float(tokens.mean())}
 
 
-class _Worker:
-    """Runs one contestant; talks through standard input and output."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        import torch
-
-        self._answers = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)
-        torch.set_num_threads(1)
-        self.name, self.folder = name, folder
-        self.losses: list[float] = []
-        self.left, self.is_ready, self._wants_losses, self._cpu_s = WARM_UP_STEPS, False, False, 0.0
+class _Worker(Worker):
+    """Runs one contestant."""
 
     def work(self) -> None:
         if self.name in TRAINERS:
             train_with_trainer(self)
         elif self.name == OURS:
-            train_ours(self)
+            train_brimful(self)
         else:
             predict(self)
 
     def rows(self) -> list[dict[str, Any]]:
         """Training texts with labels, in the order in which they are read."""
         return [json.loads(line) for line in (self.folder / "ordered.jsonl").read_text().splitlines()]
-
-    def after_step(self, loss: Callable[[], float]) -> bool:
-        """Called after every optimizer step; blocks between requests; False once asked to quit."""
-        self.left -= 1
-        if self.is_ready and self._wants_losses:
-            self.losses.append(loss())
-        if self.left > 0:
-            return True
-        if not self.is_ready:
-            self.answer({})
-        else:
-            self.answer(self.losses if self._wants_losses else time.process_time() - self._cpu_s)
-        self.is_ready = True
-        word, _, number = sys.stdin.readline().strip().partition(" ")
-        if word in {"", "quit"}:
-            return False
-        self.left, self._wants_losses, self._cpu_s = int(number), word == "losses", time.process_time()
-        return True
-
-    def answer(self, value: object) -> None:
-        self._answers.write(json.dumps(value) + "\n")
-        self._answers.flush()
 
 
 def train_with_trainer(worker: _Worker) -> None:
@@ -264,27 +225,16 @@ def train_with_trainer(worker: _Worker) -> None:
     dataset = datasets.Dataset.from_dict({"input_ids": encoded, "labels": [row["label"] for row in rows]})
     torch.manual_seed(0)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(worker.folder / "classifier")
-    latest: list[torch.Tensor] = []
-
-    class Remembering(transformers.Trainer):  # type: ignore[misc]
-        def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
-            latest[:] = [super().training_step(*arguments, **options)]
-            return latest[0]
-
-    class Gate(transformers.TrainerCallback):  # type: ignore[misc]
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if not worker.after_step(latest[0].item):
-                control.should_training_stop = True
-
+    trainer, gate = step_by_step(transformers.Trainer, worker)
     settings = {"per_device_train_batch_size": BATCH, "train_sampling_strategy": "sequential"} | OPTIMIZER | TRAINERS[worker.name]
     arguments = transformers.TrainingArguments(
         output_dir=str(worker.folder / "trainer"), max_steps=100_000, use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True,
         logging_steps=10_000, dataloader_pin_memory=False, **settings,
     )  # fmt: skip
-    Remembering(model=model, args=arguments, train_dataset=dataset, processing_class=tokenizer, callbacks=[Gate()]).train()
+    trainer(model=model, args=arguments, train_dataset=dataset, processing_class=tokenizer, callbacks=[gate]).train()
 
 
-def train_ours(worker: _Worker) -> None:
+def train_brimful(worker: _Worker) -> None:
     """brimful's own loop under the plan it derives for one thread of this machine, from the same weights."""
     from brimful.base.env import keep_few_kernels, wait_politely
 
@@ -293,18 +243,12 @@ def train_ours(worker: _Worker) -> None:
     import torch
     from safetensors.torch import load_file
 
-    from brimful.base.rundir import Journal
     from brimful.hardware.host import keep_freed_memory
     from brimful.materials import gather
     from brimful.planning.derive import derive
     from brimful.plans import facts_of, here, kept_traces
     from brimful.recipe import load
-    from brimful.training.loop import Parts, train
-    from brimful.training.meter import Meter
-    from brimful.training.method import Network, find_method, hidden_states_of
-    from brimful.training.optim import build_optimizer
-    from brimful.training.precision import Precision
-    from brimful.training.state import Progress
+    from brimful.training.method import Network, hidden_states_of
 
     recipe = load(str(worker.folder / "recipe.yaml"))
     device, material = here(recipe), gather(recipe, str(worker.folder / "base"))
@@ -315,36 +259,7 @@ def train_ours(worker: _Worker) -> None:
     model = material.build(plan, torch.device("cpu"))
     model.load_state_dict(load_file(worker.folder / "classifier" / "model.safetensors"))
     model.train()
-    latest: list[float] = []
-    with Journal(worker.folder / f"{os.getpid()}.jsonl") as journal:
-        meter = Meter(journal, [lambda record: latest.append(record["loss"])], device=torch.device("cpu"), total_steps=1)
-
-        def loss() -> float:
-            meter.flush()
-            return latest[-1]
-
-        parts = Parts(
-            recipe=recipe, network=Network(model, hidden_states_of(model), plan.loss_chunk), method=find_method(recipe.method).with_options(recipe),
-            optimizer=build_optimizer(model, recipe.optimizer, variant=plan.optimizer), precision=Precision(plan.precision), device=torch.device("cpu"),
-            sequences=material.sequences(plan), micro_batches=plan.micro_batches, total_steps=recipe.training.steps or 0, evaluate_every=10**9, meter=meter,
-            evaluate=dict, save=lambda progress: None, restore_last_good=lambda: Progress.fresh(Precision(plan.precision), torch.device("cpu")),
-            checkpoint_due=lambda progress: False, should_stop=_StopWhenAsked(worker, loss),
-        )  # fmt: skip
-        train(parts, Progress.fresh(parts.precision, torch.device("cpu")))
-
-
-class _StopWhenAsked:
-    """The loop asks once per step whether to stop: that is where the worker waits for its next request."""
-
-    def __init__(self, worker: _Worker, loss: Callable[[], float]) -> None:
-        self._worker, self._loss = worker, loss
-        self._steps, self._stopped = -1, False
-
-    def __call__(self) -> bool:
-        self._steps += 1
-        if self._steps and not self._stopped:
-            self._stopped = not self._worker.after_step(self._loss)
-        return self._stopped
+    train_ours(worker, recipe, plan, Network(model, hidden_states_of(model), plan.loss_chunk), material.sequences(plan))
 
 
 def predict(worker: _Worker) -> None:

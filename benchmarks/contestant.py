@@ -5,7 +5,9 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +56,129 @@ def interleaved(contestants: Sequence[Contestant], rounds: int, loads: list[floa
     for number in range(rounds):
         loads.append(os.getloadavg()[0])
         yield from contestants if number % 2 == 0 else reversed(contestants)
+
+
+class Worker:
+    """The contestant's own side: on one thread, it waits between optimizer steps for requests and answers them.
+
+    What libraries print goes to standard error, so that standard output holds answers alone. Requests: `losses N` and `run N` make N steps and are
+    answered with all losses so far, or with CPU seconds and the work done (see `work_done`); `quit`; whatever else `asked` knows.
+
+    Args:
+        name: Whom it trains as.
+        folder: Holds what was prepared for all contestants.
+        warm_up_steps: Come before the first answer, which holds the CPU and wall seconds until then.
+    """
+
+    def __init__(self, name: str, folder: Path, warm_up_steps: int) -> None:
+        import torch
+
+        self._answers = os.fdopen(os.dup(1), "w")
+        os.dup2(2, 1)
+        torch.set_num_threads(1)
+        self.name, self.folder = name, folder
+        self.steps = 0
+        """Optimizer steps so far."""
+        self._left, self._is_ready, self._wants_losses = warm_up_steps, False, False
+        self._losses: list[float] = []
+        self._began, self._done, self._start = time.process_time(), 0, (time.process_time(), time.perf_counter())
+
+    def work_done(self) -> int:
+        """All that was worked through so far, in the unit of the benchmark."""
+        return self.steps
+
+    def asked(self, word: str) -> Any:
+        """The answer to another request."""
+        raise SystemExit(f"{self.name} knows no request {word!r}")
+
+    def after_step(self, loss: Callable[[], float]) -> bool:
+        """Called after every optimizer step; blocks between requests; False once asked to quit."""
+        self.steps += 1
+        self._left -= 1
+        if self._is_ready and self._wants_losses:
+            self._losses.append(loss())
+        if self._left > 0:
+            return True
+        if not self._is_ready:
+            self.answer({"cpu_s": time.process_time() - self._start[0], "wall_s": time.perf_counter() - self._start[1]})
+        else:
+            self.answer(self._losses if self._wants_losses else (time.process_time() - self._began, self.work_done() - self._done))
+        self._is_ready = True
+        return self._take_request()
+
+    def _take_request(self) -> bool:
+        while True:
+            word, _, number = sys.stdin.readline().strip().partition(" ")
+            if word in {"", "quit"}:
+                return False
+            if word in {"losses", "run"}:
+                self._left, self._wants_losses, self._done, self._began = int(number), word == "losses", self.work_done(), time.process_time()
+                return True
+            self.answer(self.asked(word))
+
+    def answer(self, value: object) -> None:
+        self._answers.write(json.dumps(value) + "\n")
+        self._answers.flush()
+
+
+def step_by_step(trainer: type[Any], worker: Worker) -> tuple[type[Any], Any]:
+    """A class of transformers' Trainer that keeps its latest loss, and a callback that has the worker wait after every step."""
+    import torch
+    import transformers
+
+    latest: list[torch.Tensor] = []
+
+    class Remembering(trainer):  # type: ignore[misc]
+        def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
+            latest[:] = [super().training_step(*arguments, **options)]
+            return latest[0]
+
+    class Gate(transformers.TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if not worker.after_step(latest[0].item):
+                control.should_training_stop = True
+
+    return Remembering, Gate()
+
+
+def train_ours(worker: Worker, recipe: Any, plan: Any, network: Any, sequences: Any) -> None:
+    """brimful's own loop on a CPU; nothing but steps is made, and the worker waits after every one."""
+    import torch
+
+    from brimful.base.rundir import Journal
+    from brimful.training.loop import Parts, train
+    from brimful.training.meter import Meter
+    from brimful.training.method import find_method
+    from brimful.training.optim import build_optimizer
+    from brimful.training.precision import Precision
+    from brimful.training.state import Progress
+
+    device, precision, latest = torch.device("cpu"), Precision(plan.precision), [0.0]
+    with Journal(worker.folder / f"{os.getpid()}.jsonl") as journal:
+        meter = Meter(journal, [lambda record: latest.append(record["loss"])], device=device, total_steps=1)
+
+        def loss() -> float:
+            meter.flush()
+            return latest[-1]
+
+        parts = Parts(
+            recipe=recipe, network=network, method=find_method(recipe.method).with_options(recipe),
+            optimizer=build_optimizer(network.model, recipe.optimizer, variant=plan.optimizer), precision=precision, device=device, sequences=sequences,
+            micro_batches=plan.micro_batches, total_steps=recipe.training.steps or 0, evaluate_every=10**9, meter=meter, evaluate=dict,
+            save=lambda progress: None, restore_last_good=lambda: Progress.fresh(precision, device), checkpoint_due=lambda progress: False,
+            should_stop=_StopWhenAsked(worker, loss),
+        )  # fmt: skip
+        train(parts, Progress.fresh(precision, device))
+
+
+class _StopWhenAsked:
+    """The loop asks before every step whether to stop: that is where the worker waits for its next request."""
+
+    def __init__(self, worker: Worker, loss: Callable[[], float]) -> None:
+        self._worker, self._loss, self._is_first, self._stopped = worker, loss, True, False
+
+    def __call__(self) -> bool:
+        if not self._is_first and not self._stopped:
+            self._stopped = not self._worker.after_step(self._loss)
+        self._is_first = False
+        return self._stopped

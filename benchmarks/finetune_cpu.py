@@ -13,18 +13,15 @@ Validity gates, over answers' tokens as both sides learn them: contestants that 
 
 import argparse
 import json
-import os
 import resource
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from contestant import Contestant
+from contestant import Contestant, Worker, interleaved, step_by_step, train_ours
 
 LOSS_TOLERANCE, REORDERED_TOLERANCE = 0.005, 0.02
 """Relative."""
@@ -94,17 +91,14 @@ def main() -> None:
             _compare(Path(folder), options)
 
 
-def _contestant(name: str, folder: Path, options: argparse.Namespace) -> "Contestant":
+def _contestant(name: str, folder: Path, options: argparse.Namespace) -> Contestant:
     """With a compiler cache of its own: nobody reads another's half-written files."""
-    from contestant import Contestant
-
     command = [options.trl_python if name in TRL else sys.executable, __file__, "--worker", name, "--folder", str(folder), "--data", options.data]
     cache = tempfile.mkdtemp(suffix=".inductor", dir=folder)
     return Contestant(name, folder, command + ["--lora"] * options.lora, {"TORCHINDUCTOR_CACHE_DIR": cache})
 
 
 def _compare(folder: Path, options: argparse.Namespace) -> None:
-    from contestant import interleaved
     from record import write_record
 
     about = _prepare(folder, options.data)
@@ -196,24 +190,20 @@ def _prepare(folder: Path, data: str) -> dict[str, Any]:
     return {"examples": len(lengths), "mean_tokens": float(lengths.mean()), "tokens_at": quantiles, "share_learned": learned}
 
 
-class _Worker:
-    """Runs one contestant; talks through standard input and output."""
+class _Worker(Worker):
+    """Runs one contestant."""
 
     def __init__(self, name: str, folder: Path, lora: bool) -> None:
-        import torch
-
-        self._answers = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)
-        torch.set_num_threads(1)
-        self.name, self.folder, self.lora = name, folder, lora
-        self.losses: list[float] = []
-        self.left = WARM_UP_STEPS
-        self.is_ready, self._wants_losses, self._tokens = False, False, 0
-        self.began = (time.process_time(), time.perf_counter())
+        super().__init__(name, folder, WARM_UP_STEPS)
+        self.lora = lora
         self.before_bytes = 0
+        self.model: Callable[[], Any]
+        """What is trained."""
+        self.useful_tokens: Callable[[], int]
+        """Those of all steps so far."""
 
     def work(self) -> None:
-        train_with_trl(self) if self.name in TRL else train_ours(self)
+        train_with_trl(self) if self.name in TRL else train_brimful(self)
 
     def examples(self, name: str) -> list[tuple[list[int], list[int]]]:
         """Tokens and labels of each, in order."""
@@ -228,36 +218,15 @@ class _Worker:
         """The model is there; what comes on top is training's."""
         self.before_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
-    def after_step(self, loss: Callable[[], float], tokens: int, model: Any) -> bool:
-        """Called after every optimizer step with all useful tokens so far; blocks between requests; False once asked to quit."""
-        self.left -= 1
-        if self.is_ready and self._wants_losses:
-            self.losses.append(loss())
-        if self.left > 0:
-            return True
-        if not self.is_ready:
-            self._answer({"cpu_s": time.process_time() - self.began[0], "wall_s": time.perf_counter() - self.began[1]})
-        else:
-            self._answer(self.losses if self._wants_losses else (time.process_time() - self._cpu_s, tokens - self._tokens))
-        self.is_ready, self._tokens = True, tokens
-        return self._take_request(model)
+    def work_done(self) -> int:
+        return self.useful_tokens()
 
-    def _take_request(self, model: Any) -> bool:
-        while True:
-            word, _, number = sys.stdin.readline().strip().partition(" ")
-            if word == "score":
-                self._answer(held_out_loss(model, self.examples("held_out")[:HELD_OUT]))
-            elif word == "memory":
-                self._answer({"peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "before_bytes": self.before_bytes})
-            elif word in ("", "quit"):
-                return False
-            else:
-                self.left, self._wants_losses, self._cpu_s = int(number), word == "losses", time.process_time()
-                return True
-
-    def _answer(self, value: object) -> None:
-        self._answers.write(json.dumps(value) + "\n")
-        self._answers.flush()
+    def asked(self, word: str) -> Any:
+        if word == "score":
+            return held_out_loss(self.model(), self.examples("held_out")[:HELD_OUT])
+        if word == "memory":
+            return {"peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "before_bytes": self.before_bytes}
+        return super().asked(word)
 
 
 def held_out_loss(model: Any, examples: list[tuple[list[int], list[int]]]) -> float:
@@ -286,30 +255,20 @@ def train_with_trl(worker: _Worker) -> None:
     rows = datasets.Dataset.from_dict({"input_ids": [ids for ids, _ in examples], "labels": [labels for _, labels in examples]})
     tokenizer = transformers.AutoTokenizer.from_pretrained(worker.folder / "base")
     model = transformers.AutoModelForCausalLM.from_pretrained(worker.folder / "base", dtype=torch.float32)
-    latest: list[torch.Tensor] = []
-
-    class Remembering(trl.SFTTrainer):  # type: ignore[misc]
-        def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
-            latest[:] = [super().training_step(*arguments, **options)]
-            return latest[0]
-
-    class Gate(transformers.TrainerCallback):  # type: ignore[misc]
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if not worker.after_step(latest[0].item, int(trainer._total_train_tokens), trainer.accelerator.unwrap_model(trainer.model)):
-                control.should_training_stop = True
-
+    stepwise, gate = step_by_step(trl.SFTTrainer, worker)
     settings = {"per_device_train_batch_size": EXAMPLES_PER_STEP, "train_sampling_strategy": "sequential"} | OPTIMIZER | TRL[worker.name]
     arguments = trl.SFTConfig(
         output_dir=str(worker.folder / "trl"), max_steps=100_000, use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True,
         logging_steps=10_000, dataloader_pin_memory=False, **settings,
     )  # fmt: skip
     lora = {"peft_config": __import__("peft").LoraConfig(**LORA, task_type="CAUSAL_LM")} if worker.lora else {}
-    trainer = Remembering(model=model, args=arguments, train_dataset=rows, processing_class=tokenizer, callbacks=[Gate()], **lora)
+    trainer = stepwise(model=model, args=arguments, train_dataset=rows, processing_class=tokenizer, callbacks=[gate], **lora)
+    worker.model, worker.useful_tokens = lambda: trainer.accelerator.unwrap_model(trainer.model), lambda: int(trainer._total_train_tokens)
     worker.note_memory()
     trainer.train()
 
 
-def train_ours(worker: _Worker) -> None:
+def train_brimful(worker: _Worker) -> None:
     """brimful's own loop under the plan it derives for one thread of this machine."""
     from brimful.base.env import keep_few_kernels, wait_politely
 
@@ -317,18 +276,12 @@ def train_ours(worker: _Worker) -> None:
     keep_few_kernels()
     import torch
 
-    from brimful.base.rundir import Journal
     from brimful.hardware.host import keep_freed_memory
     from brimful.materials import gather
     from brimful.planning.derive import derive
     from brimful.plans import facts_of, here, kept_traces
     from brimful.recipe import load
-    from brimful.training.loop import Parts, train
-    from brimful.training.meter import Meter
-    from brimful.training.method import Network, compiled, find_method, hidden_states_of
-    from brimful.training.optim import build_optimizer
-    from brimful.training.precision import Precision
-    from brimful.training.state import Progress
+    from brimful.training.method import Network, compiled, hidden_states_of
 
     adapter = [f"adapter={{rank: {LORA['r']}, alpha: {LORA['lora_alpha']}}}"] if worker.lora else []
     recipe = load(str(worker.folder / "recipe.yaml"), [*OURS[worker.name], *adapter])
@@ -344,40 +297,8 @@ def train_ours(worker: _Worker) -> None:
     hidden_states = compiled(model, shape=(0, 0), say=print) if plan.compile else hidden_states_of(model)
     sizes = [len(ids) for ids, _ in worker.examples("train")]
 
-    def told(record: dict[str, Any]) -> None:
-        latest.append(record["loss"])
-
-    latest: list[float] = []
-    with Journal(worker.folder / f"{os.getpid()}.jsonl") as journal:
-        meter = Meter(journal, [told], device=torch.device("cpu"), total_steps=1)
-
-        def loss() -> float:
-            meter.flush()
-            return latest[-1]
-
-        optimizer = build_optimizer(model, recipe.optimizer, variant=plan.optimizer)
-        parts = Parts(
-            recipe=recipe, network=Network(model, hidden_states, plan.loss_chunk), method=find_method(recipe.method), optimizer=optimizer,
-            precision=Precision(plan.precision), device=torch.device("cpu"), sequences=material.sequences(plan), micro_batches=plan.micro_batches,
-            total_steps=recipe.training.steps or 0, evaluate_every=10**9, meter=meter, evaluate=dict, save=lambda progress: None,
-            restore_last_good=lambda: Progress.fresh(Precision(plan.precision), torch.device("cpu")), checkpoint_due=lambda progress: False,
-            should_stop=_StopWhenAsked(worker, loss, sizes, model),
-        )  # fmt: skip
-        train(parts, Progress.fresh(parts.precision, torch.device("cpu")))
-
-
-class _StopWhenAsked:
-    """The loop asks once per step whether to stop: that is where the worker waits for its next request."""
-
-    def __init__(self, worker: _Worker, loss: Callable[[], float], sizes: list[int], model: Any) -> None:
-        self._worker, self._loss, self._sizes, self._model = worker, loss, sizes, model
-        self._steps, self._stopped = -1, False
-
-    def __call__(self) -> bool:
-        self._steps += 1
-        if self._steps and not self._stopped:
-            self._stopped = not self._worker.after_step(self._loss, sum(self._sizes[: self._steps * EXAMPLES_PER_STEP]), self._model)
-        return self._stopped
+    worker.model, worker.useful_tokens = lambda: model, lambda: sum(sizes[: worker.steps * EXAMPLES_PER_STEP])
+    train_ours(worker, recipe, plan, Network(model, hidden_states, plan.loss_chunk), material.sequences(plan))
 
 
 if __name__ == "__main__":

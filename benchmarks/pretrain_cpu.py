@@ -11,15 +11,14 @@ the same session.
 """
 
 import argparse
-import json
-import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from contestant import Contestant, Worker, interleaved, step_by_step, train_ours
 
 LOSS_TOLERANCE = 0.005
 """Relative. bf16 rounding moves the loss by about a tenth of this."""
@@ -62,7 +61,6 @@ def main() -> None:
 def _compare(folder: Path, rounds: int, steps: int) -> None:
     from brimful.model.description import training_flop_per_token
     from brimful.recipe import load
-    from contestant import Contestant, interleaved
     from record import ratio_interval, summary, write_record
 
     _prepare(folder)
@@ -71,7 +69,8 @@ def _compare(folder: Path, rounds: int, steps: int) -> None:
     step_s: dict[str, list[float]] = {each.name: [] for each in contestants}
     loads: list[float] = []
     for each in interleaved(contestants, rounds, loads):
-        step_s[each.name].append(each.ask(f"run {steps}") / steps)
+        cpu_s, made = each.ask(f"run {steps}")
+        step_s[each.name].append(cpu_s / made)
     rates = [each.ask("rate") for each in contestants]
     rate = {dtype: max(each[dtype] for each in rates) for dtype in rates[0]}
     for each in contestants:
@@ -131,54 +130,21 @@ def _prepare(folder: Path) -> None:
     np.save(folder / "ids.npy", sequences.batch(0, min(len(sequences), 4096)).inputs_BT.numpy())
 
 
-class _Worker:
-    """Runs one contestant; talks through standard input and output."""
+class _Worker(Worker):
+    """Runs one contestant."""
 
     def __init__(self, name: str, folder: Path) -> None:
         import numpy as np
         import torch
 
-        self._answers = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)
-        torch.set_num_threads(1)
-        self.name, self.folder = name, folder
+        super().__init__(name, folder, WARM_UP_STEPS)
         self.ids_NT = torch.from_numpy(np.load(folder / "ids.npy"))
-        self.losses: list[float] = []
-        self.left = WARM_UP_STEPS
-        self.is_ready = False
-        self.began = (time.process_time(), time.perf_counter())
 
     def work(self) -> None:
-        train_ours(self) if self.name in OURS else train_with_trainer(self)
+        train_brimful(self) if self.name in OURS else train_with_trainer(self)
 
-    def after_step(self, loss: Callable[[], float]) -> bool:
-        """Called after every optimizer step; blocks between requests; False once asked to quit."""
-        self.left -= 1
-        if self.is_ready and self._wants_losses:
-            self.losses.append(loss())
-        if self.left > 0:
-            return True
-        if self.is_ready:
-            self._answer(self.losses if self._wants_losses else time.process_time() - self._cpu_s)
-        else:
-            self._answer({"cpu_s": time.process_time() - self.began[0], "wall_s": time.perf_counter() - self.began[1]})
-        self.is_ready = True
-        return self._take_request()
-
-    def _take_request(self) -> bool:
-        while True:
-            word, _, number = sys.stdin.readline().strip().partition(" ")
-            if word == "rate":
-                self._answer(_matrix_flop_per_cpu_second())
-                continue
-            if word in ("", "quit"):
-                return False
-            self.left, self._wants_losses, self._cpu_s = int(number), word == "losses", time.process_time()
-            return True
-
-    def _answer(self, value: object) -> None:
-        self._answers.write(json.dumps(value) + "\n")
-        self._answers.flush()
+    def asked(self, word: str) -> Any:
+        return _matrix_flop_per_cpu_second() if word == "rate" else super().asked(word)
 
 
 def _matrix_flop_per_cpu_second(size: int = 1024, times: int = 40) -> dict[str, float]:
@@ -215,46 +181,29 @@ def train_with_trainer(worker: _Worker) -> None:
         def __getitem__(self, row: int) -> dict[str, torch.Tensor]:
             return {"input_ids": worker.ids_NT[row], "labels": worker.ids_NT[row]}
 
-    latest: list[torch.Tensor] = []
-
-    class Remembering(transformers.Trainer):  # type: ignore[misc]
-        def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
-            latest[:] = [super().training_step(*arguments, **options)]
-            return latest[0]
-
-    class Gate(transformers.TrainerCallback):  # type: ignore[misc]
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if not worker.after_step(latest[0].item):
-                control.should_training_stop = True
-
+    trainer, gate = step_by_step(transformers.Trainer, worker)
     arguments = transformers.TrainingArguments(
         output_dir=str(worker.folder / "trainer"), max_steps=100_000, per_device_train_batch_size=4, learning_rate=1e-3, weight_decay=0.1,
         adam_beta2=0.95, lr_scheduler_type="constant", use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True, logging_steps=10_000,
         train_sampling_strategy="sequential", dataloader_pin_memory=False, **TRAINERS[worker.name],
     )  # fmt: skip
-    Remembering(model=model, args=arguments, train_dataset=Rows(), callbacks=[Gate()]).train()
+    trainer(model=model, args=arguments, train_dataset=Rows(), callbacks=[gate]).train()
 
 
-def train_ours(worker: _Worker) -> None:
+def train_brimful(worker: _Worker) -> None:
     """brimful's own loop under the plan it derives for one thread of this machine."""
     from brimful.base.env import wait_politely
 
     wait_politely()
     import torch
 
-    from brimful.base.rundir import Journal
     from brimful.data.batches import Batch
     from brimful.hardware.host import keep_freed_memory
     from brimful.model.build import build
     from brimful.planning.derive import Facts, derive
     from brimful.plans import here, kept_traces
     from brimful.recipe import load
-    from brimful.training.loop import Parts, train
-    from brimful.training.meter import Meter
-    from brimful.training.method import Network, compiled, find_method, hidden_states_of
-    from brimful.training.optim import build_optimizer
-    from brimful.training.precision import Precision
-    from brimful.training.state import Progress
+    from brimful.training.method import Network, compiled, hidden_states_of
 
     recipe = load(str(worker.folder / "recipe.yaml"), OURS[worker.name])
     with kept_traces() as traces:
@@ -270,39 +219,7 @@ def train_ours(worker: _Worker) -> None:
             ids_BT = worker.ids_NT[torch.arange(first_sample, first_sample + count) % len(worker.ids_NT)]
             return Batch(ids_BT, torch.nn.functional.pad(ids_BT[:, 1:], (0, 1), value=-100))
 
-    def told(record: dict[str, Any]) -> None:
-        latest.append(record["loss"])
-
-    latest: list[float] = []
-    with Journal(worker.folder / f"{os.getpid()}.jsonl") as journal:
-        meter = Meter(journal, [told], device=device, total_steps=1)
-
-        def loss() -> float:
-            meter.flush()
-            return latest[-1]
-
-        optimizer = build_optimizer(model, recipe.optimizer, variant=plan.optimizer)
-        parts = Parts(
-            recipe=recipe, network=Network(model, hidden_states, plan.loss_chunk),
-            method=find_method(recipe.method), optimizer=optimizer, precision=Precision(plan.precision), device=device, sequences=Rows(),
-            micro_batches=plan.micro_batches, total_steps=recipe.training.steps or 0, evaluate_every=10**9, meter=meter, evaluate=dict,
-            save=lambda progress: None, restore_last_good=lambda: Progress.fresh(Precision(plan.precision), device),
-            checkpoint_due=lambda progress: False, should_stop=_StopWhenAsked(worker, loss),
-        )  # fmt: skip
-        train(parts, Progress.fresh(parts.precision, device))
-
-
-class _StopWhenAsked:
-    """The loop asks once per step whether to stop: that is where the worker waits for its next request."""
-
-    def __init__(self, worker: _Worker, loss: Callable[[], float]) -> None:
-        self._worker, self._loss, self._is_first, self._stopped = worker, loss, True, False
-
-    def __call__(self) -> bool:
-        if not self._is_first and not self._stopped:
-            self._stopped = not self._worker.after_step(self._loss)
-        self._is_first = False
-        return self._stopped
+    train_ours(worker, recipe, plan, Network(model, hidden_states, plan.loss_chunk), Rows())
 
 
 if __name__ == "__main__":

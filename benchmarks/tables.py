@@ -45,15 +45,19 @@ def _record(name: str) -> tuple[dict[str, Any], str]:
     return record, f"`{record['command']}`, [record](benchmarks/records/{name}.json)"
 
 
+def _over(result: dict[str, Any], best: str) -> str:
+    """How much faster than another library as it comes and at its best, which is named."""
+    ratios = {"default": result["speed_over_default"], f"best ({best})": result["speed_over_best"]}
+    return ", ".join(f"{ratio['median']:.2f}x its {what} [{ratio['low']:.2f}, {ratio['high']:.2f}]" for what, ratio in ratios.items())
+
+
 def _speed() -> list[tuple[str, str, str]]:
     record, source = _record("pretrain_cpu")
     ours = record["results"]["brimful"]
-    default, best, rounds = ours["speed_over_default"], ours["speed_over_best"], record["rounds"]
     return [
         (
             "Training step on a CPU, 16.9M parameters, one thread, beside transformers' Trainer",
-            f"{default['median']:.2f}x its default [{default['low']:.2f}, {default['high']:.2f}], {best['median']:.2f}x its best (bf16, fused, compiled) "
-            f"[{best['low']:.2f}, {best['high']:.2f}], n = {rounds} rounds; {ours['share_of_bf16_matrix_rate']:.0%} of the core's bf16 matrix rate; equal loss",
+            f"{_over(ours, 'bf16, fused, compiled')}, n = {record['rounds']} rounds; {ours['share_of_bf16_matrix_rate']:.0%} of the core's bf16 matrix rate; equal loss",
             source,
         )
     ]
@@ -262,11 +266,7 @@ def _classify_speed() -> list[tuple[str, str, str]]:
     results, rounds = record["results"], record["rounds"]
 
     def over(name: str) -> str:
-        default, best = results[name]["speed_over_default"], results[name]["speed_over_best"]
-        return (
-            f"{default['median']:.2f}x its default [{default['low']:.2f}, {default['high']:.2f}], {best['median']:.2f}x its best "
-            f"({results[name]['best_of_others'].partition(', ')[2]}) [{best['low']:.2f}, {best['high']:.2f}]"
-        )
+        return _over(results[name], results[name]["best_of_others"].partition(", ")[2])
 
     words = record["data"]["words_at"]
     return [
@@ -304,16 +304,11 @@ def _code_offline() -> list[tuple[str, str, str]]:
 def _tuning_speed() -> list[tuple[str, str, str]]:
     record, source = _record("finetune_cpu")
     ours, default = record["results"]["brimful"], record["results"]["TRL, default"]
-    over, best = ours["speed_over_default"], ours["speed_over_best"]
-    name, peaks = (
-        ours["best_of_trl"].removeprefix("TRL, "),
-        {each: record["results"][each]["memory"]["peak_bytes"] / 2**30 for each in record["results"]},
-    )
+    peaks = {each: record["results"][each]["memory"]["peak_bytes"] / 2**30 for each in record["results"]}
     return [
         (
             "Tuning on instructions on a CPU (every weight of 16.9M), useful tokens a second of CPU time, one thread, beside TRL's SFTTrainer",
-            f"{over['median']:.2f}x its default [{over['low']:.2f}, {over['high']:.2f}], {best['median']:.2f}x its best ({name}) "
-            f"[{best['low']:.2f}, {best['high']:.2f}], n = {record['rounds']} rounds; peak memory {peaks['brimful']:.1f} GiB beside "
+            f"{_over(ours, ours['best_of_trl'].removeprefix('TRL, '))}, n = {record['rounds']} rounds; peak memory {peaks['brimful']:.1f} GiB beside "
             f"{peaks['TRL, default']:.1f} and {peaks[ours['best_of_trl']]:.1f}; loss {'equal' if ours['valid'] and default['valid'] else 'NOT equal'}",
             source,
         )
