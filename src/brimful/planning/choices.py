@@ -77,6 +77,8 @@ def attention_choice(
 
 
 def _decoder_attention_choice(recipe: Recipe, device: Device, precision: str, *, softcapped: bool, grouped: bool, packed: bool) -> Choice:
+    if not isinstance(recipe.model, str) and recipe.model.is_kernel:
+        return Choice("attention", "sdpa", "not used: the recipe's kernel attention runs in chunks of its own, in fp32")
     if packed:
         return Choice("attention", PACKED_ATTENTION, "each example of a row attends within itself, by torch's fused kernel or in blocks", "sdpa")
     if softcapped:

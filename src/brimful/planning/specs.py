@@ -105,7 +105,7 @@ def _task(recipe: Recipe) -> dict[str, Any]:
     if recipe.method == "mlm":
         is_padded = recipe.data.layout == "document"
         return {"task": "masked_lm", "loss": "chunked", "masked_share": recipe.data.masked_share, "padded": is_padded}
-    return {"task": "causal_lm", "loss": "chunked"}
+    return {"task": "causal_lm", "loss": "chunked", "feedback": recipe.feedback_rules.points if recipe.method == "feedback" else ""}
 
 
 def _traced_attention(chosen: str, model: ModelFacts, device: Device) -> str:

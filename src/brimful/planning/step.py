@@ -127,6 +127,7 @@ class StepSpec:
         padded: Batches carry an attention mask.
         masked_share: Of the tokens of a sequence, those that are hidden (task masked_lm): brimful's own loss makes logits for no others.
         labels: Classes of a sequence classification.
+        feedback: Where the error is fed back instead of backpropagated, as the recipe's `feedback.points`; "" for backpropagation.
     """
 
     config_json: str
@@ -151,6 +152,7 @@ class StepSpec:
     padded: bool = False
     labels: int = 2
     masked_share: float = 0.15
+    feedback: Literal["", "block", "sublayer", "none"] = ""
 
     @cached_property
     def config(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from brimful.recipe.choices import PlanChoices, RunChoices
 from brimful.recipe.data import DataRecipe, TokenizerRecipe
 from brimful.recipe.labels import LabelsRecipe
 from brimful.recipe.loading import differences, load, shipped_names, shipped_text, with_changes
+from brimful.recipe.okadfa import FeedbackRecipe, OrthogonalityRecipe
 from brimful.recipe.rft import QuestionsRecipe, RftRecipe
 from brimful.recipe.sections import (
     OF_RECIPE,
@@ -31,9 +32,11 @@ __all__ = [
     "CheckpointRecipe",
     "DataRecipe",
     "EvaluationRecipe",
+    "FeedbackRecipe",
     "LabelsRecipe",
     "ModelRecipe",
     "OptimizerRecipe",
+    "OrthogonalityRecipe",
     "PlanChoices",
     "QuestionsRecipe",
     "Recipe",

@@ -13,8 +13,10 @@ from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 
 from brimful.data.batches import MicroBatch
 from brimful.planning.step import LOSS_CHAINS, LossChain, StepSpec
+from brimful.recipe import FeedbackRecipe
 from brimful.rehearsal.recorder import note_kernel
 from brimful.training.method import LossSum, Network, next_token_loss_sum
+from brimful.training.methods.feedback import Feedback
 from brimful.training.methods.mlm import masked_loss_sum
 
 
@@ -24,6 +26,8 @@ def loss_of(spec: StepSpec) -> LossSum:
         return masked_loss_sum
     if spec.task != "causal_lm" or spec.loss == "model":
         return _model_loss(spec)
+    if spec.feedback:
+        return Feedback(FeedbackRecipe(points=spec.feedback), seed=0)
     if spec.loss == "chunked":
         return next_token_loss_sum
     return _declared(spec, spec.loss if isinstance(spec.loss, LossChain) else LOSS_CHAINS[spec.loss])

@@ -49,6 +49,8 @@ class Parts:
         should_stop: True once a signal asked to stop; answered at the next step boundary.
         loader_workers: Threads that make batches ahead of time; 0 makes them when they are needed.
         remember: Told the `out_of_memory` record whenever the micro-batches get smaller.
+        before_step: Told the number of each update before it is made, perhaps more than once; a pure function of it.
+        penalty: Added to the mean loss of an update, by its number.
     """
 
     recipe: Recipe
@@ -69,6 +71,8 @@ class Parts:
     should_stop: Callable[[], bool]
     loader_workers: int = 1
     remember: Callable[[dict[str, Any]], None] = lambda record: None
+    before_step: Callable[[int], None] = lambda step: None
+    penalty: Callable[[int], Tensor] | None = None
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -131,10 +135,12 @@ def _step(parts: Parts, progress: Progress, batch: StepBatch, micro_batches: tup
 def _update(parts: Parts, progress: Progress, batch: StepBatch, micro_batches: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Gradients and the update, or an error before anything of the run's state has changed; returns loss and gradient norm."""
     _drop_gradients(parts)
+    parts.before_step(progress.step)
     divisor = batch.loss_divisor
     scale = loss_factor(progress.guard.loss_scale, divisor)
     pieces = (micro.to(parts.device) for micro in batch.micro_batches(micro_batches))
-    loss = accumulate_gradients(parts.network, parts.method, parts.precision, parts.device, pieces, scale) / divisor
+    added = None if parts.penalty is None else parts.penalty(progress.step) * divisor
+    loss = accumulate_gradients(parts.network, parts.method, parts.precision, parts.device, pieces, scale, added=added) / divisor
     for group in parts.optimizer.param_groups:
         group["lr"] = learning_rate_at(progress.step, parts.total_steps, parts.recipe.optimizer) * group.get("lr_factor", 1.0)
     with all_or_nothing(parts.optimizer):
@@ -176,23 +182,31 @@ def _keep(parts: Parts, progress: Progress) -> None:
 
 
 def accumulate_gradients(
-    network: Network, method: Method, precision: Precision, device: torch.device, micro_batches: Iterable[MicroBatch], scale: Tensor
-) -> Tensor:
+    network: Network, method: Method, precision: Precision, device: torch.device, micro_batches: Iterable[MicroBatch], scale: Tensor,
+    *, added: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Forward and backward pass of every micro-batch of one optimizer step.
 
     Args:
         scale: 0-dim factor on every micro-batch's loss before its backward pass.
+        added: Something else whose gradient counts, once: a penalty on the weights.
 
     Returns:
-        The summed loss in nats, unscaled.
+        The summed loss in nats, unscaled, without what is added.
     """
     loss_sum = torch.zeros((), dtype=torch.float32, device=device)
     for micro in micro_batches:
         with precision.autocast(device):
             micro_loss_sum = method.loss_sum(network, micro)
-        (micro_loss_sum * scale).backward()
+        _backward(micro_loss_sum * scale)
         loss_sum += micro_loss_sum.detach()
+    if added is not None:
+        _backward(added * scale)
     return loss_sum
+
+
+def _backward(scaled: Tensor) -> None:
+    scaled.backward()
 
 
 def _evaluation_is_due(parts: Parts, progress: Progress) -> bool:

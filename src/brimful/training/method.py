@@ -86,7 +86,12 @@ def find_method(name: str) -> Method:
 
 def next_token_loss_sum(network: Network, micro: MicroBatch) -> Tensor:
     """Cross-entropy of every target token; no logits are made at positions that have none."""
-    hidden_BTD, targets_BT = network.hidden_states(micro), micro.targets_BT
+    return linear_head_loss_sum(network, micro, network.hidden_states(micro))
+
+
+def linear_head_loss_sum(network: Network, micro: MicroBatch, hidden_BTD: Tensor) -> Tensor:
+    """`next_token_loss_sum` from hidden states."""
+    targets_BT = micro.targets_BT
     if micro.scored_N is not None:
         hidden_BTD, targets_BT = hidden_BTD.flatten(0, 1)[None, micro.scored_N], targets_BT.flatten()[None, micro.scored_N]
     return linear_cross_entropy(hidden_BTD, network.head_weight_VD, targets_BT, chunk_tokens=network.loss_chunk, softcap=network.logit_softcap)

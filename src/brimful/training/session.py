@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from brimful.base.errors import CheckpointError, Interrupted, TrainingStopped
 from brimful.base.rundir import Journal, Lease, fsync_folder, read_journal
 from brimful.data.batches import MicroBatch
+from brimful.model.okadfa.orthogonality import orthogonality_penalty, redraw_features
 from brimful.model.quiet import without_progress_bars
 from brimful.planning.cost import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE, evaluate_every
 from brimful.planning.plan import Plan
@@ -132,6 +133,7 @@ class _Session:
             sequences=setup.sequences, micro_batches=self.sizes.micro_batches, total_steps=setup.total_steps,
             evaluate_every=evaluate_every(setup.recipe, setup.total_steps), meter=self.meter, evaluate=self._evaluate, save=self.save, restore_last_good=self._restore_last_good,
             checkpoint_due=self._checkpoint_due, should_stop=stop.is_made, loader_workers=plan.loader_workers, remember=self._remember,
+            before_step=self._before_step, penalty=_penalty_of(setup),
         )  # fmt: skip
 
     def run(self) -> Progress:
@@ -177,6 +179,13 @@ class _Session:
 
     def _forward(self, micro: MicroBatch) -> Tensor:
         return self._body(micro)
+
+    def _before_step(self, step: int) -> None:
+        """Draw random features anew where the recipe wants it; between that, checkpoints hold them."""
+        model = self.setup.recipe.model
+        every = None if isinstance(model, str) else model.redraw
+        if every is not None and step % every == 0:
+            redraw_features(self.setup.model, step // every)
 
     def _remember(self, out_of_memory: dict[str, Any]) -> None:
         """Smaller micro-batches for the rest of the run, compiled for their shape where the plan compiles."""
@@ -234,6 +243,14 @@ class _Session:
         for record in self.sizes.events:
             if record not in recorded:  # the journal was cut back to the checkpoint
                 self.meter.note(record)
+
+
+def _penalty_of(setup: Setup) -> Callable[[int], Tensor] | None:
+    """What the recipe adds to the mean loss of an update, by its number."""
+    rules = setup.recipe.orthogonality
+    if rules is None:
+        return None
+    return lambda step: rules.weight_at(step, setup.total_steps) * orthogonality_penalty(setup.model)
 
 
 def _mark(progress: Progress) -> tuple[int, int, int]:
