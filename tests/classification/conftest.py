@@ -22,6 +22,7 @@ from brimful.classification.calibration import choose_calibration
 from brimful.classification.record import ClassifierRecord, save_classifier
 from brimful.data.labels import Labels
 from brimful.data.preparation import preparation_identity
+from brimful.recipe import Recipe, load
 
 SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 128}
 CONFIGS: dict[str, Callable[..., Any]] = {
@@ -69,6 +70,14 @@ def tokenizer_of(kind: str) -> PreTrainedTokenizerFast:
         return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="[SEP]")  # no padding token, as the published ones
     tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]", eos_token="[SEP]")
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Callable[..., Recipe]:
+    """`recipe("data.header=false", ...)`."""
+    path = tmp_path / "recipe.yaml"
+    path.write_text(RECIPE)
+    return lambda *changes: load(str(path), changes)
 
 
 @pytest.fixture

@@ -12,26 +12,6 @@ import pytest
 
 from brimful.base.errors import DataError, RecipeError, RequestError
 from brimful.classification.texts import Source, TextRow, source_of, windows
-from brimful.recipe import Recipe, load
-
-RECIPE = """
-name: sorted
-method: classify
-model: BASE
-sequence_length: 48
-batch: {sequences: 4}
-training: {steps: 1}
-data: {path: texts.csv}
-optimizer: {learning_rate: 1e-4}
-"""
-
-
-@pytest.fixture
-def recipe(tmp_path: Path) -> Callable[..., Recipe]:
-    """`recipe("data.header=false", ...)`."""
-    path = tmp_path / "recipe.yaml"
-    path.write_text(RECIPE)
-    return lambda *changes: load(str(path), changes)
 
 
 @pytest.fixture
