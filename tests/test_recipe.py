@@ -15,7 +15,10 @@ from brimful.base.dotted import flatten, parse_yaml
 from brimful.base.errors import RecipeError
 from brimful.base.keys import section_in
 from brimful.recipe import AdapterRecipe, ModelRecipe, Recipe, TokenizerRecipe, differences, load, shipped_names, shipped_text
+from brimful.recipe.loading import presets_of
 
+SHIPPED = [(name, choice) for name in shipped_names() for choice in ([], *([f"preset={preset}"] for preset in presets_of(name)))]
+"""Every shipped recipe as written, and with each of its presets."""
 SCHEMA_SNAPSHOT = Path(__file__).parent / "snapshots" / "recipe.schema.json"
 MINIMAL = """
 name: minimal
@@ -56,9 +59,9 @@ def _sections(section: type[pydantic.BaseModel] = Recipe) -> Iterator[type[pydan
 # --- what comes with brimful
 
 
-@pytest.mark.parametrize("name", shipped_names())
-def test_a_shipped_recipe_loads_under_its_own_name_with_one_line_of_description(name: str) -> None:
-    recipe = load(name)
+@pytest.mark.parametrize(("name", "choice"), SHIPPED)
+def test_a_shipped_recipe_loads_under_its_own_name_with_one_line_of_description(name: str, choice: list[str]) -> None:
+    recipe = load(name, choice)
 
     assert recipe.name == name
     assert recipe.description
@@ -69,6 +72,15 @@ def test_a_shipped_recipe_loads_under_its_own_name_with_one_line_of_description(
 @pytest.mark.parametrize("name", shipped_names())
 def test_a_shipped_recipe_leaves_the_plan_and_the_place_of_the_run_to_others(name: str) -> None:
     assert not {"plan", "run"} & set(parse_yaml(shipped_text(name)))
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_the_presets_of_a_shipped_recipe_have_run_folders_of_their_own_and_leave_the_plan_to_others(name: str) -> None:
+    presets = presets_of(name)
+    changed = {key.partition("=")[0] for preset in presets.values() for key in preset.changes}
+
+    assert len({load(name, [f"preset={preset}"]).run_name for preset in presets}) == len(presets)
+    assert not [key for key in changed if key.split(".")[0] == "plan" or key in {"name", "description", "run", "run.folder"}]
 
 
 @pytest.mark.parametrize("name", shipped_names())
@@ -169,11 +181,11 @@ def test_the_written_recipe_loads_back_to_an_equal_one(minimal: str, tmp_path: P
     assert again.to_yaml() == recipe.to_yaml()
 
 
-@pytest.mark.parametrize("name", shipped_names())
-def test_a_shipped_recipe_survives_being_written_and_read(name: str, tmp_path: Path) -> None:
-    (tmp_path / "r.yaml").write_text(load(name).to_yaml())
+@pytest.mark.parametrize(("name", "choice"), SHIPPED)
+def test_a_shipped_recipe_survives_being_written_and_read(name: str, choice: list[str], tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(load(name, choice).to_yaml())
 
-    assert load(str(tmp_path / "r.yaml")) == load(name)
+    assert load(str(tmp_path / "r.yaml")) == load(name, choice)
 
 
 def test_the_written_recipe_holds_every_default(minimal: str) -> None:

@@ -12,13 +12,21 @@ recipes_app = typer.Typer(
 
 @recipes_app.callback()
 def recipes(context: typer.Context) -> None:
-    """Shipped recipes, one line each."""
+    """Shipped recipes, one line each, with the presets to choose from."""
     if context.invoked_subcommand is None:
-        from brimful.recipe import load, shipped_names
+        from brimful.recipe import shipped_names
 
         names = shipped_names()
         width = max(map(len, names))
-        print("\n".join(f"{name:<{width}}  {load(name).description}" for name in names))
+        print("\n".join(f"{name:<{width}}  {_described(name)}" for name in names))
+
+
+def _described(name: str) -> str:
+    from brimful.recipe.loading import load, presets_of
+    from brimful.recipe.presets import how_to_choose
+
+    presets = presets_of(name)
+    return load(name).description + (f" [{how_to_choose(presets)}]" if presets else "")
 
 
 @recipes_app.command("show")

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from brimful.base.discover import did_you_mean, names_in
 from brimful.base.dotted import flatten, override, parse_yaml
 from brimful.base.errors import RecipeError
 from brimful.base.problems import problem_lines
+from brimful.recipe.presets import PresetRecipe, choosing, how_to_choose, require_preset, take_presets
 from brimful.recipe.sections import MODEL_TAGS, Recipe
 
 SHIPPED_PACKAGE = "brimful.recipes"
@@ -36,20 +38,28 @@ def shipped_text(name: str) -> str:
 def load(name_or_path: str, overrides: list[str] | tuple[str, ...] = ()) -> Recipe:
     """Read a recipe and apply `dotted.key=value` overrides, values in YAML.
 
-    Where they change how much an optimizer step sees, learning rates that they leave alone follow the recipe's
+    `preset=NAME` among them chooses a preset of the file; its changes come first, wherever it stands. The result holds what came of them.
+    Where the overrides change how much an optimizer step sees, learning rates that they leave alone follow the recipe's
     `optimizer.scale_learning_rate`; the result holds the scaled values.
 
     Raises:
-        RecipeError: the recipe does not exist, is not YAML, or breaks rules; all of them are listed.
+        RecipeError: the recipe or the preset does not exist, is not YAML, or breaks rules; all of them are listed.
     """
-    text, origin = _read(name_or_path)
-    try:
-        values = parse_yaml(text)
-    except ValueError as error:
-        raise RecipeError(f"{origin} is not valid YAML: {error}") from error
-    if not isinstance(values, dict):
-        raise RecipeError(f"{origin} must hold `key: value` lines at the top, found {type(values).__name__}.")
+    values, origin = _values_of(name_or_path)
     return _changed(values, overrides, origin)
+
+
+def presets_of(name_or_path: str) -> dict[str, PresetRecipe]:
+    """The presets of a recipe by name, in the order of the file; none where it has none.
+
+    Raises:
+        RecipeError: the recipe cannot be read, or its presets break rules.
+    """
+    values, origin = _values_of(name_or_path)
+    _, offered, problems = take_presets(values)
+    if problems:
+        raise _wrong(origin, problems)
+    return offered
 
 
 def with_changes(recipe: Recipe, changes: Sequence[str], origin: str) -> Recipe:
@@ -64,15 +74,60 @@ def with_changes(recipe: Recipe, changes: Sequence[str], origin: str) -> Recipe:
     return _changed(recipe.model_dump(mode="json"), changes, origin)
 
 
-def _changed(own_values: dict[str, Any], overrides: Sequence[str], origin: str) -> Recipe:
-    values = copy.deepcopy(own_values)
-    problems = [problem for assignment in overrides if (problem := _apply(assignment, values))]
-    recipe = _validate(values, origin, problems)
-    scaled = _scaled_learning_rates(recipe, own_values, overrides)
+def _values_of(name_or_path: str) -> tuple[dict[str, Any], str]:
+    """What stands in the file, and how errors name it."""
+    text, origin = _read(name_or_path)
+    try:
+        values = parse_yaml(text)
+    except ValueError as error:
+        raise RecipeError(f"{origin} is not valid YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise RecipeError(f"{origin} must hold `key: value` lines at the top, found {type(values).__name__}.")
+    return values, origin
+
+
+@dataclass(frozen=True)
+class _Own:
+    """A recipe before the user's changes.
+
+    Attributes:
+        values: Its values, with the changes of the chosen preset.
+        written: The same without them.
+        preset: The name of the chosen preset.
+        offered: The names of all.
+        problems: What is wrong with the presets.
+    """
+
+    values: dict[str, Any]
+    written: dict[str, Any]
+    preset: str | None
+    offered: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+def _changed(written: dict[str, Any], overrides: Sequence[str], origin: str) -> Recipe:
+    choice = choosing(overrides)
+    own = _own(written, choice, origin)
+    changes = [assignment for assignment in overrides if assignment not in choice]
+    values = copy.deepcopy(own.values)
+    recipe = _validate(values, own, origin, [*own.problems, *_apply(changes, values)])
+    scaled = _scaled_learning_rates(recipe, own.values, changes)
     if not scaled:
         return recipe
     values["optimizer"] |= scaled
-    return _validate(values, origin, [])
+    return _validate(values, own, origin, [])
+
+
+def _own(written: dict[str, Any], choice: Sequence[str], origin: str) -> _Own:
+    values = copy.deepcopy(written)
+    problems = _apply(choice, values)
+    name, offered, wrong = take_presets(values)
+    preset = None if name is None else require_preset(name, offered, origin)
+    before = copy.deepcopy(values)
+    if preset is not None:
+        values["description"] = preset.description
+        problems += [f"preset {name}: {problem}" for problem in _apply(preset.changes, values)]
+    return _Own(values, before, name, tuple(offered), (*problems, *wrong))
 
 
 def learning_rate_factor(before: Recipe, after: Recipe) -> float:
@@ -120,31 +175,47 @@ def _read(name_or_path: str) -> tuple[str, str]:
     raise RecipeError(f"no recipe {name_or_path!r}{hint} Shipped: {', '.join(shipped_names())}; or give a .yaml file.")
 
 
-def _apply(assignment: str, values: dict[str, Any]) -> str | None:
-    """Set one override in place; returns what is wrong with it, if anything."""
-    try:
-        override(assignment, values, _RIVALS)
-    except ValueError as error:
-        return str(error)
-    return None
+def _apply(assignments: Sequence[str], values: dict[str, Any]) -> list[str]:
+    """Set overrides in place; returns what is wrong with them."""
+    problems = []
+    for assignment in assignments:
+        try:
+            override(assignment, values, _RIVALS)
+        except ValueError as error:
+            problems.append(str(error))
+    return problems
 
 
 _RIVALS = {"batch": ("sequences", "tokens"), "training": ("steps", "epochs", "tokens")}
 """Fields of which a section has exactly one: overriding one takes the others of the file back."""
 
 
-def _validate(values: dict[str, Any], origin: str, problems: list[str]) -> Recipe:
+def _validate(values: dict[str, Any], own: _Own, origin: str, problems: list[str]) -> Recipe:
     try:
         recipe = Recipe.model_validate(values)
     except pydantic.ValidationError as error:
-        problems = problems + problem_lines(error, Recipe, MODEL_TAGS)
-        recipe = None
-    if recipe is None or problems:
-        lines = "\n".join(f"  - {problem}" for problem in problems)
-        raise RecipeError(
-            f"{origin} has {len(problems)} problem{'s' * (len(problems) != 1)}:\n{lines}\nEvery key is described by `brimful recipes keys`."
-        )
+        broken = problem_lines(error, Recipe, MODEL_TAGS)
+        of_preset = _broken_rules(own.values) - _broken_rules(own.written)
+        raise _wrong(origin, problems + [f"preset {own.preset}: {line}" if line in of_preset else line for line in broken], own) from None
+    if problems:
+        raise _wrong(origin, problems, own)
     return recipe
+
+
+def _broken_rules(values: dict[str, Any]) -> set[str]:
+    try:
+        Recipe.model_validate(values)
+    except pydantic.ValidationError as error:
+        return set(problem_lines(error, Recipe, MODEL_TAGS))
+    return set()
+
+
+def _wrong(origin: str, problems: Sequence[str], own: _Own | None = None) -> RecipeError:
+    lines = "\n".join(f"  - {problem}" for problem in problems)
+    unchosen = f"\nIt has presets, and none is chosen: {how_to_choose(own.offered)}." if own and own.offered and own.preset is None else ""
+    return RecipeError(
+        f"{origin} has {len(problems)} problem{'s' * (len(problems) != 1)}:\n{lines}{unchosen}\nEvery key is described by `brimful recipes keys`."
+    )
 
 
 def differences(before: Recipe, after: Recipe) -> dict[str, tuple[object, object]]:

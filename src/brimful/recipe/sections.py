@@ -18,6 +18,7 @@ from brimful.recipe.choices import PlanChoices, RunChoices
 from brimful.recipe.data import DataRecipe, TokenizerRecipe
 from brimful.recipe.labels import LabelsRecipe
 from brimful.recipe.okadfa import FeedbackRecipe, OrthogonalityRecipe
+from brimful.recipe.presets import PresetName, Presets
 from brimful.recipe.rft import RftRecipe
 from brimful.recipe.tuning import AdapterRecipe, StudyRecipe
 
@@ -229,6 +230,8 @@ class Recipe(Section):
     orthogonality: OrthogonalityRecipe | None = None
     study: StudyRecipe | None = None
     rft: RftRecipe | None = None
+    preset: PresetName = None
+    presets: Presets = Field({})
 
     @pydantic.field_validator("method")
     @classmethod
