@@ -23,9 +23,6 @@ from brimful.evaluation.nats import Nats, write_nats
 from brimful.materials import Material
 from brimful.recipe import Recipe
 
-_FEW = 12
-"""Labels that are told one by one."""
-
 
 def pretraining_of(first: Recipe, recipe: Recipe, progress: Progress | None = None) -> Recipe:
     """The recipe of a classifier's encoder, with the classifier's own training texts among what it reads, or in place of it, where that is wanted.
@@ -79,11 +76,8 @@ def calibrate(run_folder: Path, material: Material, device: torch.device) -> Cla
 def calibration_lines(record: ClassifierRecord) -> list[str]:
     """What was chosen on validation, for the terminal."""
     calibration, labels = record.calibration, record.labels
-    told = [f"calibrated on {len(record.validation_targets):,} validation texts: temperature {calibration.temperature:.2f}"]
-    names = labels.names if labels.multiple else [labels.names[labels.positive]] if labels.positive is not None else []
-    for name, threshold in list(zip(names, calibration.thresholds, strict=False))[:_FEW]:
-        told.append(f"{name} from probability {threshold.value:.3f} on ({calibration.policy})")
-    return [*told, *calibration.notes(labels)]
+    told = f"calibrated on {len(record.validation_targets):,} validation texts: temperature {calibration.temperature:.2f}"
+    return [told, *calibration.lines(labels), *calibration.notes(labels)]
 
 
 def score(run_folder: Path, material: Material, names: list[str], device: torch.device, progress: Progress | None = None) -> dict[str, Any]:

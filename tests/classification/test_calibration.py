@@ -33,6 +33,19 @@ def test_there_is_a_threshold_for_each_decision_and_it_survives_json(labels: Lab
     assert Calibration.from_json(json.loads(json.dumps(chosen.to_json(), allow_nan=False))) == chosen
 
 
+def test_thresholds_are_told_with_what_they_do_on_validation_ten_at_most() -> None:
+    many = Labels(tuple(f"label {number}" for number in range(12)), True, None)
+    one, twelve = (choose_calibration(*_validation(labels), labels, "recall>=0.9") for labels in (BINARY, many))
+    (threshold,) = one.thresholds
+
+    assert one.lines(BINARY) == [
+        f"spam from a probability of {threshold.value:.3g} on: recall>=0.9; on validation precision {threshold.precision:.3f}, recall {threshold.recall:.3f}"
+    ]
+    assert len(twelve.lines(many)) == 11
+    assert twelve.lines(many)[-1] == "and 2 more thresholds"
+    assert choose_calibration(*_validation(THREE), THREE, "best_f1").lines(THREE) == []
+
+
 def test_weights_are_taken_off_before_the_temperature_is_fitted() -> None:
     logits_EC, targets = _validation(BINARY)
     log_weights_C = np.array([0.0, 1.5])

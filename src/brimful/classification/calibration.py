@@ -13,6 +13,9 @@ from brimful.classification.temperature import fit_temperature, probabilities
 from brimful.classification.thresholds import Policy, Threshold, choose_threshold, decide, parse_policy
 from brimful.data.labels import Labels
 
+_SHOWN = 10
+"""Thresholds that are told one by one."""
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -47,8 +50,20 @@ class Calibration:
 
     def notes(self, labels: Labels) -> list[str]:
         """What the user must know about thresholds that were not reached, with the label's name."""
+        return [f"{name}: {threshold.note}" for name, threshold in self._by_name(labels) if threshold.note]
+
+    def lines(self, labels: Labels) -> list[str]:
+        """From which probability on labels are given, and what that does on validation; ten labels at most."""
+        told = [
+            f"{name} from a probability of {threshold.value:.3g} on: {threshold.policy}; on validation precision {_rate(threshold.precision)}, "
+            f"recall {_rate(threshold.recall)}"
+            for name, threshold in self._by_name(labels)
+        ]
+        return [*told[:_SHOWN], *([f"and {len(told) - _SHOWN} more thresholds"] if len(told) > _SHOWN else [])]
+
+    def _by_name(self, labels: Labels) -> list[tuple[str, Threshold]]:
         names = labels.names if labels.multiple else [labels.names[labels.positive or 0]]
-        return [f"{name}: {threshold.note}" for name, threshold in zip(names, self.thresholds, strict=False) if threshold.note]
+        return list(zip(names, self.thresholds, strict=False))
 
     def to_json(self) -> dict[str, Any]:
         """For classifier.json."""
@@ -96,6 +111,10 @@ def choose_calibration(
     unset = Calibration(temperature, log_weights, str(policy), ())
     given_EC = unset.probabilities(logits_EC, multiple=labels.multiple)
     return Calibration(temperature, log_weights, str(policy), choose_thresholds(policy, given_EC, targets, labels))
+
+
+def _rate(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3f}"
 
 
 def choose_thresholds(policy: Policy | str, probabilities_EC: ArrayLike, targets: NDArray[Any], labels: Labels) -> tuple[Threshold, ...]:

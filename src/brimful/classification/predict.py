@@ -13,14 +13,12 @@ from typing import BinaryIO
 from brimful.base.errors import DataError, Interrupted, RequestError
 from brimful.classification.answers import Answer, AnswerColumns, Form, JsonLines, Table, Write, kind_of, partial_of, writing
 from brimful.classification.classifier import Classifier, classifier_recipe, load_classifier
-from brimful.classification.record import ClassifierRecord
 from brimful.classification.texts import WINDOW_TEXTS, Source, TextRow, source_of, windows
 from brimful.hardware.probe import probe, torch_device
 from brimful.recipe import Recipe
 
 Progress = Callable[[str, int, int | None], None]
 Tell = Callable[[str], None]
-_SHOWN_THRESHOLDS = 10
 _FREQUENT = 12
 """Labels that the summary counts one by one."""
 
@@ -59,7 +57,7 @@ class Summary:
         cut: Texts that lost their end because they were too long.
         seconds: From the first text read to the last answer written, without loading the model.
         is_read_to_the_end: False where the reader of standard output went away, as `head` does.
-        thresholds: See `threshold_lines`.
+        thresholds: See `Calibration.lines`.
         max_tokens: Of a text.
     """
 
@@ -124,7 +122,8 @@ class _Prediction:
         record = classifier.record
         self._classifier, self._recipe, self._source, self._kind, self._tell = classifier, recipe, source, kind, tell
         self._form: Form | None = None
-        self.summary = Summary(dict.fromkeys(record.labels.names, 0), thresholds=threshold_lines(record), max_tokens=record.max_tokens)
+        thresholds = tuple(record.calibration.lines(record.labels))
+        self.summary = Summary(dict.fromkeys(record.labels.names, 0), thresholds=thresholds, max_tokens=record.max_tokens)
 
     def run(self, output: Path | None, size: int, progress: Progress | None, standard_input: BinaryIO | None) -> Summary:
         """Everything; an error says what is written already."""
@@ -201,22 +200,6 @@ class _Prediction:
         where = "on standard output" if output is None else f"in {partial_of(output)}"
         rows = "row before is" if self.summary.texts == 1 else f"{self.summary.texts:,} rows before are"
         return f" The {rows} {where}."
-
-
-def threshold_lines(record: ClassifierRecord) -> tuple[str, ...]:
-    """From which probability on labels are given, and what that does on validation; ten labels at most."""
-    labels, thresholds = record.labels, record.calibration.thresholds
-    names = labels.names if labels.multiple else [labels.names[labels.positive or 0]]
-    told = [
-        f"{name} from a probability of {threshold.value:.3g} on: {threshold.policy}; on validation precision {_rate(threshold.precision)}, "
-        f"recall {_rate(threshold.recall)}"
-        for name, threshold in zip(names, thresholds, strict=False)
-    ]
-    return (*told[:_SHOWN_THRESHOLDS], *([f"and {len(told) - _SHOWN_THRESHOLDS} more thresholds"] if len(told) > _SHOWN_THRESHOLDS else []))
-
-
-def _rate(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.3f}"
 
 
 def _forget_standard_output() -> None:

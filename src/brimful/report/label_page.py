@@ -7,12 +7,14 @@ from markupsafe import Markup
 
 from brimful.report.label_plots import label_pictures
 from brimful.report.labels import (
-    FLATTERED,
     MOST_LABELS,
-    calibration_sentence,
+    MetricRow,
+    Mistake,
+    choice_sentences,
     confused_pairs,
     confusion_table,
     count_sentence,
+    cut,
     floor_sentence,
     label_scores,
     label_table,
@@ -22,8 +24,7 @@ from brimful.report.labels import (
     mistakes,
     names_of,
     shown,
-    threshold_notes,
-    threshold_sentence,
+    with_interval,
 )
 from brimful.report.runfiles import Json, RunFiles, items, number, section
 from brimful.report.tables import Table, ordered_splits
@@ -38,14 +39,14 @@ class LabelsView:
 
     split: str
     about: str
-    rows: tuple[Any, ...]
+    rows: tuple[MetricRow, ...]
     sentences: tuple[str, ...]
     pictures: tuple[dict[str, Any], ...]
     labels: Table | None
     all_labels: Table | None
     matrix: Table | None
     pairs: Table | None
-    mistakes: tuple[Any, ...]
+    mistakes: tuple[Mistake, ...]
     others: Table | None
 
     @property
@@ -67,8 +68,7 @@ def labels_view(run: RunFiles) -> LabelsView | None:
     if split is None:
         return None
     score = scores[split]
-    told = [threshold_sentence(score), *threshold_notes(score), calibration_sentence(score), floor_sentence(score)]
-    told += [FLATTERED] if split == "validation" and (told[0] or number(score.get("temperature")) is not None) else []
+    told = [*choice_sentences(score, split), floor_sentence(score)]
     validation = scores.get("validation") if split != "validation" else None
     pictures = label_pictures(score, split, validation)
     labels, is_single = label_table(score), isinstance(score.get("confusion"), list)
@@ -76,17 +76,12 @@ def labels_view(run: RunFiles) -> LabelsView | None:
         split, f"{listed(names_of(score))}; {count_sentence(score)}", tuple(metric_rows(score)), tuple(each for each in told if each),
         tuple({"key": each.key, "title": each.title, "svg": Markup(each.svg), "about": each.about, "is_wide": each.is_wide} for each in pictures),  # noqa: S704
         _first(labels), labels if labels and len(labels.rows) > MOST_LABELS else None, None if is_single else confusion_table(score),
-        confused_pairs(score), tuple(_cut(each) for each in mistakes(score)), _others({name: each for name, each in scores.items() if name != split}),
+        confused_pairs(score), tuple(replace(each, text=cut(each.text, MOST_CHARACTERS)) for each in mistakes(score)), _others({name: each for name, each in scores.items() if name != split}),
     )  # fmt: skip
 
 
 def _first(table: Table | None) -> Table | None:
     return replace(table, rows=table.rows[:MOST_LABELS]) if table else None
-
-
-def _cut(mistake: Any) -> Any:
-    text = mistake.text
-    return mistake if len(text) <= MOST_CHARACTERS else replace(mistake, text=f"{text[:MOST_CHARACTERS]}...")
 
 
 def _others(scores: dict[str, Json]) -> Table | None:
@@ -95,12 +90,11 @@ def _others(scores: dict[str, Json]) -> Table | None:
         return None
     found = {name: {row.name.partition(" (base rate")[0]: row for row in metric_rows(score)} for name, score in scores.items()}
     names = dict.fromkeys(metric for rows in found.values() for metric in rows)
-    cells = tuple((metric, *(_both(rows.get(metric)) for rows in found.values())) for metric in names)
+    nothing = MetricRow("", "", "", "")
+    cells = tuple(
+        (metric, *(with_interval(row.value, row.interval) for row in (rows.get(metric, nothing) for rows in found.values()))) for metric in names
+    )
     return Table(("Metric", *(f"{name}: {count_sentence(score)}" for name, score in scores.items())), cells)
-
-
-def _both(row: Any) -> str:
-    return "" if row is None else f"{row.value} ({row.interval})" if row.interval else str(row.value)
 
 
 def text_table(data: Json) -> Table | None:

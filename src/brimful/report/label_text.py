@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping
 from brimful.base.units import format_duration
 from brimful.report.columns import aligned
 from brimful.report.labels import (
-    FLATTERED,
     MOST_LABELS,
     MetricRow,
-    calibration_sentence,
+    choice_sentences,
     confused_pairs,
     confusion_table,
     count_sentence,
+    cut,
     floor_sentence,
     label_table,
     listed,
@@ -19,8 +19,7 @@ from brimful.report.labels import (
     metric_rows,
     mistakes,
     names_of,
-    threshold_notes,
-    threshold_sentence,
+    with_interval,
 )
 from brimful.report.runfiles import Json, number
 from brimful.report.tables import Table
@@ -41,9 +40,7 @@ def label_lines(scores: Mapping[str, Json]) -> list[str]:
 def _split_lines(name: str, score: Json, *, is_main: bool) -> list[str]:
     seconds = number(score.get("seconds"))
     about = f"{listed(names_of(score))}; {count_sentence(score)}" + (f"; {format_duration(seconds)}" if seconds else "")
-    told = [threshold_sentence(score), *threshold_notes(score), calibration_sentence(score)]
-    told += [FLATTERED] if name == "validation" and any(told) else []
-    lines = [f"{name}: {about}", *_indented(_metric_lines(score, with_floor=is_main)), *_indented(each for each in told if each)]
+    lines = [f"{name}: {about}", *_indented(_metric_lines(score, with_floor=is_main)), *_indented(choice_sentences(score, name))]
     if not is_main:
         return lines
     lines += _indented([floor_sentence(score)] if floor_sentence(score) else [])
@@ -65,18 +62,17 @@ def _metric_lines(score: Json, *, with_floor: bool) -> list[str]:
     headings = ("", "value, 95 %", "floor, 95 %", "difference, 95 %", "with repeats")
     cells = [
         headings,
-        *((row.name, _both(row.value, row.interval), _both(row.floor, row.floor_interval), _difference(row), row.repeated) for row in rows),
+        *(
+            (row.name, with_interval(row.value, row.interval), with_interval(row.floor, row.floor_interval), _difference(row), row.repeated)
+            for row in rows
+        ),
     ]
     kept = [column for column in range(len(headings)) if any(row[column] for row in cells[1:])]
     return aligned([[row[column] for column in kept] for row in cells]) if rows else ["nothing could be measured"]
 
 
-def _both(value: str, interval: str) -> str:
-    return f"{value} ({interval})" if interval else value
-
-
 def _difference(row: MetricRow) -> str:
-    return _both(row.difference, row.difference_interval) + f", {row.verdict}" * bool(row.verdict)
+    return with_interval(row.difference, row.difference_interval) + f", {row.verdict}" * bool(row.verdict)
 
 
 def _about_labels(score: Json) -> str:
@@ -94,12 +90,8 @@ def _mistake_lines(score: Json) -> list[str]:
     found = mistakes(score)[:MOST_MISTAKES]
     lines = ["most confident mistakes:"] * bool(found)
     for each in found:
-        lines.append(f"  {each.predicted} with {each.probability}, but {each.label}: {_cut(each.text)} ({each.where})")
+        lines.append(f"  {each.predicted} with {each.probability}, but {each.label}: {cut(each.text, MOST_CHARACTERS)} ({each.where})")
     return _indented(lines)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
 
 
 def _printable(text: str) -> str:

@@ -132,6 +132,16 @@ def shown(value: float | None, form: Callable[[float], str]) -> str:
     return NOT_KNOWN if value is None else form(value)
 
 
+def with_interval(value: str, interval: str) -> str:
+    """`93.9% (91.8% to 96.4%)`."""
+    return f"{value} ({interval})" if interval else value
+
+
+def cut(text: str, most: int) -> str:
+    """The first characters of a text, at most so many."""
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
 def span(interval: tuple[float, float] | None, form: Callable[[float], str]) -> str:
     """`91.8% to 96.4%`; "" for None."""
     return f"{form(interval[0])} to {form(interval[1])}" if interval else ""
@@ -213,6 +223,12 @@ def threshold_sentence(score: Json) -> str:
     positive = score.get("positive")
     told = f"A text is given the label {positive}" if positive is not None else "A label is given"
     return f"{told} from a probability of {found:.3f} on ({chosen}){_at_half(score)}."
+
+
+def choice_sentences(score: Json, split: str) -> list[str]:
+    """Threshold, what it could not reach, and calibration; then that they flatter the split they were chosen on. None where there are none."""
+    told = [each for each in (threshold_sentence(score), *threshold_notes(score), calibration_sentence(score)) if each]
+    return [*told, FLATTERED] if told and split == "validation" else told
 
 
 def threshold_notes(score: Json) -> list[str]:
