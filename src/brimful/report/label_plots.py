@@ -114,18 +114,13 @@ def _draw_cell(axes: Axes, place: tuple[int, int], count: int, share: float, *, 
 
 
 def _roc(score: Json, split: str) -> Picture | None:
-    found = curves_of(score, "roc")
-    if not found:
+    if not curves_of(score, "roc"):
         return None
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
         axes.plot([0, 1], [0, 1], color=AXIS, linewidth=1, linestyle=(0, (2, 3)))
-        _draw_curves(axes, found)
-        _draw_curves(axes, _floor_curves(score, "roc"), is_floor=True)
-        if (point := _operating_point(score)) is not None:
-            _mark(axes, point[0], point[2])
-        _unit_square(axes)
+        _draw_beside_floor(axes, score, "roc", (0, 2))
         _finish(axes, "false positive rate", "recall")
 
     told = _area_told(score, "roc_auc")
@@ -134,8 +129,8 @@ def _roc(score: Json, split: str) -> Picture | None:
 
 
 def _precision_recall(score: Json, split: str) -> Picture | None:
-    found, base = curves_of(score, "pr"), quantity(score, "base_rate")[0]
-    if not found:
+    base = quantity(score, "base_rate")[0]
+    if not curves_of(score, "pr"):
         return None
 
     def draw(figure: Figure) -> None:
@@ -143,16 +138,21 @@ def _precision_recall(score: Json, split: str) -> Picture | None:
         if base is not None:
             axes.axhline(base, color=AXIS, linewidth=1, linestyle=(0, (2, 3)))
             axes.annotate(f"base rate {base:.3f}", (0.02, base), (0, 4 if base < 0.8 else -13), textcoords="offset points", color=AXIS, fontsize=11)
-        _draw_curves(axes, found)
-        _draw_curves(axes, _floor_curves(score, "pr"), is_floor=True)
-        if (point := _operating_point(score)) is not None:
-            _mark(axes, point[2], point[1])
-        _unit_square(axes)
+        _draw_beside_floor(axes, score, "pr", (2, 1))
         _finish(axes, "recall", "precision")
 
     told = _area_told(score, "pr_auc") + (f" Base rate {base:.3f}: the precision of guessing." if base is not None else "")
     svg = render_figure("labels-pr", SIZE, f"Precision by recall. {told}", draw)
     return Picture("pr", "Precision and recall", svg, f"{told}{_mark_told(score)}{_floor_told(score, 'pr')}")
+
+
+def _draw_beside_floor(axes: Axes, score: Json, name: str, mark: tuple[int, int]) -> None:
+    """A curve of the model and the floor's, with the threshold's point: which two of its rates are x and y."""
+    _draw_curves(axes, curves_of(score, name))
+    _draw_curves(axes, _floor_curves(score, name), is_floor=True)
+    if (point := _operating_point(score)) is not None:
+        _mark(axes, point[mark[0]], point[mark[1]])
+    _unit_square(axes)
 
 
 def _sweep(score: Json, split: str, validation: Json | None) -> Picture | None:
