@@ -329,10 +329,11 @@ def _load(name: str, overrides: list[str] | None) -> Any:
     """The recipe with its changes. What a changed effective batch asks of other values is told beside the output, never done."""
     from brimful.planning.scaling import notes
     from brimful.recipe import load
+    from brimful.recipe.presets import choosing
 
     recipe = load(name, overrides or [])
     try:
-        original = load(name)
+        original = load(name, choosing(overrides or []))
     except BrimfulError:  # only the changes make it whole
         return recipe
     print("".join(f"{line}\n" for line in notes(original, recipe)), end="", file=sys.stderr)

@@ -53,6 +53,14 @@ def test_a_field_that_is_a_value_or_a_section_is_told_as_both() -> None:
     assert [key for key, *_ in told[1:]] == ["either.size", "either.names"]
 
 
+class _Named(pydantic.BaseModel):
+    parts: dict[str, _Inner] = pydantic.Field({}, description="By name.")
+
+
+def test_sections_by_name_are_told_themselves_and_then_the_keys_of_one() -> None:
+    assert [key for key, *_ in describe_keys(_Named)] == ["parts", "parts.NAME.size", "parts.NAME.names"]
+
+
 class _Documented(pydantic.BaseModel):
     part: _Kinds | None = None
 

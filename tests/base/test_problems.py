@@ -20,6 +20,7 @@ class _Outer(pydantic.BaseModel):
 
     needed: int
     inner: _Inner = _Inner()
+    named: dict[str, _Inner] = {}
 
     @pydantic.model_validator(mode="after")
     def _even(self) -> "_Outer":
@@ -40,6 +41,7 @@ def _lines(value: object) -> list[str]:
         ({}, "needed: required, but missing"),
         ({"needed": "2"}, "needed: must be a valid integer, got '2'"),
         ({"needed": 2, "inner": {"layer": 1}}, "inner.layer: unknown key - did you mean 'layers'?"),
+        ({"needed": 2, "named": {"a": {"layer": 1}}}, "named.a.layer: unknown key - did you mean 'layers'?"),
         ({"needed": 2, "iner": {}}, "iner: unknown key - did you mean 'inner'?"),
         ({"needed": 2, "qqq": 1}, "qqq: unknown key."),
         ({"needed": 2, "inner": 5}, "inner: must be a section of keys, got 5"),

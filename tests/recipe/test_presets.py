@@ -201,6 +201,7 @@ def test_a_recipe_that_only_a_preset_makes_whole_says_which_there_are(file: Path
         ("presets.fast.changes=seed=1", "presets.fast.changes: must be a valid list, got 'seed=1'"),
         ("presets.fast.changes=[preset=plain]", "presets.fast.changes: a preset cannot choose or change presets: leave out 'preset=plain', got ['preset=plain']"),
         ("presets.fast.steps=3", "presets.fast.steps: unknown key."),
+        ("presets.fast.change=[]", "presets.fast.change: unknown key - did you mean 'changes'?"),
         ("presets.own={changes: []}", "presets.own.description: required, but missing"),
         ("presets={-x: {description: a, changes: []}}", "presets: name '-x': use letters, digits, '_' and '-', not starting with '-'"),
         ("presets.fast.description=[", "presets.fast.description: '[' is not a YAML value; quote it"),
@@ -251,3 +252,16 @@ def test_the_verb_recipes_lists_and_shows_the_presets(
 
     assert told() == "several  As written. [preset=fast|big-2|plain]\nsingle   As written.\n"
     assert told("show", "several") == WITH_PRESETS
+
+
+def test_the_batch_of_a_preset_is_not_told_as_the_users_change(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def noted(*overrides: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["brimful", "plan", str(file), *overrides, "plan.device=cuda:99"])
+        with pytest.raises(SystemExit):
+            cli.main()
+        return capsys.readouterr().err
+
+    assert "note:" not in noted("preset=fast")
+    assert "note: an optimizer step sees 256 tokens instead of 128" in noted("preset=fast", "batch.sequences=16")

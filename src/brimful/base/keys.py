@@ -9,14 +9,14 @@ import pydantic
 
 
 def describe_keys(section: type[pydantic.BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """Every key of a model and its sections: (dotted key, type, default or "required", description), in order."""
+    """Every key of a model and its sections: (dotted key, type, default or "required", description), in order. The keys of sections by name are told as of NAME."""
     for name, field in section.model_fields.items():
         inner = section_in(field.annotation)
         if inner is not field.annotation:
             default = "required" if field.is_required() else json.dumps(field.default)
             yield prefix + name, _kind(field.annotation), default, field.description or inspect.getdoc(inner) or ""
         if inner is not None:
-            yield from describe_keys(inner, f"{prefix}{name}.")
+            yield from describe_keys(inner, f"{prefix}{name}.NAME." if get_origin(field.annotation) is dict else f"{prefix}{name}.")
 
 
 def section_in(annotation: Any) -> type[pydantic.BaseModel] | None:

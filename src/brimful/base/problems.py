@@ -1,7 +1,7 @@
 """What pydantic found wrong, as lines a person can act on."""
 
 import re
-from typing import Any
+from typing import Any, get_origin
 
 import pydantic
 
@@ -46,6 +46,10 @@ def _got(problem: Any) -> str:
 
 def _keys_at(path: str, root: type[pydantic.BaseModel]) -> list[str]:
     section: type[pydantic.BaseModel] | None = root
-    for part in path.split(".")[:-1]:
-        section = section_in(section.model_fields[part].annotation) if section is not None and part in section.model_fields else None
+    parts = iter(path.split(".")[:-1])
+    for part in parts:
+        field = section.model_fields.get(part) if section is not None else None
+        section = None if field is None else section_in(field.annotation)
+        if field is not None and get_origin(field.annotation) is dict:
+            next(parts, None)  # the name of one of several sections
     return [] if section is None else list(section.model_fields)

@@ -22,7 +22,7 @@ class FeedbackRecipe(Section):
 
 
 class OrthogonalityRecipe(Section):
-    """Penalty weight * sum over layers and heads of |W W^T - I|^2 for the query and the key projection of each head, per optimizer update."""
+    """Penalty weight * sum over layers and heads of the squared Frobenius norm of W W^T - I for the query and the key projection of each head, per optimizer update."""
 
     weight: Annotated[float, Field(gt=0)] = Field(1e-4, description="Largest factor on the penalty.")
     warmup: Annotated[float, Field(ge=0)] = Field(
