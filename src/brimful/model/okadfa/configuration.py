@@ -47,6 +47,10 @@ class OkadfaConfig(PreTrainedConfig):  # type: ignore[misc]
             self.num_features = 4 * self.head_size
         kwargs["layer_types"] = ["full_attention" if self.attention == "softmax" else "linear_attention"] * self.num_hidden_layers
         super().__post_init__(**kwargs)
+        if self.attention not in ("softmax", "kernel"):
+            raise ValueError(f"attention {self.attention!r} must be 'softmax' or 'kernel'")
+        if not self.initial_temperature > 0:
+            raise ValueError(f"initial_temperature {self.initial_temperature} must be above 0; 1 is a good start")
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(f"hidden_size {self.hidden_size} must be a multiple of num_attention_heads {self.num_attention_heads}")
 

@@ -4,6 +4,8 @@ Performers", sections 2.3 and 2.4).
 Shapes: H heads, M features, D head size, T positions.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -23,25 +25,30 @@ def draw_projection(heads: int, features: int, head_size: int, *, seed: int, lay
     """
     generator = torch.Generator().manual_seed((seed * _STREAM + layer) * _STREAM + draw & (2**63 - 1))
     blocks = -(-features // head_size)
-    gaussian = torch.randn(heads, blocks, head_size, head_size, generator=generator)
+    gaussian = _normal((heads, blocks, head_size, head_size), generator)
     orthogonal, upper = torch.linalg.qr(gaussian)
     signs = upper.diagonal(dim1=-2, dim2=-1).sign()  # without them the factor is not uniform over all rotations (Mezzadri 2007)
     directions_HMD = (orthogonal * signs[..., None, :]).transpose(-2, -1).reshape(heads, -1, head_size)[:, :features]
-    norms_HM = torch.randn(heads, features, head_size, generator=generator).norm(dim=-1)
+    norms_HM = _normal((heads, features, head_size), generator).norm(dim=-1)
     projection_HMD: Tensor = (directions_HMD * norms_HM[..., None]).contiguous()
     return projection_HMD
 
 
+def _normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Whatever type and device are the defaults, as they are while a model is made."""
+    return torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
+
+
 def log_features(scaled_BHTD: Tensor, projection_HMD: Tensor) -> Tensor:
-    """w_i . x - |x|^2 / 2 - log(M) / 2: logarithms of the features f with E[f(x) . f(y)] = exp(x . y); (B, H, T, M) in fp32.
+    """w_i . x - |x|^2 / 2 - log(M) / 2: logarithms of the features f with E[f(x) . f(y)] = exp(x . y); (B, H, T, M).
 
     Args:
-        scaled_BHTD: fp32; of queries and keys each its share of the scale, so that x . y is the attention score.
-        projection_HMD: From `draw_projection`.
+        scaled_BHTD: fp32 or more; of queries and keys each its share of the scale, so that x . y is the attention score.
+        projection_HMD: From `draw_projection`, in the same type.
     """
     exponents_BHTM = scaled_BHTD @ projection_HMD.transpose(-2, -1)
     shift_BHT1 = scaled_BHTD.square().sum(-1, keepdim=True) / 2
-    return exponents_BHTM - shift_BHT1 - 0.5 * torch.tensor(float(projection_HMD.shape[-2])).log()
+    return exponents_BHTM - (shift_BHT1 + 0.5 * math.log(projection_HMD.shape[-2]))
 
 
 def query_features(scaled_BHTD: Tensor, projection_HMD: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Causal attention from features, in time and memory linear in the length (Choromanski et al. 2021, section 2.2 and appendix B.1).
 
-Everything in fp32: running sums over thousands of positions lose small terms in 16 bits.
+In fp32, or more where the features have more: running sums over thousands of positions lose small terms in 16 bits.
 
 Shapes: B rows, H heads, T positions, M features, D head size, N chunks, C positions of a chunk; E = D + 1, values with their normaliser.
 """
@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 
 CHUNK = 64
+GROUP = 32
+"""Chunks over which sums within documents are formed by one product; its work per chunk grows with this."""
 
 
 def causal_attention(
@@ -27,15 +29,18 @@ def causal_attention(
     pass keeps T x M features and that sum once per chunk: O(T M + T M D / C) numbers, where a sum per position would be O(T M D).
 
     Args:
-        queries_BHTM: Features of queries, fp32.
-        keys_BHTM: Features of keys, fp32; zero at padding.
-        values_BHTD: fp32.
+        queries_BHTM: Features of queries, fp32 or more.
+        keys_BHTM: Features of keys; zero at padding.
+        values_BHTD: In the type of the features.
         segments_BT: Ascending numbers of the documents that lie end to end; each sees only itself. None: a row is one.
         state_BHME: What was read before; of one document, so without `segments_BT`.
         chunk: C. From D on, memory is O(T M).
 
     Returns:
         Attended values (B, H, T, D), and the sum over all positions read (B, H, M, E), of the last document where there are several.
+
+    Raises:
+        ValueError: both `segments_BT` and `state_BHME`.
     """
     length = queries_BHTM.shape[2]
     ones_BHT1 = torch.ones_like(values_BHTD[..., :1])
@@ -47,8 +52,9 @@ def causal_attention(
         before_BHNME, state = _running(sums_BHNME, state_BHME)
         attended = scores_BHNCC @ values + queries @ before_BHNME
     else:
-        segments_BNC = F.pad(segments_BT, (0, -length % chunk), mode="replicate").unflatten(1, (-1, min(chunk, length)))
-        attended, state = _within_segments(queries, keys, values, scores_BHNCC, segments_BNC)
+        if state_BHME is not None:
+            raise ValueError("packed documents are read whole: give segments_BT or state_BHME, not both")
+        attended, state = _within_segments(queries, keys, values, scores_BHNCC, _segments_in_chunks(segments_BT, chunk))
     return _normalised(attended.flatten(2, 3)[:, :, :length]), state
 
 
@@ -75,6 +81,21 @@ def _in_chunks(each_BHTX: Tensor, chunk: int) -> Tensor:
     return chunks_BHNCX
 
 
+def _segments_in_chunks(segments_BT: Tensor, chunk: int) -> Tensor:
+    """(B, N, C); the last document fills the last chunk up."""
+    length = segments_BT.shape[1]
+    if length <= chunk:
+        return segments_BT.unsqueeze(1)
+    segments_BNC: Tensor = torch.cat([segments_BT, segments_BT[:, -1:].expand(-1, -length % chunk)], dim=1).unflatten(1, (-1, chunk))
+    return segments_BNC
+
+
+def _before(each: Tensor, dim: int) -> Tensor:
+    """What stood one place earlier; zeros at the first."""
+    before: Tensor = F.pad(each, [0, 0] * (each.ndim - 1 - dim) + [1, -1])
+    return before
+
+
 def _running(sums_BHNME: Tensor, state_BHME: Tensor | None) -> tuple[Tensor, Tensor]:
     """Sums before each chunk, and after the last."""
     first = torch.zeros_like(sums_BHNME[:, :, 0]) if state_BHME is None else state_BHME
@@ -89,10 +110,24 @@ def _within_segments(queries: Tensor, keys: Tensor, values: Tensor, scores_BHNCC
     attended = (scores_BHNCC * together_BNCC[:, None]) @ values
     is_last_BNC = segments_BNC == last_BN[..., None]
     sums_BHNME = (keys * is_last_BNC[:, None, ..., None]).transpose(-2, -1) @ values
-    goes_on_BN = last_BN[:, 1:] == last_BN[:, :-1]
-    carried = [torch.zeros_like(sums_BHNME[:, :, 0]), sums_BHNME[:, :, 0]]
-    for number in range(1, sums_BHNME.shape[2]):
-        carried.append(sums_BHNME[:, :, number] + carried[-1] * goes_on_BN[:, number - 1, None, None, None])
-    sees_BNC = torch.cat([torch.zeros_like(is_last_BNC[:, :1]), segments_BNC[:, 1:] == last_BN[:, :-1, None]], dim=1)
-    before = torch.stack(carried[:-1], dim=2)
-    return attended + (queries * sees_BNC[:, None, ..., None]) @ before, carried[-1]
+    upto_BHNME = _running_within(sums_BHNME.flatten(3), last_BN).unflatten(3, sums_BHNME.shape[3:])
+    sees_BNC = segments_BNC == _before(last_BN, 1)[..., None]
+    return attended + (queries * sees_BNC[:, None, ..., None]) @ _before(upto_BHNME, 2), upto_BHNME[:, :, -1]
+
+
+def _running_within(sums_BHNX: Tensor, last_BN: Tensor) -> Tensor:
+    """Sums over all chunks up to each, of the document that it ends in: a masked matrix product over groups of chunks, then over the groups."""
+    chunks = last_BN.shape[1]
+    if chunks <= GROUP:
+        together_BNN = last_BN[:, :, None] == last_BN[:, None, :]
+        return together_BNN.tril()[:, None].to(sums_BHNX.dtype) @ sums_BHNX
+    missing = -chunks % GROUP
+    last_BGN = F.pad(last_BN, (0, missing), value=-1).unflatten(1, (-1, GROUP))
+    together_BGNN = last_BGN[..., :, None] == last_BGN[..., None, :]
+    inside_BHGNX = together_BGNN.tril()[:, None].to(sums_BHNX.dtype) @ F.pad(sums_BHNX, (0, 0, 0, missing)).unflatten(2, (-1, GROUP))
+    ends_BG = last_BGN[..., -1]
+    upto_BHGX = _running_within(inside_BHGNX[..., -1, :], ends_BG)
+    goes_on_BGN = last_BGN == _before(ends_BG, 1)[..., None]
+    carried_BHGNX = goes_on_BGN[:, None, ..., None] * _before(upto_BHGX, 2)[..., None, :]
+    upto_BHNX = (inside_BHGNX + carried_BHGNX).flatten(2, 3)
+    return upto_BHNX[:, :, :chunks]

@@ -11,15 +11,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, Cache, DynamicCache, GenerationMixin, PreTrainedModel
 from transformers import initialization as init
-from transformers.cache_utils import LinearAttentionLayer
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils.generic import maybe_autocast
 
 from brimful.model.okadfa.configuration import MODEL_TYPE, OkadfaConfig
 from brimful.model.okadfa.features import draw_projection, key_features, query_features
 from brimful.model.okadfa.linear_attention import causal_attention, next_position
+from brimful.model.okadfa.recurrent_cache import RecurrentCache, num_read, sum_before
+
+MOST_TEMPERATURE = 64.0
+"""Learning goes no higher (CLIP stops at 100, Radford et al. 2021, section 2.5): features of keys stay far from both ends of fp32."""
 
 
 def register() -> None:
@@ -59,22 +63,41 @@ class OkadfaAttention(nn.Module):
         return draw_projection(self.heads, features, self.head_size, seed=config.feature_seed, layer=self.layer, draw=draw)
 
     def unit_queries_and_keys(self, hidden_BTD: Tensor) -> tuple[Tensor, Tensor]:
-        """Both of length 1, fp32 (B, H, T, D)."""
+        """Both of length 1, in fp32 or more (B, H, T, D)."""
         found = (self._in_heads(project(hidden_BTD)) for project in (self.q_proj, self.k_proj))
-        queries, keys = (F.normalize(each.float(), dim=-1, eps=1e-6) for each in found)
+        queries, keys = (F.normalize(_at_least_fp32(each), dim=-1, eps=1e-6) for each in found)
         return queries, keys
 
+    def temperature_H11(self) -> Tensor:  # noqa: N802 - shape suffix
+        """Factor on the cosines of each head, in fp32 or more."""
+        return _at_least_fp32(self.log_temperature_H).clamp(max=math.log(MOST_TEMPERATURE)).exp()[:, None, None]
+
     def forward(
-        self, hidden_BTD: Tensor, *, mask: Tensor | None, segments_BT: Tensor | None, is_text_BT: Tensor | None, past: Cache | None, **others: Any
+        self,
+        hidden_BTD: Tensor,
+        *,
+        mask: Tensor | None = None,
+        segments_BT: Tensor | None = None,
+        is_text_BT: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **others: Any,
     ) -> Tensor:
-        """(B, T, D) in and out."""
+        """(B, T, D) in and out.
+
+        Args:
+            mask: Of softmax attention, as its implementation wants it.
+            segments_BT: Of kernel attention: ascending numbers of packed documents.
+            is_text_BT: Of kernel attention: False at padding.
+            past_key_values: Read, and written to.
+            others: For the implementation of softmax attention.
+        """
         queries, keys = self.unit_queries_and_keys(hidden_BTD)
         values = self._in_heads(self.v_proj(hidden_BTD))
         if self.config.attention == "softmax":
-            attended_BTHD = self._softmax(queries, keys, values, mask, past, **others)
+            attended_BTHD = self._softmax(queries, keys, values, mask, past_key_values, **others)
         else:
-            with torch.autocast(hidden_BTD.device.type, enabled=False):
-                attended_BHTD = self._kernel(queries, keys, values.float(), segments_BT, is_text_BT, past)
+            with maybe_autocast(hidden_BTD.device.type, enabled=False):
+                attended_BHTD = self._kernel(queries, keys, _at_least_fp32(values), segments_BT, is_text_BT, past_key_values)
             attended_BTHD = attended_BHTD.transpose(1, 2).to(values.dtype)
         out_BTD: Tensor = self.o_proj(attended_BTHD.flatten(2))
         return out_BTD
@@ -84,7 +107,7 @@ class OkadfaAttention(nn.Module):
         return in_heads_BHTD
 
     def _softmax(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, past: Cache | None, **others: Any) -> Tensor:
-        queries = (queries * self.log_temperature_H.exp()[:, None, None]).to(values.dtype)
+        queries = (queries * self.temperature_H11()).to(values.dtype)
         keys = keys.to(values.dtype)
         if past is not None:
             keys, values = past.update(keys, values, self.layer)
@@ -95,14 +118,13 @@ class OkadfaAttention(nn.Module):
     def _kernel(
         self, queries: Tensor, keys: Tensor, values: Tensor, segments_BT: Tensor | None, is_text_BT: Tensor | None, past: Cache | None
     ) -> Tensor:
-        """(B, H, T, D) in fp32, or more where the weights have more."""
+        """(B, H, T, D) in fp32 or more."""
         projection = self.projection_HMD.to(queries.dtype)
-        share_H11 = (self.log_temperature_H.to(queries.dtype) / 2).exp()[:, None, None]
+        share_H11 = self.temperature_H11().sqrt()
         features_q, features_k = query_features(queries * share_H11, projection), key_features(keys * share_H11, projection)
         if is_text_BT is not None:
             features_k = features_k * is_text_BT[:, None, :, None]
-        store = None if past is None else past.layers[self.layer]
-        state = store.recurrent_states[0] if isinstance(store, LinearAttentionLayer) else None
+        state = None if past is None else sum_before(past, self.layer)
         if state is not None and queries.shape[2] == 1:
             attended, state = next_position(features_q, features_k, values, state)
         else:
@@ -110,6 +132,10 @@ class OkadfaAttention(nn.Module):
         if past is not None:
             past.update_recurrent_state(state, self.layer)
         return attended
+
+
+def _at_least_fp32(each: Tensor) -> Tensor:
+    return each.to(torch.promote_types(each.dtype, torch.float32))
 
 
 class AttentionPart(nn.Module):
@@ -170,6 +196,7 @@ class OkadfaPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
     _supports_sdpa = True
     _supports_attention_backend = True
     _is_stateful = True
+    _keep_in_fp32_modules_strict = ["projection_HMD"]  # noqa: RUF012
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -217,41 +244,61 @@ class OkadfaModel(OkadfaPreTrainedModel):
         """Token ids (B, T) to hidden states after the final norm (B, T, D).
 
         Args:
-            attention_mask: (B, T), 0 at padding.
-            position_ids: (B, T) or (1, T); needed to go on from a cache of kernel attention, which does not know how much it has read.
+            attention_mask: (B, S), 0 at padding, of these tokens or of all up to them.
+            position_ids: (B, T) or (1, T); None: counted from the mask or the cache.
+            past_key_values: Of kernel attention a `RecurrentCache`, or any with recurrent layers where positions are given.
             packed_lengths: (E,) lengths of the documents that lie end to end in every row.
+
+        Raises:
+            ValueError: packed documents and a cache, or positions that nothing tells.
         """
         del others
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        if use_cache and past_key_values is None:
-            past_key_values = DynamicCache(config=self.config)
-        length, device = inputs_embeds.shape[1], inputs_embeds.device
         is_kernel = self.config.attention == "kernel"
+        if use_cache and past_key_values is None:
+            past_key_values = RecurrentCache(self.config) if is_kernel else DynamicCache(config=self.config)
+        if past_key_values is not None and packed_lengths is not None:
+            raise ValueError("packed documents are read whole, without a cache: leave out past_key_values and use_cache")
         if position_ids is None:
-            start = 0 if past_key_values is None or is_kernel else past_key_values.get_seq_length()
-            position_ids = torch.arange(start, start + length, device=device)[None]
-        how: dict[str, Any] = {"mask": None, "segments_BT": None, "is_text_BT": None, "past": past_key_values}
-        if not is_kernel:
-            how |= {"packed_lengths": packed_lengths} if packed_lengths is not None else {}
-            how["mask"] = create_causal_mask(
-                config=self.config,
-                inputs_embeds=inputs_embeds,
-                attention_mask=attention_mask,
-                past_key_values=past_key_values,
-                position_ids=position_ids,
-            )
+            position_ids = _positions(inputs_embeds, attention_mask, past_key_values)
+        how: dict[str, Any] = {"past_key_values": past_key_values}
+        if is_kernel:
+            how |= {"segments_BT": _segments(inputs_embeds, packed_lengths), "is_text_BT": _is_text(inputs_embeds, attention_mask)}
         else:
-            if packed_lengths is not None:
-                numbers_E = torch.arange(len(packed_lengths))
-                how["segments_BT"] = numbers_E.repeat_interleave(packed_lengths, output_size=length).to(device).expand(inputs_embeds.shape[:2])
-            if attention_mask is not None:
-                how["is_text_BT"] = attention_mask[:, -length:] != 0
+            how |= {"packed_lengths": packed_lengths} if packed_lengths is not None else {}
+            masked = {"attention_mask": attention_mask, "past_key_values": past_key_values, "position_ids": position_ids}
+            how["mask"] = create_causal_mask(config=self.config, inputs_embeds=inputs_embeds, **masked)
         positions = sinusoids(position_ids, self.config.hidden_size) * (math.sqrt(2) * self.config.initializer_range)
         hidden_BTD = self.dropout(inputs_embeds + positions.to(inputs_embeds.dtype))
         for block in self.layers:
             hidden_BTD = block(hidden_BTD, **how)
+        if isinstance(past_key_values, RecurrentCache):
+            past_key_values.positions += inputs_embeds.shape[1]
         return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_BTD), past_key_values=past_key_values)
+
+
+def _positions(embedded_BTD: Tensor, mask: Tensor | None, past: Cache | None) -> Tensor:
+    """(B, T) or (1, T): from 0 at the first token that is no padding, where a mask tells of the whole text."""
+    length = embedded_BTD.shape[1]
+    if mask is not None and mask.ndim == 2 and (mask.shape[1] > length or num_read(past) == 0):
+        return ((mask != 0).cumsum(-1) - 1).clamp(min=0)[:, -length:]
+    start = num_read(past)
+    return torch.arange(start, start + length, device=embedded_BTD.device)[None]
+
+
+def _segments(embedded_BTD: Tensor, packed_lengths: Tensor | None) -> Tensor | None:
+    """Number of each position's document (B, T)."""
+    if packed_lengths is None:
+        return None
+    rows, length = embedded_BTD.shape[:2]
+    numbers_E = torch.arange(len(packed_lengths), device=packed_lengths.device)
+    return numbers_E.repeat_interleave(packed_lengths, output_size=length).to(embedded_BTD.device).expand(rows, length)
+
+
+def _is_text(embedded_BTD: Tensor, mask: Tensor | None) -> Tensor | None:
+    """(B, T)."""
+    return None if mask is None else mask[:, -embedded_BTD.shape[1] :] != 0
 
 
 def sinusoids(positions_BT: Tensor, width: int) -> Tensor:
@@ -274,6 +321,13 @@ class OkadfaForCausalLM(OkadfaPreTrainedModel, GenerationMixin):  # type: ignore
         self.model = OkadfaModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
+
+    def _prepare_cache_for_generation(self, generation_config: Any, model_kwargs: dict[str, Any], *rest: Any, **others: Any) -> None:
+        """`generate` asks its cache how much it has read."""
+        is_given = model_kwargs.get("past_key_values") is not None
+        super()._prepare_cache_for_generation(generation_config, model_kwargs, *rest, **others)
+        if self.config.attention == "kernel" and not is_given and model_kwargs.get("past_key_values") is not None:
+            model_kwargs["past_key_values"] = RecurrentCache(self.config)
 
     def forward(
         self,

@@ -1,0 +1,57 @@
+"""What kernel attention keeps of a text: one sum per layer, and how many positions went into it."""
+
+from typing import Any
+
+from torch import Tensor
+from transformers import Cache, DynamicCache, PreTrainedConfig
+
+
+class RecurrentCache(DynamicCache):  # type: ignore[misc]
+    """transformers' cache of recurrent layers, which alone does not know how much it has read; its `generate` asks.
+
+    Args:
+        config: Of the model.
+    """
+
+    is_compileable = False  # the count is a number of Python's
+
+    def __init__(self, config: PreTrainedConfig) -> None:
+        super().__init__(config=config)
+        self.positions = 0
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Positions read, whichever the layer."""
+        del layer_idx
+        return self.positions
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
+        """Positions that a mask tells of, and the first of them."""
+        del layer_idx
+        return self.positions + query_length, 0
+
+    def reset(self) -> None:
+        """Forget the text."""
+        super().reset()
+        self.positions = 0
+
+
+def sum_before(cache: Cache, layer: int) -> Tensor | None:
+    """What a layer has read, (B, H, M, E); None: nothing. One tensor per layer up to transformers 5.8 at least, later several by number."""
+    states: Any = cache.layers[layer].recurrent_states
+    state: Tensor | None = states[0] if isinstance(states, dict) else states
+    return state
+
+
+def num_read(cache: Cache | None) -> int:
+    """Positions that a cache has seen.
+
+    Raises:
+        ValueError: it holds a sum and does not know.
+    """
+    if cache is None:
+        return 0
+    if isinstance(cache, RecurrentCache) or not cache.layers or hasattr(cache.layers[0], "keys"):
+        return int(cache.get_seq_length())
+    if sum_before(cache, 0) is not None:
+        raise ValueError("this cache does not know how much it has read: give position_ids, or make it a RecurrentCache")
+    return 0
