@@ -13,7 +13,7 @@ from brimful.model.build import build
 from brimful.model.description import is_encoder
 from brimful.rehearsal.reduced import Reduced
 from brimful.training.loop import accumulate_gradients
-from brimful.training.method import Network, compiled, find_method, hidden_states_of
+from brimful.training.method import Method, Network, compiled, find_method, hidden_states_of
 from brimful.training.optim import Guard, build_optimizer, guarded_update, load_named_states, loss_factor
 from brimful.training.precision import Precision
 from brimful.training.session import recompute_activations
@@ -83,13 +83,14 @@ def take_step(reduced: Reduced, manner: Manner, device: torch.device, second_mom
     told: list[str] = []
     shape = (manner.micro_batches[0], reduced.recipe.sequence_length)
     body = compiled(model, shape=shape, say=told.append) if manner.compile else hidden_states_of(model)
+    method = find_method(reduced.recipe.method).with_options(reduced.recipe)
     network, precision, batch = Network(model, body, manner.loss_chunk), Precision(manner.precision), sequences_of(reduced)
     guard, before = Guard.fresh(precision, device), _copies(model)
     done = False
     while not done:
         scale, skipped = loss_factor(guard.loss_scale, batch.num_target_tokens), guard.skipped.clone()
         carried = scale * batch.num_target_tokens
-        loss = _accumulate(reduced, manner, network, precision, batch, scale)
+        loss = _accumulate(method, manner, network, precision, batch, scale)
         gradients = {name: _gradient(parameter) / float(carried) for name, parameter in model.named_parameters()}
         load_named_states(model, optimizer, _states(model, second_moments or mean_squares(gradients)))
         last_scale = bool(guard.loss_scale <= 1)
@@ -100,11 +101,11 @@ def take_step(reduced: Reduced, manner: Manner, device: torch.device, second_mom
     return Stepped(float(loss), before, gradients, updates, int(guard.skipped), tuple(told))
 
 
-def _accumulate(reduced: Reduced, manner: Manner, network: Network, precision: Precision, batch: StepBatch, scale: Tensor) -> Tensor:
+def _accumulate(method: Method, manner: Manner, network: Network, precision: Precision, batch: StepBatch, scale: Tensor) -> Tensor:
     """Fresh gradients of the whole batch; the mean loss over its target tokens."""
     for parameter in network.model.parameters():
         parameter.grad = None
-    device, method = scale.device, find_method(reduced.recipe.method)
+    device = scale.device
     pieces = (micro.to(device) for micro in batch.micro_batches(manner.micro_batches))
     return accumulate_gradients(network, method, precision, device, pieces, scale) / batch.num_target_tokens
 

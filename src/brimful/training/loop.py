@@ -139,7 +139,7 @@ def _update(parts: Parts, progress: Progress, batch: StepBatch, micro_batches: t
     divisor = batch.loss_divisor
     scale = loss_factor(progress.guard.loss_scale, divisor)
     pieces = (micro.to(parts.device) for micro in batch.micro_batches(micro_batches))
-    added = None if parts.penalty is None else parts.penalty(progress.step) * divisor
+    added = None if parts.penalty is None else partial(_penalty_sum, parts.penalty, progress.step, divisor)
     loss = accumulate_gradients(parts.network, parts.method, parts.precision, parts.device, pieces, scale, added=added) / divisor
     for group in parts.optimizer.param_groups:
         group["lr"] = learning_rate_at(progress.step, parts.total_steps, parts.recipe.optimizer) * group.get("lr_factor", 1.0)
@@ -147,6 +147,11 @@ def _update(parts: Parts, progress: Progress, batch: StepBatch, micro_batches: t
         clip_norm, carried = parts.recipe.optimizer.clip_norm, scale * divisor
         grad_norm = guarded_update(parts.optimizer, progress.guard, parts.precision, loss=loss, clip_norm=clip_norm, carried=carried)
     return loss, grad_norm
+
+
+def _penalty_sum(penalty: Callable[[int], Tensor], step: int, divisor: float) -> Tensor:
+    """The penalty beside a loss that is still summed over the targets."""
+    return penalty(step) * divisor
 
 
 def _drop_gradients(parts: Parts) -> None:
@@ -183,13 +188,13 @@ def _keep(parts: Parts, progress: Progress) -> None:
 
 def accumulate_gradients(
     network: Network, method: Method, precision: Precision, device: torch.device, micro_batches: Iterable[MicroBatch], scale: Tensor,
-    *, added: Tensor | None = None,
+    *, added: Callable[[], Tensor] | None = None,
 ) -> Tensor:  # fmt: skip
     """Forward and backward pass of every micro-batch of one optimizer step.
 
     Args:
         scale: 0-dim factor on every micro-batch's loss before its backward pass.
-        added: Something else whose gradient counts, once: a penalty on the weights.
+        added: Something else whose gradient counts, once: a penalty on the weights. Called last, when no activations are held any more.
 
     Returns:
         The summed loss in nats, unscaled, without what is added.
@@ -201,7 +206,7 @@ def accumulate_gradients(
         _backward(micro_loss_sum * scale)
         loss_sum += micro_loss_sum.detach()
     if added is not None:
-        _backward(added * scale)
+        _backward(added() * scale)
     return loss_sum
 
 
