@@ -45,14 +45,21 @@ class OkadfaConfig(PreTrainedConfig):  # type: ignore[misc]
             self.intermediate_size = 4 * self.hidden_size
         if self.num_features is None:
             self.num_features = 4 * self.head_size
-        kwargs["layer_types"] = ["full_attention" if self.attention == "softmax" else "linear_attention"] * self.num_hidden_layers
+        kwargs.pop("layer_types", None)
         super().__post_init__(**kwargs)
         if self.attention not in ("softmax", "kernel"):
             raise ValueError(f"attention {self.attention!r} must be 'softmax' or 'kernel'")
+        if self.num_features < 1:
+            raise ValueError(f"num_features {self.num_features} must be at least 1; None means four times the head size")
         if not self.initial_temperature > 0:
             raise ValueError(f"initial_temperature {self.initial_temperature} must be above 0; 1 is a good start")
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(f"hidden_size {self.hidden_size} must be a multiple of num_attention_heads {self.num_attention_heads}")
+
+    @property
+    def layer_types(self) -> list[str]:
+        """What transformers makes caches by; follows `attention` also where that is changed while a model is read."""
+        return ["full_attention" if self.attention == "softmax" else "linear_attention"] * self.num_hidden_layers
 
     @property
     def head_size(self) -> int:

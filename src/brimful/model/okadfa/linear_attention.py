@@ -129,5 +129,5 @@ def _running_within(sums_BHNX: Tensor, last_BN: Tensor) -> Tensor:
     upto_BHGX = _running_within(inside_BHGNX[..., -1, :], ends_BG)
     goes_on_BGN = last_BGN == _before(ends_BG, 1)[..., None]
     carried_BHGNX = goes_on_BGN[:, None, ..., None] * _before(upto_BHGX, 2)[..., None, :]
-    upto_BHNX = (inside_BHGNX + carried_BHGNX).flatten(2, 3)
+    upto_BHNX: Tensor = (inside_BHGNX + carried_BHGNX).flatten(2, 3)
     return upto_BHNX[:, :, :chunks]

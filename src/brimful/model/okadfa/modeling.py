@@ -111,7 +111,8 @@ class OkadfaAttention(nn.Module):
         keys = keys.to(values.dtype)
         if past is not None:
             keys, values = past.update(keys, values, self.layer)
-        attend = ALL_ATTENTION_FUNCTIONS[self.config._attn_implementation]
+        implementation = self.config._attn_implementation
+        attend: Any = _eager if implementation == "eager" else ALL_ATTENTION_FUNCTIONS[implementation]
         attended_BTHD: Tensor = attend(self, queries, keys, values, mask, scaling=1.0, dropout=0.0, **others)[0]
         return attended_BTHD
 
@@ -132,6 +133,12 @@ class OkadfaAttention(nn.Module):
         if past is not None:
             past.update_recurrent_state(state, self.layer)
         return attended
+
+
+def _eager(_: nn.Module, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, *, scaling: float, **__: Any) -> tuple[Tensor]:
+    """transformers' attention by its formula: (B, H, T, D) in, (B, T, H, D) out."""
+    weights = torch.softmax(queries @ keys.mT * scaling + mask, dim=-1, dtype=_at_least_fp32(queries).dtype)
+    return ((weights.to(values.dtype) @ values).transpose(1, 2),)
 
 
 def _at_least_fp32(each: Tensor) -> Tensor:
@@ -260,6 +267,7 @@ class OkadfaModel(OkadfaPreTrainedModel):
             past_key_values = RecurrentCache(self.config) if is_kernel else DynamicCache(config=self.config)
         if past_key_values is not None and packed_lengths is not None:
             raise ValueError("packed documents are read whole, without a cache: leave out past_key_values and use_cache")
+        told_positions = position_ids
         if position_ids is None:
             position_ids = _positions(inputs_embeds, attention_mask, past_key_values)
         how: dict[str, Any] = {"past_key_values": past_key_values}
@@ -267,7 +275,7 @@ class OkadfaModel(OkadfaPreTrainedModel):
             how |= {"segments_BT": _segments(inputs_embeds, packed_lengths), "is_text_BT": _is_text(inputs_embeds, attention_mask)}
         else:
             how |= {"packed_lengths": packed_lengths} if packed_lengths is not None else {}
-            masked = {"attention_mask": attention_mask, "past_key_values": past_key_values, "position_ids": position_ids}
+            masked = {"attention_mask": attention_mask, "past_key_values": past_key_values, "position_ids": told_positions}
             how["mask"] = create_causal_mask(config=self.config, inputs_embeds=inputs_embeds, **masked)
         positions = sinusoids(position_ids, self.config.hidden_size) * (math.sqrt(2) * self.config.initializer_range)
         hidden_BTD = self.dropout(inputs_embeds + positions.to(inputs_embeds.dtype))
