@@ -120,7 +120,9 @@ def test_the_report_counts_what_the_tokens_hold(corpus: Path, tmp_path: Path, re
     """Documents, bytes, characters and tokens per split; compression without the end-of-text tokens."""
     prepared = prepare(recipe({"path": corpus, "validation": 0.2}), tmp_path / "cache")
     split, counts = prepared.splits["validation"], prepared.report["splits"]["validation"]
-    assert counts == {"documents": split.num_documents, "bytes": split.num_bytes, "characters": split.num_characters, "tokens": len(split.tokens_N)}
+    texts = {"bytes": split.num_bytes, "characters": split.num_characters, "words": split.num_words}
+    assert counts == {"documents": split.num_documents, **texts, "tokens": len(split.tokens_N)}
+    assert counts["words"] == sum(len(text.split()) for text in texts_back(prepared, "validation"))
     assert counts["characters"] == sum(map(len, texts_back(prepared, "validation")))
     assert prepared.tokenizer_report.characters_per_token == counts["characters"] / (counts["tokens"] - counts["documents"])
     assert prepared.report["tokenizer"]["round_trip"] is True

@@ -87,6 +87,27 @@ def test_another_format_is_not_read(tmp_path: Path) -> None:
     assert read_tokens(tmp_path / "key") is None
 
 
+def test_words_are_those_of_the_whole_text_however_it_is_cut(tmp_path: Path) -> None:
+    """White space of any kind parts them; texts longer than a batch are encoded in pieces."""
+    text = "one two\n\nthree\tfour \n five" + "\nword" * 300_000
+    write(tmp_path / "key", [("train", text), ("train", " "), ("validation", "a b")])
+    splits = read_tokens(tmp_path / "key")
+    assert splits is not None
+    assert (splits["train"].num_words, splits["validation"].num_words) == (300_005, 2)
+
+
+def test_a_cache_from_before_words_were_counted_is_made_again(tmp_path: Path) -> None:
+    """Under the same key, which names the data of runs as well."""
+    write(tmp_path / "key")
+    index = json.loads((tmp_path / "key" / "index.json").read_text())
+    for record in index["splits"].values():
+        del record["words"]
+    (tmp_path / "key" / "index.json").write_text(json.dumps(index))
+    assert read_tokens(tmp_path / "key") is None
+    write(tmp_path / "key")
+    assert read_tokens(tmp_path / "key") is not None
+
+
 def test_leftovers_of_killed_writers_are_removed_when_old(tmp_path: Path) -> None:
     """Young ones may belong to a writer at work."""
     old, young = tmp_path / ".key.old.tmp", tmp_path / ".key.young.tmp"

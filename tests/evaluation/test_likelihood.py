@@ -1,5 +1,6 @@
 """Every token is scored once, and the numbers are those of the plain definition."""
 
+import dataclasses
 import json
 import math
 
@@ -144,6 +145,15 @@ def test_the_record_is_json_and_complete(model: PreTrainedModel, splits) -> None
     }  # fmt: skip
     assert record["tokens_per_second"] == pytest.approx(record["tokens"] / record["seconds"])
     assert len(record["loss_interval"]) == 2
+
+
+def test_perplexity_per_word_spreads_all_nats_over_the_words(model: PreTrainedModel, splits) -> None:
+    split = dataclasses.replace(splits.random(101), num_words=40)
+    record = score(model, split).to_json()
+    assert record["words"] == 40
+    assert record["perplexity_per_word"] == pytest.approx(math.exp(record["loss"] * 100 / 40))
+    part = score(model, split, max_sequences=1).to_json()
+    assert part["words"] == round(40 * 16 / 100)
 
 
 def test_a_broken_model_is_recorded_as_broken_never_as_a_number(model: PreTrainedModel, splits) -> None:

@@ -156,7 +156,8 @@ def _keeping_samples(documents: Iterable[tuple[str, str]], samples: dict[str, li
 
 
 def _counts(split: TokenSplit) -> dict[str, int]:
-    return {"documents": split.num_documents, "bytes": split.num_bytes, "characters": split.num_characters, "tokens": split.num_tokens}
+    counts = {"documents": split.num_documents, "bytes": split.num_bytes, "characters": split.num_characters}
+    return {**counts, "words": split.num_words, "tokens": split.num_tokens}
 
 
 def _load_tokens(folder: Path) -> tuple[dict[str, TokenSplit], dict[str, Any]] | None:

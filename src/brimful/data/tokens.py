@@ -44,6 +44,7 @@ class TokenSplit:
         num_bytes: UTF-8 bytes of the documents' texts (end-of-text counts nothing).
         num_characters: Characters of the documents' texts.
         num_documents: D.
+        num_words: Of the documents' texts, parted by white space; 0: not counted.
     """
 
     tokens_N: NDArray[Any]
@@ -51,6 +52,7 @@ class TokenSplit:
     num_bytes: int
     num_characters: int
     num_documents: int
+    num_words: int = 0
 
     @property
     def num_tokens(self) -> int:
@@ -100,6 +102,7 @@ class _SplitWriter:
     offsets: list[int] = field(default_factory=lambda: [0])
     num_bytes: int = 0
     num_characters: int = 0
+    num_words: int = 0
     checksum: Any = field(default_factory=xxhash.xxh3_128)
 
     def add(self, text: str, ids: list[int]) -> None:
@@ -113,6 +116,7 @@ class _SplitWriter:
         self.checksum.update(raw)
         self.num_bytes += len(text.encode())
         self.num_characters += len(text)
+        self.num_words += len(text.split())  # no word runs over from piece to piece
 
     def finish(self, offsets_path: Path) -> dict[str, object]:
         self.file.close()
@@ -123,6 +127,7 @@ class _SplitWriter:
             "documents": len(self.offsets) - 1,
             "bytes": self.num_bytes,
             "characters": self.num_characters,
+            "words": self.num_words,
             "tokens_xxh3": self.checksum.hexdigest(),
             "offsets_xxh3": xxhash.xxh3_128_hexdigest(raw),
         }
@@ -228,7 +233,7 @@ def _remove_abandoned(folder: Path) -> None:
 
 
 def read_tokens(folder: Path) -> dict[str, TokenSplit] | None:
-    """The splits of a cache folder, memory-mapped; None when it is absent, of another format, or damaged in any byte."""
+    """The splits of a cache folder, memory-mapped; None when it is absent, of another format or from before words were counted, or damaged in any byte."""
     try:
         index = read_json(folder / "index.json")
         if index["format"] != FORMAT_VERSION:
@@ -243,7 +248,7 @@ def _map_split(folder: Path, name: str, dtype: str, record: Mapping[str, Any]) -
     offsets = np.fromfile(folder / f"{name}.offsets.bin", dtype="<u8")
     if _checksum(tokens_N) != record["tokens_xxh3"] or _checksum(offsets) != record["offsets_xxh3"]:
         raise ValueError(f"{folder / name} does not match its checksum")
-    return TokenSplit(tokens_N, offsets, record["bytes"], record["characters"], record["documents"])
+    return TokenSplit(tokens_N, offsets, record["bytes"], record["characters"], record["documents"], record["words"])
 
 
 def _checksum(values: NDArray[Any]) -> str:

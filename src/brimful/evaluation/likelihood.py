@@ -35,7 +35,7 @@ Progress = Callable[[str, int, int | None], None]
 
 MASKED = "masked"
 """`kind` of the record of a masked loss."""
-_OF_TEXTS = frozenset({"perplexity", "bits_per_byte", "bits_per_byte_interval", "bytes", "stride"})
+_OF_TEXTS = frozenset({"perplexity", "perplexity_per_word", "bits_per_byte", "bits_per_byte_interval", "bytes", "words", "stride"})
 """What only the likelihood of whole texts has."""
 
 
@@ -52,6 +52,7 @@ class Likelihood:
         bits_per_byte_interval: The same in bits per byte.
         tokens: Target tokens scored.
         bytes: UTF-8 bytes they stand for; estimated when only some windows were scored.
+        words: Likewise, parted by white space; None where they were not counted.
         documents: Documents in the split (all of it).
         seconds: Wall time of scoring.
         context: Longest input of the model here.
@@ -80,6 +81,12 @@ class Likelihood:
     window_nats_N: NDArray[np.float64] = dataclasses.field(repr=False, compare=False)
     window_tokens_N: NDArray[np.int64] = dataclasses.field(repr=False, compare=False)
     masked_share: float | None = None
+    words: int | None = None
+
+    @property
+    def perplexity_per_word(self) -> float | None:
+        """exp of all nats, those of end-of-text included, per word; comparable between tokenizers, as bits per byte."""
+        return None if not self.words else perplexity_of(self.loss * self.tokens / self.words)
 
     @property
     def tokens_per_second(self) -> float:
@@ -103,6 +110,8 @@ class Likelihood:
             "windows": self.windows,
             "batch_sizes": list(self.batch_sizes),
         }
+        if self.words:
+            record |= {"words": self.words, "perplexity_per_word": self.perplexity_per_word}
         if self.masked_share is not None:
             kept = {key: value for key, value in record.items() if key not in _OF_TEXTS}
             record = {"kind": MASKED, "masked_share": self.masked_share, **kept}
@@ -163,9 +172,10 @@ def score_split(  # noqa: PLR0913 - each is one independent choice of the measur
     finally:
         model.train(was_training)
     nats_N, tokens_N = torch.cat(nats).cpu().double().numpy(), np.concatenate(window_tokens)
-    num_bytes = split.num_bytes * int(tokens_N.sum()) / num_targets
-    seconds = time.perf_counter() - started
-    return summarise(nats_N, tokens_N, num_bytes, split.num_documents, seconds, context=context, stride=stride, batch_sizes=tuple(scorer.batch_sizes))
+    share = int(tokens_N.sum()) / num_targets
+    seconds, sizes = time.perf_counter() - started, tuple(scorer.batch_sizes)
+    found = summarise(nats_N, tokens_N, split.num_bytes * share, split.num_documents, seconds, context=context, stride=stride, batch_sizes=sizes)
+    return dataclasses.replace(found, words=round(split.num_words * share) or None)
 
 
 class Scorer:
