@@ -71,6 +71,8 @@ _DECIDES_PLAN = ("plan.", "batch.", "training.", "optimizer.clip_norm")
 """Fields that may change between sessions and on which the plan depends; of data and model none may."""
 _CODE_METRICS = frozenset({"syntax", "pass_at_k"})
 """What only answers in code are measured by."""
+_DIAGNOSED = frozenset({"pretrain", "feedback"})
+"""Methods that teach a model to continue text from nothing."""
 FILLED_MASKS = 5
 """Snippets of held-out text in which an encoder guesses a masked word at the end of its training."""
 
@@ -185,12 +187,12 @@ def write(run_folder: Path, prompt: str | None, how: Writing, console: Console, 
 
 
 def diagnose(run_folder: Path, console: Console) -> list[Finding]:
-    """Look at tokenizer, checkpoints, parameters, loss against counting baselines, and a sample.
+    """Look at tokenizer, checkpoints, parameters, loss against counting baselines, a sample, and into layers of kernel attention and feedback.
 
     Raises:
         RequestError: the run's model does not continue text from nothing.
     """
-    if (method := recipe_of(run_folder).method) != "pretrain":
+    if (method := recipe_of(run_folder).method) not in _DIAGNOSED:
         raise RequestError(f"{run_folder.name} is a run of method {method}; diagnose looks at models that learned to continue text from nothing.")
     with finished_run(run_folder, console) as (loaded, material, _), data_progress(console) as progress:
         train_split, validation = material.splits["train"], material.splits["validation"]

@@ -16,6 +16,8 @@ from brimful.base.errors import PlanError, RequestError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically, write_text_atomically
 from brimful.data.chat import Template
 from brimful.data.examples import ExampleSplit
+from brimful.data.tokens import TokenSplit
+from brimful.evaluation.layers import has_layers_to_look_at, measure_layers
 from brimful.evaluation.lm_eval import PREFIX, evaluate_with_lm_eval, require_lm_eval
 from brimful.evaluation.nats import FOLDER, Nats, write_nats
 from brimful.evaluation.task import Task, load_task
@@ -29,6 +31,7 @@ from brimful.planning.plan import Plan, plan_from_json
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.recipe import Recipe
 from brimful.report.progress import data_progress
+from brimful.report.runfiles import LAYERS
 from brimful.report.tuned import UNTUNED_FOLDER
 from brimful.training.method import find_method
 from brimful.verify.sandbox import Sandbox
@@ -74,7 +77,7 @@ def evaluate(
         untuned: Score the model that the run tuned, as it was before, into the folder `untuned` of the run.
 
     Returns:
-        By split the likelihood's record, and under "tasks" each task's summary.
+        By split the likelihood's record, under "layers" what goes on inside kernel attention and feedback alignment, under "tasks" each task's summary.
 
     Raises:
         RequestError: no such split, or a task cannot be run here; DataError: a task's data cannot be read.
@@ -100,6 +103,8 @@ def evaluate_into(
         made: dict[str, Any] = {}
         if not asked.tasks:
             made = _likelihoods(folder, loaded, material, device, names, stride, console, plan_of(run_folder))
+        if "validation" in made and folder == run_folder:
+            made |= _layers(folder, loaded, material)
         if tasks:
             made["tasks"] = _on_tasks(folder, loaded, material, own, foreign, asked, console)
     return made
@@ -236,6 +241,17 @@ def _likelihoods(
             if stride is None:
                 write_nats(folder, name, Nats(score.window_nats_N, score.window_tokens_N))
             made[name if stride is None else f"{name}, stride {stride}"] = score.to_json() | material.baselines(name)
+    _add_scores(folder, made)
+    return made
+
+
+def _layers(folder: Path, loaded: LoadedRun, material: Material) -> dict[str, Any]:
+    """What kernel attention and feedback alignment do, where the run has them."""
+    validation = material.splits["validation"]
+    if not has_layers_to_look_at(loaded.recipe) or not isinstance(validation, TokenSplit):
+        return {}
+    measured = measure_layers(loaded.model, loaded.recipe, validation, loss_chunk=plan_of(folder).loss_chunk)
+    made = {LAYERS: measured.to_json()}
     _add_scores(folder, made)
     return made
 

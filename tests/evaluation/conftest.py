@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from brimful.data.chat import Template
 from brimful.data.tokens import TokenSplit
 from brimful.evaluation.task_prompts import Subject
+from brimful.recipe import Recipe
 
 VOCABULARY, CONTEXT = 50, 16
 
@@ -85,3 +86,25 @@ class Subjects:
 @pytest.fixture
 def subjects(byte_tokenizer: PreTrainedTokenizerFast) -> Subjects:
     return Subjects(byte_tokenizer)
+
+
+@pytest.fixture
+def okadfa_recipe() -> Callable[..., Recipe]:
+    """Two layers, on sequences of the length of a window."""
+
+    def make(*, method: str = "feedback", **model: object) -> Recipe:
+        return Recipe.model_validate(
+            {
+                "name": "layers",
+                "method": method,
+                "sequence_length": CONTEXT,
+                "batch": {"sequences": 2},
+                "training": {"steps": 1},
+                "model": {"architecture": "okadfa", "layers": 2, "heads": 2, "width": 32, **model},
+                "tokenizer": {"kind": "bpe", "vocabulary": 300},
+                "data": {"path": "words.txt"},
+                "optimizer": {"learning_rate": 1e-2},
+            }
+        )
+
+    return make

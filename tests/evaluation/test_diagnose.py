@@ -14,7 +14,9 @@ from transformers import PreTrainedTokenizerFast
 from brimful.base.errors import CheckpointError
 from brimful.data.tokens import TokenSplit, batch_encoder
 from brimful.evaluation import diagnose
+from brimful.evaluation.alignment import Alignment, SegmentAlignment
 from brimful.evaluation.diagnose import Finding, diagnose_model, distinct_share, first_tokens
+from brimful.evaluation.kernel_fidelity import AttentionFidelity, AttentionLayer
 from brimful.generation.load import LoadedRun
 from brimful.model.build import build
 from brimful.recipe import Recipe
@@ -252,6 +254,68 @@ def test_a_model_in_a_loop_is_bad(fresh_run: LoadedRun) -> None:
     found = diagnose.samples(head_that_says(fresh_run, 40))
     assert found.verdict == "bad"
     assert "repeats" in found.advice
+
+
+def test_layers_are_looked_at_where_there_is_something_to_see(
+    okadfa_recipe: Callable[..., Recipe], tokenizer: PreTrainedTokenizerFast, train: TokenSplit, validation: TokenSplit
+) -> None:
+    recipe = okadfa_recipe(features=256)
+    recipe = recipe.model_copy(update={"sample": recipe.sample.model_copy(update={"tokens": 8})})
+    model = build(recipe, vocabulary=len(tokenizer), end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
+    findings = diagnose_model(LoadedRun(model.eval(), tokenizer, recipe, Path("runs/fed-back")), train, validation)
+
+    names = ["feedback gradient", "attention output", "orthogonality of queries and keys", "kernel attention"]
+    assert [found.name for found in findings][6:10] == names
+    assert [[row["layer"] for row in finding(findings, name).layers] for name in names] == [
+        ["embedding", "block 1", "block 2", "above the blocks"], *[["block 1", "block 2"]] * 3,
+    ]  # fmt: skip
+    assert [finding(findings, name).verdict for name in names[1:]] == ["ok"] * 3
+
+
+def segment(name: str, cosine: float | None) -> SegmentAlignment:
+    return SegmentAlignment(name, name.startswith("block"), cosine, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("cosines", "points", "verdict", "said"),
+    [
+        ((0.4, 0.2), "block", "ok", ""),
+        ((0.4, 0.01), "block", "warn", "in block 2: these layers do not follow the loss"),
+        ((-0.1, 0.06), "block", "bad", "in block 1:"),
+        ((None, None), "block", "bad", "does not reach them"),
+        ((None, None), "none", "ok", ""),
+    ],
+)
+def test_a_feedback_gradient_is_judged_below_the_top(cosines: tuple[float | None, ...], points: str, verdict: str, said: str) -> None:
+    segments = [segment(f"block {place}", cosine) for place, cosine in enumerate(cosines, start=1)]
+    found = diagnose.feedback_gradient(Alignment((segment("embedding", -1.0), *segments, segment("top", -1.0))), "here", points=points)
+    assert (found.verdict, said in found.advice, bool(found.advice)) == (verdict, True, bool(said))
+
+
+def fidelity(*cosines: float | None, output: float = 0.5, violation: float = 0.0) -> AttentionFidelity:
+    return AttentionFidelity(
+        tuple(AttentionLayer(f"block {place}", output, cosine, 1.0, violation, violation, (1.0,)) for place, cosine in enumerate(cosines, start=1))
+    )
+
+
+@pytest.mark.parametrize(
+    ("worst", "verdict", "said"), [(0.97, "ok", ""), (0.9, "warn", "the estimate is rough"), (0.5, "warn", "not an estimate of softmax attention")]
+)
+def test_kernel_attention_is_judged_by_its_worst_layer(worst: float, verdict: str, said: str) -> None:
+    found = diagnose.kernel_attention(fidelity(0.99, worst), "here")
+    assert (found.verdict, said in found.advice, "model.features" in found.advice) == (verdict, True, bool(said))
+
+
+def test_a_layer_without_output_is_called_dead() -> None:
+    assert diagnose.attention_output(fidelity(None), "here").verdict == "ok"
+    found = diagnose.attention_output(fidelity(None, output=1e-11), "here")
+    assert (found.verdict, found.value.endswith("dead: block 1")) == ("bad", True)
+
+
+def test_violated_orthogonality_is_a_fault_only_where_it_is_asked_for() -> None:
+    assert diagnose.orthogonality(fidelity(None, violation=0.5), penalised=False).verdict == "ok"
+    assert diagnose.orthogonality(fidelity(None, violation=0.5), penalised=True).verdict == "warn"
+    assert diagnose.orthogonality(fidelity(None, violation=0.05), penalised=True).verdict == "ok"
 
 
 def test_damaged_checkpoints_are_named_with_what_is_wrong() -> None:

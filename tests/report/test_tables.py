@@ -6,10 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from brimful.base.errors import RunFolderError
+from brimful.model.build import build, num_parameters
+from brimful.recipe import Recipe
 from brimful.report import tables
-from brimful.report.runfiles import RunFiles, comparable, counted_parameters, measured, read_run, steady, total_time_s, training_time_s
+from brimful.report.runfiles import (
+    RunFiles,
+    comparable,
+    counted_parameters,
+    losses_by_training_time,
+    measured,
+    read_run,
+    steady,
+    total_time_s,
+    training_time_s,
+)
 
 MakeRun = Callable[..., Path]
 
@@ -339,6 +352,43 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
 def test_reading_and_building_tables_changes_nothing(new_run: MakeRun) -> None:
     run = read_run(new_run())
     before = copy.deepcopy(run)
-    for build in (tables.comparisons, tables.score_table, tables.environment_table, tables.baselines, tables.memory_terms):
-        build(run)
+    for table in (tables.comparisons, tables.score_table, tables.environment_table, tables.baselines, tables.memory_terms):
+        table(run)
     assert run == before
+
+
+def evaluation(step: int, loss: float) -> dict[str, Any]:
+    return {"kind": "evaluation", "step": step, "loss": loss, "seconds": 60.0}
+
+
+def test_losses_stand_at_the_training_time_before_them(new_run: MakeRun) -> None:
+    """Warming up of a session, evaluations and what stands still do not count."""
+    slow, usual = {"step_time_s": 5.0}, {"step_time_s": 0.5}
+    before = [start(0), step(1, 9.0, **slow), step(2, 10.0, **usual), evaluation(2, 4.0), step(4, 20.0, **usual), evaluation(4, 3.0)]
+    after = [start(4), step(5, 30.0, **slow), step(6, 31.0, **usual), evaluation(6, 2.0)]
+
+    assert losses_by_training_time(read_run(new_run(metrics=before + after))) == ((1.0, 4.0), (2.0, 3.0), (3.0, 2.0))
+    assert losses_by_training_time(read_run(new_run("young", metrics=[start(0)]))) == ()
+
+
+def test_an_evaluation_that_was_made_again_counts_once(new_run: MakeRun) -> None:
+    """A killed session goes on from its checkpoint and evaluates the same step again."""
+    records = [start(0), step(1, 1.0), step(2, 2.0), evaluation(2, 4.0), start(1), step(2, 3.0), evaluation(2, 4.5), step(3, 4.0), evaluation(3, 3.0)]
+
+    assert losses_by_training_time(read_run(new_run(metrics=records))) == ((1.0, 4.5), (1.5, 3.0))
+
+
+def test_random_directions_of_kernel_attention_are_no_parameters(tmp_path: Path) -> None:
+    """Whatever this program saves: its buffers are known by name."""
+    for architecture in ("llama", "gpt2", "okadfa"):
+        recipe = Recipe.model_validate(
+            {
+                "name": "counted", "sequence_length": 16, "batch": {"sequences": 2}, "training": {"steps": 1}, "data": {"path": "words.txt"},
+                "model": {"architecture": architecture, "layers": 2, "heads": 2, "width": 32}, "tokenizer": {"kind": "bpe", "vocabulary": 300},
+                "optimizer": {"learning_rate": 1e-2},
+            }
+        )  # fmt: skip
+        model = build(recipe, vocabulary=300, end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
+        model.save_pretrained(tmp_path / architecture)
+
+        assert counted_parameters(tmp_path / architecture) == num_parameters(model)

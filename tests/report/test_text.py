@@ -4,7 +4,7 @@ from typing import Any
 
 from brimful.evaluation.diagnose import Finding
 from brimful.report.tables import Comparison
-from brimful.report.text import comparison_lines, finding_lines, score_lines, task_lines
+from brimful.report.text import comparison_lines, finding_lines, layer_lines, score_lines, task_lines
 
 SCORE: dict[str, Any] = {
     "loss": 3.03125, "perplexity": 20.7231, "bits_per_byte": 1.41834, "bits_per_byte_interval": [1.39, 1.4457], "tokens": 118204, "seconds": 2.9,
@@ -21,6 +21,21 @@ def test_a_score_is_told_with_unit_interval_and_baselines() -> None:
     assert lines[1] == "  loss 3.0312 nats/token, perplexity 20.72, 1.4183 bits/byte (95 % 1.3900 to 1.4457)"
     assert lines[2] == "  41,200 tokens/s, 2.9 s"
     assert lines[3:] == ["  unigram baseline: 6.0127 nats/token, 2.8134 bits/byte"]
+
+
+def test_perplexity_per_word_stands_beside_that_per_token() -> None:
+    line = score_lines({"test": SCORE | {"words": 60_000, "perplexity_per_word": 391.2}})[1]
+
+    assert line.startswith("  loss 3.0312 nats/token, perplexity 20.72 per token, 391.20 per word, 1.4183 bits/byte")
+
+
+def test_layers_are_told_as_averages() -> None:
+    record = {"tokens": 4096, "alignment": {"mean_cosine": 0.3125}, "attention": {"mean_cosine": None, "mean_violation": 0.01, "dead": ["block 2"]}}
+
+    assert layer_lines(record) == [
+        "layers, on 4,096 tokens of validation:", "  gradient cosine with backprop 0.312", "  orthogonality violation 0.01", "  dead attention: block 2",
+    ]  # fmt: skip
+    assert layer_lines({}) == []
 
 
 def test_the_score_of_examples_says_of_how_many() -> None:
@@ -78,3 +93,11 @@ def test_findings_are_marked_and_advice_stands_below_where_there_is_something_to
     findings = [Finding("weights", "all finite", "ok", "nothing"), Finding("loss", "high", "warn", "look"), Finding("files", "torn", "bad", "stop")]
 
     assert finding_lines(findings) == ["ok   weights: all finite", "WARN loss: high", "     look", "BAD  files: torn", "     stop"]
+
+
+def test_layers_of_a_finding_stand_below_it_one_per_line() -> None:
+    rows = ({"layer": "block 1", "cosine": 0.3125, "norm_ratio": None}, {"layer": "block 2", "temperatures": (1.0, 2.5)})
+
+    lines = finding_lines([Finding("feedback gradient", "0.3", "warn", "look", rows)])
+
+    assert lines[1:] == ["     block 1: cosine 0.312, norm ratio -", "     block 2: temperatures 1 2.5", "     look"]

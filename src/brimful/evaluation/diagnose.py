@@ -2,10 +2,10 @@
 
 import dataclasses
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,7 +14,10 @@ from brimful.base.errors import BrimfulError, CheckpointError
 from brimful.base.units import format_count
 from brimful.data.tokenizer import FAIL_BELOW, verdict
 from brimful.data.tokens import TokenSplit, batch_encoder
+from brimful.evaluation.alignment import Alignment
 from brimful.evaluation.baselines import ngram_baselines
+from brimful.evaluation.kernel_fidelity import DEAD_BELOW, AttentionFidelity
+from brimful.evaluation.layers import has_layers_to_look_at, measure_layers
 from brimful.evaluation.likelihood import Progress, score_split
 from brimful.generation.engine import generate
 from brimful.generation.load import LoadedRun
@@ -38,6 +41,12 @@ ODD_TEXTS = (
 NUM_SAMPLES = 4
 REPEATING_BELOW, STUCK_BELOW = 0.5, 0.2
 """Share of distinct n-grams in a sample: running text lies above 0.9, a loop of one sentence below 0.2."""
+ALIGNED_ABOVE = 0.05
+"""Cosine of two gradients. Of unrelated ones it is within a few hundredths of 0: a segment has thousands of parameters, but few directions matter."""
+CLOSE_ABOVE, ROUGH_BELOW = 0.95, 0.8
+"""Cosine of kernel with softmax attention: the target of the original's ablation plan, and where another attention is computed than was asked for."""
+ORTHOGONAL_BELOW = 0.1
+"""|W W^T - I|^2 over the head size: the target of the same plan."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +58,14 @@ class Finding:
         value: What was found, to print.
         verdict: ok; warn: works, worth a look; bad: do not use the run as it is.
         advice: What to do next; "" when ok.
+        layers: What was found in each layer, by name, where it is of layers.
     """
 
     name: str
     value: str
     verdict: Verdict
     advice: str = ""
+    layers: tuple[Mapping[str, Any], ...] = ()
 
 
 def diagnose_model(
@@ -89,6 +100,7 @@ def diagnose_model(
     if findings[-1].verdict == "ok":
         part = validation if max_tokens is None else first_tokens(validation, max_tokens)
         findings.append(loss_against_counting(loaded, train, part, batch_size=batch_size, chunk_tokens=chunk_tokens, progress=progress))
+        findings += inside(loaded, validation, loss_chunk=chunk_tokens)
         findings.append(samples(loaded))
     if verify_checkpoint is not None:
         findings.append(checkpoints(verify_checkpoint, checkpoint_folders))
@@ -208,6 +220,83 @@ def loss_against_counting(
     )
 
 
+def inside(loaded: LoadedRun, validation: TokenSplit, *, loss_chunk: int) -> list[Finding]:
+    """Layer by layer: feedback beside backpropagation, kernel beside softmax attention, queries and keys; nothing for other methods and models."""
+    if not has_layers_to_look_at(loaded.recipe):
+        return []
+    measured = measure_layers(loaded.model, loaded.recipe, validation, loss_chunk=loss_chunk)
+    told = f"on {measured.tokens:,} held-out tokens"
+    findings = [] if measured.alignment is None else [feedback_gradient(measured.alignment, told, points=loaded.recipe.feedback_rules.points)]
+    if measured.attention is not None:
+        penalised = loaded.recipe.orthogonality is not None
+        findings += [attention_output(measured.attention, told), orthogonality(measured.attention, penalised=penalised)]
+        findings += [] if measured.attention.mean_cosine is None else [kernel_attention(measured.attention, told)]
+    return findings
+
+
+def feedback_gradient(alignment: Alignment, told: str, *, points: str) -> Finding:
+    """Whether what is fed back points where backpropagation does; below the top alone, as the top gets the true gradient."""
+    name = "feedback gradient"
+    rows = tuple(
+        {"layer": each.name, "cosine": each.cosine, "norm_ratio": each.norm_ratio, "relative_error": each.relative_error}
+        for each in alignment.segments
+    )
+    mean = alignment.mean_cosine
+    if points == "none":
+        return Finding(name, "only the top and what is tied to it learn: nothing is fed back to the layers below", "ok", layers=rows)
+    if mean is None:
+        return Finding(name, "the layers below the top get no gradient", "bad", "The loss does not reach them: look at the weights above.", rows)
+    value = f"cosine with backpropagation {mean:.3f} on average below the top, {told}"
+    lost = [each.name for each in alignment.below_the_top if each.cosine is None or each.cosine < ALIGNED_ABOVE]
+    if not lost:
+        return Finding(name, value, "ok", layers=rows)
+    advice = (
+        f"Below {ALIGNED_ABOVE}, so hardly related, in {', '.join(lost)}: these layers do not follow the loss. Train longer, try feedback.matrix=identity, "
+        "and compare with feedback.points=none, where they do not learn at all."
+    )
+    return Finding(name, value, "bad" if mean <= 0 else "warn", advice, rows)
+
+
+def attention_output(attention: AttentionFidelity, told: str) -> Finding:
+    """Whether every layer's attention adds something."""
+    rows = tuple({"layer": each.name, "output_over_values": each.output_norm, "temperatures": each.temperatures} for each in attention.layers)
+    least = min(attention.layers, key=lambda each: each.output_norm)
+    value = f"{least.output_norm:.3g} of the values' norm where it is least ({least.name}), {told}"
+    if not attention.dead:
+        return Finding("attention output", value, "ok", layers=rows)
+    advice = (
+        f"Below {DEAD_BELOW:g} a layer adds nothing to the text that passes it, and learns next to nothing: its values are zero or its features "
+        "vanish numerically. Lower model.temperature or optimizer.learning_rate and train again."
+    )
+    return Finding("attention output", f"{value}; dead: {', '.join(attention.dead)}", "bad", advice, rows)
+
+
+def orthogonality(attention: AttentionFidelity, *, penalised: bool) -> Finding:
+    """How far the rows of each head's queries and keys are from orthogonal; a fault only where the recipe asks for it."""
+    name = "orthogonality of queries and keys"
+    rows = tuple({"layer": each.name, "violation": each.violation, "worst_head": each.worst_violation} for each in attention.layers)
+    worst = max(each.worst_violation for each in attention.layers)
+    value = f"violation {attention.mean_violation:.3g} of the head size on average, {worst:.3g} in the worst head"
+    if not penalised or attention.mean_violation < ORTHOGONAL_BELOW:
+        return Finding(name, value + ", no penalty" * (not penalised), "ok", layers=rows)
+    return Finding(name, value, "warn", f"The penalty is meant to keep it below {ORTHOGONAL_BELOW}: raise orthogonality.weight.", rows)
+
+
+def kernel_attention(attention: AttentionFidelity, told: str) -> Finding:
+    """How near kernel attention is to the softmax attention that it estimates."""
+    rows = tuple({"layer": each.name, "cosine": each.cosine, "norm_ratio": each.norm_ratio} for each in attention.layers)
+    cosines = [each.cosine or 0.0 for each in attention.layers]
+    value = f"cosine with softmax attention {attention.mean_cosine or 0.0:.3f} on average, {min(cosines):.3f} where it is least, {told}"
+    if min(cosines) > CLOSE_ABOVE:
+        return Finding("kernel attention", value, "ok", layers=rows)
+    remedy = "raise model.features, or lower the start of the temperatures, model.temperature"
+    if min(cosines) < ROUGH_BELOW:
+        advice = f"Below {ROUGH_BELOW} it is an attention of its own, not an estimate of softmax attention: {remedy}."
+    else:
+        advice = f"Below {CLOSE_ABOVE} the estimate is rough; where it matters, {remedy}."
+    return Finding("kernel attention", value, "warn", advice, rows)
+
+
 def samples(loaded: LoadedRun) -> Finding:
     """A few fresh texts with the recipe's settings: empty, stuck in a loop, or text."""
     name = "samples"
@@ -277,6 +366,7 @@ def first_tokens(split: TokenSplit, count: int) -> TokenSplit:
     return dataclasses.replace(
         split, tokens_N=split.tokens_N[:count], document_offsets=offsets, num_documents=len(offsets) - 1,
         num_bytes=round(split.num_bytes * share), num_characters=round(split.num_characters * share),
+        num_words=round(split.num_words * share),
     )  # fmt: skip
 
 

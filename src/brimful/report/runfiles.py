@@ -25,6 +25,12 @@ PURPOSE = {
 }
 
 
+LAYERS = "layers"
+"""In scores.json: what was measured inside the model, not a split."""
+BUFFERS = frozenset({"projection_HMD"})
+"""Last names of tensors that are saved with a model and are no parameters: the random directions of kernel attention."""
+
+
 @dataclass(frozen=True)
 class RunFiles:
     """Everything a report needs, as found. What could not be read is empty and stands in `missing`."""
@@ -281,6 +287,27 @@ def training_time_s(run: RunFiles) -> float | None:
     return whole_s - sum(_warm_up_s(session, usual_s) for session in sessions(run))
 
 
+def losses_by_training_time(run: RunFiles) -> tuple[tuple[float, float], ...]:
+    """(seconds of training before it, validation loss) of every evaluation while training; seconds as `training_time_s` counts them."""
+    usual_s = steady(run).step_time_s
+    if usual_s is None:
+        return ()
+    warming_up = {id(record) for session in sessions(run) if all(_first_group(session)) for record in _first_group(session)[0]}
+    seconds, reached, step_time_s = 0.0, 0, usual_s
+    found: dict[int, tuple[float, float]] = {}
+    for record in run.records:
+        if record.get("kind") not in ("step", "evaluation"):
+            continue
+        time_s, loss, step = number(record.get("step_time_s")), number(record.get("loss")), _step_of(record)
+        if record["kind"] == "step" and time_s is not None:
+            step_time_s = min(time_s, usual_s) if id(record) in warming_up else time_s
+        seconds += max(0, step - reached) * step_time_s
+        reached = max(reached, step)
+        if record["kind"] == "evaluation" and loss is not None and step >= reached:
+            found[step] = (seconds, loss)
+    return tuple(found.values())
+
+
 def _warm_up_s(session: list[Json], usual_s: float) -> float:
     """What the first group of a session took longer than it usually takes; none where there is nothing to compare with."""
     first, later = _first_group(session)
@@ -312,7 +339,7 @@ def _session_seconds(session: list[Json]) -> float:
 
 
 def counted_parameters(model_folder: Path) -> int | None:
-    """Numbers stored in the model's safetensors files (tied weights once); None when there are none to count."""
+    """Numbers stored in the model's safetensors files (tied weights once, buffers not at all); None when there are none to count."""
     files = sorted(model_folder.glob("*.safetensors"))
     if not files:
         return None
@@ -324,4 +351,5 @@ def counted_parameters(model_folder: Path) -> int | None:
 
 def _numbers_in(path: Path) -> int:
     with safe_open(path, framework="numpy") as tensors:
-        return sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118 - not a mapping
+        names = [name for name in tensors.keys() if name.rpartition(".")[2] not in BUFFERS]  # noqa: SIM118 - not a mapping
+        return sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)

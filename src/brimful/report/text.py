@@ -11,7 +11,7 @@ from brimful.report import masked
 from brimful.report.columns import aligned
 from brimful.report.label_text import label_lines
 from brimful.report.labels import label_scores
-from brimful.report.runfiles import read_run
+from brimful.report.runfiles import LAYERS, number, read_run, section
 from brimful.report.tables import Comparison, comparisons, format_error, format_quantity
 
 _MARKS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
@@ -20,8 +20,8 @@ _MARKS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
 def evaluation_lines(made: Mapping[str, Any]) -> list[str]:
     """What an evaluation found: a few lines per split and per task; more for the split that a classifier is judged by."""
     labelled = label_scores(made)
-    likelihoods = {name: score for name, score in made.items() if name != "tasks" and name not in labelled}
-    return [*label_lines(labelled), *score_lines(likelihoods), *task_lines(made.get("tasks", {}))]
+    likelihoods = {name: score for name, score in made.items() if name not in ("tasks", LAYERS) and name not in labelled}
+    return [*label_lines(labelled), *score_lines(likelihoods), *layer_lines(made.get(LAYERS, {})), *task_lines(made.get("tasks", {}))]
 
 
 def score_lines(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -35,15 +35,29 @@ def score_lines(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
         interval = f" (95 % {low:.4f} to {high:.4f})" if low is not None else ""
         is_whole = score["windows"] == score["documents"]  # examples, never windows of a longer text
         how = f"of {score['documents']:,} examples" if is_whole else f"context {score['context']}, stride {score['stride']}"
+        per_word = f" per token, {_number(score['perplexity_per_word'], 2)} per word" if score.get("words") else ""
         lines += [
             f"{name}: {score['tokens']:,} tokens, every one scored once, {how}",
-            f"  loss {_number(score['loss'])} nats/token, perplexity {_number(score['perplexity'], 2)}, {_number(score['bits_per_byte'])} bits/byte{interval}",
+            f"  loss {_number(score['loss'])} nats/token, perplexity {_number(score['perplexity'], 2)}{per_word}, {_number(score['bits_per_byte'])} bits/byte{interval}",
             f"  {score['tokens_per_second']:,.0f} tokens/s, {format_duration(score['seconds'])}",
         ]
         for label, baseline in score.get("baselines", {}).items():
             if isinstance(baseline, Mapping):
                 lines.append(f"  {label} baseline: {_number(baseline['loss'])} nats/token, {_number(baseline['bits_per_byte'])} bits/byte")
     return lines
+
+
+def layer_lines(record: Mapping[str, Any]) -> list[str]:
+    """Averages over layers, a line for each; `brimful diagnose` has the layers."""
+    alignment, attention = section(record, "alignment"), section(record, "attention")
+    figures = {
+        "gradient cosine with backprop": number(alignment.get("mean_cosine")),
+        "attention cosine with softmax": number(attention.get("mean_cosine")),
+        "orthogonality violation": number(attention.get("mean_violation")),
+    }
+    told = [f"  {name} {value:.3g}" for name, value in figures.items() if value is not None]
+    told += [f"  dead attention: {', '.join(attention['dead'])}"] if attention.get("dead") else []
+    return [f"layers, on {record['tokens']:,} tokens of validation:", *told] if told else []
 
 
 def task_lines(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -104,13 +118,25 @@ def _quantity(key: str, value: float | None) -> str:
 
 
 def finding_lines(findings: Sequence[Finding]) -> list[str]:
-    """One line per finding, its advice below where there is something to do."""
+    """One line per finding and per layer, its advice below where there is something to do."""
     lines: list[str] = []
     for finding in findings:
         lines.append(f"{_MARKS[finding.verdict]} {finding.name}: {finding.value}")
+        lines += [f"     {_of_layer(row)}" for row in finding.layers]
         if finding.advice and finding.verdict != "ok":
             lines.append(f"     {finding.advice}")
     return lines
+
+
+def _of_layer(row: Mapping[str, Any]) -> str:
+    """`block 1: cosine 0.31, norm ratio 0.98`."""
+    return f"{row['layer']}: " + ", ".join(f"{key.replace('_', ' ')} {_figure(value)}" for key, value in row.items() if key != "layer")
+
+
+def _figure(value: object) -> str:
+    if isinstance(value, tuple | list):
+        return " ".join(_figure(part) for part in value)
+    return f"{value:.3g}" if isinstance(value, float) else "-"
 
 
 def _number(value: float | None, digits: int = 4) -> str:

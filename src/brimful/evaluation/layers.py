@@ -1,0 +1,79 @@
+"""What goes on inside a model of kernel attention or feedback alignment, on a few held-out windows: for scores.json, diagnose and the report."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from brimful.data.batches import IGNORED, Batch
+from brimful.data.sequences import evaluation_batches
+from brimful.data.tokens import TokenSplit
+from brimful.evaluation.alignment import Alignment, measure_alignment
+from brimful.evaluation.kernel_fidelity import AttentionFidelity, measure_attention
+from brimful.recipe import Recipe
+
+WINDOWS = 16
+"""Spread evenly over the split, each as long as a training sequence."""
+
+
+@dataclass(frozen=True)
+class Layers:
+    """What was measured.
+
+    Attributes:
+        tokens: Target tokens it was measured on.
+        alignment: Of feedback alignment with backpropagation; None for other methods.
+        attention: Of okadfa's layers; None for other architectures.
+    """
+
+    tokens: int
+    alignment: Alignment | None
+    attention: AttentionFidelity | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The record of scores.json: summary figures, and a row for each layer."""
+        record: dict[str, Any] = {"tokens": self.tokens}
+        if self.alignment is not None:
+            rows = [{name: value for name, value in asdict(segment).items() if name != "is_below_the_top"} for segment in self.alignment.segments]
+            record["alignment"] = {"mean_cosine": self.alignment.mean_cosine, "segments": rows}
+        if self.attention is not None:
+            summary = {"mean_cosine": self.attention.mean_cosine, "mean_violation": self.attention.mean_violation, "dead": list(self.attention.dead)}
+            record["attention"] = {**summary, "layers": [asdict(layer) for layer in self.attention.layers]}
+        finite: dict[str, Any] = _without_nonfinite(record)
+        return finite
+
+
+def _without_nonfinite(value: Any) -> Any:
+    """null for numbers that JSON cannot hold, of weights that diverged."""
+    if isinstance(value, dict):
+        return {key: _without_nonfinite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nonfinite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def has_layers_to_look_at(recipe: Recipe) -> bool:
+    """Whether a recipe has feedback alignment or okadfa's attention."""
+    return recipe.method == "feedback" or (not isinstance(recipe.model, str) and recipe.model.architecture == "okadfa")
+
+
+def measure_layers(model: PreTrainedModel, recipe: Recipe, split: TokenSplit, *, loss_chunk: int) -> Layers:
+    """Look inside a trained model.
+
+    Args:
+        recipe: Of the run: its rules of feedback and its seed.
+        split: Held-out tokens.
+        loss_chunk: Positions per chunk of logits.
+
+    Raises:
+        DataError: the split holds nothing to predict.
+    """
+    windows: Sequence[Batch] = list(evaluation_batches(split, recipe.sequence_length, recipe.sequence_length, 1, WINDOWS))
+    is_fed_back = recipe.method == "feedback"
+    return Layers(
+        tokens=sum(int((window.targets_BT != IGNORED).sum()) for window in windows),
+        alignment=measure_alignment(model, recipe.feedback_rules, recipe.seed, windows, loss_chunk=loss_chunk) if is_fed_back else None,
+        attention=measure_attention(model, windows),
+    )
