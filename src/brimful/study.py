@@ -81,8 +81,9 @@ def run_study(recipe: Recipe, console: Console, *, fresh: bool = False, accept: 
         done.append(member)
     if not done:
         raise PlanError(f"no variant of {recipe.name} can be trained here:\n" + "\n".join(f"  - {name}: {why}" for name, why in left_out.items()))
-    baseline = recipe.study is not None and recipe.study.baseline
-    runs = [score_base(done, folder, console)] * baseline + [member.folder for member in done]
+    runs = [member.folder for member in done]
+    if recipe.study is not None and recipe.study.baseline and isinstance(recipe.model, str):  # before training from nothing there was no model
+        runs.insert(0, score_base(done, folder, console))
     told = "".join(f"\nLeft out: {name}: {why}\n" for name, why in left_out.items())
     return publish(recipe, folder, compare(runs), console, facts={"left_out": left_out}, told=told)
 

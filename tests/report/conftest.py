@@ -45,6 +45,42 @@ run:
   name: null
 """
 
+FRESH_MODEL = """\
+model:
+  architecture: llama
+  layers: 4
+  heads: 4
+  width: 256
+"""
+
+LAYERS: dict[str, Any] = {
+    "tokens": 4096,
+    "alignment": {
+        "mean_cosine": 0.25,
+        "segments": [
+            {"name": "embedding", "cosine": 0.9, "norm_ratio": 1.0, "relative_error": 0.4},
+            {"name": "block 1", "cosine": 0.2, "norm_ratio": 0.5, "relative_error": 1.1},
+            {"name": "block 2", "cosine": 0.3, "norm_ratio": 2.0, "relative_error": 1.7},
+            {"name": "above the blocks", "cosine": 1.0, "norm_ratio": 1.0, "relative_error": 0.0},
+        ],
+    },
+    "attention": {
+        "mean_cosine": 0.96,
+        "mean_violation": 0.02,
+        "dead": ["block 2"],
+        "layers": [
+            {
+                "name": "block 1", "output_norm": 0.4, "cosine": 0.97, "norm_ratio": 1.01, "violation": 0.03, "worst_violation": 0.05,
+                "temperatures": [1.0, 2.5],
+            },
+            {
+                "name": "block 2", "output_norm": 1e-11, "cosine": 0.95, "norm_ratio": 0.99, "violation": 0.01, "worst_violation": 0.02,
+                "temperatures": [1.5, 0.5],
+            },
+        ],
+    },
+}  # fmt: skip
+
 PLAN: dict[str, Any] = {
     "device": {"name": "AMD EPYC 9R14", "kind": "cpu", "threads": 2},
     "choices": [
@@ -281,7 +317,7 @@ def scored_run(new_run: MakeRun) -> MakeScored:
         hard_N, hard_W = random.random(200), random.normal(0, 20, 100)
         passed_N = hard_N + chance.normal(0, 0.05, 200) < share
         nats_W = 50 * loss + hard_W + chance.normal(0, 1, 100)
-        recipe = RECIPE.replace("seed: 1234", f"seed: {seed}") + f"adapter:\n  rank: {rank}\n"
+        recipe = RECIPE.replace("seed: 1234", f"seed: {seed}").replace(FRESH_MODEL, "model: org/model\n") + f"adapter:\n  rank: {rank}\n"
         validation = SCORES["validation"] | {"loss": float(nats_W.sum() / 5000), "loss_interval": [loss - 0.08, loss + 0.08], "windows": 100}
         data = DATA | {"fingerprints": {"data": "d1", "tokenizer": "t1"}}
         run = new_run(name, **({"recipe": recipe, "scores": {"validation": validation}, "data": data} | files))
@@ -503,5 +539,27 @@ def labelled_run(new_run: MakeRun, label_score: LabelScore) -> MakeRun:
         scores = {split: label_score("ham", "spam", positive="spam", seed=seed) for seed, split in enumerate(("validation", "test"))}
         told: dict[str, Any] = {"recipe": CLASSIFY_RECIPE, "data": _label_data(), "scores": scores, "metrics": _label_records(), "samples": None}
         return new_run(name, **told | files)
+
+    return make
+
+
+MakeFresh = Callable[..., Path]
+
+
+@pytest.fixture
+def fresh_text_run(new_run: MakeRun) -> MakeFresh:
+    """A factory of scored language models that were trained from nothing, with the record of their layers: 500 steps of `step_time_s`."""
+
+    def make(name: str, *, seed: int = 1, heads: int = 4, loss: float = 3.0, step_time_s: float = 0.25, layers: Any = LAYERS) -> Path:
+        evaluations = {step: loss + 100 / step for step in range(50, STEPS + 1, 50)}
+        records: list[dict[str, Any]] = [{"kind": "start", "step": 0, "total_steps": STEPS, "tokens_per_step": 4096}]
+        for step in range(1, STEPS + 1):
+            records.append({"kind": "step", "step": step, "loss": loss, "step_time_s": 9.0 if step == 1 else step_time_s, "memory_bytes": 10**9})
+            records += [{"kind": "evaluation", "step": step, "loss": evaluations[step], "seconds": 5.0}] if step in evaluations else []
+        records.append({"kind": "end", "step": STEPS, "seconds": 200.0, "reason": "finished"})
+        validation = SCORES["validation"] | {"loss": loss, "loss_interval": [loss - 0.1, loss + 0.1], "words": 59_102, "windows": 100}
+        scores = {"validation": validation} | ({} if layers is None else {"layers": layers})
+        recipe = RECIPE.replace("seed: 1234", f"seed: {seed}").replace("heads: 4", f"heads: {heads}")
+        return new_run(name, recipe=recipe, metrics=records, scores=scores)
 
     return make

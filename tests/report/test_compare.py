@@ -1,6 +1,7 @@
 """Runs side by side: seeds together, differences tested on the same examples, nothing compared silently that cannot be."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,43 @@ def test_the_spread_of_a_share_ends_at_all_and_none(scored_run: Callable[..., Pa
 
     assert figure is not None
     assert figure.interval == (0.0, 1.0)
+
+
+def test_runs_from_nothing_are_read_at_equal_time_with_intervals_over_seeds(fresh_text_run: Callable[..., Path]) -> None:
+    """The slow ones have done half of their steps when the fast ones end; warming up and evaluations do not count."""
+    fast = [fresh_text_run(f"fast-seed{seed}", seed=seed, loss=3 + seed / 100, step_time_s=0.25) for seed in (1, 2, 3)]
+    slow = [fresh_text_run(f"slow-seed{seed}", seed=seed, heads=8, loss=2 + seed / 100, step_time_s=0.5) for seed in (1, 2, 3)]
+
+    comparison = compare([*fast, *slow])
+
+    first, second = (variant.figure("validation loss at equal time") for variant in comparison.variants)
+    assert first is not None
+    assert second is not None
+    assert (first.value, second.value) == pytest.approx((3.02 + 100 / 500, 2.02 + 100 / 250))
+    assert first.interval is not None
+    assert first.interval[0] < first.value < first.interval[1]
+    assert comparison.metrics == (
+        LOSS, "validation loss at equal time", "perplexity per token", "perplexity per word", "bits per byte", "gradient cosine with backprop",
+        "attention cosine with softmax", "orthogonality violation",
+    )  # fmt: skip
+    (note,) = [note for note in comparison.notes if "equal time" in note]
+    assert "after 2m 05s of optimizer steps, when fast-seed1 ended" in note
+    assert not any("not tested" in note for note in comparison.notes)
+
+
+def test_perplexities_are_averaged_as_losses_and_intervals_end_where_values_do(fresh_text_run: Callable[..., Path]) -> None:
+    runs = [fresh_text_run(f"a-seed{seed}", seed=seed, loss=loss, step_time_s=time) for seed, loss, time in ((1, 2.0, 0.1), (2, 8.0, 2.0))]
+
+    (variant,) = compare(runs).variants
+
+    perplexity, speed = variant.figure("perplexity per token"), variant.figure("tokens_per_s")
+    assert perplexity is not None
+    assert speed is not None
+    assert perplexity.interval is not None
+    assert speed.interval is not None
+    assert perplexity.value == pytest.approx(math.exp(5.0))
+    assert 0 < perplexity.interval[0] < perplexity.value < perplexity.interval[1]
+    assert speed.interval[0] == 0
 
 
 def test_the_same_seed_twice_is_no_repetition(scored_run: Callable[..., Path]) -> None:

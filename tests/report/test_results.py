@@ -1,5 +1,6 @@
 """What can be compared of a run is read from its folder; what is missing is said."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,6 +35,31 @@ def test_figures_are_those_of_the_run_and_of_its_saved_model(scored_run: Callabl
     assert figures["trainable_parameters"].value == 32
     assert figures["adapter_bytes"].value == (run / "model" / "adapter_model.safetensors").stat().st_size
     assert {"tokens_per_s", "peak_memory_bytes", "total_time_s"} <= figures.keys()
+
+
+def test_a_language_model_from_nothing_has_its_loss_in_other_units_and_means_over_its_layers(fresh_text_run: Callable[..., Path]) -> None:
+    figures = read_result(fresh_text_run("a", loss=3.0)).figures
+
+    assert figures["perplexity per token"].value == pytest.approx(math.exp(3.0))
+    assert figures["perplexity per token"].interval == pytest.approx((math.exp(2.9), math.exp(3.1)))
+    assert figures["perplexity per word"].value == pytest.approx(math.exp(3.0 * 118_204 / 59_102))
+    assert (figures["bits per byte"].value, figures["bits per byte"].interval) == (1.4183, (1.3902, 1.4457))
+    means = {"gradient cosine with backprop": 0.25, "attention cosine with softmax": 0.96, "orthogonality violation": 0.02}
+    assert {name: figures[name].value for name in means} == means
+
+
+def test_figures_of_layers_are_left_out_where_there_are_none(fresh_text_run: Callable[..., Path]) -> None:
+    layers = {"tokens": 4096, "attention": {"mean_cosine": None, "mean_violation": 0.02}}
+
+    assert "attention cosine with softmax" not in read_result(fresh_text_run("softmax", layers=layers)).figures
+    assert "orthogonality violation" not in read_result(fresh_text_run("llama", layers=None)).figures
+
+
+def test_a_tuned_model_has_neither(scored_run: Callable[..., Path]) -> None:
+    result = read_result(scored_run("lora"))
+
+    assert "perplexity per token" not in result.figures
+    assert result.curve == ()
 
 
 def test_several_samples_of_an_example_count_with_their_mean(scored_run: Callable[..., Path], on_task: Callable[..., None]) -> None:

@@ -4,6 +4,7 @@ Variants are tested in pairs on the very same examples (random signs of their di
 (Holm), and where both variants have several seeds the difference must also stand out from their spread. An untuned model has no seed to vary.
 """
 
+import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
@@ -17,8 +18,9 @@ import numpy as np
 from brimful.base.errors import RequestError
 from brimful.evaluation.metric import split_kind
 from brimful.evaluation.several import holm, seeds_difference, seeds_interval
-from brimful.evaluation.stats import paired_difference
-from brimful.report.results import COSTS, LABEL_LOSS, LOSSES, Figure, Result, read_result
+from brimful.evaluation.stats import paired_difference, perplexity_of
+from brimful.report.equal_time import at_equal_time
+from brimful.report.results import COSTS, EQUAL_TIME, LABEL_LOSS, LOSSES, OF_LAYERS, SAME_AS_LOSS, VIOLATION, Figure, Result, read_result
 
 SIGNIFICANT = 0.05
 """Chance at most that any of the differences called real is there by luck."""
@@ -26,9 +28,11 @@ LEAST_RESAMPLES, RESAMPLES_PER_TEST = 10_000, 200
 """So many that a corrected p-value can get below 0.01."""
 LEAST_IN_COMMON = 0.9
 """Share of the examples of a task that must be the same. Some may be missing: prompts that are too long, programs that could not be judged."""
-LOWER_IS_BETTER = (*LOSSES, "unended", "perplexity", "bits_per_byte")
+LOWER_IS_BETTER = (*LOSSES, EQUAL_TIME, *SAME_AS_LOSS, VIOLATION, "unended", "perplexity", "bits_per_byte")
 """Ends of names, lm-eval's among them."""
 NEITHER_IS_BETTER = ("length",)
+RANGES = {"share": (0.0, 1.0), "area": (0.0, 1.0), "cosine": (-1.0, 1.0), "bits/byte": (0.0, math.inf)}
+"""Values that a score can have, by unit."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +57,17 @@ class Variant:
         return values[0] if len(values) == 1 and self.runs[0].is_untuned else values
 
     def figure(self, metric: str) -> Figure | None:
-        """The run's own figure; of several runs the mean, its interval over seeds (of a share no further than 0 and 1)."""
+        """The run's own figure; of several runs the mean, its interval over seeds no further than values can lie. Of perplexities in logarithms."""
         found = [run.figures[metric] for run in self.runs if metric in run.figures]
         if len(found) < 2:
             return found[0] if found else None
-        spread = seeds_interval([each.value for each in found])
-        interval = None if spread is None else (spread.low, spread.high)
-        if interval is not None and found[0].unit == "share":
-            interval = (max(0.0, interval[0]), min(1.0, interval[1]))
-        return replace(found[0], value=statistics.fmean(each.value for each in found), interval=interval)
+        unit = found[0].unit
+        to, back = (math.log, perplexity_of) if unit == "perplexity" else (float, float)
+        values = [to(each.value) for each in found]
+        spread = seeds_interval(values)
+        least, most = (0.0, math.inf) if metric in (*COSTS, VIOLATION) else RANGES.get(unit, (-math.inf, math.inf))
+        interval = None if spread is None else (max(least, back(spread.low)), min(most, back(spread.high)))
+        return replace(found[0], value=back(statistics.fmean(values)), interval=interval)
 
 
 @dataclass(frozen=True)
@@ -156,12 +162,14 @@ def compare(run_folders: Sequence[Path], names: Sequence[str] | None = None, *, 
         raise RequestError("give different runs, each once: brimful compare RUN RUN ...")
     results = [read_result(folder) for folder in folders]
     _refuse_mixture(results)
+    results, told = at_equal_time(results)
     variants = _variants(results) if names is None else _named_variants(results, names)
     found = dict.fromkeys(name for variant in variants for run in variant.runs for name in run.figures)
     metrics = [name for name in found if name not in (*COSTS, *without)]
-    metrics.sort(key=lambda name: not name.endswith(LOSSES))
+    behind_losses = (EQUAL_TIME, *SAME_AS_LOSS, *OF_LAYERS)
+    metrics.sort(key=lambda name: (not name.endswith(LOSSES), behind_losses.index(name) if name in behind_losses else len(behind_losses)))
     pairs = _corrected([_Untested(metric, *two) for metric in metrics if _is_tested(metric, variants) for two in combinations(variants, 2)])
-    notes = (*_notes(variants, metrics), *_obstacles(pairs))
+    notes = (*_notes(variants, metrics), *told, *_obstacles(pairs))
     return RunComparison(variants, tuple(metrics), tuple(name for name in COSTS if name in found), pairs, notes)
 
 
@@ -272,7 +280,7 @@ def _notes(variants: Sequence[Variant], metrics: Sequence[str]) -> list[str]:
             * (len(variants) > 1),
         ]
     for metric in metrics:
-        if metric.endswith(LOSSES) or split_kind(metric)[1]:
+        if metric.endswith(LOSSES) or metric in (EQUAL_TIME, *SAME_AS_LOSS, *OF_LAYERS) or split_kind(metric)[1]:
             continue
         if any(metric in run.figures for run in runs) and not any(metric in run.examples for run in runs):
             notes.append(f"{metric} is one number over all examples and not tested")

@@ -16,6 +16,9 @@ UNITS: dict[str, tuple[str, float, str, str]] = {
     "share": (".1f", 100, "%", "points"),
     "BLEU": (".1f", 1, "", "BLEU"),
     "tokens": (".0f", 1, "tokens", "tokens"),
+    "perplexity": (",.1f", 1, "", ""),
+    "bits/byte": (".3f", 1, "", "bits/byte"),
+    "cosine": (".3f", 1, "", ""),
 }
 """By unit of a score: how it prints, times what, its name in a heading and that of a difference."""
 OTHER_UNIT = (".3g", 1.0, "", "")

@@ -1,6 +1,7 @@
 """What one run reached and cost: its scores with their examples, and its figures. Read leniently from the run folder; what is missing is said."""
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,23 @@ from brimful.base.dotted import flatten
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_journal, read_json
 from brimful.evaluation.nats import read_nats, summary_files
+from brimful.evaluation.stats import perplexity_of
 from brimful.report.labels import SHARES, WATCHED, label_scores, main_split, names_of, quantity
-from brimful.report.runfiles import Json, RunFiles, counted_parameters, kind_of, measured, number, pair, read_run, section, total_time_s
+from brimful.report.runfiles import (
+    LAYERS,
+    Json,
+    RunFiles,
+    counted_parameters,
+    is_tuned,
+    kind_of,
+    losses_by_training_time,
+    measured,
+    number,
+    pair,
+    read_run,
+    section,
+    total_time_s,
+)
 from brimful.report.tables import main_score
 
 LOSS = "validation loss"
@@ -23,6 +39,17 @@ LABEL_LOSS, MASKED_LOSS = "loss per text", "validation loss per masked token"
 LOSSES = (LOSS, LABEL_LOSS, MASKED_LOSS)
 ADAPTER_FILE = "adapter_model.safetensors"
 """Of PEFT's layout."""
+EQUAL_TIME = "validation loss at equal time"
+PERPLEXITY, WORD_PERPLEXITY, BITS = "perplexity per token", "perplexity per word", "bits per byte"
+SAME_AS_LOSS = (PERPLEXITY, WORD_PERPLEXITY, BITS)
+"""The validation loss in other units."""
+GRADIENT_COSINE, ATTENTION_COSINE, VIOLATION = "gradient cosine with backprop", "attention cosine with softmax", "orthogonality violation"
+OF_LAYERS = {
+    GRADIENT_COSINE: ("alignment", "mean_cosine"),
+    ATTENTION_COSINE: ("attention", "mean_cosine"),
+    VIOLATION: ("attention", "mean_violation"),
+}
+"""Means over layers, where the record of layers in scores.json has them."""
 _CONDITIONS_OF_LOSS = ("context", "stride", "masked_share")
 COSTS = ("trainable_parameters", "adapter_bytes", "tokens_per_s", "peak_memory_bytes", "total_time_s")
 CONDITIONS = ("version", "temperature", "top_k", "top_p", "max_new_tokens")
@@ -37,7 +64,8 @@ class Figure:
 
     Attributes:
         value: In the unit.
-        unit: "nats/token", "nats/text", "nats/masked token", "share", "area", "BLEU", "tokens", or "" for COSTS, whose names end with their unit.
+        unit: "nats/token", "nats/text", "nats/masked token", "share", "area", "BLEU", "tokens", "perplexity", "bits/byte", "cosine", or "" for COSTS, whose names end with their unit,
+            and for VIOLATION.
         interval: 95 % over examples; None where it was not made.
         n: Examples, windows for a loss; None for COSTS.
     """
@@ -85,6 +113,7 @@ class Result:
         notes: What is missing.
         is_untuned: Whether it is a published model as it was before tuning.
         kind: What it was trained for: "text", "masked" or "labels".
+        curve: (seconds of training, validation loss) of each evaluation while training, of a language model that was trained from nothing.
     """
 
     name: str
@@ -97,6 +126,7 @@ class Result:
     notes: tuple[str, ...]
     is_untuned: bool = False
     kind: str = "text"
+    curve: tuple[tuple[float, float], ...] = ()
 
 
 def read_result(run_folder: Path) -> Result:
@@ -107,6 +137,8 @@ def read_result(run_folder: Path) -> Result:
     """
     run = read_run(run_folder)
     figures, examples, notes = _labels(run) if kind_of(run) == "labels" else _loss(run)
+    is_fresh = kind_of(run) == "text" and not is_tuned(run)
+    figures |= _of_text(run) if is_fresh else {}
     prompts = {}
     for path in summary_files(run_folder):
         summary = read_json(path)
@@ -120,7 +152,7 @@ def read_result(run_folder: Path) -> Result:
     return Result(
         run.name, _variant(run.recipe), None if seed is None else int(seed), figures | _costs(run), examples, prompts,
         str(section(run.plan, "device").get("name", "")), tuple(notes), is_untuned=run.recipe.get("untuned") is True,
-        kind=kind_of(run),
+        kind=kind_of(run), curve=losses_by_training_time(run) if is_fresh else (),
     )  # fmt: skip
 
 
@@ -161,6 +193,27 @@ def _loss(run: RunFiles) -> tuple[dict[str, Figure], dict[str, Examples], list[s
     version = ", ".join(f"{key} {value}" for key, value in made_from.items())
     ids = tuple(f"{place} of {tokens} tokens" for place, tokens in enumerate(nats.tokens_N.tolist()))
     return figures, {name: Examples(ids, version, nats.nats_N, nats.tokens_N.astype(np.float64))}, []
+
+
+def _of_text(run: RunFiles) -> dict[str, Figure]:
+    """The loss on the whole validation split in other units, and means over layers."""
+    record = section(run.scores, "validation")
+    values = {name: number(record.get(name)) for name in ("loss", "bits_per_byte", "tokens", "words", "windows")}
+    n = None if values["windows"] is None else int(values["windows"])
+    interval = pair(record.get("loss_interval"))
+    found = {}
+    if values["bits_per_byte"] is not None:
+        found[BITS] = Figure(values["bits_per_byte"], "bits/byte", pair(record.get("bits_per_byte_interval")), n)
+    per_word = values["tokens"] / values["words"] if values["tokens"] and values["words"] else None
+    for name, factor in ((PERPLEXITY, 1.0), (WORD_PERPLEXITY, per_word)):
+        if values["loss"] is not None and factor is not None:
+            ends = None if interval is None else (perplexity_of(interval[0] * factor), perplexity_of(interval[1] * factor))
+            found[name] = Figure(perplexity_of(values["loss"] * factor), "perplexity", ends, n)
+    for name, (group, key) in OF_LAYERS.items():
+        if (value := number(section(section(run.scores, LAYERS), group).get(key))) is not None:
+            found[name] = Figure(value, "" if name == VIOLATION else "cosine")
+    order = (PERPLEXITY, WORD_PERPLEXITY, BITS, *OF_LAYERS)
+    return {name: found[name] for name in order if name in found and math.isfinite(found[name].value)}
 
 
 def _labels(run: RunFiles) -> tuple[dict[str, Figure], dict[str, Examples], list[str]]:

@@ -15,6 +15,7 @@ from brimful.recipe import BASE
 from brimful.report import html
 from brimful.report.compare import NEITHER_IS_BETTER, RunComparison, Variant, is_lower_better
 from brimful.report.compare_text import comparison_table, form_of, heading, remarks, sentences
+from brimful.report.results import SAME_AS_LOSS
 from brimful.report.rounds import DRAWING_COLUMNS, RoundView, charts, kind_tables, round_views
 from brimful.report.runfiles import Json, items, section
 from brimful.report.tuned import STUDY_FILE, short_name
@@ -127,7 +128,12 @@ def _values(folder: Path, recipe: Json, study: Json, comparison: RunComparison, 
 
 
 def _has_ranges(comparison: RunComparison, metric: str, charted: set[str]) -> bool:
-    return not metric.endswith(NEITHER_IS_BETTER) and not split_kind(metric)[1] and heading(comparison, metric) not in charted
+    return (
+        not metric.endswith(NEITHER_IS_BETTER)
+        and metric not in SAME_AS_LOSS
+        and not split_kind(metric)[1]
+        and heading(comparison, metric) not in charted
+    )
 
 
 def _cell(text: str) -> Cell:
