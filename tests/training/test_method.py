@@ -1,6 +1,6 @@
 """A method is found by the name of its file and sees the model as body and head."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -20,6 +20,14 @@ from brimful.training.method import Method, Network, compiled, find_method, hidd
 @pytest.fixture
 def model(tiny: Callable[..., Recipe]) -> PreTrainedModel:
     return build(tiny(), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
+
+
+@pytest.fixture
+def _own_compiler() -> Iterator[None]:
+    """What the compiler found out, or failed at, in one test is forgotten in the next."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
 
 
 def _micro(ids_BT: torch.Tensor) -> MicroBatch:
@@ -47,6 +55,7 @@ def test_body_and_head_together_are_the_model(model: PreTrainedModel) -> None:
     assert network.logit_softcap is None
 
 
+@pytest.mark.usefixtures("_own_compiler")
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
 def test_compiled_blocks_give_the_loss_and_gradient_of_eager_ones_and_evaluation_stays_eager(tiny: Callable[..., Recipe], architecture: str) -> None:
@@ -66,6 +75,7 @@ def test_compiled_blocks_give_the_loss_and_gradient_of_eager_ones_and_evaluation
     assert said == []
 
 
+@pytest.mark.usefixtures("_own_compiler")
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 def test_a_failing_compiler_is_told_once_and_training_goes_on(tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
     model = build(tiny(), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
@@ -84,6 +94,7 @@ def test_a_failing_compiler_is_told_once_and_training_goes_on(tiny: Callable[...
     assert "no C++ compiler found" in said[0]
 
 
+@pytest.mark.usefixtures("_own_compiler")
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 def test_a_compiler_that_runs_out_of_memory_has_not_failed(tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
     model = build(tiny(), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
