@@ -28,7 +28,7 @@ types: setup
 	$(BIN)/mypy
 
 tests: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=10
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10
 
 format: setup
 	$(BIN)/ruff check --fix src tests benchmarks

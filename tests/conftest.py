@@ -1,6 +1,8 @@
 """What every test shares: one thread, own cache and runs folders, a tiny corpus and recipe."""
 
+import functools
 import gc
+import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -10,6 +12,7 @@ import pytest
 import torch
 
 from brimful.base.env import shared_data_folder
+from brimful.hardware import calibrate
 from brimful.recipe import Recipe, load
 
 TINY = """
@@ -27,20 +30,56 @@ plan: {device: cpu, precision: fp32, threads: 1, compile: false}
 """
 
 
+@pytest.fixture(scope="session")
+def kept_traces(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """Traces of steps, which are named by all that decides them: a step that several tests plan is traced once, whichever process needs it first."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if hasattr(request.config, "workerinput") else base) / "kept-traces"  # pytest-xdist gives every process its own base
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def new_cache(kept_traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], str]:
+    """`new_cache()` is another folder for BRIMFUL_CACHE, which holds nothing but the kept traces."""
+    root, numbers = tmp_path_factory.mktemp("caches"), itertools.count()
+
+    def make() -> str:
+        folder = root / str(next(numbers))
+        folder.mkdir()
+        (folder / "traces").symlink_to(kept_traces, target_is_directory=True)
+        return str(folder)
+
+    return make
+
+
 @pytest.fixture(autouse=True)
-def _quiet_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _quiet_machine(tmp_path: Path, new_cache: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
-    monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("BRIMFUL_CACHE", new_cache())
     monkeypatch.setenv("BRIMFUL_RUNS", str(tmp_path / "runs"))
 
 
-@pytest.fixture(scope="module")
-def quick_collection() -> Iterator[None]:
-    """Garbage is looked for among what this file's tests make alone: a third of a second less each time memory is given back."""
-    gc.collect()
+@pytest.fixture(autouse=True, scope="module")
+def _quick_collection() -> Iterator[None]:
+    """Garbage is looked for among what a file's tests make, not among all that was imported: a third of a second less each time a run ends."""
     gc.freeze()
     yield
-    gc.unfreeze()
+    gc.collect()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _measured_once() -> Iterator[None]:
+    """How fast this machine multiplies is measured once per process: six tenths of a second less for every plan for it."""
+    real = calibrate.measure_matrix_rates
+
+    @functools.cache
+    def measured(device: torch.device, dtypes: tuple[str, ...], _threads: int) -> dict[str, float]:
+        return real(device, dtypes)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibrate, "measure_matrix_rates", lambda device, dtypes: dict(measured(device, tuple(dtypes), torch.get_num_threads())))
+        yield
 
 
 @pytest.fixture

@@ -26,12 +26,6 @@ Texts = Callable[..., list[tuple[str, str]]]
 """`texts(count, seed=0)`: pairs of a text and its label."""
 
 
-@pytest.fixture(autouse=True)
-def _one_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The steps of this file are traced once."""
-    monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path_factory.getbasetemp() / "cache-of-classifying"))
-
-
 @pytest.fixture
 def classified(labels_recipe_file: Path) -> Callable[..., Recipe]:
     """`classified("key=value", ...)` gives the tiny classifier's recipe with overrides."""

@@ -94,7 +94,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def chain(quick_collection: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
+def chain(new_cache: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
     """A tiny base that learns to name colours; every answer of small letters is right."""
     root, drawn = tmp_path_factory.mktemp("rounds"), random.Random(1)
     examples, questions = [], {}
@@ -108,7 +108,7 @@ def chain(quick_collection: None, tmp_path_factory: pytest.TempPathFactory) -> I
     file.write_text(RFT.format(base=_base(root / "base", 280), examples=shown, runs=root / "runs", questions=asked))
     with pytest.MonkeyPatch.context() as patch:
         torch.set_num_threads(1)
-        patch.setenv("BRIMFUL_CACHE", str(root / "cache"))
+        patch.setenv("BRIMFUL_CACHE", new_cache())
         told = StringIO()
         page = rounds.run_rounds(load(str(file)), _console(told))
         yield Chain(root, file, page.parent, told.getvalue())

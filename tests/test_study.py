@@ -19,12 +19,6 @@ VARIANTS = "study.variants={lora-2: [adapter.rank=2], full: [adapter=null, optim
 Tuning = Callable[..., Recipe]
 
 
-@pytest.fixture(autouse=True)
-def _kept_traces(_quiet_machine: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One cache for all tests of this file: the same steps are planned again and again."""
-    monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path_factory.getbasetemp() / "kept"))
-
-
 @pytest.fixture
 def small(tuning: Tuning) -> Tuning:
     return lambda *overrides: tuning("training.steps=4", "evaluation.every=4", VARIANTS, *overrides)

@@ -30,12 +30,6 @@ CPU = torch.device("cpu")
 MANNERS = {"lora": [], "qlora": ["quantize=nf4"], "full": ["adapter=null", "optimizer.learning_rate=1e-3"], "8bit": ["optimizer.kind=adamw_8bit"]}
 
 
-@pytest.fixture(autouse=True)
-def _kept_traces(_quiet_machine: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One cache for all tests of this file: the same steps are planned again and again."""
-    monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path_factory.getbasetemp() / "kept"))
-
-
 def _train(recipe: Recipe, **options: Any) -> Path:
     return pipeline.train(recipe, Console(file=StringIO()), **options).folder
 

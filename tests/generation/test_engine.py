@@ -16,8 +16,6 @@ from brimful.generation.slots import Slots
 from brimful.generation.text import first_stop, text_behind
 from brimful.training.method import blocks_of
 
-pytestmark = pytest.mark.usefixtures("quick_collection")
-
 SAMPLED = SamplingSettings(1.0, 40, 0.95)
 NOTHING = frozenset[int]()
 NEVER = StopRules(NOTHING)

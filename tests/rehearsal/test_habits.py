@@ -1,5 +1,6 @@
 """What other trainers do, seen in small traces as on CUDA."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ TOKENS = BATCH * LENGTH
 BF16_LOGITS_BYTES = 2 * TOKENS * VOCABULARY
 
 
+@functools.cache
 def _trace(spec: StepSpec) -> Trace:
     return record_training(spec, config_of(spec), BATCH)
 

@@ -1,3 +1,4 @@
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +11,7 @@ from brimful.rehearsal.models import config_of
 from brimful.rehearsal.training import record_training
 
 
+@functools.cache
 def _trace(spec: StepSpec) -> Trace:
     return record_training(spec, config_of(spec), 2)
 

@@ -22,10 +22,10 @@ Made = Callable[..., Surveyed]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def made(new_cache: Callable[[], str]) -> Made:
     """`made("Tesla T4", hours=2, usd=1.2)` is that device with a run of two hours, give or take half; "uncertain" or "does not fit" is a verdict."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BRIMFUL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("BRIMFUL_CACHE", new_cache())
         (base,) = survey(Recipe.model_validate(RECIPE), "Tesla T4")
     assert isinstance(base, Surveyed)
 

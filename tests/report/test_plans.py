@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ SMALL = {
     "name": "small", "sequence_length": 32, "batch": {"sequences": 6}, "training": {"steps": 5}, "model": {"layers": 2, "heads": 2, "width": 32},
     "tokenizer": {"vocabulary": 300}, "data": {"path": "x.txt"}, "optimizer": {"learning_rate": 1e-3},
 }  # fmt: skip
-HUGE = SMALL | {"name": "huge", "sequence_length": 2048, "model": {"layers": 2, "heads": 64, "width": 65536}}
+HUGE = SMALL | {"name": "huge", "sequence_length": 2048, "model": {"layers": 1, "heads": 64, "width": 65536}}
 
 
 def _shown(surveyed: Sequence[Surveyed | Unplanned]) -> str:
@@ -32,16 +32,16 @@ def _shown(surveyed: Sequence[Surveyed | Unplanned]) -> str:
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> list[Surveyed | Unplanned]:
+def small(new_cache: Callable[[], str]) -> list[Surveyed | Unplanned]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BRIMFUL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("BRIMFUL_CACHE", new_cache())
         return survey(Recipe.model_validate(SMALL), "Tesla T4")
 
 
 @pytest.fixture(scope="module")
-def huge(tmp_path_factory: pytest.TempPathFactory) -> list[Surveyed | Unplanned]:
+def huge(new_cache: Callable[[], str]) -> list[Surveyed | Unplanned]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BRIMFUL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("BRIMFUL_CACHE", new_cache())
         return survey(Recipe.model_validate(HUGE), "Tesla T4")
 
 
@@ -136,10 +136,8 @@ def test_a_device_without_rate_or_price_says_so(small: list[Surveyed | Unplanned
     assert "--price 2.5" in _shown([unpriced])
 
 
-def test_a_run_of_unknown_length_is_told_by_the_billion_tokens(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BRIMFUL_CACHE", str(tmp_path_factory.mktemp("cache")))
-        shown = _shown(survey(Recipe.model_validate(SMALL | {"training": {"epochs": 2}}), "Tesla T4"))
+def test_a_run_of_unknown_length_is_told_by_the_billion_tokens() -> None:
+    shown = _shown(survey(Recipe.model_validate(SMALL | {"training": {"epochs": 2}}), "Tesla T4"))
 
     assert "a billion tokens" in shown
     assert "training.steps=N or training.tokens=N says it now" in shown
