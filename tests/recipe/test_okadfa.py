@@ -1,0 +1,61 @@
+"""Sections feedback and orthogonality: where they belong, and the penalty's schedule in optimizer updates."""
+
+from collections.abc import Callable
+
+import pytest
+
+from brimful.base.errors import RecipeError
+from brimful.recipe import FeedbackRecipe, OrthogonalityRecipe, Recipe
+
+Tiny = Callable[..., Recipe]
+OKADFA = "model={architecture: okadfa, layers: 1, heads: 2, width: 16}"
+
+
+def test_the_error_is_fed_back_behind_every_block_through_a_uniform_matrix_unless_told_otherwise(tiny: Tiny) -> None:
+    assert tiny("method=feedback").feedback_rules == FeedbackRecipe(points="block", matrix="uniform")
+    told = tiny("method=feedback", OKADFA, "feedback.points=sublayer", "feedback.matrix=identity")
+    assert told.feedback_rules == FeedbackRecipe(points="sublayer", matrix="identity")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        (("feedback.points=none",), "feedback belongs to method feedback, not to pretrain"),
+        (("method=feedback", "feedback.points=sublayer"), "feedback.points=sublayer needs the parts of architecture okadfa; block works for every"),
+        (("method=feedback", "feedback.points=head"), "feedback.points: must be 'block', 'sublayer' or 'none', got 'head'"),
+        (("method=feedback", "feedback.matrix=random"), "feedback.matrix: must be 'uniform' or 'identity', got 'random'"),
+        (("orthogonality.weight=1e-4",), "orthogonality belongs to architecture okadfa"),
+        ((OKADFA, "orthogonality.weight=0"), "orthogonality.weight: must be greater than 0, got 0"),
+        ((OKADFA, "orthogonality.weight=.inf"), "orthogonality.weight: must be a finite number, got inf"),
+        ((OKADFA, "orthogonality.warmup=-1"), "orthogonality.warmup: must be greater than or equal to 0, got -1"),
+        ((OKADFA, "orthogonality.warmup=2.5"), "orthogonality: warmup 2.5 must be a share below 1 or a whole number of steps"),
+    ],
+)
+def test_a_section_where_it_does_not_belong_is_refused(tiny: Tiny, overrides: tuple[str, ...], problem: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        tiny(*overrides)
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("warmup", "steps", "expected"),
+    [
+        (0.1, 40, [0.25, 0.5, 0.75, 1, 1, 1]),
+        (4, 6, [0.25, 0.5, 0.75, 1, 1, 1]),
+        (0, 6, [1, 1, 1, 1, 1, 1]),
+        (0.1, 4, [1, 1, 1, 1]),  # less than half a step
+        (10, 3, [0.1, 0.2, 0.3]),
+    ],
+)
+def test_the_weight_grows_linearly_and_stays(warmup: float, steps: int, expected: list[float]) -> None:
+    rules = OrthogonalityRecipe(weight=2e-4, warmup=warmup)
+
+    assert [rules.weight_at(step, steps) for step in range(len(expected))] == pytest.approx([2e-4 * share for share in expected])
+
+
+def test_the_weight_is_never_above_its_largest_nor_zero() -> None:
+    rules = OrthogonalityRecipe(weight=3e-4)
+
+    weights = [rules.weight_at(step, 1000) for step in range(1000)]
+    assert weights == sorted(weights)
+    assert (weights[0], weights[99], weights[-1]) == pytest.approx((3e-6, 3e-4, 3e-4))
