@@ -693,7 +693,8 @@ def test_a_plan_for_devices_that_are_not_here(brimful: Brimful, recipe_file: Pat
 
 
 def test_a_plan_that_does_not_fit_has_exit_code_1(brimful: Brimful, recipe_file: Path) -> None:
-    told = brimful("plan", recipe_file, "model={layers: 1, heads: 64, width: 65536}", "--on", "Tesla T4")
+    as_in_the_tests_of_reports = ("model={layers: 1, heads: 64, width: 65536}", "sequence_length=2048", "batch.sequences=6", "plan={}")
+    told = brimful("plan", recipe_file, *as_in_the_tests_of_reports, "--on", "Tesla T4")
 
     assert told.code == 1
     assert "does not fit" in told.out
