@@ -12,7 +12,8 @@ from brimful.data.batches import IGNORED, MicroBatch
 from brimful.model import packed_attention
 from brimful.model.attention import BLOCK_ROWS
 from brimful.model.description import PACKABLE
-from brimful.model.packed_attention import NAME, register
+from brimful.model.packed_attention import NAME
+from brimful.model.registered import register
 from brimful.training.method import Network, compiled, hidden_states_of, next_token_loss_sum
 
 LENGTHS = (3, BLOCK_ROWS + 16, 1, 2 * BLOCK_ROWS + 2, 17)

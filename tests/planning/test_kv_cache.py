@@ -1,10 +1,14 @@
 """As many texts at once as the memory holds, counted as transformers stores them."""
 
+import sys
+
 import pytest
 import torch
 from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PretrainedConfig, PreTrainedModel
 
 from brimful.base.units import GIB
+from brimful.model.okadfa.configuration import OkadfaConfig
+from brimful.model.okadfa.modeling import OkadfaForCausalLM
 from brimful.planning.kv_cache import CPU_ROWS, GPU_ROWS, kv_shape, room_for_rows
 
 SMOLLM2_360M = LlamaConfig(
@@ -47,3 +51,26 @@ def test_rows_and_their_positions_fit_into_the_memory() -> None:
 def test_a_config_without_attention_is_counted_by_its_width() -> None:
     config = PretrainedConfig(num_hidden_layers=2, hidden_size=8, vocab_size=10)
     assert kv_shape(config).bytes_per_token(4) == 2 * 2 * 8 * 4
+
+
+KERNEL = OkadfaConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, vocab_size=50)
+
+
+@pytest.mark.parametrize("length", [1, 90])
+def test_kernel_attention_keeps_the_same_bytes_of_a_text_however_long(length: int) -> None:
+    with torch.no_grad():
+        cache = OkadfaForCausalLM(KERNEL)(torch.zeros(3, length, dtype=torch.long), use_cache=True).past_key_values
+    assert (
+        3 * kv_shape(KERNEL).state_bytes(4) == 3 * kv_shape(KERNEL).state_bytes(2) == sum(layer.recurrent_states[0].nbytes for layer in cache.layers)
+    )
+    assert kv_shape(KERNEL).bytes_per_token(4) == 0
+
+
+def test_texts_of_kernel_attention_are_limited_by_their_states_alone() -> None:
+    medium = OkadfaConfig(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16)
+    for free_bytes in (GIB, 8 * GIB):
+        rows, positions = room_for_rows(medium, 2, free_bytes, is_cpu=False)
+        assert positions == sys.maxsize
+        assert 0.7 * free_bytes < rows * kv_shape(medium).state_bytes(2) < 0.8 * free_bytes
+    assert room_for_rows(medium, 2, 1, is_cpu=False)[0] == 1
+    assert kv_shape(OkadfaConfig(attention="softmax", hidden_size=32, num_hidden_layers=2, num_attention_heads=4)).state_bytes(4) == 0

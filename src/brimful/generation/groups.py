@@ -1,7 +1,8 @@
 """Rows on whatever cache a model makes: those that start together with equally long texts share one, and stay together.
 
 Recurrent states and short windows have no slots that a row could be written to, and not every such model takes padding. A group needs
-neither: it is read in one pass of its own, and its cache is only ever asked to keep some of its rows.
+neither: it is read in one pass of its own, and its cache is only ever asked to keep some of its rows. Where all that a model keeps are states,
+whose size does not depend on the length, groups join.
 
 Shapes: B rows, V vocabulary.
 """
@@ -20,11 +21,14 @@ from brimful.generation.slots import Prefilled
 
 @dataclass
 class _Group:
-    """Rows whose texts are equally long."""
+    """Rows of one cache; their texts are equally long, unless it holds states only."""
 
     cache: Any
-    rows: int
-    length: int
+    lengths: list[int]
+
+    @property
+    def rows(self) -> int:
+        return len(self.lengths)
 
 
 class Groups:
@@ -37,6 +41,8 @@ class Groups:
     def __init__(self, forward: Forward) -> None:
         self._forward = forward
         self._groups: list[_Group] = []
+        layers = DynamicCache(config=forward.model.config).layers
+        self._join = bool(layers) and all(_holds_states_only(layer) for layer in layers)
 
     def prefill(self, windows: Sequence[Sequence[int]]) -> Prefilled:
         """Read prompts, those of equal length in one pass."""
@@ -46,7 +52,7 @@ class Groups:
         for length in dict.fromkeys(lengths):
             places = [place for place, other in enumerate(lengths) if other == length]
             caches[length] = DynamicCache(config=self._forward.model.config)
-            read_BV = self._read([windows[place] for place in places], caches[length], 0)
+            read_BV = self._read([windows[place] for place in places], caches[length], [0] * len(places))
             for place, logits_V in zip(places, read_BV, strict=True):
                 logits[place] = logits_V
         return Prefilled(torch.stack([logits_V for logits_V in logits if logits_V is not None]), lengths, caches)
@@ -58,15 +64,17 @@ class Groups:
             chosen = [places.index(source) for source in sources if source in places]
             if chosen:
                 cache.reorder_cache(torch.tensor(chosen, device=self._forward.device))
-                self._groups.append(_Group(cache, len(chosen), length))
+                self._groups.append(_Group(cache, [length] * len(chosen)))
+        if self._join and len(self._groups) > 1:
+            self._groups = [_joined(self._groups)]
 
     def step(self, tokens: Sequence[int]) -> Tensor:
         """Read one more token per row: logits_BV."""
         logits, start = [], 0
         for group in self._groups:
-            logits.append(self._read([[token] for token in tokens[start : start + group.rows]], group.cache, group.length))
+            logits.append(self._read([[token] for token in tokens[start : start + group.rows]], group.cache, group.lengths))
             start += group.rows
-            group.length += 1
+            group.lengths = [length + 1 for length in group.lengths]
         return torch.cat(logits)
 
     def leave(self, leaving: Sequence[int]) -> list[int]:
@@ -77,13 +85,31 @@ class Groups:
             order += [start + row for row in staying]
             start += group.rows
             if len(staying) < group.rows:
-                group.rows = len(staying)
+                group.lengths = [group.lengths[row] for row in staying]
                 if staying:
                     group.cache.reorder_cache(torch.tensor(staying, device=self._forward.device))
         self._groups = [group for group in self._groups if group.rows]
         return order
 
-    def _read(self, ids: Sequence[Sequence[int]], cache: Any, start: int) -> Tensor:
+    def _read(self, ids: Sequence[Sequence[int]], cache: Any, starts: Sequence[int]) -> Tensor:
         ids_BT = torch.tensor(ids, device=self._forward.device)
-        positions_BT = torch.arange(start, start + ids_BT.shape[1], device=ids_BT.device).expand_as(ids_BT)
+        positions_BT = torch.arange(ids_BT.shape[1], device=ids_BT.device) + torch.tensor(starts, device=ids_BT.device)[:, None]
         return self._forward(ids_BT, cache, positions_BT=positions_BT)[:, -1]
+
+
+def _holds_states_only(layer: Any) -> bool:
+    """Neither keys nor values, and states by number, as transformers has them from some version after 5.8 on."""
+    return not hasattr(layer, "keys") and isinstance(getattr(layer, "recurrent_states", None), dict)
+
+
+def _joined(groups: Sequence[_Group]) -> _Group:
+    """One group of all rows, in the first one's cache."""
+    cache = groups[0].cache
+    for number, layer in enumerate(cache.layers):
+        others = [group.cache.layers[number] for group in groups[1:]]
+        for kind in ("conv_states", "recurrent_states"):
+            states = getattr(layer, kind)
+            for name, state in states.items():
+                if state is not None:
+                    states[name] = torch.cat([state, *(getattr(other, kind)[name] for other in others)])
+    return _Group(cache, [length for group in groups for length in group.lengths])

@@ -13,7 +13,7 @@ ENCODER_ROPE_THETA = 10_000.0
 """Base of the rotary positions (Su et al. 2021); ModernBERT's 160,000 is for 8,192 positions."""
 PACKABLE = frozenset({
     "arcee", "cohere", "ernie4_5", "exaone4", "gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt2", "gpt_bigcode", "gpt_neox", "granite", "helium",
-    "llama", "ministral", "mistral", "olmo", "olmo2", "olmo3", "opt", "phi", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "starcoder2",
+    "llama", "ministral", "mistral", "okadfa", "olmo", "olmo2", "olmo3", "opt", "phi", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "starcoder2",
 })  # fmt: skip
 """`model_type`s whose packed rows are tested to equal one example at a time. Not StableLM and Nemotron, which keep `packed_lengths` from the
 attention function; GPT-J, GPT-Neo, BLOOM and XGLM, whose attention cannot be replaced; GPT-OSS, which has sinks; nor models with convolutions or

@@ -1,5 +1,6 @@
-"""How many texts a device can write at the same time: bytes of their keys and values, and of the logits of a step."""
+"""How many texts a device can write at the same time: bytes of their keys and values or of their states, and of the logits of a step."""
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,33 +11,42 @@ CPU_MEMORY_SHARE = 0.5
 CPU_ROWS, GPU_ROWS = 64, 512
 """On one core of an EPYC 9005, 15M parameters, 1024 texts of 1 to 256 tokens, 32, 64 and 128 rows wrote 660, 830 and 750 tokens per second of CPU
 time (2026-11-21): more rows share the weights, and read more keys of the longest of them. The GPU's number is an assumption."""
+STATE_ELEMENT_BYTES = 4
 LOGITS_BYTES = 4 + 4 + 4 + 1
 """Per row and token of the vocabulary in a step: logits in fp32, what is left of them after penalty and filters, weights, and a flag."""
 
 
 @dataclass(frozen=True)
 class KvShape:
-    """Keys and values of a model, as its config describes them.
+    """What a model keeps of a text, as its config describes it.
 
     Attributes:
         layers: Layers with a store that grows with the text.
         kv_heads: Heads of keys and of values.
         head_size: Numbers per head.
         vocabulary: Tokens it knows.
+        state_layers: Layers of kernel attention, which keep a sum however long the text is.
+        features: Of a head of kernel attention.
     """
 
     layers: int
     kv_heads: int
     head_size: int
     vocabulary: int
+    state_layers: int = 0
+    features: int = 0
 
     def bytes_per_token(self, element_bytes: int) -> int:
         """Of one position of one text."""
         return 2 * self.layers * self.kv_heads * self.head_size * element_bytes
 
+    def state_bytes(self, element_bytes: int) -> int:
+        """Of one text, however long: for each feature a sum of values and one of weights, in fp32 or more."""
+        return self.state_layers * self.kv_heads * self.features * (self.head_size + 1) * max(element_bytes, STATE_ELEMENT_BYTES)
+
 
 def kv_shape(config: Any) -> KvShape:
-    """Of a transformers config; layers with a recurrent state or a window of their own count as if they kept every position.
+    """Of a transformers config; layers with a window of their own or a recurrent state count as if they kept every position, except kernel attention.
 
     Args:
         config: Of the text model. Fields it lacks are taken as the usual ones: as many key/value heads as heads, their size from the width.
@@ -44,7 +54,9 @@ def kv_shape(config: Any) -> KvShape:
     heads = int(getattr(config, "num_attention_heads", 1) or 1)
     kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
     head_size = int(getattr(config, "head_dim", None) or int(config.hidden_size) // heads)
-    return KvShape(int(config.num_hidden_layers), kv_heads, head_size, int(config.vocab_size))
+    layers, features = int(config.num_hidden_layers), int(getattr(config, "num_features", None) or 0)
+    state_layers = list(config.layer_types).count("linear_attention") if features else 0
+    return KvShape(layers - state_layers, kv_heads, head_size, int(config.vocab_size), state_layers, features)
 
 
 def room_for_rows(config: Any, element_bytes: int, free_bytes: int, *, is_cpu: bool) -> tuple[int, int]:
@@ -57,10 +69,11 @@ def room_for_rows(config: Any, element_bytes: int, free_bytes: int, *, is_cpu: b
         is_cpu: Its kind decides how many rows are worth it and how much memory is left to others.
 
     Returns:
-        Texts, and positions of all of them together; at least one of each.
+        Texts, and positions of all of them together; at least one of each. sys.maxsize positions where none is kept.
     """
     shape = kv_shape(config)
     usable_bytes = free_bytes * (CPU_MEMORY_SHARE if is_cpu else MEMORY_SHARE)
-    step_bytes = shape.vocabulary * LOGITS_BYTES
-    rows = max(1, min(CPU_ROWS if is_cpu else GPU_ROWS, int(usable_bytes / 2 / step_bytes)))
-    return rows, max(1, int((usable_bytes - rows * step_bytes) / shape.bytes_per_token(element_bytes)))
+    step_bytes, state_bytes, token_bytes = shape.vocabulary * LOGITS_BYTES, shape.state_bytes(element_bytes), shape.bytes_per_token(element_bytes)
+    fitting = min(usable_bytes / 2 / step_bytes, usable_bytes / (step_bytes + state_bytes))
+    rows = max(1, min(CPU_ROWS if is_cpu else GPU_ROWS, int(fitting)))
+    return rows, max(1, int((usable_bytes - rows * (step_bytes + state_bytes)) / token_bytes)) if token_bytes else sys.maxsize

@@ -137,6 +137,18 @@ def test_padding_on_either_side_changes_nothing_of_the_text(attention: str) -> N
     torch.testing.assert_close(right, alone, **CLOSE)
 
 
+@BOTH
+def test_packed_documents_read_as_each_alone(attention: str) -> None:
+    lengths = (3, 90, 1, 140, 17)
+    model, ids_BT = _model(attention), _ids(1, sum(lengths))
+    model.set_attn_implementation("brimful_packed")
+    positions_BT = torch.cat([torch.arange(each) for each in lengths])[None]
+    with torch.no_grad():
+        packed = model(ids_BT, position_ids=positions_BT, packed_lengths=torch.tensor([*lengths, 0, 0])).logits
+        alone = torch.cat([model(each).logits for each in ids_BT.split(lengths, dim=1)], dim=1)
+    torch.testing.assert_close(packed, alone, **CLOSE)
+
+
 def test_packed_documents_are_read_without_a_cache() -> None:
     with pytest.raises(ValueError, match="packed documents are read whole, without a cache"):
         _model()(_ids(1, 6), packed_lengths=torch.tensor([2, 4]), use_cache=True)

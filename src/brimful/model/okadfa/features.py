@@ -46,9 +46,19 @@ def log_features(scaled_BHTD: Tensor, projection_HMD: Tensor) -> Tensor:
         scaled_BHTD: fp32 or more; of queries and keys each its share of the scale, so that x . y is the attention score.
         projection_HMD: From `draw_projection`, in the same type.
     """
-    exponents_BHTM = scaled_BHTD @ projection_HMD.transpose(-2, -1)
+    exponents_BHTM = _products(scaled_BHTD, projection_HMD)
     shift_BHT1 = scaled_BHTD.square().sum(-1, keepdim=True) / 2
     return exponents_BHTM - (shift_BHT1 + 0.5 * math.log(projection_HMD.shape[-2]))
+
+
+def _products(scaled_BHTD: Tensor, projection_HMD: Tensor) -> Tensor:
+    """w_i . x: (B, H, T, M). Of few positions all rows in one product per head: torch would copy the directions for every row."""
+    rows, _, length, size = scaled_BHTD.shape
+    if rows == 1 or length >= size:
+        return scaled_BHTD @ projection_HMD.mT
+    products_HNM = scaled_BHTD.transpose(0, 1).flatten(1, 2) @ projection_HMD.mT
+    products_BHTM: Tensor = products_HNM.unflatten(1, (rows, length)).transpose(0, 1)
+    return products_BHTM
 
 
 def query_features(scaled_BHTD: Tensor, projection_HMD: Tensor) -> Tensor:

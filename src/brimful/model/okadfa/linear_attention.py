@@ -61,7 +61,7 @@ def causal_attention(
 def next_position(queries_BH1M: Tensor, keys_BH1M: Tensor, values_BH1D: Tensor, state_BHME: Tensor) -> tuple[Tensor, Tensor]:
     """`causal_attention` of one more position: time and memory that do not depend on how many came before."""
     values_BH1E = torch.cat([values_BH1D, torch.ones_like(values_BH1D[..., :1])], dim=-1)
-    state_BHME = state_BHME + keys_BH1M.transpose(-2, -1) * values_BH1E
+    state_BHME = torch.addcmul(state_BHME, keys_BH1M.mT, values_BH1E)
     return _normalised(queries_BH1M @ state_BHME), state_BHME
 
 
