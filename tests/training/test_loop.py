@@ -29,6 +29,8 @@ from brimful.training.state import Progress, restore, snapshot_of
 
 CPU = torch.device("cpu")
 FP32 = Precision("fp32")
+METHODS = ("pretrain", "feedback")
+"""Those that read plain text and train a decoder."""
 
 
 class RaggedSequences:
@@ -57,7 +59,7 @@ class World:
         self.progress = Progress.fresh(FP32, CPU)
         network = Network(self.model, hidden_states_of(self.model), loss_chunk=16)
         self.parts = Parts(
-            recipe=recipe, network=network, method=find_method("pretrain"), optimizer=self.optimizer, precision=FP32, device=CPU,
+            recipe=recipe, network=network, method=find_method(recipe.method).with_options(recipe), optimizer=self.optimizer, precision=FP32, device=CPU,
             sequences=sequences or RaggedSequences(), micro_batches=micro_batches, total_steps=recipe.training.steps or 0, evaluate_every=4,
             meter=Meter(self.journal, [], device=CPU, total_steps=12), evaluate=self._evaluate, save=self._save,
             restore_last_good=self._restore, checkpoint_due=lambda progress: progress.step > 0 and progress.step % 4 == 0,
@@ -113,10 +115,13 @@ def _gradient(made: World) -> torch.Tensor:
     return captured[0]
 
 
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("micro_batches", [(4, 4), (2, 2, 2, 2), (1,) * 8, (3, 3, 2)])
-def test_accumulation_on_ragged_sequences_gives_the_gradient_of_the_whole_batch(world: Callable[..., World], micro_batches: tuple[int, ...]) -> None:
-    whole = _gradient(world("training.steps=1"))
-    split = _gradient(world("training.steps=1", micro_batches=micro_batches))
+def test_accumulation_on_ragged_sequences_gives_the_gradient_of_the_whole_batch(
+    world: Callable[..., World], micro_batches: tuple[int, ...], method: str
+) -> None:
+    whole = _gradient(world("training.steps=1", f"method={method}"))
+    split = _gradient(world("training.steps=1", f"method={method}", micro_batches=micro_batches))
     assert whole.abs().max() > 0
     torch.testing.assert_close(split, whole, rtol=1e-5, atol=1e-6 * float(whole.abs().max()))
 
@@ -130,6 +135,49 @@ def test_the_gradient_is_that_of_the_mean_over_target_tokens(world: Callable[...
     carried = loss_factor(torch.ones(()), batch.num_target_tokens) * batch.num_target_tokens
     torch.testing.assert_close(_gradient(made) / carried, expected, rtol=1e-5, atol=1e-7)
     assert made.records("step")[0]["loss"] == pytest.approx(loss.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("micro_batches", [(8,), (3, 5)], ids=str)
+def test_what_is_added_to_the_loss_counts_once_per_update_by_its_number_and_is_not_told(
+    world: Callable[..., World], micro_batches: tuple[int, ...]
+) -> None:
+    """Also where memory runs out and an update is done again."""
+    plain, penalised = (world("training.steps=4", "optimizer.learning_rate=1e-12", micro_batches=micro_batches) for _ in range(2))
+    name, numbers = "model.layers.0.mlp.up_proj.weight", list[int]()
+    weights = [dict(made.model.named_parameters())[name] for made in (plain, penalised)]
+    gradients: list[list[torch.Tensor]] = [[], []]
+    for made, weight, found in zip((plain, penalised), weights, gradients, strict=True):
+        made.optimizer.register_step_pre_hook(lambda *_, weight=weight, found=found: found.append(weight.grad.clone()))
+
+    def penalty(step: int) -> torch.Tensor:
+        numbers.append(step)
+        return (step + 1) * weights[1].sum()
+
+    SmallDevice(penalised, lambda call, sequences: call == 1)
+    penalised.parts = replace(penalised.parts, penalty=penalty)
+    plain.run()
+    penalised.run()
+
+    assert numbers == [0, 1, 2, 3]
+    for step, (without, with_it) in enumerate(zip(*gradients, strict=True)):
+        tokens = penalised.parts.sequences.batch(8 * step, 8).num_target_tokens
+        carried = loss_factor(torch.ones(()), tokens) * tokens
+        torch.testing.assert_close((with_it - without) / carried, torch.full_like(without, step + 1), rtol=1e-4, atol=1e-5)
+    told, others = ([record["loss"] for record in made.records("step")] for made in (penalised, plain))
+    assert told == pytest.approx(others, rel=1e-6)
+
+
+def test_each_update_is_prepared_by_its_number_before_its_sequences_are_read(world: Callable[..., World]) -> None:
+    """Twice the same where it is done again."""
+    made, told = world("training.steps=3", micro_batches=(5, 3)), list[Any]()
+    SmallDevice(made, lambda call, sequences: call == 3)
+    loss_sum = made.parts.method.loss_sum
+    noted = replace(made.parts.method, loss_sum=lambda network, micro: (told.append("pass"), loss_sum(network, micro))[1])
+    made.parts = replace(made.parts, before_step=told.append, method=noted)
+
+    made.run()
+
+    assert told == [0, "pass", "pass", 1, "pass", 1, *["pass"] * 4, 2, *["pass"] * 4]
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(world: Callable[..., World]) -> None:
@@ -192,8 +240,10 @@ def test_every_group_has_its_share_of_the_learning_rate(world: Callable[..., Wor
     assert {record["learning_rate"] for record in made.records("step")} == {1e-2}
 
 
-def test_a_stopped_and_restored_loop_ends_bit_for_bit_where_an_undisturbed_one_does(world: Callable[..., World]) -> None:
-    undisturbed, stopped = world("model.architecture=gpt2", "model.dropout=0.2"), world("model.architecture=gpt2", "model.dropout=0.2")
+@pytest.mark.parametrize("method", METHODS)
+def test_a_stopped_and_restored_loop_ends_bit_for_bit_where_an_undisturbed_one_does(world: Callable[..., World], method: str) -> None:
+    overrides = ("model.architecture=gpt2", "model.dropout=0.2", f"method={method}")
+    undisturbed, stopped = world(*overrides), world(*overrides)
     torch.manual_seed(0)
     undisturbed.model.train()
     undisturbed.run()
@@ -201,7 +251,7 @@ def test_a_stopped_and_restored_loop_ends_bit_for_bit_where_an_undisturbed_one_d
     stopped.model.train()
     stopped.stop_after = 1
     assert stopped.run().step == 4
-    continued = world("model.architecture=gpt2", "model.dropout=0.2")
+    continued = world(*overrides)
     torch.manual_seed(99)
     continued.model.train()
     continued.progress = restore(stopped.saved[-1], continued.model, continued.optimizer, CPU)
@@ -321,11 +371,13 @@ def never(call: int, sequences: int) -> bool:
 
 
 @pytest.mark.parametrize("place", ["forward", "backward"])
-@pytest.mark.parametrize("micro_batches", [(8,), (5, 3), (3, 3, 2)], ids=str)
+@pytest.mark.parametrize(
+    ("micro_batches", "method"), [((8,), "pretrain"), ((5, 3), "pretrain"), ((3, 3, 2), "pretrain"), ((5, 3), "feedback")], ids=str
+)
 def test_out_of_memory_at_random_passes_changes_neither_weights_nor_the_order_of_sequences(
-    world: Callable[..., World], micro_batches: tuple[int, ...], place: str
+    world: Callable[..., World], micro_batches: tuple[int, ...], method: str, place: str
 ) -> None:
-    undisturbed, disturbed = (world("training.steps=20", EPS, micro_batches=micro_batches) for _ in range(2))
+    undisturbed, disturbed = (world("training.steps=20", f"method={method}", EPS, micro_batches=micro_batches) for _ in range(2))
     expected = SmallDevice(undisturbed, never)
     at = random.Random(f"{micro_batches}{place}").sample(range(1, 20), 2)
     device = SmallDevice(disturbed, lambda call, _: call in at, place)
