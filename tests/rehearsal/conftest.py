@@ -7,6 +7,7 @@ import pytest
 from transformers import AutoConfig, BertConfig, GPT2Config, LlamaConfig, PretrainedConfig, Qwen2Config
 
 from brimful.model.description import config_values
+from brimful.model.registered import register
 from brimful.planning.step import StepSpec, canonical
 from brimful.recipe import ModelRecipe
 
@@ -18,6 +19,10 @@ def _config(family: str, blocks: int) -> PretrainedConfig:
         return GPT2Config(vocab_size=512, n_embd=64, n_layer=blocks, n_head=4, n_positions=128)
     if family == "modernbert":
         described = ModelRecipe(architecture="modernbert", layers=blocks, heads=4, width=64, mlp_width=160)
+        return AutoConfig.for_model(**config_values(described, vocabulary=512, context=128), bos_token_id=None, eos_token_id=None)
+    if family == "okadfa":
+        register()
+        described = ModelRecipe(architecture="okadfa", layers=blocks, heads=4, width=64)
         return AutoConfig.for_model(**config_values(described, vocabulary=512, context=128), bos_token_id=None, eos_token_id=None)
     if family == "bert":
         return BertConfig(vocab_size=512, hidden_size=64, intermediate_size=256, num_hidden_layers=blocks, num_attention_heads=4)

@@ -23,8 +23,20 @@ SCALAR_BYTES = 8
         ("gpt2", {"loss": "model", "optimizer": "foreach", "accumulates": False}, 0, 6),
         ("bert", {"recompute": True}, 2, 0),
         ("modernbert", {"padded": True, "loss_chunk": 50}, 0, 0),
+        ("llama", {"feedback": "block", "autocast": "bf16", "recompute": True}, 2, 0),
+        ("okadfa", {"feedback": "sublayer"}, 0, 0),
+        ("gpt2", {"feedback": "none"}, 0, 0),
     ],
-    ids=["full, bf16 autocast, chunked loss", "QLoRA, recomputed", "GPT-2, foreach", "BERT classification, recomputed", "hidden words, padded"],
+    ids=[
+        "full, bf16 autocast, chunked loss",
+        "QLoRA, recomputed",
+        "GPT-2, foreach",
+        "BERT classification, recomputed",
+        "hidden words, padded",
+        "error fed back, bf16 autocast, recomputed",
+        "kernel attention, error fed back",
+        "head alone",
+    ],
 )
 def test_the_peak_of_a_real_step_is_the_traces_to_the_byte(
     step: Callable[..., StepSpec], family: str, changes: dict[str, object], generator_states: int, scalars: int

@@ -39,6 +39,19 @@ def test_the_same_manner_gives_the_same_step(reduced: Reduced) -> None:
     assert all(update.abs().max() > 0 for update in first.updates.values())
 
 
+def test_the_step_is_that_of_the_recipes_method_with_its_options(reduced: Reduced, tiny: Callable[..., Recipe]) -> None:
+    method = "method=feedback"
+    backpropagated, *fed_back = (
+        take_step(replace(reduced, recipe=recipe), PLAIN, CPU) for recipe in (tiny(), tiny(method), tiny(method, "feedback.matrix=identity"))
+    )
+    name = "model.layers.0.mlp.up_proj.weight"
+    gradients = [stepped.gradients[name].flatten() for stepped in (backpropagated, *fed_back)]
+
+    assert len({stepped.loss for stepped in (backpropagated, *fed_back)}) == 1
+    for one, other in zip(gradients, gradients[1:] + gradients[:1], strict=True):
+        assert (one - other).norm() > 0.01 * one.norm()
+
+
 def test_the_update_starts_from_given_states(reduced: Reduced) -> None:
     own = take_step(reduced, PLAIN, CPU)
     smaller = take_step(reduced, PLAIN, CPU, {name: 100 * value for name, value in mean_squares(own.gradients).items()})
