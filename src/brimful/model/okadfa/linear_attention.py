@@ -77,7 +77,9 @@ def _in_chunks(each_BHTX: Tensor, chunk: int) -> Tensor:
     length = each_BHTX.shape[2]
     if length <= chunk:
         return each_BHTX.unsqueeze(2)
-    chunks_BHNCX: Tensor = F.pad(each_BHTX, (0, 0, 0, -length % chunk)).unflatten(2, (-1, chunk))
+    if torch.compiler.is_compiling() or length % chunk:  # F.pad copies also where nothing is missing; the compiler does not, and would ask about it
+        each_BHTX = F.pad(each_BHTX, (0, 0, 0, -length % chunk))
+    chunks_BHNCX: Tensor = each_BHTX.unflatten(2, (-1, chunk))
     return chunks_BHNCX
 
 
