@@ -1,0 +1,35 @@
+"""The ablation of OKADFA as a record: softmax and kernel attention, backpropagation and feedback, orthogonality, and the control, three seeds each.
+
+python benchmarks/okadfa_ablation.py data.path=.../wikitext-2     # writes records/okadfa_ablation.json; goes on where it stopped
+
+Runs lie in the runs folder (BRIMFUL_RUNS) like those of `brimful run okadfa-ablation`, and finished ones are not made again.
+"""
+
+import sys
+
+from brimful.base.env import keep_few_kernels, wait_politely
+
+wait_politely()
+keep_few_kernels()
+
+from rich.console import Console  # noqa: E402 - the environment comes before torch
+
+from brimful import pipeline, study  # noqa: E402
+from brimful.base.rundir import read_json  # noqa: E402
+from brimful.recipe import load  # noqa: E402
+from brimful.report.tuned import STUDY_FILE  # noqa: E402
+from record import write_record  # noqa: E402
+
+
+def main() -> None:
+    """Run the study and keep its table and its tests."""
+    recipe = load("okadfa-ablation", sys.argv[1:])
+    study.run_study(recipe, Console(width=200))
+    found = read_json(pipeline.folder_of(recipe) / STUDY_FILE)
+    shown = recipe.model_copy(update={"data": recipe.data.model_copy(update={"path": load("okadfa-ablation").data.path})})
+    values = {"recipe": shown.model_dump(mode="json"), "comparison": found["comparison"], "left_out": found["left_out"]}
+    print(f"record: {write_record('okadfa_ablation', values)}")
+
+
+if __name__ == "__main__":
+    main()
