@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import DynamicCache
+from transformers.cache_utils import LinearAttentionLayer
 
 from brimful.generation.forward import Forward
 from brimful.generation.slots import Prefilled
@@ -42,7 +43,7 @@ class Groups:
         self._forward = forward
         self._groups: list[_Group] = []
         layers = DynamicCache(config=forward.model.config).layers
-        self._join = bool(layers) and all(_holds_states_only(layer) for layer in layers)
+        self._join = bool(layers) and all(type(layer) is LinearAttentionLayer for layer in layers)
 
     def prefill(self, windows: Sequence[Sequence[int]]) -> Prefilled:
         """Read prompts, those of equal length in one pass."""
@@ -95,11 +96,6 @@ class Groups:
         ids_BT = torch.tensor(ids, device=self._forward.device)
         positions_BT = torch.arange(ids_BT.shape[1], device=ids_BT.device) + torch.tensor(starts, device=ids_BT.device)[:, None]
         return self._forward(ids_BT, cache, positions_BT=positions_BT)[:, -1]
-
-
-def _holds_states_only(layer: Any) -> bool:
-    """Neither keys nor values, and states by number, as transformers has them from some version after 5.8 on."""
-    return not hasattr(layer, "keys") and isinstance(getattr(layer, "recurrent_states", None), dict)
 
 
 def _joined(groups: Sequence[_Group]) -> _Group:

@@ -9,6 +9,7 @@ from markupsafe import Markup
 from brimful.base.rundir import write_text_atomically
 from brimful.report import headline, tables, tuned
 from brimful.report.label_page import conflict_table, duplicate_table, label_count_table, labels_view, repeat_table, text_table
+from brimful.report.layers import layer_tables
 from brimful.report.masked import masked_table
 from brimful.report.plots import Curve, curves
 from brimful.report.runfiles import Json, RunFiles, is_tuned, items, kind_of, number, read_run, section
@@ -67,6 +68,7 @@ def _values(run: RunFiles) -> dict[str, Any]:
         "num_hidden_samples": max(0, len(run.samples) - MAX_SAMPLES),
         "kind": kind_of(run),
         "scores": _score_table(run),
+        "layers": layer_tables(run),
         "tuning": tuned.tuning_table(run),
         "sources": [_source(source) for source in items(run.data.get("sources"))],
         "splits": tuned.example_table(run) or text_table(run.data) or tables.split_table(run),

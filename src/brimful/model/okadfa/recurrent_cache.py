@@ -1,7 +1,5 @@
 """What kernel attention keeps of a text: one sum per layer, and how many positions went into it."""
 
-from typing import Any
-
 from torch import Tensor
 from transformers import Cache, DynamicCache, PreTrainedConfig
 
@@ -36,9 +34,8 @@ class RecurrentCache(DynamicCache):  # type: ignore[misc]
 
 
 def sum_before(cache: Cache, layer: int) -> Tensor | None:
-    """What a layer has read, (B, H, M, E); None: nothing. One tensor per layer up to transformers 5.8 at least, later several by number."""
-    states: Any = cache.layers[layer].recurrent_states
-    state: Tensor | None = states[0] if isinstance(states, dict) else states
+    """What a layer has read, (B, H, M, E); None: nothing."""
+    state: Tensor | None = cache.layers[layer].recurrent_states[0]
     return state
 
 
