@@ -130,6 +130,22 @@ def test_repetitions_of_a_variant_are_linked_each(scored_run: Callable[..., Path
     assert "each trained with 2 seeds" in page.text
 
 
+def test_figures_of_layers_have_a_table_of_their_own_and_what_the_loss_says_is_drawn_once(fresh_text_run: Callable[..., Path]) -> None:
+    runs = [fresh_text_run(f"a-seed{seed}", seed=seed, loss=3 + seed / 100) for seed in (1, 2)]
+
+    page = write_study_report(runs[0].parent, compare(runs)).read_text()
+
+    scores, inside = page.split("Inside the layers, means over them")
+    assert "Perplexity per word" in scores
+    assert "Gradient cosine with backprop" not in scores
+    assert "Gradient cosine with backprop" in inside.split("What is real")[0]
+    drawn = [title.split(" <span")[0] for title in page.split("<h3>")[1:] if 'class="direction"' in title.split("</h3>")[0]]
+    assert drawn == [
+        "Validation loss (nats/token)", "Validation loss at equal time (nats/token)", "Gradient cosine with backprop", "Attention cosine with softmax",
+        "Orthogonality violation",
+    ]  # fmt: skip
+
+
 def test_a_page_that_cannot_be_written_is_a_clear_error(study: tuple[Path, RunComparison]) -> None:
     (study[0] / "study.html").mkdir()
     with pytest.raises(RunFolderError, match="cannot be written"):

@@ -15,7 +15,7 @@ from brimful.recipe import BASE
 from brimful.report import html
 from brimful.report.compare import NEITHER_IS_BETTER, RunComparison, Variant, is_lower_better
 from brimful.report.compare_text import comparison_table, form_of, heading, remarks, sentences
-from brimful.report.results import SAME_AS_LOSS
+from brimful.report.results import OF_LAYERS, SAME_AS_LOSS
 from brimful.report.rounds import DRAWING_COLUMNS, RoundView, charts, kind_tables, round_views
 from brimful.report.runfiles import Json, items, section
 from brimful.report.tuned import STUDY_FILE, short_name
@@ -102,8 +102,9 @@ def _json(path: Path) -> Json:
 def _values(folder: Path, recipe: Json, study: Json, comparison: RunComparison, links: dict[str, str]) -> dict[str, Any]:
     table = comparison_table(comparison)
     first, last = len(table.columns) - len(comparison.metrics) - len(comparison.costs), len(table.columns) - len(comparison.costs)
-    whole = [first + place for place, metric in enumerate(comparison.metrics) if not split_kind(metric)[1]]
-    rows = [(row[0], [_cell(row[place]) for place in whole], [_cell(text) for text in row[last:]]) for row in table.rows]
+    whole = [first + place for place, metric in enumerate(comparison.metrics) if not split_kind(metric)[1] and metric not in OF_LAYERS]
+    inside = [first + place for place, metric in enumerate(comparison.metrics) if metric in OF_LAYERS]
+    rows = [(row[0], *([_cell(row[place]) for place in places] for places in (whole, range(last, len(row)), inside))) for row in table.rows]
     rounds = round_views(folder, study)
     drawn = charts(comparison, BASE) if rounds else []
     return {
@@ -115,6 +116,7 @@ def _values(folder: Path, recipe: Json, study: Json, comparison: RunComparison, 
         "remarks": remarks(comparison),
         "score_columns": [table.columns[place] for place in whole],
         "cost_columns": table.columns[last:],
+        "layer_columns": [table.columns[place] for place in inside],
         "rows": rows,
         "charts": drawn,
         "ranges": [_ranges(comparison, metric) for metric in comparison.metrics if _has_ranges(comparison, metric, {chart.title for chart in drawn})],
