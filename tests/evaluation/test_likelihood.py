@@ -15,6 +15,8 @@ from brimful.base.errors import RequestError
 from brimful.data.tokens import TokenSplit
 from brimful.evaluation import likelihood
 from brimful.evaluation.likelihood import Likelihood, score_split
+from brimful.model.okadfa.configuration import OkadfaConfig
+from brimful.model.okadfa.modeling import OkadfaForCausalLM
 
 CPU = torch.device("cpu")
 
@@ -49,6 +51,17 @@ def test_the_loss_is_that_of_the_definition(model: PreTrainedModel, splits, coun
     assert scores.bits_per_byte == pytest.approx(nats / math.log(2) / (4 * count), rel=1e-5)
     assert scores.bytes == 4 * count
     assert len(scores.window_nats_N) == scores.windows
+
+
+@pytest.mark.parametrize("stride", [16, 5])
+def test_a_model_that_reads_without_limit_is_scored_in_windows_of_the_length_asked_for(splits, stride: int) -> None:
+    model, split = (
+        OkadfaForCausalLM(OkadfaConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2)).eval(),
+        splits.random(75),
+    )
+    scores = score(model, split, stride=stride)
+    assert scores.windows == 1 + -(-(74 - 16) // stride)
+    assert scores.loss == pytest.approx(by_definition(model, split, 16, stride) / 74, rel=1e-5)
 
 
 def test_a_model_that_knows_nothing_scores_the_logarithm_of_its_vocabulary(model: PreTrainedModel, splits) -> None:
