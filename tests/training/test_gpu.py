@@ -25,12 +25,13 @@ def _losses(folder: Path) -> list[float]:
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 @pytest.mark.parametrize("compiled", ["true", "false"])
-def test_training_on_a_gpu_follows_the_cpu(tiny: Callable[..., Recipe], precision: str, compiled: str) -> None:
+@pytest.mark.parametrize("method", ["pretrain", "feedback"])
+def test_training_on_a_gpu_follows_the_cpu(tiny: Callable[..., Recipe], precision: str, compiled: str, method: str) -> None:
     if precision == "bf16" and not torch.cuda.is_bf16_supported(including_emulation=False):
         pytest.skip("no native bf16")
-    on_gpu = tiny("plan.device=cuda", f"plan.precision={precision}", f"plan.compile={compiled}", "run.name=gpu")
+    on_gpu = tiny("plan.device=cuda", f"plan.precision={precision}", f"plan.compile={compiled}", f"method={method}", "run.name=gpu")
     gpu = _losses(pipeline.train(on_gpu, Console(file=StringIO())).folder)
-    cpu = _losses(pipeline.train(tiny("run.name=cpu"), Console(file=StringIO())).folder)
+    cpu = _losses(pipeline.train(tiny(f"method={method}", "run.name=cpu"), Console(file=StringIO())).folder)
     assert gpu == pytest.approx(cpu, rel=1e-3 if precision == "fp32" else 3e-2)
     assert gpu[-1] < gpu[0]
 

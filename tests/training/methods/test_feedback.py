@@ -43,6 +43,7 @@ BLOCK, SUBLAYER, NONE = (FeedbackRecipe(points=points) for points in ("block", "
 IDENTITY = FeedbackRecipe(matrix="identity")
 Build = Callable[..., PreTrainedModel]
 Gradients = dict[str, Tensor | None]
+ON_A_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
 
 @pytest.fixture
@@ -317,6 +318,25 @@ def test_a_run_compiles_as_it_does_with_backpropagation(built: Build, micro: Mic
     assert said == []
 
 
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
+def test_where_compiling_fails_in_the_middle_of_the_network_its_gradients_are_still_those(
+    built: Build, micro: MicroBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_backend(*_: object, **__: object) -> None:
+        raise RuntimeError("no C++ compiler found")
+
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", no_backend)
+    torch._dynamo.reset()
+    model, said = built("llama"), list[str]()
+    network = Network(model, compiled(model, shape=(4, 24), say=said.append), loss_chunk=16)
+
+    found = _gradients(Feedback(BLOCK, 0), network, micro)
+
+    _assert_same(found, _gradients(Feedback(BLOCK, 0), _network(built("llama")), micro))
+    assert len(said) == 1
+    torch._dynamo.reset()
+
+
 def test_a_block_that_is_left_out_or_run_twice_is_refused(micro: MicroBatch) -> None:
     for runs in ((0,), (0, 1, 1)):
         model = TwoLayers(runs=runs)
@@ -391,7 +411,8 @@ def test_packed_examples_learn_what_they_learn_one_at_a_time() -> None:
     _assert_same(together, {name: sum(each[name] for each in alone) for name in together}, rtol=1e-4, atol=1e-5)
 
 
-def test_the_activations_of_a_segment_are_freed_before_the_next_gets_the_error(built: Build, micro: MicroBatch) -> None:
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_A_GPU)])
+def test_the_activations_of_a_segment_are_freed_before_the_next_gets_the_error(built: Build, micro: MicroBatch, device: str) -> None:
     """When the error reaches one, nothing that those above it kept for their backward pass is there any more."""
     model, kept, seen = built("okadfa", "model.attention=softmax"), list[tuple[int, weakref.ref[Any]]](), list[tuple[int, dict[int, int]]]()
     where = [-1]
@@ -409,7 +430,7 @@ def test_the_activations_of_a_segment_are_freed_before_the_next_gets_the_error(b
         segment.register_forward_hook(lambda *_: where.__setitem__(0, -1))
         segment.register_forward_hook(lambda _, __, output, number=number: [output.register_hook(lambda _: seen.append((number, alive()))), None][1])
     with torch.autograd.graph.saved_tensors_hooks(Kept, lambda each: each.tensor):
-        loss = Feedback(SUBLAYER, 0)(_network(model), micro)
+        loss = Feedback(SUBLAYER, 0)(_network(model.to(device)), micro.to(torch.device(device)))
         before = alive()
         loss.backward()
 
@@ -417,6 +438,15 @@ def test_the_activations_of_a_segment_are_freed_before_the_next_gets_the_error(b
     assert [number for number, _ in seen] == [3, 2, 1, 0]
     for number, left in seen:
         assert left == {other: before[other] if other <= number else 0 for other in range(4)}
+
+
+def test_the_token_that_orders_the_points_is_on_the_device_of_what_they_get() -> None:
+    """autograd has a queue for each device: points in the CPU's would not wait for segments in another."""
+    relay = feedback._Relay(lambda error, products: error)
+    for _ in range(2):
+        relay.add_point(torch.zeros(2, 3, 4, device="meta", requires_grad=True))
+        assert relay.token is not None
+        assert relay.token.device.type == "meta"
 
 
 def test_nothing_of_a_pass_is_left_when_its_loss_is_gone(built: Build, micro: MicroBatch) -> None:

@@ -94,16 +94,24 @@ class Feedback:
     def _attach(self, model: nn.Module) -> int:
         """Number of segments, hooked once."""
         if model not in self._num_segments:
-            segments = segments_of(model, self._rules.points)
+            embedding, *segments = segments_of(model, self._rules.points)
+            embedding.register_forward_hook(self._cut_first)
             for segment in segments:
                 segment.register_forward_hook(self._cut)
-            self._num_segments[model] = len(segments)
+            self._num_segments[model] = 1 + len(segments)
         return self._num_segments[model]
 
     def _computes_again(self) -> bool:
         """Whether a backward pass of this method runs, told by its number: what stands above a cut must be kept as it was in the forward pass."""
         number = torch._C._current_graph_task_id()
         return number != _NO_BACKWARD_PASS and number == self._backward_pass
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _cut_first(self, module: nn.Module, inputs: Any, output: Any) -> Any:
+        """Forgets what came before: the network starts again where compiling it failed in the middle."""
+        if self._relay is not None:
+            self._relay.start()
+        return self._cut(module, inputs, output)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _cut(self, _: nn.Module, __: Any, output: Any) -> Any:
@@ -128,10 +136,13 @@ class _Relay:
 
     def __init__(self, receive: Callable[[Tensor, torch.dtype | None], Tensor]) -> None:
         self.receive = receive
-        self.num_cuts = 0
         self.products: torch.dtype | None = None
-        self.token: Tensor | None = None
         self.fed_back_BTD: Tensor | None = None
+        self.start()
+
+    def start(self) -> None:
+        self.num_cuts = 0
+        self.token: Tensor | None = None
 
     def add_point(self, hidden_BTD: Tensor) -> None:
         is_lowest = self.token is None
