@@ -5,7 +5,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from brimful import scoring, study
+from brimful import pipeline, scoring, study
 from brimful.base.rundir import read_json
 from brimful.recipe import Recipe
 
@@ -34,7 +34,8 @@ def test_a_study_from_nothing_ends_with_a_table_over_seeds(tiny: Callable[..., R
     assert "Gradient by feedback" in (page.parent / names[-1] / "report.html").read_text()
 
 
-def test_there_is_no_untuned_model_to_score_whatever_the_recipe_says_and_layers_go_with_the_whole_split(tiny: Callable[..., Recipe]) -> None:
+def test_there_is_no_untuned_model_to_score_whatever_the_recipe_says_and_layers_are_looked_at(tiny: Callable[..., Recipe]) -> None:
+    """With the whole validation split, and by diagnose."""
     recipe = tiny("model.architecture=okadfa", "model.width=16", "study={baseline: true, variants: {fed-back: [method=feedback]}}")
     study.run_study(recipe, Console(file=StringIO()))
     (member,) = study.members(recipe)
@@ -44,3 +45,6 @@ def test_there_is_no_untuned_model_to_score_whatever_the_recipe_says_and_layers_
     made = scoring.evaluate(member.folder, Console(file=StringIO()))
     assert set(made["layers"]) == {"tokens", "alignment", "attention"}
     assert read_json(member.folder / "scores.json")["layers"] == made["layers"]
+    found = {finding.name: finding for finding in pipeline.diagnose(member.folder, Console(file=StringIO()))}
+    assert [row["layer"] for row in found["feedback gradient"].layers] == [row["name"] for row in made["layers"]["alignment"]["segments"]]
+    assert found["kernel attention"].verdict == "ok"

@@ -251,8 +251,8 @@ def feedback_gradient(alignment: Alignment, told: str, *, points: str) -> Findin
     if not lost:
         return Finding(name, value, "ok", layers=rows)
     advice = (
-        f"Below {ALIGNED_ABOVE}, so hardly related, in {', '.join(lost)}: these layers do not follow the loss. Train longer, try feedback.matrix=identity, "
-        "and compare with feedback.points=none, where they do not learn at all."
+        f"Below {ALIGNED_ABOVE} in {', '.join(lost)}: these layers do not follow the loss; below 0 what is fed back raises it. Train longer, try "
+        "feedback.matrix=identity, and compare with feedback.points=none, where they do not learn at all."
     )
     return Finding(name, value, "bad" if mean <= 0 else "warn", advice, rows)
 
