@@ -2,9 +2,11 @@
 
 python benchmarks/okadfa_ablation.py data.path=.../wikitext-2     # writes records/okadfa_ablation.json; goes on where it stopped
 
-Runs lie in the runs folder (BRIMFUL_RUNS) like those of `brimful run okadfa-ablation`, and finished ones are not made again.
+Runs lie in the runs folder (BRIMFUL_RUNS) like those of `brimful run okadfa-ablation`, and finished ones are not made again. Each is made in a process
+of its own, because what a process needed at most is the memory that is told of it.
 """
 
+import subprocess
 import sys
 
 from brimful.base.env import keep_few_kernels, wait_politely
@@ -20,10 +22,16 @@ from brimful.recipe import load  # noqa: E402
 from brimful.report.tuned import STUDY_FILE  # noqa: E402
 from record import write_record  # noqa: E402
 
+ONE = "member="
+"""Before the number of the one run that a process makes."""
+
 
 def main() -> None:
     """Run the study and keep its table and its tests."""
     recipe = load("okadfa-ablation", sys.argv[1:])
+    study.claim(pipeline.folder_of(recipe), recipe)
+    for number in range(len(study.members(recipe))):
+        subprocess.run([sys.executable, __file__, *sys.argv[1:], f"{ONE}{number}"], check=True)
     study.run_study(recipe, Console(width=200))
     found = read_json(pipeline.folder_of(recipe) / STUDY_FILE)
     shown = recipe.model_copy(update={"data": recipe.data.model_copy(update={"path": load("okadfa-ablation").data.path})})
@@ -31,5 +39,13 @@ def main() -> None:
     print(f"record: {write_record('okadfa_ablation', values)}")
 
 
+def make_one(overrides: list[str], number: int) -> None:
+    """Train and score one member of the study."""
+    study.train_and_score(study.members(load("okadfa-ablation", overrides))[number], Console(width=120))
+
+
 if __name__ == "__main__":
-    main()
+    if sys.argv[-1].startswith(ONE):
+        make_one(sys.argv[1:-1], int(sys.argv[-1].removeprefix(ONE)))
+    else:
+        main()
