@@ -13,6 +13,7 @@ RECORDS = Path(__file__).parent / "records"
 
 def main() -> None:
     print(table())
+    print(f"\n{ablation()}")
 
 
 def table() -> str:
@@ -21,6 +22,7 @@ def table() -> str:
         *_speed(),
         *_learned("shakespeare-char"),
         *_learned("wikitext2-small"),
+        *_learned("okadfa-small"),
         *_killed(),
         *_killed_sampling(),
         *_memory_cpu(),
@@ -38,6 +40,34 @@ def table() -> str:
         *_tuning_speed(),
     ]
     return "\n".join(["| what | measured | command, record |", "| --- | --- | --- |", *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+ABLATION_COLUMNS = {
+    "validation loss": ("loss", "{:.3f}"), "validation loss at equal time": ("loss at equal time", "{:.3f}"), "perplexity per token": ("perplexity", "{:,.0f}"),
+    "perplexity per word": ("per word", "{:,.0f}"), "bits per byte": ("bits/byte", "{:.3f}"), "gradient cosine with backprop": ("gradient cosine", "{:.2f}"),
+    "attention cosine with softmax": ("attention cosine", "{:.3f}"), "orthogonality violation": ("violation", "{:.3g}"),
+    "tokens_per_s": ("tokens/s", "{:,.0f}"), "peak_memory_bytes": ("peak memory", "{:.2f} GiB"),
+}  # fmt: skip
+
+
+def ablation() -> str:
+    """The table of docs/okadfa.md: every variant of okadfa-ablation, means and 95 % intervals over seeds."""
+    record, _ = _record("okadfa_ablation")
+    rows = [f"| variant | {' | '.join(head for head, _ in ABLATION_COLUMNS.values())} |", f"| --- |{' --- |' * len(ABLATION_COLUMNS)}"]
+    for variant in record["comparison"]["variants"]:
+        cells = [_told(variant["figures"].get(name), form, 2**30 if name.endswith("bytes") else 1) for name, (_, form) in ABLATION_COLUMNS.items()]
+        rows.append(f"| {variant['name']} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _told(figure: dict[str, Any] | None, form: str, unit: int) -> str:
+    if figure is None:
+        return ""
+    value = form.format(figure["value"] / unit)
+    if not figure["interval"]:
+        return value
+    low, high = (form.format(each / unit).removesuffix(" GiB") for each in figure["interval"])
+    return f"{value} [{low}, {high}]"
 
 
 def _record(name: str) -> tuple[dict[str, Any], str]:
@@ -71,10 +101,15 @@ def _learned(name: str) -> list[tuple[str, str, str]]:
         (
             f"`{name}`, {record['parameters'] / 1e6:.1f}M parameters, {record['plan']['threads']} CPU threads, whole validation split",
             f"loss {score['loss']:.3f}, {score['bits_per_byte']:.3f} bits/byte [{low:.3f}, {high:.3f}], bigram {score['baselines']['bigram']['bits_per_byte']:.3f}; "
-            f"{record['updates']:,} updates in {record['seconds_in_all'] / 60:.1f} min, {1000 * record['median_step_time_s']:.0f} ms each",
+            f"{_per_gpt2_token(record)}{record['updates']:,} updates in {record['seconds_in_all'] / 60:.1f} min, {1000 * record['median_step_time_s']:.0f} ms each",
             source,
         )
     ]
+
+
+def _per_gpt2_token(record: dict[str, Any]) -> str:
+    found = record.get("per_gpt2_token")
+    return f"perplexity {found['perplexity']:.0f} per GPT-2 token; " if found else ""
 
 
 def _killed() -> list[tuple[str, str, str]]:

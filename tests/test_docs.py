@@ -83,3 +83,8 @@ def _run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_readmes_figures_are_those_of_the_records() -> None:
     table = runpy.run_path(str(ROOT / "benchmarks" / "tables.py"))["table"]()
     assert table in (ROOT / "README.md").read_text(encoding="utf-8"), "update the table in README.md: python benchmarks/tables.py"
+
+
+def test_the_ablations_figures_are_those_of_its_record() -> None:
+    table = runpy.run_path(str(ROOT / "benchmarks" / "tables.py"))["ablation"]()
+    assert table in (ROOT / "docs" / "okadfa.md").read_text(encoding="utf-8"), "update the table in docs/okadfa.md: python benchmarks/tables.py"

@@ -18,6 +18,7 @@ from brimful.model.okadfa.features import draw_projection, key_features, query_f
 from brimful.model.okadfa.linear_attention import causal_attention
 from brimful.model.okadfa.modeling import MOST_TEMPERATURE, OkadfaAttention, OkadfaForCausalLM, sinusoids
 from brimful.model.registered import register
+from brimful.training.session import recompute_activations
 
 SIZES = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "bos_token_id": 0, "eos_token_id": 0}
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
@@ -260,7 +261,7 @@ def test_recomputation_gives_the_same_gradients_and_leaves_caches_alone(attentio
     for recomputes in (False, True):
         model = _model(attention).train()
         if recomputes:
-            model.activation_checkpointing_enable({"use_reentrant": False})
+            recompute_activations(model)
         model(_ids(2, 100), labels=_ids(2, 100), use_cache=recomputes).loss.backward()
         gradients.append([parameter.grad for parameter in model.parameters()])
     for kept, recomputed in zip(*gradients, strict=True):
