@@ -21,7 +21,9 @@ def test_the_error_is_fed_back_behind_every_block_through_a_uniform_matrix_unles
     ("overrides", "problem"),
     [
         (("feedback.points=none",), "feedback belongs to method feedback, not to pretrain"),
-        (("method=feedback", "feedback.points=sublayer"), "feedback.points=sublayer needs the parts of architecture okadfa; block works for every"),
+        (("method=feedback", "feedback.points=sublayer"), "feedback.points=sublayer needs the parts of architecture okadfa; block works for llama"),
+        (("method=feedback", "model=gpt2", "tokenizer=null"), "method feedback trains a fresh model: describe one in the section model"),
+        (("method=feedback", OKADFA, "feedback.points=none", "orthogonality={}"), "feedback.points=none trains no query and key projections"),
         (("method=feedback", "feedback.points=head"), "feedback.points: must be 'block', 'sublayer' or 'none', got 'head'"),
         (("method=feedback", "feedback.matrix=random"), "feedback.matrix: must be 'uniform' or 'identity', got 'random'"),
         (("orthogonality.weight=1e-4",), "orthogonality belongs to architecture okadfa"),

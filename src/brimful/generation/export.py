@@ -136,6 +136,8 @@ def export_run(run_folder: Path, to: Path) -> Exported:
             shutil.copy2(run_folder / CLASSIFIER_FILE, aside)
             contents += f"; and {CLASSIFIER_FILE}, since what transformers makes of the model alone is not calibrated: the probabilities of"
             contents += " `brimful predict` are softmax((logits - log_weights) / temperature), and texts are prepared by its steps first"
+        if not isinstance(recipe.model, str) and recipe.model.architecture == "okadfa":
+            contents += "; transformers reads it after `from brimful.model.registered import register; register()`"
     return Exported(to, _size_bytes(to), contents)
 
 

@@ -218,7 +218,9 @@ def _require_language_model(config: "PretrainedConfig", values: Mapping[str, Any
     """Stop unless the config has a vocabulary, no separate encoder, and a class that predicts tokens."""
     from transformers.models.auto import modeling_auto  # noqa: PLC0415
 
-    heads = (*modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
+    from brimful.model.okadfa.configuration import MODEL_TYPE  # noqa: PLC0415
+
+    heads = (*modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, MODEL_TYPE)
     automatic = values.get("auto_map", ())
     predicts_tokens = config.model_type in heads if known else any(name in automatic for name in ("AutoModelForCausalLM", "AutoModelForMaskedLM"))
     if config.is_encoder_decoder:

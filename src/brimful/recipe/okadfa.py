@@ -14,10 +14,11 @@ class FeedbackRecipe(Section):
     points: Literal["block", "sublayer", "none"] = Field(
         "block",
         description="Where the error is fed back instead of backpropagated: behind each block, behind attention and MLP each (architecture okadfa only), "
-        "or nowhere: then only the final norm and the head learn.",
+        "or nowhere: then only the final norm and the head learn, with the embedding where it is tied.",
     )
     matrix: Literal["uniform", "identity"] = Field(
-        "uniform", description="Fixed matrix that the error passes: uniform random, or the identity, as the residual stream alone would pass it."
+        "uniform",
+        description="Fixed matrix that the error passes: uniform random, or the identity, as the residual stream would pass it up to the final norm.",
     )
 
 

@@ -72,7 +72,9 @@ class ModelRecipe(Section):
         if self.architecture != "okadfa" and (self.attention is not None or self.temperature != 1.0):
             raise ValueError(f"attention and temperature belong to architecture okadfa, not to {self.architecture}")
         if not self.is_kernel and (self.features is not None or self.redraw is not None):
-            raise ValueError("features and redraw belong to kernel attention: architecture=okadfa attention=kernel")
+            raise ValueError(
+                "features and redraw belong to kernel attention (architecture=okadfa attention=kernel); without them: features=null redraw=null"
+            )
         return self
 
     @property
@@ -285,12 +287,16 @@ class Recipe(Section):
     @pydantic.model_validator(mode="after")
     def _feedback_belongs_to_its_method(self) -> Self:
         if self.feedback is not None and self.method != "feedback":
-            raise ValueError(f"feedback belongs to method feedback, not to {self.method}")
+            raise ValueError(f"feedback belongs to method feedback, not to {self.method}; without it: feedback=null")
         is_okadfa = isinstance(self.model, ModelRecipe) and self.model.architecture == "okadfa"
         if self.feedback_rules.points == "sublayer" and not is_okadfa:
-            raise ValueError("feedback.points=sublayer needs the parts of architecture okadfa; block works for every architecture")
+            raise ValueError("feedback.points=sublayer needs the parts of architecture okadfa; block works for llama and gpt2, too")
+        if self.method == "feedback" and isinstance(self.model, str):
+            raise ValueError("method feedback trains a fresh model: describe one in the section model")
         if self.orthogonality is not None and not is_okadfa:
             raise ValueError("orthogonality belongs to architecture okadfa")
+        if self.orthogonality is not None and self.method == "feedback" and self.feedback_rules.points == "none":
+            raise ValueError("feedback.points=none trains no query and key projections, orthogonality would; leave one of the two out")
         return self
 
     @pydantic.model_validator(mode="after")

@@ -13,10 +13,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
+from brimful.model.catalog import config_of_model
 from brimful.model.okadfa.configuration import OkadfaConfig
 from brimful.model.okadfa.features import draw_projection, key_features, query_features
 from brimful.model.okadfa.linear_attention import causal_attention
 from brimful.model.okadfa.modeling import MOST_TEMPERATURE, OkadfaAttention, OkadfaForCausalLM, sinusoids
+from brimful.model.published import Loading, load_model
 from brimful.model.registered import register
 from brimful.training.session import recompute_activations
 
@@ -314,3 +316,13 @@ def test_positions_have_the_size_of_embeddings_and_differ() -> None:
     torch.testing.assert_close(found.square().mean(-1), torch.full((1, 50), 0.5))
     assert torch.cdist(found[0], found[0]).fill_diagonal_(1).min() > 0.1
     assert sinusoids(torch.arange(3)[None], 7).shape == (1, 3, 7)
+
+
+@BOTH
+def test_a_saved_model_can_be_named_as_a_published_one(attention: str, tmp_path: Path) -> None:
+    model = _model(attention)
+    model.save_pretrained(tmp_path)
+
+    assert config_of_model(str(tmp_path)).model_type == "okadfa"
+    loaded = load_model(tmp_path, Loading("fp32", "sdpa", torch.device("cpu")))
+    assert torch.equal(loaded(_ids(1, 20)).logits, model.eval()(_ids(1, 20)).logits)

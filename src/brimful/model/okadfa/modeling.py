@@ -312,7 +312,7 @@ def _is_text(embedded_BTD: Tensor, mask: Tensor | None) -> Tensor | None:
 def sinusoids(positions_BT: Tensor, width: int) -> Tensor:
     """sin and cos of positions / 10000^(2i / width), fp32 (B, T, D) (Vaswani et al. 2017, section 3.5, halves instead of alternating).
 
-    The model scales them to the size of its embeddings at the start, where the original let them outweigh these forty times.
+    The model scales them to the size of its embeddings at the start, where the original let them outweigh these 35 times.
     """
     frequencies = torch.exp(torch.arange(0, width, 2, device=positions_BT.device) * (-math.log(10_000.0) / width))
     angles = positions_BT[..., None].float() * frequencies
@@ -349,7 +349,7 @@ class OkadfaForCausalLM(OkadfaPreTrainedModel, GenerationMixin):  # type: ignore
         logits_to_keep: int | Tensor = 0,
         **others: Any,
     ) -> CausalLMOutputWithPast:
-        """As any causal language model of transformers."""
+        """As any causal language model of transformers, but that hidden states and attention weights are not given out."""
         outputs = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, **others)
         hidden_BTD = outputs.last_hidden_state
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep

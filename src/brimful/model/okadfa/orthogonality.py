@@ -26,7 +26,7 @@ def attentions_of(model: nn.Module) -> list[OkadfaAttention]:
 
 
 def orthogonality_penalty(model: nn.Module) -> Tensor:
-    """Sum of the violations of all query and key projections, fp32 scalar; its gradient is 4 (W W^T - I) W."""
+    """Sum of the violations of all query and key projections, a scalar in the weights' dtype; its gradient is 4 (W W^T - I) W."""
     return torch.stack([violation_per_head(each.weight, one.heads).sum() for one in attentions_of(model) for each in (one.q_proj, one.k_proj)]).sum()
 
 
