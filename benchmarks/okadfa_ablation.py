@@ -6,8 +6,10 @@ Runs lie in the runs folder (BRIMFUL_RUNS) like those of `brimful run okadfa-abl
 of its own, because what a process needed at most is the memory that is told of it.
 """
 
+import statistics
 import subprocess
 import sys
+from typing import Any
 
 from brimful.base.env import keep_few_kernels, wait_politely
 
@@ -17,7 +19,7 @@ keep_few_kernels()
 from rich.console import Console  # noqa: E402 - the environment comes before torch
 
 from brimful import pipeline, study  # noqa: E402
-from brimful.base.rundir import read_json  # noqa: E402
+from brimful.base.rundir import read_journal, read_json  # noqa: E402
 from brimful.recipe import load  # noqa: E402
 from brimful.report.tuned import STUDY_FILE  # noqa: E402
 from record import write_record  # noqa: E402
@@ -35,8 +37,23 @@ def main() -> None:
     study.run_study(recipe, Console(width=200))
     found = read_json(pipeline.folder_of(recipe) / STUDY_FILE)
     shown = recipe.model_copy(update={"data": recipe.data.model_copy(update={"path": load("okadfa-ablation").data.path})})
-    values = {"recipe": shown.model_dump(mode="json"), "comparison": found["comparison"], "left_out": found["left_out"]}
+    values = {
+        "recipe": shown.model_dump(mode="json"),
+        "comparison": found["comparison"],
+        "left_out": found["left_out"],
+        "runs": [of_run(member) for member in study.members(recipe)],
+    }
     print(f"record: {write_record('okadfa_ablation', values)}")
+
+
+def of_run(member: study.Member) -> dict[str, Any]:
+    """What the means hide: one run's loss, gradient norms before clipping after the warm-up, and what was found inside its layers."""
+    scores = read_json(member.folder / "scores.json")
+    steps = [record for record in read_journal(member.folder / "metrics.jsonl") if record["kind"] == "step"]
+    norms = sorted(record["grad_norm"] for record in steps[len(steps) // 5 :])
+    spread = {"median": statistics.median(norms), "min": norms[0], "max": norms[-1]}
+    told = {"variant": member.variant, "seed": member.recipe.seed, "loss": scores["validation"]["loss"]}
+    return {**told, "gradient_norm": spread, "layers": scores.get("layers")}
 
 
 def make_one(overrides: list[str], number: int) -> None:
