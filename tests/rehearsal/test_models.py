@@ -4,17 +4,20 @@ from collections.abc import Callable
 
 import pytest
 from torch import nn
-from transformers import Gemma2Config, LlamaConfig
+from transformers import AutoConfig, Gemma2Config, LlamaConfig
 
 from brimful.base.errors import PlanError, RecipeError
 from brimful.model.quiet import quiet_bitsandbytes
+from brimful.model.registered import register
 from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.rehearsal.models import (
     Linear4bit,
     config_of,
     meta_model,
     names_of_4bit_layers,
+    num_blocks,
     transformers_model,
+    with_layers,
 )
 from brimful.rehearsal.training import record_training
 
@@ -123,3 +126,15 @@ def test_an_unknown_model_type_is_refused(step: Callable[..., StepSpec]) -> None
 
     with pytest.raises(PlanError, match="lama"):
         config_of(spec)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "modernbert", "okadfa", "qwen3"])
+def test_a_model_of_another_depth_has_a_kind_for_each_layer(model_type: str) -> None:
+    register()
+    config = AutoConfig.for_model(model_type, vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=2)
+
+    for layers in (2, 5):
+        other = with_layers(config, layers)
+        assert num_blocks(other) == layers
+        assert len(getattr(other, "layer_types", None) or [None] * layers) == layers
+    assert num_blocks(config) == 3

@@ -52,7 +52,8 @@ def with_layers(config: PretrainedConfig, layers: int) -> PretrainedConfig:
     """The same model with fewer or more blocks."""
     shorter = copy.deepcopy(config)
     shorter.num_hidden_layers = layers
-    if getattr(shorter, "layer_types", None):
+    follows_by_itself = isinstance(getattr(type(shorter), "layer_types", None), property)
+    if getattr(shorter, "layer_types", None) and not follows_by_itself:
         shorter.layer_types = [config.layer_types[index % len(config.layer_types)] for index in range(layers)]
     return shorter
 
