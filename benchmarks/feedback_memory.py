@@ -10,7 +10,6 @@ is not counted. bf16 autocast on CUDA, fp32 on a CPU.
 
 import argparse
 import os
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -33,7 +32,7 @@ from brimful.rehearsal.training import prepare
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import Method, Network, hidden_states_of
 from brimful.training.precision import Precision
-from record import ratio_interval, summary, write_record
+from record import ratio_interval, summary, timed, write_record
 
 VOCABULARY, HEADS = 4096, 4
 BACKPROPAGATION = "backpropagation"
@@ -70,7 +69,7 @@ def _measure(attention: str, options: argparse.Namespace, device: torch.device) 
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     for number in range(options.rounds + 1):
         for way in WAYS if number % 2 else reversed(WAYS):
-            taken_s = _timed(passes[way], device)
+            taken_s = timed(passes[way], device)
             if number:
                 seconds[way].append(taken_s)
     rows = {
@@ -130,18 +129,6 @@ def _peak_bytes(model: nn.Module, spec: StepSpec, sequences: int, device: torch.
     torch.cuda.reset_peak_memory_stats()
     run()
     return torch.cuda.max_memory_allocated() - before
-
-
-def _timed(run: Callable[[], None], device: torch.device) -> float:
-    if device.type == "cpu":
-        started_s = time.process_time()
-        run()
-        return time.process_time() - started_s
-    torch.cuda.synchronize()
-    started_s = time.perf_counter()
-    run()
-    torch.cuda.synchronize()
-    return time.perf_counter() - started_s
 
 
 def _print(name: str, row: Mapping[str, Any]) -> None:

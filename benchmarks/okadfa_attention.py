@@ -13,7 +13,6 @@ Fidelity: cosine between the two attentions' outputs for random queries and keys
 
 import argparse
 import math
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -29,7 +28,7 @@ from brimful.model.okadfa.features import draw_projection, key_features, query_f
 from brimful.model.okadfa.linear_attention import causal_attention
 from brimful.model.okadfa.modeling import OkadfaAttention
 from brimful.model.registered import register
-from record import ratio_interval, summary, write_record
+from record import ratio_interval, summary, timed, write_record
 
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16_384)
 KINDS = ("kernel", "softmax")
@@ -89,7 +88,7 @@ def measure(lengths: Sequence[int], heads: int, rounds: int, device: torch.devic
         seconds: dict[str, list[float]] = {kind: [] for kind in KINDS}
         for number in range(rounds):
             for kind in KINDS if number % 2 else reversed(KINDS):
-                seconds[kind].append(_timed(passes[kind], device))
+                seconds[kind].append(timed(passes[kind], device))
         ratio = ratio_interval(seconds["kernel"], seconds["softmax"])
         spreads = {f"{kind}_s": summary(values) for kind, values in seconds.items()}
         results.append({"length": length, "softmax": _softmax(length, device), **spreads, "kernel_over_softmax": ratio, "kept_bytes": kept_bytes})
@@ -137,18 +136,6 @@ def _kept_bytes(run: Callable[[], None]) -> int:
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         run()
     return sum(kept.values())
-
-
-def _timed(run: Callable[[], None], device: torch.device) -> float:
-    if device.type == "cpu":
-        start_s = time.process_time()
-        run()
-        return time.process_time() - start_s
-    torch.cuda.synchronize(device)
-    start_s = time.perf_counter()
-    run()
-    torch.cuda.synchronize(device)
-    return time.perf_counter() - start_s
 
 
 def crossing(ratios: Iterable[tuple[int, float]]) -> float | None:

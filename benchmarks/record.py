@@ -5,7 +5,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +54,16 @@ def ratio_interval(numerators: Sequence[float], denominators: Sequence[float], s
     drawn = np.random.default_rng(seed).integers(0, len(ratios), (10_000, len(ratios)))
     low, high = np.quantile(np.median(ratios[drawn], axis=1), [0.025, 0.975])
     return {"median": float(np.median(ratios)), "low": float(low), "high": float(high), "n": len(ratios)}
+
+
+def timed(run: Callable[[], None], device: torch.device) -> float:
+    """Seconds that a call takes: CPU time on a CPU, wall time around a synchronised GPU."""
+    if device.type == "cpu":
+        started_s = time.process_time()
+        run()
+        return time.process_time() - started_s
+    torch.cuda.synchronize(device)
+    started_s = time.perf_counter()
+    run()
+    torch.cuda.synchronize(device)
+    return time.perf_counter() - started_s

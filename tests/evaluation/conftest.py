@@ -9,6 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from brimful.data.chat import Template
 from brimful.data.tokens import TokenSplit
 from brimful.evaluation.task_prompts import Subject
+from brimful.model.build import build
 from brimful.recipe import Recipe
 
 VOCABULARY, CONTEXT = 50, 16
@@ -106,5 +107,15 @@ def okadfa_recipe() -> Callable[..., Recipe]:
                 "optimizer": {"learning_rate": 1e-2},
             }
         )
+
+    return make
+
+
+@pytest.fixture
+def model_of(okadfa_recipe: Callable[..., Recipe]) -> Callable[..., PreTrainedModel]:
+    """`model_of(key=value)`: the model of `okadfa_recipe`, fresh."""
+
+    def make(**model: object) -> PreTrainedModel:
+        return build(okadfa_recipe(**model), vocabulary=VOCABULARY, end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
 
     return make

@@ -9,21 +9,12 @@ from transformers import PreTrainedModel
 
 from brimful.data.batches import Batch
 from brimful.evaluation.alignment import Alignment, measure_alignment
-from brimful.model.build import build
-from brimful.recipe import FeedbackRecipe, Recipe
+from brimful.recipe import FeedbackRecipe
 from brimful.training.method import LossSum, Network, hidden_states_of, next_token_loss_sum
 from brimful.training.methods.feedback import Feedback
 
 SEED = 3
 MakeModel = Callable[..., PreTrainedModel]
-
-
-@pytest.fixture
-def model_of(okadfa_recipe: Callable[..., Recipe]) -> MakeModel:
-    def make(**model: object) -> PreTrainedModel:
-        return build(okadfa_recipe(**model), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
-
-    return make
 
 
 @pytest.fixture

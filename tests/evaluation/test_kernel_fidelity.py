@@ -9,20 +9,10 @@ from transformers import PreTrainedModel
 
 from brimful.data.batches import Batch
 from brimful.evaluation.kernel_fidelity import AttentionLayer, measure_attention
-from brimful.model.build import build
 from brimful.model.okadfa.modeling import OkadfaAttention
 from brimful.model.okadfa.orthogonality import attentions_of
-from brimful.recipe import Recipe
 
 MakeModel = Callable[..., PreTrainedModel]
-
-
-@pytest.fixture
-def model_of(okadfa_recipe: Callable[..., Recipe]) -> MakeModel:
-    def make(**model: object) -> PreTrainedModel:
-        return build(okadfa_recipe(**model), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
-
-    return make
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 from transformers import PreTrainedModel
 
 from brimful.data.batches import Batch
-from brimful.model.okadfa.features import key_features, query_features
 from brimful.model.okadfa.linear_attention import causal_attention
 from brimful.model.okadfa.modeling import OkadfaAttention
 from brimful.model.okadfa.orthogonality import attentions_of, violation_per_head
@@ -113,15 +112,13 @@ def _look(sums: _Sums, attention: OkadfaAttention, inputs: tuple[Any, ...]) -> N
     """Both kinds of attention of what a layer is about to read."""
     hidden_BTD: Tensor = inputs[0]
     queries, keys = attention.unit_queries_and_keys(hidden_BTD)
-    values = attention.v_proj(hidden_BTD).unflatten(-1, (attention.heads, attention.head_size)).transpose(1, 2).to(queries.dtype)
-    temperature_H11 = attention.temperature_H11()
-    softmax_BHTD = F.scaled_dot_product_attention(queries * temperature_H11, keys, values, is_causal=True, scale=1.0)
+    values = attention.in_heads(attention.v_proj(hidden_BTD)).to(queries.dtype)
+    softmax_BHTD = F.scaled_dot_product_attention(queries * attention.temperature_H11(), keys, values, is_causal=True, scale=1.0)
     sums.count += values[..., 0].numel()
     sums.values += _squares(values)
     sums.softmax += _squares(softmax_BHTD)
     if attention.config.attention == "kernel":
-        projection, share_H11 = attention.projection_HMD.to(queries.dtype), temperature_H11.sqrt()
-        kernel_BHTD, _ = causal_attention(query_features(queries * share_H11, projection), key_features(keys * share_H11, projection), values)
+        kernel_BHTD, _ = causal_attention(*attention.features(queries, keys), values)
         sums.kernel += _squares(kernel_BHTD)
         sums.cosine += float(F.cosine_similarity(kernel_BHTD.double(), softmax_BHTD.double(), dim=-1).sum())
 

@@ -4,32 +4,24 @@ Shapes: B rows, T positions, N = B*T positions, D hidden size, V vocabulary.
 """
 
 import gc
-import os
-import signal
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from io import StringIO
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from brimful import pipeline
-from brimful.base.errors import BrimfulError, Interrupted
-from brimful.base.rundir import read_journal
+from brimful.base.errors import BrimfulError
 from brimful.data.batches import IGNORED, MicroBatch
 from brimful.model import packed_attention
 from brimful.model.build import build
 from brimful.model.okadfa.orthogonality import attentions_of
 from brimful.recipe import FeedbackRecipe, Recipe
-from brimful.training import loop
-from brimful.training.checkpoint import CheckpointStore, differences, load
+from brimful.training.checkpoint import differences
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import Network, blocks_of, compiled, find_method, hidden_states_of, next_token_loss_sum
 from brimful.training.methods import feedback
@@ -514,39 +506,13 @@ RUN = (
 )  # fmt: skip
 
 
-def _train(recipe: Recipe) -> Path:
-    return pipeline.train(recipe, Console(file=StringIO())).folder
-
-
-def _last(folder: Path) -> Any:
-    store = CheckpointStore(folder / "checkpoints", keep=2)
-    return load(store.path_of(store.steps()[-1]))
-
-
-def _losses(folder: Path) -> Iterator[float]:
-    return (record["loss"] for record in read_journal(folder / "metrics.jsonl") if record["kind"] in {"step", "evaluation"})
-
-
-def test_an_interrupted_run_ends_bit_for_bit_like_an_undisturbed_one(tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_ends_bit_for_bit_like_an_undisturbed_one(interrupted_and_undisturbed: Callable[..., tuple[Any, Any]]) -> None:
     """Stopped between two draws of the features, while the penalty still grows."""
-    recipe, calls = tiny(*RUN, "run.name=interrupted"), [0]
+    interrupted, undisturbed = interrupted_and_undisturbed(*RUN)
 
-    def stop_at_the_fifth(*args: Any, **kwargs: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == 5:
-            os.kill(os.getpid(), signal.SIGINT)
-        return real(*args, **kwargs)
-
-    real = loop.guarded_update
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "guarded_update", stop_at_the_fifth)
-        with pytest.raises(Interrupted):
-            _train(recipe)
-    interrupted, undisturbed = _train(recipe), _train(tiny(*RUN, "run.name=undisturbed"))
-
-    assert differences(_last(interrupted), _last(undisturbed)) == []
-    assert list(_losses(interrupted)) == list(_losses(undisturbed))
-    losses = list(_losses(undisturbed))
+    assert differences(interrupted.last, undisturbed.last) == []
+    assert interrupted.losses == undisturbed.losses
+    losses = undisturbed.losses
     assert losses[-1] < losses[0] - 0.3
-    attention = attentions_of(AutoModelForCausalLM.from_pretrained(undisturbed / "model"))[1]
-    assert torch.equal(_last(undisturbed).tensors["model"]["model.layers.1.attention_part.attention.projection_HMD"], attention.directions(11 // 2))
+    attention = attentions_of(AutoModelForCausalLM.from_pretrained(undisturbed.folder / "model"))[1]
+    assert torch.equal(undisturbed.last.tensors["model"]["model.layers.1.attention_part.attention.projection_HMD"], attention.directions(11 // 2))

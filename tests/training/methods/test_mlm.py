@@ -1,8 +1,6 @@
 """Hidden tokens are predicted through the encoder's own head, and only they cost logits; a whole run is one of the product like any other."""
 
 import json
-import os
-import signal
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -15,15 +13,14 @@ from torch.nn import functional as F  # noqa: N812
 from transformers import pipeline as transformers_pipeline
 
 from brimful import pipeline, scoring
-from brimful.base.errors import Interrupted, RequestError
+from brimful.base.errors import RequestError
 from brimful.base.rundir import read_journal, read_json
 from brimful.data.batches import IGNORED, MicroBatch
 from brimful.data.masking import MaskedBatch, Rules
 from brimful.generation.sampler import SamplingSettings
 from brimful.model.build import build
 from brimful.recipe import Recipe
-from brimful.training import loop
-from brimful.training.checkpoint import CheckpointStore, differences, load
+from brimful.training.checkpoint import differences
 from brimful.training.method import Network, find_method, hidden_states_of
 from brimful.training.methods.mlm import METHOD
 
@@ -109,41 +106,17 @@ RUN = (
 GREEDY = SamplingSettings(temperature=0.0, top_k=None, top_p=1.0)
 
 
-def _train(recipe: Recipe) -> Path:
-    return pipeline.train(recipe, Console(file=StringIO())).folder
+def test_an_interrupted_run_ends_bit_for_bit_like_an_undisturbed_one(interrupted_and_undisturbed: Callable[..., tuple[Any, Any]]) -> None:
+    interrupted, undisturbed = interrupted_and_undisturbed(*RUN)
+
+    assert differences(interrupted.last, undisturbed.last) == []
+    assert interrupted.losses == undisturbed.losses
 
 
-def _last(folder: Path) -> Any:
-    store = CheckpointStore(folder / "checkpoints", keep=2)
-    return load(store.path_of(store.steps()[-1]))
-
-
-def _losses(folder: Path) -> list[float]:
-    return [record["loss"] for record in read_journal(folder / "metrics.jsonl") if record["kind"] in {"step", "evaluation"}]
-
-
-def test_an_interrupted_run_ends_bit_for_bit_like_an_undisturbed_one(tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe, calls = tiny(*RUN, "run.name=interrupted"), [0]
-
-    def stop_at_the_fifth(*args: Any, **kwargs: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == 5:
-            os.kill(os.getpid(), signal.SIGINT)
-        return real(*args, **kwargs)
-
-    real = loop.guarded_update
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "guarded_update", stop_at_the_fifth)
-        with pytest.raises(Interrupted):
-            _train(recipe)
-    interrupted, undisturbed = _train(recipe), _train(tiny(*RUN, "run.name=undisturbed"))
-
-    assert differences(_last(interrupted), _last(undisturbed)) == []
-    assert _losses(interrupted) == _losses(undisturbed)
-
-
-def test_a_run_learns_is_scored_as_masked_fills_masks_and_writes_no_text_and_its_model_is_one_of_transformers(tiny: Callable[..., Recipe]) -> None:
-    folder = _train(tiny(*RUN, "training.steps=30"))
+def test_a_run_learns_is_scored_as_masked_fills_masks_and_writes_no_text_and_its_model_is_one_of_transformers(
+    tiny: Callable[..., Recipe], train: Callable[[Recipe], Path]
+) -> None:
+    folder = train(tiny(*RUN, "training.steps=30"))
     scores = scoring.evaluate(folder, Console(file=StringIO()))
 
     evaluations = [record for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "evaluation"]

@@ -64,7 +64,7 @@ class OkadfaAttention(nn.Module):
 
     def unit_queries_and_keys(self, hidden_BTD: Tensor) -> tuple[Tensor, Tensor]:
         """Both of length 1, in fp32 or more (B, H, T, D)."""
-        found = (self._in_heads(project(hidden_BTD)) for project in (self.q_proj, self.k_proj))
+        found = (self.in_heads(project(hidden_BTD)) for project in (self.q_proj, self.k_proj))
         queries, keys = (F.normalize(_at_least_fp32(each), dim=-1, eps=1e-6) for each in found)
         return queries, keys
 
@@ -92,7 +92,7 @@ class OkadfaAttention(nn.Module):
             others: For the implementation of softmax attention.
         """
         queries, keys = self.unit_queries_and_keys(hidden_BTD)
-        values = self._in_heads(self.v_proj(hidden_BTD))
+        values = self.in_heads(self.v_proj(hidden_BTD))
         if self.config.attention == "softmax":
             attended_BTHD = self._softmax(queries, keys, values, mask, past_key_values, **others)
         else:
@@ -102,7 +102,14 @@ class OkadfaAttention(nn.Module):
         out_BTD: Tensor = self.o_proj(attended_BTHD.flatten(2))
         return out_BTD
 
-    def _in_heads(self, projected_BTD: Tensor) -> Tensor:
+    def features(self, queries_BHTD: Tensor, keys_BHTD: Tensor) -> tuple[Tensor, Tensor]:
+        """Of queries and keys of length 1, each with its share of the temperature: (B, H, T, M)."""
+        projection = self.projection_HMD.to(queries_BHTD.dtype)
+        share_H11 = self.temperature_H11().sqrt()
+        return query_features(queries_BHTD * share_H11, projection), key_features(keys_BHTD * share_H11, projection)
+
+    def in_heads(self, projected_BTD: Tensor) -> Tensor:
+        """(B, H, T, D)."""
         in_heads_BHTD: Tensor = projected_BTD.unflatten(-1, (self.heads, self.head_size)).transpose(1, 2)
         return in_heads_BHTD
 
@@ -120,9 +127,7 @@ class OkadfaAttention(nn.Module):
         self, queries: Tensor, keys: Tensor, values: Tensor, segments_BT: Tensor | None, is_text_BT: Tensor | None, past: Cache | None
     ) -> Tensor:
         """(B, H, T, D) in fp32 or more."""
-        projection = self.projection_HMD.to(queries.dtype)
-        share_H11 = self.temperature_H11().sqrt()
-        features_q, features_k = query_features(queries * share_H11, projection), key_features(keys * share_H11, projection)
+        features_q, features_k = self.features(queries, keys)
         if is_text_BT is not None:
             features_k = features_k * is_text_BT[:, None, :, None]
         state = None if past is None else sum_before(past, self.layer)
