@@ -16,7 +16,7 @@ import pytest
 
 from brimful.base import rundir
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import Journal, Lease, read_journal, read_json, write_json_atomically, write_text_atomically
+from brimful.base.rundir import Journal, Lease, read_journal, read_json, write_json_atomically, write_text_atomically, writer_of
 
 HOLD = """
 import sys, time
@@ -185,6 +185,23 @@ def test_a_lease_that_is_being_written_this_moment_is_not_taken(tmp_path: Path, 
     with pytest.raises(RunFolderError, match="could not be locked"):
         Lease.acquire(tmp_path)
     assert (tmp_path / Lease.FILE_NAME).read_text() == ""
+
+
+def test_who_holds_a_folder_can_be_asked_without_taking_it(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    found = writer_of(tmp_path)
+
+    assert found is not None
+    assert (found[0]["pid"], found[1]) == (holder.pid, True)
+    holder.kill()
+    holder.wait()
+    assert writer_of(tmp_path) == (found[0], False)
+
+
+def test_a_folder_that_nobody_holds_or_that_is_none_has_no_writer(tmp_path: Path) -> None:
+    assert writer_of(tmp_path) is None
+    assert writer_of(tmp_path / "absent") is None
+    (tmp_path / Lease.FILE_NAME).write_text("")
+    assert writer_of(tmp_path) == ({}, False)
 
 
 def test_who_lost_the_folder_neither_writes_nor_frees_it(tmp_path: Path) -> None:

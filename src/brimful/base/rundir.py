@@ -173,6 +173,16 @@ class Lease:
         self.release()
 
 
+def writer_of(run_folder: Path) -> tuple[dict[str, Any], bool] | None:
+    """What the lease of a run folder says of its holder, and whether that is alive as far as can be told; None where there is no lease."""
+    path = run_folder / Lease.FILE_NAME
+    try:
+        holder, age_s = _holder_of(path), time.time() - path.stat().st_mtime
+    except OSError:
+        return None
+    return holder, _is_alive(holder, age_s)
+
+
 def _holder_of(path: Path) -> dict[str, Any]:
     """What a lease says; nothing where it is half written or damaged."""
     try:
