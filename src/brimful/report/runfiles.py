@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_journal, read_json
+from brimful.hardware.monitored import Monitored, read_monitor
 
 Json = dict[str, Any]
 PURPOSE = {
@@ -46,6 +47,8 @@ class RunFiles:
     samples: tuple[Json, ...]
     missing: dict[str, str]
     """File name -> one sentence about what is missing and why."""
+    monitored: Monitored = field(default_factory=Monitored)
+    """Samples of device and machine over all sessions; none in a run from before there was a monitor."""
 
     def of_kind(self, kind: str) -> list[Json]:
         """The records of one kind, in order."""
@@ -115,6 +118,7 @@ def read_run(run_folder: Path) -> RunFiles:
         records=read("metrics.jsonl", lines, ()),
         samples=read("samples.jsonl", lines, ()),
         missing=missing,
+        monitored=read_monitor(run_folder),
     )
     if not any((run_folder / name).exists() for name in PURPOSE):
         raise RunFolderError(f"{run_folder} is not a run folder: it has none of {', '.join(PURPOSE)}.")

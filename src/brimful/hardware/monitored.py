@@ -1,0 +1,164 @@
+"""What the monitor wrote into a run folder, read back leniently. The format is docs/monitor.md. No torch."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from brimful.base.rundir import read_journal
+
+FILE_NAME = "monitor.jsonl"
+JOULES_PER_WH = 3600.0
+_NO_READINGS = frozenset({"time", "covers_s"})
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look at device and machine.
+
+    Attributes:
+        time: Unix seconds.
+        covers_s: Seconds since the sample before it.
+        readings: By the names of docs/monitor.md; what could not be read is not in it.
+        throttled_s: Reason in words -> seconds of `covers_s`; None where reasons cannot be read.
+    """
+
+    time: float
+    covers_s: float
+    readings: Mapping[str, float]
+    throttled_s: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class MonitoredSession:
+    """One session's samples, in order, and what stood at its beginning."""
+
+    device: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, float] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
+    samples: tuple[Sample, ...] = ()
+    is_ended: bool = False
+
+    @property
+    def energy_wh(self) -> float | None:
+        """By the counter where there is one, else power over time; None where neither was read."""
+        counted = [sample.readings["energy_j"] for sample in self.samples if "energy_j" in sample.readings]
+        if counted:
+            return max(counted) / JOULES_PER_WH
+        powers = [sample.readings["power_w"] * sample.covers_s for sample in self.samples if "power_w" in sample.readings]
+        return sum(powers) / JOULES_PER_WH if powers else None
+
+
+@dataclass(frozen=True)
+class Monitored:
+    """The sessions of a run as the monitor saw them; none where there is no file."""
+
+    sessions: tuple[MonitoredSession, ...] = ()
+
+    @cached_property
+    def samples(self) -> tuple[Sample, ...]:
+        """Of all sessions, in order."""
+        return tuple(sample for session in self.sessions for sample in session.samples)
+
+    @property
+    def latest(self) -> Sample | None:
+        return self.samples[-1] if self.samples else None
+
+    @property
+    def limits(self) -> Mapping[str, float]:
+        """Of the last session."""
+        return self.sessions[-1].limits if self.sessions else {}
+
+    @property
+    def covered_s(self) -> float:
+        """Seconds that were watched, over all sessions."""
+        return sum(sample.covers_s for sample in self.samples)
+
+    def series(self, name: str) -> tuple[list[float], list[float]]:
+        """Times (Unix seconds) and values of one reading; samples without it are left out."""
+        found = [(sample.time, sample.readings[name]) for sample in self.samples if name in sample.readings]
+        return [time for time, _ in found], [value for _, value in found]
+
+    def peak(self, name: str) -> float | None:
+        """The highest sample, None without any."""
+        return max(self.series(name)[1], default=None)
+
+    def mean(self, name: str) -> float | None:
+        """Over the time that the samples cover, None without any."""
+        found = [(sample.covers_s, sample.readings[name]) for sample in self.samples if name in sample.readings]
+        seconds = sum(covers_s for covers_s, _ in found)
+        return sum(covers_s * value for covers_s, value in found) / seconds if seconds else None
+
+    @property
+    def energy_wh(self) -> float | None:
+        """Over all sessions; None where it was not measured in one of them, as a part is not the energy of the run."""
+        spent = [session.energy_wh for session in self.sessions if session.samples]
+        known = [energy_wh for energy_wh in spent if energy_wh is not None]
+        return sum(known) if known and len(known) == len(spent) else None
+
+    def throttled(self) -> dict[str, float] | None:
+        """Reason -> share of the watched time, the largest first; None where reasons could not be read."""
+        told = [sample for sample in self.samples if sample.throttled_s is not None]
+        seconds = sum(sample.covers_s for sample in told)
+        if not seconds:
+            return None
+        sums: dict[str, float] = {}
+        for sample in told:
+            for reason, spent_s in (sample.throttled_s or {}).items():
+                sums[reason] = sums.get(reason, 0.0) + spent_s
+        return dict(sorted(((reason, spent_s / seconds) for reason, spent_s in sums.items()), key=lambda pair: -pair[1]))
+
+
+def read_monitor(run_folder: Path) -> Monitored:
+    """What was sampled in all sessions of a run. Lines that are torn or not as written are left out; a missing file holds nothing."""
+    try:
+        records = list(read_journal(run_folder / FILE_NAME))
+    except OSError:
+        return Monitored()
+    sessions: list[list[dict[str, Any]]] = []
+    for record in records:
+        if record.get("kind") == "monitor" or not sessions:
+            sessions.append([])
+        sessions[-1].append(record)
+    return Monitored(tuple(map(_session, sessions)))
+
+
+def _session(records: list[dict[str, Any]]) -> MonitoredSession:
+    start = records[0] if records[0].get("kind") == "monitor" else {}
+    samples = [sample for record in records if record.get("kind") == "sample" and (sample := sample_of(record)) is not None]
+    return MonitoredSession(
+        device=_mapping(start.get("device")),
+        limits=_numbers(start.get("limits")),
+        absent={name: str(reason) for name, reason in _mapping(start.get("absent")).items()},
+        samples=tuple(samples),
+        is_ended=any(record.get("kind") == "monitor_end" for record in records),
+    )
+
+
+def sample_of(record: Mapping[str, Any]) -> Sample | None:
+    """A record of kind `sample`; None where it does not say when and for how long."""
+    values = _numbers(record)
+    if "time" not in values or values.get("covers_s", -1.0) < 0:
+        return None
+    throttled = record.get("throttled_s")
+    return Sample(
+        time=values["time"],
+        covers_s=values["covers_s"],
+        readings={name: value for name, value in values.items() if name not in _NO_READINGS},
+        throttled_s=_numbers(throttled) if isinstance(throttled, dict) else None,
+    )
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _numbers(value: object) -> dict[str, float]:
+    """The finite numbers of a mapping."""
+    return {
+        name: float(entry)
+        for name, entry in _mapping(value).items()
+        if isinstance(entry, int | float) and not isinstance(entry, bool) and math.isfinite(entry)
+    }
