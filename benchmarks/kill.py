@@ -36,7 +36,7 @@ checkpoint: {every: 4}
 sample: {tokens: 5}
 plan: {device: cpu, precision: bf16, compile: false, threads: 1}
 """
-TIMING = {"step_time_s", "tokens_per_second", "memory_bytes", "time", "seconds"}
+TIMING = {"step_time_s", "loader_wait_s", "tokens_per_second", "memory_bytes", "time", "seconds"}
 
 
 def main() -> None:

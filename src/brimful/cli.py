@@ -9,7 +9,9 @@ import typer
 
 from brimful.base.env import keep_few_kernels, wait_politely
 from brimful.base.errors import BrimfulError, RequestError
+from brimful.cli_parts import Json, RunName, open_console, print_json, run_folder
 from brimful.cli_recipes import recipes_app
+from brimful.cli_runs import VERBS
 
 app = typer.Typer(
     name="brimful", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
@@ -19,13 +21,12 @@ app.add_typer(recipes_app, name="recipes")
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A shipped recipe's name or a .yaml file.")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the recipe, as dotted.key=value.")]
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's name or folder.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over; unfinished work is moved aside, a finished run is never replaced.")]
 Accept = Annotated[list[str] | None, typer.Option("--accept-change", metavar="KEY", help="Continue with a changed value of this key.")]
 PlanFile = Annotated[Path | None, typer.Option("--plan", metavar="FILE", help="Use this plan as it is; `brimful plan ... --save FILE` wrote it.")]
+Session = Annotated[str | None, typer.Option(metavar="TIME", help="This session is killed after, say, 12h: save in time. As run.session=12h.")]
 Sort = Literal["time", "cost", "name"]
 Dtype = Literal["bf16", "fp16", "fp32"]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
@@ -35,7 +36,7 @@ def doctor(json_output: Json = False) -> None:
     from brimful.hardware.doctor import examine, render
 
     diagnosis = examine(runs_folder())
-    _print_json(diagnosis.to_json()) if json_output else _console().print(render(diagnosis))
+    print_json(diagnosis.to_json()) if json_output else open_console().print(render(diagnosis))
 
 
 @app.command()
@@ -61,13 +62,13 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     json_output: Json = False,
 ) -> None:
     """What a recipe needs on this or any device: memory, time, energy, cost, choices with reasons. 0 fits, 1 does not or may not."""
-    from brimful.planning.budget import parse_budget, parse_duration, parse_prices
+    from brimful.planning.budget import parse_budget, parse_prices, session_seconds
     from brimful.plans import Limits, answers, refuse_to_save, refuse_to_verify, save_surveyed, survey, verified
     from brimful.report.plan_table import ordered
     from brimful.report.plans import exit_code, render, tensor_lines, write_timeline
 
     limits = Limits(
-        budget=None if budget is None else parse_budget(budget), session_s=None if session is None else parse_duration(session, "--session"),
+        budget=None if budget is None else parse_budget(budget), session_s=None if session is None else session_seconds(session),
         prices=parse_prices(price or []),
     )  # fmt: skip
     resolved = _load(recipe, overrides)
@@ -81,11 +82,11 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
         write_timeline(surveyed, timeline)
     verification = verified(resolved, surveyed) if verify else None
     if json_output:
-        _print_json(
+        print_json(
             {"recipe": resolved.name, "devices": [entry.to_json() for entry in ordered(surveyed, sort)], **answered.to_json(), **_told(verification)}
         )
     else:
-        console = _console(least_width=120)
+        console = open_console(least_width=120)
         console.print(render(surveyed, console.width, (answered.budget, answered.sessions), sort), soft_wrap=True)
         if explain:
             print("\n".join(tensor_lines(surveyed)))
@@ -102,15 +103,17 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
 
 
 @app.command()
-def train(recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False, accept_change: Accept = None, plan_file: PlanFile = None) -> None:
+def train(
+    recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False, accept_change: Accept = None, plan_file: PlanFile = None, session: Session = None,
+) -> None:  # fmt: skip
     """Train a recipe; of a study every variant, of rft every round, and compare them. The same command again continues what is unfinished."""
     from brimful import pipeline
 
-    resolved = _load(recipe, overrides)
+    resolved = _load(recipe, _with_session(overrides, session))
     if _is_several(resolved):
         _run_several(resolved, fresh, accept_change, plan_file)
         return
-    finished = pipeline.train(resolved, _console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file)
+    finished = pipeline.train(resolved, open_console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file)
     name = finished.folder.name
     if not finished.trained_now:
         print(f"for another run of this recipe: run.name={name}-2")
@@ -119,15 +122,17 @@ def train(recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False,
 
 
 @app.command()
-def run(recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False, accept_change: Accept = None, plan_file: PlanFile = None) -> None:
+def run(
+    recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False, accept_change: Accept = None, plan_file: PlanFile = None, session: Session = None,
+) -> None:  # fmt: skip
     """The whole chain of a recipe: plan, train, sample, evaluate, report; of a study for every variant, of rft for every round, and one table."""
     from brimful import pipeline
 
-    resolved = _load(recipe, overrides)
+    resolved = _load(recipe, _with_session(overrides, session))
     if _is_several(resolved):
         _run_several(resolved, fresh, accept_change, plan_file)
         return
-    path = pipeline.run(resolved, _console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file)
+    path = pipeline.run(resolved, open_console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file)
     print(f"report: {path}")
 
 
@@ -136,7 +141,7 @@ def sample(recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False
     """Draw answers to a recipe's questions, verify them, and keep distinct right ones to train on. The same command again goes on where it stopped."""
     from brimful import rounds
 
-    folder = rounds.sample(_load(recipe, overrides), _console(), fresh=fresh, accept=accept_change or [])
+    folder = rounds.sample(_load(recipe, overrides), open_console(), fresh=fresh, accept=accept_change or [])
     print(
         f"samples: {folder / 'samples.jsonl'}\ntraining set: {folder / 'train.jsonl'}\nnext: brimful run {shlex.join([recipe, *(overrides or [])])}"
     )
@@ -163,7 +168,7 @@ def generate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     from brimful.generation.sampler import SamplingSettings
 
     how = Writing(SamplingSettings(temperature, top_k, top_p), tokens, samples, seed)
-    pipeline.write(_run_folder(run), prompt, how, _console(), beside_base=beside_base, code=code)
+    pipeline.write(run_folder(run), prompt, how, open_console(), beside_base=beside_base, code=code)
 
 
 @app.command()
@@ -193,11 +198,11 @@ def predict(
     from brimful.classification.predict import predict as predict_texts
     from brimful.report.progress import data_progress
 
-    console = _console(stderr=True)
+    console = open_console(stderr=True)
     shown = console.is_terminal and not (output is None and sys.stdout.isatty())
     with data_progress(console) if shown else nullcontext() as progress:
         wanted = Wanted(source, tuple(changes or ()), output, written_as, threshold, window, device)
-        summary = predict_texts(_run_folder(run), wanted, tell=lambda note: print(f"note: {note}", file=sys.stderr), progress=progress)
+        summary = predict_texts(run_folder(run), wanted, tell=lambda note: print(f"note: {note}", file=sys.stderr), progress=progress)
     if summary.is_read_to_the_end:
         print("\n".join([*summary.lines(), *([f"written: {output}"] if output else [])]), file=sys.stderr)
 
@@ -212,7 +217,7 @@ def export(
     """Write a finished run's model for use elsewhere: adapters in PEFT layout, the whole model, or both merged into one."""
     from brimful.generation.export import export as export_model
 
-    print("\n".join(export_model(_run_folder(run), to, merge=merge, dtype=dtype).lines()))
+    print("\n".join(export_model(run_folder(run), to, merge=merge, dtype=dtype).lines()))
 
 
 @app.command()
@@ -238,9 +243,9 @@ def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     from brimful.report.text import evaluation_lines
 
     asked = scoring.Asked(tuple(tasks or ()), _paths(data or []), max_examples, accept_unsandboxed, samples, temperature)
-    console = _console(stderr=json_output)
-    scores = scoring.evaluate(_run_folder(run), console, split=split, stride=stride, asked=asked, untuned=untuned)
-    _print_json(scores) if json_output else print("\n".join(evaluation_lines(scores)))
+    console = open_console(stderr=json_output)
+    scores = scoring.evaluate(run_folder(run), console, split=split, stride=stride, asked=asked, untuned=untuned)
+    print_json(scores) if json_output else print("\n".join(evaluation_lines(scores)))
 
 
 @app.command()
@@ -251,39 +256,10 @@ def diagnose(run: RunName, json_output: Json = False) -> None:
     from brimful import pipeline
     from brimful.report.text import finding_lines
 
-    findings = pipeline.diagnose(_run_folder(run), _console(stderr=json_output))
-    _print_json([asdict(finding) for finding in findings]) if json_output else print("\n".join(finding_lines(findings)))
+    findings = pipeline.diagnose(run_folder(run), open_console(stderr=json_output))
+    print_json([asdict(finding) for finding in findings]) if json_output else print("\n".join(finding_lines(findings)))
     if any(finding.verdict == "bad" for finding in findings):
         raise typer.Exit(1)
-
-
-@app.command()
-def report(run: RunName) -> None:
-    """Write report.html of a run, finished or not, and show what was predicted beside what was measured."""
-    from brimful.report.html import write_report
-    from brimful.report.text import prediction_lines
-
-    path = write_report(_run_folder(run))
-    print("\n".join([*prediction_lines(path.parent), f"report: {path}"]))
-
-
-@app.command()
-def compare(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Names or folders of two runs or more.")],
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
-    json_output: Json = False,
-) -> None:
-    """Runs side by side, repetitions with other seeds together: scores with intervals, cost, and which differences are real."""
-    from brimful.report.compare import compare as compared
-    from brimful.report.compare_text import comparison_markdown, comparison_text
-
-    comparison = compared([_run_folder(run) for run in runs])
-    if json_output:
-        _print_json(comparison.to_json())
-    elif markdown:
-        print(comparison_markdown(comparison), end="")
-    else:
-        print(comparison_text(comparison, _console(least_width=120).width))
 
 
 @app.command()
@@ -306,9 +282,13 @@ def calibrate(
         print(f"forgot all about {here.name}" if calibration.reset(here.name) else f"nothing was remembered of {here.name}")
         return
     if not show:
-        with measuring(_console(stderr=True)) as progress:
+        with measuring(open_console(stderr=True)) as progress:
             calibration.save(measure(here, runs_folder(), threads=threads, progress=progress))
-    _print_json(to_json(here, threads)) if json_output else _console(least_width=120).print(render(here, threads), highlight=False)
+    print_json(to_json(here, threads)) if json_output else open_console(least_width=120).print(render(here, threads), highlight=False)
+
+
+for verb in VERBS:
+    app.command()(verb)
 
 
 def main() -> None:
@@ -340,6 +320,10 @@ def _load(name: str, overrides: list[str] | None) -> Any:
     return recipe
 
 
+def _with_session(overrides: list[str] | None, session: str | None) -> list[str]:
+    return [*(overrides or []), *([f"run.session={session}"] if session else [])]
+
+
 def _is_several(recipe: Any) -> bool:
     """Whether a recipe is a chain of several runs: a study, or rounds of sampling and training."""
     return recipe.study is not None or recipe.rft is not None
@@ -351,7 +335,7 @@ def _run_several(recipe: Any, fresh: bool, accept: list[str] | None, plan_file: 
     if plan_file is not None:
         raise RequestError(f"--plan is the plan of one run, but {recipe.name} makes several. Leave it out.")
     run_all = study.run_study if recipe.rft is None else rounds.run_rounds
-    print(f"report: {run_all(recipe, _console(least_width=120), fresh=fresh, accept=accept or [])}")
+    print(f"report: {run_all(recipe, open_console(least_width=120), fresh=fresh, accept=accept or [])}")
 
 
 def _paths(assignments: list[str]) -> dict[str, str]:
@@ -363,24 +347,3 @@ def _paths(assignments: list[str]) -> dict[str, str]:
 
 def _told(verification: Any) -> dict[str, Any]:
     return {} if verification is None else {"verification": verification.to_json()}
-
-
-def _console(*, stderr: bool = False, least_width: int = 0) -> Any:
-    """A terminal has the width it has; into a file or a pipe go at least `least_width` columns."""
-    from rich.console import Console
-
-    console = Console(stderr=stderr)
-    return console if console.is_terminal or console.width >= least_width else Console(stderr=stderr, width=least_width)
-
-
-def _print_json(value: object) -> None:
-    import json
-
-    print(json.dumps(value, indent=2))
-
-
-def _run_folder(run: str) -> Path:
-    from brimful.base.env import runs_folder
-    from brimful.generation.load import resolve_run
-
-    return resolve_run(run, runs_folder())

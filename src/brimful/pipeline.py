@@ -61,6 +61,7 @@ from brimful.scoring import (
 from brimful.training import eight_bit
 from brimful.training.admission import Admission, admit, claim, describe, write_status
 from brimful.training.checkpoint import CheckpointStore, verify
+from brimful.training.deadline import Deadline
 from brimful.training.memory_errors import give_back_memory
 from brimful.training.method import find_method
 from brimful.training.recovery import DECIDES_MEMORY
@@ -282,9 +283,11 @@ def _setup(material: Material, plan: Plan, device: Device, folder: Path, lease: 
         return {"split": "validation", **record}
 
     total_steps = plan.total_steps or total_steps_of(material.planned, material.train_rows) or 1
+    session_s = recipe.run.session_s
     return Setup(
         recipe=recipe, plan=plan, total_steps=total_steps, device=where, model=model, tokenizer=material.tokenizer, sequences=material.sequences(plan),
         evaluate=score, identity=material.identity(model), run_folder=folder, lease=lease, listeners=(), tokens_per_step=material.tokens_per_step,
+        deadline=None if session_s is None else Deadline.of_process(session_s),
     )  # fmt: skip
 
 
@@ -372,5 +375,7 @@ def _greet(console: Console, recipe: Recipe, device: Device, admission: Admissio
     console.print(f"machine: {device.name}{threads}{free}{rates}", highlight=False, markup=False, soft_wrap=True)
     if admission.moved_aside:
         console.print(f"the unfinished run was moved to {admission.moved_aside}", highlight=False, soft_wrap=True)
+    if recipe.run.session_s is not None:
+        console.print(Deadline.of_process(recipe.run.session_s).told() + "; the last checkpoint comes before it", highlight=False, soft_wrap=True)
     for change in admission.changed:
         console.print(f"changed since the last session: {change}", highlight=False, markup=False, soft_wrap=True)

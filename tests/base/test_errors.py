@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from brimful.base import errors
-from brimful.base.errors import BrimfulError, Interrupted, RecipeError, TrainingStopped
+from brimful.base.errors import BrimfulError, Interrupted, RecipeError, SessionOver, TrainingStopped
 
 ALL = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
 
@@ -27,3 +27,7 @@ def test_an_interrupted_run_exits_as_shells_expect_of_that_signal(number: int, c
 
     assert error.exit_code == code
     assert str(error) == "stopped at step 3"
+
+
+def test_a_session_that_ends_can_be_told_from_a_signal_and_a_failure() -> None:
+    assert SessionOver("over").exit_code == 75

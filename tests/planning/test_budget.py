@@ -12,9 +12,9 @@ from brimful.planning.budget import (
     answer,
     checkpoint_interval_s,
     parse_budget,
-    parse_duration,
     parse_prices,
     ranked,
+    session_seconds,
     sessions,
 )
 from brimful.planning.plan import Prediction
@@ -30,7 +30,7 @@ def _about(value: float) -> Prediction:
     ("text", "seconds"), [("45s", 45), ("90m", 5400), ("90min", 5400), ("3h", 3 * HOUR), ("1.5d", 36 * HOUR), ("1h30m", 5400), (" 2 H ", 2 * HOUR)]
 )
 def test_a_time_has_a_unit(text: str, seconds: float) -> None:
-    assert parse_duration(text, "--session") == seconds
+    assert session_seconds(text) == seconds
     assert parse_budget(text) == Budget("time", seconds)
 
 
@@ -42,7 +42,7 @@ def test_money_has_its_sign(text: str, usd: float) -> None:
 @pytest.mark.parametrize("text", ["", "3", "three hours", "3 weeks", "-3h", "0h", "h", "3h2"])
 def test_what_is_no_time_is_refused_with_examples(text: str) -> None:
     with pytest.raises(RequestError, match=r"^--session .* is not a time above zero\. .*90m, 3h, 1\.5d or 1h30m"):
-        parse_duration(text, "--session")
+        session_seconds(text)
 
 
 @pytest.mark.parametrize("text", ["€5", "5 dollars", "$", "$-5", "$0", "5x", "3h for $5"])

@@ -63,7 +63,7 @@ class World:
             sequences=sequences or RaggedSequences(), micro_batches=micro_batches, total_steps=recipe.training.steps or 0, evaluate_every=4,
             meter=Meter(self.journal, [], device=CPU, total_steps=12), evaluate=self._evaluate, save=self._save,
             restore_last_good=self._restore, checkpoint_due=lambda progress: progress.step > 0 and progress.step % 4 == 0,
-            should_stop=lambda: self.stop_after is not None and len(self.saved) >= self.stop_after,
+            should_stop=lambda progress: self.stop_after is not None and len(self.saved) >= self.stop_after,
         )  # fmt: skip
 
     def run(self) -> Progress:

@@ -49,7 +49,7 @@ def test_steps_are_told_at_the_flush_with_all_their_fields(journal: Journal, tol
     assert [record["step"] for record in told] == [1, 2, 3]
     assert told == list(read_journal(journal.path))
     assert told[1].keys() == {
-        "kind", "step", "loss", "grad_norm", "learning_rate", "tokens", "skipped", "loss_scale", "tokens_per_second", "step_time_s", "memory_bytes", "time",
+        "kind", "step", "loss", "grad_norm", "learning_rate", "tokens", "skipped", "loss_scale", "tokens_per_second", "step_time_s", "loader_wait_s", "memory_bytes", "time",
     }  # fmt: skip
     assert (told[1]["loss"], told[1]["tokens"], told[1]["skipped"], told[1]["loss_scale"]) == (2.0, 200, 0, 1.0)
     assert told[1]["step_time_s"] > 0
@@ -126,3 +126,20 @@ def test_out_of_memory_is_told_at_once_as_it_is_returned(journal: Journal, told:
     record = recorder.note_out_of_memory(7, "training", (8, 3), (4, 4, 2, 1), where="backward pass")
     assert record == {"kind": "out_of_memory", "step": 7, "phase": "training", "from": [8, 3], "to": [4, 4, 2, 1], "where": "backward pass"}
     assert told == list(read_journal(journal.path)) == [record]
+
+
+def test_waiting_for_batches_is_told_as_the_mean_of_the_steps_it_was_for(
+    journal: Journal, told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(meter.time, "perf_counter", lambda: now_s)
+    recorder, progress = _new(journal, told)
+    for wait_s in (1.0, 3.0):
+        with recorder.waiting():
+            now_s += wait_s
+        _step(progress, recorder)
+    recorder.flush()
+    _step(progress, recorder)
+    recorder.flush()
+
+    assert [record["loader_wait_s"] for record in told] == [2.0, 2.0, 0.0]

@@ -47,3 +47,11 @@ class Interrupted(BrimfulError):
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal_number
+
+
+class SessionOver(Interrupted):
+    """The session's end came near; a checkpoint was written in time. The exit code is sysexits' "try again later"."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, 0)
+        self.exit_code = 75

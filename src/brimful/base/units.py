@@ -1,7 +1,11 @@
 """Numbers as people read them. Values keep their base unit everywhere else; only printing comes through here."""
 
+import re
+
 GIB = 1024**3
 MIB = 1024**2
+SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_PART = r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)"
 
 
 def format_bytes(num_bytes: float) -> str:
@@ -65,3 +69,16 @@ def format_named(name: str, value: float) -> str:
     if name.endswith("_usd"):
         return format_money(value)
     return f"{value:.1%}" if name == "mfu" else format_count(value)
+
+
+def parse_duration(text: str) -> float:
+    """`90m`, `3h`, `1.5d`, `1h30m` -> seconds.
+
+    Raises:
+        ValueError: not a time above zero.
+    """
+    if re.fullmatch(rf"(?:{_PART}\s*)+", text.strip(), re.IGNORECASE):
+        seconds = sum(float(number) * SECONDS[unit.lower()] for number, unit in re.findall(_PART, text, re.IGNORECASE))
+        if seconds > 0:
+            return seconds
+    raise ValueError(f"{text!r} is not a time above zero. Write a number with its unit (s, m, h or d), such as 90m, 3h, 1.5d or 1h30m.")

@@ -8,14 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from brimful.base.errors import RequestError
-from brimful.base.units import format_duration, format_money
+from brimful.base.units import format_duration, format_money, parse_duration
 from brimful.hardware import catalog
 from brimful.planning.memory import Verdict
 from brimful.planning.plan import Prediction
 
-SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)\s*(d|h|min|m|s)\s*)+", re.IGNORECASE)
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)", re.IGNORECASE)
 _MONEY = re.compile(r"\$\s*(\d+(?:\.\d+)?)|(\d+(?:\.\d+)?)\s*(?:\$|usd)", re.IGNORECASE)
 _SHELL = "Within double quotes a shell replaces $5: write '$5' in single quotes, or 5usd."
 
@@ -48,17 +45,16 @@ class Budget:
         return "uncertain" if prediction.low <= self.limit else "does not fit"
 
 
-def parse_duration(text: str, option: str) -> float:
-    """`90m`, `3h`, `1.5d`, `1h30m` -> seconds.
+def session_seconds(text: str) -> float:
+    """The length of a session, as `--session` says it.
 
     Raises:
-        RequestError: not a duration, or none at all; `option` is named.
+        RequestError: not a time above zero.
     """
-    if _DURATION.fullmatch(text.strip()):
-        seconds = sum(float(number) * SECONDS[unit.lower()] for number, unit in _PART.findall(text))
-        if seconds > 0:
-            return seconds
-    raise RequestError(f"{option} {text!r} is not a time above zero. Write a number with its unit (s, m, h or d), such as 90m, 3h, 1.5d or 1h30m.")
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise RequestError(f"--session {error}") from error
 
 
 def parse_budget(text: str) -> Budget:
@@ -76,8 +72,8 @@ def parse_budget(text: str) -> Budget:
         said = "is empty" if not text.strip() else f"{text!r} has no unit"
         raise RequestError(f"--budget {said}. Write a time such as 90m, 3h or 1.5d, or money such as '$5' or 5usd. {_SHELL}")
     try:
-        return Budget("time", parse_duration(text, "--budget"))
-    except RequestError as error:
+        return Budget("time", parse_duration(text))
+    except ValueError as error:
         raise RequestError(
             f"--budget {text!r} is neither a time nor money above zero. Write a time such as 90m, 3h or 1.5d, or money such as '$5' or 5usd."
         ) from error

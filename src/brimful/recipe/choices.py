@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic import Field
 
+from brimful.base.units import parse_duration
 from brimful.recipe.base import Auto, PositiveInt, Section, folder_name
 
 
@@ -48,8 +49,26 @@ class RunChoices(Section):
 
     name: str | None = Field(None, description="Name of the run folder. Default: the recipe's name.")
     folder: str | None = Field(None, description="Folder that holds run folders. Default: BRIMFUL_RUNS or ./runs.")
+    mirror: str | None = Field(
+        None, description="Folder on another disk, such as a mounted drive, that gets a verified copy; a new machine continues from it."
+    )
+    session: str | None = Field(
+        None, description="Time after which this machine is taken away, such as 12h; the last recovery point comes before it."
+    )
 
     @pydantic.field_validator("name")
     @classmethod
     def _is_afolder_name(cls, value: str | None) -> str | None:
         return value if value is None else folder_name(value)
+
+    @pydantic.field_validator("session")
+    @classmethod
+    def _is_a_time(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_duration(value)
+        return value
+
+    @property
+    def session_s(self) -> float | None:
+        """Seconds from the start of the process to the end of the session; None where it does not end by itself."""
+        return None if self.session is None else parse_duration(self.session)

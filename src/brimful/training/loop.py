@@ -46,7 +46,7 @@ class Parts:
         restore_last_good: Puts model, optimizer and random state back to the newest checkpoint and returns its progress.
         evaluate: Scores the model on validation and returns the record's values.
         meter: Sees every step and tells listeners, late.
-        should_stop: True once a signal asked to stop; answered at the next step boundary.
+        should_stop: True once a signal asked to stop or the session ends; asked at step boundaries, before an evaluation that is due there.
         loader_workers: Threads that make batches ahead of time; 0 makes them when they are needed.
         remember: Told the `out_of_memory` record whenever the micro-batches get smaller.
         before_step: Told the number of each update before it is made, perhaps more than once; a pure function of it.
@@ -68,7 +68,7 @@ class Parts:
     save: Callable[[Progress], None]
     restore_last_good: Callable[[], Progress]
     checkpoint_due: Callable[[Progress], bool]
-    should_stop: Callable[[], bool]
+    should_stop: Callable[[Progress], bool]
     loader_workers: int = 1
     remember: Callable[[dict[str, Any]], None] = lambda record: None
     before_step: Callable[[int], None] = lambda step: None
@@ -91,7 +91,7 @@ def train(parts: Parts, progress: Progress) -> Progress:
     micro_batches = parts.micro_batches
     with closing(_Prefetch(parts, progress)) as batches:
         while True:
-            if _evaluation_is_due(parts, progress):
+            if evaluation_is_due(parts.evaluate_every, parts.total_steps, progress) and not parts.should_stop(progress):
                 _evaluate(parts, progress)
             if _is_over(parts, progress) or parts.checkpoint_due(progress):
                 parts.meter.flush()
@@ -99,14 +99,16 @@ def train(parts: Parts, progress: Progress) -> Progress:
                     parts.save(progress)
                 if _is_over(parts, progress):
                     return progress
-            micro_batches = _step(parts, progress, next(batches), micro_batches)
+            with parts.meter.waiting():
+                batch = next(batches)
+            micro_batches = _step(parts, progress, batch, micro_batches)
             parts.meter.flush_if_due()
             if progress.step % LOOK_FOR_DIVERGENCE_EVERY == 0:
                 progress = _roll_back_if_diverged(parts, progress, batches)
 
 
 def _is_over(parts: Parts, progress: Progress) -> bool:
-    return progress.step >= parts.total_steps or parts.should_stop() or is_exhausted(progress, parts.recipe)
+    return progress.step >= parts.total_steps or parts.should_stop(progress) or is_exhausted(progress, parts.recipe)
 
 
 def is_exhausted(progress: Progress, recipe: Recipe) -> bool:
@@ -214,8 +216,9 @@ def _backward(scaled: Tensor) -> None:
     scaled.backward()
 
 
-def _evaluation_is_due(parts: Parts, progress: Progress) -> bool:
-    at_a_mark = progress.step % parts.evaluate_every == 0 or progress.step >= parts.total_steps
+def evaluation_is_due(every: int, total_steps: int, progress: Progress) -> bool:
+    """Whether the model is to be scored before the next step."""
+    at_a_mark = progress.step % every == 0 or progress.step >= total_steps
     return progress.step > 0 and at_a_mark and progress.evaluated_step < progress.step
 
 

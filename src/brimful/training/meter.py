@@ -3,7 +3,8 @@
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -34,6 +35,10 @@ class Meter:
 
     Args:
         tokens_per_step: Tokens that a step reads on average, where its targets are only a part of them.
+
+    Attributes:
+        step_time_s: Mean of the steps that were read last; None before.
+        evaluation_s: What the last evaluation took; None before.
     """
 
     def __init__(
@@ -44,6 +49,16 @@ class Meter:
         self._pending: list[tuple[dict[str, Any], Tensor]] = []
         self._skipped, self._tokens_per_step = skipped, tokens_per_step
         self._last_flush_s = time.perf_counter()
+        self._waited_s = 0.0
+        self.step_time_s: float | None = None
+        self.evaluation_s: float | None = None
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While the host waits for a batch."""
+        started_s = time.perf_counter()
+        yield
+        self._waited_s += time.perf_counter() - started_s
 
     def note_step(self, progress: Progress, *, loss: Tensor, grad_norm: Tensor, learning_rate: float) -> None:
         plain = {"kind": "step", "step": progress.step, "learning_rate": learning_rate, "tokens": progress.target_tokens}
@@ -61,7 +76,8 @@ class Meter:
             return
         rows = torch.stack([values for _, values in self._pending]).tolist()
         now_s = time.perf_counter()
-        step_time_s = (now_s - self._last_flush_s) / len(rows)
+        self.step_time_s = step_time_s = (now_s - self._last_flush_s) / len(rows)
+        loader_wait_s, self._waited_s = self._waited_s / len(rows), 0.0
         tokens = self._pending[-1][0]["tokens"] - self._pending[0][0]["tokens"]
         tokens_per_step = self._tokens_per_step or (tokens / (len(rows) - 1) if len(rows) > 1 else None)
         tokens_per_second = None if tokens_per_step is None else tokens_per_step / step_time_s
@@ -69,15 +85,16 @@ class Meter:
         for (plain, _), (loss, grad_norm, loss_scale, skipped) in zip(self._pending, rows, strict=True):
             if plain["step"] % self._record_every == 0 or skipped != self._skipped or not _is_finite(loss, grad_norm):
                 values = {"loss": loss, "grad_norm": grad_norm, "skipped": int(skipped), "loss_scale": loss_scale}
-                timing = {"step_time_s": step_time_s, "tokens_per_second": tokens_per_second, "memory_bytes": memory_bytes, "time": time.time()}
-                self._tell({**plain, **values, **timing})
+                timing = {"step_time_s": step_time_s, "loader_wait_s": loader_wait_s, "tokens_per_second": tokens_per_second}
+                self._tell({**plain, **values, **timing, "memory_bytes": memory_bytes, "time": time.time()})
             self._skipped = int(skipped)
         self._pending.clear()
         self._last_flush_s = now_s
 
     def note_evaluation(self, progress: Progress, score: Mapping[str, Any], *, best: bool) -> None:
         self._tell({"kind": "evaluation", "step": progress.step, **score, "best": best})
-        self._last_flush_s = time.perf_counter()
+        now_s = time.perf_counter()
+        self.evaluation_s, self._last_flush_s = now_s - self._last_flush_s, now_s
 
     def note_checkpoint(self, step: int, num_bytes: int, seconds: float) -> None:
         self._tell({"kind": "checkpoint", "step": step, "bytes": num_bytes, "seconds": seconds})

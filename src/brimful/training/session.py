@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from brimful.base.errors import CheckpointError, Interrupted, TrainingStopped
+from brimful.base.errors import CheckpointError, Interrupted, SessionOver, TrainingStopped
 from brimful.base.rundir import Journal, Lease, fsync_folder, read_journal
 from brimful.data.batches import MicroBatch
 from brimful.model.okadfa.orthogonality import orthogonality_penalty, redraw_features
@@ -23,7 +23,8 @@ from brimful.planning.cost import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE, eva
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 from brimful.training.checkpoint import CheckpointStore, Loaded, load
-from brimful.training.loop import Parts, Sequences, is_exhausted, train
+from brimful.training.deadline import Deadline
+from brimful.training.loop import Parts, Sequences, evaluation_is_due, is_exhausted, train
 from brimful.training.meter import Listener, Meter
 from brimful.training.method import HiddenStates, Network, compiled, find_method, hidden_states_of
 from brimful.training.optim import build_optimizer
@@ -45,6 +46,8 @@ class Setup:
         identity: Fingerprints that a resumed checkpoint must share, by name.
         run_folder: Locked by the caller through `lease`.
         tokens_per_step: Tokens that a step reads on average, padding left out; None: as the plan counts.
+        deadline: When the session ends; None where it does not end by itself.
+        copy_s: How long a checkpoint takes to be safe elsewhere, too.
     """
 
     recipe: Recipe
@@ -60,6 +63,8 @@ class Setup:
     lease: Lease
     listeners: Sequence[Listener]
     tokens_per_step: int | None = None
+    deadline: Deadline | None = None
+    copy_s: Callable[[], float] = lambda: 0.0
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,7 @@ def run_session(setup: Setup) -> Outcome:
     Raises:
         CheckpointError: no checkpoint can be trusted or written; or one belongs to other data, tokenizer or objective.
         Interrupted: a signal asked to stop; a checkpoint was written.
+        SessionOver: the session's end is near; a checkpoint was written.
         TrainingStopped: the loop gave up.
     """
     started_s = time.perf_counter()
@@ -88,12 +94,13 @@ def run_session(setup: Setup) -> Outcome:
         session = _Session(setup, store, loaded, stop, journal)
         session.announce(loaded, last_step)
         progress = session.run()
-        if progress.step < setup.total_steps and not is_exhausted(progress, setup.recipe):
+        is_scored = progress.evaluated_step == progress.step
+        if not (is_scored and progress.step >= setup.total_steps) and not is_exhausted(progress, setup.recipe):
             session.note_end("stopped", started_s)
-            raise Interrupted(
-                f"stopped at step {progress.step} of {setup.total_steps}; a checkpoint is saved. Run the same command to continue.",
-                stop.signal_number or signal.SIGINT,
-            )
+            told = f"stopped at step {progress.step} of {setup.total_steps}; a checkpoint is saved. Run the same command to continue."
+            if setup.deadline is not None and not stop.is_made():
+                raise SessionOver(f"{setup.deadline.told()}: {told}")
+            raise Interrupted(told, stop.signal_number or signal.SIGINT)
         if progress.step < setup.total_steps:
             session.note_early_stop(progress)
         exported_step = session.export(progress)
@@ -132,7 +139,7 @@ class _Session:
             recipe=recipe, network=self.network, method=method, optimizer=self.optimizer, precision=self.precision, device=setup.device,
             sequences=setup.sequences, micro_batches=self.sizes.micro_batches, total_steps=setup.total_steps,
             evaluate_every=evaluate_every(setup.recipe, setup.total_steps), meter=self.meter, evaluate=self._evaluate, save=self.save, restore_last_good=self._restore_last_good,
-            checkpoint_due=self._checkpoint_due, should_stop=stop.is_made, loader_workers=plan.loader_workers, remember=self._remember,
+            checkpoint_due=self._checkpoint_due, should_stop=self._should_stop, loader_workers=plan.loader_workers, remember=self._remember,
             before_step=self._before_step, penalty=_penalty_of(setup),
         )  # fmt: skip
 
@@ -209,6 +216,23 @@ class _Session:
         wait_s = max(CHECKPOINT_AFTER_S, self.save_took_s / MOST_CHECKPOINT_SHARE)
         by_interval = progress.step % every == 0 if every != "auto" else time.perf_counter() - self.saved_s >= wait_s
         return by_interval or progress.evaluated_step == progress.step
+
+    def _should_stop(self, progress: Progress) -> bool:
+        return self.stop.is_made() or self._session_ends(progress)
+
+    def _session_ends(self, progress: Progress) -> bool:
+        """Whether what comes next and a checkpoint after it may come too late; what was not timed yet is as long as predicted."""
+        deadline = self.setup.deadline
+        if deadline is None:
+            return False
+        predicted, total = self.setup.plan.predicted, self.setup.total_steps
+        every = evaluate_every(self.setup.recipe, total)
+        if evaluation_is_due(every, total, progress):
+            guess_s = predicted["evaluation_time_s"].value * every / total if "evaluation_time_s" in predicted else 0.0
+            work_s = self.meter.evaluation_s or guess_s
+        else:
+            work_s = self.meter.step_time_s or (predicted["step_time_s"].value if "step_time_s" in predicted else 0.0)
+        return not deadline.leaves_room(work_s=work_s, save_s=self.save_took_s, copy_s=self.setup.copy_s())
 
     def _restore(self, loaded: Loaded) -> Progress:
         for name, value in self.setup.identity.items():

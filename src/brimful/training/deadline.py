@@ -1,0 +1,56 @@
+"""The end of a session, after which nothing of this machine is left: what still fits before it."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psutil
+
+from brimful.base.units import format_duration
+
+RESERVE_S = 20.0
+"""Kept free before the end: machines are taken away a little early, and a disk may be slow just then (assumption)."""
+MOST_RESERVE_SHARE = 0.1
+"""Of a short session: no more than this share of it is kept free."""
+SAVE_SPREAD = 2.0
+"""Factor on the time of the last checkpoint: the next one may take longer (assumption)."""
+WORK_SPREAD = 1.25
+"""The same on the time of the last step or evaluation (assumption)."""
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """When a session ends.
+
+    Attributes:
+        at_s: By `clock`.
+        session_s: Length of the whole session.
+        clock: Seconds, rising.
+    """
+
+    at_s: float
+    session_s: float
+    clock: Clock = time.monotonic
+
+    @classmethod
+    def of_process(cls, session_s: float) -> "Deadline":
+        """So long after the start of this process, in which a notebook's session is known, too."""
+        running_s = time.time() - psutil.Process().create_time()
+        return cls(time.monotonic() - running_s + session_s, session_s)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds to the end; negative after it."""
+        return self.at_s - self.clock()
+
+    def leaves_room(self, *, work_s: float, save_s: float, copy_s: float = 0.0) -> bool:
+        """Whether work, a checkpoint after it, and its copy in the mirror end in time."""
+        reserve_s = min(RESERVE_S, MOST_RESERVE_SHARE * self.session_s)
+        return self.left_s >= WORK_SPREAD * work_s + SAVE_SPREAD * save_s + copy_s + reserve_s
+
+    def told(self) -> str:
+        """When it ends, for people."""
+        ends = time.strftime("%H:%M", time.localtime(time.time() + self.left_s))
+        return f"this session of {format_duration(self.session_s)} ends at {ends}, in {format_duration(max(0.0, self.left_s))}"

@@ -1,0 +1,128 @@
+"""The end of a session: what fits before it is done, what does not is left to the next one."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from brimful import pipeline
+from brimful.base.errors import SessionOver
+from brimful.base.rundir import read_journal
+from brimful.recipe import Recipe
+from brimful.training import session
+from brimful.training.checkpoint import CheckpointStore, Snapshot, differences, load
+from brimful.training.deadline import RESERVE_S, Deadline
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_work_a_checkpoint_and_its_copy_have_to_end_before_the_reserve() -> None:
+    clock = Clock()
+    deadline = Deadline(1000.0, 1000.0, clock)
+    needed_s = 1.25 * 40 + 2 * 10 + 30 + RESERVE_S
+
+    clock.now_s = 1000 - needed_s
+    assert deadline.leaves_room(work_s=40, save_s=10, copy_s=30)
+    clock.now_s += 0.01
+    assert not deadline.leaves_room(work_s=40, save_s=10, copy_s=30)
+
+
+def test_a_short_session_keeps_a_tenth_of_itself_free() -> None:
+    clock = Clock()
+    deadline = Deadline(10.0, 10.0, clock)
+
+    clock.now_s = 8.9
+    assert deadline.leaves_room(work_s=0, save_s=0)
+    clock.now_s = 9.1
+    assert not deadline.leaves_room(work_s=0, save_s=0)
+
+
+def test_a_session_counts_from_the_start_of_the_process() -> None:
+    assert Deadline.of_process(3600.0).left_s < 3600
+    assert "this session of 1h 00m ends at " in Deadline.of_process(3600.0).told()
+
+
+class Ends(Clock):
+    """A clock that the meter's steps move: each step takes a minute, so a session of five minutes holds a few."""
+
+    def leave(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = session.Meter.note_step
+
+        def note_step(meter: session.Meter, *args: Any, **values: Any) -> None:
+            self.now_s += 60
+            real(meter, *args, **values)
+
+        monkeypatch.setattr(session.Meter, "step_time_s", property(lambda meter: 60.0, lambda meter, value: None), raising=False)
+        monkeypatch.setattr(session.Meter, "note_step", note_step)
+
+
+def _train(recipe: Recipe) -> Path:
+    return pipeline.train(recipe, Console(file=StringIO())).folder
+
+
+def _cut(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, minutes: float, copy_s: float = 0.0) -> SessionOver:
+    """Train with a session of so many minutes of the clock; returns how it ended."""
+    clock, setup_of = Ends(), pipeline._setup
+    with monkeypatch.context() as patch:
+        clock.leave(patch)
+        deadline = Deadline(60.0 * minutes, 60.0 * minutes, clock)
+        patch.setattr(pipeline, "_setup", lambda *values: replace(setup_of(*values), deadline=deadline, copy_s=lambda: copy_s))
+        with pytest.raises(SessionOver) as caught:
+            _train(recipe)
+    assert deadline.left_s > 0
+    return caught.value
+
+
+def _steps(folder: Path) -> list[int]:
+    return CheckpointStore(folder / "checkpoints", keep=2).steps()
+
+
+def test_training_stops_before_the_end_with_a_checkpoint_and_the_next_session_ends_bit_for_bit(
+    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = _cut(tiny(), monkeypatch, minutes=5)
+
+    assert error.exit_code == 75
+    assert "a checkpoint is saved. Run the same command to continue." in str(error)
+    folder = pipeline.folder_of(tiny())
+    stopped_at = _steps(folder)[-1]
+    assert 0 < stopped_at < 5
+    undisturbed = _train(tiny("run.name=undisturbed"))
+    assert differences(_last(_train(tiny())), _last(undisturbed)) == []
+
+
+def _last(folder: Path) -> Snapshot:
+    store = CheckpointStore(folder / "checkpoints", keep=2)
+    return load(store.path_of(store.steps()[-1]))
+
+
+def test_a_slow_mirror_makes_it_stop_earlier(tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
+    _cut(tiny("run.name=quick"), monkeypatch, minutes=8)
+    _cut(tiny("run.name=slow"), monkeypatch, minutes=8, copy_s=150.0)
+    runs = pipeline.folder_of(tiny()).parent
+
+    assert _steps(runs / "slow")[-1] < _steps(runs / "quick")[-1]
+
+
+def test_an_evaluation_that_would_end_too_late_is_left_to_the_next_session(tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
+    long_evaluation = property(lambda meter: 600.0, lambda meter, value: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(session.Meter, "evaluation_s", long_evaluation, raising=False)
+        _cut(tiny(), monkeypatch, minutes=14)
+    folder = pipeline.folder_of(tiny())
+    assert _steps(folder)[-1] == 6  # where evaluation.every=6 has one due
+    assert not [record for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "evaluation"]
+
+    _train(tiny())
+
+    assert [record["step"] for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "evaluation"] == [6, 12]
