@@ -14,7 +14,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from brimful.base.units import format_bytes, format_count
-from brimful.report.progress import BAR_FROM_WIDTH, LINE_EVERY_S, REFRESHES_PER_SECOND, Clock, coarse_duration
+from brimful.report.panel import BAR_FROM_WIDTH
+from brimful.report.progress import LINE_EVERY_S, REFRESHES_PER_SECOND
+from brimful.report.run_state import Clock, coarse_duration
 from brimful.report.runfiles import Json, items, number, section
 from brimful.report.tables import with_interval
 from brimful.report.text import format_score
