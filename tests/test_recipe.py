@@ -14,7 +14,7 @@ import pytest
 from brimful.base.dotted import flatten, parse_yaml
 from brimful.base.errors import RecipeError
 from brimful.base.keys import section_in
-from brimful.recipe import AdapterRecipe, ModelRecipe, Recipe, TokenizerRecipe, differences, load, shipped_names, shipped_text
+from brimful.recipe import AdapterRecipe, ModelRecipe, Recipe, RunChoices, TokenizerRecipe, differences, load, shipped_names, shipped_text
 from brimful.recipe.loading import presets_of
 
 SHIPPED = [(name, choice) for name in shipped_names() for choice in ([], *([f"preset={preset}"] for preset in presets_of(name)))]
@@ -575,3 +575,18 @@ def test_labels_and_thresholds_may_be_written_as_numbers(written: str, key: str,
 def test_what_a_classifier_cannot_be_is_told(overrides: list[str], message: str) -> None:
     with pytest.raises(RecipeError, match=re.escape(message)):
         load("moderation-offline", overrides)
+
+
+@pytest.mark.parametrize("text", ["12", "soon", "0h"])
+def test_a_session_is_a_time(text: str, minimal: str) -> None:
+    with pytest.raises(RecipeError, match=r"run\.session: .* is not a time above zero\. .*90m, 3h, 1\.5d or 1h30m"):
+        load(minimal, [f"run.session={text}"])
+
+
+def test_runs_of_a_chain_are_mirrored_below_the_chains_name_in_the_same_session(minimal: str) -> None:
+    run = load(minimal, ["run.session=12h", "run.mirror=/mnt/drive"]).run
+
+    assert run.session_s == 12 * 3600
+    assert run.member("lora-8", Path("runs/study")) == RunChoices(name="lora-8", folder="runs/study", mirror="/mnt/drive/study", session="12h")
+    assert run.beside("base") == RunChoices(name="base", mirror="/mnt/drive", session="12h")
+    assert RunChoices().session_s is None

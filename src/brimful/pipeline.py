@@ -226,7 +226,7 @@ def source_of(recipe: Recipe, console: Console) -> str:
         return str(Path(recipe.model).resolve()) if Path(recipe.model).is_dir() else recipe.model
     with data_progress(console) as progress:
         first = classifying.pretraining_of(load_recipe(recipe.model.removeprefix(OF_RECIPE)), recipe, progress)
-    first = first.model_copy(update={"run": first.run.model_copy(update={"folder": recipe.run.folder}), "plan": _same_place(recipe, first)})
+    first = first.model_copy(update={"run": recipe.run.beside(first.run.name), "plan": _same_place(recipe, first)})
     return str((train(first, console).folder / "model").resolve())
 
 

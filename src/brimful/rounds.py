@@ -25,7 +25,7 @@ from brimful.evaluation.task_prompts import text_ending_of
 from brimful.generation.author import Author, source_fingerprint, teacher, tuned_author
 from brimful.generation.load import recipe_of
 from brimful.hardware.probe import probe, torch_device
-from brimful.recipe import BASE, OF_RECIPE, DataRecipe, Recipe, RunChoices
+from brimful.recipe import BASE, OF_RECIPE, DataRecipe, Recipe
 from brimful.report.compare import compare
 from brimful.report.results import LOSS
 from brimful.report.tuned import STUDY_FILE
@@ -153,7 +153,7 @@ class _Chain:
         )
         if samples and data.long_documents == "error":
             data = data.model_copy(update={"long_documents": "drop"})
-        run = RunChoices(name=f"{variant}{_suffix(self.recipe, seed)}", folder=str(self.folder))
+        run = self.recipe.run.member(f"{variant}{_suffix(self.recipe, seed)}", self.folder)
         changed = self.recipe.model_copy(update={"rft": None, "seed": seed, "data": DataRecipe.model_validate(data.model_dump()), "run": run})
         return Member(variant, changed)
 

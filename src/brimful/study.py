@@ -11,7 +11,7 @@ from brimful import pipeline
 from brimful.base.errors import DeviceError, PlanError, RecipeError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically, write_text_atomically
 from brimful.planning import scaling
-from brimful.recipe import BASE, Recipe, RunChoices, with_changes
+from brimful.recipe import BASE, Recipe, with_changes
 from brimful.report.compare import RunComparison, compare
 from brimful.report.compare_text import comparison_markdown, comparison_text
 from brimful.report.study import RECIPE_FILE, write_study_report
@@ -132,7 +132,7 @@ def publish(recipe: Recipe, folder: Path, comparison: RunComparison, console: Co
 def _variant(recipe: Recipe, name: str, changes: list[str], seed: int, folder: Path) -> Recipe:
     several = recipe.study is not None and len(recipe.study.seeds) > 1
     changed = with_changes(recipe.model_copy(update={"study": None}), changes, f"variant {name} of {recipe.name}")
-    run = RunChoices(name=f"{name}-seed{seed}" if several else name, folder=str(folder))
+    run = recipe.run.member(f"{name}-seed{seed}" if several else name, folder)
     return changed.model_copy(update={"seed": seed, "run": run})
 
 

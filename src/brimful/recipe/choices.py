@@ -1,5 +1,6 @@
 """Sections for what is not the recipe's to say: what the plan decides, and where the run is kept."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import pydantic
@@ -61,14 +62,23 @@ class RunChoices(Section):
     def _is_afolder_name(cls, value: str | None) -> str | None:
         return value if value is None else folder_name(value)
 
-    @pydantic.field_validator("session")
+    @pydantic.field_validator("session", mode="before")
     @classmethod
-    def _is_a_time(cls, value: str | None) -> str | None:
+    def _is_a_time(cls, value: object) -> object:
         if value is not None:
-            parse_duration(value)
+            parse_duration(str(value))
         return value
 
     @property
     def session_s(self) -> float | None:
         """Seconds from the start of the process to the end of the session; None where it does not end by itself."""
         return None if self.session is None else parse_duration(self.session)
+
+    def member(self, name: str, folder: Path) -> "RunChoices":
+        """Where a run that belongs to this one is kept: in its folder, mirrored likewise, in the same session."""
+        mirror = None if self.mirror is None else str(Path(self.mirror) / folder.name)
+        return RunChoices(name=name, folder=str(folder), mirror=mirror, session=self.session)
+
+    def beside(self, name: str | None) -> "RunChoices":
+        """Where a run is kept that is trained first: beside this one."""
+        return self.model_copy(update={"name": name})
