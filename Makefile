@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run test lint types tests format bench clean
+.PHONY: setup run test lint types tests notebooks pictures format clean
 
 setup: $(STAMP)
 
@@ -29,6 +29,15 @@ types: setup
 
 tests: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10
+
+# What `make test` runs of them, alone.
+notebooks: setup
+	$(BIN)/python -m pytest tests/notebooks -n 2 --dist load
+
+# The pictures of the documents: the tests that drive the pages in Chromium, with their screenshots kept.
+pictures: setup
+	$(BIN)/brimful run quickstart
+	$(BIN)/python -m pytest tests/browser -n 0 --pictures
 
 format: setup
 	$(BIN)/ruff check --fix src tests benchmarks
