@@ -12,6 +12,8 @@ from brimful.base.rundir import read_journal
 FILE_NAME = "monitor.jsonl"
 JOULES_PER_WH = 3600.0
 _NO_READINGS = frozenset({"time", "covers_s"})
+_FREE = frozenset({"memory_available_bytes", "disk_free_bytes"})
+"""What is left: of several samples the lowest matters."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class MonitoredSession:
-    """One session's samples, in order, and what stood at its beginning."""
+    """One session's samples, in order, what stood at its beginning, and what could not be read: readings, and sensors that failed later."""
 
     device: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -128,10 +130,11 @@ def read_monitor(run_folder: Path) -> Monitored:
 def _session(records: list[dict[str, Any]]) -> MonitoredSession:
     start = records[0] if records[0].get("kind") == "monitor" else {}
     samples = [sample for record in records if record.get("kind") == "sample" and (sample := sample_of(record)) is not None]
+    lost = {str(record.get("sensor")): str(record.get("reason")) for record in records if record.get("kind") == "sensor_lost"}
     return MonitoredSession(
         device=_mapping(start.get("device")),
         limits=_numbers(start.get("limits")),
-        absent={name: str(reason) for name, reason in _mapping(start.get("absent")).items()},
+        absent={name: str(reason) for name, reason in _mapping(start.get("absent")).items()} | lost,
         samples=tuple(samples),
         is_ended=any(record.get("kind") == "monitor_end" for record in records),
     )
@@ -162,3 +165,51 @@ def _numbers(value: object) -> dict[str, float]:
         for name, entry in _mapping(value).items()
         if isinstance(entry, int | float) and not isinstance(entry, bool) and math.isfinite(entry)
     }
+
+
+def thinned(records: list[dict[str, Any]], most_samples: int) -> tuple[list[dict[str, Any]], float]:
+    """The same records with neighbouring samples merged, to about half of `most_samples`, and how many seconds a merged one covers at most.
+
+    A merged sample has the mean of rates and shares, the highest of sizes and temperatures, the lowest of what was free, the last of counters
+    and the sum of throttled seconds: peaks, means and energy stay what they were.
+    """
+    resolution_s = 4 * sum(_covered_s(record) for record in records) / most_samples
+    kept: list[dict[str, Any]] = []
+    for record in records:
+        both_are_samples = bool(kept) and record.get("kind") == "sample" == kept[-1].get("kind")
+        if both_are_samples and _covered_s(kept[-1]) + _covered_s(record) <= resolution_s:
+            kept[-1] = merged(kept[-1], record)
+        else:
+            kept.append(record)
+    return kept, resolution_s
+
+
+def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """One `sample` record in place of two that follow each other."""
+    before, after = _numbers(first), _numbers(second)
+    seconds = (_covered_s(first), _covered_s(second))
+    found: dict[str, Any] = {"kind": "sample", "time": after.get("time", before.get("time")), "covers_s": sum(seconds)}
+    for name in dict.fromkeys((*before, *after)):
+        if name in _NO_READINGS:
+            continue
+        values = [side[name] for side in (before, after) if name in side]
+        found[name] = _together(name, values, seconds) if len(values) == 2 else values[0]
+    throttled = [_numbers(side.get("throttled_s")) for side in (first, second) if isinstance(side.get("throttled_s"), dict)]
+    if throttled:
+        found["throttled_s"] = {reason: sum(side.get(reason, 0.0) for side in throttled) for side in throttled for reason in side}
+    return found
+
+
+def _together(name: str, values: list[float], seconds: tuple[float, float]) -> float:
+    if name == "energy_j":
+        return values[1]
+    if name in _FREE:
+        return min(values)
+    if name.endswith(("_bytes", "_c")):
+        return max(values)
+    whole_s = sum(seconds)
+    return (values[0] * seconds[0] + values[1] * seconds[1]) / whole_s if whole_s else values[1]
+
+
+def _covered_s(record: Mapping[str, Any]) -> float:
+    return max(0.0, _numbers(record).get("covers_s", 0.0))

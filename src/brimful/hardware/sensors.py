@@ -1,0 +1,258 @@
+"""What can be read of this machine while a run goes on: device, process, memory, disk. docs/monitor.md names the readings.
+
+A reader is called about once a second with the seconds since its last call, 0 the first time; it returns readings, or raises.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pynvml
+import torch
+
+from brimful.hardware import host, nvml
+from brimful.hardware.device import Device
+
+Reader = Callable[[float], dict[str, Any]]
+POWER_FOLDER = Path("/sys/class/powercap")
+CPU_CHIPS = frozenset({"coretemp", "k10temp", "zenpower", "cpu_thermal", "acpitz"})
+"""Drivers of temperature sensors on or beside a CPU, Linux's names."""
+
+
+@dataclass
+class Sensors:
+    """What can be read here.
+
+    Attributes:
+        readers: Name -> reader. One reader may return several readings.
+        device: Facts about the device that trains.
+        limits: What the readings are to be compared with.
+        absent: Reading -> why it cannot be had.
+    """
+
+    readers: dict[str, Reader] = field(default_factory=dict)
+    device: dict[str, Any] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+
+
+def sensors_of(device: Device, folder: Path) -> Sensors:
+    """All that can be read here, of the device that trains and of the machine around it.
+
+    Args:
+        folder: Where the run is written: the disk to watch.
+    """
+    found = Sensors(device={"kind": device.kind, "name": device.name})
+    if device.kind == "cuda":
+        _add_cuda(found, device.index or 0)
+    elif device.kind == "mps":
+        found.readers["torch memory"] = _mps_memory
+        found.limits["device_memory_bytes"] = device.memory_bytes
+    else:
+        _add_cpu(found)
+    limits = host.control_group_limits()
+    found.limits |= {"cores": host.usable_cores(limits), "memory_bytes": host.memory_total_bytes(limits)}
+    found.readers["process"] = Process()
+    found.readers["machine"] = Machine(limits)
+    found.readers["disk space"] = lambda _: {"disk_free_bytes": host.disk_free_bytes(folder)}
+    return found
+
+
+def _add_cuda(found: Sensors, index: int) -> None:
+    properties = torch.cuda.get_device_properties(index)
+    found.limits["device_memory_bytes"] = properties.total_memory
+    found.readers["torch memory"] = lambda _: _cuda_memory(index)
+    try:
+        seen = nvml.find_device(str(properties.uuid), pci_address(properties))
+    except (pynvml.NVMLError, AttributeError) as error:  # no driver of NVIDIA's, or an AMD device
+        found.absent["NVML"] = str(error)
+        found.readers["device memory"] = lambda _: _cuda_used(index)
+        return
+    found.device |= seen.facts
+    found.limits |= seen.limits
+    found.absent |= seen.absent
+    for name, query in seen.queries.items():
+        found.readers[name] = Counter(query, name) if name == "energy_j" else _without_seconds(query)
+
+
+def pci_address(properties: Any) -> str | None:
+    """`0000:3B:00.0`; None where this torch does not tell."""
+    if not hasattr(properties, "pci_bus_id"):
+        return None
+    return f"{properties.pci_domain_id:04X}:{properties.pci_bus_id:02X}:{properties.pci_device_id:02X}.0"
+
+
+def _without_seconds(query: Callable[[], dict[str, Any]]) -> Reader:
+    return lambda _: query()
+
+
+def _cuda_memory(index: int) -> dict[str, Any]:
+    statistics = torch.cuda.memory_stats_as_nested_dict(index)
+    if not statistics:  # nothing was allocated yet
+        return {}
+    return {f"torch_{kind}_bytes": statistics[f"{kind}_bytes"]["all"]["current"] for kind in ("allocated", "reserved")}
+
+
+def _cuda_used(index: int) -> dict[str, Any]:
+    free_bytes, total_bytes = torch.cuda.mem_get_info(index)
+    return {"device_memory_bytes": total_bytes - free_bytes}
+
+
+def _mps_memory(_: float) -> dict[str, Any]:
+    held_bytes = torch.mps.driver_allocated_memory()
+    return {"torch_allocated_bytes": torch.mps.current_allocated_memory(), "torch_reserved_bytes": held_bytes, "device_memory_bytes": held_bytes}
+
+
+def _add_cpu(found: Sensors) -> None:
+    packages = rapl_packages()
+    if packages:
+        found.readers["energy"] = PackageEnergy(packages)
+    else:
+        found.absent["energy_j"] = "no readable energy counter (RAPL) of a CPU package"
+    optional: dict[str, Reader] = {"cpu_clock_mhz": _cpu_clock, "temperature_c": _cpu_temperature}
+    for name, reader in optional.items():
+        if name in reader(0.0):
+            found.readers[name] = reader
+        else:
+            found.absent[name] = "psutil finds no such sensor"
+
+
+def _cpu_clock(_: float) -> dict[str, Any]:
+    try:
+        clock = psutil.cpu_freq()
+    except (OSError, NotImplementedError, AttributeError):
+        return {}
+    return {"cpu_clock_mhz": clock.current} if clock and clock.current else {}
+
+
+def _cpu_temperature(_: float) -> dict[str, Any]:
+    read = getattr(psutil, "sensors_temperatures", None)  # Linux and FreeBSD have it
+    chips = read() if read else {}
+    degrees = [entry.current for name, entries in chips.items() if name in CPU_CHIPS for entry in entries if entry.current]
+    return {"temperature_c": max(degrees)} if degrees else {}
+
+
+class Counter:
+    """A counter of the driver, from when the session began."""
+
+    def __init__(self, query: Callable[[], dict[str, Any]], name: str) -> None:
+        self._query, self._name = query, name
+        self._first: float | None = None
+
+    def __call__(self, _: float) -> dict[str, Any]:
+        now = self._query()[self._name]
+        if self._first is None or now < self._first:  # a driver that was loaded anew counts from nothing
+            self._first = now
+        return {self._name: now - self._first}
+
+
+def rapl_packages(root: Path = POWER_FOLDER) -> tuple[Path, ...]:
+    """Folders of the CPU packages' energy counters that this user may read, each package once (it may be there under two drivers)."""
+    found: dict[str, Path] = {}
+    for folder in sorted(root.glob("*")):
+        try:
+            name = (folder / "name").read_text().strip()
+            int((folder / "energy_uj").read_text())
+        except (OSError, ValueError):
+            continue
+        if name.startswith("package"):
+            found.setdefault(name, folder)
+    return tuple(found.values())
+
+
+class PackageEnergy:
+    """Energy of the CPU packages since the session began, and their mean power. Counters that run over are followed."""
+
+    def __init__(self, packages: tuple[Path, ...]) -> None:
+        self._packages = packages
+        self._last: dict[Path, int] = {}
+        self._energy_j = 0.0
+
+    def __call__(self, seconds: float) -> dict[str, Any]:
+        spent_j = 0.0
+        for folder in self._packages:
+            now = int((folder / "energy_uj").read_text())
+            before = self._last.get(folder, now)
+            range_uj = int((folder / "max_energy_range_uj").read_text()) if now < before else 0
+            spent_j += (now - before + range_uj) / 1e6
+            self._last[folder] = now
+        self._energy_j += spent_j
+        return {"energy_j": self._energy_j} | ({"power_w": spent_j / seconds} if seconds > 0 else {})
+
+
+class Process:
+    """CPU time, memory and disk traffic of this process."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._cpu_s: float | None = None
+        self._disk: tuple[int, int] | None = None
+
+    def __call__(self, seconds: float) -> dict[str, Any]:
+        cpu_s, before_s = time.process_time(), self._cpu_s
+        self._cpu_s = cpu_s
+        found: dict[str, Any] = {"rss_bytes": self._process.memory_info().rss}
+        if before_s is not None and seconds > 0:
+            found["process_cpu_cores"] = (cpu_s - before_s) / seconds
+        return found | self._disk_rates(seconds) | _process_swap()
+
+    def _disk_rates(self, seconds: float) -> dict[str, Any]:
+        if not hasattr(self._process, "io_counters"):  # macOS
+            return {}
+        try:
+            counted = self._process.io_counters()
+        except (psutil.Error, OSError):
+            return {}
+        now, before = (counted.read_bytes, counted.write_bytes), self._disk
+        self._disk = now
+        if before is None or seconds <= 0:
+            return {}
+        rates = [(after - earlier) / seconds for earlier, after in zip(before, now, strict=True)]
+        return dict(zip(("disk_read_bytes_per_s", "disk_write_bytes_per_s"), rates, strict=True))
+
+
+def _process_swap(status: Path = Path("/proc/self/status")) -> dict[str, Any]:
+    try:
+        lines = status.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    sizes = [line.split() for line in lines if line.startswith("VmSwap:")]
+    return {"process_swap_bytes": int(sizes[0][1]) * 1024} if sizes and len(sizes[0]) == 3 else {}
+
+
+class Machine:
+    """All cores and the main memory, with the limits of the process's control groups.
+
+    Args:
+        limits: Of now. Where they set no bound on memory, they are not read again: that is half of what a sample costs.
+    """
+
+    def __init__(self, limits: host.Limits) -> None:
+        self._is_bounded = limits.memory_bytes is not None
+        self._times: tuple[float, float] | None = None
+
+    def __call__(self, seconds: float) -> dict[str, Any]:
+        del seconds  # the cores' own clock is used
+        now, before = _busy_and_all(psutil.cpu_times()), self._times
+        self._times = now
+        found: dict[str, Any] = {"memory_available_bytes": host.memory_free_bytes(host.control_group_limits() if self._is_bounded else host.Limits())}
+        if before is not None and now[1] > before[1]:
+            found["machine_cpu_share"] = min(1.0, max(0.0, (now[0] - before[0]) / (now[1] - before[1])))
+        return found | _swap()
+
+
+def _busy_and_all(times: Any) -> tuple[float, float]:
+    """CPU seconds that all cores worked, and all there were. Guests' time is in user time already; waiting for disks is no work."""
+    values: Mapping[str, float] = times._asdict()
+    everything = sum(value for name, value in values.items() if name not in ("guest", "guest_nice"))
+    return everything - values["idle"] - values.get("iowait", 0.0), everything
+
+
+def _swap() -> dict[str, Any]:
+    if os.name == "posix" and Path("/proc").is_dir() and not Path("/proc/vmstat").exists():
+        return {}  # psutil would warn
+    return {"swap_used_bytes": psutil.swap_memory().used}
