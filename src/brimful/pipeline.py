@@ -29,6 +29,7 @@ from brimful.hardware.calibration import note_run
 from brimful.hardware.device import Device
 from brimful.hardware.environment import describe_environment
 from brimful.hardware.host import keep_freed_memory
+from brimful.hardware.monitor import Monitor
 from brimful.hardware.probe import probe, torch_device
 from brimful.materials import BASE, Material, gather
 from brimful.model.description import is_encoder
@@ -151,7 +152,8 @@ def _train(material: Material, plan: Plan, device: Device, admission: Admission,
     setup = _setup(material, plan, device, folder, lease)
     describe(admission, material.recipe)
     _write_facts(folder, plan, device, material, setup.identity)
-    with _listeners(console, folder, plan) as listeners:
+    monitor = Monitor(folder, device, say=lambda note: console.print(note, highlight=False, markup=False, soft_wrap=True))
+    with _listeners(console, folder, plan) as listeners, monitor:
         return run_session(replace(setup, listeners=listeners)).exported_step
 
 
