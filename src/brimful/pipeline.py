@@ -34,8 +34,9 @@ from brimful.hardware.probe import probe, torch_device
 from brimful.materials import BASE, Material, gather
 from brimful.model.description import is_encoder
 from brimful.model.published import require_nf4
+from brimful.planning.budget import sessions
 from brimful.planning.choices import EIGHT_BIT_VARIANTS
-from brimful.planning.cost import costed
+from brimful.planning.cost import checkpoint_seconds, costed
 from brimful.planning.derive import derive, total_steps_of
 from brimful.planning.pinned import load_plan, with_choices_of
 from brimful.planning.plan import Plan
@@ -43,6 +44,7 @@ from brimful.planning.step import EVALUATION_FACTOR
 from brimful.plans import conditions, facts_of, here, kept_traces
 from brimful.recipe import OF_RECIPE, PlanChoices, Recipe
 from brimful.recipe import load as load_recipe
+from brimful.report.budgets import session_lines
 from brimful.report.html import write_report
 from brimful.report.progress import data_progress, progress_listener
 from brimful.report.runfiles import comparable, read_run
@@ -128,6 +130,7 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
         if stored is not None and (other := _rounded_differently(stored, plan)):
             console.print(f"this run goes on by another plan than before ({other}): steps are rounded differently", highlight=False, soft_wrap=True)
         console.print(plan.explain(), highlight=False, markup=False, soft_wrap=True)
+        _tell_sessions(console, recipe, plan, device)
         try:
             exported_step = _train(material, plan, device, admission, lease, console)
         except (Interrupted, TrainingStopped):
@@ -251,6 +254,20 @@ def _settled_plan(material: Material, device: Device, admission: Admission, stor
     if pinned is not None or stored is None or asked_for or stored.device["name"] != device.name or stored.threads != derived.threads:
         return costed(recipe, derived, conditions_now)
     return costed(recipe, stored, conditions_now) if admission.changed else stored
+
+
+def _tell_sessions(console: Console, recipe: Recipe, plan: Plan, device: Device) -> None:
+    """When this session ends, and how many such the whole run takes by the plan."""
+    session_s = recipe.run.session_s
+    if session_s is None:
+        return
+    lines = [f"{Deadline.of_process(session_s).told()}; the last checkpoint comes before it"]
+    if "training_time_s" in plan.predicted:
+        try:
+            lines += session_lines(sessions(session_s, plan.predicted, checkpoint_seconds(recipe, plan, conditions(device)).value))
+        except RequestError as error:
+            lines.append(f"note: {error}")
+    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
 
 
 def _stored_plan(run_folder: Path) -> Plan | None:
@@ -377,7 +394,5 @@ def _greet(console: Console, recipe: Recipe, device: Device, admission: Admissio
     console.print(f"machine: {device.name}{threads}{free}{rates}", highlight=False, markup=False, soft_wrap=True)
     if admission.moved_aside:
         console.print(f"the unfinished run was moved to {admission.moved_aside}", highlight=False, soft_wrap=True)
-    if recipe.run.session_s is not None:
-        console.print(Deadline.of_process(recipe.run.session_s).told() + "; the last checkpoint comes before it", highlight=False, soft_wrap=True)
     for change in admission.changed:
         console.print(f"changed since the last session: {change}", highlight=False, markup=False, soft_wrap=True)

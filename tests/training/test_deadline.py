@@ -126,3 +126,11 @@ def test_an_evaluation_that_would_end_too_late_is_left_to_the_next_session(tiny:
     _train(tiny())
 
     assert [record["step"] for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "evaluation"] == [6, 12]
+
+
+def test_the_start_says_when_the_session_ends_and_how_many_the_run_takes(tiny: Callable[..., Recipe]) -> None:
+    said = StringIO()
+    pipeline.train(tiny("run.session=12h", "run.name=long"), Console(file=said, width=200))
+
+    assert "this session of 12h 00m ends at " in said.getvalue()
+    assert "Sessions: 1 session of 12h 00m; the same command continues where the last one was killed." in said.getvalue()
