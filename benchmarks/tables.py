@@ -1,4 +1,4 @@
-"""The README's table of measured figures, made from `benchmarks/records`.
+"""The table of docs/measured.md, made from `benchmarks/records`.
 
 python benchmarks/tables.py
 """
