@@ -24,8 +24,10 @@ STAGES = (
     "evaluation",
     "rehearsal",
     "report",
+    "studio",
 )
-"""The pipeline, in order: a stage imports what stands before it, itself, and `base`."""
+"""The pipeline, in order: a stage imports what stands before it, itself, and `base`; the last one is a front end like the command line, and imports
+the overviews, too."""
 OVERVIEWS = tuple(
     f"brimful{name}"
     for name in (
@@ -102,6 +104,8 @@ def _functions(tree: ast.AST) -> Iterator[Function]:
 def _wrong_imports(module: str, imports: Iterator[str]) -> list[str]:
     own = _stage(module)
     allowed = {"base", own} if own not in STAGES else {"base", *STAGES[: STAGES.index(own) + 1]}
+    if own == STAGES[-1]:
+        allowed |= {_stage(overview) for overview in OVERVIEWS}
     return [name for name in imports if name.split(".")[0] == "brimful" and _stage(name) not in allowed]
 
 
@@ -133,6 +137,8 @@ def test_a_stage_imports_only_stages_before_it_and_the_base_nobody(path: Path) -
         ("brimful.recipe", "from brimful.hardware.device import Device", True),
         ("brimful.data.hub", "from brimful.planning.plan import Plan\nfrom brimful.base.env import runs_folder\nimport torch", False),
         ("brimful.base.units", "from brimful.base.errors import BrimfulError", False),
+        ("brimful.studio.fit", "from brimful.plans import survey\nfrom brimful.report.html import write_report", False),
+        ("brimful.report.html", "from brimful.studio.fit import answer", True),
     ],
 )
 def test_the_check_of_directions_sees_a_wrong_import(module: str, statement: str, wrong: bool) -> None:

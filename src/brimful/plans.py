@@ -23,7 +23,7 @@ from brimful.planning.specs import ModelFacts, model_facts
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Tracer, prepare, remedies, table_sizes
 from brimful.planning.surveyed import Surveyed, Unplanned
-from brimful.recipe import Recipe
+from brimful.recipe import PlanChoices, Recipe
 from brimful.rehearsal.store import StoredTraces, canonical_step
 
 if TYPE_CHECKING:
@@ -155,6 +155,22 @@ def survey(
     return [_costed(entry, prices or {}) if isinstance(entry, Surveyed) else entry for entry in surveyed]
 
 
+def survey_devices(
+    recipe: Recipe, devices: Sequence[Device], traces: Tracer, *, model: ModelFacts, prices: Mapping[str, float] | None = None
+) -> list[Surveyed | Unplanned]:
+    """A recipe on several devices, with traces that the caller keeps from one question to the next.
+
+    Args:
+        recipe: What to train.
+        devices: Catalog rows, or this machine.
+        traces: Of declared steps.
+        model: The recipe's model, looked up.
+        prices: As in `survey`.
+    """
+    surveyed = _each(recipe, devices, traces, model)
+    return [_costed(entry, prices or {}) if isinstance(entry, Surveyed) else entry for entry in surveyed]
+
+
 def answers(recipe: Recipe, surveyed: Sequence[Surveyed | Unplanned], limits: Limits) -> Answers:
     """What comes of a budget and of sessions on every device that holds the recipe.
 
@@ -279,7 +295,7 @@ def _survey(recipe: Recipe, devices: list[Device], traces: Tracer, model: ModelF
     return _each(recipe, devices, traces, model)
 
 
-def _each(recipe: Recipe, devices: list[Device], traces: Tracer, model: ModelFacts) -> list[Surveyed | Unplanned]:
+def _each(recipe: Recipe, devices: Sequence[Device], traces: Tracer, model: ModelFacts) -> list[Surveyed | Unplanned]:
     surveyed: list[Surveyed | Unplanned] = []
     for device in devices:
         try:
@@ -305,14 +321,19 @@ def devices_of(recipe: Recipe, on: str) -> list[Device]:
 
 def here(recipe: Recipe) -> Device:
     """The device of this machine that a recipe would use; a CPU's matrix rates are measured, which takes about half a second."""
+    return this_machine(recipe.plan)
+
+
+def this_machine(plan: PlanChoices) -> Device:
+    """The same by what the recipe fixes of its plan."""
     from brimful.hardware.calibrate import measure_matrix_rates  # noqa: PLC0415 - this and the next bring torch
     from brimful.hardware.probe import probe, torch_device  # noqa: PLC0415
 
-    device = probe(recipe.plan.device)
+    device = probe(plan.device)
     if device.kind != "cpu":
         return device
     measured = device.with_rates(measure_matrix_rates(torch_device(device), ("fp32", "bf16")), "matrix rates measured")
-    threads = recipe.plan.threads
+    threads = plan.threads
     if threads == "auto" or device.threads is None:
         return measured
     rates = {dtype: rate * min(threads, device.threads) / device.threads for dtype, rate in measured.dense_flop_per_s.items()}

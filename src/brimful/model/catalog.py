@@ -29,6 +29,10 @@ HUB_TIMEOUT_S = 5.0
 TORCH_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 """Torch's name of each published dtype."""
 
+_NOT_OF_THE_NETWORK = {
+    "architectures", "transformers_version", "torch_dtype", "dtype", "_name_or_path", "auto_map", "attn_implementation", "_attn_implementation",
+    "quantization_config", "use_cache",
+}  # fmt: skip
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _LOCAL_REMEDY = "A local config.json is enough: give its path or its folder."
 _ACCEPTED = (
@@ -94,6 +98,27 @@ def config_of_model(name_or_path: str, *, trust_custom_code: bool = False) -> "P
         return _config_of_values(values, f"the catalog row of {row.name}", None, trust_custom_code)
     file = _from_hub(name_or_path)
     return _config_of_values(_read(file), f"config.json of {name_or_path} on the hub", name_or_path, trust_custom_code)
+
+
+def checked_values(values: Mapping[str, Any], where: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Of a config that a stranger wrote, what transformers knows for its model type; no code, no kernels and no quantisation it may name.
+
+    Args:
+        values: As in a config.json.
+        where: Named in errors.
+
+    Returns:
+        The values, and the keys left out beside those that say nothing about the network.
+
+    Raises:
+        PlanError: no model type, an unknown one, or no language model.
+    """
+    from transformers import CONFIG_MAPPING  # noqa: PLC0415 - as in _config_of_values
+
+    config = _config_of_values(values, where, None, trust_custom_code=False)
+    known = set(CONFIG_MAPPING[config.model_type]().to_dict()) - _NOT_OF_THE_NETWORK
+    kept = {key: value for key, value in values.items() if key == "model_type" or (key in known and not key.startswith("_"))}
+    return kept, tuple(sorted(values.keys() - kept.keys() - _NOT_OF_THE_NETWORK))
 
 
 @functools.cache

@@ -64,10 +64,15 @@ def model_facts(recipe: Recipe, vocabulary: int | None = None, *, trust_custom_c
         return replace(facts, parameters=None if recipe.adapter else facts.parameters)
     row = catalog.find(recipe.model)
     values = dict(row.config) if row is not None else catalog.config_of_model(recipe.model, trust_custom_code=trust_custom_code).to_dict()
+    facts = facts_of_values(values, None if row is None else row.parameters)
+    _refuse_long_sequences(recipe, facts.context)
+    return facts
+
+
+def facts_of_values(values: Mapping[str, Any], parameters: int | None) -> ModelFacts:
+    """What the values of a published model's config say; its parameters where they are known."""
     context = next((int(values[key]) for key in ("max_position_embeddings", "n_positions", "max_seq_len") if values.get(key)), None)
-    _refuse_long_sequences(recipe, context)
-    softcapped = bool(values.get("attn_logit_softcapping"))
-    return ModelFacts(values, int(values["vocab_size"]), context, None if row is None else row.parameters, softcapped, _is_grouped(values))
+    return ModelFacts(values, int(values["vocab_size"]), context, parameters, bool(values.get("attn_logit_softcapping")), _is_grouped(values))
 
 
 def _refuse_long_sequences(recipe: Recipe, context: int | None) -> None:

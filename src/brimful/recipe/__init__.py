@@ -7,7 +7,7 @@ from brimful.recipe.base import Auto, Section
 from brimful.recipe.choices import PlanChoices, RunChoices
 from brimful.recipe.data import DataRecipe, TokenizerRecipe
 from brimful.recipe.labels import LabelsRecipe
-from brimful.recipe.loading import differences, load, shipped_names, shipped_text, with_changes
+from brimful.recipe.loading import differences, load, load_text, shipped_names, shipped_text, with_changes
 from brimful.recipe.okadfa import FeedbackRecipe, OrthogonalityRecipe
 from brimful.recipe.rft import QuestionsRecipe, RftRecipe
 from brimful.recipe.sections import (
@@ -49,6 +49,7 @@ __all__ = [
     "TrainingRecipe",
     "differences",
     "load",
+    "load_text",
     "shipped_names",
     "shipped_text",
     "with_changes",

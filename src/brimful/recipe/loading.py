@@ -49,6 +49,18 @@ def load(name_or_path: str, overrides: list[str] | tuple[str, ...] = ()) -> Reci
     return _changed(values, overrides, origin)
 
 
+def load_text(text: str, origin: str, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe written in a text, by the rules of `load`.
+
+    Args:
+        origin: Named in errors.
+
+    Raises:
+        RecipeError: it is not YAML, or breaks rules; all of them are listed.
+    """
+    return _changed(_values_in(text, origin), overrides, origin)
+
+
 def presets_of(name_or_path: str) -> dict[str, PresetRecipe]:
     """The presets of a recipe by name, in the order of the file; none where it has none.
 
@@ -77,13 +89,17 @@ def with_changes(recipe: Recipe, changes: Sequence[str], origin: str) -> Recipe:
 def _values_of(name_or_path: str) -> tuple[dict[str, Any], str]:
     """What stands in the file, and how errors name it."""
     text, origin = _read(name_or_path)
+    return _values_in(text, origin), origin
+
+
+def _values_in(text: str, origin: str) -> dict[str, Any]:
     try:
         values = parse_yaml(text)
     except ValueError as error:
         raise RecipeError(f"{origin} is not valid YAML: {error}") from error
     if not isinstance(values, dict):
         raise RecipeError(f"{origin} must hold `key: value` lines at the top, found {type(values).__name__}.")
-    return values, origin
+    return values
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The web page: will it fit, what ran, try it."""
