@@ -24,6 +24,7 @@ from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 from brimful.training.checkpoint import CheckpointStore, Loaded, load
 from brimful.training.deadline import Deadline
+from brimful.training.loader import measure_where_it_waited
 from brimful.training.loop import Parts, Sequences, evaluation_is_due, is_exhausted, train
 from brimful.training.meter import Listener, Meter
 from brimful.training.method import HiddenStates, Network, compiled, find_method, hidden_states_of
@@ -104,6 +105,7 @@ def run_session(setup: Setup) -> Outcome:
         if progress.step < setup.total_steps:
             session.note_early_stop(progress)
         exported_step = session.export(progress)
+        session.note_loader(progress)
         session.note_end("finished", started_s)
     return Outcome(progress, exported_step, time.perf_counter() - started_s)
 
@@ -173,6 +175,14 @@ class _Session:
         """Tell why fewer steps were made than planned."""
         told = f"stopped early at step {progress.step} of {self.setup.total_steps}: {progress.evaluations_since_best} evaluations in a row were no better"
         self.meter.note_event(progress, f"{told} than the one after step {progress.best_step} (evaluation.patience)")
+
+    def note_loader(self, progress: Progress) -> None:
+        """Where steps waited for batches, measure what other numbers of threads make of it."""
+        records = list(read_journal(self.journal.path))
+        own = records[max(place for place, record in enumerate(records) if record["kind"] == "start") :]
+        record = measure_where_it_waited(own, self.setup.sequences, self.setup.recipe.effective_batch, progress.samples_consumed)
+        if record is not None:
+            self.meter.note({**record, "step": progress.step, "loader_workers": self.setup.plan.loader_workers})
 
     def note_end(self, reason: str, started_s: float) -> None:
         self.meter.note({"kind": "end", "step": self.saved_mark[0], "seconds": time.perf_counter() - started_s, "reason": reason})
