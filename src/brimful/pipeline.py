@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +68,10 @@ from brimful.training.checkpoint import CheckpointStore, verify
 from brimful.training.deadline import Deadline
 from brimful.training.memory_errors import give_back_memory
 from brimful.training.method import find_method
+from brimful.training.mirror.opening import Mirroring, catch_up, open_mirror
 from brimful.training.recovery import DECIDES_MEMORY
 from brimful.training.session import Setup, run_session
-from brimful.verify.extract import code_of, parses
+from brimful.verify.extract import python_verdict
 
 _DECIDES_PLAN = ("plan.", "batch.", "training.", "optimizer.clip_norm")
 """Fields that may change between sessions and on which the plan depends; of data and model none may."""
@@ -103,14 +105,18 @@ def run(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequen
         console.print("\n".join(evaluation_lines(evaluate(trained.folder, console))), highlight=False, markup=False, soft_wrap=True)
     else:
         evaluate_rest(trained.folder, trained.folder, recipe, console)
-    return write_report(trained.folder)
+    report = write_report(trained.folder)
+    catch_up(recipe, trained.folder, partial(_say, console))
+    return report
 
 
 def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequence[str] = (), plan_file: Path | None = None) -> Run:
     """Train a recipe, or continue its unfinished run, by the saved plan where one is given; ends with the exported model and a sample."""
+    mirror = open_mirror(recipe, folder_of(recipe), partial(_say, console), fresh=fresh, accept=accept)
     admission = admit(recipe, folder_of(recipe), fresh=fresh, accept=accept)
     if admission.finished:
         console.print(f"{admission.folder} is finished; nothing to train.", highlight=False, soft_wrap=True)
+        catch_up(recipe, admission.folder, partial(_say, console))
         return Run(admission.folder, trained_now=False)
     device = here(recipe)
     _refuse_unsupported(recipe, device)
@@ -118,7 +124,7 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
     pinned = None if plan_file is None else load_plan(plan_file, recipe, device)
     with kept_traces() as traces:  # what can never fit is refused before any data is read
         derive(recipe if pinned is None else with_choices_of(pinned, recipe), device, traces, facts_of(device))
-    with claim(admission) as lease:
+    with claim(admission) as lease, mirror.kept(fresh=fresh):
         _greet(console, recipe, device, admission)
         with data_progress(console) as progress:
             material = gather(recipe, source, progress)
@@ -132,7 +138,7 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
         console.print(plan.explain(), highlight=False, markup=False, soft_wrap=True)
         _tell_sessions(console, recipe, plan, device)
         try:
-            exported_step = _train(material, plan, device, admission, lease, console)
+            exported_step = _train(material, plan, device, admission, lease, console, mirror)
         except (Interrupted, TrainingStopped):
             write_status(admission.folder, "stopped", recipe)
             raise
@@ -146,7 +152,7 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
     return Run(admission.folder, trained_now=True)
 
 
-def _train(material: Material, plan: Plan, device: Device, admission: Admission, lease: Lease, console: Console) -> int:
+def _train(material: Material, plan: Plan, device: Device, admission: Admission, lease: Lease, console: Console, mirror: Mirroring) -> int:
     """One session; returns the step of the exported model. Nothing of it is left in memory.
 
     The folder is the recipe's run only once its model could be made: what is wrong with that is mended under the same name.
@@ -155,9 +161,12 @@ def _train(material: Material, plan: Plan, device: Device, admission: Admission,
     setup = _setup(material, plan, device, folder, lease)
     describe(admission, material.recipe)
     _write_facts(folder, plan, device, material, setup.identity)
-    monitor = Monitor(folder, device, say=lambda note: console.print(note, highlight=False, markup=False, soft_wrap=True))
-    with _listeners(console, folder, plan) as listeners, monitor:
-        return run_session(replace(setup, listeners=listeners)).exported_step
+    with _listeners(console, folder, plan) as listeners, Monitor(folder, device, say=partial(_say, console)):
+        return run_session(replace(setup, listeners=[*listeners, *mirror.listeners()], copy_s=mirror.seconds_to_durable)).exported_step
+
+
+def _say(console: Console, note: str) -> None:
+    console.print(note, highlight=False, markup=False, soft_wrap=True)
 
 
 class Writer:
@@ -180,7 +189,7 @@ def write(run_folder: Path, prompt: str | None, how: Writing, console: Console, 
         code: Say of every answer whether it is Python; None: where a task of the recipe is about code.
     """
     tasks = recipe_of(run_folder).evaluation.tasks
-    how = replace(how, judge=_python_verdict if code or (code is None and _are_about_code(tasks)) else None)
+    how = replace(how, judge=python_verdict if code or (code is None and _are_about_code(tasks)) else None)
     device = torch_device(probe("auto"))
     if not beside_base:
         loaded = load_run(run_folder, device, torch.float32)
@@ -366,16 +375,6 @@ def _fill_masks(folder: Path, validation: TokenSplit, plan: Plan, console: Conso
 
 def _are_about_code(tasks: Sequence[str]) -> bool:
     return any(_CODE_METRICS.intersection(load_task(name).metrics) for name in set(tasks).intersection(task_names()))
-
-
-def _python_verdict(answer: str) -> tuple[str, str]:
-    """The code of an answer, and whether it parses, in a line."""
-    code = code_of(answer)
-    verdict = parses(code)
-    kind, _, what = verdict.error.partition(": ")
-    if verdict.line is not None:
-        return code, f"does not parse: {kind}, line {verdict.line}{f': {what}' if what else ''}"
-    return code, "parses as Python" if verdict.parses else f"is no program: {verdict.error}"
 
 
 def _write_facts(folder: Path, plan: Plan, device: Device, material: Material, identity: Mapping[str, str]) -> None:

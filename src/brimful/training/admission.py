@@ -2,6 +2,7 @@
 
 import shutil
 import time
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,9 +53,17 @@ def status_of(folder: Path) -> Status | None:
     return status
 
 
+def run_id_of(folder: Path) -> str | None:
+    """The random number by which a run is known wherever it lies; None where run.json has none, or there is none."""
+    path = folder / "run.json"
+    run_id: str | None = read_json(path).get("id") if path.exists() else None
+    return run_id
+
+
 def write_status(folder: Path, status: Status, recipe: Recipe) -> None:
-    """Write run.json."""
-    write_json_atomically(folder / "run.json", {"schema_version": SCHEMA_VERSION, "recipe": recipe.name, "status": status})
+    """Write run.json; the run keeps its number, or gets one."""
+    run_id = run_id_of(folder) or uuid.uuid4().hex
+    write_json_atomically(folder / "run.json", {"schema_version": SCHEMA_VERSION, "id": run_id, "recipe": recipe.name, "status": status})
 
 
 def admit(recipe: Recipe, folder: Path, *, fresh: bool, accept: Sequence[str] = ()) -> Admission:
@@ -75,7 +84,7 @@ def admit(recipe: Recipe, folder: Path, *, fresh: bool, accept: Sequence[str] = 
             raise RunFolderError(f"{folder} holds a finished run; --fresh does not overwrite it. Give the new run a name: run.name={folder.name}-2")
         return Admission(folder, continues=False, finished=False, changed=(), moved_aside=_free_name(folder))
     changes = differences(load(str(folder / "recipe.yaml")), recipe)
-    _refuse_undeclared(folder, changes, accept)
+    _refuse_undeclared(str(folder), changes, accept, otherwise="start a new run with run.name=NAME")
     changed = tuple(f"{key}: {old} -> {new}" for key, (old, new) in changes.items() if not _is_in(key, ("name", "description", "run.")))
     reopened = any(_is_in(key, DECLARABLE) for key in changes)
     return Admission(folder, continues=True, finished=status == "finished" and not reopened, changed=changed)
@@ -112,10 +121,17 @@ def _unwritable(folder: Path, error: OSError) -> RunFolderError:
     return RunFolderError(f"{folder} cannot be written: {error}. Fix its permissions or choose another place with run.folder=PATH.")
 
 
+def is_husk(folder: Path) -> bool:
+    """Whether nothing is in a folder that is worth keeping: there is none, or a session died in it while starting."""
+    if not folder.exists():
+        return True
+    return folder.is_dir() and all(entry.name in _BEFORE_THE_START or entry.name.startswith(".") for entry in folder.iterdir())
+
+
 def _status_or_refuse(folder: Path) -> Status | None:
     try:
         status = status_of(folder)
-        has_content = folder.is_dir() and any(entry.name not in _BEFORE_THE_START and not entry.name.startswith(".") for entry in folder.iterdir())
+        has_content = folder.is_dir() and not is_husk(folder)
     except OSError as error:
         raise RunFolderError(f"{folder} cannot be read: {error}. Choose another place with run.folder=PATH.") from error
     if folder.exists() and not folder.is_dir():
@@ -125,18 +141,31 @@ def _status_or_refuse(folder: Path) -> Status | None:
     return status
 
 
-def _refuse_undeclared(folder: Path, changes: dict[str, tuple[object, object]], accept: Sequence[str]) -> None:
+def refuse_other_recipe(where: str, stored: Recipe, recipe: Recipe, accept: Sequence[str], *, otherwise: str) -> None:
+    """As `admit`, for a run that lies somewhere else.
+
+    Args:
+        where: Names it in errors.
+        otherwise: What to do in place of continuing it, as a clause.
+
+    Raises:
+        RunFolderError: it is of another recipe, or of other values that are not declared in `accept`.
+    """
+    _refuse_undeclared(where, differences(stored, recipe), accept, otherwise=otherwise)
+
+
+def _refuse_undeclared(where: str, changes: dict[str, tuple[object, object]], accept: Sequence[str], *, otherwise: str) -> None:
     told = {key: f"  - {key}: {old} -> {new}" for key, (old, new) in changes.items()}
     foreign = [told[key] for key in changes if not _is_in(key, FREE) and not _is_in(key, DECLARABLE)]
     if foreign:
         raise RunFolderError(
-            f"{folder} was made by another recipe. What differs:\n" + "\n".join(foreign) + "\n"
-            "Data, tokenizer, model and objective of a run never change; start a new run with run.name=NAME, or put the values back."
+            f"{where} was made by another recipe. What differs:\n" + "\n".join(foreign) + "\n"
+            f"Data, tokenizer, model and objective of a run never change; {otherwise}, or put the values back."
         )
     undeclared = [key for key in changes if _is_in(key, DECLARABLE) and not _is_accepted(key, accept)]
     if undeclared:
         raise RunFolderError(
-            f"{folder} was started with other values:\n" + "\n".join(told[key] for key in undeclared) + "\n"
+            f"{where} was started with other values:\n" + "\n".join(told[key] for key in undeclared) + "\n"
             f"To continue with the new ones say so: {' '.join(f'--accept-change {key}' for key in undeclared)}; otherwise put the old ones back."
         )
 

@@ -142,3 +142,13 @@ def _without_talk(text: str) -> str:
         return text
     ends = range(len(lines), first, -1)
     return next((code for end in ends if parses(code := "".join(lines[first:end])).parses), "".join(lines[first:]))
+
+
+def python_verdict(answer: str) -> tuple[str, str]:
+    """The code of an answer, and whether it parses, in a line."""
+    code = code_of(answer)
+    verdict = parses(code)
+    kind, _, what = verdict.error.partition(": ")
+    if verdict.line is not None:
+        return code, f"does not parse: {kind}, line {verdict.line}{f': {what}' if what else ''}"
+    return code, "parses as Python" if verdict.parses else f"is no program: {verdict.error}"

@@ -1,0 +1,286 @@
+"""File operations in a mirror: a folder that may be slow, hang, fill up, lie about what it wrote, or vanish.
+
+Nothing in here is believed: what was written is read back past the page cache and hashed. The primitives stand apart from what is
+made of them, so that tests and the fault benchmark can put faults under them.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from brimful.base.errors import RunFolderError
+from brimful.base.rundir import fsync_folder
+from brimful.base.units import MIB
+
+CHUNK_BYTES = 4 * MIB
+SYNC_EVERY_BYTES = 64 * MIB
+"""Between two flushes of a long file: a network disk that takes them one by one is seen to answer, and few dirty pages wait."""
+
+T = TypeVar("T")
+
+
+class NotWhole(Exception):
+    """What lies in the mirror is not what was written there, in words."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a file has to be."""
+
+    num_bytes: int
+    sha256: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"bytes": self.num_bytes, "sha256": self.sha256}
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Entry":
+        return cls(int(value["bytes"]), str(value["sha256"]))
+
+
+class Files:
+    """Primitives of the mirror's file system, and what is made of them.
+
+    Attributes:
+        moved_bytes: Bytes written and read so far.
+        answered_s: When an operation last came back, by `time.monotonic`.
+    """
+
+    def __init__(self) -> None:
+        self.moved_bytes = 0
+        self.answered_s = time.monotonic()
+
+    def write(self, descriptor: int, data: bytes) -> None:
+        """Append to an open file of the mirror."""
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+
+    def sync(self, descriptor: int) -> None:
+        """Flush an open file of the mirror."""
+        os.fsync(descriptor)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Rename within the mirror, and make that durable."""
+        os.rename(old, new)
+        fsync_folder(new.parent)
+
+    def make_folder(self, path: Path) -> None:
+        """Make one folder; its parent is there."""
+        path.mkdir(exist_ok=True)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file or a whole folder; nothing where there is none."""
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+    def read(self, path: Path) -> Iterator[bytes]:
+        """A file's content past the page cache, as far as this system can pass it."""
+        with open(path, "rb", buffering=0) as file:
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            while chunk := file.read(CHUNK_BYTES):
+                yield chunk
+
+    def names(self, folder: Path) -> list[str]:
+        """Names in a folder; none where it is not there."""
+        return sorted(os.listdir(folder)) if folder.is_dir() else []
+
+    def size(self, path: Path) -> int:
+        """Bytes of a file; -1 where there is none."""
+        return path.stat().st_size if path.exists() else -1
+
+    def moved(self, num_bytes: int = 0) -> None:
+        """Something came back."""
+        self.moved_bytes += num_bytes
+        self.answered_s = time.monotonic()
+
+    def copy(self, source: Path, target: Path, limit: int | None = None) -> Entry:
+        """Copy a local file to a new one in the mirror, flushed; as much of it as `limit` bytes. What was read is returned, not what was written."""
+        with open(source, "rb") as file:
+            return self._fill(target, _chunks(file.read, limit))
+
+    def write_bytes(self, path: Path, content: bytes) -> None:
+        """Replace a small file in the mirror in one step.
+
+        Raises:
+            NotWhole: it reads back otherwise.
+        """
+        aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            entry = self._fill(aside, iter([content]))
+            self.require(aside, entry)
+            self.rename(aside, path)
+            self.moved()
+            self.require(path, entry)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self.remove(aside)
+            raise
+
+    def write_json(self, path: Path, value: object) -> None:
+        """As `write_bytes`, indented JSON."""
+        self.write_bytes(path, json.dumps(value, indent=2, allow_nan=False).encode() + b"\n")
+
+    def read_json(self, path: Path) -> Any:
+        """The JSON value in a file of the mirror.
+
+        Raises:
+            NotWhole: it is missing, unreadable or not JSON.
+        """
+        try:
+            return json.loads(b"".join(self.read(path)))
+        except (OSError, ValueError) as error:
+            raise NotWhole(f"{path.name} cannot be read: {in_words(error)}") from error
+
+    def require(self, path: Path, entry: Entry) -> None:
+        """Read a file back.
+
+        Raises:
+            NotWhole: it is missing, of another size, or differs in any bit.
+        """
+        digest, num_bytes = hashlib.sha256(), 0
+        try:
+            for chunk in self.read(path):
+                digest.update(chunk)
+                num_bytes += len(chunk)
+                self.moved(len(chunk))
+        except FileNotFoundError as error:
+            raise NotWhole(f"{path.name} is missing") from error
+        if num_bytes != entry.num_bytes:
+            raise NotWhole(f"{path.name} has {num_bytes:,} bytes, {entry.num_bytes:,} were written")
+        if digest.hexdigest() != entry.sha256:
+            raise NotWhole(f"{path.name} reads back otherwise than it was written (SHA-256)")
+
+    def fetch(self, path: Path, target: Path, entry: Entry) -> None:
+        """Copy a file of the mirror to a new local one, flushed.
+
+        Raises:
+            NotWhole: it is not what it has to be.
+            RunFolderError: it cannot be written here.
+        """
+        digest, num_bytes = hashlib.sha256(), 0
+        with _LocalFile(target) as file:
+            try:
+                for chunk in self.read(path):
+                    file.write(chunk)
+                    digest.update(chunk)
+                    num_bytes += len(chunk)
+                    self.moved(len(chunk))
+            except FileNotFoundError as error:
+                raise NotWhole(f"{path.name} is missing") from error
+        if num_bytes != entry.num_bytes:
+            raise NotWhole(f"{path.name} has {num_bytes:,} bytes, {entry.num_bytes:,} were written")
+        if digest.hexdigest() != entry.sha256:
+            raise NotWhole(f"{path.name} is damaged: its SHA-256 differs")
+
+    def _fill(self, target: Path, chunks: Iterator[bytes]) -> Entry:
+        digest, num_bytes, unsynced = hashlib.sha256(), 0, 0
+        descriptor = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        try:
+            for chunk in chunks:
+                self.write(descriptor, chunk)
+                digest.update(chunk)
+                num_bytes += len(chunk)
+                unsynced += len(chunk)
+                if unsynced >= SYNC_EVERY_BYTES:
+                    self.sync(descriptor)
+                    unsynced = 0
+                self.moved(len(chunk))
+            self.sync(descriptor)
+        finally:
+            os.close(descriptor)
+        self.moved()
+        return Entry(num_bytes, digest.hexdigest())
+
+
+class _LocalFile:
+    """A new file on this machine, flushed when closed. What goes wrong with it is no fault of the mirror."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> "_LocalFile":
+        try:
+            self._file = open(self._path, "xb")
+        except OSError as error:
+            raise self._not_written(error) from error
+        return self
+
+    def write(self, chunk: bytes) -> None:
+        """Append."""
+        try:
+            self._file.write(chunk)
+        except OSError as error:
+            raise self._not_written(error) from error
+
+    def __exit__(self, *exception: object) -> None:
+        try:
+            with self._file:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+        except OSError as error:
+            raise self._not_written(error) from error
+
+    def _not_written(self, error: OSError) -> RunFolderError:
+        return RunFolderError(
+            f"{self._path} cannot be written: {in_words(error)}, so the run cannot be brought back from its mirror. "
+            "Free space or choose another place with run.folder=PATH."
+        )
+
+
+def _chunks(read: Callable[[int], bytes], limit: int | None) -> Iterator[bytes]:
+    left = limit
+    while left is None or left > 0:
+        chunk = read(CHUNK_BYTES if left is None else min(left, CHUNK_BYTES))
+        if not chunk:
+            break
+        if left is not None:
+            left -= len(chunk)
+        yield chunk
+    if left:
+        raise NotWhole(f"the local file ends {left:,} bytes too early")
+
+
+def in_words(error: BaseException) -> str:
+    """An error of the file system as a clause: `no space left on device`."""
+    if isinstance(error, OSError) and error.strerror:
+        where = f" ({error.filename})" if error.filename else ""
+        return error.strerror[0].lower() + error.strerror[1:] + where
+    return str(error) or type(error).__name__
+
+
+def within(limit_s: float, act: Callable[[], T]) -> T:
+    """What `act` returns or raises, waited for so long and no longer; a call that hangs is left behind in a daemon thread.
+
+    Raises:
+        TimeoutError: it did not come back.
+    """
+    result: list[T] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            result.append(act())
+        except BaseException as error:  # handed to the waiting thread
+            failure.append(error)
+
+    thread = threading.Thread(target=run, daemon=True, name="mirror-start")
+    thread.start()
+    thread.join(limit_s)
+    if failure:
+        raise failure[0]
+    if not result:
+        raise TimeoutError(f"no answer within {limit_s:.0f} s")
+    return result[0]
