@@ -58,7 +58,8 @@ def runs(
 ) -> None:
     """What runs there are, finished or not: score, size, and how to go on."""
     from brimful.base.env import runs_folder
-    from brimful.report.listing import find_runs, render
+    from brimful.report.listing import find_runs
+    from brimful.report.listing_text import render
 
     found = find_runs(folder or runs_folder(), check=check)
     if json_output:

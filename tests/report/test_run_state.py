@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from brimful.report.run_state import RunState, coarse_duration, describe, percent
+from brimful.report.run_state import RunState, age, coarse_duration, describe, percent
 
 START = {"kind": "start", "step": 0, "total_steps": 100, "tokens_per_step": 4096, "run": "quickstart", "resumed": False}
 
@@ -65,6 +65,18 @@ def test_a_record_with_values_of_odd_types_is_told_like_any_other(kind: str) -> 
     state.update({"kind": kind, **odd})
     assert describe({"kind": kind, **odd}, state)
     assert state.remaining_s is None
+
+
+def test_what_a_session_measured_of_its_loader_is_told() -> None:
+    record = {"kind": "loader", "step": 100, "seconds_per_batch": {"1": 0.04, "2": 0.022, "4": 0.021}}
+    assert (
+        describe(record, RunState(FakeClock()))
+        == "step 100  steps waited for data; measured: a batch is made in 40 ms with 1, 22 ms with 2, 21 ms with 4 threads"
+    )
+
+
+def test_how_long_ago_something_was_is_told_coarsely() -> None:
+    assert [age(seconds) for seconds in (-5.0, 12.2, 65.0, 3000.0, 8820.0)] == ["1 s", "12 s", "1m 05s", "50m", "2h 27m"]
 
 
 def test_durations_that_change_all_the_time_have_no_fractions() -> None:

@@ -81,17 +81,21 @@ class LineListener:
     """Plain lines for pipes, files and notebooks."""
 
     def __init__(self, console: Console, state: RunState) -> None:
-        self._console, self._state, self._clock = console, state, state.clock
+        self._console, self.state = console, state
         self._line_at_s: float | None = None
         self._line_share = 0.0
 
     def __call__(self, record: dict[str, Any]) -> None:
-        self._state.update(record)
+        self.state.update(record)
+        self.show(record)
+
+    def show(self, record: dict[str, Any]) -> None:
+        """A record that the state has taken in already."""
         if record.get("kind") != "step" or self._is_due():
-            print_line(self._console, describe(record, self._state))
+            print_line(self._console, describe(record, self.state))
 
     def _is_due(self) -> bool:
-        now_s, share = self._clock(), self._state.share
+        now_s, share = self.state.clock(), self.state.share
         if self._line_at_s is not None and share != 1.0:
             age_s = now_s - self._line_at_s
             is_next_part = share is not None and share - self._line_share >= LINE_EVERY_SHARE - 1e-9

@@ -6,7 +6,7 @@ from typing import Any
 
 from brimful.base.units import format_bytes, format_count, format_duration
 from brimful.report.labels import WATCHED, watched
-from brimful.report.runfiles import number
+from brimful.report.runfiles import number, section
 from brimful.report.tables import format_micro_batches, format_step_time
 
 Clock = Callable[[], float]
@@ -160,6 +160,10 @@ def _incident(record: dict[str, Any], state: RunState) -> str:
     if kind == "out_of_memory":
         before, after = (format_micro_batches(record.get(name)) for name in ("from", "to"))
         return f"out of memory in {record.get('phase', 'training')}: micro-batches {before} -> {after}, done again with the same sequences"
+    if kind == "loader":
+        made = section(record, "seconds_per_batch")
+        told = [f"{format_duration(taken_s)} with {threads}" for threads, value in made.items() if (taken_s := number(value)) is not None]
+        return f"steps waited for data; measured: a batch is made in {', '.join(told)} thread{'s' * (list(made)[-1:] != ['1'])}"
     if kind == "end":
         return f"{state.ended}" + (f" after {format_duration(seconds)}" if seconds is not None else "")
     return str(record.get("message", kind))
@@ -195,6 +199,11 @@ def step_of(record: Mapping[str, Any]) -> int:
 def coarse_duration(seconds: float) -> str:
     """A duration without fractions: it changes all the time."""
     return format_duration(max(60.0, seconds)) if seconds >= 59.5 else f"{max(1.0, seconds):.0f} s"
+
+
+def age(seconds: float) -> str:
+    """How long ago something was: `12 s`, `50m`, `2h 27m`; what a clock that runs behind makes negative is a second."""
+    return f"{seconds // 60:.0f}m" if 600 <= seconds < 3600 else coarse_duration(seconds)
 
 
 def percent(share: float | None) -> str:

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from brimful.base.units import format_duration
-from brimful.evaluation.diagnose import Finding
 from brimful.evaluation.metric import split_kind
 from brimful.report import masked
 from brimful.report.columns import aligned
@@ -13,6 +12,9 @@ from brimful.report.label_text import label_lines
 from brimful.report.labels import label_scores
 from brimful.report.runfiles import LAYERS, number, read_run, section
 from brimful.report.tables import Comparison, comparisons, format_error, format_quantity
+
+if TYPE_CHECKING:
+    from brimful.evaluation.diagnose import Finding  # it needs torch, which a line of text does not
 
 _MARKS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
 
@@ -117,7 +119,7 @@ def _quantity(key: str, value: float | None) -> str:
     return "-" if value is None else format_quantity(key, value)
 
 
-def finding_lines(findings: Sequence[Finding]) -> list[str]:
+def finding_lines(findings: Sequence["Finding"]) -> list[str]:
     """One line per finding and per layer, its advice below where there is something to do."""
     lines: list[str] = []
     for finding in findings:

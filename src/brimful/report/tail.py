@@ -1,0 +1,57 @@
+"""Records of a file that grows while it is read: only what was appended is read, and a file that was cut back or replaced is noticed."""
+
+import json
+from pathlib import Path
+from typing import Any, BinaryIO
+
+MARK_BYTES = 512
+"""So many of the last bytes that were read tell whether the file still is the one that goes on behind them."""
+
+
+class Tail:
+    """Whole records of a file of JSON lines, read on from where the last look ended.
+
+    A run that resumes cuts its journal back and grows it again, perhaps beyond where it was; a copy is replaced as a whole. So neither size
+    nor inode decides whether the file goes on, but the bytes before the place where the last look ended.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.changed_at: float | None = None
+        """Unix seconds of the file's last change; None before there was a file."""
+        self._seen: tuple[int, int, int] | None = None
+        self._offset, self._mark = 0, b""
+
+    def read(self) -> tuple[bool, list[dict[str, Any]]]:
+        """Whether all that was read before is void, and the records since. A file that is away for a moment has nothing new."""
+        try:
+            status = self.path.stat()
+            seen = status.st_ino, status.st_size, status.st_mtime_ns
+            if seen == self._seen:
+                return False, []
+            with open(self.path, "rb") as file:
+                goes_on = self._goes_on(file)
+                file.seek(self._offset if goes_on else 0)
+                data = file.read()
+        except OSError:
+            return False, []
+        if not goes_on:
+            self._offset, self._mark = 0, b""
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        self._mark = (self._mark + whole)[-MARK_BYTES:]
+        self._seen, self.changed_at = seen, status.st_mtime
+        return not goes_on, [record for line in whole.splitlines() if (record := record_of(line)) is not None]
+
+    def _goes_on(self, file: BinaryIO) -> bool:
+        file.seek(self._offset - len(self._mark))
+        return file.read(len(self._mark)) == self._mark
+
+
+def record_of(line: bytes) -> dict[str, Any] | None:
+    """A line as a record; None where it is damaged."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
