@@ -74,7 +74,17 @@ def test_cards_show_what_is_known(new_run: MakeRun) -> None:
     values = {card.name: card.value for card in headline.cards(read_run(new_run()), NO_TASKS)}
     assert values["Bits per byte"] == "1.418"
     assert values["Time in all"] == "2m 58s"
-    assert set(values) == {"Bits per byte", "Loss", "Perplexity", "Speed", "Peak memory", "Time in all"}
+    assert set(values) == {"Bits per byte", "Loss", "Perplexity", "Tokens per second", "Peak memory", "Time in all", "Cost"}
+
+
+def test_cards_have_the_interval_or_the_prediction_below(new_run: MakeRun) -> None:
+    details = {card.name: card.detail for card in headline.cards(read_run(new_run()), NO_TASKS)}
+    assert details["Bits per byte"] == "95 %: 1.390\N{EN DASH}1.446"
+    assert details["Tokens per second"] == "predicted 13.20k"
+    assert details["Peak memory"] == "predicted 1.22 GiB"
+    assert details["Time in all"] == "predicted 2m 48s"
+    bare = {card.name: card.detail for card in headline.cards(read_run(new_run("bare", plan=None)), NO_TASKS)}
+    assert (bare["Tokens per second"], bare["Peak memory"], bare["Time in all"]) == ("at the median step", "highest step", "with evaluation")
 
 
 def test_an_unfinished_run_is_continued_by_its_own_command(new_run: MakeRun) -> None:

@@ -55,7 +55,7 @@ def test_the_report_of_a_classifier_says_what_it_labels_how_well_and_what_stands
         assert told in page.text, told
     for wrong in ("its per byte", "Perplexity", "What it writes", "learned tokens", "answers only", "brimful generate", "Before tuning"):
         assert wrong not in page.text, wrong
-    assert page.tags.count("svg") == 6 + 2 + 4
+    assert page.tags.count("svg") == 6 + 2 + 2 + 4
 
 
 def test_every_text_of_the_data_is_escaped(labelled_run: MakeRun, label_score: LabelScore) -> None:

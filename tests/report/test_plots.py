@@ -1,5 +1,6 @@
 """Figures are small, valid, themable SVG that shows the data that were given."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,8 @@ from xml.etree import ElementTree as Xml
 import numpy as np
 import pytest
 
-from brimful.report.plots import MAX_POINTS, VARIABLES, curves, smooth, thin
+from brimful.report.drawing import VARIABLES
+from brimful.report.plots import MAX_POINTS, curves, running_minutes, smooth, thin
 from brimful.report.runfiles import read_run
 
 MakeRun = Callable[..., Path]
@@ -24,9 +26,9 @@ def texts(svg: str) -> list[str]:
     return ["".join(element.itertext()).strip() for element in Xml.fromstring(svg).iter() if element.tag.endswith("}text")]  # noqa: S314 - drawn here
 
 
-def test_a_whole_run_has_four_figures_of_valid_svg_with_text_as_text(new_run: MakeRun) -> None:
+def test_a_whole_run_has_five_figures_of_valid_svg_with_text_as_text(new_run: MakeRun) -> None:
     drawn = curves(read_run(new_run()))
-    assert [curve.key for curve in drawn] == ["loss", "learning_rate", "grad_norm", "tokens_per_second"]
+    assert [curve.key for curve in drawn] == ["loss", "bits-per-byte", "learning-rate", "grad-norm", "tokens-per-second"]
     for curve in drawn:
         for svg in (curve.wide, curve.narrow):
             assert "optimizer step" in texts(svg)
@@ -54,8 +56,9 @@ def test_a_baseline_with_a_hostile_name_is_plain_text(new_run: MakeRun) -> None:
 
 def test_every_colour_is_a_css_variable_and_nothing_is_loaded(new_run: MakeRun) -> None:
     for curve in curves(read_run(new_run())):
-        assert "var(--train, #808080)" in curve.wide
-        assert not any(colour in curve.wide for colour in VARIABLES)
+        assert "var(--axis, #5d6670)" in curve.wide
+        without_variables = re.sub(r"var\(--\w+, #\w{6}\)", "", curve.wide)
+        assert not any(colour in without_variables for colour in VARIABLES)
         assert set(re.findall(r'href="([^"]{1})', curve.wide)) <= {"#"}
         assert "<style" not in curve.wide
 
@@ -71,7 +74,7 @@ def test_ids_differ_between_figures_and_references_follow_them(new_run: MakeRun)
 
 def test_the_same_run_draws_the_same_bytes(new_run: MakeRun) -> None:
     run = read_run(new_run())
-    assert curves(run) == curves(run)
+    assert [curve.wide for curve in curves(run)] == [curve.wide for curve in curves(run)]
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -82,6 +85,22 @@ def test_fewer_than_two_points_draw_nothing(new_run: MakeRun, count: int) -> Non
 def test_constant_zero_and_missing_values_still_draw(new_run: MakeRun) -> None:
     records = [*steps(5, grad_norm=0.0, learning_rate=0.0, loss=0.0), *steps(3, loss=None, grad_norm=None)]
     assert len(curves(read_run(new_run(metrics=records, scores=None)))) == 4
+
+
+def test_what_was_sampled_is_drawn_over_the_minutes_of_the_run(new_run: MakeRun) -> None:
+    folder = new_run()
+    samples = [
+        {"kind": "sample", "time": 1000.0 + number, "covers_s": 1.0, "power_w": 50.0 + number, "device_utilization": 0.9} for number in range(90)
+    ]
+    (folder / "monitor.jsonl").write_text("".join(json.dumps(record) + "\n" for record in [{"kind": "monitor", "time": 999.0}, *samples]))
+    drawn = {curve.key: curve for curve in curves(read_run(folder))}
+    assert {"sampled-power-w", "sampled-device-utilization"} <= drawn.keys()
+    assert "minutes" in texts(drawn["sampled-power-w"].wide)
+    assert "mean 94.5, highest 139" in drawn["sampled-power-w"].description
+
+
+def test_a_pause_between_sessions_is_not_time_of_the_run() -> None:
+    assert running_minutes([100.0, 130.0, 100_000.0, 100_030.0]).tolist() == [0.0, 0.5, 1.5, 2.0]
 
 
 def test_a_long_series_is_thinned_with_its_spikes_and_ends_kept() -> None:

@@ -53,9 +53,9 @@ def test_a_round_tells_what_was_drawn_with_intervals(tmp_path: Path, drawn: dict
 
 def test_the_bar_has_every_fate_of_all_seeds_and_its_parts_are_the_whole(tmp_path: Path, drawn: dict[str, Any]) -> None:
     [view] = round_views(tmp_path, {"rounds": [drawn, drawn | {"seed": 8}]})
-    assert {part["name"]: part["size"] for part in view.fates} == {"kept": "6", "repeated path": "2", "enough": "2", "wrong": "12", "unparsed": "2"}
+    assert {part["name"]: part["text"] for part in view.fates} == {"kept": "6", "repeated path": "2", "enough": "2", "wrong": "12", "unparsed": "2"}
     assert sum(float(part["percent"].rstrip("%")) for part in view.fates) == pytest.approx(100, abs=0.1)
-    assert len({part["hue"] for part in view.fates}) == len(view.fates)
+    assert len({part["style"] for part in view.fates}) == len(view.fates)
     assert {name.replace("-", " ") for name in FATES} == set(HUES)
 
 

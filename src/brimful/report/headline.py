@@ -8,7 +8,17 @@ from brimful.report import labels
 from brimful.report.labels import WATCHED, form_of, label_scores, listed, main_split, metric_rows, names_of, watched
 from brimful.report.results import title
 from brimful.report.runfiles import RunFiles, is_tuned, items, kind_of, measured, number, section, series, total_time_s
-from brimful.report.tables import Comparison, Score, baselines, best_evaluation, comparisons, format_error, format_quantity, main_score
+from brimful.report.tables import (
+    PREDICTED_NAMES,
+    Comparison,
+    Score,
+    baselines,
+    best_evaluation,
+    comparisons,
+    format_error,
+    format_quantity,
+    main_score,
+)
 from brimful.report.tasks import Tasks, comparable, main_metric
 from brimful.report.text import format_score
 from brimful.report.tuned import base_name, manner, parameters, score_before
@@ -201,19 +211,29 @@ def _beside(comparison: Comparison) -> str:
 
 def cards(run: RunFiles, tasks: Tasks) -> list[Card]:
     """The headline's numbers, each only when it is known."""
-    found, score = measured(run), main_score(run)
+    found, score, planned = measured(run), main_score(run), _planned(run)
     shown = _score_cards(run, score) if score else []
     shown += _task_cards(tasks)
     if is_tuned(run) and (trained := parameters(run)[1]):
         shown.append(Card("Trained", format_count(trained), "parameters"))
     if "tokens_per_s" in found:
-        shown.append(Card("Speed", format_count(found["tokens_per_s"]), "tokens/s, median"))
+        shown.append(Card("Tokens per second", format_count(found["tokens_per_s"]), planned.get("tokens_per_s", "at the median step")))
     if "peak_memory_bytes" in found:
-        shown.append(Card("Peak memory", format_bytes(found["peak_memory_bytes"]), "highest step"))
+        shown.append(Card("Peak memory", format_bytes(found["peak_memory_bytes"]), planned.get("peak_memory_bytes", "highest step")))
     if seconds := total_time_s(run):
         sessions = len(run.of_kind("start"))
-        shown.append(Card("Time in all", format_duration(seconds), f"{sessions} sessions" if sessions > 1 else "with evaluation"))
+        detail = planned.get("total_time_s", "with evaluation") if run.is_finished else "so far"
+        shown.append(Card("Time in all", format_duration(seconds), f"{sessions} sessions; {detail}" if sessions > 1 else detail))
+    for key in ("energy_wh", "cost_usd"):
+        if key in found:
+            shown.append(Card(PREDICTED_NAMES[key], format_quantity(key, found[key]), planned.get(key, "")))
     return shown
+
+
+def _planned(run: RunFiles) -> dict[str, str]:
+    """`predicted 1.22 GiB` for what the plan says, by name."""
+    predicted = section(run.plan, "predicted")
+    return {key: f"predicted {format_quantity(key, value)}" for key in predicted if (value := number(predicted[key])) is not None}
 
 
 def _score_cards(run: RunFiles, score: Score) -> list[Card]:

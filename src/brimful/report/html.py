@@ -4,19 +4,40 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
 
 from brimful.base.rundir import write_text_atomically
 from brimful.report import headline, tables, tuned
 from brimful.report.label_page import conflict_table, duplicate_table, label_count_table, labels_view, repeat_table, text_table
 from brimful.report.layers import layer_tables
 from brimful.report.masked import masked_table
-from brimful.report.plots import Curve, curves
+from brimful.report.memory_page import memory_view
+from brimful.report.plots import curves
+from brimful.report.predicted import origin_table, predictions
+from brimful.report.recovery_points import recovery_view
+from brimful.report.reproduce import identity_table, steps_to_reproduce
 from brimful.report.runfiles import Json, RunFiles, is_tuned, items, kind_of, number, read_run, section
 from brimful.report.tasks import answer_views, read_tasks, task_views
+from brimful.report.time_page import time_view
 
 FILE_NAME = "report.html"
 MAX_SAMPLES = 8
+SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("predictions", "Predicted and measured", ()),
+    ("time", "Time", ("time",)),
+    ("memory", "Memory", ("memory",)),
+    ("curves", "Curves", ()),
+    ("labels", "Labels", ("label_scores",)),
+    ("scores", "Scores", ("has_losses",)),
+    ("tasks", "Tasks", ("tasks", "damaged_tasks")),
+    ("samples", "Samples", ("samples",)),
+    ("layers", "Layers", ("layers",)),
+    ("data", "Data", ()),
+    ("plan", "Plan", ()),
+    ("recovery", "Recovery points", ("recovery",)),
+    ("reproduce", "Reproduce", ()),
+    ("environment", "Environment", ()),
+)
+"""Anchor, title in the contents, and what at least one of must be there for the section to be."""
 FILLED = "fill-mask"
 """How a sample ends whose prompt had a hidden word."""
 
@@ -37,39 +58,54 @@ def write_report(run_folder: Path) -> Path:
 
 def render_report(run: RunFiles) -> str:
     """The whole page. Every text of the run is escaped; control characters and lone surrogates become the replacement character."""
-    return render_page("report.html.j2", _values(run) | _values_of_labels(run) | _values_of_tasks(run))
+    values = _values(run) | _values_of_data(run) | _values_of_labels(run) | _values_of_tasks(run)
+    return render_page("report.html.j2", values | {"contents": _contents(values)})
 
 
-def render_page(template: str, values: dict[str, Any]) -> str:
+def _contents(values: dict[str, Any]) -> list[tuple[str, str]]:
+    """Anchors and titles of the sections that a page has."""
+    return [(key, title) for key, title, needed in SECTIONS if not needed or any(values[name] for name in needed)]
+
+
+def render_page(template: str, values: dict[str, Any], page_width: str = "1000px") -> str:
     """A page by a template of this package, its values escaped."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("brimful", "report"), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    return _clean(environment.get_template(template).render(values))
+    return _clean(environment.get_template(template).render({"page_width": page_width} | values))
 
 
 def _values(run: RunFiles) -> dict[str, Any]:
+    """Of every run: what it is, the plan beside what came true, curves, data and how to repeat it."""
+    rows, scale = predictions(run)
     return {
         "run": run,
         "status": headline.status(run),
         "sentence": headline.sentence(run),
         "verdict": headline.verdict(run),
-        "bars": headline.score_bars(run),
-        "commands": headline.commands(run),
         "plan_verdict": headline.plan_verdict(run),
-        "comparisons": [_comparison_row(comparison) for comparison in tables.comparisons(run)],
-        "memory_terms": _shares(tables.memory_terms(run), "bytes"),
-        "time_terms": _shares(tables.time_terms(run), "step_time_s"),
-        "curves": [_figure(curve) for curve in curves(run)],
-        "has_evaluations": bool(run.of_kind("evaluation")),
+        "bars": headline.score_bars(run),
+        "predictions": rows,
+        "prediction_scale": scale,
+        "origins": origin_table(run),
+        "time": time_view(run),
+        "memory": memory_view(run),
+        "curves": curves(run),
         "events": tables.event_table(run),
         "memory_events": tables.memory_event_table(run),
         "samples": [_sample(sample) for sample in run.samples[-MAX_SAMPLES:]],
         "num_hidden_samples": max(0, len(run.samples) - MAX_SAMPLES),
         "kind": kind_of(run),
-        "scores": _score_table(run),
+        "scores": score_table(run),
         "layers": layer_tables(run),
         "tuning": tuned.tuning_table(run),
+        "recovery": recovery_view(run),
+        "brimful_version": str(run.environment.get("brimful", "")),
+    }
+
+
+def _values_of_data(run: RunFiles) -> dict[str, Any]:
+    return {
         "sources": [_source(source) for source in items(run.data.get("sources"))],
         "splits": tuned.example_table(run) or text_table(run.data) or tables.split_table(run),
         "tokenizer": tables.tokenizer_table(run),
@@ -78,11 +114,13 @@ def _values(run: RunFiles) -> dict[str, Any]:
         "plan": tables.plan_table(run),
         "batch": tuned.batch_sentence(run) if is_tuned(run) else tables.batch_sentence(run),
         "environment": tables.environment_table(run),
-        "brimful_version": str(run.environment.get("brimful", "")),
+        "identity": identity_table(run),
+        "reproduce": steps_to_reproduce(run),
+        "commands": headline.commands(run),
     }
 
 
-def _score_table(run: RunFiles) -> tables.Table | None:
+def score_table(run: RunFiles) -> tables.Table | None:
     """Losses; those of a classifier stand with its other metrics."""
     kind = kind_of(run)
     if kind != "text":
@@ -91,9 +129,10 @@ def _score_table(run: RunFiles) -> tables.Table | None:
 
 
 def _values_of_labels(run: RunFiles) -> dict[str, Any]:
-    data = run.data
+    data, scored = run.data, labels_view(run)
     return {
-        "label_scores": labels_view(run),
+        "label_scores": scored,
+        "has_losses": scored is None,
         "label_counts": label_count_table(data),
         "duplicates": duplicate_table(data),
         "repeats": repeat_table(data),
@@ -112,38 +151,6 @@ def _values_of_tasks(run: RunFiles) -> dict[str, Any]:
         "damaged_tasks": tasks.damaged,
         "answer_sets": answer_views(tasks, before),
     }
-
-
-def _comparison_row(comparison: tables.Comparison) -> dict[str, str]:
-    def show(value: float | None) -> str:
-        return "-" if value is None else tables.format_quantity(comparison.key, value)
-
-    interval = f"{show(comparison.interval[0])} to {show(comparison.interval[1])}" if comparison.interval else ""
-    return {
-        "name": comparison.name,
-        "basis": comparison.basis,
-        "predicted": show(comparison.predicted),
-        "interval": interval,
-        "measured": show(comparison.measured),
-        "way": comparison.way,
-        "error": "-" if comparison.error is None else tables.format_error(comparison.error).replace("-", "\N{MINUS SIGN}"),
-        "inside": {True: "yes", False: "no", None: "-"}[comparison.came_true],
-        "tone": {True: "good", False: "bad", None: ""}[comparison.came_true],
-    }
-
-
-def _shares(terms: list[tuple[str, float]], unit: str) -> list[dict[str, str]]:
-    """Parts of a whole as a bar has them: name, size in `unit`, share and colour."""
-    total = sum(size for _, size in terms)
-    return [
-        {"name": name, "size": tables.format_quantity(unit, size), "percent": f"{size / total:.2%}", "hue": str(205 + 47 * place)}
-        for place, (name, size) in enumerate(terms)
-    ]
-
-
-def _figure(curve: Curve) -> dict[str, Any]:
-    """The drawings are made here, from numbers, so they are the only text that is not escaped."""
-    return {"key": curve.key, "title": curve.title, "wide": Markup(curve.wide), "narrow": Markup(curve.narrow)}  # noqa: S704
 
 
 def _sample(sample: Json) -> dict[str, str]:

@@ -14,12 +14,14 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from brimful.base.intervals import wilson_interval
+from brimful.report.drawing import AXIS, BASELINE, BEST, GRID, INK, TRAIN, VALIDATION, Drawing
 from brimful.report.labels import MOST_LABELS, confusion, form_of, names_of, quantity
-from brimful.report.plots import AXIS, BASELINE, BEST, GRID, INK, TRAIN, VALIDATION, render_figure
 from brimful.report.runfiles import Json, items, number, section
 
 FloatArray = NDArray[np.float64]
 
+PREFIX = "labels-"
+"""Of the keys of all figures here."""
 SIZE = (390, 310)
 """Points; two stand side by side on a page, one fills a phone."""
 FEW_LABELS = 6
@@ -47,11 +49,24 @@ class Picture:
         is_wide: Too detailed for half a page.
     """
 
-    key: str
-    title: str
-    svg: str
+    drawing: Drawing
     about: str
     is_wide: bool = False
+
+    @property
+    def key(self) -> str:
+        """Of the figure among those of labels."""
+        return self.drawing.key.removeprefix(PREFIX)
+
+    @property
+    def title(self) -> str:
+        """Above it."""
+        return self.drawing.title
+
+    @property
+    def svg(self) -> str:
+        """An `<svg>` element."""
+        return self.drawing.wide
 
 
 def label_pictures(score: Json, split: str, validation: Json | None = None) -> list[Picture]:
@@ -95,9 +110,9 @@ def _confusion(score: Json, split: str) -> Picture | None:
         _finish(axes, "label given", "true label", grid=False)
 
     size = SIZE if is_small else (300 + CELL * len(names), 120 + CELL * len(names) * 3 // 4)
-    svg = render_figure("labels-confusion", size, f"Confusion matrix. {told}.", draw)
+    drawing = Drawing(f"{PREFIX}confusion", "Confusion matrix", f"Confusion matrix. {told}.", size, draw)
     about = f"Texts of {split}, rows by true label; shades are shares of a row."
-    return Picture("confusion", "Confusion matrix", svg, about, is_wide=not is_small)
+    return Picture(drawing, about, is_wide=not is_small)
 
 
 def _draw_cell(axes: Axes, place: tuple[int, int], count: int, share: float, *, with_share: bool) -> None:
@@ -124,8 +139,8 @@ def _roc(score: Json, split: str) -> Picture | None:
         _finish(axes, "false positive rate", "recall")
 
     told = _area_told(score, "roc_auc")
-    svg = render_figure("labels-roc", SIZE, f"ROC curve: recall by false positive rate. {told}", draw)
-    return Picture("roc", "ROC curve", svg, f"{told} Dotted: chance.{_mark_told(score)}{_floor_told(score, 'roc')}")
+    drawing = Drawing(f"{PREFIX}roc", "ROC curve", f"ROC curve: recall by false positive rate. {told}", SIZE, draw)
+    return Picture(drawing, f"{told} Dotted: chance.{_mark_told(score)}{_floor_told(score, 'roc')}")
 
 
 def _precision_recall(score: Json, split: str) -> Picture | None:
@@ -142,8 +157,8 @@ def _precision_recall(score: Json, split: str) -> Picture | None:
         _finish(axes, "recall", "precision")
 
     told = _area_told(score, "pr_auc") + (f" Base rate {base:.3f}: the precision of guessing." if base is not None else "")
-    svg = render_figure("labels-pr", SIZE, f"Precision by recall. {told}", draw)
-    return Picture("pr", "Precision and recall", svg, f"{told}{_mark_told(score)}{_floor_told(score, 'pr')}")
+    drawing = Drawing(f"{PREFIX}pr", "Precision and recall", f"Precision by recall. {told}", SIZE, draw)
+    return Picture(drawing, f"{told}{_mark_told(score)}{_floor_told(score, 'pr')}")
 
 
 def _draw_beside_floor(axes: Axes, score: Json, name: str, mark: tuple[int, int]) -> None:
@@ -180,8 +195,8 @@ def _sweep(score: Json, split: str, validation: Json | None) -> Picture | None:
     threshold = section(score, "threshold")
     where = f" Chosen on {threshold['chosen_on']} ({threshold.get('policy')}), drawn for {split}." if threshold.get("chosen_on") else ""
     told = f"Threshold {chosen:.3f}." if chosen is not None else ""
-    svg = render_figure("labels-sweep", SIZE, f"Precision, recall and F1 by threshold. {told}", draw)
-    return Picture("sweep", "Threshold", svg, f"What each threshold gives.{where}")
+    drawing = Drawing(f"{PREFIX}sweep", "Threshold", f"Precision, recall and F1 by threshold. {told}", SIZE, draw)
+    return Picture(drawing, f"What each threshold gives.{where}")
 
 
 def _reliability(score: Json, split: str) -> Picture | None:
@@ -208,11 +223,10 @@ def _reliability(score: Json, split: str) -> Picture | None:
     each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     what = f"of {score['positive']}" if score.get("positive") is not None else "of every label" if score.get("multiple") else "of the likeliest label"
     told = f"ECE {ece:.3f}. " if ece is not None else ""
-    svg = render_figure(
-        "labels-reliability", SIZE, f"Reliability of {split}: share observed by probability {what}, {len(bins_N5)} bins. {told}", draw
-    )
+    title = f"Calibration, ECE {ece:.3f}" if ece is not None else "Calibration"
+    description = f"Reliability of {split}: share observed by probability {what}, {len(bins_N5)} bins. {told}"
     about = f"Probability {what} in {len(bins_N5)} bins of {each} {'labels of texts' if score.get('multiple') else 'texts'}; on the dotted line it is what happens. Upright lines: 95 % intervals."
-    return Picture("reliability", f"Calibration, ECE {ece:.3f}" if ece is not None else "Calibration", svg, about)
+    return Picture(Drawing(f"{PREFIX}reliability", title, description, SIZE, draw), about)
 
 
 def _histogram(score: Json, split: str) -> Picture | None:
@@ -245,13 +259,9 @@ def _histogram(score: Json, split: str) -> Picture | None:
         _finish(axes, "probability", "texts, log scale")
 
     what = f"of {score['positive']}" if score.get("positive") is not None else "of the label they have"
-    svg = render_figure("labels-histogram", SIZE, f"Texts by probability {what}, for each true label.", draw)
-    return Picture(
-        "histogram",
-        f"Probabilities{' by true label' * (len(found) > 1)}",
-        svg,
-        f"Texts by probability {what}.{' Upright: the threshold.' * (chosen is not None)}",
-    )
+    title, description = f"Probabilities{' by true label' * (len(found) > 1)}", f"Texts by probability {what}, for each true label."
+    about = f"Texts by probability {what}.{' Upright: the threshold.' * (chosen is not None)}"
+    return Picture(Drawing(f"{PREFIX}histogram", title, description, SIZE, draw), about)
 
 
 def _counts(value: object, size: int) -> FloatArray | None:

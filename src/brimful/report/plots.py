@@ -1,20 +1,15 @@
-"""The curves of a report as inline SVG: text stays text, colours are CSS variables so that light and dark pages both work."""
+"""The curves of a report: by optimizer step, and over the time of the run what the monitor sampled."""
 
-import io
 import itertools
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
-import matplotlib
 import numpy as np
-from markupsafe import escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
-from brimful.base.units import format_count
+from brimful.report.drawing import AXIS, BASELINE, BEST, PAGE, TRAIN, VALIDATION, Drawing, style, tick
 from brimful.report.labels import WATCHED, watched
 from brimful.report.runfiles import Json, RunFiles, is_tuned, kind_of, number, section, series
 from brimful.report.tables import Score, baselines, best_evaluation
@@ -22,52 +17,39 @@ from brimful.report.tuned import score_before
 
 FloatArray = NDArray[np.float64]
 
-VARIABLES = {
-    "#fa0001": "--axis",
-    "#fa0002": "--grid",
-    "#fa0003": "--train",
-    "#fa0004": "--validation",
-    "#fa0005": "--baseline",
-    "#fa0006": "--best",
-    "#fa0007": "--ink",
+LARGE, LARGE_ON_PHONES, SMALL = (820, 330), (350, 300), (310, 215)
+"""Points: a page's width, a phone's, and a third of a page's."""
+STEP_CURVES = {
+    "learning_rate": "Learning rate",
+    "grad_norm": "Gradient norm before clipping",
+    "tokens_per_second": "Tokens per second",
 }
-"""Colours drawn with, and the CSS variables they become. Without a style sheet, `FALLBACK` is used."""
-FALLBACK = "#808080"
-AXIS, GRID, TRAIN, VALIDATION, BASELINE, BEST, INK = VARIABLES
+SAMPLED: dict[str, tuple[str, float, float | None]] = {
+    "device_utilization": ("Device busy, %", 100.0, 105.0),
+    "power_w": ("Power, W", 1.0, None),
+    "temperature_c": ("Temperature, \N{DEGREE SIGN}C", 1.0, None),
+    "process_cpu_cores": ("CPU cores in use", 1.0, None),
+}
+"""Readings of the monitor: title, times what they are drawn, and the end of the axis where that is known."""
+LONGEST_WAIT_S = 60.0
+"""Between two samples of one session: the monitor takes one every 30 s at least."""
 MAX_POINTS = 600
 """Points drawn of a longer series; extremes are kept."""
+NAMED_AT = (0.15, 0.3, 0.45, 0.6)
+"""Where on the way a baseline's name may stand: not where the legend or the best value does."""
 SMOOTH_SHARE = 0.03
 """Width of the running mean, as a share of the series."""
-POINTS_PER_INCH = 72
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A figure in two shapes: for a page's full width, and for a phone's."""
-
-    key: str
-    title: str
-    wide: str
-    narrow: str
-
-
-def curves(run: RunFiles) -> list[Curve]:
-    """Loss, learning rate, gradient norm and speed; those without at least two points are left out."""
+def curves(run: RunFiles) -> list[Drawing]:
+    """Loss, bits per byte, learning rate, gradient norm, speed, and what was sampled beside them; those without at least two points are left out."""
     steps = run.of_kind("step")
-    drawn = []
-    if len(series(steps, "loss")[0]) > 1:
-        wide, narrow = (_draw_loss(run, f"loss-{shape}", size) for shape, size in (("wide", (820, 360)), ("narrow", (350, 300))))
-        drawn.append(Curve("loss", _loss_title(run), wide, narrow))
-    drawn += [curve] if (curve := _label_metrics(run)) else []
-    for key, title in (
-        ("learning_rate", "Learning rate"),
-        ("grad_norm", "Gradient norm before clipping"),
-        ("tokens_per_second", "Tokens per second"),
-    ):
+    drawn = [_loss(run)] if len(series(steps, "loss")[0]) > 1 else []
+    drawn += [each for each in (_label_metrics(run), _bits_per_byte(run)) if each is not None]
+    for key, title in STEP_CURVES.items():
         if len(series(steps, key)[0]) > 1:
-            svg = _draw_small(steps, key, title)
-            drawn.append(Curve(key, title, svg, svg))
-    return drawn
+            drawn.append(_small(steps, key, title))
+    return drawn + [each for name in SAMPLED if (each := _sampled(run, name)) is not None]
 
 
 def _loss_title(run: RunFiles) -> str:
@@ -81,7 +63,7 @@ def _loss_title(run: RunFiles) -> str:
     return "Loss over answers, nats per token" if learns_answers else "Loss, nats per target token"
 
 
-def _label_metrics(run: RunFiles) -> Curve | None:
+def _label_metrics(run: RunFiles) -> Drawing | None:
     """What a classifier reached at each evaluation; None for other models and with fewer than two evaluations."""
     evaluations = run.of_kind("evaluation")
     known = dict.fromkeys(name for record in evaluations for name in watched(record))
@@ -98,62 +80,110 @@ def _label_metrics(run: RunFiles) -> Curve | None:
         axes.legend(loc="best", frameon=False, fontsize=11, labelcolor=AXIS)
 
     title = "Scores on validation; circle: kept"
-    svg = _render("label-metrics", (310, 215), f"{', '.join(WATCHED[name] for name in found)} on validation by optimizer step", draw)
-    return Curve("label_metrics", title, svg, svg)
+    description = f"{', '.join(WATCHED[name] for name in found)} on validation by optimizer step"
+    return _drawing("label-metrics", title, description, SMALL, draw)
 
 
-def _draw_loss(run: RunFiles, key: str, size: tuple[int, int]) -> str:
+def _loss(run: RunFiles) -> Drawing:
     def draw(axes: Axes) -> None:
         steps, loss = _arrays(run.of_kind("step"), "loss")
         highest = float(np.max(loss))
         axes.plot(*thin(steps, loss), color=TRAIN, linewidth=0.8, alpha=0.35)
-        axes.plot(*thin(steps, smooth(loss)), color=TRAIN, linewidth=1.8)
-        evaluations = run.of_kind("evaluation")
-        at, held_out = _arrays(evaluations, "loss")
+        axes.plot(*thin(steps, smooth(loss)), color=TRAIN, linewidth=1.8, label="training, smoothed")
+        at, held_out = _arrays(run.of_kind("evaluation"), "loss")
         if len(at):
-            axes.plot(at, held_out, color=VALIDATION, linewidth=1.2, marker="o", markersize=4)
+            axes.plot(at, held_out, color=VALIDATION, linewidth=1.2, marker="o", markersize=4, label="validation")
             kept = best_evaluation(run) or {}
             best = int(np.argmin(np.abs(at - float(kept["step"])))) if "objective" in kept else int(np.argmin(held_out))
-            axes.plot(at[best], held_out[best], "o", markersize=10, markerfacecolor="none", markeredgecolor=BEST, markeredgewidth=1.6)
-            axes.annotate(
-                f"{'kept' if 'objective' in kept else 'best'} {held_out[best]:.3f}",
-                (at[best], held_out[best]),
-                (0, 14),
-                textcoords="offset points",
-                ha="center",
-                color=BEST,
-                weight="bold",
-            )
+            _mark_best(axes, at[best], held_out[best], f"{'kept' if 'objective' in kept else 'best'} {held_out[best]:.3f}")
         before = score_before(run)
         for baseline in baselines(run) if before is None else [before]:
-            _draw_baseline(axes, baseline, highest, float(steps[-1]))
+            _draw_baseline(axes, baseline, highest, (steps, smooth(loss)))
+        axes.legend(loc="upper right", frameon=False, fontsize=11, labelcolor=AXIS)
 
-    return _render(key, size, "Loss by optimizer step", draw)
+    return _drawing("loss", _loss_title(run), "Loss by optimizer step", LARGE, draw, LARGE_ON_PHONES)
 
 
-def _draw_baseline(axes: Axes, baseline: Score, highest: float, last_step: float) -> None:
-    """A level line, named at its left end; one far above every loss would only squeeze the curves."""
+def _mark_best(axes: Axes, at: float, value: float, text: str) -> None:
+    axes.plot(at, value, "o", markersize=10, markerfacecolor="none", markeredgecolor=BEST, markeredgewidth=1.6, clip_on=False)
+    axes.annotate(
+        text, (at, value), (0, 15), textcoords="offset points", ha="center", color=BEST, weight="bold",
+        bbox={"facecolor": PAGE, "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
+    )  # fmt: skip
+
+
+def _bits_per_byte(run: RunFiles) -> Drawing | None:
+    """Of every evaluation of a language model; None with fewer than two."""
+    evaluations = run.of_kind("evaluation")
+    if kind_of(run) != "text" or len(series(evaluations, "bits_per_byte")[0]) < 2:
+        return None
+
+    def draw(axes: Axes) -> None:
+        at, bits = _arrays(evaluations, "bits_per_byte")
+        axes.plot(at, bits, color=VALIDATION, linewidth=1.6, marker="o", markersize=3.5)
+        best = int(np.argmin(bits))
+        _mark_best(axes, at[best], bits[best], f"{bits[best]:.3f}")
+        axes.margins(y=0.2)
+
+    return _drawing("bits-per-byte", "Bits per byte of held-out text", "Bits per byte of held-out text by optimizer step", SMALL, draw)
+
+
+def _draw_baseline(axes: Axes, baseline: Score, highest: float, curve: tuple[FloatArray, FloatArray]) -> None:
+    """A level line, named where the curve is furthest from it; one far above every loss would only squeeze the curves."""
     if baseline.loss is None or baseline.loss > highest * 1.15:
         return
     axes.axhline(baseline.loss, color=BASELINE, linewidth=1, linestyle=(0, (4, 3)))
+    places = [round(share * (len(curve[0]) - 1)) for share in NAMED_AT]
+    at = max(places, key=lambda place: abs(curve[1][place] - float(baseline.loss or 0.0)))
     text = f"{baseline.name.lower()} {baseline.loss:.2f}"
-    axes.annotate(text, (last_step / 2, baseline.loss), (0, 3), textcoords="offset points", ha="center", color=BASELINE, fontsize=11)
+    axes.annotate(text, (curve[0][at], baseline.loss), (0, 3), textcoords="offset points", ha="center", color=BASELINE, fontsize=11)
 
 
-def _draw_small(steps: list[Json], key: str, title: str) -> str:
+def _small(steps: list[Json], key: str, title: str) -> Drawing:
     def draw(axes: Axes) -> None:
         at, values = _arrays(steps, key)
         if key == "learning_rate":
             axes.plot(*thin(at, values), color=TRAIN, linewidth=1.8)
             axes.set_ylim(0, float(np.max(values)) * 1.08 or 1.0)
             axes.yaxis.set_major_formatter(FuncFormatter(_scientific))
-            return
-        axes.plot(*thin(at, values), color=TRAIN, linewidth=0.8, alpha=0.35)
-        axes.plot(*thin(at, smooth(values)), color=TRAIN, linewidth=1.8)
-        low, high = np.quantile(values, (0.005, 0.995))
-        axes.set_ylim(0, float(max(high, low)) * 1.2 or 1.0)
+        else:
+            _draw_noisy(axes, at, values)
 
-    return _render(key.replace("_", "-"), (310, 215), f"{title} by optimizer step", draw)
+    return _drawing(key.replace("_", "-"), title, f"{title} by optimizer step", SMALL, draw)
+
+
+def _draw_noisy(axes: Axes, at: FloatArray, values: FloatArray) -> None:
+    """Every value faintly, their running mean on top, from zero to a little above what is usual."""
+    axes.plot(*thin(at, values), color=TRAIN, linewidth=0.8, alpha=0.35)
+    axes.plot(*thin(at, smooth(values)), color=TRAIN, linewidth=1.8)
+    low, high = np.quantile(values, (0.005, 0.995))
+    axes.set_ylim(0, float(max(high, low)) * 1.2 or 1.0)
+
+
+def _sampled(run: RunFiles, name: str) -> Drawing | None:
+    """A reading of the monitor over the time that the run ran; None with fewer than two samples."""
+    title, factor, highest = SAMPLED[name]
+    times, values = run.monitored.series(name)
+    if len(times) < 2:
+        return None
+    minutes_N, values_N = running_minutes(times), np.asarray(values, dtype=np.float64) * factor
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        axes.yaxis.set_major_formatter(FuncFormatter(tick))
+        _draw_noisy(axes, minutes_N, values_N)
+        if highest is not None:
+            axes.set_ylim(0, highest)
+        style(axes, "minutes", integer=False)
+
+    mean = f"mean {values_N.mean():.3g}, highest {values_N.max():.3g}"
+    return Drawing(f"sampled-{name.replace('_', '-')}", title, f"{title} over the time of the run: {mean}", SMALL, draw)
+
+
+def running_minutes(times: Sequence[float]) -> FloatArray:
+    """Unix seconds as minutes that the run ran: a pause between sessions counts as the longest wait between two samples of one."""
+    waits_N = np.minimum(np.diff(np.asarray(times, dtype=np.float64), prepend=times[0]), LONGEST_WAIT_S)
+    return np.asarray(np.cumsum(np.maximum(waits_N, 0.0)) / 60, dtype=np.float64)
 
 
 def smooth(values: FloatArray) -> FloatArray:
@@ -182,75 +212,19 @@ def _arrays(records: list[Json], name: str) -> tuple[FloatArray, FloatArray]:
     return np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
 
 
-def _render(key: str, size: tuple[int, int], description: str, draw: Callable[[Axes], None]) -> str:
-    """Draw on fresh axes, over optimizer steps."""
+def _drawing(
+    key: str, title: str, description: str, size: tuple[int, int], draw: Callable[[Axes], None], phone_size: tuple[int, int] | None = None
+) -> Drawing:
+    """On axes over optimizer steps."""
 
     def draw_steps(figure: Figure) -> None:
         axes = figure.add_subplot()
-        axes.yaxis.set_major_formatter(FuncFormatter(_tick))
+        axes.yaxis.set_major_formatter(FuncFormatter(tick))
         draw(axes)
-        _style(axes)
+        style(axes)
 
-    return render_figure(key, size, description, draw_steps)
-
-
-def render_figure(key: str, size: tuple[int, int], description: str, draw: Callable[[Figure], None]) -> str:
-    """Draw on a fresh figure of `size` points and give back an `<svg>` element whose ids are its own; `description` is its text alternative."""
-    buffer = io.StringIO()
-    with matplotlib.rc_context(
-        {
-            "svg.fonttype": "none",
-            "svg.hashsalt": key,
-            "font.size": 12,
-            "font.family": ["DejaVu Sans"],
-            "axes.edgecolor": AXIS,
-            "text.usetex": False,
-            "text.parse_math": False,
-        }
-    ):
-        figure = Figure(figsize=(size[0] / POINTS_PER_INCH, size[1] / POINTS_PER_INCH), layout="constrained")
-        draw(figure)
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return _as_element(buffer.getvalue(), key, description)
-
-
-def _style(axes: Axes) -> None:
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.grid(axis="y", color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=AXIS, length=0, labelsize=11)
-    axes.margins(x=0.01)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
-    axes.set_xlabel("optimizer step", color=AXIS, fontsize=11)
-
-
-def _tick(value: float, _: object) -> str:
-    if value == 0:
-        return "0"
-    if abs(value) >= 1000:
-        return format_count(value).replace(".00", "")
-    return f"{value:.0e}" if abs(value) < 0.001 else f"{value:.4g}"
+    return Drawing(key, title, description, size, draw_steps, phone_size)
 
 
 def _scientific(value: float, _: object) -> str:
     return f"{value:.1e}".replace("e-0", "e-").replace(".0e", "e") if value else "0"
-
-
-def _as_element(document: str, key: str, description: str) -> str:
-    svg = document[document.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\bid="([^"]*)"', rf'id="{key}-\1"', svg)
-    svg = re.sub(r'url\(#|href="#', lambda found: f"{found[0]}{key}-", svg)
-    svg = re.sub(r"'DejaVu Sans'[^;\"]*", "var(--font, sans-serif)", svg)
-    for colour, variable in VARIABLES.items():
-        svg = svg.replace(colour, f"var({variable}, {FALLBACK})")
-    opening = re.match(r"<svg[^>]*>", svg)
-    box = re.search(r'viewBox="[^"]*"', opening[0]) if opening else None
-    if opening is None or box is None:
-        raise AssertionError("matplotlib wrote an SVG without a viewBox")
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" {box[0]} role="img" aria-label="{escape(description)}">'
-    )
-    return head + svg[opening.end() :].strip()

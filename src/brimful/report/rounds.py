@@ -75,7 +75,7 @@ class RoundView:
         author: Who wrote the samples.
         trained: On how many tokens, as text; once for seeds that are alike.
         notes: What must be known of the drawings; each once.
-        fates: Parts of a bar: name, size, percent and hue.
+        fates: Parts of a bar: name, size as text, percent and colour as CSS.
         kinds: By kind of question, those with the fewest accepted questions first; None where there are no kinds.
     """
 
@@ -173,7 +173,8 @@ def _fates(statistics: Sequence[Json]) -> Iterator[dict[str, str]]:
     for each in statistics:
         counts.update(dict(fates(each)))
     for name, count in counts.items():
-        yield {"name": name, "size": f"{count:,}", "percent": f"{count / counts.total():.2%}", "hue": str(HUES.get(name, OTHER_HUE))}
+        style = f"--c: hsl({HUES.get(name, OTHER_HUE)}, 42%, 50%)"
+        yield {"name": name, "text": f"{count:,}", "percent": f"{count / counts.total():.2%}", "style": style}
 
 
 def _reasons(statistics: Sequence[Json]) -> Iterator[Reason]:

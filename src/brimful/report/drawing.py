@@ -1,0 +1,159 @@
+"""One drawing for every use: inline SVG whose colours follow the page's theme, and PNG and SVG files that are readable alone."""
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+from markupsafe import escape
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from brimful.base.units import format_count
+
+VARIABLES = {
+    "#5d6670": "--axis",
+    "#e9e7e2": "--grid",
+    "#0b6e6e": "--train",
+    "#c2570c": "--validation",
+    "#7a6a9c": "--baseline",
+    "#a8480a": "--best",
+    "#1c2024": "--ink",
+    "#fbfaf8": "--page",
+    "#0d7c7b": "--s1",
+    "#d2691e": "--s2",
+    "#6f5fa8": "--s3",
+    "#2e74b5": "--s4",
+    "#b08900": "--s5",
+    "#b14a76": "--s6",
+    "#5b8c3a": "--s7",
+    "#8b939b": "--s8",
+}
+"""Colours drawn with, which are the light theme's, and the variables of the page's style that stand for them."""
+AXIS, GRID, TRAIN, VALIDATION, BASELINE, BEST, INK, PAGE, *SERIES = VARIABLES
+"""SERIES: parts of a whole, told apart by their order as well, which is that of the key beside."""
+POINTS_PER_INCH = 72
+FILE_DPI = 200
+FILE_FORMATS = ("png", "svg")
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure that is drawn when it is asked for.
+
+    Attributes:
+        key: Names its files, and keeps the ids inside it apart from those of others on the page.
+        title: Above it, on the page by the page itself.
+        description: Its text alternative.
+        size: Width and height in points, of the page's full width or of a part of it.
+        draw: On an empty figure.
+        phone_size: Of a phone, where that is another shape.
+        legend: Colours and what they stand for, below it in a file; a page has its own key.
+    """
+
+    key: str
+    title: str
+    description: str
+    size: tuple[int, int]
+    draw: Callable[[Figure], None]
+    phone_size: tuple[int, int] | None = None
+    legend: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def wide(self) -> str:
+        """An `<svg>` element for a desk."""
+        return render_figure(f"{self.key}-wide" if self.phone_size else self.key, self.size, self.description, self.draw)
+
+    @property
+    def narrow(self) -> str:
+        """An `<svg>` element for a phone."""
+        return render_figure(f"{self.key}-narrow", self.phone_size or self.size, self.description, self.draw)
+
+    def save(self, folder: Path) -> list[Path]:
+        """Write KEY.png and KEY.svg, titled and on white; text is outlines, so that they look alike everywhere."""
+        with _settings(self.key, "path"):
+            figure = _figure(self.size)
+            self.draw(figure)
+            figure.suptitle(self.title, x=0.01, ha="left", fontsize=13, weight="bold", color=INK)
+            if self.legend:
+                handles = [Patch(color=colour, label=text) for colour, text in self.legend]
+                figure.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False, fontsize=10, labelcolor=INK)
+            paths = [folder / f"{self.key}.{suffix}" for suffix in FILE_FORMATS]
+            for path in paths:
+                figure.savefig(path, dpi=FILE_DPI, facecolor="white", metadata={"Date": None} if path.suffix == ".svg" else None)
+        return paths
+
+
+def render_figure(key: str, size: tuple[int, int], description: str, draw: Callable[[Figure], None]) -> str:
+    """Draw on a fresh figure of `size` points and give back an `<svg>` element whose ids are its own; `description` is its text alternative."""
+    buffer = io.StringIO()
+    with _settings(key, "none"):
+        figure = _figure(size)
+        draw(figure)
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    return _as_element(buffer.getvalue(), key, description)
+
+
+def style(axes: Axes, xlabel: str = "optimizer step", *, integer: bool = True) -> None:
+    """How every chart over steps or time looks: level lines, no frame, thousands separated."""
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=AXIS, length=0, labelsize=11)
+    axes.margins(x=0.01)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=integer))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if integer else f"{value:,g}"))
+    axes.set_xlabel(xlabel, color=AXIS, fontsize=11)
+
+
+def tick(value: float, _: object = None) -> str:
+    """A number on a vertical axis, short."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 1000:
+        return format_count(value).replace(".00", "")
+    return f"{value:.0e}" if abs(value) < 0.001 else f"{value:.4g}"
+
+
+@contextmanager
+def _settings(key: str, fonttype: str) -> Iterator[None]:
+    with matplotlib.rc_context(
+        {
+            "svg.fonttype": fonttype,
+            "svg.hashsalt": key,
+            "font.size": 12,
+            "font.family": ["DejaVu Sans"],
+            "axes.edgecolor": AXIS,
+            "text.usetex": False,
+            "text.parse_math": False,
+        }
+    ):
+        yield
+
+
+def _figure(size: tuple[int, int]) -> Figure:
+    return Figure(figsize=(size[0] / POINTS_PER_INCH, size[1] / POINTS_PER_INCH), layout="constrained")
+
+
+def _as_element(document: str, key: str, description: str) -> str:
+    svg = document[document.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\bid="([^"]*)"', rf'id="{key}-\1"', svg)
+    svg = re.sub(r'url\(#|href="#', lambda found: f"{found[0]}{key}-", svg)
+    svg = re.sub(r"'DejaVu Sans'[^;\"]*", "var(--font, sans-serif)", svg)
+    for colour, variable in VARIABLES.items():
+        svg = svg.replace(colour, f"var({variable}, {colour})")
+    opening = re.match(r"<svg[^>]*>", svg)
+    box = re.search(r'viewBox="[^"]*"', opening[0]) if opening else None
+    if opening is None or box is None:
+        raise AssertionError("matplotlib wrote an SVG without a viewBox")
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" {box[0]} role="img" aria-label="{escape(description)}">'
+    )
+    return head + svg[opening.end() :].strip()
