@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -215,7 +216,7 @@ def _step_of(record: Json) -> int:
 def measured(run: RunFiles) -> dict[str, float]:
     """What the run measured, under the names of the plan's predictions; a name without a measurement is left out.
 
-    MFU and cost are the plan's own arithmetic, peak and price over the measured time. Times of whole stages are those of a finished
+    MFU and cost are the plan's own arithmetic, peak and price over the measured time. Energy and times of whole stages are those of a finished
     run. They add up to the time in all, of which compiling and starting is what training, evaluations and checkpoints leave.
     """
     steps, step_time_s = run.of_kind("step"), steady(run).step_time_s
@@ -230,8 +231,13 @@ def measured(run: RunFiles) -> dict[str, float]:
     if run.is_finished:
         values |= stage_times_s(run)
         hours_of_plan = _ratio(values.get("total_time_s"), number(predicted.get("total_time_s")))
-        values["cost_usd"] = _scaled(predicted, "cost_usd", hours_of_plan)
+        values |= {"cost_usd": _scaled(predicted, "cost_usd", hours_of_plan), "energy_wh": energy_wh(run)}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def energy_wh(run: RunFiles) -> float | None:
+    """What the device took in all sessions so far; None where it was not measured in every one of them."""
+    return run.monitored.energy_wh if len(run.monitored.sessions) >= len(sessions(run)) else None
 
 
 def comparable(run: RunFiles) -> dict[str, float]:
@@ -282,13 +288,27 @@ def training_time_s(run: RunFiles) -> float | None:
 
     What the first steps of a session took longer than the median is compiling and warming up, and not counted here.
     """
-    steps, times = series(run.of_kind("step"), "step_time_s")
-    usual_s = steady(run).step_time_s
-    if not steps or usual_s is None:
+    spans, usual_s = step_spans(run), steady(run).step_time_s
+    if not spans or usual_s is None:
         return None
-    reached = [*steps[1:], max(run.last_step, steps[-1])]
-    whole_s = steps[0] * times[0] + sum((after - before) * time for before, after, time in zip(steps, reached, [*times[1:], times[-1]], strict=True))
-    return whole_s - sum(_warm_up_s(session, usual_s) for session in sessions(run))
+    return float(sum(count * record["step_time_s"] for count, record in spans)) - warm_up_s(run)
+
+
+def step_spans(run: RunFiles) -> list[tuple[int, Json]]:
+    """(steps, record that speaks for them) over the run: each timed record for the steps since the one before it, as long runs record only some."""
+    records = [record for record in run.of_kind("step") if number(record.get("step_time_s")) is not None]
+    if not records:
+        return []
+    reached = list(map(_step_of, records))
+    counts = [after - before for before, after in pairwise([0, *reached])]
+    counts[-1] += max(run.last_step, reached[-1]) - reached[-1]
+    return list(zip(counts, records, strict=True))
+
+
+def warm_up_s(run: RunFiles) -> float:
+    """What the first steps of every session took longer than steps usually take: compiling, allocating, first touches."""
+    usual_s = steady(run).step_time_s
+    return 0.0 if usual_s is None else sum(_warm_up_s(session, usual_s) for session in sessions(run))
 
 
 def losses_by_training_time(run: RunFiles) -> tuple[tuple[float, float], ...]:

@@ -1,0 +1,96 @@
+"""Where the time of a run went: every second of it under one heading, from what its sessions measured."""
+
+from dataclasses import dataclass
+
+from brimful.report.runfiles import RunFiles, number, stage_times_s, step_spans, training_time_s, warm_up_s
+
+NAMES = {
+    "compute_s": "Compute",
+    "loader_s": "Waiting for data",
+    "evaluation_s": "Evaluation",
+    "checkpoint_s": "Checkpoints",
+    "compile_s": "Compiling and warming up",
+    "start_s": "Starting and saving the model",
+    "lost_s": "Lost to interruptions",
+}
+"""The parts, in order."""
+
+
+@dataclass(frozen=True)
+class TimeSpent:
+    """Seconds over all sessions; the parts add up to `total_s`.
+
+    Attributes:
+        compute_s: Optimizer steps, without waiting for batches. With it where that was not measured.
+        loader_s: The host waited for a batch; None in runs from before it was measured.
+        evaluation_s, checkpoint_s: As their records tell.
+        compile_s: What the first steps of every session took longer than steps usually take.
+        start_s: What is left: loading checkpoints, building the optimizer, writing the model, measuring the loader.
+        lost_s: Work of killed sessions that no checkpoint kept, as the monitor saw it; 0 without a monitor.
+        device_idle_share: Of the watched time, no kernel ran on the device: a view across the parts; None where it cannot be read.
+    """
+
+    compute_s: float
+    loader_s: float | None
+    evaluation_s: float
+    checkpoint_s: float
+    compile_s: float
+    start_s: float
+    lost_s: float
+    device_idle_share: float | None
+
+    @property
+    def total_s(self) -> float:
+        return sum(seconds for _, seconds in self.parts)
+
+    @property
+    def parts(self) -> tuple[tuple[str, float], ...]:
+        """(what, seconds) of the parts that took any time."""
+        return tuple((label, seconds) for name, label in NAMES.items() if (seconds := getattr(self, name)))
+
+    def share(self, seconds: float) -> float:
+        """Of the total, 0 to 1."""
+        return seconds / self.total_s if self.total_s else 0.0
+
+    @property
+    def waiting_share(self) -> float | None:
+        """Of the time of the steps, waiting for batches; None where it was not measured."""
+        stepping_s = self.compute_s + (self.loader_s or 0.0)
+        return None if self.loader_s is None or not stepping_s else self.loader_s / stepping_s
+
+
+def time_spent(run: RunFiles) -> TimeSpent | None:
+    """None where no step was timed."""
+    training_s = training_time_s(run)
+    if training_s is None:
+        return None
+    times = stage_times_s(run)
+    evaluation_s, checkpoint_s = (times[f"{kind}_time_s"] or 0.0 for kind in ("evaluation", "checkpoint"))
+    known_s = training_s + evaluation_s + checkpoint_s
+    rest_s = max(0.0, (times["total_time_s"] or 0.0) - known_s)  # a killed session does not tell how long it was
+    compile_s = min(warm_up_s(run), rest_s)
+    loader_s = _loader_s(run, training_s)
+    idle = run.monitored.mean("device_utilization")
+    return TimeSpent(
+        compute_s=training_s - (loader_s or 0.0),
+        loader_s=loader_s,
+        evaluation_s=evaluation_s,
+        checkpoint_s=checkpoint_s,
+        compile_s=compile_s,
+        start_s=rest_s - compile_s,
+        lost_s=_lost_s(run, known_s + rest_s),
+        device_idle_share=None if idle is None else 1 - idle,
+    )
+
+
+def _loader_s(run: RunFiles, training_s: float) -> float | None:
+    waits = [
+        count * min(wait_s, record["step_time_s"]) for count, record in step_spans(run) if (wait_s := number(record.get("loader_wait_s"))) is not None
+    ]
+    return min(sum(waits), training_s) if waits else None
+
+
+def _lost_s(run: RunFiles, told_s: float) -> float:
+    """What was watched beyond the time that the run's journal accounts for, where a session did not end by itself."""
+    was_killed = any(not session.is_ended for session in run.monitored.sessions[:-1])
+    return max(0.0, run.monitored.covered_s - told_s) if was_killed else 0.0

@@ -1,0 +1,114 @@
+"""Every second of a run under one heading, whatever kind of run it was."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brimful.report.runfiles import measured, read_run
+from brimful.report.time_spent import TimeSpent, time_spent
+
+
+def start(step: int = 0) -> dict[str, Any]:
+    return {"kind": "start", "step": step, "total_steps": 40, "resumed": step > 0}
+
+
+def steps(first: int, last: int, step_time_s: float, wait_s: float | None = None, time_s: float = 0.0) -> list[dict[str, Any]]:
+    waited = {} if wait_s is None else {"loader_wait_s": wait_s}
+    return [
+        {"kind": "step", "step": step, "loss": 1.0, "step_time_s": step_time_s, "time": time_s + step * step_time_s, **waited}
+        for step in range(first, last + 1)
+    ]
+
+
+def beside(step: int) -> list[dict[str, Any]]:
+    return [{"kind": "evaluation", "step": step, "loss": 1.0, "seconds": 3.0}, {"kind": "checkpoint", "step": step, "bytes": 100, "seconds": 1.0}]
+
+
+END = {"kind": "end", "step": 40, "seconds": 100.0, "reason": "finished"}
+
+
+@pytest.fixture
+def spent(new_run: Callable[..., Path]) -> Callable[..., TimeSpent]:
+    def of(*records: dict[str, Any], monitor: list[dict[str, Any]] | None = None) -> TimeSpent:
+        folder = new_run(metrics=list(records))
+        if monitor is not None:
+            (folder / "monitor.jsonl").write_text("".join(json.dumps(record) + "\n" for record in monitor))
+        found = time_spent(read_run(folder))
+        assert found is not None
+        assert sum(seconds for _, seconds in found.parts) == pytest.approx(found.total_s)
+        assert all(seconds > 0 for _, seconds in found.parts)
+        return found
+
+    return of
+
+
+def test_the_parts_add_up_to_the_time_in_all(spent: Callable[..., TimeSpent]) -> None:
+    found = spent(start(), *steps(1, 10, 2.0, 0.5), *steps(11, 40, 1.0, 0.25), *beside(40), END)
+
+    assert found.total_s == pytest.approx(100.0)
+    assert (found.loader_s, found.evaluation_s, found.checkpoint_s) == (pytest.approx(12.5), 3.0, 1.0)
+    assert found.compile_s == pytest.approx(10.0), "ten steps took a second longer than the others"
+    assert found.compute_s == pytest.approx(40 - 12.5)
+    assert found.start_s == pytest.approx(100 - 40 - 4 - 10)
+    assert found.waiting_share == pytest.approx(12.5 / 40)
+    assert found.share(found.evaluation_s) == pytest.approx(0.03)
+    assert [name for name, _ in found.parts][:2] == ["Compute", "Waiting for data"]
+
+
+def test_a_run_from_before_waiting_was_measured_does_not_say_that_it_did_not_wait(spent: Callable[..., TimeSpent]) -> None:
+    found = spent(start(), *steps(1, 10, 2.0), *steps(11, 40, 1.0), END)
+
+    assert (found.loader_s, found.waiting_share, found.device_idle_share) == (None, None, None)
+    assert "Waiting for data" not in dict(found.parts)
+
+
+def test_a_step_that_only_waited_is_not_longer_than_it_was(spent: Callable[..., TimeSpent]) -> None:
+    found = spent(start(), *steps(1, 40, 1.0, 1.5), END)
+
+    assert (found.compute_s, found.loader_s) == (0.0, 40.0)
+
+
+def test_a_killed_session_has_at_least_the_time_of_its_steps(spent: Callable[..., TimeSpent]) -> None:
+    found = spent(start(), *steps(1, 20, 1.0, 0.1, time_s=1000.0))
+
+    assert found.total_s == pytest.approx(20.0)
+    assert (found.start_s, found.lost_s) == (0.0, 0.0)
+
+
+def monitor(*sessions: tuple[float, bool]) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = []
+    for covers_s, is_ended in sessions:
+        sample = {"kind": "sample", "time": 50.0, "covers_s": covers_s, "device_utilization": 0.75, "energy_j": covers_s * 36}
+        records += [{"kind": "monitor", "time": 1.0}, sample, *([{"kind": "monitor_end", "time": 99.0}] if is_ended else [])]
+    return records
+
+
+def test_what_a_kill_cost_is_told_by_the_monitor(spent: Callable[..., TimeSpent]) -> None:
+    records = [start(), *steps(1, 20, 1.0, 0.1), start(20), *steps(21, 40, 1.0, 0.1), {**END, "seconds": 30.0}]
+    killed = spent(*records, monitor=monitor((35.0, False), (30.0, True)))
+
+    assert killed.device_idle_share == pytest.approx(0.25)
+    assert killed.lost_s > 0
+    assert killed.total_s == pytest.approx(65.0)
+
+
+def test_without_a_kill_nothing_is_lost(spent: Callable[..., TimeSpent]) -> None:
+    assert spent(start(), *steps(1, 40, 1.0, 0.1), END, monitor=monitor((120.0, True))).lost_s == 0.0
+
+
+def test_no_timed_step_no_time_spent(new_run: Callable[..., Path]) -> None:
+    assert time_spent(read_run(new_run(metrics=[start()]))) is None
+
+
+def test_energy_is_measured_where_every_session_was_watched(new_run: Callable[..., Path]) -> None:
+    records = [start(), *steps(1, 20, 1.0), start(20), *steps(21, 40, 1.0), END]
+    whole, half = new_run("whole", metrics=records), new_run("half", metrics=records)
+    for folder, sessions in ((whole, 2), (half, 1)):
+        told = monitor(*[(100.0, True)] * sessions)
+        (folder / "monitor.jsonl").write_text("".join(json.dumps(record) + "\n" for record in told))
+
+    assert measured(read_run(whole))["energy_wh"] == pytest.approx(2.0)
+    assert "energy_wh" not in measured(read_run(half))
