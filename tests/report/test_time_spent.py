@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from brimful.report.runfiles import measured, read_run
+from brimful.report.tables import comparisons
 from brimful.report.time_spent import TimeSpent, time_spent
 
 
@@ -18,7 +19,7 @@ def start(step: int = 0) -> dict[str, Any]:
 def steps(first: int, last: int, step_time_s: float, wait_s: float | None = None, time_s: float = 0.0) -> list[dict[str, Any]]:
     waited = {} if wait_s is None else {"loader_wait_s": wait_s}
     return [
-        {"kind": "step", "step": step, "loss": 1.0, "step_time_s": step_time_s, "time": time_s + step * step_time_s, **waited}
+        {"kind": "step", "step": step, "loss": 1.0, "step_time_s": step_time_s, "memory_bytes": 5, "time": time_s + step * step_time_s, **waited}
         for step in range(first, last + 1)
     ]
 
@@ -112,3 +113,7 @@ def test_energy_is_measured_where_every_session_was_watched(new_run: Callable[..
 
     assert measured(read_run(whole))["energy_wh"] == pytest.approx(2.0)
     assert "energy_wh" not in measured(read_run(half))
+    told = {row.key: row for row in comparisons(read_run(whole))}
+    assert (told["energy_wh"].measured, told["energy_wh"].error) == (pytest.approx(2.0), pytest.approx(0.05))
+    assert told["energy_wh"].way.startswith("counters of the CPU packages")
+    assert told["peak_memory_bytes"].way.endswith("resident memory of the whole process")

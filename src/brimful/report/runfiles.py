@@ -240,6 +240,20 @@ def energy_wh(run: RunFiles) -> float | None:
     return run.monitored.energy_wh if len(run.monitored.sessions) >= len(sessions(run)) else None
 
 
+def energy_way(run: RunFiles) -> str:
+    """How the energy was measured."""
+    if section(run.plan, "device").get("kind") == "cpu":
+        return "counters of the CPU packages (RAPL), other programs among it"
+    return "the board's counter" if run.monitored.series("energy_j")[1] else "the board's power over time"
+
+
+def memory_way(run: RunFiles) -> str:
+    """What the peak of memory is on this kind of device."""
+    kinds = {"cuda": "reserved by torch's allocator", "mps": "allocated by the driver", "cpu": "resident memory of the whole process"}
+    what = kinds.get(str(section(run.plan, "device").get("kind")))
+    return "the highest of all steps" + (f": {what}" if what else "")
+
+
 def comparable(run: RunFiles) -> dict[str, float]:
     """Step time and peak memory of the last session, as far as they tell how good its plan's prediction of them was.
 

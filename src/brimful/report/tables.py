@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from brimful.base.units import format_bytes, format_count, format_duration, format_energy, format_money
-from brimful.report.runfiles import Json, RunFiles, items, measured, number, pair, section, sessions, steady
+from brimful.report.runfiles import Json, RunFiles, energy_way, items, measured, memory_way, number, pair, section, sessions, steady
 
 PREDICTED_NAMES = {
     "parameters": "Parameters",
@@ -96,7 +96,7 @@ def _ways(run: RunFiles) -> dict[str, str]:
     left_out = f"; {counted.num_left_out} at the start left out (compiling, warming up)" if counted.num_left_out else ""
     return {
         "parameters": "counted in the saved model",
-        "peak_memory_bytes": "the highest of all steps",
+        "peak_memory_bytes": memory_way(run),
         "step_time_s": f"median of {_plural(len(counted.records), 'recorded step')}{left_out}",
         "tokens_per_s": "at the median step",
         "mfu": "at the median step; arithmetic and peak as planned",
@@ -105,6 +105,7 @@ def _ways(run: RunFiles) -> dict[str, str]:
         "checkpoint_time_s": _plural(len(run.of_kind("checkpoint")), "checkpoint"),
         "start_time_s": "what the others leave of the time in all",
         "total_time_s": f"{_plural(len(sessions(run)), 'session')}; loading libraries, planning and reading data not counted",
+        "energy_wh": energy_way(run),
         "cost_usd": "the planned price for the measured time in all",
     }
 
