@@ -3,20 +3,21 @@
 from dataclasses import dataclass
 
 from brimful.base.units import format_duration
+from brimful.report.advice import Advice, advice
 from brimful.report.bars import Part, bar_drawing, parts
 from brimful.report.drawing import Drawing
-from brimful.report.runfiles import RunFiles, number, section, stage_times_s
+from brimful.report.runfiles import RunFiles, number, section
 from brimful.report.tables import time_terms
+from brimful.report.time_spent import NAMES, TimeSpent, time_spent
 
 PLANNED = {
-    "training_time_s": "Compute",
-    "evaluation_time_s": "Evaluation",
-    "checkpoint_time_s": "Checkpoints",
-    "start_time_s": "Compiling and starting",
+    "training_time_s": ("Compute", "compute_s"),
+    "evaluation_time_s": ("Evaluation", "evaluation_s"),
+    "checkpoint_time_s": ("Checkpoints", "checkpoint_s"),
+    "start_time_s": ("Compiling and starting", "compile_s"),
 }
-"""Predictions of the plan, and what measured part each is beside."""
-ORDER = ("Compute", "Waiting for data", "Evaluation", "Checkpoints", "Compiling and starting", "Idle")
-"""Of parts and their colours."""
+"""Predictions of the plan: their name, and the measured part whose colour they have."""
+PLACES = {name: place for place, name in enumerate(NAMES)}
 
 
 @dataclass(frozen=True)
@@ -34,30 +35,43 @@ class TimeView:
 
     sentence: str
     rows: tuple[TimeRow, ...]
-    keys: tuple[Part, ...]
-    advice: tuple[str, ...]
+    advice: tuple[Advice, ...]
     step_terms: tuple[Part, ...]
-    notes: tuple[str, ...]
     drawing: Drawing | None
+
+    @property
+    def keys(self) -> tuple[Part, ...]:
+        return self.rows[-1].parts if self.rows else ()
 
 
 def time_view(run: RunFiles) -> TimeView | None:
     """None where neither a plan nor a measurement says anything of time."""
-    planned = [(name, value) for key, name in PLANNED.items() if (value := number(section(run.plan, "predicted").get(key)))]
-    measured = _measured(run)
-    rows = [_row(name, terms) for name, terms in (("predicted", planned), ("measured", measured)) if terms]
+    predicted, spent = section(run.plan, "predicted"), time_spent(run)
+    planned = [(name, seconds, PLACES[like]) for key, (name, like) in PLANNED.items() if (seconds := number(predicted.get(key)))]
+    measured = [(NAMES[key], getattr(spent, key), place) for key, place in PLACES.items() if spent is not None and getattr(spent, key)]
+    rows = tuple(_row(name, terms) for name, terms in (("predicted", planned), ("measured", measured)) if terms)
     step_terms = tuple(parts(time_terms(run), "step_time_s"))
     if not rows and not step_terms:
         return None
-    drawing = bar_drawing("time", "Where the time went", [(row.name, row.parts) for row in rows]) if rows else None
-    return TimeView("", tuple(rows), rows[-1].parts if rows else (), (), step_terms, (), drawing)
+    drawing = bar_drawing("time", "Where the time went", [(f"{row.name}\n{row.total}", row.parts) for row in rows]) if rows else None
+    return TimeView(_sentence(spent), rows, tuple(advice(run)), step_terms, drawing)
 
 
-def _measured(run: RunFiles) -> list[tuple[str, float]]:
-    times = stage_times_s(run)
-    return [(name, value) for key, name in PLANNED.items() if (value := times.get(key))]
+def _row(name: str, terms: list[tuple[str, float, int]]) -> TimeRow:
+    found = parts([(what, seconds) for what, seconds, _ in terms], "time_s", [place for *_, place in terms])
+    return TimeRow(name, tuple(found), format_duration(sum(seconds for _, seconds, _ in terms)))
 
 
-def _row(name: str, terms: list[tuple[str, float]]) -> TimeRow:
-    ordered = sorted(terms, key=lambda term: ORDER.index(term[0]))
-    return TimeRow(name, tuple(parts(ordered, "time_s", [ORDER.index(each) for each, _ in ordered])), format_duration(sum(size for _, size in terms)))
+def _sentence(spent: TimeSpent | None) -> str:
+    """What the parts do not show: how long steps waited, and how long the device did nothing."""
+    if spent is None:
+        return ""
+    waiting, idle = spent.waiting_share, spent.device_idle_share
+    told = [f"{spent.share(spent.compute_s):.0%} of {format_duration(spent.total_s)} was computing"]
+    told += [] if waiting is None else [f"steps waited {_share(waiting)} of their time for data"]
+    told += [] if idle is None else [f"no kernel ran for {_share(idle)} of the time that was watched"]
+    return f"{'; '.join(told)}."
+
+
+def _share(value: float) -> str:
+    return f"{value:.1%}" if 0 < value < 0.095 else f"{value:.0%}"
