@@ -228,11 +228,11 @@ class Machine:
     """All cores and the main memory, with the limits of the process's control groups.
 
     Args:
-        limits: Of now. Where they set no bound on memory, they are not read again: that is half of what a sample costs.
+        limits: Of now. Where they leave all of the memory, they are not read again: that is half of what a sample costs.
     """
 
     def __init__(self, limits: host.Limits) -> None:
-        self._is_bounded = limits.memory_bytes is not None
+        self._is_bounded = limits.memory_bytes is not None and limits.memory_bytes < psutil.virtual_memory().total
         self._times: tuple[float, float] | None = None
 
     def __call__(self, seconds: float) -> dict[str, Any]:
