@@ -15,6 +15,7 @@ from brimful.report.html import write_report
 MakeRun = Callable[..., Path]
 ATTACK = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
 VOID = {"meta", "br", "img", "hr", "input", "link"}
+SCORED = {"validation": {"loss": 2.0, "bits_per_byte": 1.1}}
 FILES = ["recipe.yaml", "plan.json", "environment.json", "data.json", "metrics.jsonl", "samples.jsonl", "scores.json"]
 
 
@@ -149,7 +150,7 @@ def test_text_that_no_page_can_hold_becomes_the_replacement_character(new_run: M
 
 @pytest.mark.parametrize("name", FILES)
 def test_without_one_file_the_section_says_so_and_the_rest_is_there(new_run: MakeRun, name: str) -> None:
-    folder = new_run()
+    folder = new_run(last_step=1, scores=SCORED, samples=[])
     (folder / name).unlink()
     page = page_of(folder)
     assert f"{name} (" in page.text
@@ -160,7 +161,7 @@ def test_without_one_file_the_section_says_so_and_the_rest_is_there(new_run: Mak
 @pytest.mark.parametrize("content", [b"[", b'{"splits": 1, "predicted": 2, "choices": 3, "device": 4, "packages": 5, "kind": 6}\n'])
 @pytest.mark.parametrize("name", FILES)
 def test_one_damaged_file_never_costs_the_report(new_run: MakeRun, name: str, content: bytes) -> None:
-    folder = new_run()
+    folder = new_run(last_step=1 if content == b"[" else 500, scores=SCORED, samples=[])
     (folder / name).write_bytes(content)
     page = page_of(folder)
     assert "quickstart" in page.text

@@ -29,6 +29,6 @@ def test_waiting_for_data_is_told_and_advice_stands_below_it(new_run: MakeRun) -
     records = [{"kind": "start", "step": 0, "total_steps": 40}, *steps, told, {"kind": "end", "step": 40, "seconds": 30.0, "reason": "finished"}]
     view = time_view(read_run(new_run(metrics=records)))
     assert view is not None
-    assert "steps waited 40% of their time for data" in view.sentence
+    assert "steps waited 40 % of their time for data" in view.sentence
     assert [each.change for each in view.advice if each.topic == "loader"] == ["plan.loader_workers=2"]
     assert {"Compute", "Waiting for data", "Compiling and warming up"} <= {part.name for part in view.keys}

@@ -43,7 +43,14 @@ class Part:
     @property
     def share_text(self) -> str:
         """Its share for people: `31 %`."""
-        return f"{self.share * 100:.0f} %" if self.share >= 0.01 else f"{self.share * 100:.1f} %"
+        return share_text(self.share)
+
+
+def share_text(share: float) -> str:
+    """`0.314` -> `31 %`; one decimal below one."""
+    if 0 < share < 0.0005:
+        return "< 0.1 %"
+    return f"{share * 100:.1f} %" if 0 < share < 0.0095 else f"{share * 100:.0f} %"
 
 
 def parts(terms: Sequence[tuple[str, float]], unit: str, places: Sequence[int] | None = None) -> list[Part]:

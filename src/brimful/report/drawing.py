@@ -38,7 +38,8 @@ VARIABLES = {
 AXIS, GRID, TRAIN, VALIDATION, BASELINE, BEST, INK, PAGE, *SERIES = VARIABLES
 """SERIES: parts of a whole, told apart by their order as well, which is that of the key beside."""
 POINTS_PER_INCH = 72
-FILE_DPI = 200
+FILE_DPI, FILE_PAD = 200, 8
+"""Dots per inch of a PNG, and points around what is drawn."""
 FILE_FORMATS = ("png", "svg")
 
 
@@ -79,7 +80,8 @@ class Drawing:
         with _settings(self.key, "path"):
             figure = _figure(self.size)
             self.draw(figure)
-            figure.suptitle(self.title, x=0.01, ha="left", fontsize=13, weight="bold", color=INK)
+            figure.set_layout_engine("constrained", w_pad=FILE_PAD / POINTS_PER_INCH, h_pad=FILE_PAD / POINTS_PER_INCH)
+            figure.suptitle(self.title, x=0.012, ha="left", fontsize=13, weight="bold", color=INK)
             if self.legend:
                 handles = [Patch(color=colour, label=text) for colour, text in self.legend]
                 figure.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False, fontsize=10, labelcolor=INK)

@@ -1,5 +1,6 @@
 """`report.html`: one file that opens offline, reads on a phone, prints, and says what was predicted beside what came true."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from brimful.report.time_page import time_view
 FILE_NAME = "report.html"
 MAX_SAMPLES = 8
 SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("predictions", "Predicted and measured", ()),
+    ("predictions", "Predictions", ()),
     ("time", "Time", ("time",)),
     ("memory", "Memory", ("memory",)),
     ("curves", "Curves", ()),
@@ -69,10 +70,14 @@ def _contents(values: dict[str, Any]) -> list[tuple[str, str]]:
 
 def render_page(template: str, values: dict[str, Any], page_width: str = "1000px") -> str:
     """A page by a template of this package, its values escaped."""
-    environment = jinja2.Environment(
+    return _clean(_templates().get_template(template).render({"page_width": page_width} | values))
+
+
+@functools.cache
+def _templates() -> jinja2.Environment:
+    return jinja2.Environment(
         loader=jinja2.PackageLoader("brimful", "report"), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    return _clean(environment.get_template(template).render({"page_width": page_width} | values))
 
 
 def _values(run: RunFiles) -> dict[str, Any]:

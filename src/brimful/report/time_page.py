@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from brimful.base.units import format_duration
 from brimful.report.advice import Advice, advice
-from brimful.report.bars import Part, bar_drawing, parts
+from brimful.report.bars import Part, bar_drawing, parts, share_text
 from brimful.report.drawing import Drawing
 from brimful.report.runfiles import RunFiles, number, section
 from brimful.report.tables import time_terms
@@ -67,11 +67,7 @@ def _sentence(spent: TimeSpent | None) -> str:
     if spent is None:
         return ""
     waiting, idle = spent.waiting_share, spent.device_idle_share
-    told = [f"{spent.share(spent.compute_s):.0%} of {format_duration(spent.total_s)} was computing"]
-    told += [] if waiting is None else [f"steps waited {_share(waiting)} of their time for data"]
-    told += [] if idle is None else [f"no kernel ran for {_share(idle)} of the time that was watched"]
+    told = [f"{share_text(spent.share(spent.compute_s))} of {format_duration(spent.total_s)} was computing"]
+    told += [] if waiting is None else [f"steps waited {share_text(waiting)} of their time for data"]
+    told += [] if idle is None else [f"no kernel ran for {share_text(idle)} of the time that was watched"]
     return f"{'; '.join(told)}."
-
-
-def _share(value: float) -> str:
-    return f"{value:.1%}" if 0 < value < 0.095 else f"{value:.0%}"
