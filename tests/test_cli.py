@@ -22,6 +22,8 @@ from brimful.hardware.calibration import Calibration, current_versions
 from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
 from brimful.recipe import Recipe, load, shipped_names, shipped_text
+from brimful.report.runfiles import measured, read_run, total_time_s
+from brimful.report.time_spent import time_spent
 
 SNAPSHOT = Path(__file__).parent / "snapshots" / "cli.txt"
 
@@ -341,6 +343,7 @@ def test_a_finished_run_holds_what_the_documents_promise(rhyme: Path) -> None:
         "environment.json",
         "data.json",
         "metrics.jsonl",
+        "monitor.jsonl",
         "checkpoints",
         "model",
         "samples.jsonl",
@@ -351,6 +354,17 @@ def test_a_finished_run_holds_what_the_documents_promise(rhyme: Path) -> None:
     (sample,) = map(json.loads, (rhyme / "samples.jsonl").read_text().splitlines())
     assert sample["prompt"] == "one two"
     assert sample["tokens"] <= 8
+
+
+def test_a_finished_run_tells_where_every_second_went(rhyme: Path) -> None:
+    run = read_run(rhyme)
+    spent, latest = time_spent(run), run.monitored.latest
+
+    assert spent is not None
+    assert spent.total_s == pytest.approx(total_time_s(run))
+    assert spent.loader_s is not None
+    assert latest is not None
+    assert latest.readings["rss_bytes"] > 0.5 * measured(run)["peak_memory_bytes"]
 
 
 def test_training_again_says_that_it_is_finished_and_trains_nothing(brimful: Brimful, rhyme: Path, rhyme_file: Path) -> None:

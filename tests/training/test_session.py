@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
@@ -447,3 +448,26 @@ def test_a_run_whose_plan_cannot_be_read_is_told_with_its_file(tiny: Tiny) -> No
     (folder / "plan.json").write_text("{}")
     with pytest.raises(PlanError, match=r"plan\.json: not a plan that this version of brimful can read"):
         pipeline.evaluate(folder, Console(file=StringIO()))
+
+
+class _Slow:
+    """The run's sequences, each batch 30 ms later."""
+
+    def __init__(self, sequences: Any) -> None:
+        self._sequences = sequences
+
+    def batch(self, first_sample: int, count: int) -> Any:
+        time.sleep(0.03)
+        return self._sequences.batch(first_sample, count)
+
+
+def test_a_run_whose_batches_come_late_measures_what_more_threads_would_have_made_of_it(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = pipeline.run_session
+    monkeypatch.setattr(pipeline, "run_session", lambda setup: real(replace(setup, sequences=_Slow(setup.sequences))))
+    folder = _train(tiny("training.steps=24", "evaluation.every=24"))
+    *_, measured, end = read_journal(folder / "metrics.jsonl")
+
+    assert (measured["kind"], measured["loader_workers"], end["kind"]) == ("loader", 1, "end")
+    assert measured["seconds_per_batch"]["1"] >= 0.03
+    assert measured["seconds"] < 3.0
+    assert [record["kind"] for record in read_journal(folder / "monitor.jsonl")][-1] == "monitor_end"
