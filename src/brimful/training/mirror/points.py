@@ -185,14 +185,11 @@ class MirroredRun:
         self.files.write_json(aside / POINT, point.to_json())
 
     def _commit(self, aside: Path, final: Path) -> None:
-        replaced = None
         if final.exists():
-            replaced = final.with_name(f"{final.name}.replaced-{uuid.uuid4().hex[:8]}")
-            self.files.rename(final, replaced)
+            self.files.rename(final, final.with_name(f"{final.name}.replaced-{uuid.uuid4().hex[:8]}"))
         self.files.rename(aside, final)
         self.files.moved()
-        if replaced is not None:
-            self.files.remove(replaced)
+        self.remove_leftovers()
 
     def remove_leftovers(self) -> None:
         """Remove what was cut off in the middle: points aside, points replaced or being removed, files aside."""

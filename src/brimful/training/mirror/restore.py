@@ -12,7 +12,7 @@ from brimful.base.errors import CheckpointError, RunFolderError
 from brimful.base.rundir import Lease, fsync_folder
 from brimful.base.units import format_bytes
 from brimful.recipe import Recipe, load_text
-from brimful.training.admission import is_husk, refuse_other_recipe, run_id_of, status_of
+from brimful.training.admission import is_husk, refuse_other_recipe, run_id_of, status_of, write_status
 from brimful.training.checkpoint import verify
 from brimful.training.mirror.files import Entry, Files, NotWhole, in_words
 from brimful.training.mirror.place import Place, within_limit
@@ -217,6 +217,8 @@ class _Restore:
         source = self._mirrored.path_of(point.step)
         of_run = {name.removeprefix(f"{RUN_FILES}/"): entry for name, entry in point.files.items() if name.startswith(f"{RUN_FILES}/")}
         self._fetch(source / RUN_FILES, of_run, aside)
+        if status_of(aside) == "finished":  # the point was copied when the run had ended, but is none without the model
+            write_status(aside, "stopped", self._recipe)
         self._fetch_checkpoint(point, aside)
 
     def _fetch_checkpoint(self, point: Point, aside: Path) -> None:

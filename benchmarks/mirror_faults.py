@@ -1,0 +1,330 @@
+"""Put faults under a run's mirror, lose the machine, run the same command again, and compare with an undisturbed run bit for bit.
+
+    python benchmarks/mirror_faults.py [--trials 200]
+
+A trial trains with a mirror in which, over a random stretch of its file operations, writes are dropped, cut, delayed or get a flipped bit,
+renames are dropped, operations fail (permission, no space, input/output error) or hang, or folders are removed in mid-copy; half of the
+sessions are ended by SIGKILL, at a random operation of the mirror or at a random moment. Then the run folder is deleted and the command
+is repeated without faults; in a third of the trials a second faulty session, on another new machine, comes before that. Wanted: the
+newest point that was called durable (or a newer one) is loaded, and the run ends like the undisturbed one.
+
+Claims that were made before somebody removed the mirror's folder count no more.
+"""
+
+import argparse
+import errno
+import functools
+import gc
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from brimful import pipeline
+from brimful.base.rundir import read_journal
+from brimful.hardware import calibrate
+from brimful.recipe import Recipe, load
+from brimful.training.checkpoint import CheckpointStore, differences
+from brimful.training.checkpoint import load as load_checkpoint
+from brimful.training.mirror import opening
+from brimful.training.mirror.copier import Patience
+from brimful.training.mirror.files import Files
+from brimful.training.mirror.listener import Mirror
+from brimful.training.mirror.status import MirrorStatus, read_status
+
+RECIPE = """
+name: run
+sequence_length: 16
+batch: {sequences: 4}
+training: {steps: 16}
+model: {architecture: gpt2, layers: 1, heads: 2, width: 16, dropout: 0.1}
+tokenizer: {kind: bpe, vocabulary: 280}
+data: {path: CORPUS, document_start: "^# ", validation: 0.2}
+optimizer: {learning_rate: 1e-2, warmup: 3}
+evaluation: {every: 6}
+checkpoint: {every: 2}
+sample: {tokens: 4}
+plan: {device: cpu, precision: fp32, threads: 1, compile: false}
+run: {mirror: MIRROR}
+"""
+TIMING = {"step_time_s", "loader_wait_s", "tokens_per_second", "memory_bytes", "time", "seconds"}
+KINDS = (
+    "write dropped", "write cut", "bit flipped", "write delayed", "rename dropped", "permission lost", "no space left", "input/output error",
+    "copy removed", "folder removed", "hang",
+)  # fmt: skip
+IMPATIENT = Patience(
+    logs_s=0.05, log_share=0.5, stuck_s=0.4, first_retry_s=0.02, last_retry_s=0.1, final_retries_s=(0.02, 0.05), end_s=20.0, hint_s=20.0
+)
+STEP_S = 0.02
+"""A step is made to take so long, that there is time to copy between checkpoints."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong in one session.
+
+    Attributes:
+        first, last: Operations of the mirror, counted from 0, in which it does.
+        share: Of the operations in that stretch.
+        kill_at: Operation at which the process is killed; None: not there.
+        kill_after_s: Seconds into the mirror's work after which it is; None: not by the clock.
+    """
+
+    kind: str
+    first: int
+    last: int
+    share: float
+    kill_at: int | None
+    kill_after_s: float | None
+    seed: int
+
+    @classmethod
+    def drawn(cls, drawn: random.Random, kind: str) -> "Fault":
+        first = int(1.05 ** drawn.uniform(0, 125))  # up to 450: from the first operations on, also where the whole run takes few
+        at_operation, by_clock = (drawn.randrange(5, 500), None), (None, drawn.uniform(0.05, 0.9))
+        kill_at, kill_after_s = (None, None) if drawn.random() < 0.5 else at_operation if drawn.random() < 0.6 else by_clock
+        return cls(
+            kind, first, first + drawn.choice((1, 5, 40, 10_000)), drawn.choice((0.1, 0.5, 1.0)), kill_at, kill_after_s, drawn.randrange(2**31)
+        )
+
+
+class FaultyFiles(Files):
+    """The mirror's primitives with a fault under them.
+
+    Args:
+        note: Told that the mirror's folder was removed.
+    """
+
+    def __init__(self, fault: Fault, folder: Path, note: Callable[[], None]) -> None:
+        super().__init__()
+        self._fault, self._folder, self._note = fault, folder, note
+        self._drawn = random.Random(fault.seed)
+        self._count = -1
+        self._has_removed = False
+        if fault.kill_after_s is not None:
+            signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+            signal.setitimer(signal.ITIMER_REAL, fault.kill_after_s)
+
+    def _strikes(self, *kinds: str) -> bool:
+        """Whether it is the fault's turn at this operation, and it is of one of these kinds."""
+        fault = self._fault
+        return fault.kind in kinds and fault.first <= self._count < fault.last and self._drawn.random() < fault.share
+
+    def _operation(self) -> None:
+        """Before each: count, kill, fail, hang, remove."""
+        self._count += 1
+        if self._count == self._fault.kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self._strikes("permission lost"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if self._strikes("input/output error"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if self._strikes("hang"):
+            time.sleep(0.5)
+        if self._strikes("copy removed"):
+            for aside in self._folder.glob("checkpoints/*.tmp-*"):
+                shutil.rmtree(aside, ignore_errors=True)
+        if self._strikes("folder removed") and not self._has_removed:
+            self._has_removed = True
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._note()
+
+    def write(self, descriptor: int, data: bytes) -> None:
+        self._operation()
+        if self._strikes("no space left"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if self._strikes("write dropped"):
+            return
+        if self._strikes("write cut"):
+            data = data[: self._drawn.randrange(len(data) + 1)]
+        if self._strikes("bit flipped") and data:
+            changed = bytearray(data)
+            changed[self._drawn.randrange(len(changed))] ^= 1 << self._drawn.randrange(8)
+            data = bytes(changed)
+        if self._strikes("write delayed"):
+            time.sleep(self._drawn.uniform(0, 0.1))
+        super().write(descriptor, data)
+
+    def sync(self, descriptor: int) -> None:
+        self._operation()
+        super().sync(descriptor)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._operation()
+        if not self._strikes("rename dropped"):
+            super().rename(old, new)
+
+    def make_folder(self, path: Path) -> None:
+        self._operation()
+        super().make_folder(path)
+
+    def remove(self, path: Path) -> None:
+        self._operation()
+        super().remove(path)
+
+    def read(self, path: Path) -> Iterator[bytes]:
+        self._operation()
+        return super().read(path)
+
+
+@dataclass
+class Bench:
+    """A folder of trials, and the undisturbed run they are compared with."""
+
+    folder: Path
+    undisturbed: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        drawn, words = random.Random(0), ["red", "green", "blue", "cat", "dog", "sees", "likes", "the", "a", "tree"]
+        documents = [f"# story {number}\n" + " ".join(drawn.choices(words, k=60)) + "\n" for number in range(60)]
+        (self.folder / "corpus.txt").write_text("".join(documents))
+        text = RECIPE.replace("CORPUS", str(self.folder / "corpus.txt")).replace("MIRROR", str(self.folder / "mirror"))
+        (self.folder / "run.yaml").write_text(text)
+        self.undisturbed = self.folder / "undisturbed" / "run"
+        _train(self.recipe("undisturbed", "run.mirror=null"), self.folder / "undisturbed.log")
+        gc.freeze()  # the processes of the trials are forked from this one, which has imported everything
+
+    def recipe(self, machine: str, *changes: str) -> Recipe:
+        """The recipe as it is run on one machine."""
+        return load(str(self.folder / "run.yaml"), [f"run.folder={self.folder / machine}", *changes])
+
+    def trial(self, number: int, kind: str, seed: int = 0) -> dict[str, Any]:
+        """One trial: what was claimed, what was loaded, what differs from the undisturbed run, and how the faulty sessions ended."""
+        drawn = random.Random(f"{seed}:{number}")
+        mirror, log, removed = (self.folder / f"{name}{number}" for name in ("mirror", "log", "removed"))
+        claimed: MirrorStatus | None = None
+        killed = []
+        for session in range(1 + (drawn.random() < 1 / 3)):
+            machine = f"machine{number}-{session}"
+            act = partial(_train_with_fault, self.recipe(machine, f"run.mirror={mirror}"), log, Fault.drawn(drawn, kind), mirror / "run", removed)
+            killed.append(_in_a_child(act) == signal.SIGKILL)
+            claimed = _newer(claimed, read_status(self.folder / machine / "run"), removed)
+            shutil.rmtree(self.folder / machine, ignore_errors=True)
+        log.write_text("")
+        status = _in_a_child(partial(_train, self.recipe(f"last{number}", f"run.mirror={mirror}"), log))
+        folder = self.folder / f"last{number}" / "run"
+        told = log.read_text()
+        loaded = _loaded(told)
+        odd = [f"ended with {status}: {told[-300:]}"] if status else _differences(folder, self.undisturbed)
+        if claimed is not None and claimed.finished and loaded != "finished":
+            odd.append(f"the finished run was called durable, {loaded} was loaded")
+        if claimed is not None and claimed.durable_step is not None and loaded != "finished" and (loaded or 0) < claimed.durable_step:
+            odd.append(f"step {claimed.durable_step} was called durable, {loaded} was loaded")
+        for path in (mirror, self.folder / f"last{number}"):
+            shutil.rmtree(path, ignore_errors=True)
+        claim = None if claimed is None else "finished" if claimed.finished else claimed.durable_step
+        return {"kind": kind, "killed": killed, "claimed": claim, "loaded": loaded, "odd": odd}
+
+
+def _newer(before: MirrorStatus | None, now: MirrorStatus | None, removed: Path) -> MirrorStatus | None:
+    """The claim that holds after another session; one from before the mirror's folder was removed holds no more."""
+    removed_s = float(removed.read_text()) if removed.exists() else 0.0
+    holding = [each for each in (before, now) if each is not None and each.durable_time is not None and each.durable_time > removed_s]
+    return max(holding, key=lambda each: (each.finished, each.durable_step or 0), default=None)
+
+
+def _train(recipe: Recipe, log: Path) -> None:
+    with open(log, "a", encoding="utf-8") as file:
+        pipeline.train(recipe, Console(file=file, width=200))
+
+
+def _train_with_fault(recipe: Recipe, log: Path, fault: Fault, folder: Path, removed: Path) -> None:
+    from brimful.training import loop
+
+    real = loop.guarded_update
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        time.sleep(STEP_S)
+        return real(*arguments, **options)
+
+    loop.guarded_update = slow
+    files = FaultyFiles(fault, folder, lambda: removed.write_text(str(time.time())) and None)
+    opening.Mirror = partial(Mirror, files=files, patience=IMPATIENT)  # type: ignore[assignment,misc]
+    _train(recipe, log)
+
+
+def _in_a_child(act: Callable[[], object]) -> int:
+    """Run `act` in a process of its own; returns the signal that killed it, 0 when all went well, -1 when it failed."""
+    child = os.fork()
+    if child == 0:
+        try:
+            act()
+        except BaseException as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else -os.WEXITSTATUS(status)
+
+
+def _loaded(told: str) -> int | str | None:
+    """What a session says that it brought back: a step, `finished`, or nothing."""
+    for line in told.splitlines():
+        if line.startswith("brought back from the mirror "):
+            what = line.partition(": ")[2]
+            return "finished" if what.startswith("the finished run") else int(what.split(",")[0].removeprefix("step "))
+    return None
+
+
+def _differences(left: Path, right: Path) -> list[str]:
+    odd = differences(_final(left), _final(right))
+    if (left / "model" / "model.safetensors").read_bytes() != (right / "model" / "model.safetensors").read_bytes():
+        odd.append("exported model")
+    return odd + (["metrics"] if _numbers(left) != _numbers(right) else [])
+
+
+def _final(run_folder: Path) -> Any:
+    store = CheckpointStore(run_folder / "checkpoints", keep=2)
+    return load_checkpoint(store.path_of(store.steps()[-1]))
+
+
+def _numbers(run_folder: Path) -> list[dict[str, Any]]:
+    records = (record for record in read_journal(run_folder / "metrics.jsonl") if record["kind"] in ("step", "evaluation"))
+    return [{key: value for key, value in record.items() if key not in TIMING} for record in records]
+
+
+def prepare(folder: Path) -> Bench:
+    """What a process does once before its trials."""
+    os.environ["BRIMFUL_CACHE"] = str(folder / "cache")
+    calibrate.measure_matrix_rates = functools.cache(lambda device, dtypes, real=calibrate.measure_matrix_rates: real(device, dtypes))
+    return Bench(folder)
+
+
+def main() -> None:
+    from record import write_record
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    started_s, results = time.monotonic(), []
+    with tempfile.TemporaryDirectory() as folder:
+        bench = prepare(Path(folder))
+        for number in range(options.trials):
+            results.append(result := bench.trial(number, KINDS[number % len(KINDS)], options.seed))
+            told = f"claimed {result['claimed']}, loaded {result['loaded']}"
+            print(f"{number}: {result['kind']}, killed {result['killed']}: {told}: {result['odd'] or 'equal bit for bit'}", flush=True)
+    sound = sum(not result["odd"] for result in results)
+    print(f"{sound} of {options.trials} sound, {time.monotonic() - started_s:.0f} s")
+    by_kind = {kind: dict(Counter("sound" if not each["odd"] else "odd" for each in results if each["kind"] == kind)) for kind in KINDS}
+    claims = Counter("none" if each["claimed"] is None else "finished" if each["claimed"] == "finished" else "a step" for each in results)
+    sessions = [killed for result in results for killed in result["killed"]]
+    values = {"trials": options.trials, "sound": sound, "sessions": len(sessions), "sessions_killed": sum(sessions)}
+    loads = Counter("nothing" if each["loaded"] is None else "finished" if each["loaded"] == "finished" else "a step" for each in results)
+    print(write_record("mirror_faults", {**values, "by_kind": by_kind, "claimed": dict(claims), "loaded": dict(loads)}))
+    raise SystemExit(sound != options.trials)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""File operations that believe nothing: what was written is read back."""
+
+import errno
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from brimful.base.errors import RunFolderError
+from brimful.training.mirror.files import CHUNK_BYTES, Entry, Files, NotWhole, in_words, within
+
+
+class _Lossy(Files):
+    """Writes nothing, or nothing but a part."""
+
+    def __init__(self, keep: int) -> None:
+        super().__init__()
+        self._keep = keep
+
+    def write(self, descriptor: int, data: bytes) -> None:
+        super().write(descriptor, data[: self._keep])
+
+
+def test_a_copy_is_equal_and_counted_also_beyond_a_chunk_and_up_to_a_limit(tmp_path: Path) -> None:
+    source, files = tmp_path / "source", Files()
+    source.write_bytes(os.urandom(CHUNK_BYTES + 17))
+    whole = files.copy(source, tmp_path / "whole")
+    part = files.copy(source, tmp_path / "part", 1000)
+
+    assert (tmp_path / "whole").read_bytes() == source.read_bytes()
+    assert (tmp_path / "part").read_bytes() == source.read_bytes()[:1000]
+    assert (whole.num_bytes, part.num_bytes) == (CHUNK_BYTES + 17, 1000)
+    assert files.moved_bytes == CHUNK_BYTES + 1017
+    files.require(tmp_path / "whole", whole)
+    assert Entry.from_json(whole.to_json()) == whole
+
+
+def test_a_file_shorter_than_its_limit_is_no_copy(tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(b"short")
+    with pytest.raises(NotWhole, match="ends 5 bytes too early"):
+        Files().copy(tmp_path / "source", tmp_path / "target", 10)
+
+
+@pytest.mark.parametrize(("damage", "told"), [(b"", "0 bytes"), (b"content, but not it", "bytes"), (b"cOntent", "otherwise"), (None, "missing")])
+def test_a_file_that_reads_back_otherwise_is_told(tmp_path: Path, damage: bytes | None, told: str) -> None:
+    path, files = tmp_path / "x", Files()
+    (tmp_path / "source").write_bytes(b"content")
+    entry = files.copy(tmp_path / "source", path)
+    path.unlink() if damage is None else path.write_bytes(damage)
+
+    with pytest.raises(NotWhole, match=told):
+        files.require(path, entry)
+
+
+@pytest.mark.parametrize("keep", [0, 3])
+def test_a_small_file_whose_write_is_lost_leaves_the_old_one(tmp_path: Path, keep: int) -> None:
+    path = tmp_path / "x.json"
+    Files().write_json(path, {"old": True})
+
+    with pytest.raises(NotWhole):
+        _Lossy(keep).write_json(path, {"old": False})
+    assert Files().read_json(path) == {"old": True}
+    assert os.listdir(tmp_path) == ["x.json"]
+
+
+def test_what_is_read_back_passes_the_page_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not hasattr(os, "posix_fadvise"):
+        pytest.skip("this system cannot drop pages of its cache")
+    told: list[int] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda descriptor, start, length, advice: told.append(advice))
+    (tmp_path / "x").write_bytes(b"content")
+
+    assert list(Files().read(tmp_path / "x")) == [b"content"]
+    assert told == [os.POSIX_FADV_DONTNEED]
+
+
+def test_fetching_tells_a_damaged_file_from_a_full_disk_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, files = tmp_path / "source", Files()
+    source.write_bytes(b"content")
+    entry = files.copy(source, tmp_path / "x")
+    files.fetch(tmp_path / "x", tmp_path / "back", entry)
+    assert (tmp_path / "back").read_bytes() == b"content"
+
+    (tmp_path / "x").write_bytes(b"c0ntent")
+    with pytest.raises(NotWhole, match="damaged"):
+        files.fetch(tmp_path / "x", tmp_path / "again", entry)
+    with pytest.raises(RunFolderError, match=r"cannot be written.*Free space"):
+        files.fetch(tmp_path / "x", tmp_path / "missing" / "folder", entry)
+
+
+def test_unreadable_json_is_told(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("{")
+    for name in ("x.json", "y.json"):
+        with pytest.raises(NotWhole, match=f"{name} cannot be read"):
+            Files().read_json(tmp_path / name)
+
+
+def test_errors_of_the_file_system_read_as_clauses() -> None:
+    assert in_words(OSError(errno.ENOSPC, "No space left on device")) == "no space left on device"
+    assert in_words(OSError(errno.EACCES, "Permission denied", "/x")) == "permission denied (/x)"
+    assert in_words(NotWhole("it is not")) == "it is not"
+
+
+def test_a_call_that_hangs_is_left_behind_and_one_that_fails_says_so() -> None:
+    def fail() -> Iterator[None]:
+        raise OSError("no")
+
+    assert within(5, lambda: 7) == 7
+    with pytest.raises(OSError, match="no"):
+        within(5, fail)
+    with pytest.raises(TimeoutError, match="no answer"):
+        within(0.02, lambda: time.sleep(0.2))
