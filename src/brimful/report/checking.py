@@ -39,7 +39,7 @@ def _checkpoint(folder: Path) -> Checked:
         files = {**verify(folder)["files"], **_beside(folder)}
     except (BrimfulError, OSError) as error:
         return Checked(what, False, str(error))
-    return Checked(what, True, f"{len(files)} files equal their SHA-256")
+    return Checked(what, True, f"every SHA-256 as noted ({_count(len(files), 'file')})")
 
 
 def _beside(checkpoint: Path) -> Json:
@@ -75,7 +75,7 @@ def _model(run_folder: Path) -> Checked:
         files = _noted(run_folder)
         if files:
             _require(model, files)
-            return Checked(MODEL, True, f"{len(files)} files equal their SHA-256")
+            return Checked(MODEL, True, f"every SHA-256 as noted ({_count(len(files), 'file')})")
         return _against_checkpoint(run_folder)
     except (BrimfulError, OSError, SafetensorError, ValueError) as error:
         return Checked(MODEL, False, str(error))
@@ -99,7 +99,7 @@ def _against_checkpoint(run_folder: Path) -> Checked:
             equal += 1
     if source is None or not equal:
         return Checked(MODEL, None, "its files can be read; there are neither hashes nor a checkpoint to compare them with")
-    return Checked(MODEL, True, f"{equal} tensors equal those of {CHECKPOINTS}/{source.name} to the last bit")
+    return Checked(MODEL, True, f"equal to {CHECKPOINTS}/{source.name} to the last bit ({_count(equal, 'tensor')})")
 
 
 def _made_from(run_folder: Path) -> Path | None:
@@ -122,3 +122,7 @@ def _compared(model: Path, checkpoint: Path) -> Iterator[tuple[str, bool]]:
             left, right = ours.get_tensor(name), theirs.get_tensor(stored[name])
             is_like = left.dtype == right.dtype and left.shape == right.shape
             yield name, is_like and torch.equal(left.reshape(-1).view(torch.uint8), right.reshape(-1).view(torch.uint8))
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"

@@ -44,18 +44,25 @@ class Life:
 
 @dataclass(frozen=True)
 class Points:
-    """Recovery points: the newest checkpoint here and when it was written (Unix seconds), and the run's mirror where it has one."""
+    """Where a run could go on from.
 
-    local_step: int | None
-    local_time: float | None
-    mirror: MirrorStatus | None
+    Attributes:
+        local_step, local_time: The newest checkpoint in the folder, and when it was written (Unix seconds); None without any.
+        mirror: How far the run's mirror is; None where it has none.
+        is_copy: The folder is that mirror's: what is local to the run is not seen here.
+    """
+
+    local_step: int | None = None
+    local_time: float | None = None
+    mirror: MirrorStatus | None = None
+    is_copy: bool = False
 
     def told(self, now: float) -> list[str]:
-        """`step 60, 2m 10s ago`, and a line of the mirror's; empty where there is none."""
+        """`recovery point: step 60, 2m 10s ago`, and a line of the mirror's; empty where there is none."""
         lines = []
-        if self.local_step is not None:
+        if self.local_step is not None and not (self.is_copy and self.mirror is not None):
             since = "" if self.local_time is None else f", {age(now - self.local_time)} ago"
-            lines.append(f"step {self.local_step}{since}")
+            lines.append(f"recovery point: step {self.local_step}{since}")
         return [*lines, self.mirror.told(now)] if self.mirror is not None else lines
 
 
@@ -68,8 +75,8 @@ def points_of(run_folder: Path) -> Points:
             local_time = newest.stat().st_mtime
         except OSError:  # rotation was faster
             newest = None
-    step = None if newest is None else int(newest.name.removeprefix("step-"))
-    return Points(step, local_time, _mirror_of(run_folder))
+    step, mirror = None if newest is None else int(newest.name.removeprefix("step-")), _mirror_of(run_folder)
+    return Points(step, local_time, mirror, is_mirrored(run_folder, mirror))
 
 
 def _mirror_of(run_folder: Path) -> MirrorStatus | None:

@@ -177,24 +177,21 @@ def _samples(folder: Path, name: str) -> Listed:
 
 def _run(folder: Path, name: str) -> Listed:
     try:
-        run, life = _read(folder)
-    except (RunFolderError, OSError) as error:
-        life = Life("damaged", f"damaged: {error}")
-        run = RunFiles(folder, "", {}, {}, {}, {}, {}, (), (), {})
+        run = read_leniently(folder)
+        life, score, command = life_of(run), score_told(run), ""
+        command = _command(run, life)
+    except Exception as error:  # values of any kind stand in files; one odd folder must not hide the others
+        run, score, command = RunFiles(folder, "", {}, {}, {}, {}, {}, (), (), {}), "", ""
+        life = Life("damaged", f"damaged: its files cannot be understood ({type(error).__name__}: {error})")
     size, checkpoint_bytes, last_active = sizes(folder)
     points = points_of(folder)
     is_finished = life.word == "finished"
     shown = points.told(time.time()) if not is_finished or points.mirror is not None else []
     return Listed(
         name, folder, "run", str(run.recipe.get("method", "")), life.word, life.told,
-        run.last_step if run.records else None, run.total_steps, score_told(run), size, checkpoint_bytes, checkpoint_bytes if is_finished else 0,
-        last_active, tuple(shown), life.problems, _command(run, life),
+        run.last_step if run.records else None, run.total_steps, score, size, checkpoint_bytes, checkpoint_bytes if is_finished and not life.is_mirrored else 0,
+        last_active, tuple(shown), life.problems, command,
     )  # fmt: skip
-
-
-def _read(folder: Path) -> tuple[RunFiles, Life]:
-    run = read_leniently(folder)
-    return run, life_of(run)
 
 
 def _command(run: RunFiles, life: Life) -> str:

@@ -72,7 +72,7 @@ def _styles(entry: Listed) -> tuple[str, str, str, str, str]:
 def _below(entry: Listed) -> list[Text]:
     """What is told in lines of its own: recovery points, problems, what was checked, what to type."""
     indent = "  " * (_level(entry) + 1)
-    told = [(f"recovery point: {point}", "") if not point.startswith("mirror") else (point, "") for point in entry.points]
+    told = [(point, "") for point in entry.points]
     told += [(problem, "yellow") for problem in entry.problems]
     for checked in entry.checked or ():
         mark, style = {True: ("sound", "green"), False: ("DAMAGED", "bold red"), None: ("not known", "yellow")}[checked.is_sound]

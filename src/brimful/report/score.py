@@ -6,7 +6,7 @@ from brimful.evaluation.nats import summary_files
 from brimful.report import labels
 from brimful.report.labels import label_scores, main_split, metric_rows, span, with_interval
 from brimful.report.results import title
-from brimful.report.runfiles import Json, RunFiles, is_tuned, kind_of, number, pair, section
+from brimful.report.runfiles import Json, RunFiles, is_tuned, items, kind_of, number, pair, section
 from brimful.report.tables import best_evaluation, main_score
 from brimful.report.tasks import main_metric
 from brimful.report.text import format_score
@@ -35,7 +35,7 @@ def _of_labels(run: RunFiles) -> str:
 
 
 def _of_task(run: RunFiles) -> str:
-    order = [str(name) for name in section(run.recipe, "evaluation").get("tasks") or ()]
+    order = [str(name) for name in items(section(run.recipe, "evaluation").get("tasks"))]
     files = sorted(summary_files(run.folder), key=lambda path: (order.index(path.stem) if path.stem in order else len(order), path.name))
     for path in files:
         try:

@@ -52,6 +52,6 @@ def record_of(line: bytes) -> dict[str, Any] | None:
     """A line as a record; None where it is damaged."""
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None

@@ -108,14 +108,16 @@ def _of(size: float, limit: object) -> str:
 def point_fields(watched: Watched) -> list[Field]:
     """Recovery points here and in the mirror, and the end of the session."""
     points, now, fields = watched.points, watched.wall(), list[Field]()
-    if points.local_step is not None:
-        since = "" if points.local_time is None else f", {age(now - points.local_time)} ago"
-        fields.append(("recovery point" + " here" * (points.mirror is not None), f"step {points.local_step}{since}", ""))
     mirror = points.mirror
+    if points.local_step is not None and not (points.is_copy and mirror is not None):
+        since = "" if points.local_time is None else f", {age(now - points.local_time)} ago"
+        fields.append(("recovery point" if mirror is None else "recovery point here", f"step {points.local_step}{since}", ""))
     if mirror is not None:
         since = "" if mirror.durable_time is None else f", {age(now - mirror.durable_time)} ago"
         step = "none yet" if mirror.durable_step is None else f"step {mirror.durable_step}{since}"
-        fields.append(("mirrored", step + f" ({mirror.state})" * (mirror.state != "ok"), "" if mirror.state == "ok" else "bold yellow"))
+        fields.append(("in the mirror", step + f" ({mirror.state})" * (mirror.state != "ok"), "" if mirror.state == "ok" else "bold yellow"))
+        if points.is_copy and mirror.local_step is not None:
+            fields.append(("on its own machine", f"step {mirror.local_step}", ""))
         if mirror.error is not None:
             fields.append(("mirror", f"failing for {age(now - mirror.since)}: {mirror.error}", "bold yellow"))
     if (left_s := watched.session_left_s) is not None:
@@ -143,7 +145,7 @@ def _since(seconds: float | None) -> str:
 
 def _process(watched: Watched) -> str:
     """What the process does that has not told anything for long."""
-    if watched.is_mirrored and watched.writer is None:
+    if watched.points.is_copy and watched.writer is None:
         return ": that machine may be gone, or the mirror is not reached"
     if watched.is_halted:
         return ": its process is halted (a signal stopped it; `kill -CONT` lets it go on)"

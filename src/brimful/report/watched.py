@@ -16,7 +16,6 @@ from brimful.report.life import (
     Life,
     Points,
     Writing,
-    is_mirrored,
     json_or_none,
     life_of,
     points_of,
@@ -76,8 +75,7 @@ class Watched:
         self.losses: list[float] = []
         self.limits: Json = {}
         self.sample: Sample | None = None
-        self.points = Points(None, None, None)
-        self.is_mirrored = False
+        self.points = Points()
         self.writer: Writing | None = None
         self.cores: float | None = None
         self._life: tuple[float, Life] | None = None
@@ -119,7 +117,6 @@ class Watched:
         for sample in self._monitor.read()[1]:
             self._take_sample(sample)
         self.points = points_of(self.folder)
-        self.is_mirrored = is_mirrored(self.folder, self.points.mirror)
         self.writer = writing(self.folder)
         self._look_at_process()
 
@@ -176,7 +173,7 @@ class Watched:
     @property
     def newest_s(self) -> float | None:
         """Age of the newest record, None before the first: that of the file, as not every record tells its time; of a copy by its records."""
-        changed = self._metrics.changed_at if not self.is_mirrored or self.clock.newest is None else self.clock.newest
+        changed = self._metrics.changed_at if not self.points.is_copy or self.clock.newest is None else self.clock.newest
         return None if changed is None else max(0.0, self.wall() - changed)
 
     @property

@@ -1,0 +1,88 @@
+"""Commands as they are to be typed: the one that continues finds the very folder, wherever that lies and however it is called."""
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from brimful.pipeline import folder_of
+from brimful.recipe import Recipe, load
+from brimful.report.commands import continue_command, is_several, name_of, use_command
+from brimful.report.runfiles import read_run
+
+MakeRun = Callable[..., Path]
+
+
+def reaches(command: str | None) -> tuple[str, Path]:
+    """The verb of a command, and the folder that it would train."""
+    assert command is not None
+    program, verb, recipe, *changes = shlex.split(command)
+    assert program == "brimful"
+    return verb, folder_of(load(recipe, changes)).resolve()
+
+
+def written(folder: Path, recipe: Recipe, name: str = "recipe.yaml") -> Path:
+    folder.mkdir(parents=True)
+    (folder / name).write_text(recipe.to_yaml())
+    return folder
+
+
+@pytest.mark.parametrize("place", ["runs/tiny", "runs/renamed", "runs/tiny.replaced-20261122-1", "else where/tiny", "runs/deeper/tiny"])
+def test_the_command_that_continues_finds_the_folder(tiny: Callable[..., Recipe], tmp_path: Path, place: str) -> None:
+    folder = written(tmp_path / place, tiny())
+    assert reaches(continue_command(folder)) == ("train", folder)
+    assert reaches(continue_command(folder, command="brimful run tiny.yaml 'x")) == ("run", folder)
+
+
+def test_a_run_in_its_place_needs_no_changes(tiny: Callable[..., Recipe], tmp_path: Path) -> None:
+    folder = written(tmp_path / "runs" / "tiny", tiny())
+    assert continue_command(folder) == f"brimful train {folder}/recipe.yaml"
+
+
+def test_a_folder_of_its_own_is_kept(tiny: Callable[..., Recipe], tmp_path: Path) -> None:
+    folder = written(tmp_path / "mine" / "tiny", tiny(f"run.folder={tmp_path / 'mine'}"))
+    assert continue_command(folder) == f"brimful train {folder}/recipe.yaml"
+
+
+def test_a_member_goes_on_with_its_study(tiny: Callable[..., Recipe], tmp_path: Path) -> None:
+    study = written(tmp_path / "runs" / "s", tiny("study={variants: {a: []}}", "name=s"), "study.yaml")
+    member = written(study / "a", tiny(f"run.folder={study}", "run.name=a"))
+    assert is_several(study)
+    assert reaches(continue_command(member)) == ("run", study)
+    assert continue_command(member) == continue_command(study)
+    moved = study.rename(tmp_path / "runs" / "t")
+    assert reaches(continue_command(moved / "a")) == ("run", moved)
+
+
+def test_a_copy_in_a_mirror_goes_on_in_the_runs_folder(tiny: Callable[..., Recipe], tmp_path: Path) -> None:
+    drive = tmp_path / "drive"
+    folder = written(drive / "tiny", tiny(f"run.mirror={drive}"))
+    assert continue_command(folder, is_mirrored=True) == f"brimful train {folder}/recipe.yaml"
+    mounted = drive.rename(tmp_path / "mounted elsewhere")
+    command = continue_command(mounted / "tiny", is_mirrored=True)
+    assert reaches(command) == ("train", tmp_path / "runs" / "tiny")
+    assert command is not None
+    assert load(shlex.split(command)[2], shlex.split(command)[3:]).run.mirror == str(mounted)
+
+
+@pytest.mark.parametrize("text", ["", "name: [", "method: magic\n"])
+def test_what_has_no_recipe_has_no_command(tmp_path: Path, text: str) -> None:
+    (tmp_path / "recipe.yaml").write_text(text)
+    assert continue_command(tmp_path) is None
+    assert continue_command(tmp_path / "absent") is None
+
+
+def test_a_folder_whose_name_no_run_can_have_has_no_command(tiny: Callable[..., Recipe], tmp_path: Path) -> None:
+    assert continue_command(written(tmp_path / "runs" / "my run", tiny())) is None
+
+
+def test_runs_are_called_by_their_place_below_the_runs_folder(tmp_path: Path) -> None:
+    assert name_of(tmp_path / "runs" / "s" / "a") == "s/a"
+    assert name_of(tmp_path / "elsewhere") == str(tmp_path / "elsewhere")
+
+
+def test_a_finished_run_is_used_for_what_it_is(new_run: MakeRun) -> None:
+    assert use_command(read_run(new_run("text"))) == 'brimful generate text --prompt "..."'
+    assert use_command(read_run(new_run("masked", recipe="name: m\nmethod: mlm\n"))) == "brimful evaluate masked"
+    assert use_command(read_run(new_run("sorted", recipe="name: s\nmethod: classify\n"))) == "brimful predict sorted FILE"
