@@ -76,6 +76,12 @@ def _is_on_host(run: RunFiles) -> bool:
     return str(section(run.plan, "device").get("kind", "cpu")) == "cpu"
 
 
+def measured_memory(run: RunFiles) -> tuple[FloatArray, FloatArray] | None:
+    """Minutes of the run and bytes used at them, as its timeline shows them first; None where nothing was measured."""
+    lines, _ = _lines(run)
+    return (lines[0].minutes_N, lines[0].bytes_N) if lines else None
+
+
 def _lines(run: RunFiles) -> tuple[list[_Line], str]:
     """Samples of the monitor; without them the highest of every step so far."""
     names = ["rss_bytes"] if _is_on_host(run) else ["torch_reserved_bytes", "device_memory_bytes"]

@@ -1,7 +1,6 @@
 """`study.html`: the table of a study with its intervals drawn, what is real of it, the samples of its rounds, and links to its runs' reports."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,46 +12,16 @@ from brimful.base.rundir import read_json, write_text_atomically
 from brimful.evaluation.metric import split_kind
 from brimful.recipe import BASE
 from brimful.report import html
-from brimful.report.compare import NEITHER_IS_BETTER, RunComparison, Variant, is_lower_better
-from brimful.report.compare_text import comparison_table, form_of, heading, remarks, sentences
-from brimful.report.results import OF_LAYERS, SAME_AS_LOSS
+from brimful.report.compare import RunComparison, Variant
+from brimful.report.compare_text import comparison_table, remarks, sentences
+from brimful.report.ranges import cell_of, has_ranges, ranges_of
+from brimful.report.results import OF_LAYERS
 from brimful.report.rounds import DRAWING_COLUMNS, RoundView, charts, kind_tables, round_views
 from brimful.report.runfiles import Json, items, section
 from brimful.report.tuned import STUDY_FILE, short_name
 
 FILE_NAME = "study.html"
 RECIPE_FILE = "study.yaml"
-PAD = 0.04
-"""Room at both ends of a drawn scale, as a share of it."""
-
-
-@dataclass(frozen=True)
-class Range:
-    """A value with its interval on a scale from 0 to 100; `low` is `at` where there is no interval."""
-
-    name: str
-    text: str
-    at: float
-    low: float
-    width: float
-    is_base: bool
-
-
-@dataclass(frozen=True)
-class Ranges:
-    """One metric of all variants."""
-
-    title: str
-    direction: str
-    rows: tuple[Range, ...]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A number and its interval, as text."""
-
-    value: str
-    interval: str
 
 
 def write_study_report(study_folder: Path, comparison: RunComparison) -> Path:
@@ -72,7 +41,7 @@ def write_study_report(study_folder: Path, comparison: RunComparison) -> Path:
     links = {run.name: _link(study_folder / run.name) for variant in comparison.variants for run in variant.runs}
     recipe, study = _yaml(study_folder / RECIPE_FILE), _json(study_folder / STUDY_FILE)
     path = study_folder / FILE_NAME
-    write_text_atomically(path, html.render_page("study.html.j2", _values(study_folder, recipe, study, comparison, links)))
+    write_text_atomically(path, html.render_page("study.html.j2", _values(study_folder, recipe, study, comparison, links), "1080px"))
     return path
 
 
@@ -104,7 +73,7 @@ def _values(folder: Path, recipe: Json, study: Json, comparison: RunComparison, 
     first, last = len(table.columns) - len(comparison.metrics) - len(comparison.costs), len(table.columns) - len(comparison.costs)
     whole = [first + place for place, metric in enumerate(comparison.metrics) if not split_kind(metric)[1] and metric not in OF_LAYERS]
     inside = [first + place for place, metric in enumerate(comparison.metrics) if metric in OF_LAYERS]
-    rows = [(row[0], *([_cell(row[place]) for place in places] for places in (whole, range(last, len(row)), inside))) for row in table.rows]
+    rows = [(row[0], *([cell_of(row[place]) for place in places] for places in (whole, range(last, len(row)), inside))) for row in table.rows]
     rounds = round_views(folder, study)
     drawn = charts(comparison, BASE) if rounds else []
     return {
@@ -119,7 +88,9 @@ def _values(folder: Path, recipe: Json, study: Json, comparison: RunComparison, 
         "layer_columns": [table.columns[place] for place in inside],
         "rows": rows,
         "charts": drawn,
-        "ranges": [_ranges(comparison, metric) for metric in comparison.metrics if _has_ranges(comparison, metric, {chart.title for chart in drawn})],
+        "ranges": [
+            ranges_of(comparison, metric) for metric in comparison.metrics if has_ranges(comparison, metric, {chart.title for chart in drawn})
+        ],
         "kind_tables": kind_tables(comparison),
         "rounds": rounds,
         "drawing_columns": DRAWING_COLUMNS,
@@ -127,21 +98,6 @@ def _values(folder: Path, recipe: Json, study: Json, comparison: RunComparison, 
         "left_out": {str(run): str(why) for run, why in section(study, "left_out").items()},
         "recipe_text": yaml.safe_dump(recipe, sort_keys=False, width=120) if recipe else "",
     }
-
-
-def _has_ranges(comparison: RunComparison, metric: str, charted: set[str]) -> bool:
-    return (
-        not metric.endswith(NEITHER_IS_BETTER)
-        and metric not in SAME_AS_LOSS
-        and not split_kind(metric)[1]
-        and heading(comparison, metric) not in charted
-    )
-
-
-def _cell(text: str) -> Cell:
-    """`1.923 [1.901, 1.945]` in two parts."""
-    value, _, interval = text.partition(" [")
-    return Cell(value, interval.removesuffix("]").replace(", ", " to "))
 
 
 def _sentence(recipe: Json, comparison: RunComparison, rounds: Sequence[RoundView]) -> str:
@@ -166,21 +122,3 @@ def _variant(variant: Variant, recipe: Json, told: Json, links: dict[str, str]) 
     else:
         what = ", ".join(str(change) for change in items(changes)) or "the recipe as it stands"
     return {"name": variant.name, "what": what, "runs": [{"name": run.name, "link": links.get(run.name, "")} for run in variant.runs]}
-
-
-def _ranges(comparison: RunComparison, metric: str) -> Ranges:
-    """Every variant's value on the same scale, from the least to the greatest end of all intervals."""
-    found = [(variant.name, figure) for variant in comparison.variants if (figure := variant.figure(metric)) is not None]
-    ends: list[float] = [end for _, figure in found for end in (figure.value, *(figure.interval or ()))]
-    pad = (max(ends) - min(ends)) * PAD or 1.0
-    least, most = min(ends) - pad, max(ends) + pad
-
-    def place(value: float) -> float:
-        return 100 * (value - least) / (most - least)
-
-    form = form_of(comparison.unit(metric))
-    rows = []
-    for name, figure in found:
-        low, high = figure.interval or (figure.value, figure.value)
-        rows.append(Range(name, form(figure.value), place(figure.value), place(low), place(high) - place(low), name == BASE))
-    return Ranges(heading(comparison, metric), "lower is better" if is_lower_better(metric) else "higher is better", tuple(rows))
