@@ -75,6 +75,10 @@ def test_a_run_that_measured_nothing_is_told_nothing(advised: Callable[..., list
     assert advised() == []
 
 
+def test_seconds_are_not_worth_an_advice(advised: Callable[..., list[Advice]]) -> None:
+    assert advised(*steps(0.1), *many("evaluation", 10, 0.4), end(8.0)) == []
+
+
 def test_more_loader_threads_are_advised_where_they_were_measured_to_be_faster(advised: Callable[..., list[Advice]]) -> None:
     told = one(advised(*steps(wait_s=0.31), loader(1, w1=0.040, w2=0.022, w4=0.021), end(45.0)), "loader")
 
@@ -176,6 +180,6 @@ def test_a_disk_with_no_room_for_checkpoints_is_told(advised: Callable[..., list
 
 
 def test_what_costs_most_comes_first(advised: Callable[..., list[Advice]]) -> None:
-    records = [*steps(wait_s=0.1), loader(1, w1=0.04, w2=0.02), *many("evaluation", 10, 3.0), end(75.0)]
+    records = [*steps(wait_s=0.2), loader(1, w1=0.04, w2=0.02), *many("evaluation", 10, 3.0), end(75.0)]
 
     assert [each.topic for each in advised(*records)] == ["evaluation", "loader"]

@@ -150,10 +150,11 @@ def test_a_prediction_without_measurement_has_no_error_and_no_verdict(new_run: M
     assert found["step_time_s"].came_true is None
 
 
-def test_training_time_adds_up_the_sessions_a_killed_one_by_its_records(new_run: MakeRun) -> None:
+def test_training_time_adds_up_the_sessions_a_killed_one_from_its_first_step_to_its_last_record(new_run: MakeRun) -> None:
+    """3 s between the records of the killed one, and before them the two steps of half a second that were timed together."""
     ended = {"kind": "end", "step": 4, "seconds": 7.0, "reason": "finished"}
     run = read_run(new_run(metrics=[start(0), step(1, 100.0), step(2, 103.0), start(2), step(3, 500.0), step(4, 501.0), ended]))
-    assert total_time_s(run) == pytest.approx(10.0)
+    assert total_time_s(run) == pytest.approx(11.0)
     assert run.is_finished
 
 

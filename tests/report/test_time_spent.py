@@ -73,9 +73,12 @@ def test_a_step_that_only_waited_is_not_longer_than_it_was(spent: Callable[..., 
 
 
 def test_a_killed_session_has_at_least_the_time_of_its_steps(spent: Callable[..., TimeSpent]) -> None:
-    found = spent(start(), *steps(1, 20, 1.0, 0.1, time_s=1000.0))
+    records = [*steps(1, 10, 1.0, 0.1, time_s=1000.0), *steps(11, 20, 1.5, 0.1, time_s=994.5)]
+    for record in records[:10]:
+        record["time"] = 1010.0  # the first ten were timed together
+    found = spent(start(), *records)
 
-    assert found.total_s == pytest.approx(20.0)
+    assert found.total_s == pytest.approx(10.0 + 15.0)
     assert (found.start_s, found.lost_s) == (0.0, 0.0)
 
 
@@ -88,11 +91,11 @@ def monitor(*sessions: tuple[float, bool]) -> list[dict[str, Any]]:
 
 
 def test_what_a_kill_cost_is_told_by_the_monitor(spent: Callable[..., TimeSpent]) -> None:
-    records = [start(), *steps(1, 20, 1.0, 0.1), start(20), *steps(21, 40, 1.0, 0.1), {**END, "seconds": 30.0}]
+    records = [start(), *steps(1, 1, 1.001), *steps(2, 20, 1.0, 0.1), start(20), *steps(21, 40, 1.0, 0.1), {**END, "seconds": 30.0}]
     killed = spent(*records, monitor=monitor((35.0, False), (30.0, True)))
 
     assert killed.device_idle_share == pytest.approx(0.25)
-    assert killed.lost_s > 0
+    assert killed.lost_s == pytest.approx(35.0 - 20.0, abs=0.01)
     assert killed.total_s == pytest.approx(65.0)
 
 

@@ -10,6 +10,8 @@ from brimful.report.runfiles import Json, RunFiles, items, measured, number, pai
 from brimful.report.tables import format_step_time
 from brimful.report.time_spent import TimeSpent, time_spent
 
+WORTH_S = 5.0
+"""What took less time in the whole run is left alone, whatever its share."""
 WAITED_SHARE = 0.05
 FASTER = 1.1
 """A number of loader threads is recommended that makes batches at least so many times as fast, and no more of them than come close to the best."""
@@ -52,7 +54,7 @@ def advice(run: RunFiles) -> list[Advice]:
             (spent.checkpoint_s, _checkpoints),
             (spent.compile_s, _compiling),
         )
-        timed = [(seconds, found) for seconds, look in looks if (found := look(run, spent)) is not None]
+        timed = [(seconds, found) for seconds, look in looks if seconds >= WORTH_S and (found := look(run, spent)) is not None]
     others: tuple[Callable[[RunFiles], Advice | None], ...] = (_throttling, _swap, _memory, _disk)
     told = [found for _, found in sorted(timed, key=lambda entry: -entry[0])]
     return told + [found for look in others if (found := look(run)) is not None]

@@ -363,7 +363,7 @@ def sessions(run: RunFiles) -> list[list[Json]]:
 
 
 def total_time_s(run: RunFiles) -> float | None:
-    """Time spent in all sessions of the run. A killed session counts from its first to its last record."""
+    """Time spent in all sessions of the run. A killed session counts from its first step to its last record."""
     seconds = [_session_seconds(session) for session in sessions(run)]
     return sum(seconds) if seconds else None
 
@@ -373,7 +373,8 @@ def _session_seconds(session: list[Json]) -> float:
     if ends and ends[-1] is not None:
         return ends[-1]
     times = [time for record in session if (time := number(record.get("time"))) is not None]
-    return times[-1] - times[0] if times else 0.0
+    first, _ = _first_group(session)
+    return times[-1] - times[0] + (_count(session, first) * first[0]["step_time_s"] if first else 0.0) if times else 0.0
 
 
 def counted_parameters(model_folder: Path) -> int | None:
