@@ -45,6 +45,7 @@ from brimful.planning.step import EVALUATION_FACTOR
 from brimful.plans import conditions, facts_of, here, kept_traces
 from brimful.recipe import OF_RECIPE, PlanChoices, Recipe
 from brimful.recipe import load as load_recipe
+from brimful.report.advice import advice
 from brimful.report.budgets import session_lines
 from brimful.report.html import write_report
 from brimful.report.progress import data_progress, progress_listener
@@ -329,8 +330,9 @@ def _listeners(console: Console, folder: Path, plan: Plan) -> Iterator[list[Any]
 
 
 def _compare(console: Console, folder: Path) -> None:
-    """Tell what was predicted beside what came true."""
-    console.print("\n" + "\n".join(prediction_lines(folder)), highlight=False, markup=False, soft_wrap=True)
+    """Tell what was predicted beside what came true, and what would have made it faster."""
+    lines = [*prediction_lines(folder), *(f"advice: {told}" for told in advice(read_run(folder)))]
+    console.print("\n" + "\n".join(lines), highlight=False, markup=False, soft_wrap=True)
 
 
 def _remember(console: Console, folder: Path, plan: Plan) -> None:
