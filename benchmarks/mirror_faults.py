@@ -64,7 +64,16 @@ KINDS = (
     "copy removed", "folder removed", "hang",
 )  # fmt: skip
 IMPATIENT = Patience(
-    logs_s=0.05, log_share=0.5, stuck_s=0.4, first_retry_s=0.02, last_retry_s=0.1, final_retries_s=(0.02, 0.05), end_s=20.0, hint_s=20.0
+    points_s=0.0,
+    points_share=1e9,
+    logs_s=0.05,
+    log_share=0.5,
+    stuck_s=0.4,
+    first_retry_s=0.02,
+    last_retry_s=0.1,
+    final_retries_s=(0.02, 0.05),
+    end_s=20.0,
+    hint_s=20.0,
 )
 STEP_S = 0.02
 """A step is made to take so long, that there is time to copy between checkpoints."""

@@ -17,7 +17,7 @@ from brimful.training.mirror.files import Files
 from brimful.training.mirror.listener import Mirror
 from brimful.training.mirror.place import Place
 
-QUICK = Patience(logs_s=0.05, log_share=0.9, first_retry_s=0.02, last_retry_s=0.1, final_retries_s=(0.02, 0.05))
+QUICK = Patience(points_s=0.0, points_share=1e9, logs_s=0.05, log_share=0.9, first_retry_s=0.02, last_retry_s=0.1, final_retries_s=(0.02, 0.05))
 
 
 @dataclass

@@ -22,7 +22,7 @@ def _copier(run: Run, told: list[int | None] | None = None, files: Files | None 
         run.place,
         run.folder,
         files or Files(),
-        Patience(logs_s=0.0, log_share=1e9),
+        Patience(points_s=0.0, points_share=1e9, logs_s=0.0, log_share=1e9),
         lambda point, rate: told.append(None if point is None else point.step),
     )
     copier.run_id = run.run_id
@@ -83,6 +83,16 @@ def test_logs_are_copied_when_they_changed(run: Run) -> None:
     assert (run.mirrored / "metrics.jsonl").read_text() == "{}\n{}\n"
     assert (run.mirrored / "plan.json").stat().st_ino == inode
     assert sorted(path.name for path in run.mirrored.iterdir()) == ["metrics.jsonl", STATUS, "plan.json", "recipe.yaml", "run.json"]
+
+
+def test_a_point_waits_for_its_turn_but_not_at_the_end(run: Run) -> None:
+    told: list[int | None] = []
+    copier = Copier(run.place, run.folder, Files(), Patience(), lambda point, rate: told.append(None if point is None else point.step))
+    copier.run_id = run.run_id
+    for step, ending in ((2, False), (4, False), (6, True)):
+        run.save(step)
+        copier.bring_up_to_date(ending=ending)
+    assert told == [2, 6]
 
 
 def test_a_mirror_that_another_process_took_over_is_left_alone(run: Run) -> None:

@@ -90,11 +90,31 @@ def test_fetching_tells_a_damaged_file_from_a_full_disk_here(tmp_path: Path, mon
         files.fetch(tmp_path / "x", tmp_path / "missing" / "folder", entry)
 
 
-def test_unreadable_json_is_told(tmp_path: Path) -> None:
+def test_damaged_json_is_told_from_what_cannot_be_read_now(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{")
-    for name in ("x.json", "y.json"):
-        with pytest.raises(NotWhole, match=f"{name} cannot be read"):
+    for name, told in (("x.json", "is damaged"), ("y.json", "is missing")):
+        with pytest.raises(NotWhole, match=f"{name} {told}"):
             Files().read_json(tmp_path / name)
+    (tmp_path / "z.json").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        Files().read_json(tmp_path / "z.json")
+
+
+def test_a_file_system_without_flushing_is_written_to_and_what_is_removed_is_emptied_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    Files().write_json(tmp_path / "x.json", {})
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "x").write_text("content")
+    os.link(tmp_path / "folder" / "x", tmp_path / "bin")
+    Files().remove(tmp_path / "folder")
+    assert (tmp_path / "bin").read_bytes() == b""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: os.write(99999, b""))
+    monkeypatch.setattr(os, "write", lambda *arguments: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(OSError, match="Input/output"):
+        Files().write_json(tmp_path / "x.json", {})
 
 
 def test_errors_of_the_file_system_read_as_clauses() -> None:

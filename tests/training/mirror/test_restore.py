@@ -11,6 +11,7 @@ from brimful.base.errors import RunFolderError
 from brimful.base.rundir import Lease
 from brimful.recipe import load
 from brimful.training.admission import admit, is_husk, status_of
+from brimful.training.mirror.files import Files
 from brimful.training.mirror.restore import bring_back, refuse_fresh, set_aside
 from brimful.training.mirror.sources import folder_of_step, local_steps
 from brimful.training.mirror.status import STATUS
@@ -203,6 +204,20 @@ def test_starting_over_moves_an_unfinished_run_away_and_never_a_finished_one(run
     run.copy(is_finished=True)
     with pytest.raises(RunFolderError, match=r"finished run; --fresh does not replace it.*run\.name=tiny-2"):
         refuse_fresh(run.place, run.folder)
+
+
+def test_a_mirror_that_cannot_be_read_now_stops_the_run_before_an_older_point_is_taken(run: Run) -> None:
+    class Failing(Files):
+        def read(self, path: Path) -> Any:
+            if path.name == "optimizer.safetensors":
+                raise OSError(5, "Input/output error")
+            return super().read(path)
+
+    _mirrored_up_to(run, 2, 4)
+    shutil.rmtree(run.folder)
+    with pytest.raises(RunFolderError, match=r"cannot be read: input/output error.*Nothing was changed"):
+        _bring_back(run, files=Failing())
+    assert not run.folder.exists()
 
 
 def test_the_identity_survives_a_lost_status_file_of_the_mirror(run: Run) -> None:

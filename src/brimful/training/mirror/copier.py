@@ -27,6 +27,8 @@ class Patience:
     """How long a mirror waits for what, in seconds.
 
     Attributes:
+        points_s: Between two recovery points, at least; at the end of the run none waits.
+        points_share: Of the time, at most, that copying them takes.
         logs_s: Between two copies of the logs.
         log_share: Of the time, at most, that copying logs takes.
         stuck_s: Without any answer, until the mirror counts as hanging.
@@ -36,6 +38,8 @@ class Patience:
         hint_s: After the end, until it is said what is waited for.
     """
 
+    points_s: float = 60.0
+    points_share: float = 0.5
     logs_s: float = 15.0
     log_share: float = 0.05
     stuck_s: float = 60.0
@@ -71,11 +75,11 @@ class Copier:
         self._sound: dict[int, Point] = {}
         self._durable: Point | None = None
         self._logs: dict[str, tuple[int, int]] = {}
-        self._logs_due_s = 0.0
+        self._logs_due_s = self._points_due_s = 0.0
 
     @property
     def idle_s(self) -> float:
-        """Seconds until the logs are to be copied again."""
+        """Seconds until the logs are to be copied again, and with them a point that has waited."""
         return max(0.05, self._logs_due_s - time.monotonic())
 
     def bring_up_to_date(self, *, ending: bool) -> None:
@@ -86,7 +90,8 @@ class Copier:
             TakenOver: another process writes there now.
         """
         self._become_writer()
-        self._copy_points()
+        if ending or time.monotonic() >= self._points_due_s:
+            self._copy_points()
         if self.goes_on and (ending or time.monotonic() >= self._logs_due_s):
             self._copy_logs()
         if ending and self.is_finished:
@@ -174,6 +179,7 @@ class Copier:
         self._durable = point = self._sound[newest.step]
         took_s = time.monotonic() - started_s
         moved = self._files.moved_bytes - moved_before
+        self._points_due_s = started_s + max(self._patience.points_s, took_s / self._patience.points_share)
         self._note_durable(point, point.num_bytes / took_s if copied and moved else None)
         self._prune()
 

@@ -5,6 +5,7 @@ made of them, so that tests and the fault benchmark can put faults under them.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -24,6 +25,8 @@ from brimful.base.units import MIB
 CHUNK_BYTES = 4 * MIB
 SYNC_EVERY_BYTES = 64 * MIB
 """Between two flushes of a long file: a network disk that takes them one by one is seen to answer, and few dirty pages wait."""
+
+_NO_FLUSHING = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EISDIR, errno.EBADF)
 
 T = TypeVar("T")
 
@@ -67,20 +70,25 @@ class Files:
 
     def sync(self, descriptor: int) -> None:
         """Flush an open file of the mirror."""
-        os.fsync(descriptor)
+        with _where_there_is_flushing():
+            os.fsync(descriptor)
 
     def rename(self, old: Path, new: Path) -> None:
         """Rename within the mirror, and make that durable."""
         os.rename(old, new)
-        fsync_folder(new.parent)
+        with _where_there_is_flushing():
+            fsync_folder(new.parent)
 
     def make_folder(self, path: Path) -> None:
         """Make one folder; its parent is there."""
         path.mkdir(exist_ok=True)
 
     def remove(self, path: Path) -> None:
-        """Remove a file or a whole folder; nothing where there is none."""
+        """Remove a file or a whole folder; nothing where there is none. What lies in the bin of a drive then, and counts there, is empty."""
         if path.is_dir():
+            for each in path.rglob("*"):
+                if each.is_file():
+                    os.truncate(each, 0)
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
@@ -137,12 +145,15 @@ class Files:
         """The JSON value in a file of the mirror.
 
         Raises:
-            NotWhole: it is missing, unreadable or not JSON.
+            NotWhole: it is missing or not JSON.
+            OSError: it cannot be read now.
         """
         try:
             return json.loads(b"".join(self.read(path)))
-        except (OSError, ValueError) as error:
-            raise NotWhole(f"{path.name} cannot be read: {in_words(error)}") from error
+        except FileNotFoundError as error:
+            raise NotWhole(f"{path.name} is missing") from error
+        except ValueError as error:
+            raise NotWhole(f"{path.name} is damaged: {error}") from error
 
     def require(self, path: Path, entry: Entry) -> None:
         """Read a file back.
@@ -203,6 +214,16 @@ class Files:
             os.close(descriptor)
         self.moved()
         return Entry(num_bytes, digest.hexdigest())
+
+
+@contextlib.contextmanager
+def _where_there_is_flushing() -> Iterator[None]:
+    """Some network file systems know no flush, of folders above all; what they hold is read back all the same."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_FLUSHING:
+            raise
 
 
 class _LocalFile:

@@ -10,7 +10,7 @@ from typing import Any
 
 from brimful.base.errors import CheckpointError, RunFolderError
 from brimful.base.rundir import Lease, fsync_folder
-from brimful.base.units import format_bytes
+from brimful.base.units import MIB, format_bytes
 from brimful.recipe import Recipe, load_text
 from brimful.training.admission import is_husk, refuse_other_recipe, run_id_of, status_of, write_status
 from brimful.training.checkpoint import verify
@@ -21,8 +21,10 @@ from brimful.training.mirror.sources import FINISHED, folder_of_step, local_step
 from brimful.training.mirror.status import STATUS
 
 Say = Callable[[str], None]
-_UNSOUND = (NotWhole, CheckpointError, OSError)
-"""What keeps a point from being used, but not an older one."""
+TOLD_FROM_BYTES = 64 * MIB
+"""What is smaller is brought back before anybody wonders."""
+_UNSOUND = (NotWhole, CheckpointError)
+"""What keeps a point from being used, but not an older one. A mirror that cannot be read now may hold a sound one: that stops the run."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +55,23 @@ def bring_back(place: Place, run_folder: Path, recipe: Recipe, say: Say, *, acce
         RunFolderError: the mirror belongs to another run, or nothing in it can be trusted.
     """
     mirrored = MirroredRun(place.folder, files or Files())
-    found = within_limit(str(place.root), lambda: _look(mirrored))
-    if found is None:
-        return
+    try:
+        found = within_limit(str(place.root), lambda: _look(mirrored))
+        if found is not None:
+            _bring_back(place, mirrored, found, run_folder, _Restore(mirrored, run_folder, recipe, tuple(accept), say))
+    except OSError as error:
+        raise RunFolderError(
+            f"the mirror {place.folder} cannot be read: {in_words(error)}. Nothing was changed. Mend that and run the same command again; or leave "
+            "run.mirror out to start without what it holds."
+        ) from error
+
+
+def _bring_back(place: Place, mirrored: MirroredRun, found: "_Found", run_folder: Path, restore: "_Restore") -> None:
     here = status_of(run_folder)
     if here is None and not is_husk(run_folder):
         return  # something else is there, which `admit` refuses
     if here is not None:
         _refuse_another_run(place, run_folder, found)
-    restore = _Restore(mirrored, run_folder, recipe, tuple(accept), say)
     if here == "finished":
         return
     if found.is_finished and restore.finished():
@@ -72,11 +82,10 @@ def bring_back(place: Place, run_folder: Path, recipe: Recipe, say: Say, *, acce
         return
     if newer and here is None and found.called_durable:
         raise RunFolderError(
-            f"no recovery point in {place.folder} can be trusted:\n{restore.told()}\n"
+            f"no recovery point in {mirrored.folder} can be trusted:\n{restore.told()}\n"
             "Start over with --fresh, which moves it aside, or repair the mirror from a copy."
         )
-    for problem in restore.problems:
-        say(f"mirror: {problem}; not used")
+    restore.tell_problems()
 
 
 def refuse_fresh(place: Place, run_folder: Path, files: Files | None = None) -> None:
@@ -137,7 +146,7 @@ def _id_in_points(mirrored: MirroredRun, steps: Sequence[int]) -> str | None:
     for step in steps:
         try:
             return mirrored.read(step).run_id
-        except (NotWhole, OSError):
+        except NotWhole:
             continue
     return None
 
@@ -174,12 +183,17 @@ class _Restore:
     def told(self) -> str:
         return "\n".join(f"  - {problem}" for problem in self.problems)
 
+    def tell_problems(self) -> None:
+        for problem in self.problems:
+            self._say(f"mirror: {problem}; not used")
+
     def point(self, step: int) -> bool:
         """Bring a point back with the best checkpoint it needs; whether it was sound."""
         try:
             point = self._mirrored.read(step)
             name = f"{RUN_FILES}/recipe.yaml"
             self._require_same_recipe(f"step {step}", self._mirrored.path_of(step) / name, point.files[name])
+            self._tell_start(f"step {step}", point.num_bytes)
             with _Aside(self._run_folder) as aside:
                 self._fetch_point(point, aside.path)
                 if point.best_step is not None and point.best_step != step:
@@ -198,14 +212,20 @@ class _Restore:
                 self.problems.append("the finished run: its copy was cut off")
                 return False
             self._require_same_recipe("the finished run", self._mirrored.folder / "recipe.yaml", entries["recipe.yaml"])
+            num_bytes = sum(entry.num_bytes for entry in entries.values())
+            self._tell_start("the finished run", num_bytes)
             with _Aside(self._run_folder) as aside:
                 self._fetch(self._mirrored.folder, entries, aside.path)
                 self._fetch_any_point(aside.path)
-                self._replace(aside, "the finished run", sum(entry.num_bytes for entry in entries.values()))
+                self._replace(aside, "the finished run", num_bytes)
         except _UNSOUND as error:
             self.problems.append(f"the finished run: {in_words(error)}")
             return False
         return True
+
+    def _tell_start(self, what: str, num_bytes: int) -> None:
+        if num_bytes >= TOLD_FROM_BYTES:
+            self._say(f"reading {what} from the mirror {self._mirrored.folder}, {format_bytes(num_bytes)}")
 
     def _require_same_recipe(self, what: str, path: Path, entry: Entry) -> None:
         self._mirrored.files.require(path, entry)
@@ -262,8 +282,7 @@ class _Restore:
             else:
                 shutil.rmtree(moved, ignore_errors=True)
         aside.become(folder)
-        for problem in self.problems:
-            self._say(f"mirror: {problem}; not used")
+        self.tell_problems()
         self._say(f"brought back from the mirror {self._mirrored.folder}: {what}, {format_bytes(num_bytes)}, read whole")
 
 
