@@ -158,6 +158,12 @@ def test_training_time_adds_up_the_sessions_a_killed_one_from_its_first_step_to_
     assert run.is_finished
 
 
+def test_a_killed_session_ends_with_the_evaluation_and_the_checkpoint_after_its_last_step(new_run: MakeRun) -> None:
+    last = [{"kind": "evaluation", "step": 2, "seconds": 4.0}, {"kind": "checkpoint", "step": 2, "seconds": 1.0}]
+    run = read_run(new_run(metrics=[start(0), step(1, 100.0), *last, step(2, 106.0), *last]))
+    assert total_time_s(run) == pytest.approx(0.5 * 2 + 6.0 + 5.0)
+
+
 def test_a_run_counts_as_finished_only_when_its_last_session_says_so(new_run: MakeRun) -> None:
     interrupted = {"kind": "end", "step": 2, "seconds": 1.0, "reason": "interrupted"}
     finished = {"kind": "end", "step": 4, "seconds": 1.0, "reason": "finished"}

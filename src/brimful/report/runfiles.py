@@ -372,9 +372,13 @@ def _session_seconds(session: list[Json]) -> float:
     ends = [number(record.get("seconds")) for record in session if record.get("kind") == "end"]
     if ends and ends[-1] is not None:
         return ends[-1]
-    times = [time for record in session if (time := number(record.get("time"))) is not None]
+    timed = [(place, time) for place, record in enumerate(session) if (time := number(record.get("time"))) is not None]
+    if not timed:
+        return 0.0
     first, _ = _first_group(session)
-    return times[-1] - times[0] + (_count(session, first) * first[0]["step_time_s"] if first else 0.0) if times else 0.0
+    before_s = _count(session, first) * first[0]["step_time_s"] if first else 0.0
+    after_s = sum(series(session[timed[-1][0] :], "seconds")[1])  # an evaluation and its checkpoint, which tell no time of day
+    return float(before_s + timed[-1][1] - timed[0][1] + after_s)
 
 
 def counted_parameters(model_folder: Path) -> int | None:
