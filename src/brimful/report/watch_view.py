@@ -130,17 +130,13 @@ def standing(watched: Watched) -> str:
     life, newest_s = watched.life(), watched.newest_s
     if life.word != "running":
         return told_of(life)
-    told = life.told if watched.writer is not None else f"running, seen in a copy of {_since(newest_s)}"
+    told = life.told if watched.writer is not None else "running, as its mirror tells"
     if newest_s is None:
         return f"{told}; no record yet: it reads data, plans and loads the model{_process(watched)}"
     if not watched.is_stale:
-        return f"{told}; newest record {_since(newest_s)}"
+        return f"{told}; newest record {age(newest_s)} ago"
     step = f"; a step takes {format_step_time(watched.state.step_time_s)}" if watched.state.step_time_s else ""
     return f"{told}; no record for {age(newest_s)}{step}{_process(watched)}"
-
-
-def _since(seconds: float | None) -> str:
-    return "unknown age" if seconds is None else f"{age(seconds)} ago"
 
 
 def _process(watched: Watched) -> str:
@@ -158,4 +154,4 @@ def _process(watched: Watched) -> str:
 
 def told_of(life: Life) -> str:
     """A run that nobody writes, with what is wrong with it."""
-    return "; ".join([life.told, *life.problems])
+    return "; ".join([life.told, *(problem.rstrip(".") for problem in life.problems)])

@@ -38,7 +38,8 @@ LIFE_EVERY_S = 10.0
 
 
 class RecordClock:
-    """Unix seconds: a record's own while it is taken in, so that pace and ages are those of the run; else those of `wall`."""
+    """Unix seconds: a record's own while it is taken in, so that pace and ages are those of the run; else those of `wall`, but never before
+    the newest record, whose machine's clock may be ahead."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
@@ -47,7 +48,7 @@ class RecordClock:
         """Of the newest record that tells its time."""
 
     def __call__(self) -> float:
-        return self._wall() if self._at is None else self._at
+        return max(self._wall(), self.newest or 0.0) if self._at is None else self._at
 
     @contextmanager
     def during(self, record: Json) -> Iterator[None]:
@@ -138,25 +139,28 @@ class Watched:
     def _look_at_process(self) -> None:
         """How many cores the process used since the last look, where it runs here."""
         pid = None if self.writer is None else self.writer.pid
+        self.cores = None
         try:
             if pid is not None and (self._process is None or self._process.pid != pid):
                 self._process = psutil.Process(pid)
                 self._process.cpu_percent()
-                self.cores = None
             elif self._process is not None:
                 self.cores = self._process.cpu_percent() / 100
         except psutil.Error:
-            self._process, self.cores = None, None
+            return
 
     @property
     def process_lives(self) -> bool:
         """Whether the process that wrote the folder when it was last written still runs here."""
-        return self._process is not None and self._process.is_running()
+        return self._process is not None and not self.process_has_ended
 
     @property
     def process_has_ended(self) -> bool:
         """Whether the process that wrote the folder was seen and is gone."""
-        return self._process is not None and not self._process.is_running()
+        try:
+            return self._process is not None and (not self._process.is_running() or self._process.status() == psutil.STATUS_ZOMBIE)
+        except psutil.Error:
+            return True
 
     def keep_process(self, other: "Watched") -> None:
         """Go on looking at the process that wrote another member of the same study."""
