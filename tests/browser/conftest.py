@@ -10,16 +10,20 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from brimful.base.env import runs_folder
+
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SIZES = {"desktop": (1280, 900), "phone": (360, 740)}
 """Of windows, in CSS pixels."""
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
+RUNS = runs_folder().resolve()
+"""As the shell has it: tests have runs folders of their own."""
 OWN_HOSTS = ("", "127.0.0.1", "localhost")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--pictures", action="store_true", help="write the screenshots to docs/pictures instead of a temporary folder")
-    parser.addoption("--picture-run", type=Path, help="a finished run whose report docs/pictures shows")
+    parser.addoption("--picture-run", type=Path, help="the finished run whose report the pictures show (default: quickstart in the runs folder)")
 
 
 @dataclass
@@ -94,6 +98,8 @@ def picture_folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def picture_run(request: pytest.FixtureRequest) -> Path | None:
-    """The finished run of `--picture-run`."""
-    folder: Path | None = request.config.getoption("picture_run", default=None)
+    """The finished run that pictures show: of `--picture-run`, else quickstart; None where pictures are not kept."""
+    if not request.config.getoption("pictures", default=False):
+        return None
+    folder: Path = request.config.getoption("picture_run") or RUNS / "quickstart"
     return folder

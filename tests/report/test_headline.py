@@ -87,9 +87,13 @@ def test_cards_have_the_interval_or_the_prediction_below(new_run: MakeRun) -> No
     assert (bare["Tokens per second"], bare["Peak memory"], bare["Time in all"]) == ("at the median step", "highest step", "with evaluation")
 
 
-def test_an_unfinished_run_is_continued_by_its_own_command(new_run: MakeRun) -> None:
-    first = headline.commands(read_run(new_run(last_step=20)))[0]
-    assert (first.purpose, first.text) == ("Continue where it stopped", "brimful run quickstart")
+def test_an_unfinished_run_is_continued_from_its_recipe_and_not_begun_anew(new_run: MakeRun) -> None:
+    folder = new_run(last_step=20, environment={"command": "brimful train quickstart --fresh"})
+    first = headline.commands(read_run(folder))[0]
+    assert first.purpose == "Continue where it stopped"
+    assert first.text.startswith(f"brimful train {folder}/recipe.yaml")
+    (folder / "recipe.yaml").unlink()
+    assert headline.commands(read_run(folder))[0].text == "brimful train quickstart"
 
 
 def test_commands_quote_folders_with_spaces(new_run: MakeRun) -> None:

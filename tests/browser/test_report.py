@@ -1,0 +1,181 @@
+"""Reports, comparisons and studies in a real browser: readable at every width, in light and dark, on paper and by keyboard."""
+
+import importlib.util
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from brimful.pipeline import run
+from brimful.recipe import load
+from brimful.report.compare import compare
+from brimful.report.compare_page import write_comparison
+from brimful.report.html import write_report
+from brimful.report.study import write_study_report
+
+Open = Callable[..., Any]
+LOOKS = Path(__file__).with_name("looks.js").read_text(encoding="utf-8")
+RECIPE = """
+name: fable
+sequence_length: 32
+batch: {sequences: 8}
+training: {steps: 40}
+model: {architecture: llama, layers: 2, heads: 2, width: 32}
+tokenizer: {kind: bpe, vocabulary: 300}
+data: {path: CORPUS, document_start: "^# ", validation: 0.2}
+optimizer: {learning_rate: 1e-2, warmup: 3}
+evaluation: {every: 10}
+sample: {prompt: "the red", tokens: 24}
+plan: {device: cpu, precision: fp32, threads: 1, compile: false}
+"""
+MADE_UP: Any = importlib.util.module_from_spec(
+    spec := importlib.util.spec_from_file_location("made_up_runs", Path(__file__).parents[1] / "report" / "conftest.py")  # type: ignore[arg-type]
+)
+spec.loader.exec_module(MADE_UP)  # type: ignore[union-attr]
+"""Run folders that are made up in numbers and whole in form."""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, new_cache: Callable[[], str]) -> Path:
+    """The report of a small model that was really trained, scored and sampled, on documents of few words."""
+    folder, drawn = tmp_path_factory.mktemp("trained"), random.Random(0)
+    words = ["red", "green", "blue", "cat", "dog", "sees", "likes", "the", "a", "tree"]
+    (folder / "corpus.txt").write_text("".join(f"# story {number}\n{' '.join(drawn.choices(words, k=60))}\n" for number in range(60)))
+    (folder / "fable.yaml").write_text(RECIPE.replace("CORPUS", str(folder / "corpus.txt")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BRIMFUL_CACHE", new_cache())
+        patch.setenv("BRIMFUL_RUNS", str(folder / "runs"))
+        with (folder / "log").open("w") as log:
+            return run(load(str(folder / "fable.yaml")), Console(file=log))
+
+
+def looks(opened: Any) -> list[str]:
+    """What is wrong with a page as it is shown."""
+    found: list[str] = opened.page.evaluate(LOOKS)
+    return found
+
+
+def test_the_check_of_looks_sees_what_is_wrong(open_page: Open, tmp_path: Path) -> None:
+    page = tmp_path / "wrong.html"
+    page.write_text(
+        "<html lang=en><title>x</title><body style='background: #fff'><p style='color: #999'>pale</p><p style='position: absolute; left: 99vw'>beyond</p>"
+        "<p style='width: 40px; overflow: hidden; white-space: nowrap'>too long for it</p><div class=card style='width: 20px'>unbreakable</div>"
+        "<figure><svg width=9 height=9></svg></figure><i id=a></i><i id=a></i><table><tr><th>a</table>"
+    )
+    found = " ".join(looks(open_page(page)))
+    for wrong in (
+        "contrast 2.85", "outside the window", "cut off", "wider than what holds it", "figure without a name", "picture without a description",
+        "twice the id a", "heading without scope",
+    ):  # fmt: skip
+        assert wrong in found, wrong
+
+
+@pytest.mark.parametrize(("size", "dark"), [("desktop", False), ("desktop", True), ("phone", False), ("phone", True)])
+def test_the_report_of_a_real_run_is_readable(trained: Path, open_page: Open, size: str, dark: bool) -> None:
+    opened = open_page(trained, size, dark=dark)
+    assert opened.overflow_px() == 0
+    assert looks(opened) == []
+    assert opened.page.locator("h1").inner_text().startswith("fable")
+
+
+def test_every_link_and_control_is_reached_with_the_tab_key(trained: Path, open_page: Open) -> None:
+    page = open_page(trained).page
+    wanted = page.evaluate(
+        "[...document.querySelectorAll('a[href], summary, input:checked')].map((each, place) => (each.dataset.place = String(place)))"
+    )
+    reached = []
+    for _ in range(len(wanted) + 30):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.dataset.place ?? null"))
+    in_order = [place for place in dict.fromkeys(reached) if place is not None]
+    assert in_order == wanted
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") in {"solid", "auto", "none"}
+
+
+def test_the_theme_is_chosen_by_mouse_or_keyboard_and_paper_stays_light(trained: Path, open_page: Open) -> None:
+    page = open_page(trained).page
+
+    def background() -> str:
+        found: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return found
+
+    light = background()
+    page.get_by_text("Dark", exact=True).click()
+    dark = background()
+    assert dark != light
+    page.keyboard.press("ArrowLeft")
+    assert page.get_by_label("Light", exact=True).is_checked()
+    assert background() == light
+    page.get_by_text("Dark", exact=True).click()
+    page.emulate_media(media="print")
+    assert background() == "rgb(255, 255, 255)"
+    page.emulate_media(media="screen")
+    assert background() == dark
+
+
+def test_a_dark_system_is_followed_unless_light_is_chosen(trained: Path, open_page: Open) -> None:
+    page = open_page(trained, dark=True).page
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_text("Light", exact=True).click()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
+
+
+def test_the_printed_report_has_all_of_it(trained: Path, open_page: Open) -> None:
+    opened = open_page(trained, dark=True)
+    printed = opened.page.pdf(format="A4")
+    assert printed.startswith(b"%PDF")
+    assert printed.count(b"/Type /Page\n") + printed.count(b"/Type /Page ") in range(3, 16)
+    opened.page.emulate_media(media="print")
+    assert opened.page.get_by_text("learning_rate: 0.01").is_visible()
+    assert not opened.page.get_by_text("Theme").is_visible()
+
+
+def test_the_contents_lead_to_their_sections(trained: Path, open_page: Open) -> None:
+    page = open_page(trained).page
+    page.get_by_role("navigation", name="Contents").get_by_role("link", name="Memory").click()
+    assert 0 <= page.locator("#memory").bounding_box()["y"] < 400
+
+
+def test_a_half_written_run_is_readable(open_page: Open, tmp_path: Path) -> None:
+    folder = MADE_UP.make_run(tmp_path / "half", last_step=60, plan=None, samples=None)
+    (folder / "data.json").write_text("{")
+    opened = open_page(write_report(folder), "phone")
+    assert opened.overflow_px() == 0
+    assert looks(opened) == []
+    assert opened.page.get_by_text("cannot be read").is_visible()
+
+
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_a_classifier_with_long_names_and_texts_is_readable(open_page: Open, tmp_path: Path, size: str) -> None:
+    names = ("an ordinary message", "advertisement")
+    score = json.loads(MADE_UP._label_score(names, names[1], False, 0, True, 20, 2.5))
+    score["mistakes"] = [{"text": "w" * 300, "label": names[0], "predicted": names[1], "probability": 0.99, "where": f"{'very/' * 30}long.tsv:9"}]
+    folder = MADE_UP.make_run(tmp_path / "spam", recipe=MADE_UP.CLASSIFY_RECIPE, scores={"test": score}, metrics=MADE_UP._label_records())
+    opened = open_page(write_report(folder), size, dark=True)
+    assert opened.overflow_px() == 0
+    assert looks(opened) == []
+
+
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_comparisons_and_studies_are_readable(trained: Path, open_page: Open, tmp_path: Path, size: str) -> None:
+    other = MADE_UP.make_run(tmp_path / "quickstart", last_step=120)
+    for path in (
+        write_comparison([trained.parent, other], tmp_path / "page.html"),
+        write_study_report(tmp_path, compare([trained.parent, other])),
+    ):
+        opened = open_page(path, size)
+        assert opened.overflow_px() == 0
+        assert looks(opened) == []
+
+
+def test_the_pictures_of_the_documents(picture_run: Path | None, open_page: Open, picture_folder: Path) -> None:
+    if picture_run is None:
+        pytest.skip("pictures are kept with --pictures")
+    for dark, name in ((False, "report"), (True, "report-dark")):
+        opened = open_page(write_report(picture_run), dark=dark)
+        opened.page.set_viewport_size({"width": 1080, "height": 1290})
+        opened.page.screenshot(path=picture_folder / f"{name}.png")
