@@ -1,7 +1,7 @@
 """The whole run, stage by stage: recipe, hardware, plan, data, model, train, generate, evaluate, report. Start reading here."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from brimful import classifying
 from brimful.base.env import runs_folder
-from brimful.base.errors import BrimfulError, Interrupted, RequestError, TrainingStopped
+from brimful.base.errors import BrimfulError, CheckpointError, Interrupted, RequestError, RunFolderError, TrainingStopped
 from brimful.base.rundir import Lease, write_json_atomically
 from brimful.base.units import format_bytes
 from brimful.data.formats import Prompt
@@ -140,8 +140,9 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
         _tell_sessions(console, recipe, plan, device)
         try:
             exported_step = _train(material, plan, device, admission, lease, console, mirror)
-        except (Interrupted, TrainingStopped):
-            write_status(admission.folder, "stopped", recipe)
+        except (CheckpointError, Interrupted, TrainingStopped):
+            with suppress(RunFolderError):  # on a full disk
+                write_status(admission.folder, "stopped", recipe)
             raise
         console.print(f"best model: step {exported_step}, saved in {admission.folder / 'model'}", highlight=False, soft_wrap=True)
         discard_scores(admission.folder)
