@@ -124,6 +124,14 @@ def test_a_killed_holder_is_replaced_at_once(tmp_path: Path, holder: subprocess.
         assert json.loads((tmp_path / Lease.FILE_NAME).read_text())["pid"] == os.getpid()
 
 
+def test_a_killed_holder_whose_parent_has_not_noticed_is_replaced_too(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    holder.kill()
+    os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)  # dead, and not reaped
+
+    with Lease.acquire(tmp_path):
+        assert (tmp_path / Lease.FILE_NAME).exists()
+
+
 def test_leaving_frees_the_folder(tmp_path: Path) -> None:
     with Lease.acquire(tmp_path):
         assert (tmp_path / Lease.FILE_NAME).exists()

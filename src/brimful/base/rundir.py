@@ -198,10 +198,11 @@ def _is_alive(holder: dict[str, Any], heartbeat_age_s: float) -> bool:
     if holder.get("boot_id") != _boot_id():
         return False
     try:
-        started = psutil.Process(int(holder["pid"])).create_time()
+        process = psutil.Process(int(holder["pid"]))
+        started, is_zombie = process.create_time(), process.status() == psutil.STATUS_ZOMBIE
     except (psutil.NoSuchProcess, KeyError, TypeError, ValueError):
         return False
-    return abs(started - float(holder.get("process_started", 0))) < 1
+    return not is_zombie and abs(started - float(holder.get("process_started", 0))) < 1
 
 
 class Journal:
