@@ -171,5 +171,5 @@ def test_a_copy_in_a_mirror_runs_as_long_as_it_changes(new_run: MakeRun) -> None
     changed = (folder / "mirror.json").stat().st_mtime
     found = life(folder, now=changed + 14)
     assert (found.word, found.told, found.is_mirrored) == ("running", "running: step 60 of 500 (as copied 14 s ago)", True)
-    assert life(folder, now=changed + 3600).word == "interrupted"
+    assert life(folder, now=changed + 3600).told == "interrupted at step 60 of 500, or out of reach: its mirror did not change for 1h 00m"
     assert [line.split(":")[0] for line in points_of(folder).told(NOW)] == [f"mirror {folder}"]

@@ -191,7 +191,8 @@ def _left(run: RunFiles, status: str | None, mirrored: bool, now: float) -> Life
     changed = last_change(run.folder)
     if mirrored and changed is not None and now - changed < MIRROR_FRESH_S:
         return Life("running", f"running: {reached(run)} (as copied {age(now - changed)} ago)", None, True, problems)
-    return Life("interrupted", f"interrupted at {reached(run)}", is_mirrored=mirrored, problems=problems)
+    unseen = f", or out of reach: its mirror did not change for {age(now - changed)}" if mirrored and changed is not None else ""
+    return Life("interrupted", f"interrupted at {reached(run)}{unseen}", is_mirrored=mirrored, problems=problems)
 
 
 def reached(run: RunFiles) -> str:
@@ -201,13 +202,16 @@ def reached(run: RunFiles) -> str:
 
 def last_change(run_folder: Path) -> float | None:
     """When a run's logs or status changed last, in Unix seconds; None without any."""
-    times = []
-    for name in (METRICS_FILE, "monitor.jsonl", STATUS_FILE, MIRROR_FILE, Lease.FILE_NAME):
-        try:
-            times.append((run_folder / name).stat().st_mtime)
-        except OSError:
-            continue
-    return max(times, default=None)
+    names = (METRICS_FILE, "monitor.jsonl", STATUS_FILE, MIRROR_FILE, Lease.FILE_NAME)
+    return max((time for name in names if (time := changed_at(run_folder / name)) is not None), default=None)
+
+
+def changed_at(path: Path) -> float | None:
+    """When a file changed last, in Unix seconds; None where there is none."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
 
 
 def status_word(folder: Path) -> str | None:

@@ -13,9 +13,11 @@ from brimful.hardware.monitored import Sample, sample_of
 from brimful.report.life import (
     METRICS_FILE,
     RECIPE_FILE,
+    STATUS_FILE,
     Life,
     Points,
     Writing,
+    changed_at,
     json_or_none,
     life_of,
     points_of,
@@ -34,7 +36,7 @@ STALE_S = 30.0
 STALE_STEPS = 10
 """The same in steps, where those are long."""
 LIFE_EVERY_S = 10.0
-"""A folder that nobody writes is read as a whole only so often."""
+"""A folder that nobody writes here is read as a whole only so often."""
 
 
 class RecordClock:
@@ -79,7 +81,7 @@ class Watched:
         self.points = Points()
         self.writer: Writing | None = None
         self.cores: float | None = None
-        self._life: tuple[float, Life] | None = None
+        self._life: tuple[float, float | None, Life] | None = None
         self._metrics, self._monitor = Tail(folder / METRICS_FILE), Tail(folder / MONITOR_FILE)
         self._process: psutil.Process | None = None
         self._session_s: float | None = None
@@ -194,10 +196,11 @@ class Watched:
         return self.writer.started + self._session_s - self.wall()
 
     def life(self) -> Life:
-        """What the run is now. While it is written that is known at once; else the folder is read, at most every 10 s."""
+        """What the run is now. While it is written that is known at once; else the folder is read when its status changes, and every 10 s."""
         if self.writer is not None:
+            self._life = None
             return Life("running", f"running: {self.writer.told}", self.writer.pid)
-        now = self.wall()
-        if self._life is None or self._life[1].word == "running" or now - self._life[0] >= LIFE_EVERY_S:
-            self._life = (now, life_of(read_leniently(self.folder), now=now))
-        return self._life[1]
+        now, changed = self.wall(), changed_at(self.folder / STATUS_FILE)
+        if self._life is None or self._life[1] != changed or now - self._life[0] >= LIFE_EVERY_S:
+            self._life = (now, changed, life_of(read_leniently(self.folder), now=now))
+        return self._life[2]
