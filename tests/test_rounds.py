@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import StringIO
@@ -329,3 +330,19 @@ def test_a_teacher_with_another_tokenizer_writes_for_the_student(chain: Chain, t
     assert "shown 1 solved examples" in told.getvalue()
     assert (folder / "train.jsonl").exists()
     assert not (folder.parent / "sft").exists()
+
+
+def test_a_chain_that_lost_its_machine_goes_on_from_the_mirror(chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "drive").mkdir()
+    recipe, told = chain.recipe(f"run.mirror={tmp_path / 'drive'}", f"run.folder={tmp_path / 'here'}", "training.tokens=600"), StringIO()
+    folder = rounds.sample(recipe, _console())
+    drawn = (folder / "drawn.jsonl").read_bytes()
+    shutil.rmtree(tmp_path / "here")
+    monkeypatch.setattr(Engine, "stream", lambda *_, **__: pytest.fail("nothing is drawn twice"))
+
+    folder = rounds.sample(recipe, _console(told))
+
+    assert (folder / "drawn.jsonl").read_bytes() == drawn
+    assert (folder.parent / "sft" / "model" / "model.safetensors").exists()
+    assert "sft is finished; nothing to train." in told.getvalue()
+    assert f"brought back from the mirror {tmp_path / 'drive' / 'rounds' / 'samples-1'}" in told.getvalue()

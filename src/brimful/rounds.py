@@ -35,6 +35,7 @@ from brimful.selection.journal import TRAINING_FILE, training_row
 from brimful.study import Member, claim, publish, score_base, train_and_score, train_member
 from brimful.training.admission import status_of
 from brimful.training.memory_errors import give_back_memory
+from brimful.training.mirror.folder import mirrored_folder
 
 DEMONSTRATIONS_FILE = "demonstrations.jsonl"
 SFT = "sft"
@@ -194,7 +195,8 @@ class _Chain:
             author_id = f"{source_fingerprint(source)}, shown {rft.shots}: {rft.system}"
             load_author = partial(teacher, source, rft, self.demonstrations, device, precision)
         seed_of_round = int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
-        facts = draw(self.recipe, self.material, load_author, folder, self.console, seed=seed_of_round, author_id=author_id, before=before)
+        with mirrored_folder(self.recipe.run.member(folder.name, self.folder).mirror, folder, self._say):
+            facts = draw(self.recipe, self.material, load_author, folder, self.console, seed=seed_of_round, author_id=author_id, before=before)
         give_back_memory(device)  # the training that follows plans with what is free
         self.drawn.append(
             {
@@ -205,6 +207,9 @@ class _Chain:
             }
         )
         return folder
+
+    def _say(self, told: str) -> None:
+        self.console.print(told, highlight=False, markup=False, soft_wrap=True)
 
     def _teacher_source(self, named: str) -> str:
         return pipeline.source_of(self.recipe.model_copy(update={"model": named}), self.console) if named.startswith(OF_RECIPE) else named

@@ -18,6 +18,8 @@ from brimful.report.study import RECIPE_FILE, write_study_report
 from brimful.report.tuned import STUDY_FILE
 from brimful.scoring import evaluate, evaluate_rest, is_scored, refuse_unreadable_tasks
 from brimful.training.admission import status_of
+from brimful.training.mirror.folder import make_mirror
+from brimful.training.mirror.opening import catch_up
 
 TABLE_FILE = "study.md"
 
@@ -99,6 +101,7 @@ def train_and_score(member: Member, console: Console, *, fresh: bool = False, ac
         evaluate(trained.folder, console)
     else:
         evaluate_rest(trained.folder, trained.folder, member.recipe, console)
+    catch_up(member.recipe, trained.folder, lambda note: console.print(note, highlight=False, markup=False, soft_wrap=True))
 
 
 def train_member(member: Member, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()) -> pipeline.Run:
@@ -149,6 +152,8 @@ def claim(folder: Path, recipe: Recipe) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunFolderError(f"{folder} cannot be written: {error}. Choose another place with run.folder=PATH.") from error
+    if recipe.run.mirror is not None:
+        make_mirror(recipe.run.mirror, folder)
     stored = read_json(path).get("recipe") if path.exists() else None
     if stored not in {None, recipe.name}:
         raise RunFolderError(f"{folder} holds the study {stored}, not {recipe.name}. Choose another name with run.name=NAME.")
