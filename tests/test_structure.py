@@ -24,6 +24,7 @@ STAGES = (
     "evaluation",
     "rehearsal",
     "report",
+    "notebook",
     "studio",
 )
 """The pipeline, in order: a stage imports what stands before it, itself, and `base`; the last one is a front end like the command line, and imports
@@ -38,6 +39,7 @@ OVERVIEWS = tuple(
         ".cli_recipes",
         ".cli_runs",
         ".materials",
+        ".notebook.child",
         ".pipeline",
         ".plans",
         ".rounds",
@@ -55,6 +57,7 @@ TESTED_ELSEWHERE = {
     "cli_parts.py": "tests/test_cli.py runs the verbs that share it",
     "cli_recipes.py": "tests/test_cli.py runs the verb",
     "pipeline.py": "every public function of it is a verb, and tests/test_cli.py runs the verbs",
+    "notebook/child.py": "tests/notebook/test_job.py runs it as a process",
     "materials.py": "tests/test_tuning.py and tests/training/test_session.py train on both kinds",
     "scoring.py": "tests/test_cli.py and tests/test_tuning.py score runs of both kinds",
     "sampling.py": "tests/test_rounds.py draws, kills and resumes",

@@ -83,3 +83,10 @@ def test_kernels_kept_per_shape_are_bounded_unless_the_user_chose_otherwise(monk
     env.keep_few_kernels()
 
     assert (os.environ["LRU_CACHE_CAPACITY"], os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) == ("7", "256")
+
+
+def test_notebooks_run_small_only_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BRIMFUL_NOTEBOOK", raising=False)
+    assert not env.notebook_is_small()
+    monkeypatch.setenv("BRIMFUL_NOTEBOOK", "small")
+    assert env.notebook_is_small()

@@ -28,6 +28,11 @@ def hub_is_offline() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
 
 
+def notebook_is_small() -> bool:
+    """Whether notebooks are to run at the size of a test: on a CPU, with nothing downloaded (`BRIMFUL_NOTEBOOK=small`)."""
+    return os.environ.get("BRIMFUL_NOTEBOOK", "").lower() == "small"
+
+
 def visible_cuda_devices() -> str | None:
     """The value of `CUDA_VISIBLE_DEVICES`, or None when it is not set."""
     return os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -6,6 +6,10 @@ class BrimfulError(Exception):
 
     exit_code = 2
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows in place of a traceback (IPython asks for it by this name)."""
+        return [f"brimful: {self}"]
+
 
 class RecipeError(BrimfulError):
     """The recipe, or a `key=value` beside it, breaks a rule. Lists every problem at once."""

@@ -1,0 +1,154 @@
+"""What a finished run scored, and a few examples of what it makes of texts, as JSON: `python -m brimful.notebook.answers RUN [TEXT]...`
+
+A process of its own, because it loads the model.
+"""
+
+import io
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from brimful.base.errors import BrimfulError, RunFolderError
+from brimful.base.rundir import read_journal, read_json
+from brimful.recipe import Recipe, load
+from brimful.report.labels import label_scores, main_split, mistakes
+from brimful.report.tasks import cut, read_tasks
+from brimful.report.text import evaluation_lines
+from brimful.report.tuned import STUDY_FILE
+
+if TYPE_CHECKING:
+    from brimful.generation.load import LoadedRun
+
+Json = dict[str, Any]
+MOST_SHOWN = 3
+BEFORE, AFTER = "before tuning", "after tuning"
+
+
+def told(run_folder: Path, texts: Sequence[str]) -> Json:
+    """`lines`: scores in words; `groups`: examples, each a prompt with one or more titled texts.
+
+    Args:
+        run_folder: A finished run, or the runs of a study.
+        texts: What the model is asked; without any, what the run kept, or its recipe's own prompt where before and after are to be compared.
+
+    Raises:
+        BrimfulError: the run is not finished, or a text cannot be answered.
+    """
+    if (run_folder / STUDY_FILE).exists():
+        return {"lines": [], "groups": _members(run_folder)}
+    path = run_folder / "recipe.yaml"
+    if not path.is_file():
+        raise RunFolderError(f"{run_folder} is not a run folder: it has no recipe.yaml. Give the name of a run, or the path of its folder.")
+    recipe = load(str(path))
+    scores = read_json(run_folder / "scores.json") if (run_folder / "scores.json").exists() else {}
+    if recipe.method == "classify":
+        groups = ([_labelled(run_folder, texts)] if texts else []) + _mistakes(scores)
+    elif isinstance(recipe.model, str):
+        groups = [_before_and_after(run_folder, recipe, texts or [recipe.sample.prompt])]
+    else:
+        groups = [_continued(run_folder, recipe, texts) if texts else _kept(run_folder)]
+    return {"lines": evaluation_lines(scores), "groups": groups}
+
+
+def _example(prompt: str, *texts: tuple[str, str]) -> Json:
+    return {"prompt": prompt, "texts": [[title, cut(text)] for title, text in texts]}
+
+
+def _kept(run_folder: Path) -> Json:
+    """The samples that the run drew at its end."""
+    samples = list(read_journal(run_folder / "samples.jsonl"))[:MOST_SHOWN]
+    return {"title": "What it writes", "examples": [_example(str(each["prompt"]), ("goes on", str(each["completion"]))) for each in samples]}
+
+
+def _drawn(recipe: Recipe, loaded: "LoadedRun", texts: Sequence[str]) -> list[str]:
+    """What a model writes, drawn as the recipe says."""
+    from brimful.generation.answers import Writing  # noqa: PLC0415 - this and the next bring torch
+    from brimful.generation.sampler import SamplingSettings  # noqa: PLC0415
+
+    how = Writing(SamplingSettings.from_recipe(recipe.sample), recipe.sample.tokens, seed=recipe.seed)
+    return [how.draw(loaded, text)[0].completion for text in texts]
+
+
+def _continued(run_folder: Path, recipe: Recipe, texts: Sequence[str]) -> Json:
+    import torch  # noqa: PLC0415
+
+    from brimful.generation.load import load_run  # noqa: PLC0415
+    from brimful.hardware.probe import probe, torch_device  # noqa: PLC0415
+
+    loaded = load_run(run_folder, torch_device(probe("auto")), torch.float32)
+    written = _drawn(recipe, loaded, texts)
+    return {"title": "What it writes", "examples": [_example(text, ("goes on", each)) for text, each in zip(texts, written, strict=True)]}
+
+
+def _before_and_after(run_folder: Path, recipe: Recipe, texts: Sequence[str]) -> Json:
+    from brimful.generation.answers import before_and_after  # noqa: PLC0415
+    from brimful.hardware.probe import probe, torch_device  # noqa: PLC0415
+
+    told = before_and_after(run_folder, torch_device(probe("auto")), lambda loaded: json.dumps(_drawn(recipe, loaded, texts)))
+    before, after = map(json.loads, told)
+    examples = [_example(text, (BEFORE, earlier), (AFTER, later)) for text, earlier, later in zip(texts, before, after, strict=True)]
+    return {"title": "The same question before and after tuning", "examples": examples}
+
+
+def _labelled(run_folder: Path, texts: Sequence[str]) -> Json:
+    """What the classifier says of texts."""
+    from brimful.classification.predict import Wanted, predict  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as folder:
+        source, output = Path(folder) / "texts.jsonl", Path(folder) / "labels.jsonl"
+        source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+        predict(run_folder, Wanted(str(source), ("data.text_column=text",), output, "jsonl"), tell=lambda note: None)
+        rows = list(read_journal(output))
+    said = [", ".join(f"{name} {_short(value)}" for name, value in row.items() if name != "text") for row in rows]
+    return {"title": "What it says of texts", "examples": [_example(text, ("the model", each)) for text, each in zip(texts, said, strict=True)]}
+
+
+def _short(value: object) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def _mistakes(scores: Json) -> list[Json]:
+    """The most confident ones of the split that the classifier is judged by."""
+    split = main_split(scores)
+    found = mistakes(label_scores(scores)[split])[:MOST_SHOWN] if split is not None else []
+    told_of = [_example(each.text, (f"labelled {each.label}", f"the model says {each.predicted} ({each.probability})")) for each in found]
+    return [{"title": f"Most confident mistakes of the {split} texts", "examples": told_of}] if told_of else []
+
+
+def _members(folder: Path) -> list[Json]:
+    """Answers of the first and the last run of a study to the same questions."""
+    known = read_json(folder / STUDY_FILE).get("comparison", {}).get("variants", [])
+    names = [Path(str(run)).name for variant in known for run in variant.get("runs", [])]
+    members = [folder / name for name in names if (folder / name / "evaluations").is_dir()]
+    if len(members) < 2:
+        return []
+    first, last = read_tasks(members[0]).records, read_tasks(members[-1]).records
+    groups = []
+    for task, records in last.items():
+        earlier = {str(record.get("id")): record for record in first.get(task, [])}
+        both = [(record, earlier[str(record.get("id"))]) for record in records if str(record.get("id")) in earlier]
+        shown = [
+            _example(str(record.get("prompt") or ""), (members[0].name, str(before.get("completion") or "")), (members[-1].name, str(record.get("completion") or "")))
+            for record, before in both[:MOST_SHOWN]
+        ]  # fmt: skip
+        groups.append({"title": f"Answers to {task}", "examples": shown})
+    return groups
+
+
+def main() -> None:
+    """Print the JSON; an error on purpose is one message and its exit code, as of every command."""
+    try:
+        with redirect_stdout(io.StringIO()):
+            made = told(Path(sys.argv[1]), sys.argv[2:])
+    except BrimfulError as error:
+        print(f"brimful: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    print(json.dumps(made))
+
+
+if __name__ == "__main__":
+    main()

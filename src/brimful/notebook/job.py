@@ -1,0 +1,156 @@
+"""`brimful run` as a process of its own: it goes on when the kernel that started it is gone, and the next kernel finds it again."""
+
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from brimful.base.errors import BrimfulError, RequestError, RunFolderError
+from brimful.base.rundir import read_json, write_json_atomically
+
+FOLDER = ".notebook"
+"""In the folder of runs; a name that lists of runs pass over."""
+CHILD = "brimful.notebook.child"
+MESSAGE = "brimful: "
+"""How the last message of a command that failed begins."""
+LAST_LINES = 12
+"""Of the log, shown where a process ended without a message."""
+
+
+class CommandFailed(BrimfulError):
+    """A process of brimful's failed; this is what it said."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a process ended.
+
+    Attributes:
+        exit_code: None where it was killed.
+        message: What it said last; "" where all went well.
+    """
+
+    exit_code: int | None
+    message: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is known of the process that trains one run.
+
+    Attributes:
+        folder: Holds its facts, its exit code and its log.
+    """
+
+    folder: Path
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log.txt"
+
+    @property
+    def words(self) -> list[str]:
+        """Of the command that was started last; empty where none was."""
+        return [str(word) for word in self._facts().get("words", [])]
+
+    def start(self, words: Sequence[str]) -> None:
+        """Start `brimful WORDS` in a session of its own, which neither an interrupt nor the end of this kernel reaches.
+
+        Raises:
+            RunFolderError: the folder cannot be written.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._end.unlink(missing_ok=True)
+            with open(self.log, "wb") as log:
+                process = subprocess.Popen(  # noqa: S603 - this Python, this package
+                    [sys.executable, "-P", "-u", "-m", CHILD, str(self._end.resolve()), *words],
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                )  # fmt: skip
+        except OSError as error:
+            raise RunFolderError(f"{self.folder} cannot be written: {error}. Choose another place with run.folder=PATH.") from error
+        with contextlib.suppress(psutil.NoSuchProcess):
+            started = psutil.Process(process.pid).create_time()
+            write_json_atomically(self.folder / "process.json", {"pid": process.pid, "process_started": started, "words": list(words)})
+        threading.Thread(target=process.wait, daemon=True).start()  # no zombie stays behind
+
+    def process(self) -> psutil.Process | None:
+        """The process while it runs."""
+        facts = self._facts()
+        try:
+            found = psutil.Process(int(facts["pid"]))
+            is_it = abs(found.create_time() - float(facts["process_started"])) < 1 and found.status() != psutil.STATUS_ZOMBIE
+        except (psutil.Error, KeyError, TypeError, ValueError):
+            return None
+        return found if is_it else None
+
+    def stop(self) -> None:
+        """Ask it to stop: training does at its next step, with a checkpoint."""
+        process = self.process()
+        if process is not None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGINT)
+
+    def outcome(self) -> Outcome:
+        """Of the process that ended last."""
+        exit_code = read_json(self._end).get("exit_code") if self._end.exists() else None
+        return Outcome(exit_code, "" if exit_code == 0 else _last_words(self.log))
+
+    def log_lines(self, count: int) -> list[str]:
+        """The last lines of its output, without empty ones."""
+        return [line for line in _end_of(self.log).splitlines() if line.strip()][-count:]
+
+    @property
+    def _end(self) -> Path:
+        return self.folder / "end.json"
+
+    def _facts(self) -> dict[str, Any]:
+        path = self.folder / "process.json"
+        found = read_json(path) if path.exists() else {}
+        return found if isinstance(found, dict) else {}
+
+
+def ask(words: Sequence[str], *, module: str = "") -> str:
+    """Run `brimful WORDS`, or a module of this package, to its end and return its output: what needs the device never loads into the kernel.
+
+    Raises:
+        CommandFailed: it failed; with its message.
+    """
+    start = ["-m", module] if module else ["-c", "from brimful.cli import main; main()"]
+    try:
+        ended = subprocess.run(  # noqa: S603 - this Python, this package
+            [sys.executable, "-P", *start, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, encoding="utf-8", check=False
+        )
+    except OSError as error:
+        raise RequestError(f"{sys.executable} cannot be started: {error}") from error
+    if ended.returncode not in {0, 1} or not ended.stdout:
+        raise CommandFailed(_message_in(ended.stderr) or f"{' '.join(words)} ended with exit code {ended.returncode}:\n{ended.stderr[-2000:]}")
+    return ended.stdout
+
+
+def _last_words(log: Path) -> str:
+    text = _end_of(log)
+    last = "\n".join(text.splitlines()[-LAST_LINES:])
+    return _message_in(text) or f"it ended without a message of its own. The last lines of {log}:\n{last}"
+
+
+def _message_in(text: str) -> str:
+    """The message of a command that failed, which ends its output; "" where there is none."""
+    _, found, message = f"\n{text}".rpartition(f"\n{MESSAGE}")
+    return message.strip() if found else ""
+
+
+def _end_of(path: Path, num_bytes: int = 16_384) -> str:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, path.stat().st_size - num_bytes))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""

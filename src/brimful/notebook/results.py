@@ -1,0 +1,84 @@
+"""What came of a run, in a notebook: scores and examples, the table of a study, the report."""
+
+import json
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from brimful.base.errors import RequestError
+from brimful.notebook.cell import require_notebook, show
+from brimful.notebook.follow import folder_named
+from brimful.notebook.job import ask
+from brimful.notebook.panel import BOX, FAINT
+
+REPORT_FILES = ("report.html", "study.html")
+TABLE_FILE = "study.md"
+"""Of a study: its runs with intervals, as Markdown."""
+PRE = "white-space:pre-wrap;background:none;color:inherit;margin:2px 0;font-size:12px"
+SMALLEST_HEIGHT_PX = 200
+
+
+def examples(run: str | Path, *texts: str) -> None:
+    """Show what a finished run scored, and examples of what its model makes of texts: before and after tuning where it was tuned.
+
+    Args:
+        run: A run's name or folder, or a study's.
+        texts: Prompts, or texts to sort; without any, what the run kept.
+
+    Raises:
+        RunFolderError: there is no such run; CommandFailed: it is not finished, or a text cannot be answered.
+    """
+    require_notebook()
+    folder = folder_named(run)
+    table = folder / TABLE_FILE
+    if table.is_file():
+        text = table.read_text(encoding="utf-8")
+        show("", text, markdown=text)
+    show(*examples_page(json.loads(ask([str(folder), *texts], module="brimful.notebook.answers"))))
+
+
+def examples_page(told: dict[str, Any]) -> tuple[str, str]:
+    """Scores and examples, as `brimful.notebook.answers` tells them, as HTML and as text."""
+    lines: Sequence[str] = told["lines"]
+    parts = [f'<pre style="{PRE}">{escape(chr(10).join(lines))}</pre>'] if lines else []
+    text = list(lines)
+    for group in told["groups"]:
+        parts.append(f'<div style="margin-top:8px"><b>{escape(group["title"])}</b></div>')
+        text.append(group["title"])
+        for example in group["examples"]:
+            cells = "".join(
+                f'<div style="flex:1 1 260px;min-width:0"><div style="{FAINT}">{escape(title)}</div><pre style="{PRE}">{escape(body)}</pre></div>'
+                for title, body in example["texts"]
+            )
+            parts.append(
+                f'<div style="border-top:1px solid rgba(128,128,128,.3);padding:4px 0"><pre style="{PRE};font-weight:600">{escape(example["prompt"])}</pre>'
+                f'<div style="display:flex;flex-wrap:wrap;gap:4px 18px">{cells}</div></div>'
+            )
+            text += [f"  {example['prompt']}", *(f"    {title}: {body}" for title, body in example["texts"])]
+    return f'<div style="{BOX};max-width:1000px">{"".join(parts)}</div>', "\n".join(text)
+
+
+def report(run: str | Path, height: int = 900) -> None:
+    """Show a run's report inside the notebook; of an unfinished run as it stands.
+
+    Args:
+        run: A run's name or folder, or a study's.
+        height: Of the frame, in pixels.
+
+    Raises:
+        RequestError: a height too small to read in; RunFolderError: there is no such run; CommandFailed: it cannot be written.
+    """
+    require_notebook()
+    if height < SMALLEST_HEIGHT_PX:
+        raise RequestError(f"height={height}: a report needs {SMALLEST_HEIGHT_PX} pixels or more.")
+    folder = folder_named(run)
+    page = next((folder / name for name in REPORT_FILES if (folder / name).is_file()), None)
+    if page is None:
+        ask(["report", str(folder)])
+        page = folder / REPORT_FILES[0]
+    frame = (
+        f'<iframe title="report of {escape(folder.name)}" sandbox="allow-scripts" srcdoc="{escape(page.read_text(encoding="utf-8"))}" '
+        f'style="width:100%;height:{height}px;border:1px solid rgba(128,128,128,.4);border-radius:8px;background:#fff"></iframe>'
+    )
+    show(frame, f"report: {page}")

@@ -1,0 +1,66 @@
+"""Scores and examples of runs of every kind, from what their folders hold."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brimful.base.errors import RunFolderError
+from brimful.base.rundir import write_json_atomically
+from brimful.notebook.answers import told
+from brimful.notebook.job import CommandFailed, ask
+from brimful.recipe import Recipe
+
+
+def _lines(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_a_language_model_shows_the_samples_that_it_kept(tiny: Any, tmp_path: Path) -> None:
+    recipe: Recipe = tiny()
+    (tmp_path / "recipe.yaml").write_text(recipe.to_yaml())
+    _lines(tmp_path / "samples.jsonl", [{"prompt": "The ", "completion": f"cat {number}"} for number in range(5)])
+
+    (group,) = told(tmp_path, [])["groups"]
+    assert group["examples"][0] == {"prompt": "The ", "texts": [["goes on", "cat 0"]]}
+    assert len(group["examples"]) == 3
+
+
+def test_a_classifier_shows_its_most_confident_mistakes(labels_recipe_file: Path, tmp_path: Path) -> None:
+    from brimful.recipe import load
+
+    folder = tmp_path / "sorted"
+    folder.mkdir()
+    (folder / "recipe.yaml").write_text(load(str(labels_recipe_file)).to_yaml())
+    mistake = {"text": "call me", "label": "ham", "predicted": "spam", "probability": 0.98, "where": "texts.csv:3"}
+    write_json_atomically(folder / "scores.json", {"validation": {"kind": "labels", "labels": ["ham", "spam"], "examples": 9, "mistakes": [mistake]}})
+
+    (group,) = told(folder, [])["groups"]
+    assert group["title"] == "Most confident mistakes of the validation texts"
+    assert group["examples"][0]["texts"] == [["labelled ham", "the model says spam (0.980)"]]
+
+
+def test_a_study_shows_the_same_questions_answered_by_its_first_and_its_last_run(tmp_path: Path) -> None:
+    variants = [{"name": name, "runs": [name]} for name in ("base", "sft", "rft-1")]
+    write_json_atomically(tmp_path / "study.json", {"recipe": "rounds", "comparison": {"variants": variants}})
+    for name in ("base", "sft", "rft-1"):
+        summary = {"task": "units", "metrics": {"accuracy": {"value": 0.5}}}
+        (tmp_path / name / "evaluations").mkdir(parents=True)
+        write_json_atomically(tmp_path / name / "evaluations" / "units.json", summary)
+        records = [{"id": str(number), "prompt": f"question {number}", "completion": f"{name} {number}"} for number in range(5)]
+        _lines(tmp_path / name / "evaluations" / "units.jsonl", records)
+
+    (group,) = told(tmp_path, [])["groups"]
+    assert group["title"] == "Answers to units"
+    assert group["examples"][1] == {"prompt": "question 1", "texts": [["base", "base 1"], ["rft-1", "rft-1 1"]]}
+    (tmp_path / "study.json").write_text('{"recipe": "rounds"}')
+    assert told(tmp_path, []) == {"lines": [], "groups": []}
+
+
+def test_a_folder_that_is_no_run_is_one_message(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"is not a run folder: it has no recipe\.yaml"):
+        told(tmp_path, [])
+    with pytest.raises(CommandFailed, match=r"is not a run folder: it has no recipe\.yaml"):
+        ask([str(tmp_path)], module="brimful.notebook.answers")

@@ -1,0 +1,112 @@
+"""Devices compared in a notebook: from what `brimful plan --json` says, and from what the driver says."""
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+import torch
+
+from brimful.base.errors import RecipeError
+from brimful.notebook import devices
+from brimful.plans import survey
+from brimful.recipe import Recipe
+
+
+@pytest.fixture
+def entries(tiny: Callable[..., Recipe]) -> list[dict[str, Any]]:
+    """What is planned for a T4, a device that is too small, and one that cannot be estimated."""
+    (fits,) = survey(tiny("plan={}"), "Tesla T4")
+    fitting: dict[str, Any] = json.loads(json.dumps(fits.to_json()))
+    small = json.loads(json.dumps(fitting | {"device": "<b>Small</b>", "verdict": "does not fit"}))
+    return [fitting, small, {"device": "Unknown", "verdict": "unknown", "reason": "no bandwidth is known"}]
+
+
+def test_devices_stand_in_a_table_with_this_one_first(entries: list[dict[str, Any]]) -> None:
+    html, text = devices.device_table(entries)
+    head, first, second, third = text.splitlines()
+
+    assert head.split()[:2] == ["device", "fits"]
+    assert first.startswith("Tesla T4")
+    assert " yes " in first
+    assert " of 14.6 GiB" in first
+    assert second.split()[1] == "no"
+    assert "no bandwidth is known" in third
+    assert html.count("← this one") == 1
+    assert "&lt;b&gt;Small&lt;/b&gt;" in html
+
+
+def test_the_note_says_where_a_recipe_fits_that_does_not_fit_here(entries: list[dict[str, Any]]) -> None:
+    fitting, small, _ = entries
+
+    assert devices._what_to_do([small, fitting]).startswith("It does not surely fit here. It fits on: Tesla T4.")
+    assert devices._what_to_do([fitting, small]).startswith("It fits here and would take about ")
+
+
+def test_a_plan_is_told_closely_with_its_memory_choices_and_times(entries: list[dict[str, Any]]) -> None:
+    html, text = devices.closely(entries[0])
+
+    assert text.startswith("tiny on Tesla T4: fits: yes; peak ")
+    for said in ("weights", "optimizer states", "micro_batch", "precision"):
+        assert said in html
+        assert said in text
+    assert 'aria-label="memory at the peak: ' in html
+    assert "in all: " in text
+    assert devices.closely(entries[2])[1] == "no bandwidth is known"
+
+
+def test_gpu_and_plan_ask_once_for_the_same_recipe(
+    entries: list[dict[str, Any]], recipe_file: Any, shown: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def ask(words: list[str]) -> str:
+        asked.append(words)
+        return json.dumps({"devices": [entries[0], entries[1], entries[0]]})
+
+    monkeypatch.setattr(devices, "ask", ask)
+    devices.gpu(str(recipe_file), on=["Tesla T4", "Small"])
+    devices.plan(str(recipe_file), on=["Tesla T4", "Small"])
+
+    assert asked == [["plan", str(recipe_file), "--json", "--on", "here,Tesla T4,Small"]]
+    assert shown.text.count("\nTesla T4  ") == 1, "this device does not stand among the others again"
+    assert "tiny on Tesla T4: fits" in shown.text
+    with pytest.raises(RecipeError, match="did you mean 'quickstart'"):
+        devices.plan("quikstart")
+
+
+def test_without_a_driver_there_is_no_gpu_and_a_way_to_one(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_driver() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", no_driver)
+    devices.gpu()
+
+    assert "no GPU here. In Colab: Runtime > Change runtime type" in shown.text
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("Tesla T4", "has no bf16"), (b"NVIDIA L4", "computes in bf16"), ("NVIDIA X9", "the catalog has no such GPU")]
+)
+def test_a_gpu_is_named_with_its_memory_and_what_it_cannot_do(name: str | bytes, said: str, shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes = {
+        "nvmlInit": lambda: None,
+        "nvmlDeviceGetCount": lambda: 1,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetName": lambda handle: name,
+        "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=16 * 1024**3, used=1024**3),
+    }
+    for function, fake in fakes.items():
+        monkeypatch.setattr(pynvml, function, fake)
+    devices.gpu()
+
+    assert "16.0 GiB, 15.0 GiB of it free" in shown.text
+    assert said in shown.text
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_the_gpus_that_the_driver_counts_are_those_that_torch_sees() -> None:
+    assert torch.cuda.get_device_properties(0).name in {gpu.name for gpu in devices.gpus()}

@@ -1,0 +1,79 @@
+"""A command as a process of its own: started, found again, stopped, and how it ended."""
+
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from brimful.base.errors import RunFolderError
+from brimful.base.rundir import read_json, write_json_atomically
+from brimful.notebook.job import CommandFailed, Job, ask
+
+PATIENCE_S = 120.0
+
+
+def _ended(job: Job) -> Job:
+    until = time.monotonic() + PATIENCE_S
+    while job.process() is not None:
+        assert time.monotonic() < until, job.log.read_text()
+        time.sleep(0.02)
+    return job
+
+
+def test_a_process_is_found_by_whoever_asks_and_tells_its_end(tmp_path: Path) -> None:
+    Job(tmp_path / "job").start(["recipes"])
+    found = Job(tmp_path / "job")
+
+    process = found.process()
+    assert process is not None
+    assert process.pid == read_json(tmp_path / "job" / "process.json")["pid"]
+    assert found.words == ["recipes"]
+    assert _ended(found).outcome().exit_code == 0
+    assert "quickstart" in found.log.read_text()
+    assert found.log_lines(1)[0].strip()
+
+
+def test_a_command_that_is_refused_leaves_its_one_message(tmp_path: Path) -> None:
+    job = Job(tmp_path / "job")
+    job.start(["recipes", "show", "quikstart"])
+    outcome = _ended(job).outcome()
+
+    assert outcome.exit_code == 2
+    assert outcome.message.startswith("no shipped recipe 'quikstart' - did you mean 'quickstart'?")
+
+
+def test_a_killed_process_has_no_exit_code(tmp_path: Path) -> None:
+    job = Job(tmp_path / "job")
+    job.start(["recipes"])
+    process = job.process()
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)  # before it can end
+    process.kill()
+
+    outcome = _ended(job).outcome()
+    assert outcome.exit_code is None
+    assert "ended without a message" in outcome.message
+    job.stop()  # nobody is there any more
+
+
+def test_another_process_with_the_same_number_is_not_taken_for_it(tmp_path: Path) -> None:
+    me = psutil.Process()
+    for started, found in ((me.create_time(), True), (me.create_time() - 100, False)):
+        write_json_atomically(tmp_path / "process.json", {"pid": me.pid, "process_started": started, "words": []})
+        assert (Job(tmp_path).process() is not None) is found
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match=r"cannot be written.*run\.folder=PATH"):
+        Job(tmp_path / "file" / "job").start(["recipes"])
+
+
+def test_asking_gives_the_output_or_the_message(tmp_path: Path) -> None:
+    assert "name: quickstart" in ask(["recipes", "show", "quickstart"])
+    with pytest.raises(CommandFailed, match=r"^no shipped recipe 'quikstart'"):
+        ask(["recipes", "show", "quikstart"])
+    with pytest.raises(CommandFailed, match=r"no-such-verb ended with exit code 2:\n(?s:.)*No such command"):
+        ask(["no-such-verb"])

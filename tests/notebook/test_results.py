@@ -1,0 +1,49 @@
+"""Scores, examples and the report inside a notebook."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brimful.base.errors import RequestError, RunFolderError
+from brimful.notebook import results
+
+
+def test_examples_are_escaped_and_stand_beside_each_other() -> None:
+    example = {"prompt": "<b>?", "texts": [["before tuning", "<i>no"], ["after tuning", "yes & yes"]]}
+    html, text = results.examples_page({"lines": ["loss < 3"], "groups": [{"title": "Before & after", "examples": [example]}]})
+
+    assert "<b>?" not in html
+    assert "<i>no" not in html
+    assert "loss &lt; 3" in html
+    assert "after tuning: yes & yes" in text
+
+
+def test_a_study_shows_its_table_first(tmp_path: Path, shown: Any) -> None:
+    (tmp_path / "study.json").write_text('{"recipe": "ranks"}')
+    (tmp_path / "study.md").write_text("| run | loss |\n| --- | --- |\n")
+    results.examples(tmp_path)
+
+    assert shown.outputs[0]["text/markdown"].startswith("| run | loss |")
+    assert "text/html" not in shown.outputs[0]
+
+
+def test_the_report_is_shown_in_a_frame_of_its_own(tmp_path: Path, shown: Any) -> None:
+    (tmp_path / "report.html").write_text('<html><body class="x">it\'s "done"</body></html>')
+    results.report(tmp_path, height=400)
+
+    (output,) = shown.outputs
+    assert 'sandbox="allow-scripts" srcdoc="&lt;html&gt;' in output["text/html"]
+    assert output["text/html"].count("<") == 2, "nothing of the page stands outside the frame"
+    assert "height:400px" in output["text/html"]
+    assert str(tmp_path / "report.html") in output["text/plain"]
+
+
+def test_what_cannot_be_shown_is_told(tmp_path: Path, shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RequestError, match="height=10: a report needs 200 pixels or more"):
+        results.report(tmp_path, height=10)
+    (tmp_path / "runs" / "tiny").mkdir(parents=True)
+    with pytest.raises(RunFolderError, match=r"there is no run 'tinny' in .* - did you mean 'tiny'"):
+        results.report("tinny")
+    assert shown.outputs == []

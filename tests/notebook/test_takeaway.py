@@ -1,0 +1,162 @@
+"""A run brought home: a drive, a zip file, the hub (a local one)."""
+
+import json
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+import pytest
+
+from brimful.base.errors import RequestError, RunFolderError
+from brimful.notebook import takeaway
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "tiny"
+    for name in (
+        "report.html",
+        "model/config.json",
+        "model/model.safetensors",
+        "checkpoints/step-1/model.safetensors",
+        "tensorboard/events",
+        "writer.lock",
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    return folder
+
+
+def test_the_zip_file_holds_the_run_without_its_checkpoints(run_folder: Path, shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run_folder.parent)
+    path = takeaway.download(run_folder)
+
+    with zipfile.ZipFile(path) as archive:
+        assert set(archive.namelist()) == {"tiny/report.html", "tiny/model/config.json", "tiny/model/model.safetensors"}
+        assert archive.read("tiny/report.html") == b"report.html"
+    assert '<a href="tiny.zip" download>tiny.zip</a>' in shown.html
+    assert [entry.name for entry in run_folder.parent.iterdir() if entry.name.startswith(".")] == []
+
+
+def test_colab_sends_the_file_to_the_browser(run_folder: Path, shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str] = []
+    files = ModuleType("google.colab.files")
+    files.download = sent.append  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "google.colab.files", files)
+    monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
+    path = takeaway.download(run_folder)
+
+    assert (sent, shown.outputs) == ([str(path)], [])
+
+
+def test_a_zip_file_that_cannot_be_written_leaves_nothing(run_folder: Path, shown: Any) -> None:
+    (run_folder.parent / "tiny.zip").mkdir()
+    with pytest.raises(RunFolderError, match=r"tiny\.zip cannot be written"):
+        takeaway.download(run_folder)
+    assert [entry.name for entry in run_folder.parent.iterdir() if entry.name.endswith(".tmp")] == []
+
+
+def test_drive_is_mounted_in_this_process_where_it_is_colab_and_nowhere_else(tmp_path: Path, shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert takeaway.drive() is None
+    mounted: list[str] = []
+    drive = ModuleType("google.colab.drive")
+    drive.mount = mounted.append  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "google.colab.drive", drive)
+    monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
+    monkeypatch.setattr(takeaway, "DRIVE", tmp_path / "drive")
+
+    assert takeaway.drive() == tmp_path / "drive" / "MyDrive" / "brimful"
+    assert mounted == [str(tmp_path / "drive")]
+    assert (tmp_path / "drive" / "MyDrive" / "brimful").is_dir()
+
+    def declined(place: str) -> None:
+        raise ValueError("mount failed")
+
+    drive.mount = declined  # type: ignore[attr-defined]
+    with pytest.raises(RequestError, match=r"could not be mounted: mount failed\. .* mirror=None"):
+        takeaway.drive()
+
+
+class _Hub(BaseHTTPRequestHandler):
+    """The part of the hub's API that an upload of small files uses."""
+
+    asked: ClassVar[list[tuple[str, str]]]
+    refuses = False
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.asked.append((self.path, body))
+        if self.refuses:
+            self._answer(401, {"error": "Invalid username or password."})
+        elif self.path == "/api/repos/create":
+            self._answer(200, {"url": f"{self.server.server_name}/you/tiny", "name": "you/tiny"})  # type: ignore[attr-defined]
+        elif self.path.startswith("/api/models/you/tiny/preupload/"):
+            files = json.loads(body)["files"]
+            self._answer(200, {"files": [{"path": file["path"], "uploadMode": "regular", "shouldIgnore": False} for file in files]})
+        else:
+            self._answer(200, {"commitUrl": f"http://{self.headers['Host']}/you/tiny/commit/1", "commitOid": "1", "success": True})
+
+    def do_GET(self) -> None:
+        self._answer(200, {"id": "you/tiny", "sha": "1", "siblings": []})
+
+    def _answer(self, status: int, value: dict[str, object]) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[_Hub]]:
+    """A hub on this machine, with a token that nobody knows elsewhere."""
+
+    class Hub(_Hub):
+        asked: ClassVar[list[tuple[str, str]]] = []
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        from huggingface_hub import HfApi, constants
+
+        address = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setattr("huggingface_hub.HfApi", lambda: HfApi(endpoint=address, token="hf_test"))
+        monkeypatch.setattr(constants, "ENDPOINT", address)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        yield Hub
+        server.shutdown()
+        thread.join()
+
+
+def test_only_the_exported_model_is_sent_and_into_a_private_repository(run_folder: Path, hub: type[_Hub], shown: Any) -> None:
+    (run_folder / "model" / "model.safetensors").rename(run_folder / "model" / "tokenizer.json")
+    (run_folder / "model").rename(run_folder / "export")
+    address = takeaway.push(run_folder, "you/tiny")
+
+    asked = dict(hub.asked)
+    created = json.loads(asked["/api/repos/create"])
+    assert created == {"name": "tiny", "organization": "you", "visibility": "private"}
+    (commit,) = [body for path, body in hub.asked if path.startswith("/api/models/you/tiny/commit/")]
+    sent = [json.loads(line)["value"] for line in commit.splitlines()]
+    assert {entry["path"] for entry in sent if "path" in entry} == {"config.json", "tokenizer.json"}
+    assert "you/tiny" in address
+    assert address in shown.html
+
+
+def test_a_hub_that_refuses_says_how_to_log_in(run_folder: Path, hub: type[_Hub], shown: Any) -> None:
+    hub.refuses = True
+    (run_folder / "model").rename(run_folder / "export")
+    with pytest.raises(RequestError, match=r"the hub did not take you/tiny: .*Log in with a token that may write"):
+        takeaway.push(run_folder, "you/tiny")
+    with pytest.raises(RequestError, match=r"push to 'tiny': write your account and a name, as in you/tiny"):
+        takeaway.push(run_folder, "tiny")
+    assert shown.outputs == []
