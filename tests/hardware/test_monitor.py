@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from brimful.hardware import monitor
 from brimful.hardware.device import Device
 from brimful.hardware.monitor import Monitor, interval_s
 from brimful.hardware.monitored import Monitored, read_monitor, thinned
-from brimful.hardware.probe import cpu_device
+from brimful.hardware.probe import cpu_device, probe
 from brimful.hardware.sensors import Reader, Sensors
 
 
@@ -34,8 +35,10 @@ def watched(folder: Path, readers: dict[str, Reader], until: int, say: Callable[
     def look(device: Device, run_folder: Path) -> Sensors:
         return Sensors(readers={**readers, "count": count}, device={"name": device.name}, limits={"cores": 2.0})
 
-    with Monitor(folder, cpu_device(), look=look, say=say, shortest_s=0.001):
-        assert enough.wait(20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(monitor, "interval_s", lambda *_: 0.001)
+        with Monitor(folder, cpu_device(), look=look, say=say):
+            assert enough.wait(20)
     return read_monitor(folder)
 
 
@@ -116,9 +119,14 @@ def test_a_sensor_that_hangs_holds_the_run_up_no_longer_than_agreed(tmp_path: Pa
     assert "did not answer" in said[0]
 
 
-@pytest.mark.parametrize(("cost_s", "expected_s"), [(0.0, 1.0), (0.0005, 1.0), (0.004, 4.0), (5.0, 30.0)])
-def test_the_interval_keeps_a_samples_cost_to_a_thousandth(cost_s: float, expected_s: float) -> None:
-    assert interval_s(cost_s) == expected_s
+@pytest.mark.parametrize(
+    ("cost_s", "cores", "expected_s"),
+    [(0.0, 1, 1.0), (0.0005, 1, 1.0), (0.004, 1, 4.0), (0.004, 16, 4.0), (0.001, 0.25, 2.0), (5.0, 1, 30.0), (0.001, 0.0, 30.0)],
+)
+def test_the_interval_keeps_a_samples_cost_to_a_thousandth_and_to_little_of_what_the_process_gets(
+    cost_s: float, cores: float, expected_s: float
+) -> None:
+    assert interval_s(cost_s, cores) == pytest.approx(expected_s)
 
 
 def a_day(num_samples: int, covers_s: float = 1.0) -> list[dict[str, Any]]:
@@ -151,7 +159,7 @@ def test_thinning_keeps_peaks_means_energy_and_throttling(tmp_path: Path) -> Non
 def test_the_file_stays_small_and_the_interval_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor, "MOST_SAMPLES", 40)
     (tmp_path / "monitor.jsonl").write_text("".join(json.dumps(record) + "\n" for record in [{"kind": "monitor", "time": 1.0}, *a_day(60)]))
-    log = monitor._Log(tmp_path / "monitor.jsonl", 1.0)
+    log = monitor._Log(tmp_path / "monitor.jsonl")
     log.keep_small()
     log.append({"kind": "sample", "time": 999.0, "covers_s": 6.0})
     log._journal.close()
@@ -159,3 +167,20 @@ def test_the_file_stays_small_and_the_interval_follows(tmp_path: Path, monkeypat
     assert len(records(tmp_path)) <= 25
     assert log.shortest_s == 3.0
     assert records(tmp_path)[-1]["time"] == 999.0
+
+
+@pytest.mark.gpu
+def test_a_run_on_a_gpu_is_sampled_with_what_the_driver_and_torch_say(tmp_path: Path) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    device = probe("cuda")
+    held = torch.zeros(256 << 20, dtype=torch.uint8, device="cuda")
+    with Monitor(tmp_path, device):
+        _ = held.sum().item()
+    seen = read_monitor(tmp_path)
+
+    assert seen.latest is not None
+    assert seen.latest.readings["torch_allocated_bytes"] >= held.nbytes
+    assert seen.latest.readings["device_memory_bytes"] >= seen.latest.readings["torch_reserved_bytes"]
+    assert seen.limits["device_memory_bytes"] >= device.memory_bytes
+    assert seen.sessions[0].device["uuid"].endswith(str(torch.cuda.get_device_properties(device.index or 0).uuid))

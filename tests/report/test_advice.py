@@ -183,3 +183,9 @@ def test_what_costs_most_comes_first(advised: Callable[..., list[Advice]]) -> No
     records = [*steps(wait_s=0.2), loader(1, w1=0.04, w2=0.02), *many("evaluation", 10, 3.0), end(75.0)]
 
     assert [each.topic for each in advised(*records)] == ["evaluation", "loader"]
+
+
+def test_two_advices_do_not_give_one_key_two_values(advised: Callable[..., list[Advice]]) -> None:
+    records = [*steps(), *many("evaluation", 10, 3.0), *many("checkpoint", 10, 1.0, bytes=MIB), end(85.0)]
+
+    assert [(each.topic, each.change) for each in advised(*records)] == [("evaluation", "evaluation.every=40"), ("checkpoint", "evaluation.every=40")]

@@ -18,8 +18,9 @@ from brimful.hardware.sensors import Sensors, sensors_of
 
 SHORTEST_S, LONGEST_S = 1.0, 30.0
 """Between two samples."""
-MOST_COST = 0.001
-"""CPU time of a sample over the time to the next one: the interval is as long as that takes, up to the longest."""
+MOST_COST, MOST_CPU_SHARE = 0.001, 0.002
+"""CPU time of a sample over the time to the next one, and over the CPU time of the whole process in it, which is less where the process gets
+little of a shared machine: the interval is as long as both take, up to the longest."""
 MOST_SAMPLES = 4000
 """In the file, about 2 MB; then neighbours are merged to half of it and the interval follows."""
 FAILURES_BEFORE_DROP = 3
@@ -36,15 +37,13 @@ class Monitor:
         device: The one that trains.
         say: Told once, at the end, where monitoring stopped early and why.
         look: What can be read here, asked in the thread, because a driver may take its time.
-        shortest_s: Between two samples.
     """
 
     def __init__(
         self, run_folder: Path, device: Device, *, say: Callable[[str], None] = lambda message: None,
-        look: Callable[[Device, Path], Sensors] = sensors_of, shortest_s: float = SHORTEST_S,
+        look: Callable[[Device, Path], Sensors] = sensors_of,
     ) -> None:  # fmt: skip
         self._path, self._device, self._say, self._look = run_folder / FILE_NAME, device, say, look
-        self._shortest_s = shortest_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
         self._problem = ""
@@ -63,7 +62,7 @@ class Monitor:
 
     def _run(self) -> None:
         try:
-            with _Log(self._path, self._shortest_s) as log:
+            with _Log(self._path) as log:
                 self._watch(log)
         except Exception as error:
             self._problem = f"{type(error).__name__}: {error}"
@@ -74,7 +73,7 @@ class Monitor:
         start = {"kind": "monitor", "time": time.time(), "pid": os.getpid(), "device": sensors.device, "limits": sensors.limits}
         log.append({**start, "absent": sensors.absent})
         sampler = _Sampler(sensors)
-        num_samples, is_over = 0, False
+        num_samples, is_over, cores, last = 0, False, 1.0, (time.perf_counter(), process_before_s)
         while True:
             before_s = time.thread_time()
             for record in sampler.look():
@@ -83,14 +82,17 @@ class Monitor:
             log.keep_small()
             if is_over:
                 break
-            is_over = self._stop.wait(interval_s(time.thread_time() - before_s, log.shortest_s))
+            now = time.perf_counter(), time.process_time()
+            cores, last = (now[1] - last[1]) / max(now[0] - last[0], 1e-6) if num_samples > 1 else cores, now
+            is_over = self._stop.wait(interval_s(time.thread_time() - before_s, cores, log.shortest_s))
         cost = {"samples": num_samples, "sampling_cpu_s": time.thread_time(), "process_cpu_s": time.process_time() - process_before_s}
         log.append({"kind": "monitor_end", "time": time.time(), **cost})
 
 
-def interval_s(cost_s: float, shortest_s: float = SHORTEST_S) -> float:
-    """Seconds to the next sample after one that took `cost_s` of CPU time."""
-    return min(max(shortest_s, cost_s / MOST_COST), max(shortest_s, LONGEST_S))
+def interval_s(cost_s: float, cores: float, shortest_s: float = SHORTEST_S) -> float:
+    """Seconds to the next sample after one that took `cost_s` of CPU time, where the process uses `cores` CPU seconds per second."""
+    needed_s = cost_s / min(MOST_COST, MOST_CPU_SHARE * max(cores, 1e-6))
+    return min(max(shortest_s, needed_s), max(shortest_s, LONGEST_S))
 
 
 class _Sampler:
@@ -130,8 +132,8 @@ def _short(value: Any) -> Any:
 class _Log:
     """The file, which never grows beyond MOST_SAMPLES."""
 
-    def __init__(self, path: Path, shortest_s: float) -> None:
-        self._path, self.shortest_s = path, shortest_s
+    def __init__(self, path: Path) -> None:
+        self._path, self.shortest_s = path, SHORTEST_S
         self._journal = Journal(path)
         self._num_records = sum(1 for _ in read_journal(path))
 

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from brimful.base.units import format_bytes, format_duration
 from brimful.report.runfiles import Json, RunFiles, items, measured, number, pair, section, series
@@ -55,9 +55,18 @@ def advice(run: RunFiles) -> list[Advice]:
             (spent.compile_s, _compiling),
         )
         timed = [(seconds, found) for seconds, look in looks if seconds >= WORTH_S and (found := look(run, spent)) is not None]
+    furthest = max((_interval(found) for _, found in timed), default=0)
+    change = f"evaluation.every={furthest}"  # two values of one key would contradict each other
+    timed = [(seconds, replace(found, change=change) if _interval(found) else found) for seconds, found in timed]
     others: tuple[Callable[[RunFiles], Advice | None], ...] = (_throttling, _swap, _memory, _disk)
     told = [found for _, found in sorted(timed, key=lambda entry: -entry[0])]
     return told + [found for look in others if (found := look(run)) is not None]
+
+
+def _interval(found: Advice) -> int:
+    """Steps between evaluations that it advises; 0 where it advises something else."""
+    key, _, value = found.change.partition("=")
+    return int(value) if key == "evaluation.every" else 0
 
 
 def _percent(share: float) -> str:
@@ -101,7 +110,7 @@ def _evaluation(run: RunFiles, spent: TimeSpent) -> Advice | None:
     if share <= EVALUATION_SHARE or count < 2 or every is None:
         return None
     took = f"{_percent(share)} of the time went into {count} evaluations of {format_duration(spent.evaluation_s / count)} each"
-    return Advice("evaluation", f"{took}; with fewer, about {_percent(EVALUATION_GOAL)}", f"evaluation.every={every}")
+    return Advice("evaluation", f"{took}; with fewer, at most {_percent(EVALUATION_GOAL)}", f"evaluation.every={every}")
 
 
 def _checkpoints(run: RunFiles, spent: TimeSpent) -> Advice | None:
@@ -120,7 +129,7 @@ def _checkpoints(run: RunFiles, spent: TimeSpent) -> Advice | None:
     return (
         None
         if every is None
-        else Advice("checkpoint", f"{told}, one after every evaluation; with fewer, about {_percent(CHECKPOINT_GOAL)}", f"evaluation.every={every}")
+        else Advice("checkpoint", f"{told}, one after every evaluation; with fewer, at most {_percent(CHECKPOINT_GOAL)}", f"evaluation.every={every}")
     )
 
 
