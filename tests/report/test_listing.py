@@ -77,7 +77,7 @@ def test_members_stand_under_their_study(new_run: MakeRun, runs: Path) -> None:
     listed = find_runs(runs)
     assert [entry.name for entry in listed] == ["s", "s/a-seed1", "s/b-seed1"]
     assert [entry.is_member for entry in listed] == [False, True, True]
-    assert (listed[0].kind, listed[0].state, listed[0].step, listed[0].total_steps) == ("study", "interrupted", 1, 4)
+    assert (listed[0].kind, listed[0].state, listed[0].step, listed[0].total_steps) == ("study", "unfinished", 1, 4)
     with Lease.acquire(folder / "b-seed1"):
         assert find_runs(runs)[0].told == "1 of 4 runs finished; b-seed1 is running"
     study_facts = {"recipe": "s", "comparison": {"runs": []}, "left_out": {"b-seed2": "too large"}}

@@ -257,6 +257,25 @@ def test_a_study_shows_the_member_that_is_written_and_moves_on(world: World, tmp
     assert lines[-1] == "the study is finished and compared"
 
 
+def test_a_study_whose_first_run_is_still_planned_is_waited_for(world: World, tmp_path: Path) -> None:
+    study = tmp_path / "runs" / "s"
+    study.mkdir(parents=True)
+    for name, text in (("study.yaml", "name: s\nstudy:\n  variants: {a: []}\n"), ("study.json", '{"recipe": "s"}')):
+        (study / name).write_text(text)
+        os.utime(study / name, (NOW, NOW))
+    member = World(study / "a")
+    world.folder = study
+
+    def ends() -> None:
+        member.end("finished")
+        (study / "study.json").write_text('{"recipe": "s", "comparison": {"runs": []}}')
+
+    world.acts = [world.waits(60), member.begin, lambda: member.write(step(1)), ends]
+    lines = world.told()
+    assert lines[:2] == ["s: 0 of 1 runs finished", "none of its runs has begun yet"]
+    assert lines[-1] == "the study is finished and compared"
+
+
 def test_between_two_runs_of_a_study_its_process_is_waited_for(world: World, tmp_path: Path) -> None:
     study = tmp_path / "runs" / "s"
     study.mkdir(parents=True)

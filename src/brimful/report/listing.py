@@ -32,7 +32,7 @@ class Listed:
     Attributes:
         name: Below the folder that was asked for, such as `study/member`.
         method: The recipe's; "" where there is none.
-        state: In a word: running, finished, stopped, interrupted, not started, scored, damaged.
+        state: In a word: running, finished, stopped, interrupted, not started, scored, damaged; of a study or chain: running, finished, unfinished.
         told: The same for people, in a line.
         step, total_steps: How far it is; of a study or chain, runs that are finished and runs there are to be. None where not known.
         score: The main one with its interval, as text; "" where there is none.
@@ -131,7 +131,7 @@ def _several(folder: Path, name: str) -> list[Listed]:
     facts = json_or_none(folder / "study.json")
     running = next((entry for entry in members if entry.state == "running"), None)
     is_compared = facts is not None and bool(section(facts, "comparison"))
-    state = "running" if running else "finished" if is_compared else "interrupted"
+    state = "running" if running else "finished" if is_compared else "unfinished"
     left_out = len(section(facts, "left_out"))
     told = f"{done} of {planned} runs finished" if planned else f"{done} runs finished"
     told += f", {left_out} left out" if left_out else ""

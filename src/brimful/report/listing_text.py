@@ -11,7 +11,7 @@ from brimful.report.run_state import age
 
 COLUMNS_FROM_WIDTH = 100
 STYLES = {
-    "running": "cyan", "finished": "green", "scored": "green", "stopped": "yellow", "interrupted": "yellow", "not started": "yellow",
+    "running": "cyan", "finished": "green", "scored": "green", "stopped": "yellow", "interrupted": "yellow", "unfinished": "yellow", "not started": "yellow",
     "damaged": "bold red",
 }  # fmt: skip
 

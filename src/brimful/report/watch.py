@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.live import Live
 
 from brimful.base.errors import RunFolderError
-from brimful.report.commands import STUDY_RECIPE, continue_command, is_several, name_of
-from brimful.report.life import json_or_none, last_change, status_word, writing
+from brimful.report.commands import STUDY_FILES, STUDY_RECIPE, continue_command, is_several, name_of
+from brimful.report.life import changed_at, json_or_none, last_change, status_word, writing
 from brimful.report.listing import is_run, planned_runs, read_recipe
 from brimful.report.panel import print_line
 from brimful.report.progress import SHOWN_ABOVE, LineListener
@@ -151,9 +151,10 @@ class _Several:
             return False
         if section(json_or_none(self.folder / "study.json"), "comparison"):
             return True
-        if self.watched.life().word == "interrupted" or self.watched.process_has_ended:
+        if (self._members() and self.watched.life().word == "interrupted") or self.watched.process_has_ended:
             return True
-        changed = max((last_change(member) or 0.0 for member in self._members()), default=0.0)
+        own = [changed_at(self.folder / name) or 0.0 for name in STUDY_FILES]
+        changed = max(own + [last_change(member) or 0.0 for member in self._members()])
         return not self.watched.process_lives and self._clock() - changed >= QUIET_S
 
     def end_told(self) -> list[str]:

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from brimful.base.units import format_bytes
 from brimful.hardware.monitored import Sample
+from brimful.report.commands import is_several
 from brimful.report.life import Life
 from brimful.report.panel import Field, flow, header, printable, sparkline
 from brimful.report.run_state import age, coarse_duration
@@ -17,6 +18,7 @@ BUSY_CORES = 0.2
 """A process that uses more than this computes."""
 NEARLY_FULL_BYTES = 2 * 1024**3
 CURVE_WIDTH = 60
+UNBEGUN = "none of its runs has begun yet"
 STATE_STYLES = {"running": "green", "finished": "bold green", "damaged": "bold red"}
 
 
@@ -36,6 +38,9 @@ class WatchView:
         is_live = watched.writer is not None and not watched.is_stale
         if self.of_several:
             yield Text(printable(self.of_several, console), no_wrap=True, overflow="crop")
+        if is_several(watched.folder):
+            yield Text(UNBEGUN, style="yellow")
+            return
         yield header(watched.state, console, width, remaining=is_live)
         for group in groups(watched, console, min(CURVE_WIDTH, width - 24)):
             yield from flow(group, console, width)
@@ -43,6 +48,8 @@ class WatchView:
 
     def lines(self, console: Console) -> list[str]:
         """The same for a pipe or a file, a line for each group."""
+        if is_several(self.watched.folder):
+            return [self.of_several, UNBEGUN]
         state = self.watched.state
         steps = f"step {state.step}/{state.total_steps}" if state.total_steps else f"step {state.step}"
         left = state.remaining_s if self.watched.writer is not None and not self.watched.is_stale else None
@@ -127,6 +134,8 @@ def point_fields(watched: Watched) -> list[Field]:
 
 def standing(watched: Watched) -> str:
     """Whether the run is written, by whom, and how old the newest record is; where that is old, what its process does."""
+    if is_several(watched.folder):
+        return UNBEGUN
     life, newest_s = watched.life(), watched.newest_s
     if life.word != "running":
         return told_of(life)
