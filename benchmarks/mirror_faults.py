@@ -3,7 +3,7 @@
     python benchmarks/mirror_faults.py [--trials 200]
 
 A trial trains with a mirror in which, over a random stretch of its file operations, writes are dropped, cut, delayed or get a flipped bit,
-renames are dropped, operations fail (permission, no space, input/output error) or hang, or folders are removed in mid-copy; half of the
+renames are dropped, operations fail (permission, no space, input/output error) or hang, or folders are removed in mid-copy; most
 sessions are ended by SIGKILL, at a random operation of the mirror or at a random moment. Then the run folder is deleted and the command
 is repeated without faults; in a third of the trials a second faulty session, on another new machine, comes before that. Wanted: the
 newest point that was called durable (or a newer one) is loaded, and the run ends like the undisturbed one.
@@ -35,11 +35,12 @@ from brimful import pipeline
 from brimful.base.rundir import read_journal
 from brimful.hardware import calibrate
 from brimful.recipe import Recipe, load
+from brimful.training import loop
 from brimful.training.checkpoint import CheckpointStore, differences
 from brimful.training.checkpoint import load as load_checkpoint
 from brimful.training.mirror import opening
 from brimful.training.mirror.copier import Patience
-from brimful.training.mirror.files import Files
+from brimful.training.mirror.files import Entry, Files
 from brimful.training.mirror.listener import Mirror
 from brimful.training.mirror.status import MirrorStatus, read_status
 
@@ -102,9 +103,9 @@ class Fault:
     def drawn(cls, drawn: random.Random, kind: str) -> "Fault":
         first = int(1.05 ** drawn.uniform(0, 125))  # up to 450: from the first operations on, also where the whole run takes few
         at_operation, by_clock = (drawn.randrange(5, 500), None), (None, drawn.uniform(0.05, 0.9))
-        kill_at, kill_after_s = (None, None) if drawn.random() < 0.5 else at_operation if drawn.random() < 0.6 else by_clock
+        kill_at, kill_after_s = (None, None) if drawn.random() < 0.3 else at_operation if drawn.random() < 0.6 else by_clock
         return cls(
-            kind, first, first + drawn.choice((1, 5, 40, 10_000)), drawn.choice((0.1, 0.5, 1.0)), kill_at, kill_after_s, drawn.randrange(2**31)
+            kind, first, first + drawn.choice((3, 40, 200, 10_000)), drawn.choice((0.1, 0.5, 1.0)), kill_at, kill_after_s, drawn.randrange(2**31)
         )
 
 
@@ -113,17 +114,21 @@ class FaultyFiles(Files):
 
     Args:
         note: Told that the mirror's folder was removed.
+        trusting: Nothing is read back and hashed, to see that the trials find it.
     """
 
-    def __init__(self, fault: Fault, folder: Path, note: Callable[[], None]) -> None:
+    def __init__(self, fault: Fault, folder: Path, note: Callable[[], None], *, trusting: bool = False) -> None:
         super().__init__()
-        self._fault, self._folder, self._note = fault, folder, note
+        self._fault, self._folder, self._note, self._trusting = fault, folder, note, trusting
         self._drawn = random.Random(fault.seed)
         self._count = -1
         self._has_removed = False
-        if fault.kill_after_s is not None:
+
+    def arm(self) -> None:
+        """Start the clock of a kill, in the process that is to be killed."""
+        if self._fault.kill_after_s is not None:
             signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-            signal.setitimer(signal.ITIMER_REAL, fault.kill_after_s)
+            signal.setitimer(signal.ITIMER_REAL, self._fault.kill_after_s)
 
     def _strikes(self, *kinds: str) -> bool:
         """Whether it is the fault's turn at this operation, and it is of one of these kinds."""
@@ -186,6 +191,10 @@ class FaultyFiles(Files):
         self._operation()
         return super().read(path)
 
+    def require(self, path: Path, entry: Entry) -> None:
+        if not self._trusting:
+            super().require(path, entry)
+
 
 @dataclass
 class Bench:
@@ -208,7 +217,7 @@ class Bench:
         """The recipe as it is run on one machine."""
         return load(str(self.folder / "run.yaml"), [f"run.folder={self.folder / machine}", *changes])
 
-    def trial(self, number: int, kind: str, seed: int = 0) -> dict[str, Any]:
+    def trial(self, number: int, kind: str, seed: int = 0, *, trusting: bool = False) -> dict[str, Any]:
         """One trial: what was claimed, what was loaded, what differs from the undisturbed run, and how the faulty sessions ended."""
         drawn = random.Random(f"{seed}:{number}")
         mirror, log, removed = (self.folder / f"{name}{number}" for name in ("mirror", "log", "removed"))
@@ -216,7 +225,8 @@ class Bench:
         killed = []
         for session in range(1 + (drawn.random() < 1 / 3)):
             machine = f"machine{number}-{session}"
-            act = partial(_train_with_fault, self.recipe(machine, f"run.mirror={mirror}"), log, Fault.drawn(drawn, kind), mirror / "run", removed)
+            files = FaultyFiles(Fault.drawn(drawn, kind), mirror / "run", partial(_note_removal, removed), trusting=trusting)
+            act = partial(_train_with_fault, self.recipe(machine, f"run.mirror={mirror}"), log, files)
             killed.append(_in_a_child(act) == signal.SIGKILL)
             claimed = _newer(claimed, read_status(self.folder / machine / "run"), removed)
             shutil.rmtree(self.folder / machine, ignore_errors=True)
@@ -248,9 +258,11 @@ def _train(recipe: Recipe, log: Path) -> None:
         pipeline.train(recipe, Console(file=file, width=200))
 
 
-def _train_with_fault(recipe: Recipe, log: Path, fault: Fault, folder: Path, removed: Path) -> None:
-    from brimful.training import loop
+def _note_removal(path: Path) -> None:
+    path.write_text(str(time.time()))
 
+
+def _train_with_fault(recipe: Recipe, log: Path, files: FaultyFiles) -> None:
     real = loop.guarded_update
 
     def slow(*arguments: Any, **options: Any) -> Any:
@@ -258,7 +270,7 @@ def _train_with_fault(recipe: Recipe, log: Path, fault: Fault, folder: Path, rem
         return real(*arguments, **options)
 
     loop.guarded_update = slow
-    files = FaultyFiles(fault, folder, lambda: removed.write_text(str(time.time())) and None)
+    files.arm()
     opening.Mirror = partial(Mirror, files=files, patience=IMPATIENT)  # type: ignore[assignment,misc]
     _train(recipe, log)
 
@@ -311,28 +323,40 @@ def prepare(folder: Path) -> Bench:
 
 
 def main() -> None:
-    from record import write_record
+    from record import write_record  # beside this file; the tests load it from elsewhere
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--control", type=int, default=44, help="Trials in which nothing is read back, to see that they fail.")
     options = parser.parse_args()
-    started_s, results = time.monotonic(), []
+    started_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         bench = prepare(Path(folder))
-        for number in range(options.trials):
-            results.append(result := bench.trial(number, KINDS[number % len(KINDS)], options.seed))
-            told = f"claimed {result['claimed']}, loaded {result['loaded']}"
-            print(f"{number}: {result['kind']}, killed {result['killed']}: {told}: {result['odd'] or 'equal bit for bit'}", flush=True)
+        results = [_told(bench, number, options.seed) for number in range(options.trials)]
+        control = [_told(bench, number, options.seed, trusting=True) for number in range(options.control)]
     sound = sum(not result["odd"] for result in results)
     print(f"{sound} of {options.trials} sound, {time.monotonic() - started_s:.0f} s")
     by_kind = {kind: dict(Counter("sound" if not each["odd"] else "odd" for each in results if each["kind"] == kind)) for kind in KINDS}
-    claims = Counter("none" if each["claimed"] is None else "finished" if each["claimed"] == "finished" else "a step" for each in results)
     sessions = [killed for result in results for killed in result["killed"]]
-    values = {"trials": options.trials, "sound": sound, "sessions": len(sessions), "sessions_killed": sum(sessions)}
-    loads = Counter("nothing" if each["loaded"] is None else "finished" if each["loaded"] == "finished" else "a step" for each in results)
-    print(write_record("mirror_faults", {**values, "by_kind": by_kind, "claimed": dict(claims), "loaded": dict(loads)}))
+    values = {
+        "trials": options.trials, "sound": sound, "sessions": len(sessions), "sessions_killed": sum(sessions), "by_kind": by_kind,
+        "claimed": _counted(results, "claimed"), "loaded": _counted(results, "loaded"),
+        "control_without_reading_back": {"trials": len(control), "sound": sum(not each["odd"] for each in control)},
+    }  # fmt: skip
+    print(write_record("mirror_faults", values))
     raise SystemExit(sound != options.trials)
+
+
+def _told(bench: Bench, number: int, seed: int, *, trusting: bool = False) -> dict[str, Any]:
+    result = bench.trial(number, KINDS[number % len(KINDS)], seed, trusting=trusting)
+    told = f"{'not read back, ' if trusting else ''}killed {result['killed']}: claimed {result['claimed']}, loaded {result['loaded']}"
+    print(f"{number}: {result['kind']}, {told}: {result['odd'] or 'equal bit for bit'}", flush=True)
+    return result
+
+
+def _counted(results: list[dict[str, Any]], what: str) -> dict[str, int]:
+    return dict(Counter("nothing" if each[what] is None else "finished" if each[what] == "finished" else "a step" for each in results))
 
 
 if __name__ == "__main__":

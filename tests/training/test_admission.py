@@ -8,7 +8,17 @@ import pytest
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import Lease, write_json_atomically
 from brimful.recipe import Recipe
-from brimful.training.admission import Admission, admit, claim, describe, status_of, write_status
+from brimful.training.admission import (
+    Admission,
+    admit,
+    claim,
+    describe,
+    is_husk,
+    refuse_other_recipe,
+    run_id_of,
+    status_of,
+    write_status,
+)
 
 Tiny = Callable[..., Recipe]
 
@@ -100,3 +110,39 @@ def test_a_run_of_a_newer_brimful_is_refused(tiny: Tiny, tmp_path: Path) -> None
 
     with pytest.raises(RunFolderError, match="schema version 99"):
         admit(tiny(), folder, fresh=False)
+
+
+def test_a_run_keeps_its_number_through_every_status_and_a_new_one_has_another(tiny: Tiny, tmp_path: Path) -> None:
+    folder, other = _run(tmp_path / "run", tiny()), _run(tmp_path / "other", tiny())
+    number = run_id_of(folder)
+    write_status(folder, "finished", tiny())
+    describe(admit(tiny(), folder, fresh=False), tiny())
+
+    assert number is not None
+    assert run_id_of(folder) == number != run_id_of(other)
+    assert run_id_of(tmp_path) is None
+    write_json_atomically(folder / "run.json", {"schema_version": 1, "recipe": "tiny", "status": "stopped"})  # from before runs had numbers
+    assert run_id_of(folder) is None
+    write_status(folder, "running", tiny())
+    assert run_id_of(folder) is not None
+
+
+def test_what_is_left_of_a_start_is_a_husk_and_anything_more_is_not(tmp_path: Path) -> None:
+    assert is_husk(tmp_path / "none")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in (Lease.FILE_NAME, "recipe.yaml", ".plan.json.12.tmp"):
+        (folder / name).write_text("")
+        assert is_husk(folder)
+    (folder / "run.json").write_text("{}")
+    assert not is_husk(folder)
+    assert not is_husk(folder / "run.json")
+
+
+def test_a_run_that_lies_elsewhere_is_compared_by_the_same_rules(tiny: Tiny) -> None:
+    refuse_other_recipe("there", tiny(), tiny("evaluation.every=3"), (), otherwise="go away")
+    with pytest.raises(RunFolderError, match=r"(?s)there was made by another recipe.*layers: 2 -> 3.*never change; go away, or put"):
+        refuse_other_recipe("there", tiny(), tiny("model.layers=3"), (), otherwise="go away")
+    with pytest.raises(RunFolderError, match=r"(?s)there was started with other values.*--accept-change seed"):
+        refuse_other_recipe("there", tiny(), tiny("seed=2"), (), otherwise="go away")
+    refuse_other_recipe("there", tiny(), tiny("seed=2"), ("seed",), otherwise="go away")

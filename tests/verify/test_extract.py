@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from brimful.verify.extract import EXTRACTIONS, code_blocks, code_of, continuation, function, parses, program
+from brimful.verify.extract import EXTRACTIONS, code_blocks, code_of, continuation, function, parses, program, python_verdict
 
 ROW = {"prompt": 'import math\n\n\ndef double(x):\n    """Twice x."""\n', "entry_point": "double"}
 BODY = "    y = x + x\n    return y\n"
@@ -121,3 +121,9 @@ def test_a_program_is_cut_out_of_the_talk_around_it() -> None:
 @pytest.mark.parametrize("text", ["", "```", "```python", "\0", "def", "\ud800", "(" * 500, "x" * 10_000, "def double(x):\n" * 50])
 def test_no_extraction_fails_on_anything_a_model_may_write(name: str, text: str) -> None:
     assert isinstance(EXTRACTIONS[name](text, ROW), str)
+
+
+def test_the_code_of_an_answer_is_judged_in_a_line() -> None:
+    assert python_verdict(f"Here:\n```python\n{WHOLE}```") == (WHOLE, "parses as Python")
+    assert python_verdict("```python\ndef f(:\n```")[1] == "does not parse: SyntaxError, line 1: invalid syntax"
+    assert python_verdict("")[1].startswith("is no program")

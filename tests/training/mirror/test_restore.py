@@ -220,6 +220,23 @@ def test_a_mirror_that_cannot_be_read_now_stops_the_run_before_an_older_point_is
     assert not run.folder.exists()
 
 
+def test_nothing_is_written_into_the_mirror_that_is_read(run: Run) -> None:
+    class ReadOnly(Files):
+        def write(self, descriptor: int, data: bytes) -> None:
+            raise AssertionError
+
+        rename = make_folder = remove = write  # type: ignore[assignment]
+
+    _mirrored_up_to(run, 2, 4)
+    run.finish()
+    run.copy(is_finished=True)
+    for damage in (None, "model/model.safetensors"):
+        shutil.rmtree(run.folder, ignore_errors=True)
+        if damage is not None:
+            (run.mirrored / damage).write_bytes(b"rot")
+        assert "brought back" in _bring_back(run, files=ReadOnly())[-1]
+
+
 def test_the_identity_survives_a_lost_status_file_of_the_mirror(run: Run) -> None:
     _mirrored_up_to(run, 2)
     run_id = run.run_id
