@@ -105,7 +105,7 @@ def test_a_study_that_was_cut_off_is_listed_with_a_command_that_finishes_it(tiny
     assert brimful(*shlex.split(command)[1:]).code == 0
     entries = {entry["name"]: entry for entry in json.loads(brimful("runs", "--json").out)}
     assert (entries["s"]["state"], entries["s"]["told"]) == ("finished", "2 of 2 runs finished")
-    assert brimful("watch", "s").out.splitlines()[-1] == "the study is finished and compared"
+    assert brimful("watch", "s").out.splitlines()[-1] .startswith("finished and compared")
 
 
 def test_a_run_in_a_mirror_is_listed_watched_and_continued_from_there(

@@ -4,8 +4,6 @@ import io
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -228,78 +226,3 @@ def test_a_terminal_has_one_view_and_keeps_evaluations_above_it(world: World, wi
     assert "51/100 (51 %)" in screen
     rows = [row for row in screen.splitlines() if "perplexity" not in row]
     assert max(map(len, rows)) <= width
-
-
-def test_a_study_shows_the_member_that_is_written_and_moves_on(world: World, tmp_path: Path) -> None:
-    study = tmp_path / "runs" / "s"
-    study.mkdir(parents=True)
-    (study / "study.yaml").write_text("name: s\nstudy:\n  variants: {a: [], b: []}\n")
-    (study / "study.json").write_text('{"recipe": "s"}')
-    first, second = World(study / "a"), World(study / "b")
-    first.begin()
-    first.write(step(1))
-    world.folder = study
-
-    def moves_on() -> None:
-        first.end("finished")
-        second.now = world.now
-        second.begin()
-        second.write(step(1))
-
-    def ends() -> None:
-        second.end("finished")
-        (study / "study.json").write_text('{"recipe": "s", "comparison": {"runs": []}}')
-
-    world.acts = [moves_on, lambda: second.write(step(2)), ends]
-    lines = world.told()
-    assert lines[0] == "s: 0 of 2 runs finished; a"
-    assert "s: 1 of 2 runs finished; b" in lines
-    assert lines[-1] == "the study is finished and compared"
-
-
-def test_a_study_whose_first_run_is_still_planned_is_waited_for(world: World, tmp_path: Path) -> None:
-    study = tmp_path / "runs" / "s"
-    study.mkdir(parents=True)
-    for name, text in (("study.yaml", "name: s\nstudy:\n  variants: {a: []}\n"), ("study.json", '{"recipe": "s"}')):
-        (study / name).write_text(text)
-        os.utime(study / name, (NOW, NOW))
-    member = World(study / "a")
-    world.folder = study
-
-    def ends() -> None:
-        member.end("finished")
-        (study / "study.json").write_text('{"recipe": "s", "comparison": {"runs": []}}')
-
-    world.acts = [world.waits(60), member.begin, lambda: member.write(step(1)), ends]
-    lines = world.told()
-    assert lines[:2] == ["s: 0 of 1 runs finished", "none of its runs has begun yet"]
-    assert lines[-1] == "the study is finished and compared"
-
-
-def test_between_two_runs_of_a_study_its_process_is_waited_for(world: World, tmp_path: Path) -> None:
-    study = tmp_path / "runs" / "s"
-    study.mkdir(parents=True)
-    (study / "study.json").write_text('{"recipe": "s"}')
-    member = study / "a"
-    code = (
-        "import sys\nfrom pathlib import Path\nfrom brimful.base.rundir import Lease\nlease = Lease.acquire(Path(sys.argv[1]))\nprint('held', flush=True)\n"
-        "sys.stdin.readline()\nlease.release()\nprint('released', flush=True)\nsys.stdin.readline()\n"
-    )
-    first = World(member)
-    first.begin()
-    first.end("finished")
-    process = subprocess.Popen([sys.executable, "-c", code, str(member)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-
-    def says(line: str) -> None:
-        process.stdin.write("\n")  # type: ignore[union-attr]
-        process.stdin.flush()  # type: ignore[union-attr]
-        assert process.stdout.readline() == line  # type: ignore[union-attr]
-
-    world.folder = study
-    world.acts = [lambda: None, lambda: says("released\n"), world.waits(3600), lambda: None, lambda: process.communicate("\n"), lambda: None]
-    lines = world.told()
-    assert len(world.acts) == 1  # it left when the process had ended, not an hour after the last change
-    assert lines[-1].startswith("finished: 100 steps")

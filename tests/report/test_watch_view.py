@@ -118,18 +118,28 @@ def test_an_ascii_terminal_gets_ascii_only(run: Path) -> None:
 def test_what_was_not_read_is_not_shown(tmp_path: Path) -> None:
     write(tmp_path / "metrics.jsonl", START, {"kind": "step", "step": 1})
     write(tmp_path / "monitor.jsonl", {"kind": "sample", "time": NOW + 20, "covers_s": 0.0, "rss_bytes": 1024})
-    assert plain(look(tmp_path))[1:-1] == ["last loss not finite", "process 1.00 KiB"]
+    with Lease.acquire(tmp_path):
+        lines = plain(look(tmp_path))
+    assert lines[1:-1] == ["last loss not finite", "process 1.00 KiB"]
 
 
 def test_old_samples_say_how_old_they_are(run: Path) -> None:
-    assert "sampled 3m 20s ago" in plain(look(run, NOW + 220))[4]
+    with Lease.acquire(run):
+        assert "sampled 3m 20s ago" in plain(look(run, NOW + 220))[4]
+
+
+def test_what_device_and_machine_did_last_is_not_shown_of_a_run_that_nobody_writes(run: Path) -> None:
+    assert not [line for line in plain(look(run)) if "device" in line or "CPU" in line]
 
 
 def test_a_mirror_that_fails_says_since_when_and_why(run: Path) -> None:
+    def points() -> str:
+        return next(line for line in plain(look(run)) if line.startswith("recovery point"))
+
     (run / "mirror.json").write_text(json.dumps(MIRROR | {"state": "failing", "error": "No space left on device"}))
-    assert "in the mirror step 20, 2m 11s ago (failing)  mirror failing for 1m 21s: No space left on device" in plain(look(run))[5]
+    assert "in the mirror step 20, 2m 11s ago (failing)  mirror failing for 1m 21s: No space left on device" in points()
     (run / "mirror.json").write_text(json.dumps(MIRROR | {"durable_step": None, "durable_time": None}))
-    assert plain(look(run))[5] == "recovery point here step 40, 13 s ago  in the mirror none yet (behind)"
+    assert points() == "recovery point here step 40, 13 s ago  in the mirror none yet (behind)"
 
 
 def test_in_a_copy_the_points_of_both_places_are_told(run: Path) -> None:

@@ -170,9 +170,14 @@ def _samples(folder: Path, name: str) -> Listed:
     drawn = sum(1 for _ in read_journal(folder / "drawn.jsonl")) - 1
     state = "running" if writer is not None and writer[1] else "finished" if facts else "interrupted"
     kept = number(section(facts, "statistics").get("kept"))
-    told = f"{state}: {max(0, drawn):,} samples drawn" + (f", {kept:,.0f} kept" if kept is not None else "")
+    told = f"{state}: {samples_told(drawn)}" + (f", {kept:,.0f} kept" if kept is not None else "")
     size, _, last_active = sizes(folder)
     return Listed(name, folder, "samples", "", state, told, None, None, "", size, 0, 0, last_active)
+
+
+def samples_told(count: int) -> str:
+    """`1,234 samples drawn`."""
+    return f"{max(0, count):,} sample{'s' * (count != 1)} drawn"
 
 
 def _run(folder: Path, name: str) -> Listed:

@@ -63,7 +63,7 @@ def groups(watched: Watched, console: Console, width: int) -> Iterator[list[Fiel
     yield [field for field in watched.state.fields() if field[0] != "checkpoint"]
     if len(watched.losses) > 1 and (curve := sparkline(watched.losses, width, console)):
         yield [("loss so far", f"{watched.losses[0]:.3f} {curve} {watched.losses[-1]:.3f}", "")]
-    if watched.sample is not None:
+    if watched.sample is not None and (watched.writer is not None or watched.life().word == "running"):
         device, host = device_fields(watched.sample, watched), host_fields(watched.sample, watched)
         yield from (device, host) if any(label == "device" for label, _, _ in device) else [[*host, *device]]
     yield point_fields(watched)
