@@ -85,6 +85,17 @@ def test_logs_are_copied_when_they_changed(run: Run) -> None:
     assert sorted(path.name for path in run.mirrored.iterdir()) == ["metrics.jsonl", STATUS, "plan.json", "recipe.yaml", "run.json"]
 
 
+def test_a_log_does_not_make_the_folder_of_a_mirrored_run_that_was_removed(run: Run) -> None:
+    class Removed(Files):
+        def copy(self, source: Path, target: Path, limit: int | None = None) -> Any:
+            shutil.rmtree(run.mirrored, ignore_errors=True)
+            return super().copy(source, target, limit)
+
+    with pytest.raises(FileNotFoundError):
+        _copier(run, files=Removed()).bring_up_to_date(ending=False)
+    assert not run.mirrored.exists()
+
+
 def test_a_point_waits_for_its_turn_but_not_at_the_end(run: Run) -> None:
     told: list[int | None] = []
     copier = Copier(run.place, run.folder, Files(), Patience(), lambda point, rate: told.append(None if point is None else point.step))

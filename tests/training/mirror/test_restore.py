@@ -184,6 +184,29 @@ def test_a_mirror_of_another_run_is_refused_whether_here_or_by_its_recipe(run: R
     assert ": step 2, " in _bring_back(run, recipe=changed, accept=["seed"])[-1]
 
 
+def test_a_point_of_another_run_that_nobody_called_durable_replaces_nothing(run: Run) -> None:
+    _mirrored_up_to(run, 2, 4)
+    for path in (run.folder / "run.json", run.mirrored / STATUS):
+        values = json.loads(path.read_text())
+        path.write_text(json.dumps({**values, "id": "another", "durable_step": None}))
+    shutil.rmtree(folder_of_step(run.folder, 4))
+
+    assert "step 4: it belongs to run " in _bring_back(run)[0]
+    assert local_steps(run.folder) == [2]
+
+
+def test_a_finished_run_that_was_trained_on_here_is_not_replaced_by_its_older_end(run: Run) -> None:
+    _mirrored_up_to(run, 2)
+    run.finish()
+    run.copy(is_finished=True)
+    values = json.loads((run.folder / "run.json").read_text())
+    (run.folder / "run.json").write_text(json.dumps({**values, "status": "running"}))
+    run.save(4)
+
+    assert _bring_back(run) == []
+    assert local_steps(run.folder) == [2, 4]
+
+
 def test_a_folder_that_is_no_runs_mirror_is_refused(run: Run) -> None:
     run.mirrored.mkdir()
     (run.mirrored / "thesis.docx").write_text("")

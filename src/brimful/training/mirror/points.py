@@ -241,7 +241,7 @@ class MirroredRun:
             OSError, NotWhole: it could not be written or reads back otherwise; what was there is as it was.
         """
         target = self.folder / name
-        for parent in reversed(Path(name).parents):
+        for parent in reversed(Path(name).parents[:-1]):
             self.files.make_folder(self.folder / parent)
         aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.tmp")
         try:

@@ -74,10 +74,10 @@ def _bring_back(place: Place, mirrored: MirroredRun, found: "_Found", run_folder
         _refuse_another_run(place, run_folder, found)
     if here == "finished":
         return
-    if found.is_finished and restore.finished():
-        return
     last = -1 if here is None else _newest_sound(run_folder)
     newer = [step for step in found.steps if step > last]
+    if found.is_finished and (newer or here is None) and restore.finished():
+        return
     if any(restore.point(step) for step in newer):
         return
     if newer and here is None and found.called_durable:
@@ -191,6 +191,9 @@ class _Restore:
         """Bring a point back with the best checkpoint it needs; whether it was sound."""
         try:
             point = self._mirrored.read(step)
+            own = run_id_of(self._run_folder)
+            if own not in {None, point.run_id}:
+                raise NotWhole(f"it belongs to run {point.run_id}")
             name = f"{RUN_FILES}/recipe.yaml"
             self._require_same_recipe(f"step {step}", self._mirrored.path_of(step) / name, point.files[name])
             self._tell_start(f"step {step}", point.num_bytes)
