@@ -120,6 +120,7 @@ def test_a_file_system_without_flushing_is_written_to_and_what_is_removed_is_emp
 def test_errors_of_the_file_system_read_as_clauses() -> None:
     assert in_words(OSError(errno.ENOSPC, "No space left on device")) == "no space left on device"
     assert in_words(OSError(errno.EACCES, "Permission denied", "/x")) == "permission denied (/x)"
+    assert in_words(OSError(errno.EROFS, "Read-only file system", "/x/.metrics.jsonl.12ab.tmp")) == "read-only file system"
     assert in_words(NotWhole("it is not")) == "it is not"
 
 

@@ -88,7 +88,7 @@ def test_a_failing_mirror_is_said_once_tried_again_and_said_to_work_again(run: R
     switched.error = None
     _until(lambda: mirror.status.state == "ok")
     assert mirror.status.durable_step == 4
-    assert "mirror: works again; step 4 is durable" in run.said
+    _until(lambda: "mirror: works again; step 4 is durable" in run.said)
     mirror.finish(is_finished=False)
 
 

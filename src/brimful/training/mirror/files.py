@@ -277,7 +277,7 @@ def _chunks(read: Callable[[int], bytes], limit: int | None) -> Iterator[bytes]:
 def in_words(error: BaseException) -> str:
     """An error of the file system as a clause: `no space left on device`."""
     if isinstance(error, OSError) and error.strerror:
-        where = f" ({error.filename})" if error.filename else ""
+        where = f" ({error.filename})" if error.filename and ".tmp" not in str(error.filename) else ""  # nobody looks for what is half written
         return error.strerror[0].lower() + error.strerror[1:] + where
     return str(error) or type(error).__name__
 
