@@ -100,7 +100,7 @@ def test_making_batches_when_they_are_needed_is_advised_against(advised: Callabl
     assert one(advised(*steps(wait_s=0.31), loader(0, w1=0.31, w2=0.31), end(45.0)), "loader").change == "plan.loader_workers=1"
 
 
-@pytest.mark.parametrize("records", [[], [loader(8, w1=0.04)], [{"kind": "loader", "seconds_per_batch": "?"}]])
+@pytest.mark.parametrize("records", [[], [loader(8, w1=0.04)], [{"kind": "loader", "seconds_per_batch": "?"}], [loader(1, w1=-1.0, two=0.1)]])
 def test_waiting_without_a_fitting_measurement_brings_no_advice(advised: Callable[..., list[Advice]], records: list[dict[str, Any]]) -> None:
     assert advised(*steps(wait_s=0.31), *records, end(45.0)) == []
 

@@ -66,6 +66,12 @@ def test_a_run_from_before_waiting_was_measured_does_not_say_that_it_did_not_wai
     assert "Waiting for data" not in dict(found.parts)
 
 
+def test_steps_that_a_rollback_repeats_took_their_time_twice(spent: Callable[..., TimeSpent]) -> None:
+    found = spent(start(), *steps(1, 20, 1.0, 0.1), *steps(11, 40, 1.0, 0.1), END)
+
+    assert found.compute_s + (found.loader_s or 0.0) == pytest.approx(50.0)
+
+
 def test_a_step_that_only_waited_is_not_longer_than_it_was(spent: Callable[..., TimeSpent]) -> None:
     found = spent(start(), *steps(1, 40, 1.0, 1.5), END)
 

@@ -78,7 +78,11 @@ def _loader(run: RunFiles, spent: TimeSpent) -> Advice | None:
     share, records = spent.waiting_share, run.of_kind("loader")
     if share is None or share <= WAITED_SHARE or not records:
         return None
-    rates = {int(workers): seconds for workers, value in section(records[-1], "seconds_per_batch").items() if (seconds := number(value))}
+    rates = {
+        int(workers): seconds
+        for workers, value in section(records[-1], "seconds_per_batch").items()
+        if (seconds := number(value) or 0.0) > 0 and workers.isdigit()
+    }
     now = int(number(records[-1].get("loader_workers")) or 0)
     before_s = rates.get(max(now, 1))
     if before_s is None:

@@ -309,12 +309,12 @@ def training_time_s(run: RunFiles) -> float | None:
 
 
 def step_spans(run: RunFiles) -> list[tuple[int, Json]]:
-    """(steps, record that speaks for them) over the run: each timed record for the steps since the one before it, as long runs record only some."""
-    records = [record for record in run.of_kind("step") if number(record.get("step_time_s")) is not None]
+    """(steps, record that speaks for them): each timed record for the steps since the one before it. Steps that a rollback repeats count again."""
+    records = [record for record in run.of_kind("step") if (number(record.get("step_time_s")) or -1.0) >= 0]
     if not records:
         return []
     reached = list(map(_step_of, records))
-    counts = [after - before for before, after in pairwise([0, *reached])]
+    counts = [after - before if after > before else 1 for before, after in pairwise([0, *reached])]
     counts[-1] += max(run.last_step, reached[-1]) - reached[-1]
     return list(zip(counts, records, strict=True))
 

@@ -1,5 +1,6 @@
 """Where the time of a run went: every second of it under one heading, from what its sessions measured."""
 
+import math
 from dataclasses import dataclass
 
 from brimful.report.runfiles import RunFiles, number, stage_times_s, step_spans, training_time_s, warm_up_s
@@ -62,10 +63,10 @@ class TimeSpent:
 def time_spent(run: RunFiles) -> TimeSpent | None:
     """None where no step was timed."""
     training_s = training_time_s(run)
-    if training_s is None:
-        return None
     times = stage_times_s(run)
-    evaluation_s, checkpoint_s = (times[f"{kind}_time_s"] or 0.0 for kind in ("evaluation", "checkpoint"))
+    if training_s is None or training_s < 0 or not all(math.isfinite(seconds) for seconds in times.values() if seconds is not None):
+        return None
+    evaluation_s, checkpoint_s = (max(0.0, times[f"{kind}_time_s"] or 0.0) for kind in ("evaluation", "checkpoint"))
     known_s = training_s + evaluation_s + checkpoint_s
     rest_s = max(0.0, (times["total_time_s"] or 0.0) - known_s)  # a killed session does not tell how long it was
     compile_s = min(warm_up_s(run), rest_s)
@@ -85,7 +86,9 @@ def time_spent(run: RunFiles) -> TimeSpent | None:
 
 def _loader_s(run: RunFiles, training_s: float) -> float | None:
     waits = [
-        count * min(wait_s, record["step_time_s"]) for count, record in step_spans(run) if (wait_s := number(record.get("loader_wait_s"))) is not None
+        count * min(max(wait_s, 0.0), record["step_time_s"])
+        for count, record in step_spans(run)
+        if (wait_s := number(record.get("loader_wait_s"))) is not None
     ]
     return min(sum(waits), training_s) if waits else None
 
