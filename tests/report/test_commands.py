@@ -55,6 +55,12 @@ def test_a_member_goes_on_with_its_study(tiny: Callable[..., Recipe], tmp_path: 
     assert reaches(continue_command(moved / "a")) == ("run", moved)
 
 
+def test_a_chain_that_was_moved_has_no_command(tmp_path: Path) -> None:
+    chain = written(tmp_path / "runs" / "unit-rft-offline", load("unit-rft-offline"), "study.yaml")
+    assert reaches(continue_command(chain)) == ("run", chain)
+    assert continue_command(chain.rename(tmp_path / "runs" / "other")) is None
+
+
 def test_a_copy_in_a_mirror_goes_on_in_the_runs_folder(tiny: Callable[..., Recipe], tmp_path: Path) -> None:
     drive = tmp_path / "drive"
     folder = written(drive / "tiny", tiny(f"run.mirror={drive}"))

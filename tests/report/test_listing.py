@@ -95,7 +95,7 @@ def test_a_chain_lists_its_drawings(new_run: MakeRun, runs: Path) -> None:
     found = by_name(find_runs(runs))
     assert (found["chain"].kind, found["chain"].told) == ("rounds", "1 of 6 runs finished")
     assert found["chain/samples-1-seed1"].told == "interrupted: 2 samples drawn"
-    (drawing / "sampling.json").write_text('{"statistics": {"kept": 1}}')
+    (drawing / "sampling.json").write_text('{"statistics": {"fates": {"kept": 1}}}')
     assert by_name(find_runs(runs))["chain/samples-1-seed1"].told == "finished: 2 samples drawn, 1 kept"
 
 

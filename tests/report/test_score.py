@@ -32,7 +32,7 @@ def test_a_tuned_model_is_known_by_its_first_task_and_without_one_by_its_loss(tu
     recipe = (folder / "recipe.yaml").read_text()
     assert order in recipe
     (folder / "recipe.yaml").write_text(recipe.replace(order, "evaluation: {tasks: [bleu, code-syntax]}"))
-    assert told(folder) == "bleu 25 BLEU (24.95 BLEU to 25.05 BLEU)"
+    assert told(folder) == "bleu 25 BLEU (24.95 to 25.05)"
     for path in (folder / "evaluations").glob("*.json"):
         path.write_text("[]")
     assert told(folder).startswith("loss 1.500")

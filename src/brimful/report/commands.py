@@ -22,7 +22,10 @@ def name_of(folder: Path) -> str:
 
 
 def continue_command(run_folder: Path, *, command: str = "", is_mirrored: bool = False) -> str | None:
-    """What continues a run from the recipe in its folder; None where there is no recipe any more. Of a run in a study or a chain: the whole.
+    """What continues a run from the recipe in its folder; None where nothing does. Of a run in a study or a chain: the whole.
+
+    Nothing continues a run without its recipe, one whose folder's name no run can have, and a chain that was moved: its runs name their data in
+    its old place.
 
     Args:
         run_folder: Also of a study or a chain.
@@ -37,7 +40,8 @@ def continue_command(run_folder: Path, *, command: str = "", is_mirrored: bool =
         return None
     verb = "run" if is_several(whole) or command.split()[1:2] == ["run"] else "train"
     changes = _to_mirror(recipe, whole) if is_mirrored else _to_folder(recipe, whole)
-    return None if changes is None else shlex.join(["brimful", verb, str(file), *changes])
+    was_moved = bool(changes) and not is_mirrored
+    return None if changes is None or (was_moved and recipe.rft is not None) else shlex.join(["brimful", verb, str(file), *changes])
 
 
 def is_several(folder: Path) -> bool:

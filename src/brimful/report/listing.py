@@ -138,7 +138,10 @@ def _several(folder: Path, name: str) -> list[Listed]:
     told += f"; {running.name.rpartition('/')[2]} is running" if running else ""
     problems = () if recipe and facts is not None else (f"{' or '.join(STUDY_FILES)} is missing or cannot be read",)
     size, _, last_active = sizes(folder, own=True)
-    command = f"brimful watch {name_of(folder)}" if running else "" if is_compared else continue_command(folder) or ""
+    goes_on = continue_command(folder)
+    if not is_compared and goes_on is None and not problems:
+        problems = ("nothing continues it here: it was moved, and what it made names its old place; put it back there",)
+    command = f"brimful watch {name_of(folder)}" if running else "" if is_compared else goes_on or ""
     study = Listed(
         name, folder, "rounds" if recipe.get("rft") else "study", str(recipe.get("method", "")), state, told, done, planned, "",
         size, 0, 0, max([last_active, *(entry.last_active for entry in members)]), (), problems, command,
@@ -169,7 +172,7 @@ def _samples(folder: Path, name: str) -> Listed:
     facts, writer = json_or_none(folder / "sampling.json"), writer_of(folder)
     drawn = sum(1 for _ in read_journal(folder / "drawn.jsonl")) - 1
     state = "running" if writer is not None and writer[1] else "finished" if facts else "interrupted"
-    kept = number(section(facts, "statistics").get("kept"))
+    kept = number(section(section(facts, "statistics"), "fates").get("kept"))
     told = f"{state}: {samples_told(drawn)}" + (f", {kept:,.0f} kept" if kept is not None else "")
     size, _, last_active = sizes(folder)
     return Listed(name, folder, "samples", "", state, told, None, None, "", size, 0, 0, last_active)

@@ -53,9 +53,8 @@ def _metric_told(task: str, summary: Json) -> str:
     if main is None or value is None:
         return ""
     unit = str(main[1].get("unit", ""))
-    return (
-        f"{title(task, main[0])} {with_interval(format_score(value, unit), span(pair(main[1].get('interval')), lambda end: format_score(end, unit)))}"
-    )
+    interval = span(pair(main[1].get("interval")), lambda end: format_score(end, unit if unit == "share" else ""))
+    return f"{title(task, main[0])} {with_interval(format_score(value, unit), interval)}"
 
 
 def _of_loss(run: RunFiles) -> str:
