@@ -21,6 +21,8 @@ Kind = Literal["run", "study", "rounds", "samples"]
 SIGNS = ("recipe.yaml", "run.json", "metrics.jsonl", "plan.json", CHECKPOINTS, Lease.FILE_NAME)
 """A folder with one of these is a run, or was to become one."""
 SAMPLE_FILES = ("drawn.jsonl", "sampling.json")
+PINS = ".mirror"
+"""Second names of a checkpoint's files while they are copied; not counted again."""
 DEPTH = 3
 """Folders of folders of runs are looked into so deep."""
 
@@ -238,8 +240,7 @@ def _files(folder: Path, own: bool) -> Iterator[tuple[str, bool]]:
     for place, folders, names in os.walk(folder):
         is_checkpoint = CHECKPOINTS in Path(place).relative_to(folder).parts[:1]
         yield from ((os.path.join(place, name), is_checkpoint) for name in names)
-        if own:
-            folders.clear()
+        folders[:] = [] if own else [name for name in folders if name != PINS]
 
 
 def _changed(folder: Path) -> float:
