@@ -172,6 +172,15 @@ def test_the_end_of_a_session_is_copied_however_it_ends_but_not_while_the_user_h
         assert (mirror.status.durable_step == step) is (error is ValueError)
 
 
+def test_a_session_that_ends_before_the_run_is_described_leaves_nothing_in_its_folder(run: Run) -> None:
+    before = sorted(run.folder.iterdir())
+    for error in (ValueError, KeyboardInterrupt):
+        with pytest.raises(error), run.mirror().finishing(lambda: False):
+            raise error
+    assert sorted(run.folder.iterdir()) == before
+    assert run.said == []
+
+
 def test_a_finished_run_is_said_to_be_there(run: Run) -> None:
     run.save(2)
     run.finish()

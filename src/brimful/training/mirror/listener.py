@@ -96,7 +96,8 @@ class Mirror:
         try:
             yield
         except KeyboardInterrupt:
-            self._give_up(_NOT_WAITED_FOR)
+            if self._thread is not None:
+                self._give_up(_NOT_WAITED_FOR)
             raise
         except BaseException:
             self.finish(is_finished=False)
