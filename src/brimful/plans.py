@@ -24,7 +24,7 @@ from brimful.planning.step import StepSpec
 from brimful.planning.survey import Tracer, prepare, remedies, table_sizes
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import PlanChoices, Recipe
-from brimful.rehearsal.store import StoredTraces, canonical_step
+from brimful.rehearsal.store import StoredFamilies, StoredTraces, canonical_step
 
 if TYPE_CHECKING:
     from brimful.rehearsal.verify import Verification
@@ -35,12 +35,13 @@ class KeptTraces:
 
     def __init__(self) -> None:
         self._folder = cache_folder() / "traces"
+        self._families = StoredFamilies(self._folder)
         self._replays: dict[StepSpec, tuple[StoredTraces, Replays, int]] = {}
 
     def __call__(self, spec: StepSpec) -> Replays:
         key = canonical_step(spec)
         if key not in self._replays:
-            stored = StoredTraces(key, self._folder)
+            stored = StoredTraces(key, self._folder, self._families)
             known = stored.read_known()
             self._replays[key] = (stored, Replays(stored, known), len(known))
         return self._replays[key][1]

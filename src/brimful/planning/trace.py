@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from brimful.planning.work import Work
+from brimful.planning.work import Details, Work
 
 KINDS = (
     "weights", "adapters", "gradients", "optimizer states", "16-bit weight copies", "activations", "loss and logits", "KV cache", "inputs",
@@ -38,6 +38,7 @@ class Trace:
         marks: Phase name -> index of its first event, in order.
         parameters, trainable: Of the model, tied ones once; a weight packed into 4 bits counts as one.
         work: What the operators compute; None where nobody recorded it.
+        details: What the counts of `work` are sums of; only fresh from recording.
     """
 
     events_E: Int32Array
@@ -52,6 +53,7 @@ class Trace:
     parameters: int = 0
     trainable: int = 0
     work: Work | None = None
+    details: Details | None = None
 
     def live_E(self) -> Int64Array:  # noqa: N802 - shape suffix
         """Bytes alive after each event, unrounded."""

@@ -33,6 +33,10 @@ _SHAPE = ("classes_W", "dtypes_W", "parts_W", "phases_W", "layers_W", "operators
 """Fields that are the same for all micro-batches."""
 
 
+LIST_ELEMENTS = 320 * 65_536
+"""Elements per kernel of an operator on lists of tensors: blocks times chunk (torch, aten/native/cuda/MultiTensorApply.cuh)."""
+
+
 class IrregularWork(Exception):
     """Operators differ between two sizes of a step in more than their sizes."""
 
@@ -108,16 +112,29 @@ class Work:
         """The same with other arrays."""
         return dataclasses.replace(self, **arrays)
 
+    def places_with_updates_summed(self) -> Int64Array:
+        """Where every operator stands in `with_updates_summed`."""
+        update_W = self.parts_W == PARTS.index("optimizer")
+        place_W = np.cumsum(~update_W) - 1
+        _, group_W = self.only(update_W)._kinds_of_update()
+        place_W[update_W] = (~update_W).sum() + group_W
+        return place_W
+
+    def _kinds_of_update(self) -> tuple[Int64Array, Int64Array]:
+        """The first operator of each kind, and the kind of each operator."""
+        keys = np.stack([self.operators_W, self.classes_W, self.dtypes_W])
+        _, first, group_W = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+        return first, group_W.ravel()
+
     def with_updates_summed(self) -> "Work":
         """Operators of the update, one row for each kind: how many there are depends on the number of parameters."""
         update_W = self.parts_W == PARTS.index("optimizer")
         rest, update = self.only(~update_W), self.only(update_W)
         if not len(update):
             return self
-        keys = np.stack([update.operators_W, update.classes_W, update.dtypes_W])
-        _, first, group_W = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+        first, group_W = update._kinds_of_update()
         summed = {
-            name: np.bincount(group_W.ravel(), weights=getattr(update, name), minlength=len(first)).astype(np.int64)
+            name: np.bincount(group_W, weights=getattr(update, name), minlength=len(first)).astype(np.int64)
             for name in ("flop_W", "bytes_W", "fused_bytes_W", "launches_W", "fused_launches_W")
         }
         ones = np.ones(len(first), np.int64)
@@ -130,6 +147,52 @@ def joined(one: Work, other: Work) -> Work:
     """Operators of both, which share their names."""
     names = [each.name for each in dataclasses.fields(one) if each.name != "operators"]
     return one.replaced({name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in names})
+
+
+@dataclass(frozen=True, eq=False)
+class Calls:
+    """Lists of tensors that operators of the update work on, from which follows how many kernels they are.
+
+    Suffix: L calls.
+
+    Attributes:
+        rows_L: The row of the Work that the call is part of.
+        limits_L: Tensors that one kernel takes.
+        tensors_L: In the longest list.
+        elements_L: Of all its tensors.
+    """
+
+    rows_L: Int64Array
+    limits_L: Int64Array
+    tensors_L: Int64Array
+    elements_L: Int64Array
+
+    def launches(self, rows: int) -> Int64Array:
+        """Kernels of each of `rows` operators."""
+        launches_L = np.maximum(-(-self.tensors_L // self.limits_L), -(-self.elements_L // LIST_ELEMENTS))
+        return np.bincount(self.rows_L, weights=launches_L, minlength=rows).astype(np.int64)
+
+    def alike(self, other: "Calls") -> bool:
+        """Whether they differ in elements only."""
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in ("rows_L", "limits_L", "tensors_L"))
+
+
+@dataclass(frozen=True, eq=False)
+class Details:
+    """What the counts of a Work are sums of; needed while families are made, and not kept.
+
+    Suffix: D touched pieces of storages, those of the update left out.
+
+    Attributes:
+        rows_D: The row of the Work that a piece belongs to.
+        bytes_D, fused_bytes_D: Bytes that it adds to the row's.
+        calls: Of the update.
+    """
+
+    rows_D: Int64Array
+    bytes_D: Int64Array
+    fused_bytes_D: Int64Array
+    calls: Calls
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,14 +238,14 @@ class ParametricWork:
         Raises:
             IrregularWork: they differ in more than their sizes.
         """
-        _refuse_others(low, high)
+        refuse_others(low, high)
         slope = _slope(low, high, at[1] - at[0])
         chunk_slope = np.zeros_like(slope)
         if other is not None:
-            _refuse_others(low, other[0])
+            refuse_others(low, other[0])
             chunk_slope = _slope(other[0], low, chunk - other[1])
         base = low.counts() - slope * at[0] - chunk_slope * chunk
-        return cls(low, base, slope, chunk_slope, _chunks(low, chunk_slope), sequence_length)
+        return cls(low, base, slope, chunk_slope, chunks_of(low, chunk_slope), sequence_length)
 
     def grown(self, check: Work, micro_batch: int, chunk: int, example: int, blocks: int) -> "ParametricWork":
         """The same for a model with `blocks` blocks, recorded with `example`; `check` has one block more.
@@ -204,7 +267,7 @@ def block_growth(short: Work, longer: Work, example: int) -> Int64Array:
     """
     outside_W, longer_outside_W = short.layers_W == GLOBAL, longer.layers_W == GLOBAL
     one, other = short.only(outside_W), longer.only(longer_outside_W)
-    _refuse_others(one, other)
+    refuse_others(one, other)
     inside, longer_inside = repeated(short, example, example + 1).only(~outside_W), longer.only(~longer_outside_W)
     for name in ("flop_W", "bytes_W", "launches_W"):
         expected, found = (float(np.dot(getattr(each, name), each.repeats_W)) for each in (inside, longer_inside))
@@ -221,7 +284,8 @@ def repeated(short: Work, example: int, blocks: int) -> Work:
     return short.replaced({"repeats_W": np.where(middle_W, (blocks - 2) / (example - 2), 1.0) * short.repeats_W})
 
 
-def _refuse_others(one: Work, other: Work) -> None:
+def refuse_others(one: Work, other: Work) -> None:
+    """Raises IrregularWork where two steps differ in more than the sizes of their operators."""
     if one.operators != other.operators or not all(np.array_equal(getattr(one, name), getattr(other, name)) for name in _SHAPE):
         raise IrregularWork("the operators differ between two sizes of the step")
 
@@ -233,7 +297,7 @@ def _slope(low: Work, high: Work, difference: int) -> Int64Array:
     return slope
 
 
-def _chunks(work: Work, chunk_slope: Int64Array) -> Int64Array:
+def chunks_of(work: Work, chunk_slope: Int64Array) -> Int64Array:
     """Which rows belong to the loss's full chunk and which to its last: the second repeats the operators of the first."""
     chunks_W = np.zeros(len(work), np.int64)
     for part in np.unique(work.parts_W):

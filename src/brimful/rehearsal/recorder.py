@@ -120,10 +120,11 @@ class Recorder(TorchDispatchMode):
         events = _deaths_in_order(np.array(self._events, np.int32), layers, list(self._marks.values()))
         layers = np.where(layers == GLOBAL, birth_layers[np.abs(events) - 1], layers)
         names = {name: index for index, name in enumerate(dict.fromkeys(self._places))}
+        work, details = self._work.finish()
         return Trace(
             events_E=events, event_layers_E=layers, sizes_S=np.array(self._sizes, np.int64),
             kinds_S=np.array(self._kinds, np.int32), places_S=np.array([names[name] for name in self._places], np.int32),
-            layers_S=birth_layers, places=tuple(names), blocks=blocks, marks=dict(self._marks), work=self._work.finish(),
+            layers_S=birth_layers, places=tuple(names), blocks=blocks, marks=dict(self._marks), work=work, details=details,
         )  # fmt: skip
 
     def _number(self, tensor: Tensor) -> int | None:

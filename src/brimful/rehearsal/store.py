@@ -11,22 +11,75 @@ from pathlib import Path
 
 import numpy as np
 
+from brimful.planning.family import Family, FamilyCalls, FamilyWork
+from brimful.planning.kin import Kin, kin_of
 from brimful.planning.memory import Known
 from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Trace
-from brimful.planning.work import IrregularWork, ParametricWork, Work
+from brimful.planning.work import Calls, IrregularWork, ParametricWork, Work
 
 _LIBRARIES = ("torch", "transformers", "peft")
 _SOURCES = (
-    "rehearsal", "training", "model", "evaluation", "planning/step.py", "planning/trace.py", "planning/parametric.py", "planning/work.py", "hardware/rates.py",
+    "rehearsal", "training", "model", "evaluation", "planning/step.py", "planning/trace.py", "planning/parametric.py", "planning/family.py", "planning/kin.py", "planning/work.py", "hardware/rates.py",
 )  # fmt: skip
 """Code that decides what a trace holds: files, and folders with all in them."""
 _ARRAYS = ("events_E", "event_layers_E", "sizes_S", "kinds_S", "places_S", "layers_S")
 
 _WORK_ARRAYS = tuple(each.name for each in dataclasses.fields(Work) if each.name != "operators")
 _WORK_LINES = ("base", "slope", "chunk_slope", "chunks_W")
+_FAMILY_ARRAYS = ("number_S", "product_S", "parameters", "trainable")
+FAMILIES_IN_MEMORY = 24
+"""Of a few MB each."""
 _WORDS = ("places", "blocks", "marks", "parameters", "trainable")
+
+
+class TraceFiles:
+    """Traces by content in a folder; None keeps nothing."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def path(self, spec: StepSpec, name: str) -> Path | None:
+        """Of what is called `name` of a step."""
+        if self.folder is None:
+            return None
+        digest = hashlib.sha256(f"{_versions()} {spec.key()} {name}".encode()).hexdigest()[:32]
+        return self.folder / f"{digest}.safetensors"
+
+    def read(self, spec: StepSpec, name: str) -> tuple[Trace, dict[str, np.ndarray]] | None:
+        """The trace and what was written with it; None where it is not there or damaged."""
+        path = self.path(spec, name)
+        if path is None or not path.is_file():
+            return None
+        from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - with numpy only
+
+        try:
+            with safe_open(path, framework="numpy") as file:
+                arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
+                words = json.loads(file.metadata()["trace"])
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+            return None  # a damaged cache file is made again
+        words["places"] = tuple(words["places"])
+        operators, work = words.pop("operators"), None
+        if operators is not None:
+            work = Work(**{key: arrays.pop(f"work_{key}") for key in _WORK_ARRAYS}, operators=tuple(operators))
+        trace = Trace(**{key: arrays.pop(key) for key in _ARRAYS}, **words, work=work)
+        return trace, arrays
+
+    def write(self, spec: StepSpec, name: str, trace: Trace, extra: dict[str, np.ndarray]) -> None:
+        """Keep a trace, and arrays of any names with it."""
+        path = self.path(spec, name)
+        if path is None:
+            return
+        from safetensors.numpy import save  # noqa: PLC0415 - as above
+
+        operators = None if trace.work is None else trace.work.operators
+        words = json.dumps({key: getattr(trace, key) for key in _WORDS} | {"operators": operators})
+        arrays = {key: getattr(trace, key) for key in _ARRAYS}
+        if trace.work is not None:
+            arrays |= {f"work_{key}": getattr(trace.work, key) for key in _WORK_ARRAYS}
+        _write(path, save({key: np.ascontiguousarray(value) for key, value in arrays.items()} | extra, metadata={"trace": words}))
 
 
 class StoredTraces:
@@ -35,10 +88,12 @@ class StoredTraces:
     Args:
         spec: The step.
         folder: Where traces are kept; None keeps nothing.
+        families: Steps that differ from this one in length and rank only; shared with them.
     """
 
-    def __init__(self, spec: StepSpec, folder: Path | None) -> None:
-        self._spec, self._folder = canonical_step(spec), folder
+    def __init__(self, spec: StepSpec, folder: Path | None, families: "StoredFamilies | None" = None) -> None:
+        self._spec, self._files = canonical_step(spec), TraceFiles(folder)
+        self._families = StoredFamilies(folder) if families is None else families
         self._parametric: ParametricTrace | Irregular | None = None
         self._direct: dict[int, Trace] = {}
 
@@ -69,7 +124,7 @@ class StoredTraces:
 
     def read_known(self) -> Known:
         """What replays of this step's traces gave in earlier processes."""
-        path = self._path(self._spec, "replays")
+        path = self._files.path(self._spec, "replays")
         try:
             known: Known = {} if path is None else json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -78,7 +133,7 @@ class StoredTraces:
 
     def write_known(self, known: Known) -> None:
         """Keep what replays gave."""
-        path = self._path(self._spec, "replays")
+        path = self._files.path(self._spec, "replays")
         if path is not None:
             _write(path.with_suffix(".json"), json.dumps(known).encode())
 
@@ -89,24 +144,26 @@ class StoredTraces:
 
     def _load_all(self) -> ParametricTrace | Irregular:
         anywhere = dataclasses.replace(self._spec, loss_chunk=0)
-        stored = self._read(anywhere, "all")
+        stored = self._files.read(anywhere, "all")
         if stored is not None:
             trace, extra = stored
             if not len(trace.events_E):
                 return Irregular()
+        elif (member := self._families.member(self._spec)) is not None:
+            return member
         else:
             from brimful.rehearsal.tracer import trace_all  # noqa: PLC0415 - brings torch, which a known trace does not need
 
             try:
                 made = trace_all(self._spec)
             except Irregular as irregular:
-                self._write(anywhere, "all", _nothing(), {})
+                self._files.write(anywhere, "all", _nothing(), {})
                 return irregular
             extra = {"base_S": made.base_S, "slope_S": made.slope_S, "chunk_slope_S": made.chunk_slope_S, "lowest": np.array(made.lowest)}
             if made.work is not None:
                 extra |= {f"line_{name}": getattr(made.work, name) for name in _WORK_LINES}
             trace = made.trace if made.work is None else dataclasses.replace(made.trace, work=made.work.work)
-            self._write(anywhere, "all", trace, extra)
+            self._files.write(anywhere, "all", trace, extra)
             return dataclasses.replace(made, loss_chunk=self._spec.loss_chunk)
         work = None
         if trace.work is not None and "line_base" in extra:
@@ -116,52 +173,74 @@ class StoredTraces:
         )  # fmt: skip
 
     def _one(self, micro_batch: int) -> Trace:
-        stored = self._read(self._spec, str(micro_batch))
+        stored = self._files.read(self._spec, str(micro_batch))
         if stored is not None:
             return stored[0]
         from brimful.rehearsal.tracer import trace_one  # noqa: PLC0415 - as above
 
         trace = trace_one(self._spec, micro_batch)
-        self._write(self._spec, str(micro_batch), trace, {})
+        self._files.write(self._spec, str(micro_batch), trace, {})
         return trace
 
-    def _path(self, spec: StepSpec, name: str) -> Path | None:
-        if self._folder is None:
-            return None
-        digest = hashlib.sha256(f"{_versions()} {spec.key()} {name}".encode()).hexdigest()[:32]
-        return self._folder / f"{digest}.safetensors"
 
-    def _read(self, spec: StepSpec, name: str) -> tuple[Trace, dict[str, np.ndarray]] | None:
-        path = self._path(spec, name)
-        if path is None or not path.is_file():
-            return None
-        from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - with numpy only
+class StoredFamilies:
+    """Families of steps, each made when first needed; the last few stay in memory."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._files = TraceFiles(folder)
+        self._made: dict[Kin, Family | None] = {}
+
+    def member(self, spec: StepSpec) -> ParametricTrace | None:
+        """The traces of a step from those of its family; None where it has none."""
+        for kin in kin_of(spec):
+            if kin not in self._made:
+                while len(self._made) >= FAMILIES_IN_MEMORY:
+                    self._made.pop(next(iter(self._made)))
+                self._made[kin] = self._load(kin)
+            family = self._made[kin] = self._made.pop(kin)  # the last used is the last to go
+            if family is not None:
+                return family.at(spec)
+        return None
+
+    def _load(self, kin: Kin) -> Family | None:
+        name = f"family {kin.lengths} {kin.follows}"
+        stored = self._files.read(kin.spec, name)
+        if stored is not None:
+            trace, extra = stored
+            return _family_of(kin, trace, extra) if len(trace.events_E) else None
+        from brimful.rehearsal.tracer import trace_family  # noqa: PLC0415 - brings torch
 
         try:
-            with safe_open(path, framework="numpy") as file:
-                arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
-                words = json.loads(file.metadata()["trace"])
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError):
-            return None  # a damaged cache file is made again
-        words["places"] = tuple(words["places"])
-        operators, work = words.pop("operators"), None
-        if operators is not None:
-            work = Work(**{key: arrays.pop(f"work_{key}") for key in _WORK_ARRAYS}, operators=tuple(operators))
-        trace = Trace(**{key: arrays.pop(key) for key in _ARRAYS}, **words, work=work)
-        return trace, arrays
+            family = trace_family(kin)
+        except Irregular:
+            self._files.write(kin.spec, name, _nothing(), {})
+            return None
+        self._files.write(kin.spec, name, dataclasses.replace(family.trace, work=family.work.work), _arrays_of(family))
+        return family
 
-    def _write(self, spec: StepSpec, name: str, trace: Trace, extra: dict[str, np.ndarray]) -> None:
-        path = self._path(spec, name)
-        if path is None:
-            return
-        from safetensors.numpy import save  # noqa: PLC0415 - as above
 
-        operators = None if trace.work is None else trace.work.operators
-        words = json.dumps({key: getattr(trace, key) for key in _WORDS} | {"operators": operators})
-        arrays = {key: getattr(trace, key) for key in _ARRAYS}
-        if trace.work is not None:
-            arrays |= {f"work_{key}": getattr(trace.work, key) for key in _WORK_ARRAYS}
-        _write(path, save({key: np.ascontiguousarray(value) for key, value in arrays.items()} | extra, metadata={"trace": words}))
+def _arrays_of(family: Family) -> dict[str, np.ndarray]:
+    """What a family has beside a trace and its work."""
+    work = family.work
+    arrays = {name: getattr(family, name) for name in _FAMILY_ARRAYS}
+    arrays |= {"terms": work.terms, "numbers": np.array([family.lowest, work.more_blocks])}
+    for name, calls in (("short", work.short), ("longer", work.longer)):
+        arrays |= {f"{name}_elements": calls.elements} | {
+            f"{name}_{each.name}": getattr(calls.calls, each.name) for each in dataclasses.fields(Calls)
+        }
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+
+def _family_of(kin: Kin, trace: Trace, arrays: dict[str, np.ndarray]) -> Family | None:
+    if trace.work is None or "terms" not in arrays:
+        return None
+    lowest, more_blocks = map(int, arrays["numbers"])
+    short, longer = (
+        FamilyCalls(Calls(**{each.name: arrays[f"{name}_{each.name}"] for each in dataclasses.fields(Calls)}), arrays[f"{name}_elements"])
+        for name in ("short", "longer")
+    )
+    work = FamilyWork(trace.work, arrays["terms"], short, longer, more_blocks)
+    return Family(kin, dataclasses.replace(trace, work=None), **{name: arrays[name] for name in _FAMILY_ARRAYS}, work=work, lowest=lowest)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -3,11 +3,14 @@
 import contextlib
 import dataclasses
 import functools
+from collections.abc import Iterable
 
 import numpy as np
 from transformers import PretrainedConfig
 
 from brimful.base.errors import PlanError
+from brimful.planning.family import Family, Recordings
+from brimful.planning.kin import GRANULE, Kin, Point
 from brimful.planning.parametric import EXAMPLES, Irregular, ParametricTrace, affine, equal, stretch
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
 from brimful.planning.trace import Int64Array, Trace
@@ -41,6 +44,62 @@ def trace_all(spec: StepSpec) -> ParametricTrace:
             except Irregular as irregular:
                 problem = irregular
     raise problem
+
+
+def trace_family(kin: Kin) -> Family:
+    """The step for every micro-batch, sequence length and rank.
+
+    Raises:
+        Irregular: sizes are no products of these; `trace_all` of every member still works.
+        PlanError: the step cannot be traced at all.
+    """
+    problem = Irregular()
+    with without_garbage_collector():
+        blocks = num_blocks(config := config_of(kin.member(_point(kin, 0))))
+        for example in _examples(config):
+            few = _recordings(kin, range(3 if kin.spec.loss == "chunked" else 2), example, blocks)
+            for check in (3, 4):
+                try:
+                    return _with_further(few, check).family()
+                except Irregular as irregular:
+                    problem = irregular
+    raise problem
+
+
+_MEMBERS = ((4, 0.0, 4, 3.0), (5, 1.0, 6, 3.0), (4, 0.4, 10, 2.0), (1, 1.0, 16, 0.75), (7, 1.0, 16, 5.0))
+"""Micro-batch, place in the range of lengths, rank, and sequences in a piece of the loss; of the last two, one is the further recording."""
+
+
+def _point(kin: Kin, number: int) -> Point:
+    micro_batch, place, rank, chunk = _MEMBERS[number]
+    length = kin.spec.sequence_length
+    if kin.lengths is not None:
+        low, high = kin.lengths
+        length = low + round(place * (high - low) / GRANULE) * GRANULE
+    scored = dataclasses.replace(kin.spec, sequence_length=length).scored_tokens
+    return Point(micro_batch, length, rank if kin.has_rank else 1, scored, max(1, round(chunk * scored)))
+
+
+def _recordings(kin: Kin, numbers: Iterable[int], example: int, blocks: int) -> Recordings:
+    """Of small members; stops at the first that is unlike the others."""
+    made = Recordings(kin, (), (), example, blocks)
+    for number in numbers:
+        point = _point(kin, number)
+        made = dataclasses.replace(made, points=(*made.points, point), traces=(*made.traces, _member(kin, point, example)))
+        made.refuse_unlike()
+    return made
+
+
+def _with_further(few: Recordings, number: int) -> Recordings:
+    point = _point(few.kin, number)
+    check = _member(few.kin, point, few.example + int(few.example < few.blocks))
+    return dataclasses.replace(few, points=(*few.points, point), traces=(*few.traces, check))
+
+
+def _member(kin: Kin, point: Point, blocks: int) -> Trace:
+    spec = kin.member(point)
+    config = config_of(spec)
+    return _record(spec, config if blocks == num_blocks(config) else with_layers(config, blocks), point.micro_batch, evaluation_factor=1)
 
 
 @functools.lru_cache(maxsize=16)

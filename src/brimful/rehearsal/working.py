@@ -4,6 +4,7 @@ Suffixes: W operators.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from brimful.hardware.rates import BACKWARD_OVER_FORWARD, CLASSES
-from brimful.planning.work import DTYPES, PARTS, PHASES, Work
+from brimful.planning.work import DTYPES, LIST_ELEMENTS, PARTS, PHASES, Calls, Details, Work
 
 _NOT_RUN = {
     "_unsafe_view",
@@ -55,8 +56,6 @@ _FUSIBLE = {CLASSES.index(name) for name in ("pointwise", "transcendental", "red
 """Classes that a compiler joins into one kernel (torch.compile, Inductor's scheduler)."""
 _LIST_LIMITS = (110, 64, 48, 36, 30)
 """Tensors per kernel of a foreach operator by number of lists (torch, aten/native/cuda/MultiTensorApply.cuh)."""
-_LIST_ELEMENTS = 320 * 65_536
-"""Elements per kernel of a foreach operator: blocks times chunk (the same file)."""
 
 
 class _Touch(NamedTuple):
@@ -91,6 +90,7 @@ class WorkLog:
         self._rows: list[list[int]] = []
         self._reads: list[list[_Touch]] = []
         self._writes: list[list[_Touch]] = []
+        self._lists: list[tuple[int, int, int]] = []
         self._kinds: dict[Any, _Kind] = {}
         self._operators: dict[str, int] = {}
 
@@ -122,7 +122,7 @@ class WorkLog:
             return
         flop, batch, m, n, k = _product(kind, args, out)
         self._append(
-            kind.name, kind.class_index, (flop, batch, m, n, k), _launches(kind.name, operands),
+            kind.name, kind.class_index, (flop, batch, m, n, k), _lists(kind.name, operands),
             _dtype_of(given[::-1] if kind.name in _WRITE_ONLY else given or made), phase, layer, reads, puts,
         )  # fmt: skip
 
@@ -167,27 +167,45 @@ class WorkLog:
         got, put = ([self._touch(tensor) for tensor in tensors] for tensors in (reads, writes))
         if extra_bytes:
             put.append(_Touch(-1, 0, extra_bytes, extra_bytes))
-        self._append(name, CLASSES.index(class_name), (flop, *shape), 1, _dtype_of(reads or writes), phase, layer, got, put)
+        self._append(name, CLASSES.index(class_name), (flop, *shape), _NO_LIST, _dtype_of(reads or writes), phase, layer, got, put)
 
-    def finish(self) -> Work:
-        """Everything that was noted."""
+    def finish(self) -> tuple[Work, Details]:
+        """Everything that was noted, and what its counts are sums of."""
         rows = np.array(self._rows, np.int64).reshape(len(self._rows), 12)
-        fused, fused_launches = self._fused(rows)
+        fused_D, fused_launches = self._fused(rows)
+        rows_D = np.array([row for row, touches in enumerate(self._touches()) for _ in touches], np.int64)
+        bytes_D = np.array([touch.num_bytes for touches in self._touches() for touch in touches], np.int64)
         names = ("flop_W", "batch_W", "m_W", "n_W", "k_W", "launches_W", "dtypes_W", "classes_W", "parts_W", "phases_W", "layers_W", "operators_W")
         columns = {name: rows[:, index].copy() for index, name in enumerate(names)}
-        moved = [sum(touch.num_bytes for touch in (*reads, *writes)) for reads, writes in zip(self._reads, self._writes, strict=True)]
+        bytes_W, fused_bytes_W = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+        np.add.at(bytes_W, rows_D, bytes_D)
+        np.add.at(fused_bytes_W, rows_D, fused_D)
         work = Work(
-            **columns, bytes_W=np.array(moved, np.int64), fused_bytes_W=fused, fused_launches_W=fused_launches, repeats_W=np.ones(len(rows)),
+            **columns, bytes_W=bytes_W, fused_bytes_W=fused_bytes_W, fused_launches_W=fused_launches, repeats_W=np.ones(len(rows)),
             operators=tuple(self._operators),
         )  # fmt: skip
-        return work.with_updates_summed()
+        place_W = work.places_with_updates_summed()
+        update_W = work.parts_W == PARTS.index("optimizer")
+        kept_D = ~update_W[rows_D]
+        details = Details(place_W[rows_D][kept_D], bytes_D[kept_D], fused_D[kept_D], self._calls(place_W, update_W))
+        return work.with_updates_summed(), details
+
+    def _calls(self, place_W: np.ndarray, update_W: np.ndarray) -> Calls:
+        """Of the update; those that work on no lists are one call of each kind, with a kernel for each."""
+        rows = [(int(place_W[index]), *self._lists[index]) for index in np.flatnonzero(update_W)]
+        plain = Counter(row for row, *lists in rows if tuple(lists) == _NO_LIST)
+        calls = [each for each in rows if each[1:] != _NO_LIST] + [(row, 1, count, 0) for row, count in sorted(plain.items())]
+        return Calls(*np.array(calls, np.int64).reshape(len(calls), 4).T)
+
+    def _touches(self) -> Iterable[list[_Touch]]:
+        return ([*reads, *writes] for reads, writes in zip(self._reads, self._writes, strict=True))
 
     def _append(
         self,
         name: str,
         class_index: int,
         counts: tuple[int, ...],
-        launches: int,
+        lists: tuple[int, int, int],
         dtype: int,
         phase: str,
         layer: int,
@@ -199,7 +217,8 @@ class WorkLog:
         operator = self._operators.setdefault(name, len(self._operators))
         phase_index = PHASES.index(phase) if phase in PHASES else 0
         flop, batch, m, n, k = counts
-        self._rows.append([flop, batch, m, n, k, launches, dtype, class_index, self.part or 0, phase_index, layer, operator])
+        self._lists.append(lists)
+        self._rows.append([flop, batch, m, n, k, _launches(*lists), dtype, class_index, self.part or 0, phase_index, layer, operator])
         self._reads.append(reads)
         self._writes.append(writes)
 
@@ -218,7 +237,7 @@ class WorkLog:
         return kind
 
     def _fused(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Bytes and launches when each run of element-wise operators and reductions is one kernel.
+        """Bytes of every touch, and launches, when each run of element-wise operators and reductions is one kernel.
 
         A run reads what was there before it, once, and writes what somebody reads after it. Inductor's choices differ in detail.
         """
@@ -226,21 +245,22 @@ class WorkLog:
         for index, reads in enumerate(self._reads):
             for touch in reads:
                 last_read[touch.number] = index
-        fused, launches = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+        fused: list[int] = []
+        launches = np.zeros(len(rows), np.int64)
         start = 0
         while start < len(rows):
             end = self._end_of_run(rows, start)
             last_written = {touch.number: index for index in range(start, end) for touch in self._writes[index]}
             seen: dict[int, dict[int, int]] = {}
             for index in range(start, end):
-                fused[index] += sum(_unseen(touch, seen) for touch in self._reads[index])
+                fused += [_unseen(touch, seen) for touch in self._reads[index]]
                 for touch in self._writes[index]:
                     leaves = last_written[touch.number] == index and last_read.get(touch.number, len(rows)) >= end
-                    fused[index] += touch.num_bytes if touch.number == -1 or leaves or end == start + 1 else 0
+                    fused.append(touch.num_bytes if touch.number == -1 or leaves or end == start + 1 else 0)
                     _unseen(touch, seen)
             launches[start] = rows[start, 5] if end == start + 1 else 1
             start = end
-        return fused, launches
+        return np.array(fused, np.int64), launches
 
     def _end_of_run(self, rows: np.ndarray, start: int) -> int:
         """Where the chain that begins at `start` ends: at a product, another block, phase or part."""
@@ -294,13 +314,21 @@ def _dtype_of(tensors: Sequence[Tensor]) -> int:
     return DTYPES.index("fp32" if dtype == torch.float32 else "other")
 
 
-def _launches(name: str, operands: Sequence[Sequence[Tensor]]) -> int:
+_NO_LIST = (1, 1, 0)
+"""Tensors per kernel, tensors and elements of an operator that works on no lists."""
+
+
+def _lists(name: str, operands: Sequence[Sequence[Tensor]]) -> tuple[int, int, int]:
+    """Tensors per kernel, tensors and elements of the lists that an operator works on."""
     lists = [group for group in operands if len(group) > 1]
     if not lists or not name.startswith(("_fused_adam", "_foreach")):
-        return 1
+        return _NO_LIST
     depth = len(lists) - name.startswith("_fused_adam")  # counts of steps come beside
-    limit = _LIST_LIMITS[min(depth, len(_LIST_LIMITS)) - 1]
-    return max(math.ceil(len(lists[0]) / limit), math.ceil(sum(tensor.numel() for tensor in lists[0]) / _LIST_ELEMENTS))
+    return _LIST_LIMITS[min(depth, len(_LIST_LIMITS)) - 1], len(lists[0]), sum(tensor.numel() for tensor in lists[0])
+
+
+def _launches(limit: int, tensors: int, elements: int) -> int:
+    return max(math.ceil(tensors / limit), math.ceil(elements / LIST_ELEMENTS))
 
 
 def _product(kind: _Kind, args: Sequence[Any], out: Any) -> tuple[int, int, int, int, int]:

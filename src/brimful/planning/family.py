@@ -1,0 +1,303 @@
+"""One trace for all micro-batches, sequence lengths and ranks of a step: every size is a number times a product of them.
+
+A few recordings, in which all of these differ, tell for every storage which product it is (see `kin`). That is not believed: a size that is no such
+product is refused, and so is a further recording that is not what the products say (`Irregular`).
+
+Suffixes: P recordings, S storages, W operators, K products, L calls.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brimful.planning.kin import Kin, Point
+from brimful.planning.parametric import Irregular, ParametricTrace, equal, stretch
+from brimful.planning.step import Lora, StepSpec
+from brimful.planning.trace import Int64Array, Trace, same_events
+from brimful.planning.work import COUNTS, GLOBAL, PARTS, Calls, IrregularWork, ParametricWork, Work, block_growth, chunks_of, refuse_others, repeated
+
+
+@dataclass(frozen=True, eq=False)
+class FamilyWork:
+    """Operators of a family.
+
+    Attributes:
+        work: The operators; their counts are of one member.
+        terms: Counts (COUNTS x W x K) that belong to each product.
+        short, longer: Lists of the update's operators with few blocks and with one more.
+        more_blocks: Blocks beyond the few.
+    """
+
+    work: Work
+    terms: Int64Array
+    short: "FamilyCalls"
+    longer: "FamilyCalls"
+    more_blocks: int
+
+    def at(self, factors: Int64Array, point: Point) -> ParametricWork:
+        """For every micro-batch; `factors` (3 x K) of the products, see `_factors`."""
+        base, slope, chunk_slope = (self.terms @ factor for factor in factors)
+        few, one_more = (calls.at(point).launches(len(self.work)) for calls in (self.short, self.longer))
+        launches_W = few + (one_more - few) * self.more_blocks
+        for name in ("launches_W", "fused_launches_W"):
+            base[COUNTS.index(name)] += launches_W
+        return ParametricWork(self.work, base, slope, chunk_slope, chunks_of(self.work, chunk_slope), point.scored)
+
+
+@dataclass(frozen=True, eq=False)
+class FamilyCalls:
+    """Calls whose lists grow with rank and positions: elements (CONSTANTS x calls)."""
+
+    calls: Calls
+    elements: Int64Array
+
+    def at(self, point: Point) -> Calls:
+        """The calls of a member."""
+        return dataclasses.replace(self.calls, elements_L=_values(self.elements, point))
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """A step for every micro-batch, sequence length and rank.
+
+    Attributes:
+        kin: What the members share.
+        trace: The events; sizes, parameters and trainable are those of no member.
+        number_S, product_S: Every size is a number of bytes times one of the kin's products.
+        parameters, trainable: Numbers that belong to 1, the rank and the length.
+        work: What the operators compute.
+        lowest: The smallest micro-batch it holds for.
+    """
+
+    kin: Kin
+    trace: Trace
+    number_S: Int64Array
+    product_S: Int64Array
+    parameters: Int64Array
+    trainable: Int64Array
+    work: FamilyWork
+    lowest: int
+
+    def at(self, spec: StepSpec) -> ParametricTrace:
+        """A member for every micro-batch."""
+        rank = spec.adapter.rank if isinstance(spec.adapter, Lora) else 1
+        point = Point(1, spec.sequence_length, rank, spec.scored_tokens, spec.loss_chunk)
+        factors = _factors(self.kin.products, point)
+        base_S, slope_S, chunk_slope_S = (self.number_S * factor[self.product_S] for factor in factors)
+        counts = {name: int(_values(getattr(self, name)[:, None], point)[0]) for name in ("parameters", "trainable")}
+        trace = dataclasses.replace(self.trace, parameters=counts["parameters"], trainable=counts["trainable"])
+        return ParametricTrace(trace, base_S, slope_S, chunk_slope_S, point.scored, spec.loss_chunk, self.lowest, self.work.at(factors, point))
+
+
+def _factors(products: Sequence[str], point: Point) -> Int64Array:
+    """What each product is worth by itself, per sequence of the micro-batch, and per token of a piece of the loss (3 x K)."""
+    one = dataclasses.replace(point, micro_batch=1)
+    factors = np.zeros((3, len(products)), np.int64)
+    for index, name in enumerate(products):
+        value = one.product(name.translate(str.maketrans("V", "T", "CL")))
+        if "V" in name:
+            factors[0, index], factors[1, index] = value, -one.product(name.replace("V", ""))
+        elif "L" in name:
+            factors[1, index], factors[2, index] = value * point.scored, -value
+        else:
+            factors[2 if "C" in name else int("B" in name), index] = value
+    return factors
+
+
+def _values(numbers: Int64Array, point: Point) -> Int64Array:
+    """Sums of a constant, a number times the rank and a number times the length."""
+    result: Int64Array = np.array([1, point.rank, point.sequence_length]) @ numbers
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class Recordings:
+    """Recordings of small members of a family, from which the whole is made.
+
+    Attributes:
+        kin: What they share.
+        points: Where they lie, the last one is the further recording's.
+        traces: With `example` blocks; the further one has one more, where the model has more.
+        example: Blocks.
+        blocks: Of the model.
+    """
+
+    kin: Kin
+    points: tuple[Point, ...]
+    traces: tuple[Trace, ...]
+    example: int
+    blocks: int
+
+    def family(self) -> Family:
+        """All members.
+
+        Raises:
+            Irregular: a size is no product, or the further recording is not what the others say it is.
+        """
+        *traces, check = self.traces
+        *_, at_check = self.points
+        number_S, product_S = self._products(np.stack([trace.sizes_S for trace in traces]))
+        short = dataclasses.replace(traces[0], sizes_S=number_S * self._worth(at_check)[product_S])
+        if not equal(stretch(short, self.example + 1, check) if self._stretches else short, check):
+            raise Irregular("a further trace is not what the others say it is")
+        parameters, trainable = (
+            self._grown(np.array([[getattr(trace, name) for trace in self.traces]]).T)[:, 0] for name in ("parameters", "trainable")
+        )
+        grown = dataclasses.replace(short, work=None, details=None)
+        if self._stretches:
+            longer_S = self._longer(short, check, product_S)
+            grown = stretch(dataclasses.replace(grown, sizes_S=number_S), self.blocks, dataclasses.replace(check, sizes_S=longer_S))
+            number_S, product_S = grown.sizes_S, stretch(dataclasses.replace(short, sizes_S=product_S), self.blocks).sizes_S
+        return Family(self.kin, grown, number_S, product_S, parameters, trainable, self._work(), 1 if at_check.micro_batch == 1 else 2)
+
+    @property
+    def _stretches(self) -> bool:
+        return self.example < self.blocks
+
+    def refuse_unlike(self) -> None:
+        """Raises Irregular where the recordings so far differ in more than sizes; of equal numbers of blocks."""
+        few = self.traces
+        if not all(same_events(few[0], other) and few[0].marks == other.marks for other in few[1:]):
+            raise Irregular("the events differ between two members")
+        if any(trace.work is None or trace.details is None for trace in few):
+            raise Irregular("what the operators compute was not recorded")
+        try:
+            for other in few[1:]:
+                refuse_others(few[0].work, other.work)  # type: ignore[arg-type]
+        except IrregularWork as irregular:
+            raise Irregular(str(irregular)) from irregular
+
+    def _worth(self, point: Point) -> Int64Array:
+        return np.array([point.product(name) for name in self.kin.products], np.int64)
+
+    def _products(self, values: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Which number times which product every column is, in the recordings with equal blocks (P x anything)."""
+        few = self.points[:-1]
+        number = np.zeros(values.shape[1], np.int64)
+        product = np.full(values.shape[1], -1, np.int64)
+        product[~values.any(axis=0)] = 0
+        for index, worth in enumerate(np.stack([self._worth(point) for point in few]).T):
+            quotient, rest = np.divmod(values, worth[:, None])
+            found = ~rest.any(axis=0) & (quotient == quotient[0]).all(axis=0) & (quotient[0] != 0)
+            if (found & (product >= 0)).any():
+                raise Irregular("two products cannot be told apart")
+            number[found], product[found] = quotient[0][found], index
+        if (product < 0).any():
+            raise Irregular("a size is no product of the micro-batch, the sequence length and the rank")
+        return number, product
+
+    def _constants(self, values: Int64Array) -> Int64Array:
+        """Numbers that belong to 1, the rank and the length (3 x anything), for what grows with these in a sum (P x anything)."""
+        few = self.points[:-1]
+        columns = [0, *([1] if self.kin.has_rank else []), *([2] if self.kin.follows else [])]
+        matrix = np.array([[1, point.rank, point.sequence_length] for point in few], float)[:, columns]
+        if np.linalg.matrix_rank(matrix) < len(columns):
+            raise Irregular("too few recordings for sums")
+        solved = np.zeros((3, values.shape[1]), np.int64)
+        solved[columns] = np.rint(np.linalg.lstsq(matrix, values.astype(float), rcond=None)[0]).astype(np.int64)
+        if any(not np.array_equal(_values(solved, point), value) for point, value in zip(few, values, strict=True)):
+            raise Irregular("a sum does not grow evenly")
+        return solved
+
+    def _grown(self, values: Int64Array) -> Int64Array:
+        """The same for all blocks, from recordings of which the last has one block more: adapters lie in blocks, positions do not."""
+        few = self._constants(values[:-1])
+        return few + (self._one_more(few, values[-1]) - few) * (self.blocks - self.example)
+
+    def _one_more(self, few: Int64Array, longer: Int64Array) -> Int64Array:
+        """The numbers with one block more."""
+        if not self._stretches:
+            if not np.array_equal(_values(few, self.points[-1]), longer):
+                raise Irregular("a further sum is not what the others say it is")
+            return few
+        each, rest = np.divmod(few[1], self.example)
+        if rest.any():
+            raise Irregular("adapters differ between blocks")
+        more = few.copy()
+        more[1] += each
+        more[0] = longer - _values(np.stack([np.zeros_like(each), more[1], more[2]]), self.points[-1])
+        return more
+
+    def _longer(self, short: Trace, check: Trace, product_S: Int64Array) -> Int64Array:
+        """Numbers of the further trace's storages outside the blocks, each of the product that its like with fewer blocks has."""
+        inside, outside = np.flatnonzero(short.layers_S == GLOBAL), np.flatnonzero(check.layers_S == GLOBAL)
+        if len(inside) != len(outside):
+            raise Irregular("the number of tensors outside the blocks depends on their number")
+        numbers_S = check.sizes_S.copy()
+        numbers_S[outside], rest = np.divmod(check.sizes_S[outside], self._worth(self.points[-1])[product_S[inside]])
+        if rest.any():
+            raise Irregular("a tensor outside the blocks grows by no product")
+        return numbers_S
+
+    def _work(self) -> FamilyWork:
+        try:
+            return self._work_of_blocks()
+        except IrregularWork as irregular:
+            raise Irregular(str(irregular)) from irregular
+
+    def _work_of_blocks(self) -> FamilyWork:
+        works = [trace.work for trace in self.traces if trace.work is not None]
+        *few, check = works
+        terms = self._terms(few)
+        calls = [trace.details.calls for trace in self.traces if trace.details is not None]
+        if any(not one.alike(calls[0]) for one in calls[:-1]) or not np.array_equal(calls[0].rows_L - len(few[0]), calls[-1].rows_L - len(check)):
+            raise Irregular("updates call other operators")
+        elements = self._constants(np.stack([one.elements_L for one in calls[:-1]]))
+        short = FamilyCalls(calls[0], elements)
+        longer = FamilyCalls(dataclasses.replace(calls[-1], rows_L=calls[0].rows_L), self._one_more(elements, calls[-1].elements_L))
+        work = few[0]
+        if self._stretches:
+            at_check = terms @ self._worth(self.points[-1])
+            for name in ("launches_W", "fused_launches_W"):
+                at_check[COUNTS.index(name)] += short.at(self.points[-1]).launches(len(work))
+            growth = block_growth(work.with_counts(at_check), check, self.example)
+            terms = terms + self._growth_terms(terms, growth, work) * (self.blocks - self.example)
+            work = repeated(work, self.example, self.blocks)
+        return FamilyWork(work, terms, short, longer, self.blocks - self.example)
+
+    def _terms(self, few: list[Work]) -> Int64Array:
+        """Counts by product, without the launches of updates."""
+        details = [trace.details for trace in self.traces[:-1] if trace.details is not None]
+        if any(not np.array_equal(each.rows_D, details[0].rows_D) for each in details):
+            raise Irregular("operators touch other tensors")
+        update_W = few[0].parts_W == PARTS.index("optimizer")
+        terms = np.zeros((len(COUNTS), len(few[0]), len(self.kin.products)), np.int64)
+        rest = np.flatnonzero(~update_W)
+        for index, name in enumerate(COUNTS):
+            if name in ("bytes_W", "fused_bytes_W"):
+                number, product = self._products(np.stack([getattr(each, name.replace("_W", "_D")) for each in details]))
+                np.add.at(terms[index], (details[0].rows_D, product), number)
+            else:
+                number, product = self._products(np.stack([getattr(each, name)[rest] for each in few]))
+                terms[index, rest, product] = number
+            if "launches" not in name:
+                self._set_sums(terms[index], update_W, self._constants(np.stack([getattr(each, name)[update_W] for each in few])))
+        return terms
+
+    def _set_sums(self, terms: Int64Array, rows_W: NDArray[np.bool_], sums: Int64Array) -> None:
+        for name, numbers in zip(("", "r", "T"), sums, strict=True):
+            if name in self.kin.products:
+                terms[rows_W, self.kin.products.index(name)] = numbers
+            elif numbers.any():
+                raise Irregular("updates grow with what is fixed")
+
+    def _growth_terms(self, terms: Int64Array, growth: Int64Array, work: Work) -> Int64Array:
+        """By how much the terms outside the blocks grow with every block: those of the rank are all in blocks, the rest is constant."""
+        update_W = work.parts_W == PARTS.index("optimizer")
+        if growth[:, ~update_W].any():
+            raise Irregular("operators outside the blocks and the update grow with the blocks")
+        more = np.zeros_like(terms)
+        counted = np.array(["launches" not in name for name in COUNTS])
+        rank = self.kin.products.index("r") if self.kin.has_rank else None
+        rest = np.where(counted[:, None] & update_W, growth, 0)
+        if rank is not None:
+            each, left = np.divmod(terms[:, :, rank] * update_W, self.example)
+            if left.any():
+                raise Irregular("adapters differ between blocks")
+            more[:, :, rank] = each
+            rest = rest - each * self.points[-1].rank
+        more[:, :, self.kin.products.index("")] = rest
+        return more
