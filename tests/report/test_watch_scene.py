@@ -15,7 +15,7 @@ from rich.console import Console
 from brimful.base.rundir import Journal, Lease
 from brimful.recipe import shipped_text
 from brimful.report.watch import watch
-from brimful.report.watch_scene import Several, Single, scene_of
+from brimful.report.watch_scene import Several, Single, is_watchable, scene_of
 
 NOW = 2_000_000_000.0
 START = {"kind": "start", "step": 0, "total_steps": 100, "tokens_per_step": 4096, "run": "quickstart", "resumed": False}
@@ -192,3 +192,15 @@ def test_a_folder_is_watched_as_what_it_is(world: World, tmp_path: Path) -> None
     (tmp_path / "study.json").write_text("{}")
     assert isinstance(scene_of(world.folder, world.clock), Single)
     assert isinstance(scene_of(tmp_path, world.clock), Several)
+
+
+def test_a_folder_of_runs_is_watched_by_the_one_that_is_written(world: World, tmp_path: Path) -> None:
+    other = World(tmp_path / "runs" / "other")
+    other.begin()
+    other.write(step(1))
+    other.end("finished")
+    world.begin()
+    world.write(step(7))
+    world.folder = tmp_path / "runs"
+    assert [is_watchable(folder) for folder in (world.folder, tmp_path, tmp_path / "absent")] == [True, False, False]
+    assert world.told(once=True)[:2] == [f"{tmp_path / 'runs'}: 1 run finished; quickstart", "quickstart: step 7/100  46 s left"]

@@ -16,9 +16,10 @@ STUDY_FILES = (STUDY_RECIPE, "study.json")
 def name_of(folder: Path) -> str:
     """What a run is called on the command line: its place below the runs folder, else its path."""
     try:
-        return str(folder.resolve().relative_to(runs_folder().resolve()))
+        name = str(folder.resolve().relative_to(runs_folder().resolve()))
     except (ValueError, OSError):
         return str(folder)
+    return str(folder) if name == "." else name
 
 
 def continue_command(run_folder: Path, *, command: str = "", is_mirrored: bool = False) -> str | None:

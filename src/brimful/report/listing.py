@@ -135,7 +135,7 @@ def _several(folder: Path, name: str) -> list[Listed]:
     is_compared = facts is not None and bool(section(facts, "comparison"))
     state = "running" if running else "finished" if is_compared else "unfinished"
     left_out = len(section(facts, "left_out"))
-    told = f"{done} of {planned} runs finished" if planned else f"{done} runs finished"
+    told = finished_told(done, planned)
     told += f", {left_out} left out" if left_out else ""
     told += f"; {running.name.rpartition('/')[2]} is running" if running else ""
     problems = () if recipe and facts is not None else (f"{' or '.join(STUDY_FILES)} is missing or cannot be read",)
@@ -178,6 +178,11 @@ def _samples(folder: Path, name: str) -> Listed:
     told = f"{state}: {samples_told(drawn)}" + (f", {kept:,.0f} kept" if kept is not None else "")
     size, _, last_active = sizes(folder)
     return Listed(name, folder, "samples", "", state, told, None, None, "", size, 0, 0, last_active)
+
+
+def finished_told(done: int, planned: int | None) -> str:
+    """`2 of 30 runs finished`; `1 run finished` where nothing tells how many there are to be."""
+    return f"{done} of {planned} runs finished" if planned else f"{done} run{'s' * (done != 1)} finished"
 
 
 def samples_told(count: int) -> str:

@@ -8,13 +8,11 @@ from rich.console import Console
 from rich.live import Live
 
 from brimful.base.errors import RunFolderError
-from brimful.report.commands import is_several
-from brimful.report.listing import is_run
 from brimful.report.panel import print_line
 from brimful.report.progress import SHOWN_ABOVE, LineListener
 from brimful.report.run_state import Clock, describe
 from brimful.report.runfiles import Json
-from brimful.report.watch_scene import START_WAIT_S, Scene, scene_of
+from brimful.report.watch_scene import START_WAIT_S, Scene, is_watchable, scene_of
 from brimful.report.watch_view import WatchView, standing
 
 POLL_S = 1.0
@@ -27,7 +25,7 @@ def watch(folder: Path, console: Console, once: bool = False, *, clock: Clock = 
     On a terminal one view that is updated in place, elsewhere lines. A run that is about to start is waited for.
 
     Args:
-        folder: Of a run, a study or a chain; also its copy in a mirror.
+        folder: Of a run, a study, a chain, or of runs; also its copy in a mirror.
         console: Where to show.
         once: Show how it stands, and return.
         clock, sleep: Unix seconds, and waiting; replaced in tests.
@@ -55,19 +53,15 @@ def watch(folder: Path, console: Console, once: bool = False, *, clock: Clock = 
 def _wait_for(folder: Path, console: Console, clock: Clock, sleep: Sleep) -> None:
     """Until there is something of a run, or it is clear that none comes."""
     started = clock()
-    if _is_watchable(folder):
+    if is_watchable(folder):
         return
     print_line(console, f"waiting up to {START_WAIT_S:.0f} s for a run in {folder} (Ctrl-C leaves)")
-    while not _is_watchable(folder) and clock() - started < START_WAIT_S:
+    while not is_watchable(folder) and clock() - started < START_WAIT_S:
         sleep(POLL_S)
 
 
-def _is_watchable(folder: Path) -> bool:
-    return is_several(folder) or is_run(folder)
-
-
 def _require(folder: Path) -> None:
-    if not _is_watchable(folder):
+    if not is_watchable(folder):
         what = "holds no run" if folder.is_dir() else "is a file" if folder.exists() else "does not exist"
         raise RunFolderError(f"{folder} {what}. Give the name of a run or the path of its folder; `brimful runs` lists them.")
 

@@ -1,10 +1,10 @@
-"""What there is to watch: one run, or a study or chain, of which the member that is being written is shown."""
+"""What there is to watch: one run; or a study, a chain or another folder of runs, of which the one that is being written is shown."""
 
 from pathlib import Path
 
 from brimful.report.commands import STUDY_FILES, STUDY_RECIPE, continue_command, is_several, name_of
 from brimful.report.life import changed_at, json_or_none, last_change, status_word, writing
-from brimful.report.listing import is_run, planned_runs, read_recipe, samples_told
+from brimful.report.listing import finished_told, is_run, planned_runs, read_recipe, samples_told
 from brimful.report.run_state import Clock
 from brimful.report.runfiles import section
 from brimful.report.tail import Tail
@@ -53,7 +53,7 @@ class Single:
 
 
 class Several:
-    """A study or a chain: the member that is being written, else the one that changed last."""
+    """A study, a chain or a folder of runs: the one that is being written, else the one that changed last."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self.folder, self._clock = folder, clock
@@ -71,9 +71,8 @@ class Several:
             self.watched.keep_process(before)
         members = self._members()
         finished = sum(status_word(member) == "finished" for member in members)
-        of = f" of {self._planned}" if self._planned else ""
         shown = self._drawing_told() or self.watched.folder.name * bool(members)
-        self.of_several = f"{name_of(self.folder)}: {finished}{of} runs finished" + f"; {shown}" * bool(shown)
+        self.of_several = f"{name_of(self.folder)}: {finished_told(finished, self._planned)}" + f"; {shown}" * bool(shown)
         self.watched.poll(tell)
 
     def _folders(self) -> list[Path]:
@@ -128,4 +127,12 @@ Scene = Single | Several
 
 def scene_of(folder: Path, clock: Clock) -> Scene:
     """What a folder is to be watched as."""
-    return Several(folder, clock) if is_several(folder) else Single(folder, clock)
+    return Single(folder, clock) if is_run(folder) and not is_several(folder) else Several(folder, clock)
+
+
+def is_watchable(folder: Path) -> bool:
+    """Whether there is something to watch: a run, a study or chain, or a folder of runs such as a study's in a mirror."""
+    try:
+        return is_several(folder) or is_run(folder) or any(is_run(entry) for entry in folder.iterdir() if entry.is_dir())
+    except OSError:
+        return False
