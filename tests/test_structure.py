@@ -69,6 +69,7 @@ TESTED_ELSEWHERE = {
     "recipe/tuning.py": "tests/test_recipe.py holds recipes as a user meets them",
     "recipe/sections.py": "tests/test_recipe.py holds recipes as a user meets them",
     "recipe/loading.py": "tests/test_recipe.py holds recipes as a user meets them",
+    "studio/look.py": "tests/browser/test_studio.py looks at the page",
     "report/runfiles.py": "a run folder read once for the tables; tests/report/test_tables.py holds its cases",
 }
 """Modules without a test file of their own name, and why."""

@@ -84,12 +84,13 @@ def watch(
 def studio(
     host: Annotated[str, typer.Option(help="Address to listen on. 0.0.0.0 lets other machines in.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 7860,
+    only_fit: Annotated[bool, typer.Option("--only-fit", help="Leave out runs and trying them: what a host without runs can show to anyone.")] = False,
 ) -> None:
     """A page in the browser: will it fit, what runs there are, try one."""
     from brimful.base.env import runs_folder
     from brimful.studio.page import serve
 
-    serve(host, port, runs_folder())
+    serve(host, port, None if only_fit else runs_folder())
 
 
 VERBS = (report, compare, runs, watch, studio)

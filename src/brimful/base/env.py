@@ -33,6 +33,12 @@ def notebook_is_small() -> bool:
     return os.environ.get("BRIMFUL_NOTEBOOK", "").lower() == "small"
 
 
+def of_a_plain_process() -> dict[str, str]:
+    """The environment for a process whose output is read by a program: without what makes it colour and redraw (a notebook's kernel sets it)."""
+    forced = {"FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}
+    return {name: value for name, value in os.environ.items() if name not in forced}
+
+
 def visible_cuda_devices() -> str | None:
     """The value of `CUDA_VISIBLE_DEVICES`, or None when it is not set."""
     return os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -62,3 +68,10 @@ def keep_few_kernels() -> None:
     """
     os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
+
+
+def silence_gradio() -> None:
+    """Keep Gradio from calling home, and from settings that would open a page wider than brimful does. Acts only before it is imported."""
+    for name in ("GRADIO_ALLOWED_PATHS", "GRADIO_SHARE", "GRADIO_WATCH_DIRS", "GRADIO_VIBE_MODE", "GRADIO_NUM_WORKERS"):
+        os.environ.pop(name, None)
+    os.environ.update(GRADIO_ANALYTICS_ENABLED="False", HF_HUB_DISABLE_TELEMETRY="1")

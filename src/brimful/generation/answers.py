@@ -130,10 +130,10 @@ def _told_if_refused(serve: Callable[[], object]) -> None:
 class Conversation:
     """The messages so far. The oldest turns make room where question and answer would not fit into the model's context."""
 
-    def __init__(self, loaded: LoadedRun, max_new_tokens: int) -> None:
+    def __init__(self, loaded: LoadedRun, max_new_tokens: int, messages: tuple[Message, ...] = ()) -> None:
         self._loaded = loaded
         self._room = loaded.context - min(max_new_tokens, loaded.context // 2)
-        self._messages: tuple[Message, ...] = ()
+        self._messages = messages
 
     def asking(self, question: str) -> tuple[tuple[Message, ...], int]:
         """The messages to answer, and how many of the oldest turns were left out of them."""

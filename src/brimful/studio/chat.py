@@ -1,0 +1,163 @@
+"""The tab "Try it": a finished run writes, beside the model that it tuned. Every session of the page has its own conversation."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from brimful.base.errors import BrimfulError, RequestError
+from brimful.generation.answers import Writing
+from brimful.generation.sampler import SamplingSettings
+from brimful.hardware.probe import probe
+from brimful.studio.html import problem, render
+from brimful.studio.library import Library
+from brimful.studio.models import Desk, Side, Turn, Written, describe, has_base, takes_messages, writes_text
+
+MOST_TOKENS, MOST_CHARACTERS, LARGEST_SEED = 4096, 20_000, 2**63 - 1
+TITLES: dict[Side, str] = {"base": "Before tuning", "run": "This run"}
+Turns = tuple[Turn, ...]
+
+
+class Stops:
+    """What ends the text that a session waits for."""
+
+    def __init__(self) -> None:
+        self._by_session: dict[str, threading.Event] = {}
+
+    def begin(self, session: str) -> threading.Event:
+        """The event of the text that begins now; the one before it ends."""
+        self.stop(session)
+        self._by_session[session] = threading.Event()
+        return self._by_session[session]
+
+    def stop(self, session: str) -> None:
+        """End what the session waits for, if anything."""
+        event = self._by_session.pop(session, None)
+        if event is not None:
+            event.set()
+
+
+class Chat:
+    """What the tab does when something is pressed."""
+
+    def __init__(self, library: Library) -> None:
+        self._library, self._desk, self._stops = library, Desk(), Stops()
+
+    def names(self) -> list[str]:
+        """Runs that can write."""
+        return [name for name in self._library.finished() if writes_text(self._library.path(name))]
+
+    def begin(self, name: str | None) -> tuple[Any, str]:
+        """(the runs there are, what to know before trying)."""
+        names = self.names()
+        note = f"No finished run in {self._library.folder} writes text yet. `brimful run quickstart` makes one; then reload this page."
+        if names:
+            device = probe("auto")
+            slow = " No GPU was found, so large models answer slowly." if device.kind == "cpu" else ""
+            note = f"Answers come from {device.name}.{slow}"
+        return gr.update(choices=names, value=name if name in names else None), render("note.html.j2", notes=[note])
+
+    def chosen(self, name: str | None, request: gr.Request) -> tuple[Any, ...]:
+        """An empty conversation with another run."""
+        self._stops.stop(str(request.session_hash))
+        if not name:
+            return "", (), "", gr.update(visible=False, value=False)
+        try:
+            run_folder = self._library.path(name)
+            about = describe(run_folder)
+        except BrimfulError as error:
+            return "", (), problem(str(error)), gr.update(visible=False, value=False)
+        is_tuned = has_base(run_folder)
+        return transcript((), run_folder, about), (), "", gr.update(visible=is_tuned, value=is_tuned)
+
+    def send(
+        self, name: str | None, prompt: str, turns: Turns, beside_base: bool, temperature: float, top_p: float, tokens: float, seed: float,
+        request: gr.Request,
+    ) -> Iterator[tuple[Any, ...]]:  # fmt: skip
+        """Write what follows the prompt, first the base where it is asked, and show it as it comes."""
+        stop = self._stops.begin(str(request.session_hash))
+        try:
+            if not name:
+                raise RequestError("choose a run first.")
+            run_folder = self._library.path(name)
+            how = writing(temperature, top_p, tokens, seed)
+            if len(prompt) > MOST_CHARACTERS:
+                raise RequestError(f"the text has {len(prompt):,} characters; at most {MOST_CHARACTERS:,} are taken here.")
+            sides: tuple[Side, ...] = ("base", "run") if beside_base and has_base(run_folder) else ("run",)
+            turn = Turn(prompt, dict.fromkeys(sides, ""), {})
+            for side in sides:
+                yield transcript((*turns, turn), run_folder, writing_side=side), turns, "", gr.skip()
+                for written in self._desk.write(run_folder, side, how, (prompt, turns), stop):
+                    turn = _with(turn, side, written)
+                    yield transcript((*turns, turn), run_folder, writing_side=side), turns, "", gr.skip()
+            turns = (*turns, turn)
+            yield transcript(turns, run_folder), turns, "", "" if takes_messages(run_folder) else gr.skip()
+        except BrimfulError as error:
+            yield gr.skip(), turns, problem(str(error)), gr.skip()
+
+    def stop(self, request: gr.Request) -> None:
+        """End the text that is being written."""
+        self._stops.stop(str(request.session_hash))
+
+
+def _with(turn: Turn, side: Side, written: Written) -> Turn:
+    return replace(turn, texts={**turn.texts, side: written.text}, remarks={**turn.remarks, side: written.remarks})
+
+
+def writing(temperature: float | None, top_p: float | None, tokens: float | None, seed: float | None) -> Writing:
+    """The settings of the page's controls.
+
+    Raises:
+        RequestError: one is missing or out of range.
+    """
+    if temperature is None or top_p is None or tokens is None or seed is None:
+        raise RequestError("temperature, top-p, new tokens and seed each need a number.")
+    if not 1 <= tokens <= MOST_TOKENS:
+        raise RequestError(f"new tokens must be 1 to {MOST_TOKENS:,}, got {tokens:g}.")
+    if not 0 <= seed <= LARGEST_SEED:
+        raise RequestError(f"the seed must be 0 or above, got {seed:g}.")
+    return Writing(SamplingSettings(float(temperature), None, float(top_p)), int(tokens), seed=int(seed))
+
+
+def transcript(turns: Sequence[Turn], run_folder: Path, hint: str = "", writing_side: Side | None = None) -> str:
+    """The conversation as a piece of the page."""
+    shown = [side for side in TITLES if any(side in turn.texts for turn in turns) or side == writing_side]
+    return render(
+        "chat.html.j2", turns=turns, sides=[(side, TITLES[side]) for side in shown], hint=hint, takes_messages=takes_messages(run_folder),
+        writing=writing_side,
+    )  # fmt: skip
+
+
+def build(page: gr.Blocks, library: Library) -> None:
+    """Lay the tab out, inside a page that is being built."""
+    chat = Chat(library)
+    note = gr.HTML(elem_id="try-notes")
+    turns = gr.State(())
+    with gr.Row(elem_classes="split"):
+        with gr.Column(scale=1, min_width=260):
+            run = gr.Dropdown([], value=None, label="Run to try", info="Finished runs that write text.", elem_id="try-run")
+            beside = gr.Checkbox(label="Beside the model before tuning", visible=False, elem_id="try-base")
+            temperature = gr.Slider(0, 2, value=0.7, step=0.05, label="Temperature", info="0: always the likeliest token.", buttons=[])
+            top_p = gr.Slider(0.05, 1, value=1, step=0.01, label="Top-p", info="The likeliest tokens that hold this probability.", buttons=[])
+            with gr.Row():
+                tokens = gr.Number(120, label="New tokens", precision=0, min_width=100)
+                seed = gr.Number(0, label="Seed", precision=0, min_width=100)
+        with gr.Column(scale=3, min_width=300):
+            shown = gr.HTML(elem_id="try-text")
+            wrong = gr.HTML(elem_id="try-problem")
+            prompt = gr.Textbox(label="Prompt", lines=3, max_length=MOST_CHARACTERS, elem_id="try-prompt")
+            with gr.Row():
+                send = gr.Button("Write", variant="primary", elem_id="try-send")
+                stop = gr.Button("Stop", elem_id="try-stop")
+                clear = gr.Button("Start over", elem_id="try-clear")
+    hidden: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+    page.load(chat.begin, run, [run, note], **hidden)
+    run.change(chat.chosen, run, [shown, turns, wrong, beside], **hidden)
+    clear.click(chat.chosen, run, [shown, turns, wrong, beside], **hidden)
+    inputs = [run, prompt, turns, beside, temperature, top_p, tokens, seed]
+    for event in (send.click, prompt.submit):
+        event(chat.send, inputs, [shown, turns, wrong, prompt], concurrency_limit=1, concurrency_id="model", trigger_mode="once", **hidden)
+    stop.click(chat.stop, None, None, queue=False, **hidden)

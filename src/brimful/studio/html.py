@@ -1,0 +1,32 @@
+"""Pieces of the studio's page from the templates of this package. Every value is escaped; texts of runs and models stay text."""
+
+import functools
+from importlib import resources
+from typing import Any
+
+import jinja2
+
+BRACES = str.maketrans({"{": "&#123;", "}": "&#125;", "$": "&#36;"})
+"""Gradio fills templates of its own in what it shows; signs of such a template are written so that it sees none."""
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("brimful", "studio"), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+
+
+def render(template: str, **values: Any) -> str:
+    """A piece of the page by a template of this package, fit for Gradio's HTML component."""
+    return _environment().get_template(template).render(values).translate(BRACES)
+
+
+def problem(message: str) -> str:
+    """What a request could not be served for, announced by screen readers."""
+    return render("problem.html.j2", message=message) if message else ""
+
+
+def style() -> str:
+    """The style sheet of the page."""
+    return resources.files("brimful.studio").joinpath("studio.css").read_text(encoding="utf-8")

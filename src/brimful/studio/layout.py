@@ -1,0 +1,84 @@
+"""The page: three tabs in Gradio, with fonts of the system, nothing from elsewhere, no uploads, and no way to files but what the tabs show."""
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from brimful.studio import chat, runs, will_it_fit
+from brimful.studio.html import style
+from brimful.studio.library import Library
+from brimful.studio.look import theme
+from brimful.studio.page import is_local as is_local_address
+
+TITLE = "brimful studio"
+WAITING_AT_MOST = 32
+"""Requests in the queue; more are refused."""
+CLOSED = (
+    "/gradio_api/upload",
+    "/gradio_api/file",
+    "/gradio_api/proxy",
+    "/gradio_api/stream",
+    "/gradio_api/info",
+    "/gradio_api/openapi",
+    "/gradio_api/runs",
+)
+"""Beginnings of Gradio's paths that this page has no use for."""
+
+
+class Guard:
+    """Answers nothing that begins with one of CLOSED."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI says."""
+        if scope["type"] == "http" and scope["path"].startswith(CLOSED):
+            await PlainTextResponse("not here", status_code=404)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+def build(runs_folder: Path | None, *, is_local: bool = True) -> gr.Blocks:
+    """The page, not served yet.
+
+    Args:
+        runs_folder: Holds the runs to show and try; None: the first tab only.
+        is_local: Only this machine sees the page, so it may name folders.
+    """
+    page: gr.Blocks
+    with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
+        gr.HTML("<header><h1>brimful studio</h1></header>", elem_id="studio-head")
+        with gr.Tabs():
+            with gr.Tab("Will it fit?", id="fit"):
+                will_it_fit.build(page, local_folders=is_local)
+            if runs_folder is not None:
+                library = Library(runs_folder)
+                with gr.Tab("Runs", id="runs"):
+                    runs.build(page, library)
+                with gr.Tab("Try it", id="try"):
+                    chat.build(page, library)
+    page.queue(max_size=WAITING_AT_MOST, api_open=False)
+    return page
+
+
+def launch(host: str, port: int, runs_folder: Path | None) -> str:
+    """Serve the page from a thread.
+
+    Returns:
+        Its address.
+    """
+    page = build(runs_folder, is_local=is_local_address(host))
+    settings: dict[str, Any] = {
+        "share": False, "inbrowser": False, "inline": False, "ssr_mode": False, "mcp_server": False, "pwa": False, "enable_monitoring": False,
+        "run_history": False, "footer_links": [], "allowed_paths": [], "max_file_size": 1, "quiet": True, "show_error": False,
+    }  # fmt: skip
+    _, address, _ = page.launch(
+        server_name=host, server_port=port, prevent_thread_lock=True, theme=theme(), css=style(),
+        app_kwargs={"middleware": [Middleware(Guard)], "docs_url": None, "redoc_url": None, "openapi_url": None}, **settings,
+    )  # fmt: skip
+    return address

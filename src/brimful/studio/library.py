@@ -1,0 +1,56 @@
+"""The runs that the page may show: those below one folder, by name, and nothing else of the disk."""
+
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from brimful.base.errors import RunFolderError
+from brimful.generation.load import MODEL_FOLDER
+from brimful.report.listing import Listed, find_runs, is_run
+
+CHANGING = ("metrics.jsonl", "samples.jsonl", "scores.json", "plan.json", "monitor.jsonl", "mirror.json")
+
+
+@dataclass(frozen=True)
+class Library:
+    """Run folders below `folder`."""
+
+    folder: Path
+
+    def listed(self) -> list[Listed]:
+        """All runs, the one that was written to last first; none where the folder holds none."""
+        try:
+            found = find_runs(self.folder)
+        except RunFolderError:
+            return []
+        return [each for each in found if each.kind == "run" and self._holds(each.name)]
+
+    def names(self) -> list[str]:
+        """Of all runs, relative to the folder."""
+        return [each.name for each in self.listed()]
+
+    def finished(self) -> list[str]:
+        """Names of runs that have a model."""
+        return [name for name in self.names() if (self.folder / name / MODEL_FOLDER).is_dir()]
+
+    def path(self, name: str) -> Path:
+        """The folder of a run.
+
+        Raises:
+            RunFolderError: no run of that name below the folder, wherever else it may lie.
+        """
+        if not self._holds(name):
+            raise RunFolderError(f"there is no run {name!r} in {self.folder}. It may have been moved or deleted: refresh the list.")
+        return self.folder / name
+
+    def _holds(self, name: str) -> bool:
+        """Whether the name leads to a run below the folder, by no link and no way up."""
+        parts = PurePosixPath(name).parts
+        if not parts or "\0" in name or name.startswith("/") or ".." in parts:
+            return False
+        folder = self.folder.joinpath(*parts)
+        return folder.is_dir() and folder.resolve() == self.folder.resolve().joinpath(*parts) and is_run(folder)
+
+    def state(self, name: str) -> str:
+        """Another text whenever a file of the run that the page shows has changed."""
+        files = [self.path(name) / file for file in CHANGING]
+        return " ".join(f"{each.stat().st_mtime_ns}:{each.stat().st_size}" for each in files if each.is_file())

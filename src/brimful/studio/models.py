@@ -1,0 +1,180 @@
+"""Finished runs to talk to: loaded once, one at a time; their texts as they come, until they are told to stop."""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import psutil
+import torch
+
+from brimful.base.errors import BrimfulError, RequestError
+from brimful.base.rundir import read_json
+from brimful.base.units import format_bytes
+from brimful.data.formats import Message, Prompt
+from brimful.generation.answers import Conversation, Writing
+from brimful.generation.load import DATA_FILE, MODEL_FOLDER, LoadedRun, base_of, load_run, load_untuned, recipe_of
+from brimful.generation.samples import Sample
+from brimful.hardware.probe import probe, torch_device
+from brimful.model.published import is_adapter_folder, without_adapters
+from brimful.report.runfiles import number, read_run, section
+
+Side = Literal["run", "base"]
+"""The trained model, or the one that it was tuned from."""
+FP32_BYTES = 4
+WITHOUT_TEXT = ("classify", "mlm")
+"""Methods of models that label texts or fill in words."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A prompt and what each side made of it so far.
+
+    Attributes:
+        texts: By side; of sides that were asked.
+        remarks: By side, lines below the text.
+    """
+
+    prompt: str
+    texts: dict[Side, str]
+    remarks: dict[Side, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A text as far as it is, and at its end the lines below it."""
+
+    text: str
+    remarks: tuple[str, ...] = ()
+
+
+class _Stopped(Exception):
+    """Nobody waits for the rest of a text."""
+
+
+class Desk:
+    """The run that is in memory, and its base where that is another model. Asking for another run lets go of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loaded: dict[tuple[Path, Side], LoadedRun] = {}
+
+    def write(self, run_folder: Path, side: Side, how: Writing, asked: tuple[str, Sequence[Turn]], stop: threading.Event) -> Iterator[Written]:
+        """The text as far as it is, again and again until it is whole; one request after the other.
+
+        Args:
+            asked: The prompt, and the turns before it, which only runs on messages heed.
+            stop: Ends the text after the next token when set.
+
+        Raises:
+            BrimfulError: the run cannot be loaded, or does not take such a prompt.
+        """
+        with self._lock:
+            loaded = self._load(run_folder, side)
+            prompt = _prompt(loaded, side, how, *asked)
+            is_adapted = side == "base" and loaded is self._loaded.get((run_folder, "run"))
+            with without_adapters(loaded.model) if is_adapted else nullcontext():
+                text, samples = "", list[Sample]()
+                for piece in pieces(lambda show: samples.extend(how.draw(loaded, prompt, show)), stop):
+                    text += piece
+                    yield Written(text)
+                yield Written(text, tuple(how.remarks(loaded, samples[0])) if samples else ("--- stopped",))
+
+    def _load(self, run_folder: Path, side: Side) -> LoadedRun:
+        """The model of one side; adapters are switched off for the base, which then needs no memory of its own."""
+        for key in [key for key in self._loaded if key[0] != run_folder]:
+            del self._loaded[key]
+        own: Side = "run" if is_adapter_folder(run_folder / MODEL_FOLDER) else side
+        if (run_folder, own) not in self._loaded:
+            device = torch_device(probe("auto"))
+            _refuse_too_large(run_folder, device)
+            loaded = load_run(run_folder, device, torch.float32) if own == "run" else load_untuned(run_folder, device)
+            loaded.refuse_where_it_writes_nothing()
+            self._loaded[run_folder, own] = loaded
+        return self._loaded[run_folder, own]
+
+
+def has_base(run_folder: Path) -> bool:
+    """Whether the run tuned a published model, which can answer beside it."""
+    return bool(base_of(run_folder))
+
+
+def takes_messages(run_folder: Path) -> bool:
+    """Whether the run answers messages of a conversation, rather than going on with a text."""
+    path = run_folder / DATA_FILE
+    return path.is_file() and section({"data": read_json(path)}, "data").get("prompts") == "messages"
+
+
+def writes_text(run_folder: Path) -> bool:
+    """Whether the run is one of a model that writes, so far as its recipe can be read."""
+    try:
+        return recipe_of(run_folder).method not in WITHOUT_TEXT
+    except BrimfulError:
+        return False
+
+
+def describe(run_folder: Path) -> str:
+    """What the run does with a prompt."""
+    if takes_messages(run_folder):
+        return "Type a message; the run answers as it was trained to."
+    return "Type an instruction; the run answers it." if has_base(run_folder) else "Type how a text begins; the run goes on from there."
+
+
+def pieces(write: Callable[[Callable[[str], None]], object], stop: threading.Event) -> Iterator[str]:
+    """What `write` shows, as it comes, from a thread that ends when the iteration does; what was shown meanwhile comes in one piece.
+
+    Raises:
+        BrimfulError: as `write` does.
+    """
+    shown: queue.SimpleQueue[str | Exception | None] = queue.SimpleQueue()
+    left = threading.Event()
+
+    def show(text: str) -> None:
+        if stop.is_set() or left.is_set():
+            raise _Stopped
+        shown.put(text)
+
+    def work() -> None:
+        try:
+            write(show)
+        except _Stopped:
+            pass
+        except Exception as error:
+            shown.put(error)
+        finally:
+            shown.put(None)
+
+    thread = threading.Thread(target=work, name="brimful-studio-writer", daemon=True)
+    thread.start()
+    try:
+        while (piece := shown.get()) is not None:
+            if isinstance(piece, Exception):
+                raise piece
+            yield piece
+    finally:
+        left.set()
+        thread.join()
+
+
+def _prompt(loaded: LoadedRun, side: Side, how: Writing, question: str, turns: Sequence[Turn]) -> Prompt:
+    if not question:
+        raise RequestError("there is nothing to go on from. Type a text first.")
+    if not loaded.takes_messages:
+        return question
+    answered = [turn for turn in turns if turn.texts.get(side)]
+    said = [message for turn in answered for message in (Message("user", turn.prompt), Message("assistant", turn.texts[side]))]
+    return Conversation(loaded, how.tokens, tuple(said)).asking(question)[0]
+
+
+def _refuse_too_large(run_folder: Path, device: torch.device) -> None:
+    """Raises RequestError where a CPU's memory would not hold the model in fp32."""
+    parameters = number(section(read_run(run_folder).plan, "predicted").get("parameters"))
+    needed_bytes, free_bytes = (parameters or 0) * FP32_BYTES, psutil.virtual_memory().available
+    if device.type == "cpu" and needed_bytes > free_bytes:
+        raise RequestError(
+            f"{run_folder.name} needs about {format_bytes(needed_bytes)} in fp32, and this machine has {format_bytes(free_bytes)} free. "
+            "Open the page on a machine with more memory, or with a GPU."
+        )

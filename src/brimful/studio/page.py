@@ -1,0 +1,62 @@
+"""`brimful studio`: the page is served on one address until Ctrl-C."""
+
+import importlib.util
+import socket
+import time
+from pathlib import Path
+
+from brimful.base.env import silence_gradio
+from brimful.base.errors import RequestError
+
+MISSING = 'the page needs Gradio, which is not installed. pip install "brimful[studio]"'
+
+
+def serve(host: str, port: int, runs_folder: Path | None) -> None:
+    """Serve the page until Ctrl-C.
+
+    Args:
+        host: The address to listen on; 127.0.0.1 for this machine alone.
+        port: As it says.
+        runs_folder: Holds the runs to show and try; None: the page has its first part only.
+
+    Raises:
+        RequestError: the port is in use, the address is not one of this machine, or Gradio is not installed.
+    """
+    refuse_if_taken(host, port)
+    if importlib.util.find_spec("gradio") is None:
+        raise RequestError(MISSING)
+    silence_gradio()
+    from brimful.studio.layout import launch  # noqa: PLC0415 - brings Gradio, which must be silenced first
+
+    address = launch(host, port, runs_folder)
+    print(f"studio: {address} (Ctrl-C ends it)", flush=True)
+    if not is_local(host):
+        print(f"warning: {host} lets every machine that reaches this one see the page{_and_runs(runs_folder)}.", flush=True)
+    try:
+        while True:
+            time.sleep(3600)
+    except KeyboardInterrupt:
+        print("studio: ended")
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    return host in {"127.0.0.1", "localhost", "::1"}
+
+
+def refuse_if_taken(host: str, port: int) -> None:
+    """Raises RequestError where the address cannot be listened on, and says why."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except socket.gaierror as error:
+            raise RequestError(f"--host {host}: there is no such address ({error.strerror}). 127.0.0.1 is this machine.") from error
+        except OSError as error:
+            raise RequestError(
+                f"cannot listen on {host}, port {port}: {error.strerror}. Another program may use the port; choose another: --port {port % 65535 + 1}"
+            ) from error
+
+
+def _and_runs(runs_folder: Path | None) -> str:
+    return "" if runs_folder is None else f", and the runs in {runs_folder}; --only-fit leaves them out"

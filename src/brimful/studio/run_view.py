@@ -1,0 +1,78 @@
+"""A run, and several, as pieces of the page: from whatever their folders hold."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from markupsafe import Markup
+
+from brimful.base.units import format_bytes
+from brimful.report import headline
+from brimful.report.compare import compare
+from brimful.report.compare_plots import overlays
+from brimful.report.compare_text import comparison_table, remarks, sentences
+from brimful.report.drawing import Drawing
+from brimful.report.html import render_report
+from brimful.report.listing import Listed
+from brimful.report.plots import curves
+from brimful.report.predicted import predictions
+from brimful.report.runfiles import Json, read_run
+from brimful.report.time_page import time_view
+from brimful.studio.html import render
+
+MOST_SAMPLES = 4
+MOST_RUNS = 8
+"""Compared at once."""
+
+
+def run_view(run_folder: Path) -> str:
+    """How a run stands: in a sentence, predicted and measured, curves, samples; and what is missing.
+
+    Raises:
+        RunFolderError: not a run folder.
+    """
+    run = read_run(run_folder)
+    return render(
+        "run.html.j2", run=run, status=headline.status(run), sentence=headline.sentence(run), verdict=headline.verdict(run),
+        predictions=predictions(run)[0], time=time_view(run),
+        curves=_drawn(curves(run)),
+        samples=[_sample(sample) for sample in run.samples[-MOST_SAMPLES:]],
+    )  # fmt: skip
+
+
+def report_view(run_folder: Path) -> str:
+    """The report of a run as it is now, in a frame of its own that cannot reach the page.
+
+    Raises:
+        RunFolderError: not a run folder.
+    """
+    run = read_run(run_folder)
+    return render("frame.html.j2", title=f"Report of {run.name}", page=render_report(run))
+
+
+def comparison_view(run_folders: Sequence[Path]) -> str:
+    """Runs side by side: scores, figures, and which differences are real.
+
+    Raises:
+        BrimfulError: they cannot be compared.
+    """
+    comparison = compare(run_folders)
+    runs = [(run.name, run) for run in (read_run(folder) for folder in run_folders)]
+    title = " and ".join([", ".join(name for name, _ in runs[:-1]), runs[-1][0]])
+    return render(
+        "comparison.html.j2", title=title, table=comparison_table(comparison), sentences=sentences(comparison), remarks=remarks(comparison),
+        curves=_drawn(overlays(runs)), keys=[{"name": name, "place": place + 1} for place, (name, _) in enumerate(runs)],
+    )  # fmt: skip
+
+
+def list_view(listed: Sequence[Listed], folder: Path) -> str:
+    """All runs of a folder, a line each."""
+    runs = [{**vars(each), "size": format_bytes(each.size_bytes)} for each in listed]
+    return render("list.html.j2", runs=runs, folder=str(folder))
+
+
+def _drawn(drawings: Sequence[Drawing]) -> list[dict[str, str]]:
+    return [{"key": each.key, "title": each.title, "svg": Markup(each.wide)} for each in drawings]  # noqa: S704 - drawn here; texts in it are escaped
+
+
+def _sample(sample: Json) -> dict[str, str]:
+    return {key: str(sample.get(key) or "") for key in ("prompt", "completion")}

@@ -1,0 +1,288 @@
+"""The studio in a browser, as `brimful studio` serves it: a question answered, runs looked at and compared, one talked to; by mouse, by keyboard, on a phone."""
+
+import io
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+from rich.console import Console
+
+FRESH = """
+name: fresh
+sequence_length: 32
+batch: {sequences: 8}
+training: {steps: 8}
+model: {architecture: llama, layers: 2, heads: 2, width: 32, context: 96}
+tokenizer: {kind: bpe, vocabulary: 300}
+data: {path: FOLDER/corpus.txt, document_start: "^# ", validation: 0.2}
+optimizer: {learning_rate: 1e-2, warmup: 2}
+evaluation: {every: 4}
+sample: {tokens: 8}
+plan: {device: cpu, precision: fp32, threads: 1, compile: false}
+"""
+TUNED = """
+name: tuned
+method: sft
+model: FOLDER/runs/fresh/model
+adapter: {rank: 4}
+sequence_length: 64
+batch: {sequences: 4}
+training: {steps: 8}
+data: {path: FOLDER/examples.jsonl, validation: 0.2, long_documents: drop, duplicates: drop}
+optimizer: {learning_rate: 1e-2, warmup: 2}
+evaluation: {every: 4, max_examples: 6}
+sample: {prompt: "Say red twice.", tokens: 8, temperature: 0.0}
+plan: {device: cpu, precision: fp32, threads: 1, compile: false}
+"""
+ANSWER_MS = 60_000
+"""The first answer traces; a busy machine takes its time."""
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def cache(new_cache: Callable[[], str]) -> str:
+    return new_cache()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, cache: str) -> Path:
+    """A folder with two finished language models, one tuned from the first, and one that was cut off while its files were written."""
+    from brimful import pipeline
+    from brimful.recipe import load
+
+    folder, drawn = tmp_path_factory.mktemp("studio"), random.Random(0)
+    words = ["red", "green", "blue", "cat", "dog", "sees", "likes", "the", "a", "tree"]
+    (folder / "corpus.txt").write_text("".join(f"# story {number}\n{' '.join(drawn.choices(words, k=60))}\n" for number in range(60)))
+    rows = [{"instruction": f"Say {words[number % 3]} once, number {number}.", "output": words[number % 3]} for number in range(60)]
+    (folder / "examples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name, text in (("fresh", FRESH), ("tuned", TUNED)):
+        (folder / f"{name}.yaml").write_text(text.replace("FOLDER", str(folder)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BRIMFUL_RUNS", str(folder / "runs"))
+        patch.setenv("BRIMFUL_CACHE", cache)
+        for recipe, *changes in (("fresh",), ("fresh", "run.name=slower", "optimizer.learning_rate=1e-3"), ("tuned",)):
+            pipeline.run(load(str(folder / f"{recipe}.yaml"), changes), Console(file=io.StringIO()))
+    torn = folder / "runs" / "torn"
+    torn.mkdir()
+    (torn / "recipe.yaml").write_text((folder / "fresh.yaml").read_text())
+    (torn / "metrics.jsonl").write_text('{"kind": "start", "step": 0, "total_steps": 8}\n{"kind": "step", "step": 1, "lo')
+    return folder / "runs"
+
+
+@pytest.fixture(scope="module")
+def studio(runs: Path, cache: str) -> Iterator[str]:
+    """Its address; ended by Ctrl-C, as a user would."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-c", "from brimful.cli import main; main()", "studio", "--port", str(port)]
+    environment = os.environ | {"BRIMFUL_RUNS": str(runs), "BRIMFUL_CACHE": cache}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        try:
+            assert f"http://127.0.0.1:{port}" in said, said + process.stdout.read()
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.send_signal(signal.SIGINT)
+            rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "Traceback" not in rest
+
+
+def read(address: str) -> tuple[int, str]:
+    """Status and text of an answer."""
+    try:
+        with urlopen(address, timeout=30) as answer:  # noqa: S310 - http, of this machine
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, ""
+
+
+def choose(page: Page, label: str, value: str) -> None:
+    """Type a value into a combobox and press Enter."""
+    box = page.get_by_label(label, exact=True)
+    box.fill(value)
+    box.press("Enter")
+
+
+def pick(page: Page, label: str, option: str) -> None:
+    """Choose an option of a combobox."""
+    page.get_by_label(label, exact=True).fill(option)
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def ask(page: Page, runs: Path) -> Locator:
+    """Ask about the tiny model in a folder; the rows of the table."""
+    choose(page, "Model or recipe", str(runs / "fresh" / "model"))
+    expect(page.locator("#fit-answer h2")).to_contain_text("LoRA of rank 16", timeout=ANSWER_MS)
+    return page.locator("#fit-table tbody tr")
+
+
+def test_a_model_is_chosen_its_bars_are_read_and_another_rank_changes_the_answer_and_the_recipe(
+    studio: str, runs: Path, open_page: Open, tmp_path: Path
+) -> None:
+    page = open_page(studio, permissions=["clipboard-read", "clipboard-write"]).page
+    rows = ask(page, runs)
+
+    expect(rows).to_have_count(6)
+    names = [re.sub(r"\s+", " ", row.inner_text()) for row in rows.all()]
+    assert all("fits" in each and "x" in each for each in names)
+    bar = page.get_by_role("img", name=re.compile("^Tesla T4 fits: .* of 14.6 GiB. weights "))
+    assert bar.count() == 1
+    before = rows.first.inner_text()
+
+    page.get_by_label("Rank", exact=True).fill("64")
+    expect(page.locator("#fit-answer h2")).to_contain_text("LoRA of rank 64", timeout=ANSWER_MS)
+    assert rows.first.inner_text() != before
+
+    recipe = page.get_by_role("region", name="Recipe as YAML")
+    expect(recipe).to_contain_text("rank: 64")
+    page.get_by_role("button", name="Copy the recipe").click()
+    copied = page.evaluate("navigator.clipboard.readText()")
+
+    from brimful.recipe import load
+
+    (tmp_path / "copied.yaml").write_text(copied)
+    adapter = load(str(tmp_path / "copied.yaml")).adapter
+    assert adapter is not None
+    assert adapter.rank == 64
+
+
+def test_no_event_can_be_called_by_name_and_no_file_is_served(studio: str, runs: Path) -> None:
+    config = json.loads(read(f"{studio}/config")[1])
+
+    assert {event["api_visibility"] for event in config["dependencies"]} == {"private"}
+    assert config["analytics_enabled"] is False
+    for path in ("upload", f"file={runs / 'fresh' / 'recipe.yaml'}", "info", "runs"):
+        assert read(f"{studio}/gradio_api/{path}")[0] == 404
+
+
+def test_what_cannot_be_answered_is_told_beside_the_control_and_the_old_answer_is_marked(studio: str, runs: Path, open_page: Open) -> None:
+    page = open_page(studio).page
+    ask(page, runs)
+
+    choose(page, "Model or recipe", "meta-lama/Llama-3.1-8B <script>alert(1)</script>")
+    expect(page.get_by_role("alert")).to_contain_text("meta-llama/Llama-3.1-8B", timeout=ANSWER_MS)
+    expect(page.locator("article.fit")).to_have_class(re.compile("stale"))
+    assert "Traceback" not in page.content()
+
+    page.get_by_role("button", name="Paste a recipe or a config.json").click()
+    page.get_by_label("Recipe (YAML) or config.json").fill("name: x\nmodel: !!python/object/apply:os.system ['true']\n")
+    expect(page.get_by_role("alert")).to_contain_text("the pasted recipe")
+    page.get_by_label("Recipe (YAML) or config.json").fill("")
+    choose(page, "Model or recipe", str(runs / "fresh" / "model"))
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(page.locator("article.fit")).not_to_have_class(re.compile("stale"))
+    page.get_by_label("Sequences a step").fill("many")
+    expect(page.get_by_role("alert")).to_contain_text("whole number")
+
+
+def test_every_control_has_a_name_and_the_first_tab_is_usable_by_keyboard_alone(studio: str, runs: Path, open_page: Open) -> None:
+    page = open_page(studio).page
+    ask(page, runs)
+    assert page.evaluate(NAMELESS) == []
+
+    page.get_by_role("tab", name="Will it fit?").focus()
+    page.keyboard.press("ArrowRight")
+    reached: list[str] = []
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("(document.activeElement.labels?.[0] ?? document.activeElement).innerText.trim().split('\\n')[0]"))
+        if reached[-1] == "Sequence length":
+            break
+    assert reached[-1] == "Sequence length", reached
+    page.keyboard.type("48")
+    expect(page.locator("#fit-answer h2")).to_contain_text("x 48 tokens", timeout=ANSWER_MS)
+
+
+NAMELESS = """() => [...document.querySelectorAll('input, textarea, select, button, [role=button], [role=img], iframe, summary')]
+  .filter(each => each.checkVisibility() && !each.closest('[aria-hidden=true]'))
+  .filter(each => !(each.labels?.length || each.getAttribute('aria-label') || each.getAttribute('aria-labelledby') || each.title || each.innerText?.trim()))
+  .map(each => each.outerHTML.slice(0, 200))"""
+
+
+def test_runs_are_opened_watched_and_compared(studio: str, runs: Path, open_page: Open) -> None:
+    page = open_page(studio).page
+    page.get_by_role("tab", name="Runs").click()
+    view = page.locator("#runs-view")
+
+    pick(page, "Run", "torn")
+    expect(view.get_by_role("heading", level=2)).to_contain_text("unfinished")
+    expect(view).to_contain_text("plan.json (the plan and its predictions) is not in the run folder.")
+    journal = runs / "torn" / "metrics.jsonl"
+    lines = "".join(json.dumps({"kind": "step", "step": step, "loss": 5 - step / 8, "step_time_s": 0.1}) + "\n" for step in range(1, 6))
+    journal.write_text('{"kind": "start", "step": 0, "total_steps": 8}\n' + lines)
+    expect(view.get_by_role("img", name=re.compile("Loss by optimizer step"))).to_be_visible(timeout=15_000)
+
+    pick(page, "Run", "fresh")
+    expect(view.get_by_role("region", name="Predicted and measured")).to_contain_text("Peak memory")
+    page.get_by_label("Report", exact=True).check()
+    expect(page.frame_locator("iframe[title='Report of fresh']").get_by_role("heading", level=1)).to_contain_text("fresh")
+    assert page.evaluate(NAMELESS) == []
+
+    for name in ("fresh", "slower"):
+        pick(page, "Compare", name)
+    expect(page.get_by_role("region", name="Runs side by side").get_by_role("row")).to_have_count(3)
+    pick(page, "Compare", "torn")
+    expect(page.get_by_role("region", name="Runs side by side").get_by_role("row")).not_to_have_count(3)
+
+
+def test_a_run_writes_beside_the_model_it_tuned_until_it_is_stopped(studio: str, open_page: Open) -> None:
+    page = open_page(studio).page
+    page.get_by_role("tab", name="Try it").click()
+    pick(page, "Run to try", "tuned")
+    expect(page.get_by_label("Beside the model before tuning")).to_be_checked()
+    page.get_by_label("New tokens").fill("12")
+    page.get_by_label("Prompt").fill("Say <b>red</b> once.")
+    page.get_by_role("button", name="Write").click()
+    log = page.get_by_role("log")
+    expect(log).to_contain_text("Before tuning", timeout=ANSWER_MS)
+    expect(log.locator(".written")).to_have_count(2)
+    expect(log.locator(".caret")).to_have_count(0, timeout=ANSWER_MS)
+    expect(log).to_contain_text("<b>red</b>")
+    first = log.locator(".written pre").all_inner_texts()
+
+    page.get_by_role("button", name="Start over").click()
+    expect(log.locator(".written")).to_have_count(0)
+    page.get_by_label("Prompt").fill("Say <b>red</b> once.")
+    page.get_by_role("button", name="Write").click()
+    expect(log.locator(".written .quiet").or_(log.locator(".written pre").nth(1))).not_to_have_count(0, timeout=ANSWER_MS)
+    expect(log.locator(".caret")).to_have_count(0, timeout=ANSWER_MS)
+    assert log.locator(".written pre").all_inner_texts() == first
+
+    pick(page, "Run to try", "fresh")
+    page.get_by_label("New tokens").fill("4000")
+    page.get_by_label("Prompt").fill("the cat")
+    page.get_by_role("button", name="Write").click()
+    expect(log.locator(".caret")).to_have_count(1, timeout=ANSWER_MS)
+    page.get_by_role("button", name="Stop").click()
+    expect(log).to_contain_text("stopped", timeout=ANSWER_MS)
+    page.get_by_label("New tokens").fill("0")
+    page.get_by_role("button", name="Write").click()
+    expect(page.get_by_role("alert")).to_contain_text("new tokens must be 1 to 4,096")
+
+
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_no_tab_is_wider_than_its_window(studio: str, runs: Path, open_page: Open, picture_folder: Path, size: str) -> None:
+    opened = open_page(studio, size, dark=size == "phone")
+    page = opened.page
+    ask(page, runs)
+    for tab in ("Will it fit?", "Runs", "Try it"):
+        page.get_by_role("tab", name=tab).click()
+        expect(page.get_by_label({"Will it fit?": "Rank", "Runs": "Compare", "Try it": "Prompt"}[tab], exact=True)).to_be_visible()
+        if tab == "Runs":
+            expect(page.locator("#runs-view h2")).to_be_visible()
+        assert opened.overflow_px() <= 0, tab

@@ -1,0 +1,69 @@
+"""The tab that writes: settings are checked, sessions stop only what is theirs, errors stay on the page."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from brimful.base.errors import RequestError
+from brimful.studio.chat import Chat, Stops, writing
+from brimful.studio.library import Library
+
+
+def request(session: str = "a") -> Any:
+    return SimpleNamespace(session_hash=session)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_p", "tokens", "seed", "told"),
+    [
+        (None, 1, 10, 0, "each need a number"), (0.7, 1, 0, 0, "new tokens must be 1 to 4,096"), (0.7, 1, 5000, 0, "new tokens must be"),
+        (0.7, 1, 10, -1, "seed must be 0 or above"), (-1, 1, 10, 0, "temperature must be 0"), (0.7, 0, 10, 0, "top_p must be above 0"),
+    ],
+)  # fmt: skip
+def test_settings_out_of_range_are_told(temperature: Any, top_p: Any, tokens: Any, seed: Any, told: str) -> None:
+    with pytest.raises(RequestError, match=told):
+        writing(temperature, top_p, tokens, seed)
+
+
+def test_settings_are_those_of_the_controls() -> None:
+    how = writing(0.5, 0.9, 12, 3)
+
+    assert (how.settings.temperature, how.settings.top_p, how.tokens, how.seed, how.count) == (0.5, 0.9, 12, 3, 1)
+
+
+def test_a_session_stops_its_own_text_alone() -> None:
+    stops = Stops()
+    first, other = stops.begin("a"), stops.begin("b")
+
+    stops.stop("a")
+    stops.stop("nobody")
+    assert first.is_set()
+    assert not other.is_set()
+    again = stops.begin("b")
+    assert other.is_set(), "a new request of a session ends the one before it"
+    assert not again.is_set()
+
+
+@pytest.mark.parametrize(("name", "told"), [(None, "choose a run first"), ("../secret", "there is no run"), ("gone", "there is no run")])
+def test_what_cannot_be_served_is_told_on_the_page(tmp_path: Any, name: str | None, told: str) -> None:
+    chat = Chat(Library(tmp_path))
+
+    (answer,) = chat.send(name, "a", (), False, 0.7, 1.0, 10, 0, request())
+
+    assert told in answer[2]
+    assert answer[1] == ()
+
+
+def test_without_runs_the_tab_says_how_to_make_one(tmp_path: Any) -> None:
+    choices, note = Chat(Library(tmp_path)).begin(None)
+
+    assert choices["choices"] == []
+    assert "`brimful run quickstart` makes one" in note
+
+
+def test_a_run_that_is_gone_is_told_when_it_is_chosen(tmp_path: Any) -> None:
+    shown, turns, told, _ = Chat(Library(tmp_path)).chosen("gone", request())
+
+    assert (shown, turns) == ("", ())
+    assert "there is no run" in told

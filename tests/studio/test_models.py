@@ -1,0 +1,111 @@
+"""Runs to talk to: loaded once, one at a time, stopped between tokens."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from brimful import pipeline
+from brimful.base.errors import RequestError
+from brimful.generation.answers import Writing
+from brimful.generation.sampler import GREEDY
+from brimful.recipe import Recipe
+from brimful.studio import models
+from brimful.studio.models import Desk, Turn, Written, describe, has_base, pieces, takes_messages, writes_text
+
+HOW = Writing(GREEDY, tokens=6)
+
+
+@pytest.fixture
+def tuned(tuning: Callable[..., Recipe]) -> Path:
+    """A run that was tuned in two steps."""
+    return pipeline.train(tuning("training.steps=2"), Console(quiet=True)).folder
+
+
+def written(desk: Desk, run: Path, side: models.Side, turns: tuple[Turn, ...] = ()) -> Written:
+    return [*desk.write(run, side, HOW, ("Say red twice.", turns), threading.Event())][-1]
+
+
+def test_a_tuned_run_writes_beside_its_base_with_one_model_in_memory(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk, loads = Desk(), []
+    load = models.load_run
+    monkeypatch.setattr(models, "load_run", lambda *args: loads.append(args) or load(*args))
+
+    run, base, again = (written(desk, tuned, side) for side in ("run", "base", "run"))
+
+    assert run == again
+    assert run.text != base.text
+    assert len(loads) == 1
+    assert run.remarks == ("--- stopped after 6 tokens, without its end",)
+    assert has_base(tuned)
+    assert takes_messages(tuned)
+    assert writes_text(tuned)
+    assert "message" in describe(tuned)
+
+
+def test_a_conversation_goes_on_from_its_turns_and_from_nobody_elses(tuned: Path) -> None:
+    desk, turn = Desk(), Turn("Say green.", {"run": "green"}, {})
+
+    alone = written(desk, tuned, "run")
+    after = written(desk, tuned, "run", (turn,))
+
+    assert written(desk, tuned, "run") == alone
+    assert written(desk, tuned, "run", (turn,)) == after
+    assert written(desk, tuned, "base", (turn,)) == written(desk, tuned, "base")
+
+
+def test_nothing_to_go_on_from_and_a_model_too_large_are_refused(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    with pytest.raises(RequestError, match="nothing to go on from"):
+        [*desk.write(tuned, "run", HOW, ("", ()), threading.Event())]
+    monkeypatch.setattr(models, "FP32_BYTES", 2**50)
+    with pytest.raises(RequestError, match=r"needs about .* and this machine has"):
+        [*Desk().write(tuned, "run", HOW, ("a", ()), threading.Event())]
+    assert written(desk, tuned, "run").text, "an error leaves the desk usable"
+
+
+def test_pieces_come_while_they_are_written_and_end_when_told() -> None:
+    stop, shown = threading.Event(), []
+
+    def write(show: Callable[[str], None]) -> None:
+        for number in range(10_000):
+            shown.append(number)
+            show(f"{number} ")
+            time.sleep(0.0005)
+
+    found = pieces(write, stop)
+    assert next(found) == "0 "
+    stop.set()
+    rest = [*found]
+
+    assert len(rest) + 1 <= len(shown) < 10_000
+
+
+def test_a_reader_that_leaves_ends_the_writer_and_errors_arrive() -> None:
+    def write(show: Callable[[str], None]) -> None:
+        while True:
+            show("x")
+            time.sleep(0.0005)
+
+    before = threading.active_count()
+    left = pieces(write, threading.Event())
+    next(left)
+    left.close()
+    assert threading.active_count() == before
+
+    def fail(show: Callable[[str], None]) -> None:
+        show("x")
+        raise RequestError("no more")
+
+    with pytest.raises(RequestError, match="no more"):
+        [*pieces(fail, threading.Event())]
+
+
+def test_turns_are_values() -> None:
+    turn = Turn("a", {"run": "b"}, {})
+    assert replace(turn, texts={**turn.texts, "base": "c"}).texts == {"run": "b", "base": "c"}
+    assert turn.texts == {"run": "b"}
