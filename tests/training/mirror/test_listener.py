@@ -97,12 +97,13 @@ def test_a_hanging_mirror_is_said_from_the_training_which_never_waits(run: Run, 
     switched.open.clear()
     mirror.start(run.run_id)
     mirror(_checkpoint(run, 2))
-    time.sleep(0.15)
-    started_s = time.monotonic()
-    mirror({"kind": "step", "step": 3})
-    mirror.finish(is_finished=False)
 
-    assert time.monotonic() - started_s < 5
+    def says_so() -> bool:
+        mirror({"kind": "step", "step": 3})
+        return bool(run.said)
+
+    _until(says_so)
+    mirror.finish(is_finished=False)
     assert "gives no answer for" in run.said[0]
     assert "step 2 is NOT in" in run.said[-1]
     assert "Durable there: no recovery point" in run.said[-1]
@@ -131,7 +132,12 @@ def test_a_slow_mirror_is_waited_for_as_long_as_bytes_move_and_no_longer_than_th
     run.save(2)
     switched.open.clear()
     mirror.start(run.run_id)
-    threading.Timer(0.15, switched.open.set).start()
+
+    def open_when_it_is_waited_for() -> None:
+        _until(lambda: bool(run.said))
+        switched.open.set()
+
+    threading.Thread(target=open_when_it_is_waited_for).start()
     mirror.finish(is_finished=False)
     assert mirror.status.durable_step == 2
     assert run.said[0] == f"mirror: copying to {run.mirrored} what is not there yet"
