@@ -42,7 +42,7 @@ def test_threads_are_kept_busy_and_no_batch_is_made_twice() -> None:
 
 def test_numbers_of_threads_for_which_there_is_no_time_are_left_out() -> None:
     assert seconds_per_batch(Slow(0.03), 8, 0, 0.01) == {}
-    assert 4 not in seconds_per_batch(Slow(0.02), 8, 0, 0.2)
+    assert 4 not in seconds_per_batch(Slow(0.05), 8, 0, 0.2)
 
 
 def test_the_share_of_waiting_counts_steps_that_tell_it() -> None:
