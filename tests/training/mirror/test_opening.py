@@ -2,6 +2,7 @@
 
 import importlib.util
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from io import StringIO
@@ -12,9 +13,11 @@ import pytest
 from rich.console import Console
 
 from brimful import pipeline
-from brimful.base.errors import RunFolderError
+from brimful.base.errors import Interrupted, RunFolderError
 from brimful.recipe import Recipe
-from brimful.training.mirror.status import read_status
+from brimful.training import loop
+from brimful.training.admission import run_id_of
+from brimful.training.mirror.status import MirrorStatus, read_status
 
 Tiny = Callable[..., Recipe]
 FAULTS = Path(__file__).parents[3] / "benchmarks" / "mirror_faults.py"
@@ -69,6 +72,29 @@ def test_a_finished_run_comes_back_and_a_new_one_of_the_name_is_told_from_it(tin
         _run(recipe, fresh=True)
     with pytest.raises(RunFolderError, match="another recipe"):
         _run(tiny(f"run.mirror={drive}", "sequence_length=16"))
+
+
+def test_what_is_interrupted_is_durable_and_starting_over_moves_both_copies_away(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drive, folder, real, steps = tmp_path / "drive", tmp_path / "runs" / "tiny", loop.guarded_update, []
+
+    def update(*arguments: Any, **options: Any) -> Any:
+        steps.append(1)
+        if len(steps) == 3:
+            signal.raise_signal(signal.SIGTERM)
+        return real(*arguments, **options)
+
+    recipe = tiny(f"run.mirror={drive}")
+    monkeypatch.setattr(loop, "guarded_update", update)
+    with pytest.raises(Interrupted):
+        _run(recipe)
+    first = run_id_of(folder)
+    assert (read_status(folder) or MirrorStatus("", "failing", 0)).durable_step == 3
+
+    told = _run(recipe, fresh=True)
+    moved = {path.name.partition("-")[0] for path in (*folder.parent.iterdir(), *drive.iterdir())}
+    assert moved == {"tiny", "tiny.replaced"}
+    assert "the unfinished run in the mirror was moved to" in told
+    assert run_id_of(folder) == run_id_of(drive / "tiny") != first
 
 
 def test_a_mirror_that_cannot_be_used_is_an_error_before_the_model_loads(tiny: Tiny, tmp_path: Path) -> None:
