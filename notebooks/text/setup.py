@@ -1,4 +1,4 @@
-# @title Set-up. The torch that came with this machine stays; about two minutes the first time
+# @title Set-up: the torch that came with this machine stays (on Kaggle, switch the internet on first: Settings > Internet)
 import importlib
 import importlib.util
 import os

@@ -90,3 +90,11 @@ def test_notebooks_run_small_only_when_told(monkeypatch: pytest.MonkeyPatch) -> 
     assert not env.notebook_is_small()
     monkeypatch.setenv("BRIMFUL_NOTEBOOK", "small")
     assert env.notebook_is_small()
+
+
+def test_a_process_that_is_read_by_a_program_is_not_told_to_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("BRIMFUL_RUNS", "here")
+    environment = env.of_a_plain_process()
+    assert "FORCE_COLOR" not in environment
+    assert environment["BRIMFUL_RUNS"] == "here"

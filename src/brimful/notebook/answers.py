@@ -51,7 +51,7 @@ def told(run_folder: Path, texts: Sequence[str]) -> Json:
         groups = [_before_and_after(run_folder, recipe, texts or [recipe.sample.prompt])]
     else:
         groups = [_continued(run_folder, recipe, texts) if texts else _kept(run_folder)]
-    return {"lines": evaluation_lines(scores), "groups": groups}
+    return {"lines": evaluation_lines(scores | {"tasks": read_tasks(run_folder, recipe.evaluation.tasks).summaries}), "groups": groups}
 
 
 def _example(prompt: str, *texts: tuple[str, str]) -> Json:

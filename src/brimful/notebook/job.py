@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from brimful.base.env import of_a_plain_process
 from brimful.base.errors import BrimfulError, RequestError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
 
@@ -72,7 +73,7 @@ class Job:
             with open(self.log, "wb") as log:
                 process = subprocess.Popen(  # noqa: S603 - this Python, this package
                     [sys.executable, "-P", "-u", "-m", CHILD, str(self._end.resolve()), *words],
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=of_a_plain_process(),
                 )  # fmt: skip
         except OSError as error:
             raise RunFolderError(f"{self.folder} cannot be written: {error}. Choose another place with run.folder=PATH.") from error
@@ -126,7 +127,13 @@ def ask(words: Sequence[str], *, module: str = "") -> str:
     start = ["-m", module] if module else ["-c", "from brimful.cli import main; main()"]
     try:
         ended = subprocess.run(  # noqa: S603 - this Python, this package
-            [sys.executable, "-P", *start, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, encoding="utf-8", check=False
+            [sys.executable, "-P", *start, *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=False,
+            env=of_a_plain_process(),
         )
     except OSError as error:
         raise RequestError(f"{sys.executable} cannot be started: {error}") from error

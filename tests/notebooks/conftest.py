@@ -1,0 +1,34 @@
+"""Notebooks run in real kernels: at the size of a test, in a folder of their own, and without a network."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+OFFLINE = Path(__file__).parent / "offline"
+
+
+@pytest.fixture
+def contacts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No kernel and no process that it starts reaches another machine; the file names those that were tried."""
+    path = tmp_path / "contacts.txt"
+    path.write_text("")
+    for name, value in {
+        "BRIMFUL_TEST_CONTACTS": str(path),
+        "PYTHONPATH": str(OFFLINE),
+        "HF_HUB_OFFLINE": "1",
+        "JUPYTER_RUNTIME_DIR": str(tmp_path / "jupyter"),
+        "IPYTHONDIR": str(tmp_path / "ipython"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    return path
+
+
+@pytest.fixture
+def notebooks(tmp_path: Path, contacts: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the folder of notebooks, told to run small."""
+    folder = tmp_path / "notebooks"
+    shutil.copytree(NOTEBOOKS, folder, ignore=shutil.ignore_patterns("text", "*.py", "runs"))
+    monkeypatch.setenv("BRIMFUL_NOTEBOOK", "small")
+    return folder
