@@ -1,6 +1,7 @@
 """Checkpoints and models read back: sound ones are told as sound, and a changed bit, a missing file or a quarantine is found."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -130,6 +131,15 @@ def test_in_a_mirror_the_files_beside_a_checkpoint_and_those_of_the_finished_run
     assert verdicts(hashed) == {"checkpoints/step-00000010": False, "checkpoints/step-00000020": True, "model": False}
     (point / "POINT.json").write_text("{")
     assert verdicts(hashed)["checkpoints/step-00000010"] is False
+
+
+def test_exports_are_read_back_like_the_model(hashed: Path) -> None:
+    for name in ("export", "merged"):
+        shutil.copytree(hashed / "model", hashed / name)
+    (hashed / "merged" / "MANIFEST.json").unlink()
+    flip(hashed / "export" / "model.safetensors")
+    found = {name: verdict for name, verdict in verdicts(hashed).items() if "/" not in name}
+    assert found == {"model": True, "export": False, "merged": None}
 
 
 def test_a_run_that_kept_nothing_has_nothing_to_check(tmp_path: Path) -> None:

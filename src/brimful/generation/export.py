@@ -32,6 +32,7 @@ from brimful.model.published import (
 )
 from brimful.model.quiet import without_progress_bars
 from brimful.recipe import Recipe
+from brimful.training.checkpoint import note_hashes
 
 Dtype = Literal["bf16", "fp16", "fp32"]
 CPU = torch.device("cpu")
@@ -279,7 +280,7 @@ def _refuse_existing(to: Path) -> None:
 
 @contextmanager
 def _new_folder(to: Path, num_bytes: int) -> Iterator[Path]:
-    """A folder to fill that gets its name only when nothing failed."""
+    """A folder to fill that gets its name, and the hashes of its files, only when nothing failed."""
     _refuse_existing(to)
     if (free_bytes := disk_free_bytes(to)) < num_bytes:
         raise RunFolderError(f"{to} needs {format_bytes(num_bytes)}, only {format_bytes(free_bytes)} are free there. Free some, or use --to FOLDER.")
@@ -287,6 +288,7 @@ def _new_folder(to: Path, num_bytes: int) -> Iterator[Path]:
     try:
         aside.mkdir(parents=True)
         yield aside
+        note_hashes(aside)
         os.rename(aside, to)
         fsync_folder(to.parent)
     except OSError as error:

@@ -11,6 +11,8 @@ from brimful.report.life import CHECKPOINTS, MODEL, checkpoint_folders, json_or_
 from brimful.report.runfiles import Json, number, section
 
 MANIFEST = "MANIFEST.json"
+EXPORTED = (MODEL, "export", "merged")
+"""Where a run keeps models; the last two are what `brimful export` makes unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +25,12 @@ class Checked:
 
 
 def check_run(run_folder: Path) -> tuple[Checked, ...]:
-    """Read everything back that a run keeps: every checkpoint, oldest first, what is in quarantine, and the exported model."""
+    """Read everything back that a run keeps: every checkpoint, oldest first, what is in quarantine, the model, and exports of it."""
     found = [_checkpoint(folder) for folder in checkpoint_folders(run_folder)]
     checkpoints = run_folder / CHECKPOINTS
     quarantined = sorted(entry.name for entry in checkpoints.iterdir() if entry.name.startswith("quarantine-")) if checkpoints.is_dir() else []
     found += [Checked(f"{CHECKPOINTS}/{name}", False, "put in quarantine by a session that found it damaged") for name in quarantined]
-    return (*found, *([_model(run_folder)] if (run_folder / MODEL).is_dir() else []))
+    return (*found, *(_exported(run_folder / name) for name in EXPORTED if (run_folder / name).is_dir()))
 
 
 def _checkpoint(folder: Path) -> Checked:
@@ -65,27 +67,27 @@ def _require(folder: Path, files: Json) -> None:
             raise CheckpointError(f"{name} is damaged: its SHA-256 differs from the one noted when it was written")
 
 
-def _model(run_folder: Path) -> Checked:
-    """By its hashes where there are some, else by the checkpoint it was made from."""
-    model = run_folder / MODEL
+def _exported(folder: Path) -> Checked:
+    """The model, or what `brimful export` wrote beside it: by its hashes where there are some, the model else by the checkpoint it was made from."""
+    what = folder.name
     try:
-        for path in sorted(model.glob("*.safetensors")):
+        for path in sorted(folder.glob("*.safetensors")):
             with safe_open(path, framework="numpy"):  # the size and the header agree
                 pass
-        files = _noted(run_folder)
+        files = _noted(folder)
         if files:
-            _require(model, files)
-            return Checked(MODEL, True, f"every SHA-256 as noted ({_count(len(files), 'file')})")
-        return _against_checkpoint(run_folder)
+            _require(folder, files)
+            return Checked(what, True, f"every SHA-256 as noted ({_count(len(files), 'file')})")
+        return _against_checkpoint(folder.parent) if what == MODEL else Checked(what, None, "its files can be read; no hashes were noted")
     except (BrimfulError, OSError, SafetensorError, ValueError) as error:
-        return Checked(MODEL, False, str(error))
+        return Checked(what, False, str(error))
 
 
-def _noted(run_folder: Path) -> Json:
-    """Hashes of the model's files, noted beside them or, in a mirror, with those of the finished run; empty without any."""
-    own = section(json_or_none(run_folder / MODEL / MANIFEST), "files")
-    mirrored = section(json_or_none(run_folder / "finished.json"), "files")
-    return own or {name.removeprefix(f"{MODEL}/"): entry for name, entry in mirrored.items() if name.startswith(f"{MODEL}/")}
+def _noted(folder: Path) -> Json:
+    """Hashes of a folder's files, noted beside them or, in a mirror, with those of the finished run; empty without any."""
+    own = section(json_or_none(folder / MANIFEST), "files")
+    mirrored = section(json_or_none(folder.parent / "finished.json"), "files")
+    return own or {name.removeprefix(f"{folder.name}/"): entry for name, entry in mirrored.items() if name.startswith(f"{folder.name}/")}
 
 
 def _against_checkpoint(run_folder: Path) -> Checked:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from brimful.base.errors import CheckpointError
-from brimful.base.rundir import fsync_folder, read_json
+from brimful.base.rundir import fsync_folder, read_json, write_json_atomically
 from brimful.base.units import format_bytes
 from brimful.training.tensorfile import HashedFile, load_tensors, save_tensors, sha256_of
 
@@ -172,6 +172,13 @@ def _save_json(path: Path, value: object) -> dict[str, str | int]:
         return file.finish()
     finally:
         file.abandon()
+
+
+def note_hashes(folder: Path) -> None:
+    """Write size and SHA-256 of every file of a folder that is no checkpoint into its MANIFEST.json, by which it can be read back."""
+    paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
+    files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in paths}
+    write_json_atomically(folder / MANIFEST, {"format_version": FORMAT_VERSION, "files": files})
 
 
 def verify(folder: Path) -> dict[str, Any]:

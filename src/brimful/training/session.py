@@ -15,14 +15,14 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.errors import CheckpointError, Interrupted, SessionOver, TrainingStopped
-from brimful.base.rundir import Journal, Lease, fsync_folder, read_journal, write_json_atomically
+from brimful.base.rundir import Journal, Lease, fsync_folder, read_journal
 from brimful.data.batches import MicroBatch
 from brimful.model.okadfa.orthogonality import orthogonality_penalty, redraw_features
 from brimful.model.quiet import without_progress_bars
 from brimful.planning.cost import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE, evaluate_every
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
-from brimful.training.checkpoint import FORMAT_VERSION, MANIFEST, CheckpointStore, Loaded, load
+from brimful.training.checkpoint import CheckpointStore, Loaded, load, note_hashes
 from brimful.training.deadline import Deadline
 from brimful.training.loader import measure_where_it_waited
 from brimful.training.loop import Parts, Sequences, evaluation_is_due, is_exhausted, train
@@ -33,7 +33,6 @@ from brimful.training.precision import Precision
 from brimful.training.recovery import RememberedSizes
 from brimful.training.signals import StopRequest
 from brimful.training.state import Progress, load_weights, restore, snapshot_of
-from brimful.training.tensorfile import sha256_of
 
 
 @dataclass(frozen=True)
@@ -305,8 +304,7 @@ def export_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, fol
     with without_progress_bars():
         model.save_pretrained(aside)
     tokenizer.save_pretrained(aside)
-    files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in sorted(aside.iterdir()) if path.is_file()}
-    write_json_atomically(aside / MANIFEST, {"format_version": FORMAT_VERSION, "files": files})
+    note_hashes(aside)
     replaced = folder.with_name(f"{folder.name}.replaced-{uuid.uuid4().hex[:8]}")
     if folder.exists():
         os.rename(folder, replaced)
