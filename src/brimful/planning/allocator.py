@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from brimful.base.errors import BrimfulError
 from brimful.base.units import MIB, format_bytes
 from brimful.planning.memory_pool import Block, Pool
+from brimful.planning.plain_replay import replay_plain
 
 MIN_BLOCK_BYTES = 512  # kMinBlockSize: every block is a multiple
 SMALL_LIMIT_BYTES = MIB  # kSmallSize: the largest block of the small pool
@@ -339,6 +340,13 @@ def replay(events_E: Integers, sizes_S: Integers, settings: AllocatorSettings) -
     Raises:
         ValueError: a storage is born while it lives or dies while it does not.
     """
+    if settings == AllocatorSettings(limit_bytes=settings.limit_bytes):
+        return Usage(*replay_plain(np.asarray(events_E), np.asarray(sizes_S), settings.limit_bytes))  # type: ignore[arg-type]
+    return replay_blocks(events_E, sizes_S, settings)
+
+
+def replay_blocks(events_E: Integers, sizes_S: Integers, settings: AllocatorSettings) -> Usage:
+    """The same through `CachingAllocator`, which knows every setting."""
     allocator = CachingAllocator(settings)
     sizes, handle_by_storage = np.asarray(sizes_S).tolist(), dict[int, int]()
     allocated_bytes = reserved_bytes = reserved_at_peak_bytes = 0

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from brimful.planning.allocator import AllocatorSettings, Usage, replay
+from brimful.planning.allocator import MIN_BLOCK_BYTES, AllocatorSettings, Usage, replay
 from brimful.planning.plan import Prediction
 from brimful.planning.target import HOST_SLACK, METAL_SLACK, WORKSPACES, Target
 from brimful.planning.trace import KINDS, Trace
@@ -119,8 +119,17 @@ class Replayed:
         """On a device without limit."""
         return self._replay(None)
 
+    @cached_property
+    def allocated_bytes(self) -> int:
+        """Peak of the blocks in use if each is as large as it must be; never above what a replay gives, and needs none."""
+        blocks_S = -(-self.trace.sizes_S // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
+        events_E = self.trace.events_E
+        return int(np.cumsum(np.sign(events_E) * blocks_S[np.abs(events_E) - 1]).max(initial=0))
+
     def fits_in(self, limit_bytes: int) -> bool:
         """Whether the allocator gets through with this much memory, giving back what it only holds."""
+        if self.allocated_bytes > limit_bytes:
+            return False
         if self.usage.peak_reserved_bytes <= limit_bytes:
             return True
         if self.usage.peak_allocated_bytes > limit_bytes:
@@ -217,8 +226,18 @@ def cuda_verdict(replayed: Replayed, target: Target) -> Verdict:
     sure = int((target.torch_bytes - target.context_uncertainty_bytes) / ALLOCATED_SHARE[1])
     if replayed.fits_in(sure):
         return "fits"
-    possible = int((target.torch_bytes + target.context_uncertainty_bytes) / ALLOCATED_SHARE[0])
-    return "uncertain" if replayed.fits_in(possible) else "does not fit"
+    return "uncertain" if replayed.fits_in(possible_bytes(target)) else "does not fit"
+
+
+def possible_bytes(target: Target) -> int:
+    """What the allocator may have at most before a step surely fails."""
+    return int((target.torch_bytes + target.context_uncertainty_bytes) / ALLOCATED_SHARE[0])
+
+
+def cuda_high_at_least(replayed: Replayed, target: Target, *, lengths_vary: bool) -> float:
+    """What the upper end of `driver` in the footprint is at least, without a replay."""
+    share = (VARYING_SHARE if lengths_vary else RESERVED_SHARE)[1]
+    return share * replayed.allocated_bytes + target.context_bytes + target.context_uncertainty_bytes
 
 
 def phase_at(trace: Trace, event: int) -> str:

@@ -89,7 +89,7 @@ def search(prepared: Prepared, tracer: Tracer, rates: Rates | None, total_steps:
     if plain.largest >= (highest_useful(prepared) if fixed == "auto" else least):
         reason = "all activations fit; computing them again would only cost time"
         return _settle(prepared, plain, total_steps, Choice("recompute", False, reason, True))
-    if plain.standing_bytes > prepared.target.usable_bytes:
+    if not plain.largest and plain.standing_bytes > prepared.target.usable_bytes:
         reason = "weights and optimizer states alone do not fit, whatever becomes of activations"
         return _settle(prepared, plain, total_steps, Choice("recompute", False, reason, True))
     again = _Way(prepared, tracer, rates, factor, recompute=True)
@@ -163,13 +163,14 @@ class _Way:
         fast = [each for each in every if _seconds(each) <= (1 + SAME_TIME) * fastest_s]
         effective_batch = self._prepared.recipe.effective_batch
         equal = [each for each in fast if effective_batch % each.micro_batch == 0] or fast
-        clear = [each for each in equal if self._is_clear(each.micro_batch)]
-        return max(clear, key=_size) if clear else min(equal, key=_size), every
+        largest_first = sorted(equal, key=_size, reverse=True)
+        clear = next((each for each in largest_first if self._is_clear(each.micro_batch)), None)
+        return clear or largest_first[-1], every
 
     def _is_clear(self, micro_batch: int) -> bool:
         """Far from the brim, on a device that gains by size."""
         target = self._prepared.target
-        return target.kind != "cpu" and self.memory.at(micro_batch).driver.high <= CLEAR_OF_THE_BRIM * target.usable_bytes
+        return target.kind != "cpu" and self.memory.high_below(micro_batch, CLEAR_OF_THE_BRIM * target.usable_bytes)
 
 
 def _sizes(effective_batch: int, largest: int) -> list[int]:

@@ -15,7 +15,7 @@ from brimful.planning.choices import (
     packing_choice,
     precision_choice,
 )
-from brimful.planning.memory import Footprint, Replayed, Replays, Traces, Verdict, cuda_verdict, footprint
+from brimful.planning.memory import Footprint, Replayed, Replays, Traces, Verdict, cuda_high_at_least, cuda_verdict, footprint, possible_bytes
 from brimful.planning.plan import Choice
 from brimful.planning.specs import ModelFacts, model_facts, spec_of
 from brimful.planning.step import StepSpec
@@ -64,9 +64,29 @@ class Memory:
         through; tight: it is not sure to fail.
         """
         if margin == "conservative":
-            return _last(highest, lambda size: self.verdict(size) == "fits" and self.at(size).driver.high <= self._target.usable_bytes)
+            return self._last(highest, lambda size: self.verdict(size) == "fits" and self.high_below(size, self._target.usable_bytes))
         verdicts = {"fits"} if margin == "balanced" else {"fits", "uncertain"}
-        return _last(highest, lambda size: self.verdict(size) in verdicts)
+        return self._last(highest, lambda size: self.verdict(size) in verdicts)
+
+    def _last(self, highest: int, holds: Callable[[int], bool]) -> int:
+        """The largest number up to `highest` of which something holds that holds of all smaller ones; 0 for none. Looks first where tensors
+        alone would fill the device, as little is lost between them."""
+        if self._target.kind != "cuda":
+            return _last(highest, holds)
+        limit_bytes = possible_bytes(self._target)
+
+        def may_hold(size: int) -> bool:
+            return self.replayed(size).allocated_bytes <= limit_bytes
+
+        return _last_below(highest if may_hold(highest) else _last(highest, may_hold), holds)
+
+    def high_below(self, micro_batch: int, limit_bytes: float) -> bool:
+        """Whether the upper end of the prediction is at most this; asks for no replay where tensors alone are above it."""
+        if self._target.kind == "cuda":
+            least = cuda_high_at_least(self.replayed(micro_batch), self._target, lengths_vary=self._lengths_vary)
+            if least > limit_bytes:
+                return False
+        return self.at(micro_batch).driver.high <= limit_bytes
 
     def verdict(self, micro_batch: int) -> Verdict:
         """As in the footprint, without working out the rest of it."""
@@ -81,6 +101,15 @@ def _last(highest: int, holds: Callable[[int], bool]) -> int:
     while low + step <= highest and holds(low + step):
         low, step = low + step, 2 * step
     high = min(low + step, highest + 1)
+    return low + bisect.bisect_left(range(low + 1, high), True, key=lambda size: not holds(size))
+
+
+def _last_below(highest: int, holds: Callable[[int], bool]) -> int:
+    """The same, from above: near `highest` in few questions."""
+    high, step = highest, 1
+    while high > 0 and not holds(high):
+        high, step = high - step, 2 * step
+    low, high = max(0, high), min(highest + 1, max(0, high) + step // 2)
     return low + bisect.bisect_left(range(low + 1, high), True, key=lambda size: not holds(size))
 
 
