@@ -105,7 +105,7 @@ def test_a_study_that_was_cut_off_is_listed_with_a_command_that_finishes_it(tiny
     assert brimful(*shlex.split(command)[1:]).code == 0
     entries = {entry["name"]: entry for entry in json.loads(brimful("runs", "--json").out)}
     assert (entries["s"]["state"], entries["s"]["told"]) == ("finished", "2 of 2 runs finished")
-    assert brimful("watch", "s").out.splitlines()[-1] .startswith("finished and compared")
+    assert brimful("watch", "s").out.splitlines()[-1].startswith("finished and compared")
 
 
 def test_a_run_in_a_mirror_is_listed_watched_and_continued_from_there(
@@ -130,7 +130,7 @@ def test_a_run_is_watched_while_it_trains(tiny: Tiny, tmp_path: Path) -> None:
     watcher.join(timeout=30)
     assert not watcher.is_alive()
     lines = file.getvalue().splitlines()
-    assert lines[0].startswith("waiting up to 60 s for a run in ")
+    assert lines[0].startswith("there is no run in ")
     assert lines[-1] == "finished: 12 steps"
 
 
@@ -146,7 +146,11 @@ def test_watch_once_and_the_end_of_a_run_exit_with_zero(tiny: Tiny, brimful: Bri
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
-    [(("watch", "nothing"), "no run 'nothing'"), (("runs", "nowhere"), "nowhere does not exist"), (("runs", "."), "is not a folder of runs")],
+    [
+        (("watch", "nothing", "--once"), "no run 'nothing'"),
+        (("runs", "nowhere"), "nowhere does not exist"),
+        (("runs", "."), "is not a folder of runs"),
+    ],
 )
 def test_what_is_no_run_and_no_folder_of_runs_is_one_message(
     brimful: Brimful, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], told: str

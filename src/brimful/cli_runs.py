@@ -76,15 +76,20 @@ def watch(
     """A live view of a run from another shell: progress, device, memory, where its newest recovery points are."""
     from brimful.base.env import runs_folder
     from brimful.report.watch import watch as watch_folder
+    from brimful.report.watch_scene import is_awaited
 
-    places = [place for place in (runs_folder() / run, Path(run)) if place.is_dir()]
-    watch_folder(places[0] if places else run_folder(run), open_console(), once=once)
+    named = runs_folder() / run
+    places = [place for place in (named, Path(run)) if place.is_dir()]
+    awaited = named if not once and is_awaited(run, runs_folder()) else None
+    watch_folder(places[0] if places else awaited or run_folder(run), open_console(), once=once)
 
 
 def studio(
     host: Annotated[str, typer.Option(help="Address to listen on. 0.0.0.0 lets other machines in.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 7860,
-    only_fit: Annotated[bool, typer.Option("--only-fit", help="Leave out runs and trying them: what a host without runs can show to anyone.")] = False,
+    only_fit: Annotated[
+        bool, typer.Option("--only-fit", help="Leave out runs and trying them: what a host without runs can show to anyone.")
+    ] = False,
 ) -> None:
     """A page in the browser: will it fit, what runs there are, try one."""
     from brimful.base.env import runs_folder

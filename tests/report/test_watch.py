@@ -119,7 +119,7 @@ def test_a_pipe_gets_the_state_then_lines_then_the_end(world: World) -> None:
 def test_a_run_that_starts_is_waited_for(world: World) -> None:
     world.acts = [lambda: None, world.begin, lambda: world.write(step(1)), lambda: world.end("finished")]
     lines = world.told()
-    assert lines[0].startswith(f"waiting up to 60 s for a run in {world.folder}")
+    assert lines[0].startswith(f"there is no run in {world.folder} yet: waiting up to 60 s")
     assert lines[-1].startswith("finished")
 
 

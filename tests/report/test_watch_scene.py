@@ -15,7 +15,7 @@ from rich.console import Console
 from brimful.base.rundir import Journal, Lease
 from brimful.recipe import shipped_text
 from brimful.report.watch import watch
-from brimful.report.watch_scene import Several, Single, is_watchable, scene_of
+from brimful.report.watch_scene import Several, Single, is_awaited, is_watchable, scene_of
 
 NOW = 2_000_000_000.0
 START = {"kind": "start", "step": 0, "total_steps": 100, "tokens_per_step": 4096, "run": "quickstart", "resumed": False}
@@ -204,3 +204,9 @@ def test_a_folder_of_runs_is_watched_by_the_one_that_is_written(world: World, tm
     world.folder = tmp_path / "runs"
     assert [is_watchable(folder) for folder in (world.folder, tmp_path, tmp_path / "absent")] == [True, False, False]
     assert world.told(once=True)[:2] == [f"{tmp_path / 'runs'}: 1 run finished; quickstart", "quickstart: step 7/100  46 s left"]
+
+
+def test_a_name_is_waited_for_where_it_can_be_a_run_and_is_none_that_was_typed_wrong(tmp_path: Path) -> None:
+    assert is_awaited("quickstart", tmp_path / "runs")
+    (tmp_path / "runs" / "quickstart").mkdir(parents=True)
+    assert [is_awaited(name, tmp_path / "runs") for name in ("quickstrt", "code-lora", "/mnt/drive", "-x")] == [False, True, False, False]

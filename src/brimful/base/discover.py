@@ -29,5 +29,10 @@ def module_in(package: str, name: str, what: str) -> ModuleType:
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """` - did you mean 'x'?` when something close exists, else a full stop."""
-    close = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.6)
+    close = close_names(wrong, known)
     return f" - did you mean {close[0]!r}?" if close else "."
+
+
+def close_names(wrong: str, known: Iterable[str]) -> list[str]:
+    """The known name that is closest, in a list; an empty one where none is close."""
+    return difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.6)

@@ -55,7 +55,7 @@ def _wait_for(folder: Path, console: Console, clock: Clock, sleep: Sleep) -> Non
     started = clock()
     if is_watchable(folder):
         return
-    print_line(console, f"waiting up to {START_WAIT_S:.0f} s for a run in {folder} (Ctrl-C leaves)")
+    print_line(console, f"there is no run in {folder} yet: waiting up to {START_WAIT_S:.0f} s for one (Ctrl-C leaves)")
     while not is_watchable(folder) and clock() - started < START_WAIT_S:
         sleep(POLL_S)
 

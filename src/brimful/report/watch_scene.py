@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from brimful.base.discover import close_names
+from brimful.recipe.base import folder_name
 from brimful.report.commands import STUDY_FILES, STUDY_RECIPE, continue_command, is_several, name_of
 from brimful.report.life import changed_at, json_or_none, last_change, status_word, writing
 from brimful.report.listing import finished_told, is_run, planned_runs, read_recipe, samples_told
@@ -136,3 +138,13 @@ def is_watchable(folder: Path) -> bool:
         return is_several(folder) or is_run(folder) or any(is_run(entry) for entry in folder.iterdir() if entry.is_dir())
     except OSError:
         return False
+
+
+def is_awaited(name: str, runs: Path) -> bool:
+    """Whether a run that is not there may be about to begin: it can be a run's name, and none that is there is called almost like it."""
+    try:
+        folder_name(name)
+        known = [entry.name for entry in runs.iterdir()] if runs.is_dir() else []
+    except (ValueError, OSError):
+        return False
+    return not close_names(name, known)
