@@ -1,14 +1,22 @@
 """Reports, comparisons and studies in a real browser: readable at every width, in light and dark, on paper and by keyboard."""
 
 import importlib.util
+import io
 import json
+import os
 import random
+import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
+from rich.text import Text
 
 from brimful.pipeline import run
 from brimful.recipe import load
@@ -19,6 +27,9 @@ from brimful.report.study import write_study_report
 
 Open = Callable[..., Any]
 LOOKS = Path(__file__).with_name("looks.js").read_text(encoding="utf-8")
+LARGEST_PICTURE_BYTES = 300_000
+A4_WIDTH_PX = 688
+"""Between the margins of the page's own style."""
 RECIPE = """
 name: fable
 sequence_length: 32
@@ -130,6 +141,8 @@ def test_the_printed_report_has_all_of_it(trained: Path, open_page: Open) -> Non
     assert printed.startswith(b"%PDF")
     assert printed.count(b"/Type /Page\n") + printed.count(b"/Type /Page ") in range(3, 16)
     opened.page.emulate_media(media="print")
+    opened.page.set_viewport_size({"width": A4_WIDTH_PX, "height": 1000})
+    assert opened.overflow_px() == 0
     assert opened.page.get_by_text("learning_rate: 0.01").is_visible()
     assert not opened.page.get_by_text("Theme").is_visible()
 
@@ -172,10 +185,48 @@ def test_comparisons_and_studies_are_readable(trained: Path, open_page: Open, tm
         assert looks(opened) == []
 
 
-def test_the_pictures_of_the_documents(picture_run: Path | None, open_page: Open, picture_folder: Path) -> None:
+PLAN = (
+    "plan", "gpt-124m", "training.steps=5000", "--on", "Tesla T4,NVIDIA L4,NVIDIA GeForce RTX 4090,NVIDIA A100-SXM4-40GB,NVIDIA H200",
+)  # fmt: skip
+COLUMNS = 130
+PICTURE: Any = {"width": 1080, "height": 1425}
+
+
+def terminal_svg(command: str, output: str) -> str:
+    """What a terminal shows, as a picture that needs no font from elsewhere."""
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
+    console.print(f"$ {command}\n", style="bold", highlight=False, markup=False)
+    console.print(Text.from_ansi(f"{output.rstrip()}\n"), soft_wrap=True)
+    bare = re.sub(r"@font-face \{\{.*?\}\}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+    bare = bare.replace("font-family: Fira Code, monospace;", "font-family: ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace;")
+    return console.export_svg(title="brimful", code_format=bare)
+
+
+def test_a_terminals_picture_stands_alone(open_page: Open, tmp_path: Path) -> None:
+    path = tmp_path / "plan.svg"
+    path.write_text(terminal_svg("brimful plan x", "device  fits\nTesla T4  \x1b[32myes\x1b[0m\n"))
+    assert 'url("http' not in path.read_text()
+    assert "Tesla" in open_page(path).page.locator("svg").text_content()
+
+
+def test_the_pictures_of_the_documents(picture_run: Path | None, open_page: Open, picture_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if picture_run is None:
         pytest.skip("pictures are kept with --pictures")
     for dark, name in ((False, "report"), (True, "report-dark")):
-        opened = open_page(write_report(picture_run), dark=dark)
-        opened.page.set_viewport_size({"width": 1080, "height": 1290})
-        opened.page.screenshot(path=picture_folder / f"{name}.png")
+        page = open_page(write_report(picture_run), dark=dark).page
+        page.set_viewport_size(PICTURE)
+        page.screenshot(path=picture_folder / f"{name}.png")
+    monkeypatch.delenv("BRIMFUL_CACHE")
+    told = subprocess.run(
+        [Path(sys.executable).with_name("brimful"), *PLAN],
+        env=os.environ | {"COLUMNS": str(COLUMNS), "FORCE_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (picture_folder / "plan.svg").write_text(terminal_svg(shlex.join(["brimful", *PLAN]).replace(" --on", " \\\n    --on"), told.stdout))
+    page = open_page(picture_folder / "plan.svg").page
+    width, height = map(float, page.evaluate("document.documentElement.getAttribute('viewBox')").split()[2:])
+    page.set_viewport_size({"width": 1280, "height": round(1280 * height / width)})
+    page.screenshot(path=picture_folder / "plan.png")
+    assert all(path.stat().st_size < LARGEST_PICTURE_BYTES for path in picture_folder.glob("*.*"))

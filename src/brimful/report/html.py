@@ -34,7 +34,7 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("layers", "Layers", ("layers",)),
     ("data", "Data", ()),
     ("plan", "Plan", ()),
-    ("recovery", "Recovery points", ("recovery",)),
+    ("recovery", "Recovery", ("recovery",)),
     ("reproduce", "Reproduce", ()),
     ("environment", "Environment", ()),
 )

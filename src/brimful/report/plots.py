@@ -35,8 +35,8 @@ LONGEST_WAIT_S = 60.0
 """Between two samples of one session: the monitor takes one every 30 s at least."""
 MAX_POINTS = 600
 """Points drawn of a longer series; extremes are kept."""
-NAMED_AT = (0.15, 0.3, 0.45, 0.6)
-"""Where on the way a baseline's name may stand: not where the legend or the best value does."""
+NAMED_AT = (0.2, 0.35, 0.5, 0.65)
+"""Where on the way a baseline's name may stand: not at the end, where the best value is told."""
 SMOOTH_SHARE = 0.03
 """Width of the running mean, as a share of the series."""
 
@@ -99,7 +99,7 @@ def _loss(run: RunFiles) -> Drawing:
         before = score_before(run)
         for baseline in baselines(run) if before is None else [before]:
             _draw_baseline(axes, baseline, highest, (steps, smooth(loss)))
-        axes.legend(loc="upper right", frameon=False, fontsize=11, labelcolor=AXIS)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderpad=0, frameon=False, fontsize=11, labelcolor=AXIS)
 
     return _drawing("loss", _loss_title(run), "Loss by optimizer step", LARGE, draw, LARGE_ON_PHONES)
 
