@@ -65,6 +65,12 @@ def test_what_a_check_found_is_told_and_counted(checked: Checked, told: str) -> 
     assert f"  model: {mark}: {checked.told}" in shown
 
 
+def test_columns_that_do_not_fit_become_blocks_in_wide_terminals_too() -> None:
+    long = replace(DONE, score="f" * 80)
+    assert lines([long], width=110)[0] == "done"
+    assert lines([long], width=180)[0].startswith("done  finished: 500 steps  fff")
+
+
 def test_no_runs_is_a_friendly_line() -> None:
     assert lines([]) == ["no runs here yet: `brimful run quickstart` makes one"]
 

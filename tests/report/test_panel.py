@@ -29,6 +29,10 @@ def test_a_sparkline_has_the_shape_of_its_values(values: list[float], width: int
     assert sparkline(values, width, console()) == told
 
 
+def test_a_steep_beginning_leaves_the_rest_its_shape() -> None:
+    assert sparkline([1000.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 1.0], 10, console()) == "██▇▆▅▄▃▂▁▁"
+
+
 def test_a_sparkline_of_many_values_is_as_wide_as_asked() -> None:
     assert len(sparkline([float(value) for value in range(1001)], 60, console())) == 60
 

@@ -9,7 +9,7 @@ from brimful.base.units import format_bytes
 from brimful.report.listing import Listed, freeable
 from brimful.report.run_state import age
 
-COLUMNS_FROM_WIDTH = 100
+GAP = 2
 STYLES = {
     "running": "cyan", "finished": "green", "scored": "green", "stopped": "yellow", "interrupted": "yellow", "unfinished": "yellow", "not started": "yellow",
     "damaged": "bold red",
@@ -28,7 +28,8 @@ def render(listed: Sequence[Listed], width: int, *, now: float | None = None) ->
         return Text("no runs here yet: `brimful run quickstart` makes one")
     now = time.time() if now is None else now
     rows = [_cells(entry, now) for entry in listed]
-    shown = _in_columns(listed, rows) if width >= COLUMNS_FROM_WIDTH else _in_blocks(listed, rows)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    shown = _in_columns(listed, rows, widths) if sum(widths) + GAP * (len(widths) - 1) <= width else _in_blocks(listed, rows)
     return Text("\n").join([*shown, *_foot(listed)])
 
 
@@ -45,11 +46,10 @@ def _level(entry: Listed) -> int:
     return int(entry.is_member)
 
 
-def _in_columns(listed: Sequence[Listed], rows: Sequence[tuple[str, ...]]) -> list[Text]:
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+def _in_columns(listed: Sequence[Listed], rows: Sequence[tuple[str, ...]], widths: Sequence[int]) -> list[Text]:
     lines = []
     for entry, row in zip(listed, rows, strict=True):
-        line = Text("  ").join(Text(cell.ljust(width), style=style) for cell, width, style in zip(row, widths, _styles(entry), strict=True))
+        line = Text(" " * GAP).join(Text(cell.ljust(width), style=style) for cell, width, style in zip(row, widths, _styles(entry), strict=True))
         line.rstrip()
         lines += [line, *_below(entry)]
     return lines

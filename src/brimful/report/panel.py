@@ -59,15 +59,18 @@ def flow(fields: Iterable[Field], console: Console, width: int) -> Iterator[Text
 
 
 def sparkline(values: Sequence[float], width: int, console: Console) -> str:
-    """Means of `width` equal parts of a series, or the values where there are fewer, as characters of eight heights from the least to the greatest."""
+    """Means of `width` equal parts of a series, or the values where there are fewer, as characters of eight heights.
+
+    The highest tenth is all as tall, so that a steep beginning leaves the rest its shape.
+    """
     if not values or width < 1:
         return ""
     count = min(width, len(values))
     ends = [len(values) * place // count for place in range(count + 1)]
     means = [sum(values[first:last]) / (last - first) for first, last in pairwise(ends)]
-    low, high = min(means), max(means)
+    low, high = min(means), sorted(means)[-1 - count // 10]
     characters = BARS if can_show(BARS, console) else PLAIN_BARS
-    return "".join(characters[round((mean - low) / (high - low) * (len(characters) - 1)) if high > low else 0] for mean in means)
+    return "".join(characters[round(min(1.0, (mean - low) / (high - low)) * (len(characters) - 1)) if high > low else 0] for mean in means)
 
 
 def print_line(console: Console, line: str) -> None:
