@@ -33,7 +33,8 @@ def test_a_run_is_a_line_with_what_to_type_below_it() -> None:
         "  recovery point: step 40, 2m ago",
         "  plan.json is missing",
         "",
-        "2 runs, 6.00 MiB; 2.00 MiB of it are checkpoints of 1 finished, which only training them further needs",
+        "2 runs, 6.00 MiB",
+        "checkpoints of 1 finished: 2.00 MiB, which only training further needs",
     ]
 
 
@@ -42,12 +43,12 @@ def test_members_are_indented_and_finished_ones_need_no_command() -> None:
     shown = lines([study, replace(DONE, name="s/a", is_member=True), replace(DONE, name="s/b", is_member=True, state="stopped")])
     assert [line.split("  finished")[0].rstrip() for line in shown[1:3]] == ["  brimful run s/study.yaml", "  a"]
     assert [line for line in shown if "generate" in line] == ["    brimful generate done"]
-    assert shown[-1].startswith("2 runs, ")
+    assert shown[-2].startswith("2 runs, ")
 
 
 def test_narrow_terminals_get_blocks() -> None:
     shown = lines([DONE], width=60)
-    assert shown[:4] == ["done", "  finished: 500 steps", "  1.418 bits/byte, 3.00 MiB, checkpoints 2.00 MiB, 1m 05s ago", "  brimful generate done"]
+    assert shown[:4] == ["done", "  finished: 500 steps", "  1.418 bits/byte", "  3.00 MiB, checkpoints 2.00 MiB, 1m 05s ago"]
 
 
 @pytest.mark.parametrize(

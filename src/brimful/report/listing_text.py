@@ -60,7 +60,8 @@ def _in_blocks(listed: Sequence[Listed], rows: Sequence[tuple[str, ...]]) -> lis
     for entry, row in zip(listed, rows, strict=True):
         styles, indent = _styles(entry), "  " * (_level(entry) + 1)
         lines += [Text(row[0], style=styles[0]), Text(indent + row[1], style=styles[1])]
-        lines.append(Text(indent + ", ".join(cell for cell in row[2:] if cell)))
+        lines += [Text(indent + row[2])] if row[2] else []
+        lines.append(Text(indent + ", ".join(row[3:])))
         lines += _below(entry)
     return lines
 
@@ -87,7 +88,7 @@ def _foot(listed: Sequence[Listed]) -> list[Text]:
     num_bytes, count = freeable(listed)
     told = [f"{len(runs)} run{'s' * (len(runs) != 1)}, {format_bytes(sum(entry.size_bytes for entry in listed))}"]
     if num_bytes:
-        told[0] += f"; {format_bytes(num_bytes)} of it are checkpoints of {count} finished, which only training them further needs"
+        told.append(f"checkpoints of {count} finished: {format_bytes(num_bytes)}, which only training further needs")
     checked = [each for entry in runs for each in entry.checked or ()]
     if checked:
         sound, damaged = sum(each.is_sound is True for each in checked), sum(each.is_sound is False for each in checked)
