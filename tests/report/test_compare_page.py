@@ -54,6 +54,18 @@ def test_the_page_stands_alone_and_every_text_is_escaped(scored_run: MakeRun, tm
     assert set(re.findall(r"https?://[^\"' <]*", source)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 
 
+def test_one_difference_that_luck_explains_is_said_not_to_be_real(scored_run: MakeRun, tmp_path: Path) -> None:
+    runs = [scored_run("a", rank=8, loss=2.0), scored_run("b", rank=16, seed=2, loss=2.0)]
+    for run in runs:
+        for path in (run / "evaluations").glob("code-syntax*"):
+            path.unlink()
+    words = Text(write_comparison(runs, tmp_path / "page.html")).words
+    assert "2 runs; the one difference that could be tested is not real." in words
+    assert "cannot be told apart" in words
+    assert "Over seeds" not in words
+    assert "Below values 95 % intervals over examples" in words
+
+
 def test_unfinished_and_half_written_runs_are_compared_as_far_as_they_go(new_run: MakeRun, tmp_path: Path) -> None:
     runs = [new_run("a", last_step=60), new_run("b", plan=None, environment=None, data=None, metrics=[])]
     words = Text(write_comparison(runs, tmp_path / "page.html")).words

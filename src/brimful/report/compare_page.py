@@ -69,7 +69,8 @@ def _values(comparison: RunComparison, runs: list[tuple[str, RunFiles]], path: P
         "title": " and ".join(name for name, _ in runs) if len(runs) < 4 else f"{len(runs)} runs",
         "sentence": _sentence(comparison, runs),
         "sentences": sentences(comparison),
-        "remarks": remarks(comparison),
+        "remarks": remarks(comparison, "below values"),
+        "has_seeds": any(pair.over_seeds for pair in comparison.pairs),
         "score_columns": [table.columns[place] for place in whole],
         "score_rows": [(row[0], [cell_of(row[place]) for place in whole]) for row in table.rows],
         "cost_columns": table.columns[last:],
@@ -90,13 +91,16 @@ def _values(comparison: RunComparison, runs: list[tuple[str, RunFiles]], path: P
 
 
 def _sentence(comparison: RunComparison, runs: list[tuple[str, RunFiles]]) -> str:
-    """`2 runs as 2 variants; 1 of 3 differences is real.`"""
+    """`3 runs as 2 variants; 1 of 3 tested differences is real.`"""
     several = f" as {len(comparison.variants)} variants" if len(comparison.variants) < len(runs) else ""
     tested = [pair for pair in comparison.pairs if not pair.obstacle]
     real = sum(pair.is_real for pair in tested)
     unfinished = sum(not run.is_finished for _, run in runs)
     told = [f"{len(runs)} run{'s' * (len(runs) != 1)}{several}"]
-    told += [f"{real} of {len(tested)} tested difference{'s' * (len(tested) != 1)} {'is' if real == 1 else 'are'} real"] if tested else []
+    if len(tested) == 1:
+        told.append(f"the one difference that could be tested is {'' if real else 'not '}real")
+    elif tested:
+        told.append(f"{real or 'none'} of {len(tested)} tested differences {'is' if real < 2 else 'are'} real")
     told += [f"{unfinished} {'is' if unfinished == 1 else 'are'} not finished"] if unfinished else []
     return f"{'; '.join(told)}."
 

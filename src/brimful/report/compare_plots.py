@@ -98,7 +98,7 @@ def _memory(runs: Named) -> Drawing | None:
     highest = max((float(points[1].max()) for points in found if points is not None), default=0.0)
     if not highest:
         return None
-    unit, scale = ("GiB", GIB) if highest >= 1.5 * GIB else ("MiB", MIB)
+    unit, scale = ("GiB", GIB) if highest >= GIB else ("MiB", MIB)
 
     def draw(axes: Axes) -> None:
         for place, points in enumerate(found):

@@ -150,8 +150,8 @@ def comparison_markdown(comparison: RunComparison) -> str:
     return "\n".join([*lines, "", *(f"- {each}" for each in sentences(comparison)), *(f"- Note: {each}" for each in remarks(comparison))]) + "\n"
 
 
-def remarks(comparison: RunComparison) -> list[str]:
-    """The notes, and how to read the intervals."""
+def remarks(comparison: RunComparison, place: str = "in brackets") -> list[str]:
+    """The notes, and how to read the intervals, which stand at a `place`."""
     several = [variant.name for variant in comparison.variants if len(variant.runs) > 1]
     tested = [pair for pair in comparison.pairs if not pair.obstacle]
     notes = list(comparison.notes)
@@ -160,7 +160,7 @@ def remarks(comparison: RunComparison) -> list[str]:
         notes.append(
             f"differences between variants of one seed may come from the seed: another one can differ by as much; several tell ({several_seeds})"
         )
-    how = "in brackets 95 % intervals over examples"
+    how = f"{place} 95 % intervals over examples"
     if several:
         how += f"; over seeds for {_listed(several)}"
     if tested:

@@ -117,7 +117,7 @@ def _drawing(run: RunFiles, terms: Sequence[Part], lines: Sequence[_Line]) -> Dr
     interval = pair(section(run.plan, "predicted_interval").get("peak_memory_bytes"))
     highest = max(float(line.bytes_N.max()) for line in lines)
     used = max(highest, predicted or 0.0, interval[1] if interval else 0.0)
-    unit, scale = ("GiB", GIB) if used >= 1.5 * GIB else ("MiB", MIB)
+    unit, scale = ("GiB", GIB) if used >= GIB else ("MiB", MIB)
     is_near = capacity is not None and capacity <= NEAR * used
     top = max(used, capacity if is_near and capacity else 0.0) * 1.08 / scale
 
