@@ -207,11 +207,30 @@ def test_a_finished_run_that_was_trained_on_here_is_not_replaced_by_its_older_en
     assert local_steps(run.folder) == [2, 4]
 
 
-def test_a_folder_that_is_no_runs_mirror_is_refused(run: Run) -> None:
+def test_a_folder_that_is_no_runs_mirror_is_refused_also_where_it_is_a_run_folder(run: Run) -> None:
     run.mirrored.mkdir()
     (run.mirrored / "thesis.docx").write_text("")
     with pytest.raises(RunFolderError, match=r"not empty and no run's mirror.*run\.mirror=PATH"):
         _bring_back(run)
+
+    (run.mirrored / "thesis.docx").unlink()
+    run.mirrored.rmdir()
+    run.save(2)
+    run.copy()
+    (run.folder / "writer.lock").write_text("{}")
+    shutil.rmtree(run.mirrored)
+    shutil.copytree(run.folder, run.mirrored)  # with checkpoints and a mirror.json of its own
+    for act in (lambda: _bring_back(run), lambda: refuse_fresh(run.place, run.folder)):
+        with pytest.raises(RunFolderError, match="no run's mirror; a run folder is none either"):
+            act()
+
+
+def test_a_finished_copy_without_points_is_known_by_its_own_number(run: Run) -> None:
+    run.finish()
+    run.copy(is_finished=True)
+    (run.mirrored / STATUS).unlink()
+    shutil.rmtree(run.folder)
+    assert "the finished run, " in _bring_back(run)[-1]
 
 
 def test_starting_over_moves_an_unfinished_run_away_and_never_a_finished_one(run: Run) -> None:

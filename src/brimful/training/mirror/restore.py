@@ -32,12 +32,11 @@ class _Found:
     """What a mirror holds of a run.
 
     Attributes:
-        run_id: None where nothing in it says.
         steps: Of its points, newest first.
         called_durable: Some point was.
     """
 
-    run_id: str | None
+    run_id: str
     steps: tuple[int, ...]
     is_finished: bool
     called_durable: bool
@@ -125,35 +124,47 @@ def _look(mirrored: MirroredRun) -> _Found | None:
     Raises:
         RunFolderError: something else is there.
     """
-    names = mirrored.files.names(mirrored.folder)
-    steps = tuple(reversed(mirrored.steps()))
-    if not steps and STATUS not in names and FINISHED not in names:
-        if any(not name.startswith(".") for name in names):
-            raise RunFolderError(f"{mirrored.folder} is not empty and no run's mirror. Choose another folder with run.mirror=PATH, or run.name=NAME.")
+    names = [name for name in mirrored.files.names(mirrored.folder) if not name.startswith(".")]
+    if not names:
         return None
-    values: dict[str, Any] = {}
-    if STATUS in names:
-        try:
-            values = mirrored.files.read_json(mirrored.folder / STATUS)
-        except NotWhole:
-            values = {}
-    run_id = values.get("run_id") or _id_in_points(mirrored, steps)
+    steps = tuple(reversed(mirrored.steps()))
+    values = _identity(mirrored)
+    run_id = values.get("run_id") or _id_in_copies(mirrored, steps)
+    if run_id is None:
+        raise RunFolderError(
+            f"{mirrored.folder} is not empty and no run's mirror; a run folder is none either. "
+            "Choose another folder with run.mirror=PATH, or run.name=NAME."
+        )
     called_durable = values.get("durable_step") is not None if values else bool(steps)
     return _Found(run_id, steps, FINISHED in names, called_durable)
 
 
-def _id_in_points(mirrored: MirroredRun, steps: Sequence[int]) -> str | None:
+def _identity(mirrored: MirroredRun) -> dict[str, Any]:
+    """What the mirror says of itself; empty where it does not. A run folder has a file of the same name that says something else."""
+    try:
+        values = mirrored.files.read_json(mirrored.folder / STATUS)
+    except NotWhole:
+        return {}
+    return values if isinstance(values, dict) and "writer" in values else {}
+
+
+def _id_in_copies(mirrored: MirroredRun, steps: Sequence[int]) -> str | None:
+    """The run's number as its points have it, or its finished copy; None where there is neither."""
     for step in steps:
         try:
             return mirrored.read(step).run_id
         except NotWhole:
             continue
-    return None
+    try:
+        found: str | None = mirrored.files.read_json(mirrored.folder / "run.json").get("id") if mirrored.finished() else None
+    except NotWhole:
+        return None
+    return found
 
 
 def _refuse_another_run(place: Place, run_folder: Path, found: _Found) -> None:
     own = run_id_of(run_folder)
-    if found.run_id is None or found.run_id == own or not (found.called_durable or found.is_finished):
+    if found.run_id == own or not (found.called_durable or found.is_finished):
         return
     raise RunFolderError(
         f"{place.folder} belongs to another run than {run_folder}: run {found.run_id}, here {own or 'one from before runs had numbers'}. "
