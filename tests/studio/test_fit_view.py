@@ -36,6 +36,13 @@ def test_terms_are_stacked_and_end_where_the_peak_is_as_a_share_of_the_device() 
     assert abs(sum(second) - 100 * (40 / 80) / 1.6) < 0.01
 
 
+def test_what_fits_never_holds_more_than_the_device_has() -> None:
+    wide = replace(LARGE, peak_bytes=Prediction(60 * GIB, 50 * GIB, 120 * GIB, "traced"))
+
+    assert "50.0 to 80.0 GiB" in fit_view(replace(FIT, devices=(wide,)))
+    assert "50.0 to 120.0 GiB" in fit_view(replace(FIT, devices=(replace(wide, verdict="uncertain"),)))
+
+
 def test_a_bar_beyond_its_device_is_cut_and_says_by_how_much() -> None:
     shown = fit_view(FIT)
 
@@ -50,7 +57,7 @@ def test_the_numbers_of_the_bars_stand_in_their_labels_and_in_the_table() -> Non
     assert 'aria-label="Small does not fit: 40.0 GiB of 16.0 GiB. weights 30.0 GiB, activations 10.0 GiB"' in shown
     row = re.search(r'<th scope="row">Large &lt;b&gt;</th>.*?</tr>', shown, re.DOTALL)
     assert row is not None
-    for told in ("fits", "40.0 GiB", "38.0 GiB to 42.0 GiB", "2 x 8", "up to 4 fit", "1.5 s", "2h 00m", "&#36;3.20", "800 Wh"):
+    for told in ("fits", "40.0 GiB", "38.0 to 42.0 GiB", "2 x 8", "up to 4 fit", "1.5 s", "2h 00m", "&#36;3.20", "800 Wh"):
         assert told in row[0], told
 
 

@@ -146,13 +146,13 @@ def build(page: gr.Blocks, library: Library) -> None:
                 tokens = gr.Number(120, label="New tokens", precision=0, min_width=100)
                 seed = gr.Number(0, label="Seed", precision=0, min_width=100)
         with gr.Column(scale=3, min_width=300):
-            shown = gr.HTML(elem_id="try-text")
-            wrong = gr.HTML(elem_id="try-problem")
             prompt = gr.Textbox(label="Prompt", lines=3, max_length=MOST_CHARACTERS, elem_id="try-prompt")
             with gr.Row():
                 send = gr.Button("Write", variant="primary", elem_id="try-send")
                 stop = gr.Button("Stop", elem_id="try-stop")
                 clear = gr.Button("Start over", elem_id="try-clear")
+            wrong = gr.HTML(elem_id="try-problem")
+            shown = gr.HTML(elem_id="try-text")
     hidden: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
     page.load(chat.begin, run, [run, note], **hidden)
     run.change(chat.chosen, run, [shown, turns, wrong, beside], **hidden)

@@ -1,6 +1,7 @@
 """The answer to "will it fit?" as a piece of the page: bars against what each device has, a table with the same numbers, reasons."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from brimful.base.units import format_bytes, format_count, format_duration, format_energy, format_money
@@ -50,8 +51,14 @@ def _counted(fit: Fit) -> str:
 
 def _scale(devices: Sequence[DeviceFit]) -> float:
     """How much of a device's memory the whole width of a bar stands for."""
-    largest = max((device.peak_bytes.high / device.capacity_bytes for device in devices if device.peak_bytes), default=1.0)
+    largest = max((peak.high / device.capacity_bytes for device in devices if (peak := _peak(device))), default=1.0)
     return min(max(largest * 1.03, LEAST_SCALE), LARGEST_SCALE)
+
+
+def _peak(device: DeviceFit) -> Prediction | None:
+    """What the driver shows at the peak. Where a step fits, the allocator holds no more than there is: it gives back what it only keeps."""
+    peak = device.peak_bytes
+    return replace(peak, high=min(peak.high, max(device.capacity_bytes, peak.value))) if peak and device.verdict == "fits" else peak
 
 
 def _colours(devices: Sequence[DeviceFit]) -> dict[str, int]:
@@ -61,7 +68,7 @@ def _colours(devices: Sequence[DeviceFit]) -> dict[str, int]:
 
 
 def _device(device: DeviceFit, scale: float, colours: dict[str, int], *, is_length_known: bool) -> dict[str, Any]:
-    peak, capacity = device.peak_bytes, device.capacity_bytes
+    peak, capacity = _peak(device), device.capacity_bytes
     bar, low, high, beyond = [], 0.0, 0.0, ""
     if peak is not None:
         ratio = peak.value / capacity
@@ -114,7 +121,9 @@ def _cell(name: str, prediction: Prediction | None) -> dict[str, str]:
     if prediction is None:
         return {"value": "-", "interval": ""}
     form = FORMS[name]
-    return {"value": form(prediction.value), "interval": f"{form(prediction.low)} to {form(prediction.high)}"}
+    low, high = form(prediction.low), form(prediction.high)
+    number, _, unit = low.partition(" ")
+    return {"value": form(prediction.value), "interval": f"{number if unit and high.endswith(f' {unit}') else low} to {high}"}
 
 
 def _plain(value: object) -> str:

@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from brimful.report.runfiles import number, read_run, section
 Side = Literal["run", "base"]
 """The trained model, or the one that it was tuned from."""
 FP32_BYTES = 4
+PACE_S = 0.08
+"""Between two pieces of a text at least; a page cannot draw every token of a small model."""
 WITHOUT_TEXT = ("classify", "mlm")
 """Methods of models that label texts or fill in words."""
 
@@ -150,10 +153,18 @@ def pieces(write: Callable[[Callable[[str], None]], object], stop: threading.Eve
     thread = threading.Thread(target=work, name="brimful-studio-writer", daemon=True)
     thread.start()
     try:
-        while (piece := shown.get()) is not None:
-            if isinstance(piece, Exception):
-                raise piece
-            yield piece
+        is_open = True
+        while is_open:
+            found = [shown.get()]
+            time.sleep(PACE_S)
+            while not shown.empty():
+                found.append(shown.get())
+            text = "".join(piece for piece in found if isinstance(piece, str))
+            is_open = found[-1] is not None
+            if text:
+                yield text
+            for error in (piece for piece in found if isinstance(piece, Exception)):
+                raise error
     finally:
         left.set()
         thread.join()
