@@ -24,6 +24,11 @@ def test_a_place_is_the_runs_name_in_the_mirror_and_is_made_without_anything_abo
     assert place.folder.is_dir()
     assert place.same_disk
 
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "large").mkdir()
+    _run_folder(tmp_path).symlink_to(tmp_path / "large")
+    assert Place.of(str(tmp_path / "drive"), _run_folder(tmp_path)).folder == place.folder
+
 
 @pytest.mark.parametrize(
     ("mirror", "told"),

@@ -44,7 +44,7 @@ class Place:
     @classmethod
     def _of(cls, mirror: str, run_folder: Path) -> "Place":
         root, run = Path(mirror).expanduser().resolve(), run_folder.resolve()
-        folder = root / run.name
+        folder = root / run_folder.absolute().name  # a run folder may be a link to another name
         if folder == run:
             raise RunFolderError(f"run.mirror={mirror} is the folder that holds the run itself, so it would protect nothing. {_INSTEAD}")
         if root == run or run in root.parents or folder in run.parents:
