@@ -10,7 +10,7 @@ from brimful.base.errors import RunFolderError
 from brimful.base.rundir import write_json_atomically
 from brimful.notebook.answers import told
 from brimful.notebook.job import CommandFailed, ask
-from brimful.recipe import Recipe
+from brimful.recipe import Recipe, load
 
 
 def _lines(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -28,12 +28,10 @@ def test_a_language_model_shows_the_samples_that_it_kept(tiny: Any, tmp_path: Pa
     assert len(group["examples"]) == 3
 
 
-def test_a_classifier_shows_its_most_confident_mistakes(labels_recipe_file: Path, tmp_path: Path) -> None:
-    from brimful.recipe import load
-
+def test_a_classifier_shows_its_most_confident_mistakes(tmp_path: Path) -> None:
     folder = tmp_path / "sorted"
     folder.mkdir()
-    (folder / "recipe.yaml").write_text(load(str(labels_recipe_file)).to_yaml())
+    (folder / "recipe.yaml").write_text(load("moderation-offline").to_yaml())
     mistake = {"text": "call me", "label": "ham", "predicted": "spam", "probability": 0.98, "where": "texts.csv:3"}
     write_json_atomically(folder / "scores.json", {"validation": {"kind": "labels", "labels": ["ham", "spam"], "examples": 9, "mistakes": [mistake]}})
 

@@ -140,7 +140,7 @@ def device_table(entries: Sequence[Json]) -> tuple[str, str]:
         cells = [_cell(entry, index, row[index]) for index in shown]
         cells[0] = cells[0].replace("</td>", f' <span style="{FAINT}">← this one</span></td>') if number == 0 else cells[0]
         body += f'<tr style="{"font-weight:600" * (number == 0)}">{"".join(cells)}</tr>'
-    html = f'<div style="overflow-x:auto"><table style="border-collapse:collapse;margin:8px 0"><tr>{head}</tr>{body}</table></div>'
+    html = f'<div style="overflow-x:auto"><table style="font:inherit;border-collapse:collapse;margin:8px 0"><tr>{head}</tr>{body}</table></div>'
     widths = [max(len(row[index]) for row in [COLUMNS, *rows]) for index in shown]
     text = ["  ".join(row[index].ljust(width) for index, width in zip(shown, widths, strict=True)).rstrip() for row in [COLUMNS, *rows]]
     return html, "\n".join(text)
@@ -235,7 +235,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     cell = "text-align:left;padding:1px 12px 1px 0;vertical-align:top"
     titles = "".join(f'<th scope="col" style="{cell}">{escape(title)}</th>' for title in head)
     body = "".join("<tr>" + "".join(f'<td style="{cell}">{escape(text)}</td>' for text in row) + "</tr>" for row in rows)
-    return f'<table style="border-collapse:collapse;margin:8px 0"><tr>{titles}</tr>{body}</table>'
+    return f'<table style="font:inherit;border-collapse:collapse;margin:8px 0"><tr>{titles}</tr>{body}</table>'
 
 
 def _label(name: str) -> str:

@@ -15,7 +15,7 @@ from brimful.notebook.panel import RunPanel, page, written_now
 from brimful.recipe import Recipe, load
 
 POLL_S = 0.5
-RESTART_GRACE_S = 1.5
+RESTART_GRACE_S = 2.5
 """A kernel that is restarted is interrupted first and told of its end a moment later: an interrupt stops training only after this time."""
 SESSION_OVER = 75
 LOG_LINES = 3
