@@ -181,6 +181,14 @@ def test_a_silence_is_told_once_and_again_when_it_comes_back(world: World) -> No
     assert "a step takes 500 ms" in next(line for line in lines if "no record for" in line)
 
 
+def test_a_run_that_is_trained_and_still_scored_says_so(world: World) -> None:
+    world.begin()
+    world.write(step(1))
+    (world.folder / "environment.json").write_text('{"command": "brimful run quickstart"}')
+    world.acts = [lambda: world.end("finished")]
+    assert world.told()[-1] == "trained; its process goes on: scores and a report follow"
+
+
 def test_a_killed_run_is_told_with_how_to_go_on(world: World) -> None:
     world.folder.mkdir(parents=True)
     world.begin()

@@ -45,11 +45,13 @@ class Single:
         return life.word != "interrupted" or not life.is_mirrored or is_old
 
     def end_told(self) -> list[str]:
-        """How it goes on, for what is not finished."""
+        """How it goes on, for what is not finished; and what its process still does."""
         life = self.watched.life()
+        started_by = str((json_or_none(self.folder / "environment.json") or {}).get("command", ""))
+        if life.word == "finished" and started_by.split()[1:2] == ["run"] and self.watched.process_lives:
+            return ["trained; its process goes on: scores and a report follow"]
         if life.word not in {"stopped", "interrupted", "not started"}:
             return []
-        started_by = str((json_or_none(self.folder / "environment.json") or {}).get("command", ""))
         command = continue_command(self.folder, command=started_by, is_mirrored=life.is_mirrored)
         return [f"to go on: {command}"] if command else []
 
