@@ -36,6 +36,7 @@ def test_a_run_is_where_its_recipe_says(recipe_file: Path) -> None:
             follow.TrainingEnded,
             "Run this cell again",
         ),
+        (130, "interrupted", "stopped", follow.TrainingEnded, r"^interrupted\. Run this cell again"),
         (75, "the session ends soon: stopped at step 3 of 9; a checkpoint is saved.", "stopped", follow.TrainingEnded, "the session ends soon"),
         (2, "the model does not fit", "ended with an error", CommandFailed, "^the model does not fit$"),
         (None, "", "killed", follow.TrainingEnded, r"tiny was killed\. .*memory.* Run this cell again"),
@@ -51,6 +52,19 @@ def test_an_end_before_the_end_is_shown_and_stops_the_notebook(
     assert shown.text.startswith(f"tiny: {shown_as}")
     assert "Run the same command" not in str(caught.value)
     assert following._ended(Outcome(0, "")) == tmp_path / "tiny"
+
+
+def test_a_run_that_was_finished_before_is_shown_as_it_stands(shown: Any, tmp_path: Path) -> None:
+    """Its process has nothing to train and writes no lease."""
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "end.json").write_text('{"exit_code": 0}')
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "metrics.jsonl").write_text(
+        '{"kind": "start", "step": 0, "total_steps": 4}\n{"kind": "end", "step": 4, "reason": "finished"}\n'
+    )
+
+    assert follow._Following(Board(), Job(tmp_path / "job"), tmp_path / "tiny").to_the_end() == tmp_path / "tiny"
+    assert shown.text.startswith("tiny: finished step 0 of 4")
 
 
 def test_what_another_process_writes_is_not_started_a_second_time(recipe_file: Path, shown: Any) -> None:

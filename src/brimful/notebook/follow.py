@@ -172,7 +172,7 @@ class _Following:
             note = f"Process {process.pid}; everything it says: {self._job.log}"
             self._show(status, "stopped" if self._is_stopping else "running", () if is_training else self._job.log_lines(LOG_LINES), (RUNNING, note))
             time.sleep(POLL_S)
-        self._look(None)
+        self._look(None if self._panel or not self._place.is_dir() else _newest(self._place))
 
     def _look(self, current: Path | None) -> None:
         """At the run that is being written; between two of them, at the last one."""
@@ -208,5 +208,6 @@ class _Following:
         tone, status = ("stopped", "stopped") if is_stopped else ("failed", "ended with an error")
         self._show(status, tone, (), (f"All it said: {self._job.log}",), now=True)
         if is_stopped:
-            raise TrainingEnded(f"{outcome.message.replace('Run the same command to continue.', '').strip()} {GO_ON}")
+            said = outcome.message.replace("Run the same command to continue.", "").strip().rstrip(".")
+            raise TrainingEnded(f"{said}. {GO_ON}")
         raise CommandFailed(outcome.message)
