@@ -31,7 +31,17 @@ def test_counts_keep_three_or_four_digits(count: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0 ms"), (0.0426, "43 ms"), (3.14, "3.1 s"), (59.4, "59.4 s"), (61, "1m 01s"), (3725, "1h 02m"), (172_800, "2d 0h"), (300_000, "3d 11h")],
+    [
+        (0, "0 ms"),
+        (0.0426, "43 ms"),
+        (3.14, "3.1 s"),
+        (59.4, "59.4 s"),
+        (61, "1m 01s"),
+        (3725, "1h 02m"),
+        (172_800, "2d 0h"),
+        (300_000, "3d 11h"),
+        (1e308, "1e+308 s"),
+    ],
 )
 def test_durations_take_two_units_at_most(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text

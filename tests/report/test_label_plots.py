@@ -131,3 +131,13 @@ def test_curves_of_more_labels_than_can_be_told_apart_are_not_drawn() -> None:
     points = [[0.0, 0.0], [1.0, 1.0]]
     assert len(curves_of({"curves": {"by_label": {str(number): {"roc": points} for number in range(12)}}}, "roc")) == 12
     assert curves_of({"curves": {"by_label": {str(number): {"roc": points} for number in range(13)}}}, "roc") == []
+
+
+def test_counts_and_shares_that_cannot_be_are_left_out(label_score: LabelScore) -> None:
+    score = label_score("ham", "spam", positive="spam")
+    score["confusion"][0][0] = -5
+    for place, odd in enumerate(({"share": 7.0}, {"share": -1.0}, {"count": 1e308}, {"count": 0})):
+        score["curves"]["reliability"][place] |= odd
+    drawn = {picture.key: picture for picture in label_pictures(score, "test")}
+    assert "confusion" not in drawn
+    assert f"in {len(score['curves']['reliability']) - 4} bins" in drawn["reliability"].about

@@ -27,7 +27,9 @@ def format_count(count: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """`3725` -> `1h 02m`."""
+    """`3725` -> `1h 02m`; what no run lasts, as of a damaged record, in powers of ten."""
+    if abs(seconds) > 1e12:
+        return f"{seconds:.0e} s"
     if round(seconds * 1000) < 1000:
         return f"{seconds * 1000:.0f} ms"
     if round(seconds, 1) < 60:

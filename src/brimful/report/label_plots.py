@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from brimful.base.intervals import wilson_interval
 from brimful.report.drawing import AXIS, BASELINE, BEST, GRID, INK, TRAIN, VALIDATION, Drawing
-from brimful.report.labels import MOST_LABELS, confusion, form_of, names_of, quantity
+from brimful.report.labels import MOST_LABELS, MOST_TEXTS, confusion, form_of, names_of, quantity
 from brimful.report.runfiles import Json, items, number, section
 
 FloatArray = NDArray[np.float64]
@@ -203,7 +203,8 @@ def _reliability(score: Json, split: str) -> Picture | None:
     bins = [record for record in items(section(score, "curves").get("reliability")) if isinstance(record, dict)]
     rows = [[number(record.get(key)) for key in ("low", "high", "probability", "share", "count")] for record in bins]
     bins_N5 = np.array([row for row in rows if None not in row], dtype=np.float64).reshape(-1, 5)
-    bins_N5 = bins_N5[bins_N5[:, 4] >= 1]
+    shares_N, counts_N = bins_N5[:, 3], bins_N5[:, 4]
+    bins_N5 = bins_N5[(counts_N >= 1) & (counts_N < MOST_TEXTS) & (shares_N >= 0) & (shares_N <= 1)]
     if not len(bins_N5):
         return None
     ece = quantity(score, "ece")[0]

@@ -15,6 +15,8 @@ from brimful.report.tables import Table, ordered_splits
 
 KIND = "labels"
 NOT_KNOWN = "-"
+MOST_TEXTS = 1e12
+"""A count beyond it, as one below 0, is of a damaged record."""
 NAMES = {
     "f1": "F1", "macro_f1": "Macro-F1", "precision": "Precision", "recall": "Recall", "pr_auc": "PR-AUC", "roc_auc": "ROC-AUC",
     "accuracy": "Accuracy", "ece": "Calibration error (ECE)", "brier": "Brier score",
@@ -288,7 +290,7 @@ def confusion(score: Json) -> NDArray[np.int64] | None:
     """Texts by true label (rows) and given label (columns), (C, C); None for texts with several labels, and where there is none."""
     rows, size = items(score.get("confusion")), len(names_of(score))
     counts = [[number(cell) for cell in items(row)] for row in rows]
-    if not size or len(counts) != size or any(len(row) != size or None in row for row in counts):
+    if not size or len(counts) != size or any(len(row) != size or any(cell is None or not 0 <= cell < MOST_TEXTS for cell in row) for row in counts):
         return None
     return np.array(counts, dtype=np.float64).astype(np.int64)
 
