@@ -14,17 +14,15 @@ Suffixes: E events, S storages.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from brimful.base.errors import BrimfulError
 from brimful.base.units import MIB, format_bytes
 from brimful.planning.memory_pool import Block, Pool
-from brimful.planning.plain_replay import replay_plain
+from brimful.planning.plain_replay import Integers, replay_plain
 
 MIN_BLOCK_BYTES = 512  # kMinBlockSize: every block is a multiple
 SMALL_LIMIT_BYTES = MIB  # kSmallSize: the largest block of the small pool
@@ -33,8 +31,6 @@ OWN_SEGMENT_FROM_BYTES = 10 * MIB  # kMinLargeAlloc: from here on a block gets a
 OWN_SEGMENT_STEP_BYTES = 2 * MIB  # kRoundLarge: own segments are a multiple
 
 _ADDRESS_SPACE_PAGES = 1 << 24
-
-Integers = NDArray[np.integer[Any]] | Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -101,6 +97,7 @@ class CachingAllocator:
         allocated_bytes: Blocks in use, rounded as they are. `peak_allocated_bytes`: the most so far.
         reserved_bytes: Segments, or mapped pages. `peak_reserved_bytes`: the most so far.
         requested_bytes: What was asked for by the blocks in use.
+        gave_back: The limit was met at least once.
     """
 
     def __init__(self, settings: AllocatorSettings = AllocatorSettings()) -> None:
@@ -108,6 +105,7 @@ class CachingAllocator:
         self.allocated_bytes = self.peak_allocated_bytes = 0
         self.reserved_bytes = self.peak_reserved_bytes = 0
         self.requested_bytes = 0
+        self.gave_back = False
         self._small, self._large = Pool("small", SMALL_SEGMENT_BYTES), Pool("large", settings.large_segment_bytes)
         self._in_use: dict[int, Block] = {}
         self._next_address = SMALL_SEGMENT_BYTES
@@ -219,6 +217,7 @@ class CachingAllocator:
 
     def _new_after_release(self, pool: Pool, block_bytes: int) -> Block | None:
         """First oversize blocks go back to the device, as many as are needed; then everything that is free."""
+        self.gave_back = True
         if self._release_oversize(pool, block_bytes) and (block := self._new(pool, block_bytes)):
             return block
         self.empty_cache()
@@ -319,6 +318,7 @@ class Usage:
         reserved_at_allocated_peak_bytes: Reserved after that event.
         peak_reserved_bytes: The most that was reserved, at event `peak_reserved_event`.
         out_of_memory_event: The birth that did not fit; the rest was not replayed. None: all fitted.
+        gave_back: The limit was met, and what was only held went back to the device.
     """
 
     peak_allocated_bytes: int
@@ -327,6 +327,7 @@ class Usage:
     peak_reserved_bytes: int
     peak_reserved_event: int
     out_of_memory_event: int | None
+    gave_back: bool = False
 
 
 def replay(events_E: Integers, sizes_S: Integers, settings: AllocatorSettings) -> Usage:
@@ -341,7 +342,7 @@ def replay(events_E: Integers, sizes_S: Integers, settings: AllocatorSettings) -
         ValueError: a storage is born while it lives or dies while it does not.
     """
     if settings == AllocatorSettings(limit_bytes=settings.limit_bytes):
-        return Usage(*replay_plain(np.asarray(events_E), np.asarray(sizes_S), settings.limit_bytes))  # type: ignore[arg-type]
+        return Usage(*replay_plain(events_E, sizes_S, settings.limit_bytes))
     return replay_blocks(events_E, sizes_S, settings)
 
 
@@ -369,7 +370,7 @@ def replay_blocks(events_E: Integers, sizes_S: Integers, settings: AllocatorSett
         if allocator.peak_allocated_bytes > allocated_bytes:
             allocated_bytes, allocated_event = allocator.peak_allocated_bytes, index
             reserved_at_peak_bytes = allocator.reserved_bytes
-    return Usage(allocated_bytes, allocated_event, reserved_at_peak_bytes, reserved_bytes, reserved_event, out_of_memory_event)
+    return Usage(allocated_bytes, allocated_event, reserved_at_peak_bytes, reserved_bytes, reserved_event, out_of_memory_event, allocator.gave_back)
 
 
 def round_up(size_bytes: int, power2_divisions: int | None = None) -> int:

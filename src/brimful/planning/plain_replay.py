@@ -4,6 +4,7 @@ Sizes and addresses are in units of 512 bytes, the smallest block.
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,14 @@ SMALL = MIB // UNIT_BYTES
 SMALL_SEGMENT, LARGE_SEGMENT, OWN_FROM, OWN_STEP = (size * MIB // UNIT_BYTES for size in (2, 20, 10, 2))
 _SHIFT = 44
 """Bits of an address; a free block is listed as size and address in one number, so that the smallest, then lowest comes first."""
+Integers = NDArray[np.integer[Any]] | Sequence[int]
+Fields = tuple[int, int, int, int, int, int | None, bool]
 _SIZE, _ADDRESS, _PREVIOUS, _NEXT, _FREE = range(5)
 
 
 def replay_plain(  # noqa: PLR0912, PLR0915 - one function without calls is what makes it fast
-    events: NDArray[np.integer[Any]], sizes: NDArray[np.integer[Any]], limit_bytes: int | None
-) -> tuple[int | None, ...]:
+    events: Integers, sizes: Integers, limit_bytes: int | None
+) -> Fields:
     """The fields of `allocator.Usage`, in their order.
 
     Args:
@@ -38,7 +41,7 @@ def replay_plain(  # noqa: PLR0912, PLR0915 - one function without calls is what
     held: dict[int, list[Any] | None] = {}
     allocated = reserved = most_allocated = most_reserved = reserved_then = 0
     allocated_event = reserved_event = -1
-    address = SMALL_SEGMENT
+    address, gave_back = SMALL_SEGMENT, False
     for index, event in enumerate(np.asarray(events).tolist()):
         if event > 0:
             size = units[event - 1]
@@ -55,9 +58,10 @@ def replay_plain(  # noqa: PLR0912, PLR0915 - one function without calls is what
             else:
                 segment = SMALL_SEGMENT if size <= SMALL else LARGE_SEGMENT if size < OWN_FROM else -(-size // OWN_STEP) * OWN_STEP
                 if reserved + segment > limit:
+                    gave_back = True
                     reserved -= _released(large, listed) + _released(small, listed)
                     if reserved + segment > limit:
-                        return _told(most_allocated, allocated_event, reserved_then, most_reserved, reserved_event, index)
+                        return _told(most_allocated, allocated_event, reserved_then, most_reserved, reserved_event, index, gave_back)
                 block = [segment, address, None, None, False]
                 address += segment
                 reserved += segment
@@ -85,7 +89,7 @@ def replay_plain(  # noqa: PLR0912, PLR0915 - one function without calls is what
             if freed is not None:
                 allocated -= freed[_SIZE]
                 _join(freed, small if units[-event - 1] <= SMALL else large, listed)
-    return _told(most_allocated, allocated_event, reserved_then, most_reserved, reserved_event, None)
+    return _told(most_allocated, allocated_event, reserved_then, most_reserved, reserved_event, None, gave_back)
 
 
 def _join(block: list[Any], free: list[int], listed: dict[int, list[Any]]) -> None:
@@ -122,5 +126,7 @@ def _released(free: list[int], listed: dict[int, list[Any]]) -> int:
     return sum(key >> _SHIFT for key in whole)
 
 
-def _told(allocated: int, allocated_event: int, reserved_then: int, reserved: int, reserved_event: int, failed: int | None) -> tuple[int | None, ...]:
-    return UNIT_BYTES * allocated, allocated_event, UNIT_BYTES * reserved_then, UNIT_BYTES * reserved, reserved_event, failed
+def _told(
+    allocated: int, allocated_event: int, reserved_then: int, reserved: int, reserved_event: int, failed: int | None, gave_back: bool
+) -> Fields:
+    return UNIT_BYTES * allocated, allocated_event, UNIT_BYTES * reserved_then, UNIT_BYTES * reserved, reserved_event, failed, gave_back

@@ -89,7 +89,7 @@ def search(prepared: Prepared, tracer: Tracer, rates: Rates | None, total_steps:
     if plain.largest >= (highest_useful(prepared) if fixed == "auto" else least):
         reason = "all activations fit; computing them again would only cost time"
         return _settle(prepared, plain, total_steps, Choice("recompute", False, reason, True))
-    if not plain.largest and plain.standing_bytes > prepared.target.usable_bytes:
+    if not plain.largest and plain.memory.standing_bytes > prepared.target.usable_bytes:
         reason = "weights and optimizer states alone do not fit, whatever becomes of activations"
         return _settle(prepared, plain, total_steps, Choice("recompute", False, reason, True))
     again = _Way(prepared, tracer, rates, factor, recompute=True)
@@ -117,12 +117,6 @@ class _Way:
         self.memory = prepared.memory(tracer, recompute=recompute)
         self.largest = self.memory.largest(highest_useful(prepared), margin=prepared.recipe.plan.margin)
         self._made: dict[tuple[int, bool], Candidate] = {}
-
-    @property
-    def standing_bytes(self) -> int:
-        """What is there whatever the micro-batch."""
-        terms = self.memory.at(1).terms
-        return sum(terms.get(name, 0) for name in ("weights", "adapters", "optimizer states"))
 
     def candidate(self, micro_batch: int, *, compiled: bool) -> Candidate:
         """With its predicted time, each worked out once."""

@@ -15,7 +15,19 @@ from brimful.planning.choices import (
     packing_choice,
     precision_choice,
 )
-from brimful.planning.memory import Footprint, Replayed, Replays, Traces, Verdict, cuda_high_at_least, cuda_verdict, footprint, possible_bytes
+from brimful.planning.memory import (
+    Footprint,
+    Replayed,
+    Replays,
+    Traces,
+    Verdict,
+    cuda_high_at_least,
+    cuda_verdict,
+    footprint,
+    possible_bytes,
+    standing_bytes,
+    sure_bytes,
+)
 from brimful.planning.plan import Choice
 from brimful.planning.specs import ModelFacts, model_facts, spec_of
 from brimful.planning.step import StepSpec
@@ -58,27 +70,29 @@ class Memory:
         return self._replays.work_at(micro_batch)
 
     def largest(self, highest: int, margin: Margin = "balanced") -> int:
-        """The largest micro-batch up to `highest` that fits by this margin; 0 where none does. Memory grows with the micro-batch.
+        """The largest micro-batch up to `highest` that fits by this margin; 0 where none does. Memory grows with the micro-batch. On CUDA it is looked
+        for first where tensors alone would fill the device, as little is lost between them.
 
         conservative: the upper end of the prediction fits, without the allocator giving back what it holds; balanced: the run surely gets
         through; tight: it is not sure to fail.
         """
-        if margin == "conservative":
-            return self._last(highest, lambda size: self.verdict(size) == "fits" and self.high_below(size, self._target.usable_bytes))
-        verdicts = {"fits"} if margin == "balanced" else {"fits", "uncertain"}
-        return self._last(highest, lambda size: self.verdict(size) in verdicts)
-
-    def _last(self, highest: int, holds: Callable[[int], bool]) -> int:
-        """The largest number up to `highest` of which something holds that holds of all smaller ones; 0 for none. Looks first where tensors
-        alone would fill the device, as little is lost between them."""
         if self._target.kind != "cuda":
-            return _last(highest, holds)
-        limit_bytes = possible_bytes(self._target)
+            return _last(highest, lambda size: self.verdict(size) == "fits" or (margin == "tight" and self.verdict(size) == "uncertain"))
+        limit_bytes = (possible_bytes if margin == "tight" else sure_bytes)(self._target)
 
         def may_hold(size: int) -> bool:
             return self.replayed(size).allocated_bytes <= limit_bytes
 
+        def holds(size: int) -> bool:
+            fits = self.replayed(size).fits_in(limit_bytes)
+            return fits and (margin != "conservative" or self.high_below(size, self._target.usable_bytes))
+
         return _last_below(highest if may_hold(highest) else _last(highest, may_hold), holds)
+
+    @property
+    def standing_bytes(self) -> int:
+        """What is there whatever the micro-batch: weights, adapters and optimizer states at the moment when tensors take most."""
+        return standing_bytes(self.replayed(1).trace)
 
     def high_below(self, micro_batch: int, limit_bytes: float) -> bool:
         """Whether the upper end of the prediction is at most this; asks for no replay where tensors alone are above it."""
