@@ -1,6 +1,8 @@
 """report.html is one escaped, self-contained, well-formed page for every state of a run folder."""
 
 import itertools
+import json
+import random
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -277,4 +279,29 @@ def test_what_a_model_answers_is_escaped(tuned_run: MakeRun, answered: Callable[
     assert not {"script", "img"} & set(page.tags)
     assert not any(name.startswith("on") for name, _ in page.attributes)
     assert page.text.count(ATTACK) > 10
+    assert page.wrong == page.open == []
+
+
+ODD: list[Any] = [None, True, "x", -1, 0, 1e18, float("nan"), float("inf"), [], {}, [1, 2], ["a"], {"a": 1}, [None, None], 10**30]
+
+
+def damaged(value: Any, drawn: random.Random) -> Any:
+    """The value with some of what is in it replaced or left out."""
+    if drawn.random() < 0.06:
+        return drawn.choice(ODD)
+    if isinstance(value, dict):
+        return {key: damaged(each, drawn) for key, each in value.items() if drawn.random() > 0.03}
+    return [damaged(each, drawn) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_values_of_any_other_kind_never_cost_the_report(new_run: MakeRun, seed: int) -> None:
+    drawn = random.Random(seed)
+    folder = new_run(last_step=1, scores=SCORED, samples=[{"prompt": "a", "completion": "b", "tokens": 3}])
+    (folder / "mirror.json").write_text(json.dumps({"path": "/drive", "state": "ok", "durable_step": 40, "durable_time": 1.79e9, "error": "full"}))
+    for path in (*folder.glob("*.json"), *folder.glob("*.jsonl")):
+        lines = [damaged(json.loads(line), drawn) for line in path.read_text(encoding="utf-8").splitlines()]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = page_of(folder)
+    assert "Predicted and measured" in page.text
     assert page.wrong == page.open == []
