@@ -93,7 +93,7 @@ def test_a_run_that_was_cut_off_is_listed_with_a_command_that_really_continues_i
 
 
 def test_a_study_that_was_cut_off_is_listed_with_a_command_that_finishes_it(tiny: Tiny, brimful: Brimful, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = tiny("study={variants: {low: [optimizer.learning_rate=1e-3], high: []}}", "training.steps=6", "name=s")
+    recipe = tiny("study={variants: {low: [optimizer.learning_rate=1e-3], high: []}}", "training.steps=4", "evaluation.every=2", "name=s")
     cut_off(monkeypatch, lambda: run_study(recipe, QUIET), after_saves=2)
     text = brimful("runs").out
     assert "0 of 2 runs finished" in text or "1 of 2 runs finished" in text
@@ -134,7 +134,7 @@ def test_a_run_is_watched_while_it_trains(tiny: Tiny, tmp_path: Path) -> None:
     assert lines[-1] == "finished: 12 steps"
 
 
-def test_watch_once_and_the_end_of_a_run_exit_with_zero(tiny: Tiny, brimful: Brimful) -> None:
+def test_looking_exits_with_zero_and_a_check_that_finds_damage_with_one(tiny: Tiny, brimful: Brimful, tmp_path: Path) -> None:
     pipeline.train(tiny(), QUIET)
     for arguments in (("watch", "tiny"), ("watch", "tiny", "--once")):
         said = brimful(*arguments)
@@ -142,6 +142,15 @@ def test_watch_once_and_the_end_of_a_run_exit_with_zero(tiny: Tiny, brimful: Bri
     listed = brimful("runs")
     assert (listed.code, listed.err) == (0, "")
     assert "tiny  finished: 12 steps" in listed.out
+    assert brimful("runs", "--check").code == 0
+    path = tmp_path / "runs" / "tiny" / "model" / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    checked = brimful("runs", "--check")
+    assert checked.code == 1
+    assert "model: DAMAGED: model.safetensors is damaged" in checked.out
+    assert checked.out.rstrip().endswith(" sound, 1 damaged")
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def runs(
     check: Annotated[bool, typer.Option("--check", help="Read every checkpoint and model back and compare it with its hashes.")] = False,
     json_output: Json = False,
 ) -> None:
-    """What runs there are, finished or not: score, size, and how to go on."""
+    """What runs there are, finished or not: score, size, and how to go on. 1 where a check finds damage."""
     from brimful.base.env import runs_folder
     from brimful.report.listing import find_runs
     from brimful.report.listing_text import render
@@ -67,6 +67,8 @@ def runs(
     else:
         console = open_console(least_width=120)
         console.print(render(found, console.width), soft_wrap=True)
+    if any(each.is_sound is False for entry in found for each in entry.checked or ()):
+        raise typer.Exit(1)
 
 
 def watch(

@@ -135,6 +135,16 @@ def test_what_is_no_folder_of_runs_is_refused(tmp_path: Path) -> None:
         find_runs(tmp_path / "photos")
 
 
+def test_a_folder_that_cannot_be_read_is_not_called_empty(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> Any:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    runs.mkdir()
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(RunFolderError, match=r"cannot be read: .*Permission denied"):
+        find_runs(runs)
+
+
 def test_half_written_runs_are_listed_with_what_is_wrong(new_run: MakeRun, runs: Path) -> None:
     status(new_run("whole"), "finished")
     (runs / "locked").mkdir()

@@ -81,13 +81,17 @@ def find_runs(folder: Path, check: bool = False) -> list[Listed]:
         check: Read every checkpoint and model back against its hashes.
 
     Raises:
-        RunFolderError: no such folder, or there are folders in it and none holds a run.
+        RunFolderError: no such folder, it cannot be read, or there are folders in it and none holds a run.
     """
     if not folder.is_dir():
         if not folder.exists() and folder.absolute() == runs_folder().absolute():
             return []
         what = "is a file" if folder.exists() else "does not exist"
         raise RunFolderError(f"{folder} {what}. Give a folder that holds runs, such as runs, or the mirror of one.")
+    try:
+        next(folder.iterdir(), None)
+    except OSError as error:
+        raise RunFolderError(f"{folder} cannot be read: {error}. Fix its permissions, or mount it again.") from error
     found = list(_groups(folder, "", 0))
     if not found and (others := [entry.name for entry in _folders(folder)]):
         told = ", ".join(others[:5]) + (" ..." if len(others) > 5 else "")
