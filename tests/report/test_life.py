@@ -81,7 +81,16 @@ def test_a_run_that_prepares_has_no_step_yet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"status": "finished"}', '{"schema_version": 1, "status": "lost"}', '{"schema_version": 99, "status": "finished"}']
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"status": "finished"}',
+        '{"schema_version": 1, "status": "lost"}',
+        '{"schema_version": 1, "status": []}',
+        '{"schema_version": 99, "status": "finished"}',
+    ],
 )
 def test_a_status_that_cannot_be_read_is_damage(new_run: MakeRun, text: str) -> None:
     folder = new_run()

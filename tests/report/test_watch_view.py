@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import random
 import re
 import time
 from pathlib import Path
@@ -177,3 +178,51 @@ def test_a_run_that_nobody_writes_says_where_it_ended_and_what_is_missing(run: P
         "stopped at step 40 of 100; environment.json (the machine and the versions) is not in the run folder; "
         "data.json (the data and the tokenizer) is not in the run folder"
     )
+
+
+def test_records_of_any_values_are_shown_or_left_out(tmp_path: Path) -> None:
+    """Random values under the names that are read, in every file that is read."""
+    drawn = random.Random(3)
+    values = [None, True, 0, -1, 1e308, float("inf"), "x", [], [1], {}, {"a": 1}, 3.5]
+    names = [
+        "step",
+        "total_steps",
+        "loss",
+        "step_time_s",
+        "loader_wait_s",
+        "memory_bytes",
+        "skipped",
+        "time",
+        "best",
+        "bytes",
+        "seconds",
+        "reason",
+        "from",
+        "to",
+    ]
+    names += [
+        "run",
+        "seconds_per_batch",
+        "limits",
+        "covers_s",
+        "device_utilization",
+        "power_w",
+        "throttled_s",
+        "rss_bytes",
+        "disk_free_bytes",
+        "message",
+    ]
+    kinds = ["start", "step", "evaluation", "checkpoint", "event", "out_of_memory", "end", "loader", "monitor", "sample", 7, None]
+    for number in range(60):
+        run = tmp_path / str(number)
+        run.mkdir()
+        for file in ("metrics.jsonl", "monitor.jsonl"):
+            records = [{"kind": drawn.choice(kinds), **{name: drawn.choice(values) for name in drawn.sample(names, 8)}} for _ in range(6)]
+            (run / file).write_text("".join(json.dumps(record) + "\n" for record in records))
+        status = {name: drawn.choice(values) for name in ("path", "state", "since", "local_step", "durable_step", "durable_time", "error")}
+        (run / "mirror.json").write_text(json.dumps(status | drawn.choice([{}, {"path": "/drive", "since": 1.0}])))
+        (run / "plan.json").write_text(json.dumps({"predicted": {"step_time_s": drawn.choice(values)}}))
+        (run / "run.json").write_text(json.dumps({"schema_version": 1, "status": drawn.choice(values)}))
+        watched = look(run)
+        assert screen(WatchView(watched), 60)
+        assert plain(watched)

@@ -222,7 +222,7 @@ def status_word(folder: Path) -> str | None:
         values = read_json(folder / STATUS_FILE)
     except RunFolderError:
         return "unreadable"
-    known = isinstance(values, dict) and values.get("schema_version") == SCHEMA_VERSION and values.get("status") in {"running", "stopped", "finished"}
+    known = isinstance(values, dict) and values.get("schema_version") == SCHEMA_VERSION and values.get("status") in ("running", "stopped", "finished")
     return str(values["status"]) if known else "unreadable"
 
 
