@@ -26,8 +26,7 @@ def identity_table(run: RunFiles) -> Table | None:
     prints, base = section(run.data, "fingerprints"), section(run.data, "base")
     seed = number(run.recipe.get("seed"))
     facts = [
-        ("Command", run.environment.get("command")), ("Started", run.environment.get("started")), ("Commit", section(run.environment, "git").get("commit")),
-        ("Seed", None if seed is None else f"{seed:.0f}"),
+        ("Command", run.environment.get("command")), ("Started", run.environment.get("started")), ("Seed", None if seed is None else f"{seed:.0f}"),
         *((f"Fingerprint of the {name}", value) for name, value in prints.items()), ("Fingerprint of the base", base.get("fingerprint")),
     ]  # fmt: skip
     rows = tuple((name, str(value)) for name, value in facts if value is not None)
