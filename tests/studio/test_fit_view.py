@@ -38,8 +38,10 @@ def test_terms_are_stacked_and_end_where_the_peak_is_as_a_share_of_the_device() 
 
 def test_what_fits_never_holds_more_than_the_device_has() -> None:
     wide = replace(LARGE, peak_bytes=Prediction(60 * GIB, 50 * GIB, 120 * GIB, "traced"))
+    tiny = replace(LARGE, peak_bytes=Prediction(1 * GIB, -1 * GIB, 2 * GIB, "traced"))
 
     assert "50.0 to 80.0 GiB" in fit_view(replace(FIT, devices=(wide,)))
+    assert "0 B to 2.00 GiB" in fit_view(replace(FIT, devices=(tiny,)))
     assert "50.0 to 120.0 GiB" in fit_view(replace(FIT, devices=(replace(wide, verdict="uncertain"),)))
 
 

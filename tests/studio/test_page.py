@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,12 @@ def test_gradio_is_an_extra_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(("host", "local"), [("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("10.0.0.1", False)])  # noqa: S104
 def test_which_addresses_only_this_machine_reaches(host: str, local: bool) -> None:
     assert page.is_local(host) is local
+
+
+def test_whoever_else_sees_the_page_is_told(tmp_path: Path) -> None:
+    assert page.warning_of("127.0.0.1", tmp_path) == ""
+    assert page.warning_of("10.0.0.1", None) == "on 10.0.0.1 every machine that reaches this one sees the page."
+    assert f"and the runs in {tmp_path}; --only-fit leaves them out" in page.warning_of("10.0.0.1", tmp_path)
 
 
 def test_gradio_is_kept_from_calling_home_and_from_opening_more(monkeypatch: pytest.MonkeyPatch) -> None:

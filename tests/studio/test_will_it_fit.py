@@ -11,6 +11,18 @@ import pytest
 from brimful.base.errors import RequestError
 from brimful.studio.will_it_fit import SETTLED_S, Answered, Answers, Typing, number_of, question_of
 
+SMALL = """
+name: small
+sequence_length: 16
+batch: {sequences: 2}
+training: {steps: 8}
+model: {architecture: llama, layers: 1, heads: 1, width: 16}
+tokenizer: {kind: bpe, vocabulary: 300}
+data: {path: "builtin:python-docs"}
+optimizer: {learning_rate: 1.0e-3}
+plan: {compile: false}
+"""
+
 
 def request(session: str = "a") -> Any:
     return SimpleNamespace(session_hash=session)
@@ -57,12 +69,12 @@ def test_the_last_of_quick_changes_is_answered_by_session() -> None:
 
 def test_a_problem_stands_beside_the_last_answer_and_the_same_question_is_not_answered_twice(tmp_path: Path) -> None:
     answers = Answers(local_folders=False)
-    shown, told, recipe, answered = answers.first(request(), Answered(), *controls("quickstart"))
+    shown, told, recipe, answered = answers.first(request(), Answered(), *controls("", SMALL))
 
     assert told == ""
     assert "Tesla T4" in shown
-    assert "name: quickstart" in recipe
-    assert answers.first(request(), answered, *controls("quickstart")) == (gr.skip(),) * 4
+    assert "name: small" in recipe
+    assert answers.first(request(), answered, *controls("", SMALL)) == (gr.skip(),) * 4
     assert answers.closer(answered) == (gr.skip(), gr.skip()), "it fits"
 
     shown, told, recipe, after = answers.first(request(), answered, *controls("quikstart"))

@@ -71,7 +71,7 @@ def sentence(run: RunFiles) -> str:
     tense = "was" if run.is_finished else "has been"
     subject = f"{base_name(run)} {tense} tuned {manner(run)}" if is_tuned(run) else f"{_model(run)} {tense} trained"
     parts = [subject, _purpose(run), _length(run), _data(run), _device(run), _time(run)]
-    return " ".join(part for part in parts if part) + "."
+    return " ".join(part for part in parts if part).rstrip(",") + "."
 
 
 def _purpose(run: RunFiles) -> str:

@@ -58,7 +58,10 @@ def _scale(devices: Sequence[DeviceFit]) -> float:
 def _peak(device: DeviceFit) -> Prediction | None:
     """What the driver shows at the peak. Where a step fits, the allocator holds no more than there is: it gives back what it only keeps."""
     peak = device.peak_bytes
-    return replace(peak, high=min(peak.high, max(device.capacity_bytes, peak.value))) if peak and device.verdict == "fits" else peak
+    if peak is None:
+        return None
+    most = max(device.capacity_bytes, peak.value) if device.verdict == "fits" else peak.high
+    return replace(peak, low=max(0, peak.low), high=min(peak.high, most))
 
 
 def _colours(devices: Sequence[DeviceFit]) -> dict[str, int]:

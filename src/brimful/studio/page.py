@@ -30,8 +30,8 @@ def serve(host: str, port: int, runs_folder: Path | None) -> None:
 
     address = launch(host, port, runs_folder)
     print(f"studio: {address} (Ctrl-C ends it)", flush=True)
-    if not is_local(host):
-        print(f"warning: {host} lets every machine that reaches this one see the page{_and_runs(runs_folder)}.", flush=True)
+    if warning := warning_of(host, runs_folder):
+        print(f"warning: {warning}", flush=True)
     try:
         while True:
             time.sleep(3600)
@@ -58,5 +58,9 @@ def refuse_if_taken(host: str, port: int) -> None:
             ) from error
 
 
-def _and_runs(runs_folder: Path | None) -> str:
-    return "" if runs_folder is None else f", and the runs in {runs_folder}; --only-fit leaves them out"
+def warning_of(host: str, runs_folder: Path | None) -> str:
+    """Who else sees the page; empty where nobody does."""
+    if is_local(host):
+        return ""
+    runs = "" if runs_folder is None else f", and the runs in {runs_folder}; --only-fit leaves them out"
+    return f"on {host} every machine that reaches this one sees the page{runs}."
