@@ -1,0 +1,94 @@
+"""A family is believed only where every size is one product in all recordings; real ones are compared with direct traces in tests/rehearsal."""
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from brimful.planning.family import Recordings
+from brimful.planning.kin import Kin, Point, kin_of
+from brimful.planning.parametric import Irregular
+from brimful.planning.step import Lora, StepSpec
+from brimful.planning.trace import Trace
+from brimful.planning.work import COUNTS, GLOBAL, Calls, Details, Work
+
+POINTS = (Point(4, 128, 4, 128, 384), Point(5, 1024, 6, 1024, 3072), Point(4, 512, 10, 512, 1024), Point(1, 1024, 16, 1024, 768))
+ADAPTER = {"adapter": Lora(4)}
+
+
+def _kin(**changes: Any) -> Kin:
+    config = json.dumps({"model_type": "llama", "max_position_embeddings": 8192})
+    return kin_of(dataclasses.replace(StepSpec(config_json=config, sequence_length=1024), **changes))[0]
+
+
+def _member(point: Point, sizes: list[int], parameters: int) -> Trace:
+    """Storages that are born and stay, and one product of m x 8 x 8 that reads the first and writes the others."""
+    count = len(sizes)
+    zeros, outside = np.zeros(count, np.int32), np.full(count, GLOBAL, np.int32)
+    counts = {name: np.array([1], np.int64) for name in COUNTS} | {"bytes_W": np.array([sum(sizes)]), "fused_bytes_W": np.array([sum(sizes)])}
+    counts |= {"m_W": np.array([point.micro_batch * point.sequence_length]), "flop_W": np.array([128 * point.micro_batch * point.sequence_length])}
+    shapes = {f"{name}_W": np.array([0]) for name in ("classes", "dtypes", "parts", "phases", "operators")} | {"layers_W": np.array([GLOBAL])}
+    none = np.zeros(0, np.int64)
+    details = Details(np.zeros(count, np.int64), np.array(sizes), np.array(sizes), Calls(none, none, none, none))
+    return Trace(
+        events_E=np.arange(1, count + 1, dtype=np.int32), event_layers_E=outside, sizes_S=np.array(sizes), kinds_S=zeros, places_S=zeros, layers_S=outside,
+        places=("x",), parameters=parameters, trainable=8 * point.rank, work=Work(**counts, **shapes, repeats_W=np.ones(1), operators=("mm",)), details=details,
+    )  # fmt: skip
+
+
+def _recordings(kin: Kin, sizes: Any, points: tuple[Point, ...] = POINTS) -> Recordings:
+    return Recordings(kin, points, tuple(_member(point, sizes(point), 100 + 8 * point.rank) for point in points), example=2, blocks=2)
+
+
+def test_products_of_all_that_differs_are_found() -> None:
+    spec = dataclasses.replace(_kin(**ADAPTER).member(POINTS[0]), sequence_length=2048, adapter=Lora(32), loss_chunk=4096)
+
+    def sizes(point: Point) -> list[int]:
+        return [
+            7,
+            0,
+            2 * point.micro_batch * point.sequence_length * point.rank,
+            4 * point.sequence_length**2,
+            3 * point.chunk,
+            3 * point.product("L"),
+        ]
+
+    made = _recordings(_kin(**ADAPTER), sizes).family().at(spec)
+
+    assert made.at(3).sizes_S.tolist() == [7, 0, 2 * 3 * 2048 * 32, 4 * 2048**2, 3 * 4096, 3 * 2048]
+    assert (made.trace.parameters, made.trace.trainable) == (100 + 8 * 32, 8 * 32)
+    assert made.work is not None
+    work = made.work.at(3, 4096)
+    assert (work.m_W.tolist(), work.flop_W.tolist()) == ([3 * 2048], [128 * 3 * 2048])
+
+
+def test_a_sum_is_no_product() -> None:
+    with pytest.raises(Irregular, match="no product"):
+        _recordings(_kin(), lambda point: [point.micro_batch * point.sequence_length + 8]).family()
+
+
+def test_a_further_recording_that_differs_is_refused() -> None:
+    def sizes(point: Point) -> list[int]:
+        return [8 * point.sequence_length + (point is POINTS[-1])]
+
+    with pytest.raises(Irregular, match="further"):
+        _recordings(_kin(), sizes).family()
+
+
+def test_recordings_that_cannot_tell_two_products_apart_are_refused() -> None:
+    alike = tuple(dataclasses.replace(point, sequence_length=128 * point.micro_batch, scored=128 * point.micro_batch) for point in POINTS)
+
+    with pytest.raises(Irregular, match="told apart"):
+        _recordings(_kin(), lambda point: [point.micro_batch * 128], alike).family()
+
+
+def test_members_with_other_events_are_unlike() -> None:
+    made = _recordings(_kin(), lambda point: [8, 8])
+    other = dataclasses.replace(made.traces[1], events_E=np.array([2, 1], np.int32))
+
+    with pytest.raises(Irregular, match="events"):
+        dataclasses.replace(made, traces=(made.traces[0], other)).refuse_unlike()
+    with pytest.raises(Irregular, match="not recorded"):
+        dataclasses.replace(made, traces=(dataclasses.replace(made.traces[0], work=None),)).refuse_unlike()

@@ -1,0 +1,153 @@
+"""What follows for every rank and sequence length from a few recordings is what a direct trace of the step shows, to the byte."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers import Gemma2Config
+
+from brimful.planning.family import Family
+from brimful.planning.kin import Kin, kin_of
+from brimful.planning.parametric import Irregular, equal
+from brimful.planning.step import Lora, StepSpec, canonical
+from brimful.planning.trace import Trace
+from brimful.planning.work import COUNTS, PARTS, Work
+from brimful.rehearsal import tracer
+from brimful.rehearsal.models import config_of
+from brimful.rehearsal.store import StoredFamilies, StoredTraces
+from brimful.rehearsal.tracer import trace_family
+from brimful.rehearsal.training import record_training
+
+Step = Callable[..., StepSpec]
+CUDA: dict[str, Any] = {"cuda": True, "autocast": "bf16", "sequence_length": 256, "loss_chunk": 700, "accumulates": False}
+FROZEN: dict[str, Any] = {**CUDA, "weights": "bf16", "adapter": Lora(4)}
+
+
+def _gemma(step: Step, **changes: Any) -> StepSpec:
+    config = Gemma2Config(
+        vocab_size=512, hidden_size=64, intermediate_size=160, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=1, head_dim=16,
+        max_position_embeddings=512, sliding_window=4096,
+    )  # fmt: skip
+    return dataclasses.replace(step("llama", **changes), config_json=canonical(config.to_dict()))
+
+
+@functools.cache
+def _family(kin: Kin) -> Family:
+    return trace_family(kin)
+
+
+def _widest(spec: StepSpec) -> Kin:
+    return kin_of(spec)[0]
+
+
+def _member(spec: StepSpec, *, length: int, rank: int = 4) -> StepSpec:
+    adapter = None if spec.adapter is None else dataclasses.replace(spec.adapter, rank=rank)
+    if "n_positions" in spec.config and spec.config["n_positions"] == spec.sequence_length:
+        spec = dataclasses.replace(spec, config_json=canonical({**spec.config, "n_positions": length}))
+    return dataclasses.replace(spec, sequence_length=length, adapter=adapter)  # type: ignore[arg-type]
+
+
+def _totals(work: Work | None) -> dict[str, float]:
+    """Of every count, by part; not bytes of fused kernels, as chains of several pieces of the loss meet some of them once."""
+    assert work is not None
+    rows = {part: work.parts_W == index for index, part in enumerate(PARTS)}
+    names = [name for name in COUNTS if name not in ("m_W", "n_W", "k_W", "batch_W", "fused_bytes_W")]
+    return {f"{part} {name}": float((getattr(work, name) * work.repeats_W)[row].sum()) for part, row in rows.items() for name in names}
+
+
+def _peak_bytes(trace: Trace) -> int:
+    return int(trace.live_E().max())
+
+
+def _direct(spec: StepSpec, micro_batch: int) -> Trace:
+    return record_training(spec, config_of(spec), micro_batch)
+
+
+@pytest.mark.parametrize(
+    ("changes", "length", "rank"),
+    [
+        ({**FROZEN, "recompute": True}, 384, 9),
+        ({**FROZEN, "quantize": "nf4", "flash": False, "attention": "brimful_expanded"}, 512, 7),
+        ({**CUDA, "cuda": False, "autocast": "none", "adapter": Lora(8, dropout=0.1)}, 128, 3),
+        (CUDA, 1024, 1),
+    ],
+    ids=["LoRA, recomputed", "QLoRA without a flash kernel", "LoRA with dropout on a CPU", "every weight"],
+)
+def test_every_rank_and_length_is_as_a_direct_trace_shows(step: Step, changes: dict[str, Any], length: int, rank: int) -> None:
+    spec = _member(step("llama", blocks=1, **changes), length=length, rank=rank)
+
+    made, direct = _family(_widest(spec)).at(spec), _direct(spec, 3)
+
+    assert _peak_bytes(made.at(3)) == _peak_bytes(direct)
+    assert (made.trace.parameters, made.trace.trainable) == (direct.parameters, direct.trainable)
+    assert made.work is not None
+    assert _totals(made.work.at(3, spec.loss_chunk)) == _totals(direct.work)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gemma2"])
+def test_learned_positions_and_capped_scores_follow_the_length(step: Step, family: str) -> None:
+    spec = _gemma(step, **FROZEN, attention="eager") if family == "gemma2" else step(family, blocks=1, **CUDA)
+    if family == "gpt2":
+        spec = dataclasses.replace(spec, config_json=canonical({**spec.config, "n_positions": 256}))
+    member = _member(spec, length=384, rank=12)
+
+    made, direct = _family(_widest(spec)).at(member), _direct(member, 3)
+
+    assert _peak_bytes(made.at(3)) == _peak_bytes(direct)
+    assert made.trace.parameters == direct.parameters
+
+
+def test_many_blocks_follow_from_few(step: Step) -> None:
+    spec = step("llama", blocks=6, **{**FROZEN, "adapter": Lora(4, "q_proj,up_proj")})
+    member = _member(spec, length=640, rank=24)
+
+    made, direct = _family(_widest(spec)).at(member), _direct(member, 3)
+
+    assert _peak_bytes(made.at(3)) == _peak_bytes(direct)
+    assert (made.trace.parameters, made.trace.trainable) == (direct.parameters, direct.trainable)
+    assert made.work is not None
+    assert _totals(made.work.at(3, member.loss_chunk)) == pytest.approx(_totals(direct.work), rel=1e-12, abs=2)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Kin]:
+    """What families were made."""
+    made: list[Kin] = []
+
+    def trace(kin: Kin) -> Family:
+        made.append(kin)
+        return _family(kin)
+
+    monkeypatch.setattr(tracer, "trace_family", trace)
+    return made
+
+
+def test_a_family_is_made_once_and_found_on_disk(step: Step, asked: list[Kin], tmp_path: Any) -> None:
+    spec = step("llama", blocks=1, **CUDA)
+    other = _member(spec, length=128)
+    first, again = StoredFamilies(tmp_path), StoredFamilies(tmp_path)
+
+    one = StoredTraces(spec, tmp_path, first).at(3), StoredTraces(other, tmp_path, first).at(3)
+    two = StoredTraces(spec, tmp_path, again).at(3), StoredTraces(other, tmp_path, again).at(3)
+
+    assert len(asked) == 1
+    assert equal(one[0], two[0])
+    assert equal(one[1], two[1])
+    assert np.array_equal(StoredTraces(other, tmp_path, first).work_at(3).counts(), StoredTraces(other, tmp_path, again).work_at(3).counts())
+
+
+def test_what_is_no_product_is_traced_by_itself(step: Step, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    spec = step("llama", blocks=1, **CUDA)
+    member = _family(_widest(spec)).at(spec)
+
+    def irregular(kin: Kin) -> Family:
+        raise Irregular("for a test")
+
+    monkeypatch.setattr(tracer, "trace_family", irregular)
+    monkeypatch.setattr(tracer, "trace_all", lambda spec: member)
+
+    assert equal(StoredTraces(spec, tmp_path).at(3), member.at(3))
+    assert StoredFamilies(tmp_path).member(spec) is None
