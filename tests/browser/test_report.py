@@ -153,36 +153,33 @@ def test_the_contents_lead_to_their_sections(trained: Path, open_page: Open) -> 
     assert 0 <= page.locator("#memory").bounding_box()["y"] < 400
 
 
-def test_a_half_written_run_is_readable(open_page: Open, tmp_path: Path) -> None:
-    folder = MADE_UP.make_run(tmp_path / "half", last_step=60, plan=None, samples=None)
-    (folder / "data.json").write_text("{")
-    opened = open_page(write_report(folder), "phone")
-    assert opened.overflow_px() == 0
-    assert looks(opened) == []
-    assert opened.page.get_by_text("cannot be read").is_visible()
-
-
-@pytest.mark.parametrize("size", ["desktop", "phone"])
-def test_a_classifier_with_long_names_and_texts_is_readable(open_page: Open, tmp_path: Path, size: str) -> None:
+@pytest.fixture(scope="module")
+def pages(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A report of a half-written run, one of a classifier with long names and texts, a comparison, and a study."""
+    folder = tmp_path_factory.mktemp("pages")
+    half = MADE_UP.make_run(folder / "half", last_step=60, plan=None, samples=None)
+    (half / "data.json").write_text("{")
     names = ("an ordinary message", "advertisement")
     score = json.loads(MADE_UP._label_score(names, names[1], False, 0, True, 20, 2.5))
     score["mistakes"] = [{"text": "w" * 300, "label": names[0], "predicted": names[1], "probability": 0.99, "where": f"{'very/' * 30}long.tsv:9"}]
-    folder = MADE_UP.make_run(tmp_path / "spam", recipe=MADE_UP.CLASSIFY_RECIPE, scores={"test": score}, metrics=MADE_UP._label_records())
-    opened = open_page(write_report(folder), size, dark=True)
+    spam = MADE_UP.make_run(folder / "spam", recipe=MADE_UP.CLASSIFY_RECIPE, scores={"test": score}, metrics=MADE_UP._label_records())
+    runs = [trained.parent, half]
+    return {
+        "half": write_report(half),
+        "classifier": write_report(spam),
+        "comparison": write_comparison(runs, folder / "page.html"),
+        "study": write_study_report(folder, compare(runs)),
+    }
+
+
+@pytest.mark.parametrize(("size", "dark"), [("desktop", True), ("phone", False)])
+@pytest.mark.parametrize("name", ["half", "classifier", "comparison", "study"])
+def test_every_kind_of_page_is_readable(pages: dict[str, Path], open_page: Open, name: str, size: str, dark: bool) -> None:
+    opened = open_page(pages[name], size, dark=dark)
     assert opened.overflow_px() == 0
     assert looks(opened) == []
-
-
-@pytest.mark.parametrize("size", ["desktop", "phone"])
-def test_comparisons_and_studies_are_readable(trained: Path, open_page: Open, tmp_path: Path, size: str) -> None:
-    other = MADE_UP.make_run(tmp_path / "quickstart", last_step=120)
-    for path in (
-        write_comparison([trained.parent, other], tmp_path / "page.html"),
-        write_study_report(tmp_path, compare([trained.parent, other])),
-    ):
-        opened = open_page(path, size)
-        assert opened.overflow_px() == 0
-        assert looks(opened) == []
+    if name == "half":
+        assert opened.page.get_by_text("cannot be read").is_visible()
 
 
 PLAN = (
