@@ -25,6 +25,8 @@ CONFIG_LIMITS: Mapping[str, int] = dict.fromkeys(("num_hidden_layers", "n_layer"
     ("num_local_experts", "num_experts", "n_routed_experts"), 1024
 )
 LARGEST_CONFIG_NUMBER = 1 << 24
+DEEPEST = 20
+"""Sections within sections of a pasted recipe; a real one has four."""
 _LARGER = "is larger than anything that is planned here"
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
@@ -84,13 +86,10 @@ def pasted_recipe(text: str, *, local_folders: bool) -> Recipe:
     """
     origin = "the pasted recipe"
     try:
-        if any(isinstance(event, yaml.events.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            raise RecipeError(f"{origin} repeats a part of itself (*name). Write it out.")
+        _refuse_tangles(text, origin)
         recipe = load_text(text, origin)
     except yaml.YAMLError as error:
         raise RecipeError(f"{origin} is not valid YAML: {error}") from error
-    except RecursionError:
-        raise RecipeError(f"{origin} is nested too deeply.") from None
     refuse_sizes(recipe, origin)
     if isinstance(recipe.model, str) and recipe.model.startswith(OF_RECIPE):
         shipped = recipe.model.removeprefix(OF_RECIPE)
@@ -99,6 +98,17 @@ def pasted_recipe(text: str, *, local_folders: bool) -> Recipe:
     elif isinstance(recipe.model, str):
         published_name(recipe.model, local_folders=local_folders)
     return recipe
+
+
+def _refuse_tangles(text: str, origin: str) -> None:
+    """Parts that stand for each other can unfold without end, and deep nesting takes long to read."""
+    depth = 0
+    for event in yaml.parse(text, yaml.SafeLoader):
+        if isinstance(event, yaml.events.AliasEvent):
+            raise RecipeError(f"{origin} repeats a part of itself (*name). Write it out.")
+        depth += isinstance(event, yaml.events.CollectionStartEvent) - isinstance(event, yaml.events.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise RecipeError(f"{origin} is nested too deeply.")
 
 
 def refuse_sizes(recipe: Recipe, origin: str) -> None:

@@ -1,0 +1,85 @@
+"""Pasted texts are values: nothing in them is run, loaded by its path, or allowed to keep the machine busy."""
+
+import json
+
+import pytest
+
+from brimful.base.errors import BrimfulError, PlanError, RecipeError, RequestError
+from brimful.studio.pasted import MOST_CHARACTERS, looks_like_recipe, pasted_config, pasted_recipe, published_name, refuse_long
+
+RECIPE = """
+name: x
+method: sft
+model: {model}
+sequence_length: {length}
+batch: {{sequences: 2}}
+training: {{steps: 3}}
+data: {{path: x}}
+optimizer: {{learning_rate: 1e-3}}
+"""
+CONFIG = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 512}
+
+
+def _recipe(model: str = "openai-community/gpt2", length: int = 32) -> str:
+    return RECIPE.format(model=model, length=length)
+
+
+def test_a_recipe_is_read() -> None:
+    assert pasted_recipe(_recipe(), local_folders=False).sequence_length == 32
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "told"),
+    [
+        (_recipe("/etc/passwd"), RequestError, "nothing is called"),
+        (_recipe("recipe:/etc/passwd"), RecipeError, "shipped recipes only"),
+        (_recipe("recipe:tiny-gtp"), RecipeError, "did you mean 'tiny-gpt'"),
+        (_recipe(length=1 << 30), RecipeError, "larger than anything"),
+        ("name: [1", RecipeError, "not valid YAML"),
+        ("a: &a [1]\nb: *a", RecipeError, "repeats a part of itself"),
+        ("name: !!python/object/apply:os.system [ls]", RecipeError, "not valid YAML"),
+        ("a: " + "[" * 5000, RecipeError, "nested too deeply"),
+        ("just: this", RecipeError, "problem"),
+    ],
+)
+def test_what_is_no_recipe_for_a_page_is_refused(text: str, error: type[BrimfulError], told: str) -> None:
+    with pytest.raises(error, match=told):
+        pasted_recipe(text, local_folders=False)
+
+
+def test_a_config_keeps_what_describes_the_network() -> None:
+    found = pasted_config(json.dumps(CONFIG | {"auto_map": {"AutoModel": "x.Y"}, "_attn_implementation": "org/kernel", "note": 1}))
+
+    assert found is not None
+    assert (dict(found.values), found.ignored, found.published) == (CONFIG, ("note",), None)
+    assert pasted_config("name: x") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "told"),
+    [
+        ("{not json", RequestError, "not JSON"),
+        ("{}", PlanError, "no model_type"),
+        (json.dumps({"model_type": "lama"}), PlanError, "did you mean 'llama'"),
+        (json.dumps(CONFIG | {"num_hidden_layers": 10**6}), RequestError, "num_hidden_layers 1,000,000 is above"),
+        (json.dumps(CONFIG | {"vocab_size": 10**12}), RequestError, "vocab_size"),
+        (json.dumps({"model_type": "t5"}), PlanError, "encoder-decoder"),
+        (json.dumps({"model_type": "own", "auto_map": {"AutoConfig": "x.Y"}}), PlanError, "consent"),
+    ],
+)
+def test_what_is_no_config_for_a_page_is_refused(text: str, error: type[BrimfulError], told: str) -> None:
+    with pytest.raises(error, match=told):
+        pasted_config(text)
+
+
+def test_only_what_can_be_a_hub_id_is_left_to_the_hub() -> None:
+    assert published_name("owner/model-7b", local_folders=False) == "owner/model-7b"
+    for name in ("../../etc/passwd", "https://example.org/x", "a b/c", "/etc"):
+        with pytest.raises(RequestError, match="nothing is called"):
+            published_name(name, local_folders=False)
+
+
+def test_long_texts_are_refused_and_short_names_are_no_recipes() -> None:
+    with pytest.raises(RequestError, match="Paste less"):
+        refuse_long("x" * (MOST_CHARACTERS + 1))
+    assert [looks_like_recipe(text) for text in ("tiny-gpt", "name: x", "a\nb")] == [False, True, True]
