@@ -329,12 +329,14 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--control", type=int, default=44, help="Trials in which nothing is read back, to see that they fail.")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--record", default="mirror_faults")
     options = parser.parse_args()
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         bench = prepare(Path(folder))
-        results = [_told(bench, number, options.seed) for number in range(options.trials)]
-        control = [_told(bench, number, options.seed, trusting=True) for number in range(options.control)]
+        results = [_told(bench, number, options) for number in range(options.trials)]
+        control = [_told(bench, number, options, trusting=True) for number in range(options.control)]
     sound = sum(not result["odd"] for result in results)
     print(f"{sound} of {options.trials} sound, {time.monotonic() - started_s:.0f} s")
     by_kind = {kind: dict(Counter("sound" if not each["odd"] else "odd" for each in results if each["kind"] == kind)) for kind in KINDS}
@@ -344,12 +346,12 @@ def main() -> None:
         "claimed": _counted(results, "claimed"), "loaded": _counted(results, "loaded"),
         "control_without_reading_back": {"trials": len(control), "sound": sum(not each["odd"] for each in control)},
     }  # fmt: skip
-    print(write_record("mirror_faults", values))
+    print(write_record(options.record, values))
     raise SystemExit(sound != options.trials)
 
 
-def _told(bench: Bench, number: int, seed: int, *, trusting: bool = False) -> dict[str, Any]:
-    result = bench.trial(number, KINDS[number % len(KINDS)], seed, trusting=trusting)
+def _told(bench: Bench, number: int, options: argparse.Namespace, *, trusting: bool = False) -> dict[str, Any]:
+    result = bench.trial(number, options.kinds[number % len(options.kinds)], options.seed, trusting=trusting)
     told = f"{'not read back, ' if trusting else ''}killed {result['killed']}: claimed {result['claimed']}, loaded {result['loaded']}"
     print(f"{number}: {result['kind']}, {told}: {result['odd'] or 'equal bit for bit'}", flush=True)
     return result
