@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_journal, read_json
 from brimful.hardware.monitored import Monitored, read_monitor
+from brimful.report.once import once_per_run
 
 Json = dict[str, Any]
 PURPOSE = {
@@ -213,6 +214,7 @@ def _step_of(record: Json) -> int:
     return int(number(record.get("step")) or 0)
 
 
+@once_per_run
 def measured(run: RunFiles) -> dict[str, float]:
     """What the run measured, under the names of the plan's predictions; a name without a measurement is left out.
 

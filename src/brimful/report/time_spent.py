@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from brimful.report.once import once_per_run
 from brimful.report.runfiles import RunFiles, number, stage_times_s, step_spans, training_time_s, warm_up_s
 
 NAMES = {
@@ -60,6 +61,7 @@ class TimeSpent:
         return None if self.loader_s is None or not stepping_s else self.loader_s / stepping_s
 
 
+@once_per_run
 def time_spent(run: RunFiles) -> TimeSpent | None:
     """None where no step was timed."""
     training_s = training_time_s(run)
