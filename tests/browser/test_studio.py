@@ -74,8 +74,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory, cache: str) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BRIMFUL_RUNS", str(folder / "runs"))
         patch.setenv("BRIMFUL_CACHE", cache)
-        for recipe in ("fresh", "tuned"):
-            pipeline.run(load(str(folder / f"{recipe}.yaml")), Console(file=io.StringIO()))
+        for recipe, make in (("fresh", pipeline.run), ("tuned", pipeline.train)):
+            make(load(str(folder / f"{recipe}.yaml")), Console(file=io.StringIO()))
     other = shutil.copytree(folder / "runs" / "fresh", folder / "runs" / "slower") / "recipe.yaml"
     other.write_text(re.sub(r"name: fresh", "name: slower", other.read_text()).replace("learning_rate: 0.01", "learning_rate: 0.001"))
     torn = folder / "runs" / "torn"

@@ -55,6 +55,16 @@ def test_what_cannot_be_served_is_told_on_the_page(tmp_path: Any, name: str | No
     assert answer[1] == ()
 
 
+def test_a_run_that_cannot_be_loaded_is_told_and_nothing_seems_to_be_written(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "broken" / "model").mkdir(parents=True)
+    (tmp_path / "broken" / "recipe.yaml").write_text("name: broken\n")
+    begun, ended = Chat(Library(tmp_path)).send("broken", "a", (), False, 0.7, 1.0, 10, 0, request())
+
+    assert "caret" in begun[0]
+    assert "caret" not in ended[0]
+    assert "problem" in ended[2]
+
+
 def test_without_runs_the_tab_says_how_to_make_one(tmp_path: Any) -> None:
     choices, note = Chat(Library(tmp_path)).begin(None)
 

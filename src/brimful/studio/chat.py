@@ -8,11 +8,11 @@ from typing import Any
 
 import gradio as gr
 
-from brimful.base.errors import BrimfulError, RequestError
+from brimful.base.errors import RequestError
 from brimful.generation.answers import Writing
 from brimful.generation.sampler import SamplingSettings
 from brimful.hardware.probe import probe
-from brimful.studio.html import problem, render
+from brimful.studio.html import render, told
 from brimful.studio.library import Library
 from brimful.studio.models import Desk, Side, Turn, Written, describe, has_base, takes_messages, writes_text
 
@@ -68,8 +68,8 @@ class Chat:
         try:
             run_folder = self._library.path(name)
             about = describe(run_folder)
-        except BrimfulError as error:
-            return "", (), problem(str(error)), gr.update(visible=False, value=False)
+        except Exception as error:
+            return "", (), told(error), gr.update(visible=False, value=False)
         is_tuned = has_base(run_folder)
         return transcript((), run_folder, about), (), "", gr.update(visible=is_tuned, value=is_tuned)
 
@@ -78,14 +78,10 @@ class Chat:
         request: gr.Request,
     ) -> Iterator[tuple[Any, ...]]:  # fmt: skip
         """Write what follows the prompt, first the base where it is asked, and show it as it comes."""
-        stop = self._stops.begin(str(request.session_hash))
+        stop, run_folder = self._stops.begin(str(request.session_hash)), None
         try:
-            if not name:
-                raise RequestError("choose a run first.")
-            run_folder = self._library.path(name)
+            run_folder = self._asked(name, prompt)
             how = writing(temperature, top_p, tokens, seed)
-            if len(prompt) > MOST_CHARACTERS:
-                raise RequestError(f"the text has {len(prompt):,} characters; at most {MOST_CHARACTERS:,} are taken here.")
             sides: tuple[Side, ...] = ("base", "run") if beside_base and has_base(run_folder) else ("run",)
             turn = Turn(prompt, dict.fromkeys(sides, ""), {})
             for side in sides:
@@ -95,8 +91,16 @@ class Chat:
                     yield transcript((*turns, turn), run_folder, writing_side=side), turns, "", gr.skip()
             turns = (*turns, turn)
             yield transcript(turns, run_folder), turns, "", "" if takes_messages(run_folder) else gr.skip()
-        except BrimfulError as error:
-            yield gr.skip(), turns, problem(str(error)), gr.skip()
+        except Exception as error:
+            yield transcript(turns, run_folder) if run_folder else gr.skip(), turns, told(error), gr.skip()
+
+    def _asked(self, name: str | None, prompt: str) -> Path:
+        """The folder of the run that is to write."""
+        if not name:
+            raise RequestError("choose a run first.")
+        if len(prompt) > MOST_CHARACTERS:
+            raise RequestError(f"the text has {len(prompt):,} characters; at most {MOST_CHARACTERS:,} are taken here.")
+        return self._library.path(name)
 
     def stop(self, request: gr.Request) -> None:
         """End the text that is being written."""
@@ -161,3 +165,4 @@ def build(page: gr.Blocks, library: Library) -> None:
     for event in (send.click, prompt.submit):
         event(chat.send, inputs, [shown, turns, wrong, prompt], concurrency_limit=1, concurrency_id="model", trigger_mode="once", **hidden)
     stop.click(chat.stop, None, None, queue=False, **hidden)
+    page.unload(chat.stop)

@@ -1,10 +1,13 @@
 """Pieces of the studio's page from the templates of this package. Every value is escaped; texts of runs and models stay text."""
 
 import functools
+import traceback
 from importlib import resources
 from typing import Any
 
 import jinja2
+
+from brimful.base.errors import BrimfulError
 
 BRACES = str.maketrans({"{": "&#123;", "}": "&#125;", "$": "&#36;"})
 """Gradio fills templates of its own in what it shows; signs of such a template are written so that it sees none."""
@@ -25,6 +28,15 @@ def render(template: str, **values: Any) -> str:
 def problem(message: str) -> str:
     """What a request could not be served for, announced by screen readers."""
     return render("problem.html.j2", message=message) if message else ""
+
+
+def told(error: Exception) -> str:
+    """What the page says of an error; one that nobody expected is on the terminal in full."""
+    if isinstance(error, BrimfulError):
+        return problem(str(error))
+    traceback.print_exception(error)
+    line = (str(error).splitlines() or [""])[0][:200]
+    return problem(f"this failed unexpectedly ({type(error).__name__}: {line}). The terminal in which the studio runs has more.")
 
 
 def style() -> str:

@@ -4,8 +4,7 @@ from typing import Any, Literal
 
 import gradio as gr
 
-from brimful.base.errors import BrimfulError
-from brimful.studio.html import problem
+from brimful.studio.html import told
 from brimful.studio.library import Library
 from brimful.studio.run_view import MOST_RUNS, comparison_view, list_view, report_view, run_view
 
@@ -27,8 +26,8 @@ class Runs:
             return "", "", ""
         try:
             return VIEWS[shown_as](self._library.path(name)), "", self._library.state(name)
-        except BrimfulError as error:
-            return "", problem(str(error)), ""
+        except Exception as error:
+            return "", told(error), ""
 
     def again(self, name: str | None, shown_as: As, seen: str) -> tuple[Any, Any, Any]:
         """The same where something was written since; else the page stays as it is, as does a report that is being read."""
@@ -36,8 +35,8 @@ class Runs:
             return gr.skip(), gr.skip(), gr.skip()
         try:
             is_new = self._library.state(name) != seen
-        except BrimfulError as error:
-            return gr.skip(), problem(str(error)), gr.skip()
+        except Exception as error:
+            return gr.skip(), told(error), gr.skip()
         return self.show(name, shown_as) if is_new else (gr.skip(), gr.skip(), gr.skip())
 
     def compare(self, names: list[str] | None) -> tuple[str, str]:
@@ -46,8 +45,8 @@ class Runs:
             return "", ""
         try:
             return comparison_view([self._library.path(name) for name in names or []]), ""
-        except BrimfulError as error:
-            return "", problem(str(error))
+        except Exception as error:
+            return "", told(error)
 
     def refresh(self, name: str | None, compared: list[str] | None) -> tuple[Any, Any, str]:
         """The lists as the folder stands now; what is chosen stays chosen where it is still there."""

@@ -8,12 +8,12 @@ from typing import Any
 
 import gradio as gr
 
-from brimful.base.errors import BrimfulError, RequestError
+from brimful.base.errors import RequestError
 from brimful.hardware import catalog
 from brimful.planning.survey import Margin
 from brimful.studio.fit import Fit, answer
 from brimful.studio.fit_view import fit_view
-from brimful.studio.html import problem, render
+from brimful.studio.html import render, told
 from brimful.studio.pasted import MOST_CHARACTERS
 from brimful.studio.question import METHODS, Method, Question, known_models
 
@@ -115,11 +115,16 @@ class Answers:
         try:
             question = question_of(*controls)
             fit = answer(question, local_folders=self._local_folders)
-        except BrimfulError as error:
+        except Exception as error:
             shown = fit_view(last.fit, stale=True) if last.fit else ""
-            return shown, problem(str(error)), "", Answered(controls, last.fit)
+            return shown, told(error), "", Answered(controls, last.fit)
         is_open = any(device.verdict in {"uncertain", "does not fit"} for device in fit.devices)
-        return fit_view(fit, looks_closely=is_open), "", render("recipe.html.j2", text=fit.recipe_yaml), Answered(controls, fit, question if is_open else None)
+        return (
+            fit_view(fit, looks_closely=is_open),
+            "",
+            render("recipe.html.j2", text=fit.recipe_yaml),
+            Answered(controls, fit, question if is_open else None),
+        )
 
     def closer(self, last: Answered) -> tuple[Any, ...]:
         """What would make it fit, where it does not."""
@@ -127,7 +132,8 @@ class Answers:
             return gr.skip(), gr.skip()
         try:
             fit: Fit | None = answer(last.open_question, closely=True, local_folders=self._local_folders)
-        except BrimfulError:
+        except Exception as error:
+            told(error)
             fit = last.fit
         return fit_view(fit) if fit else "", Answered(last.controls, fit)
 
