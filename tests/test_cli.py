@@ -594,6 +594,9 @@ def test_the_report_is_one_file_that_names_the_run_and_its_scores(brimful: Brimf
     page = (rhyme / "report.html").read_text()
     assert "rhyme" in page
     assert "bits per byte" in page.lower()
+    told = brimful("report", "rhyme", "--files").out.splitlines()[-1]
+    assert told == f"files: {len(list((rhyme / 'files').iterdir()))} in {rhyme / 'files'}"
+    assert {"README.txt", "loss.png", "loss.svg", "predictions.csv"} <= {path.name for path in (rhyme / "files").iterdir()}
 
 
 def test_runs_stand_side_by_side_with_what_they_reached_and_cost(brimful: Brimful, rhyme: Path) -> None:
@@ -607,6 +610,9 @@ def test_runs_stand_side_by_side_with_what_they_reached_and_cost(brimful: Brimfu
     assert values["variants"][0]["figures"]["trainable_parameters"] == values["variants"][1]["figures"]["trainable_parameters"]
     assert brimful("compare", "rhyme", "again", "--markdown").out.startswith("|  | Validation loss (nats/token) |")
     _refused(brimful("compare", "rhyme", "rhyme"), "give different runs")
+    page = rhyme.with_name("both.html")
+    assert brimful("compare", "rhyme", "again", "--page", page).out.endswith(f"page: {page}\n")
+    assert "rhyme and again - brimful comparison" in page.read_text()
 
 
 def test_run_is_the_whole_chain(brimful: Brimful, recipe_file: Path, tmp_path: Path) -> None:
