@@ -24,7 +24,7 @@ def with_points(folder: Path, *steps: int, mirror: Any = None) -> RecoveryView |
 def test_points_here_are_listed_newest_first(new_run: MakeRun) -> None:
     view = with_points(new_run(), 450, 500)
     assert view is not None
-    assert view.sentence == "Here the newest is step 500. Nothing is mirrored: run.mirror=PATH keeps a copy elsewhere."
+    assert view.sentence == "Here the newest is step 500."
     assert [row[:3] for row in view.table.rows] == [("Step 500", "this run folder", "2.00 KiB"), ("Step 450", "this run folder", "2.00 KiB")]
 
 
@@ -46,3 +46,18 @@ def test_a_mirror_without_a_durable_point_says_so(new_run: MakeRun) -> None:
 def test_no_points_and_no_or_a_damaged_mirror_have_no_section(new_run: MakeRun) -> None:
     assert with_points(new_run()) is None
     assert with_points(new_run("damaged"), mirror="[") is None
+
+
+def test_a_run_that_goes_on_is_told_of_mirrors_and_a_finished_one_what_its_mirror_holds(new_run: MakeRun) -> None:
+    going, finished = with_points(new_run("a", last_step=60), 60), with_points(new_run("b"), mirror={"path": "/drive/b", "finished": True})
+    assert going is not None
+    assert finished is not None
+    assert going.sentence.endswith("Nothing is mirrored: run.mirror=PATH keeps a copy elsewhere.")
+    assert finished.sentence.endswith("The mirror holds the finished run, read back and found whole.")
+    assert finished.table.rows == ()
+
+
+def test_a_date_that_is_none_is_left_out(new_run: MakeRun) -> None:
+    view = with_points(new_run(), mirror={"path": "/drive/b", "durable_step": 4, "durable_time": 1e30})
+    assert view is not None
+    assert view.table.rows == (("Step 4", "mirror: /drive/b", "", ""),)

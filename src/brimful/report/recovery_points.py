@@ -36,20 +36,22 @@ def recovery_view(run: RunFiles) -> RecoveryView | None:
     state = STATES.get(str(mirror.get("state")), str(mirror.get("state")))
     trouble = f"The mirror {mirror.get('path')} is {state}: {mirror['error']}" if mirror.get("error") else ""
     table = Table(("Point", "Where", "Size", "Written"), tuple(rows))
-    return RecoveryView(
-        _sentence(run, [step for step, _, _ in here], None if durable is None else int(durable), mirrored=bool(mirror)), table, trouble
-    )
+    return RecoveryView(_sentence(run, [step for step, _, _ in here], mirror), table, trouble)
 
 
-def _sentence(run: RunFiles, here: list[int], durable: int | None, *, mirrored: bool) -> str:
+def _sentence(run: RunFiles, here: list[int], mirror: Json) -> str:
     local = f"Here the newest is step {max(here):,}." if here else "There is none here."
-    if not mirrored:
-        return f"{local} Nothing is mirrored: run.mirror=PATH keeps a copy elsewhere."
+    if not mirror:
+        return local if run.is_finished else f"{local} Nothing is mirrored: run.mirror=PATH keeps a copy elsewhere."
+    if mirror.get("finished") is True:
+        return f"{local} The mirror holds the finished run, read back and found whole."
+    durable = number(mirror.get("durable_step"))
     if durable is None:
         return f"{local} None in the mirror was read back and found whole yet."
-    lost = max(here, default=durable) - durable
-    behind = f", {lost:,} step{'s' * (lost != 1)} behind" if lost > 0 else ""
-    return f"{local} In the mirror it is step {durable:,}{behind}, read back and found whole{'' if run.is_finished else '; what came after it would be lost with this machine'}."
+    lost = max(here, default=0) - durable
+    behind = f", {lost:,.0f} step{'s' * (lost != 1)} behind" if lost > 0 else ""
+    rest = "" if run.is_finished else "; what came after it would be lost with this machine"
+    return f"{local} In the mirror it is step {durable:,.0f}{behind}, read back and found whole{rest}."
 
 
 def _here(run_folder: Path) -> list[tuple[int, int, str]]:
@@ -57,14 +59,21 @@ def _here(run_folder: Path) -> list[tuple[int, int, str]]:
     found = []
     for folder in sorted((run_folder / CHECKPOINTS).glob("step-*"), reverse=True):
         match = re.fullmatch(r"step-(\d+)", folder.name)
-        if match and folder.is_dir():
+        try:
             sizes = [file.stat() for file in folder.rglob("*") if file.is_file()]
-            found.append((int(match[1]), sum(each.st_size for each in sizes), _date(max((each.st_mtime for each in sizes), default=0.0))))
+        except OSError:  # a running session removes old ones
+            continue
+        if match and sizes:
+            found.append((int(match[1]), sum(each.st_size for each in sizes), _date(max(each.st_mtime for each in sizes))))
     return found
 
 
 def _date(unix_s: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(unix_s))
+    """Empty for what is no date."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(unix_s))
+    except (OverflowError, ValueError, OSError):
+        return ""
 
 
 def _mirror(run_folder: Path) -> Json:
