@@ -9,7 +9,20 @@ from brimful.studio import layout
 
 @pytest.mark.parametrize("path", ["upload", "file=/etc/passwd", "proxy=https://example.org", "info", "openapi.json", "runs"])
 def test_paths_that_the_page_has_no_use_for_are_closed(path: str) -> None:
-    client = TestClient(layout.Guard(PlainTextResponse("through")))
+    client = TestClient(layout.Guard(PlainTextResponse("through")), base_url="http://127.0.0.1:7860")
 
     assert client.get(f"/gradio_api/{path}").status_code == 404
     assert client.get("/config").text == "through"
+
+
+@pytest.mark.parametrize(
+    ("address", "is_local", "status"),
+    [
+        ("http://127.0.0.1:7860", True, 200), ("http://localhost:7860", True, 200), ("http://[::1]:7860", True, 200),
+        ("http://site.example:7860", True, 403), ("http://127.0.0.1.site.example", True, 403), ("http://site.example", False, 200),
+    ],
+)  # fmt: skip
+def test_a_page_of_this_machine_answers_to_no_other_name(address: str, is_local: bool, status: int) -> None:
+    client = TestClient(layout.Guard(PlainTextResponse("through"), is_local=is_local), base_url=address)
+
+    assert client.get("/config").status_code == status

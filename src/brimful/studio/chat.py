@@ -150,7 +150,7 @@ def build(page: gr.Blocks, library: Library) -> None:
                 tokens = gr.Number(120, label="New tokens", precision=0, min_width=100)
                 seed = gr.Number(0, label="Seed", precision=0, min_width=100)
         with gr.Column(scale=3, min_width=300):
-            prompt = gr.Textbox(label="Prompt", lines=3, max_length=MOST_CHARACTERS, elem_id="try-prompt")
+            prompt = gr.Textbox(label="Prompt", placeholder="Shift+Enter writes, too.", lines=3, max_length=MOST_CHARACTERS, elem_id="try-prompt")
             with gr.Row():
                 send = gr.Button("Write", variant="primary", elem_id="try-send")
                 stop = gr.Button("Stop", elem_id="try-stop")

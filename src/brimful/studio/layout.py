@@ -5,6 +5,7 @@ from typing import Any
 
 import gradio as gr
 from starlette.middleware import Middleware
+from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -30,14 +31,21 @@ CLOSED = (
 
 
 class Guard:
-    """Answers nothing that begins with one of CLOSED."""
+    """Answers nothing that begins with one of CLOSED, and on a page of this machine nobody who calls it by another name.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    A site in the same browser can have its own name point to 127.0.0.1; what it asks for then bears that name.
+    """
+
+    def __init__(self, app: ASGIApp, *, is_local: bool = True) -> None:
+        self._app, self._is_local = app, is_local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI says."""
-        if scope["type"] == "http" and scope["path"].startswith(CLOSED):
+        if scope["type"] not in {"http", "websocket"}:
+            await self._app(scope, receive, send)
+        elif self._is_local and not is_local_address(HTTPConnection(scope).url.hostname or ""):
+            await PlainTextResponse("this page is for this machine: open it as http://127.0.0.1, or start it with --host", 403)(scope, receive, send)
+        elif scope["path"].startswith(CLOSED):
             await PlainTextResponse("not here", status_code=404)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
@@ -79,6 +87,6 @@ def launch(host: str, port: int, runs_folder: Path | None) -> str:
     }  # fmt: skip
     _, address, _ = page.launch(
         server_name=host, server_port=port, prevent_thread_lock=True, theme=theme(), css=style(),
-        app_kwargs={"middleware": [Middleware(Guard)], "docs_url": None, "redoc_url": None, "openapi_url": None}, **settings,
+        app_kwargs={"middleware": [Middleware(Guard, is_local=is_local_address(host))], "docs_url": None, "redoc_url": None, "openapi_url": None}, **settings,
     )  # fmt: skip
     return address
