@@ -32,6 +32,10 @@ class _Switched(Files):
         super().write(descriptor, data)
 
 
+STEP = {"kind": "step", "step": 5}
+"""A record on which nothing depends: what is to be said is said between records."""
+
+
 def _until(true: Callable[[], bool]) -> None:
     for _ in range(500):
         if true():
@@ -82,14 +86,25 @@ def test_a_failing_mirror_is_said_once_tried_again_and_said_to_work_again(run: R
     _until(lambda: mirror.status.state == "failing")
     mirror(_checkpoint(run, 4))
     time.sleep(0.1)
+    mirror(STEP)
     assert run.said == ["mirror: no space left on device. Training goes on; the copy is tried again"]
     assert (read_status(run.folder) or mirror.status).error == "no space left on device"
 
     switched.error = None
     _until(lambda: mirror.status.state == "ok")
     assert mirror.status.durable_step == 4
-    _until(lambda: "mirror: works again; step 4 is durable" in run.said)
+    _until(lambda: mirror(STEP) is None and "mirror: works again; step 4 is durable" in run.said)
     mirror.finish(is_finished=False)
+
+
+def test_what_it_has_to_say_waits_for_the_training_to_pause(run: Run) -> None:
+    mirror = run.mirror()
+    mirror.start(run.run_id)
+    mirror(_checkpoint(run, 2))
+    _until(lambda: mirror.status.durable_step == 2)
+    assert run.said == []
+    mirror.finish(is_finished=False)
+    assert run.said[0] == f"mirror: the recovery point of step 2 is durable in {run.mirrored}"
 
 
 def test_a_hanging_mirror_is_said_from_the_training_which_never_waits(run: Run, switched: _Switched) -> None:
@@ -99,7 +114,7 @@ def test_a_hanging_mirror_is_said_from_the_training_which_never_waits(run: Run, 
     mirror(_checkpoint(run, 2))
 
     def says_so() -> bool:
-        mirror({"kind": "step", "step": 3})
+        mirror(STEP)
         return bool(run.said)
 
     _until(says_so)
@@ -157,7 +172,7 @@ def test_a_mirror_that_another_process_took_over_is_given_up_with_a_word(run: Ru
     _until(lambda: mirror.status.durable_step == 2)
     run.copy()
     mirror(_checkpoint(run, 4))
-    _until(lambda: mirror.status.state == "failing")
+    _until(lambda: mirror(STEP) is None and len(run.said) > 1)
     mirror.finish(is_finished=False)
 
     assert any("was taken over by process" in told and "copies no more; training goes on" in told for told in run.said)

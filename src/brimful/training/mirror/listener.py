@@ -6,6 +6,7 @@ is copied, what waits is replaced by it. Only what was read back and found whole
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -37,7 +38,7 @@ class Mirror:
     Args:
         place: Where.
         run_folder: The run, whose lease the caller holds.
-        say: Told what changes, once, from the copying thread.
+        say: Told what changes, once, in the thread of the training: between its records, never in the middle of what it prints.
         files: The mirror's file operations.
     """
 
@@ -55,6 +56,7 @@ class Mirror:
         self._busy = False
         self._point_bytes = 0
         self._said_durable = False
+        self._to_say: deque[str] = deque()
 
     @property
     def status(self) -> MirrorStatus:
@@ -82,6 +84,7 @@ class Mirror:
                 self._put(local_step=int(record["step"]), state="behind" if state == "ok" else state)
                 self._wake.set()
             self._look_whether_it_hangs()
+            self._speak()
 
     def seconds_to_durable(self) -> float:
         """How long a recovery point that is written now takes to be durable in the mirror, estimated; 0 where no copy is being made."""
@@ -123,12 +126,14 @@ class Mirror:
             self._give_up(_NOT_WAITED_FOR)
         self._thread = None
         self._tell_the_end(is_finished)
+        self._speak()
 
     def _wait_for(self, thread: threading.Thread) -> str | None:
         """As long as there is progress; returns why there was none, None when all was done."""
         started_s, hinted = time.monotonic(), False
         while thread.is_alive():
             thread.join(0.05)
+            self._speak()
             now_s = time.monotonic()
             silent_s, waited_s = now_s - self._files.answered_s, now_s - started_s
             if silent_s > self._patience.stuck_s:
@@ -239,5 +244,10 @@ class Mirror:
                     write_json_atomically(self._run_folder / STATUS, after.to_json())
 
     def _tell(self, message: str) -> None:
-        with suppress(Exception):
-            self._say(message)
+        """From any thread."""
+        self._to_say.append(message)
+
+    def _speak(self) -> None:
+        while self._to_say:
+            with suppress(Exception):
+                self._say(self._to_say.popleft())
