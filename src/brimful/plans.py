@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from brimful.rehearsal.verify import Verification
 
 
+STEPS_IN_MEMORY = 48
+"""Of a process that answers many questions; a step has a few MB."""
+
+
 class KeptTraces:
     """Traces of declared steps and what replaying them gave, kept in the user's cache folder; a Tracer."""
 
@@ -44,14 +48,18 @@ class KeptTraces:
             stored = StoredTraces(key, self._folder, self._families)
             known = stored.read_known()
             self._replays[key] = (stored, Replays(stored, known), len(known))
-        return self._replays[key][1]
+        kept = self._replays[key] = self._replays.pop(key)  # the last used is the last to go
+        return kept[1]
 
     def keep(self) -> None:
-        """Write what was found out since."""
+        """Write what was found out since, and let go of what a later question finds again quickly."""
         for key, (stored, replays, written) in self._replays.items():
             if len(replays.known) > written:
                 stored.write_known(replays.known)
                 self._replays[key] = (stored, replays, len(replays.known))
+            replays.release()
+        while len(self._replays) > STEPS_IN_MEMORY:
+            self._replays.pop(next(iter(self._replays)))
 
 
 @dataclass(frozen=True)

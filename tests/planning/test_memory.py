@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 
 from brimful.base.units import MIB
-from brimful.planning.memory import ALLOCATED_SHARE, RESERVED_SHARE, Footprint, Replayed, Replays, footprint, largest_at, phase_at, with_workspaces
+from brimful.planning.memory import (
+    ALLOCATED_SHARE,
+    RESERVED_SHARE,
+    Footprint,
+    Replayed,
+    Replays,
+    cuda_high_at_least,
+    footprint,
+    largest_at,
+    phase_at,
+    with_workspaces,
+)
 from brimful.planning.target import HOST_SLACK, METAL_SLACK, WORKSPACES, Target
 from brimful.planning.trace import KINDS, Trace
 from brimful.planning.work import GLOBAL
@@ -245,3 +256,27 @@ def test_replays_are_made_once_for_devices_with_the_same_workspaces(by_hand: Cal
 
     assert replays.at(2, 10) is replays.at(2, 10)
     assert len({id(replays.at(size, workspace)) for size in (2, 3) for workspace in (0, 10)}) == 4
+
+
+def test_what_a_replay_cannot_fall_below_is_known_without_one(by_hand: Callable[..., Any]) -> None:
+    made = Replayed(lambda: by_hand().at(3), GPU.workspace_bytes)
+
+    assert made.allocated_bytes <= made.usage.peak_allocated_bytes
+    assert cuda_high_at_least(made, GPU, lengths_vary=False) <= footprint(made, GPU, 3).driver.high
+
+
+def test_a_limit_that_is_never_met_gives_what_no_limit_gives() -> None:
+    trace = _trace(1, -1, 2, 3, sizes_mib=[30, 30, 8])
+    near, free = Replayed(lambda: trace, 0), Replayed(lambda: trace, 0)
+
+    assert near.fits_in(round(1.04 * near.allocated_bytes)) == free.fits_in(round(1.04 * near.allocated_bytes))
+    assert near.usage == free.usage
+
+
+def test_traces_that_were_let_go_are_made_again(by_hand: Callable[..., Any]) -> None:
+    replays = Replays(by_hand())
+    before = replays.at(2, 0).trace
+
+    replays.release()
+
+    assert replays.at(2, 0).trace.sizes_S.tolist() == before.sizes_S.tolist()

@@ -14,7 +14,7 @@ from brimful.base.units import GIB, MIB
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.planning.memory import Replays
-from brimful.planning.survey import Margin, Memory, Prepared, Remedy, prepare, remedies, table_sizes
+from brimful.planning.survey import Margin, Memory, Prepared, Remedy, _last, _last_below, prepare, remedies, table_sizes
 from brimful.planning.target import Target
 from brimful.recipe import Recipe, load
 
@@ -254,3 +254,9 @@ def test_a_remedy_is_plain_values_for_json(published: Callable[..., Recipe], che
 
     assert values["set"] == "quantize=nf4"
     assert values["footprint"]["micro_batch"] == 1
+
+
+@pytest.mark.parametrize("highest", [0, 1, 2, 7, 40])
+@pytest.mark.parametrize("last", [0, 1, 2, 6, 33, 40])
+def test_the_largest_that_holds_is_found_from_above_as_from_below(highest: int, last: int) -> None:
+    assert _last_below(highest, lambda size: size <= last) == _last(highest, lambda size: size <= last) == min(highest, last)

@@ -175,6 +175,11 @@ class Replays:
         """What the operators of this micro-batch compute."""
         return self._traces.work_at(micro_batch)
 
+    def release(self) -> None:
+        """Let go of the traces of single micro-batches, a few MB each; they are made again when asked for."""
+        for replayed in self._made.values():
+            replayed.__dict__.pop("trace", None)
+
 
 def with_workspaces(trace: Trace, workspace_bytes: int) -> Trace:
     """The trace with the matrix library's workspaces, which are there from the first product on and stay."""
