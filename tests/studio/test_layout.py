@@ -7,11 +7,28 @@ from starlette.testclient import TestClient
 from brimful.studio import layout
 
 
-@pytest.mark.parametrize("path", ["upload", "file=/etc/passwd", "proxy=https://example.org", "info", "openapi.json", "runs"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "gradio_api/upload",
+        "gradio_api/file=/etc/passwd",
+        "/gradio_api/file=/etc/passwd",
+        "file=/etc/passwd",
+        "gradio_api/proxy=https://example.org",
+        "gradio_api/info",
+        "gradio_api/runs",
+        "gradio_api/call/first",
+        "gradio_api/vibe-edit",
+        "monitoring/summary",
+        "docs",
+        "openapi.json",
+        "gradio_api/mcp/",
+    ],
+)
 def test_paths_that_the_page_has_no_use_for_are_closed(path: str) -> None:
     client = TestClient(layout.Guard(PlainTextResponse("through")), base_url="http://127.0.0.1:7860")
 
-    assert client.get(f"/gradio_api/{path}").status_code == 404
+    assert client.get(f"/{path}").status_code == 404
     assert client.get("/config").text == "through"
 
 

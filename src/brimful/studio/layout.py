@@ -18,20 +18,16 @@ from brimful.studio.page import is_local as is_local_address
 TITLE = "brimful studio"
 WAITING_AT_MOST = 32
 """Requests in the queue; more are refused."""
-CLOSED = (
-    "/gradio_api/upload",
-    "/gradio_api/file",
-    "/gradio_api/proxy",
-    "/gradio_api/stream",
-    "/gradio_api/info",
-    "/gradio_api/openapi",
-    "/gradio_api/runs",
-)
-"""Beginnings of Gradio's paths that this page has no use for."""
+OPEN = frozenset({"/", "/config", "/theme.css", "/favicon.ico", "/robots.txt", "/manifest.json"})
+OPEN_BELOW = (
+    "/assets/", "/static/", "/svelte/", "/gradio_api/heartbeat/", "/gradio_api/queue/data", "/gradio_api/queue/join", "/gradio_api/run/predict",
+    "/gradio_api/startup-events", "/gradio_api/cancel", "/gradio_api/reset", "/gradio_api/app_id",
+)  # fmt: skip
+"""Gradio's paths that the page uses; files, uploads, proxies, its API and whatever else it serves are none of them."""
 
 
 class Guard:
-    """Answers nothing that begins with one of CLOSED, and on a page of this machine nobody who calls it by another name.
+    """Answers on the paths that the page uses, and on a page of this machine nobody who calls it by another name.
 
     A site in the same browser can have its own name point to 127.0.0.1; what it asks for then bears that name.
     """
@@ -45,7 +41,7 @@ class Guard:
             await self._app(scope, receive, send)
         elif self._is_local and not is_local_address(HTTPConnection(scope).url.hostname or ""):
             await PlainTextResponse("this page is for this machine: open it as http://127.0.0.1, or start it with --host", 403)(scope, receive, send)
-        elif scope["path"].startswith(CLOSED):
+        elif scope["path"] not in OPEN and not scope["path"].startswith(OPEN_BELOW):
             await PlainTextResponse("not here", status_code=404)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
