@@ -31,6 +31,7 @@ def table() -> str:
         *_time_cpu(),
         *_verified(),
         *_plan_speed(),
+        *_studio_speed(),
         *_sandbox(),
         *_sampling(),
         *_rft_offline(),
@@ -203,6 +204,17 @@ def _plan_speed() -> list[tuple[str, str, str]]:
         for name, case in record["results"].items()
     )
     return [("Time and memory to plan, in a fresh process, without and with kept traces", f"{told}; n = {record['rounds']}", source)]
+
+
+def _studio_speed() -> list[tuple[str, str, str]]:
+    record, source = _record("studio_speed")
+    told = "; ".join(
+        f"{name}: first {case['first']['cpu_s']:.0f} s, then "
+        + ", ".join(f"{kind} {spread['cpu_s']['median']:.2f} s" for kind, spread in case["changed"].items())
+        for name, case in record["results"].items()
+    )
+    count = next(iter(record["results"].values()))["devices"]
+    return [(f"Answers of *Will it fit?* on {count} devices, CPU time: the first, then one thing changed", f"{told}; n = {record['changes']} each", source)]
 
 
 def _sandbox() -> list[tuple[str, str, str]]:
