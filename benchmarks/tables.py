@@ -25,6 +25,9 @@ def table() -> str:
         *_learned("okadfa-small"),
         *_killed(),
         *_killed_sampling(),
+        *_mirrored(),
+        *_monitored(),
+        *_kept_torch(),
         *_memory_cpu(),
         *_memory_truth(),
         *_time_truth(),
@@ -73,7 +76,7 @@ def _told(figure: dict[str, Any] | None, form: str, unit: int) -> str:
 
 def _record(name: str) -> tuple[dict[str, Any], str]:
     record = json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8"))
-    return record, f"`{record['command']}`, [record](benchmarks/records/{name}.json)"
+    return record, f"`{record['command']}`, [record](../benchmarks/records/{name}.json)"
 
 
 def _over(result: dict[str, Any], best: str) -> str:
@@ -119,6 +122,38 @@ def _killed() -> list[tuple[str, str, str]]:
         (
             "SIGKILL at random moments and file operations of checkpoints",
             f"{record['equal']} of {record['trials']} runs, {len(record['kills'])} kills: weights, optimizer, metrics equal bit for bit",
+            source,
+        )
+    ]
+
+
+def _mirrored() -> list[tuple[str, str, str]]:
+    record, source = _record("mirror_faults")
+    faults = ", ".join(record["by_kind"])
+    told = (
+        f"{record['sound']} of {record['trials']} runs end bit for bit like the undisturbed one on a new machine, from the newest point called durable; "
+        f"{record['sessions_killed']} of {record['sessions']} sessions were killed (SIGKILL)"
+    )
+    return [(f"A mirror with random faults ({faults})", told, source)]
+
+
+def _monitored() -> list[tuple[str, str, str]]:
+    record, source = _record("monitor_overhead")
+    share, ratio = record["share_of_process_cpu_time"], record["with_over_without"]["cpu_s"]
+    told = (
+        f"{share['median']:.2%} of the run's CPU time ({share['min']:.2%} to {share['max']:.2%}), {record['cpu_s_per_sample']['median'] * 1e3:.1f} ms a sample; "
+        f"CPU time of a run with over without {ratio['median']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]; n = {share['n']} rounds"
+    )
+    return [("What the monitor costs a run on a CPU", told, source)]
+
+
+def _kept_torch() -> list[tuple[str, str, str]]:
+    record, source = _record("keeps_torch")
+    files = ", ".join(f"{record['files_changed'][name]} of {count:,} files of {name}" for name, count in record["files_compared"].items())
+    return [
+        (
+            "The notebooks' set-up cell where torch is installed already",
+            f"changed: {files}; torch {record['after']['torch']} as before; n = 1",
             source,
         )
     ]
@@ -214,7 +249,13 @@ def _studio_speed() -> list[tuple[str, str, str]]:
         for name, case in record["results"].items()
     )
     count = next(iter(record["results"].values()))["devices"]
-    return [(f"Answers of *Will it fit?* on {count} devices, CPU time: the first, then one thing changed", f"{told}; n = {record['changes']} each", source)]
+    return [
+        (
+            f"Answers of *Will it fit?* on {count} devices, CPU time: the first, then one thing changed",
+            f"{told}; n = {record['changes']} each",
+            source,
+        )
+    ]
 
 
 def _sandbox() -> list[tuple[str, str, str]]:
