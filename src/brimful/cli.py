@@ -24,7 +24,7 @@ Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...",
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over; unfinished work is moved aside, a finished run is never replaced.")]
 Accept = Annotated[list[str] | None, typer.Option("--accept-change", metavar="KEY", help="Continue with a changed value of this key.")]
 PlanFile = Annotated[Path | None, typer.Option("--plan", metavar="FILE", help="Use this plan as it is; `brimful plan ... --save FILE` wrote it.")]
-Session = Annotated[str | None, typer.Option(metavar="TIME", help="This session is killed after, say, 12h: save in time. As run.session=12h.")]
+Session = Annotated[str | None, typer.Option(metavar="TIME", help="This machine is taken away, say, 12h from now: save in time. As run.session=12h.")]
 Sort = Literal["time", "cost", "name"]
 Dtype = Literal["bf16", "fp16", "fp32"]
 

@@ -37,6 +37,18 @@ def test_work_a_checkpoint_and_its_copy_have_to_end_before_the_reserve() -> None
     assert not deadline.leaves_room(work_s=40, save_s=10, copy_s=30)
 
 
+def test_the_copy_in_the_mirror_is_given_a_quarter_of_the_session_at_most() -> None:
+    clock = Clock()
+    deadline = Deadline(1000.0, 1000.0, clock)
+
+    clock.now_s = 1000 - 250 - RESERVE_S
+    assert deadline.leaves_room(work_s=0, save_s=0, copy_s=5000)
+    clock.now_s += 0.01
+    assert not deadline.leaves_room(work_s=0, save_s=0, copy_s=5000)
+    assert deadline.told(5000).endswith("of which the copy in the mirror is given 4m 10s")
+    assert "mirror" not in deadline.told(5)
+
+
 def test_a_short_session_keeps_a_tenth_of_itself_free() -> None:
     clock = Clock()
     deadline = Deadline(10.0, 10.0, clock)
@@ -76,7 +88,8 @@ def _cut(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, minutes: float, copy_s
     with monkeypatch.context() as patch:
         clock.leave(patch)
         deadline = Deadline(60.0 * minutes, 60.0 * minutes, clock)
-        patch.setattr(pipeline, "_setup", lambda *values: replace(setup_of(*values), deadline=deadline, copy_s=lambda: copy_s))
+        patch.setattr(pipeline, "_setup", lambda *values: replace(setup_of(*values), deadline=deadline))
+        patch.setattr(pipeline.Mirroring, "seconds_to_durable", lambda mirroring: copy_s)
         with pytest.raises(SessionOver) as caught:
             _train(recipe)
     assert deadline.left_s > 0
@@ -134,3 +147,13 @@ def test_the_start_says_when_the_session_ends_and_how_many_the_run_takes(tiny: C
 
     assert "this session of 12h 00m ends at " in said.getvalue()
     assert "Sessions: 1 session of 12h 00m; the same command continues where the last one was killed." in said.getvalue()
+
+
+def test_how_a_session_ended_stays_in_the_journal_where_nothing_was_trained_after_its_checkpoint(
+    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _cut(tiny(), monkeypatch, minutes=5)
+    folder = _train(tiny())
+    kinds = [(record["kind"], record.get("reason")) for record in read_journal(folder / "metrics.jsonl") if record["kind"] in ("start", "end")]
+
+    assert kinds == [("start", None), ("end", "stopped"), ("start", None), ("end", "finished")]

@@ -1,5 +1,6 @@
 """One writing session of a run: builds the parts, resumes where a checkpoint allows it, runs the loop, exports the best model."""
 
+import json
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ from brimful.base.rundir import Journal, Lease, fsync_folder, read_journal
 from brimful.data.batches import MicroBatch
 from brimful.model.okadfa.orthogonality import orthogonality_penalty, redraw_features
 from brimful.model.quiet import without_progress_bars
-from brimful.planning.cost import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE, evaluate_every
+from brimful.planning.cost import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE, Conditions, checkpoint_seconds, evaluate_every
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 from brimful.training.checkpoint import CheckpointStore, Loaded, load, note_hashes
@@ -90,7 +91,7 @@ def run_session(setup: Setup) -> Outcome:
     store = CheckpointStore(setup.run_folder / "checkpoints", keep=setup.recipe.checkpoint.keep, check_writer=setup.lease.check)
     loaded = store.load_newest()
     last_step = max((int(record["step"]) for record in read_journal(setup.run_folder / "metrics.jsonl") if record["kind"] == "step"), default=0)
-    keep_bytes = int(loaded.snapshot.state["journal_bytes"]) if loaded else 0
+    keep_bytes = _kept_bytes(setup.run_folder / "metrics.jsonl", int(loaded.snapshot.state["journal_bytes"])) if loaded else 0
     with StopRequest() as stop, Journal(setup.run_folder / "metrics.jsonl", keep_bytes=keep_bytes) as journal:
         session = _Session(setup, store, loaded, stop, journal)
         session.announce(loaded, last_step)
@@ -100,7 +101,7 @@ def run_session(setup: Setup) -> Outcome:
             session.note_end("stopped", started_s)
             told = f"stopped at step {progress.step} of {setup.total_steps}; a checkpoint is saved. Run the same command to continue."
             if setup.deadline is not None and not stop.is_made():
-                raise SessionOver(f"{setup.deadline.told()}: {told}")
+                raise SessionOver(f"{setup.deadline.told(setup.copy_s())}: {told}")
             raise Interrupted(told, stop.signal_number or signal.SIGINT)
         if progress.step < setup.total_steps:
             session.note_early_stop(progress)
@@ -108,6 +109,19 @@ def run_session(setup: Setup) -> Outcome:
         session.note_loader(progress)
         session.note_end("finished", started_s)
     return Outcome(progress, exported_step, time.perf_counter() - started_s)
+
+
+def _kept_bytes(journal: Path, journal_bytes: int) -> int:
+    """Of a journal, what goes on with a checkpoint: up to it, and how the session ended where nothing was trained or scored after it."""
+    if not journal.exists():
+        return journal_bytes
+    after = journal.read_bytes()[journal_bytes:]
+    whole = after[: after.rfind(b"\n") + 1]
+    try:
+        kinds = {json.loads(line)["kind"] for line in whole.splitlines()}
+    except (ValueError, KeyError, TypeError):
+        return journal_bytes
+    return journal_bytes + len(whole) if kinds <= {"checkpoint", "loader", "event", "end"} else journal_bytes
 
 
 class _Session:
@@ -134,6 +148,7 @@ class _Session:
         )
         self.saved_mark = _mark(self.progress)
         self.saved_s, self.save_took_s = time.perf_counter(), 0.0
+        self._expected_save_s = checkpoint_seconds(recipe, plan, Conditions()).high
         self.sizes = RememberedSizes.of(setup.run_folder, plan)
         self._body = self._hidden_states()
         self.network = Network(setup.model, self._forward, plan.loss_chunk)
@@ -242,7 +257,7 @@ class _Session:
             work_s = self.meter.evaluation_s or guess_s
         else:
             work_s = self.meter.step_time_s or (predicted["step_time_s"].value if "step_time_s" in predicted else 0.0)
-        return not deadline.leaves_room(work_s=work_s, save_s=self.save_took_s, copy_s=self.setup.copy_s())
+        return not deadline.leaves_room(work_s=work_s, save_s=self.save_took_s or self._expected_save_s, copy_s=self.setup.copy_s())
 
     def _restore(self, loaded: Loaded) -> Progress:
         for name, value in self.setup.identity.items():

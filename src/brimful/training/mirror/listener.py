@@ -20,7 +20,7 @@ from brimful.training.mirror.copier import Copier, Patience, TakenOver
 from brimful.training.mirror.files import Files, in_words
 from brimful.training.mirror.place import Place
 from brimful.training.mirror.points import Point
-from brimful.training.mirror.sources import local_steps
+from brimful.training.mirror.sources import folder_of_step, local_steps
 from brimful.training.mirror.status import STATUS, MirrorStatus, read_status
 
 Say = Callable[[str], None]
@@ -71,6 +71,8 @@ class Mirror:
         """
         self._copy.run_id, self._copy.goes_on = run_id, goes_on
         newest = max(local_steps(self._run_folder), default=None)
+        if newest is not None:
+            self._point_bytes = sum(path.stat().st_size for path in folder_of_step(self._run_folder, newest).iterdir())
         self._put(local_step=newest, state="ok" if newest is None else "behind")
         self._thread = threading.Thread(target=self._run, daemon=True, name="mirror")
         self._thread.start()
@@ -87,8 +89,8 @@ class Mirror:
             self._speak()
 
     def seconds_to_durable(self) -> float:
-        """How long a recovery point that is written now takes to be durable in the mirror, estimated; 0 where no copy is being made."""
-        if self._thread is None or not self._thread.is_alive():
+        """How long a recovery point that is written now takes to be durable in the mirror, estimated; 0 where no copy is being made, or none succeeds."""
+        if self._thread is None or not self._thread.is_alive() or self._status.state == "failing":
             return 0.0
         waiting = self._point_bytes if self._status.state != "ok" else 0
         return (COPY_SPREAD * self._point_bytes + waiting) / (self._status.bytes_per_s or ASSUMED_BYTES_PER_S)
