@@ -65,6 +65,43 @@ def test_energy_is_the_counters_or_else_power_over_time_and_of_all_sessions_or_n
     assert written(tmp_path, *counted, *without).energy_wh is None
 
 
+@pytest.mark.parametrize("readings", [{"power_w": 300.0}, {"energy_j": 3600.0, "power_w": 300.0}])
+def test_energy_of_a_part_is_not_energy_of_the_session(tmp_path: Path, readings: dict[str, float]) -> None:
+    def watched(*covers_s: float, end: list[dict[str, Any]] | None = None) -> Monitored:
+        samples = [sample(100 + place, seconds, **(readings if seconds > 0 else {})) for place, seconds in enumerate(covers_s)]
+        return written(tmp_path, START, *samples, *(end or []))
+
+    silent = sample(900, 50)
+    lost = [{"kind": "sensor_lost", "time": 900, "sensor": "energy_j" if "energy_j" in readings else "power_w", "reason": "gone"}]
+
+    assert watched(36, 950).energy_wh is not None
+    assert watched(36, 950, end=[silent]).energy_wh is not None, "less than a twentieth is not known"
+    assert watched(36, 864, end=[silent]).energy_wh is None
+    assert watched(36, 950, end=lost).energy_wh is None
+    assert watched(36, 950, end=[{**lost[0], "sensor": "process"}]).energy_wh is not None
+    assert watched(36, 950, end=[{**lost[0], "sensor": "energy"}]).energy_wh is None
+
+
+def test_a_counter_goes_on_where_single_looks_at_it_fail(tmp_path: Path) -> None:
+    samples = [sample(100, 0, energy_j=0), sample(150, 50), sample(200, 50, energy_j=7200)]
+
+    assert written(tmp_path, START, *samples).energy_wh == 2
+
+
+def test_what_the_runs_journal_tells_of_must_have_been_watched(tmp_path: Path) -> None:
+    """Two sessions of 50 s at 72 W, which begin at 100 s and 200 s."""
+    seen = written(tmp_path, START, sample(150, 50, power_w=72), START, sample(250, 50, power_w=72))
+
+    assert seen.energy_wh_over([(110.0, 48.0), (210.0, 51.0)]) == pytest.approx(2)
+    assert seen.energy_wh_over([(210.0, 51.0)]) == pytest.approx(2), "the first was killed before its first checkpoint"
+    assert seen.energy_wh_over([(None, 48.0), (None, 51.0)]) == pytest.approx(2)
+    for unwatched in ([(110.0, 1000.0), (210.0, 51.0)], [(110.0, 48.0), (210.0, 60.0)], [(None, 60.0), (None, 51.0)]):
+        assert seen.energy_wh_over(unwatched) is None
+    assert seen.energy_wh_over([(50.0, 48.0), (210.0, 51.0)]) is None, "nobody watched at 50 s"
+    assert seen.energy_wh_over([(110.0, 48.0), (160.0, 40.0), (210.0, 51.0)]) is None, "one that was watched, then one that was not"
+    assert seen.energy_wh_over([(None, 1.0)] * 3) is None
+
+
 def test_throttling_is_a_share_of_the_time_in_which_reasons_were_read(tmp_path: Path) -> None:
     reasons = [{"power cap": 1.0}, {"power cap": 1.0, "thermal (software)": 0.5}, {}]
     seen = written(tmp_path, START, *(sample(101 + place, throttled_s=told) for place, told in enumerate(reasons)), sample(104, 9))

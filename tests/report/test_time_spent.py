@@ -89,10 +89,14 @@ def test_a_killed_session_has_at_least_the_time_of_its_steps(spent: Callable[...
 
 
 def monitor(*sessions: tuple[float, bool]) -> list[dict[str, Any]]:
+    """(seconds, whether it ended by itself) of each; one begins where the one before it ended."""
     records: list[dict[str, Any]] = []
+    time_s = 0.0
     for covers_s, is_ended in sessions:
-        sample = {"kind": "sample", "time": 50.0, "covers_s": covers_s, "device_utilization": 0.75, "energy_j": covers_s * 36}
-        records += [{"kind": "monitor", "time": 1.0}, sample, *([{"kind": "monitor_end", "time": 99.0}] if is_ended else [])]
+        begin = {"kind": "monitor", "time": time_s}
+        time_s += covers_s
+        sample = {"kind": "sample", "time": time_s, "covers_s": covers_s, "device_utilization": 0.75, "energy_j": covers_s * 36}
+        records += [begin, sample, *([{"kind": "monitor_end", "time": time_s}] if is_ended else [])]
     return records
 
 
@@ -114,7 +118,7 @@ def test_no_timed_step_no_time_spent(new_run: Callable[..., Path]) -> None:
 
 
 def test_energy_is_measured_where_every_session_was_watched(new_run: Callable[..., Path]) -> None:
-    records = [start(), *steps(1, 20, 1.0), start(20), *steps(21, 40, 1.0), END]
+    records = [start(), *steps(1, 20, 1.0), start(20), *steps(21, 40, 1.0, time_s=100.0), END]
     whole, half = new_run("whole", metrics=records), new_run("half", metrics=records)
     for folder, sessions in ((whole, 2), (half, 1)):
         told = monitor(*[(100.0, True)] * sessions)
@@ -126,3 +130,12 @@ def test_energy_is_measured_where_every_session_was_watched(new_run: Callable[..
     assert (told["energy_wh"].measured, told["energy_wh"].error) == (pytest.approx(2.0), pytest.approx(0.05))
     assert told["energy_wh"].way.startswith("counters of the CPU packages")
     assert told["peak_memory_bytes"].way.endswith("resident memory of the whole process")
+
+
+@pytest.mark.parametrize(("watched_s", "energy_wh"), [(1000.0, 1000 * 36 / 3600), (960.0, 960 * 36 / 3600), (940.0, None), (50.0, None)])
+def test_energy_of_a_part_of_the_run_is_not_told(new_run: Callable[..., Path], watched_s: float, energy_wh: float | None) -> None:
+    """A monitor that ended early, as where the disk was full for a moment, in a run of 1000 s."""
+    folder = new_run(metrics=[start(), *steps(1, 40, 25.0), {**END, "seconds": 1000.0}])
+    (folder / "monitor.jsonl").write_text("".join(json.dumps(record) + "\n" for record in monitor((watched_s, False))))
+
+    assert measured(read_run(folder)).get("energy_wh") == energy_wh

@@ -1,7 +1,7 @@
 """What the monitor wrote into a run folder, read back leniently. The format is docs/monitor.md. No torch."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,8 @@ JOULES_PER_WH = 3600.0
 _NO_READINGS = frozenset({"time", "covers_s"})
 _FREE = frozenset({"memory_available_bytes", "disk_free_bytes"})
 """What is left: of several samples the lowest matters."""
+LEAST_COVERED = 0.95
+"""Of the seconds of a session: where energy was measured over less of it, it is that of a part."""
 
 
 @dataclass(frozen=True)
@@ -35,22 +37,37 @@ class Sample:
 
 @dataclass(frozen=True)
 class MonitoredSession:
-    """One session's samples, in order, what stood at its beginning, and what could not be read: readings, and sensors that failed later."""
+    """One session's samples, in order, what stood at its beginning, and what could not be read: readings, and sensors that failed later (`lost`)."""
 
     device: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
+    lost: frozenset[str] = frozenset()
     samples: tuple[Sample, ...] = ()
     is_ended: bool = False
 
     @property
+    def covered_s(self) -> float:
+        """Seconds that were watched."""
+        return sum(sample.covers_s for sample in self.samples)
+
+    @property
     def energy_wh(self) -> float | None:
-        """By the counter where there is one, else power over time; None where neither was read."""
-        counted = [sample.readings["energy_j"] for sample in self.samples if "energy_j" in sample.readings]
+        """By the counter where there is one, else power over time; None where it was read over a part of the watched time only, or not at all."""
+        return self.energy_wh_over(self.covered_s)
+
+    def energy_wh_over(self, seconds: float) -> float | None:
+        """The same for a session that took so long; None where readings cover less than LEAST_COVERED of it or their sensor was lost."""
+        counted = [place for place, sample in enumerate(self.samples) if "energy_j" in sample.readings]
+        read = [sample for sample in self.samples if "power_w" in sample.readings]
         if counted:
-            return max(counted) / JOULES_PER_WH
-        powers = [sample.readings["power_w"] * sample.covers_s for sample in self.samples if "power_w" in sample.readings]
-        return sum(powers) / JOULES_PER_WH if powers else None
+            read = list(self.samples[counted[0] : counted[-1] + 1])
+        is_lost = self.lost & {"energy", "energy_j" if counted else "power_w"}  # readers of energy, by hardware.sensors
+        if not read or is_lost or sum(sample.covers_s for sample in read) < LEAST_COVERED * seconds:
+            return None
+        if counted:
+            return max(self.samples[place].readings["energy_j"] for place in counted) / JOULES_PER_WH
+        return sum(sample.readings["power_w"] * sample.covers_s for sample in read) / JOULES_PER_WH
 
 
 @dataclass(frozen=True)
@@ -76,7 +93,7 @@ class Monitored:
     @property
     def covered_s(self) -> float:
         """Seconds that were watched, over all sessions."""
-        return sum(sample.covers_s for sample in self.samples)
+        return sum(session.covered_s for session in self.sessions)
 
     def series(self, name: str) -> tuple[list[float], list[float]]:
         """Times (Unix seconds) and values of one reading; samples without it are left out."""
@@ -95,8 +112,30 @@ class Monitored:
 
     @property
     def energy_wh(self) -> float | None:
-        """Over all sessions; None where it was not measured in one of them, as a part is not the energy of the run."""
-        spent = [session.energy_wh for session in self.sessions if session.samples]
+        """Over all sessions; None where a part of one was not measured, as a part is not the energy of the run."""
+        return self._energy_wh([session.covered_s for session in self.sessions])
+
+    def energy_wh_over(self, sessions: Sequence[tuple[float | None, float]]) -> float | None:
+        """The energy of a run whose own journal tells of these sessions; None where a part of one was not watched.
+
+        Args:
+            sessions: In order, a moment of each (Unix seconds; None where it tells none) and how many seconds it took. Others may have been
+                watched: those that were killed before their first checkpoint are no longer told of.
+        """
+        begun = [session.samples[0].time - session.samples[0].covers_s if session.samples else math.inf for session in self.sessions]
+        seconds = [session.covered_s for session in self.sessions]
+        told = [0.0] * len(seconds)
+        for from_end, (moment, took_s) in zip(range(len(sessions), 0, -1), sessions, strict=True):
+            place = len(begun) - from_end
+            if moment is not None:
+                place = max((each for each, time in enumerate(begun) if time <= moment), default=-1)
+            if place < 0:
+                return None
+            told[place] += took_s
+        return self._energy_wh([max(pair) for pair in zip(seconds, told, strict=True)])
+
+    def _energy_wh(self, seconds: Sequence[float]) -> float | None:
+        spent = [session.energy_wh_over(took_s) for session, took_s in zip(self.sessions, seconds, strict=True) if session.samples or took_s]
         known = [energy_wh for energy_wh in spent if energy_wh is not None]
         return sum(known) if known and len(known) == len(spent) else None
 
@@ -135,6 +174,7 @@ def _session(records: list[dict[str, Any]]) -> MonitoredSession:
         device=_mapping(start.get("device")),
         limits=_numbers(start.get("limits")),
         absent={name: str(reason) for name, reason in _mapping(start.get("absent")).items()} | lost,
+        lost=frozenset(lost),
         samples=tuple(samples),
         is_ended=any(record.get("kind") == "monitor_end" for record in records),
     )

@@ -26,8 +26,6 @@ PURPOSE = {
     "samples.jsonl": "text of the model",
     "scores.json": "the final scores",
 }
-
-
 LAYERS = "layers"
 """In scores.json: what was measured inside the model, not a split."""
 BUFFERS = frozenset({"projection_HMD"})
@@ -238,8 +236,9 @@ def measured(run: RunFiles) -> dict[str, float]:
 
 
 def energy_wh(run: RunFiles) -> float | None:
-    """What the device took in all sessions so far; None where it was not measured in every one of them."""
-    return run.monitored.energy_wh if len(run.monitored.sessions) >= len(sessions(run)) else None
+    """What the device took in all sessions so far; None where it was not measured over the whole of every one of them."""
+    moments = [next(filter(None, (number(record.get("time")) for record in session)), None) for session in sessions(run)]
+    return run.monitored.energy_wh_over([(moment, _session_seconds(session)) for moment, session in zip(moments, sessions(run), strict=True)])
 
 
 def energy_way(run: RunFiles) -> str:
