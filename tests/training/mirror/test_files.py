@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from brimful.base.errors import RunFolderError
+from brimful.base.units import MIB
 from brimful.training.mirror.files import CHUNK_BYTES, Entry, Files, NotWhole, in_words, within
 
 
@@ -108,13 +109,62 @@ def test_a_file_system_without_flushing_is_written_to_and_what_is_removed_is_emp
     Files().write_json(tmp_path / "x.json", {})
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "x").write_text("content")
-    os.link(tmp_path / "folder" / "x", tmp_path / "bin")
-    Files().remove(tmp_path / "folder")
-    assert (tmp_path / "bin").read_bytes() == b""
+    with open(tmp_path / "folder" / "x", "rb") as in_the_bin:
+        Files().remove(tmp_path / "folder")
+        assert in_the_bin.read() == b""
     monkeypatch.setattr(os, "fsync", lambda descriptor: os.write(99999, b""))
     monkeypatch.setattr(os, "write", lambda *arguments: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
     with pytest.raises(OSError, match="Input/output"):
         Files().write_json(tmp_path / "x.json", {})
+
+
+def test_a_copy_by_hard_links_is_not_emptied_with_what_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "outside").write_text("of somebody else")
+    (tmp_path / "folder" / "link").symlink_to(tmp_path / "outside")
+    (tmp_path / "folder" / "x").write_text("content")
+    os.link(tmp_path / "folder" / "x", tmp_path / "copy")
+    Files().remove(tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
+    assert (tmp_path / "copy").read_text() == "content"
+    assert (tmp_path / "outside").read_text() == "of somebody else"
+
+
+def test_a_slow_disk_answers_often_and_a_quick_one_is_not_held_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Clocked(Files):
+        """A disk whose flush takes a second for so many bytes; the clock stands otherwise."""
+
+        def __init__(self, bytes_per_s: float) -> None:
+            super().__init__()
+            self.now_s, self.unsynced, self.bytes_per_s, self.syncs_s = 0.0, 0, bytes_per_s, list[float]()
+            monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
+
+        def write(self, descriptor: int, data: bytes) -> None:
+            self.unsynced += len(data)
+
+        def sync(self, descriptor: int) -> None:
+            self.syncs_s.append(self.unsynced / self.bytes_per_s)
+            self.now_s += self.syncs_s[-1]
+            self.unsynced = 0
+
+    with open(tmp_path / "source", "wb") as source:
+        source.truncate(160 * MIB)
+    slow = Clocked(0.3e6)
+    slow.copy(tmp_path / "source", tmp_path / "slow")
+    assert max(slow.syncs_s) < 15
+    assert slow.syncs_s[10] < 5
+    quick = Clocked(1e9)
+    quick.copy(tmp_path / "source", tmp_path / "quick")
+    assert len(quick.syncs_s) < 8
+
+
+def test_reading_a_long_local_file_is_no_silence_of_the_mirror(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"content")
+    files = Files()
+    files.answered_s = 0.0
+    assert files.entry_of(tmp_path / "x") == files.copy(tmp_path / "x", tmp_path / "y")
+    assert files.moved_bytes == 7  # of the copy only
+    assert files.answered_s > 0
 
 
 def test_errors_of_the_file_system_read_as_clauses() -> None:

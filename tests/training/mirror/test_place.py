@@ -46,6 +46,13 @@ def test_a_mirror_that_protects_nothing_or_has_no_place_is_refused(tmp_path: Pat
         Place.of(str(tmp_path / mirror), _run_folder(tmp_path))
 
 
+@pytest.mark.parametrize("mirror", ["~nobody-of-that-name/x", "loop", "a\0b", "missing/drive"])
+def test_a_path_that_leads_nowhere_is_refused_in_one_sentence(tmp_path: Path, mirror: str) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(RunFolderError, match=r"^run\.mirror=.* cannot be used: .*[^.?]\. Choose another folder with run\.mirror=PATH"):
+        Place.of(mirror if mirror.startswith("~") else str(tmp_path / mirror), _run_folder(tmp_path))
+
+
 def test_a_mirrored_run_that_would_hold_the_run_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="within each other"):
         Place.of(str(tmp_path), tmp_path / "tiny" / "deeper" / "tiny")

@@ -22,9 +22,11 @@ from brimful.base.errors import RunFolderError
 from brimful.base.rundir import fsync_folder
 from brimful.base.units import MIB
 
-CHUNK_BYTES = 4 * MIB
-SYNC_EVERY_BYTES = 64 * MIB
-"""Between two flushes of a long file: a network disk that takes them one by one is seen to answer, and few dirty pages wait."""
+CHUNK_BYTES = MIB
+FIRST_SYNC_BYTES, LEAST_SYNC_BYTES, MOST_SYNC_BYTES = 4 * MIB, MIB, 64 * MIB
+"""Between two flushes of a long file, at first, at least and at most: each is an answer, also of a slow network disk, and few dirty pages wait."""
+QUICK_SYNC_S, LONG_SYNC_S = 0.5, 4.0
+"""A flush that took less is given twice as many bytes the next time, one that took more half as many."""
 
 _NO_FLUSHING = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EISDIR, errno.EBADF)
 
@@ -61,6 +63,7 @@ class Files:
     def __init__(self) -> None:
         self.moved_bytes = 0
         self.answered_s = time.monotonic()
+        self._sync_every_bytes = FIRST_SYNC_BYTES
 
     def write(self, descriptor: int, data: bytes) -> None:
         """Append to an open file of the mirror."""
@@ -87,7 +90,7 @@ class Files:
         """Remove a file or a whole folder; nothing where there is none. What lies in the bin of a drive then, and counts there, is empty."""
         if path.is_dir():
             for each in path.rglob("*"):
-                if each.is_file():
+                if each.is_file() and not each.is_symlink() and each.stat().st_nlink == 1:  # what has a second name is somebody's copy
                     os.truncate(each, 0)
             shutil.rmtree(path)
         else:
@@ -174,6 +177,16 @@ class Files:
         if digest.hexdigest() != entry.sha256:
             raise NotWhole(f"{path.name} reads back otherwise than it was written (SHA-256)")
 
+    def entry_of(self, path: Path) -> Entry:
+        """What a local file is. Reading a long one is no silence of the mirror."""
+        digest, num_bytes = hashlib.sha256(), 0
+        with open(path, "rb") as file:
+            for chunk in _chunks(file.read, None):
+                digest.update(chunk)
+                num_bytes += len(chunk)
+                self.moved()
+        return Entry(num_bytes, digest.hexdigest())
+
     def fetch(self, path: Path, target: Path, entry: Entry) -> None:
         """Copy a file of the mirror to a new local one, flushed.
 
@@ -205,8 +218,8 @@ class Files:
                 digest.update(chunk)
                 num_bytes += len(chunk)
                 unsynced += len(chunk)
-                if unsynced >= SYNC_EVERY_BYTES:
-                    self.sync(descriptor)
+                if unsynced >= self._sync_every_bytes:
+                    self._sync_in_time(descriptor)
                     unsynced = 0
                 self.moved(len(chunk))
             self.sync(descriptor)
@@ -214,6 +227,16 @@ class Files:
             os.close(descriptor)
         self.moved()
         return Entry(num_bytes, digest.hexdigest())
+
+    def _sync_in_time(self, descriptor: int) -> None:
+        """Flush what was written so far, of which the next time there is as much as takes neither long nor next to nothing."""
+        started_s = time.monotonic()
+        self.sync(descriptor)
+        took_s = time.monotonic() - started_s
+        if took_s < QUICK_SYNC_S:
+            self._sync_every_bytes = min(MOST_SYNC_BYTES, 2 * self._sync_every_bytes)
+        elif took_s > LONG_SYNC_S:
+            self._sync_every_bytes = max(LEAST_SYNC_BYTES, self._sync_every_bytes // 2)
 
 
 @contextlib.contextmanager

@@ -39,7 +39,10 @@ class Place:
         Raises:
             RunFolderError: the mirror is the run or lies within it, or where it should be made there is nothing.
         """
-        return within_limit(mirror, lambda: cls._of(mirror, run_folder))
+        try:
+            return within_limit(mirror, lambda: cls._of(mirror, run_folder))
+        except (OSError, RuntimeError, ValueError) as error:  # also from resolving a path: no such user, a link to itself, a null character
+            raise RunFolderError(f"run.mirror={mirror} cannot be used: {in_words(error).rstrip('.')}. {_INSTEAD}") from error
 
     @classmethod
     def _of(cls, mirror: str, run_folder: Path) -> "Place":
@@ -53,10 +56,7 @@ class Place:
         beside = next(each for each in (run, *run.parents) if each.exists())
         mount = next(each for each in (above, *above.parents) if os.path.ismount(each))
         place = cls(root, folder, mount, same_disk=os.stat(above).st_dev == os.stat(beside).st_dev)
-        try:
-            place.require_there()
-        except OSError as error:
-            raise RunFolderError(f"run.mirror={mirror} cannot be used: {in_words(error)}. {_INSTEAD}") from error
+        place.require_there()
         return place
 
     def require_there(self) -> None:
@@ -64,7 +64,7 @@ class Place:
         if not os.path.ismount(self.mount):
             raise OSError(f"{self.mount} is not mounted any more")
         if not self.root.is_dir() and not self.root.parent.is_dir():
-            raise OSError(f"{self.root.parent} is not there; is the drive mounted?")
+            raise OSError(f"{self.root.parent} is not there (is the drive mounted?)")
         if self.root.exists() and not self.root.is_dir():
             raise OSError(f"{self.root} is a file; a mirror is a folder")
 
