@@ -31,7 +31,7 @@ from brimful.report.results import LOSS
 from brimful.report.tuned import STUDY_FILE
 from brimful.sampling import Material, draw, gather_questions, rft_of
 from brimful.scoring import is_scored, refuse_unreadable_tasks
-from brimful.selection.journal import TRAINING_FILE, training_row
+from brimful.selection.journal import JOURNAL_FILE, TRAINING_FILE, training_row
 from brimful.study import Member, claim, publish, score_base, train_and_score, train_member
 from brimful.training.admission import status_of
 from brimful.training.memory_errors import give_back_memory
@@ -195,7 +195,7 @@ class _Chain:
             author_id = f"{source_fingerprint(source)}, shown {rft.shots}: {rft.system}"
             load_author = partial(teacher, source, rft, self.demonstrations, device, precision)
         seed_of_round = int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
-        with mirrored_folder(self.recipe.run.member(folder.name, self.folder).mirror, folder, self._say):
+        with mirrored_folder(self.recipe.run.member(folder.name, self.folder).mirror, folder, JOURNAL_FILE, self._say):
             facts = draw(self.recipe, self.material, load_author, folder, self.console, seed=seed_of_round, author_id=author_id, before=before)
         give_back_memory(device)  # the training that follows plans with what is free
         self.drawn.append(

@@ -12,6 +12,8 @@ from brimful.base.rundir import Journal
 from brimful.training.mirror.files import Files
 from brimful.training.mirror.folder import make_mirror, mirrored_folder
 
+JOURNAL = "drawn.jsonl"
+
 
 @pytest.fixture
 def drawn(tmp_path: Path) -> Path:
@@ -26,13 +28,13 @@ def mirror(tmp_path: Path) -> Path:
 
 def _draw(folder: Path, first: int, count: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    with Journal(folder / "drawn.jsonl") as journal:
+    with Journal(folder / JOURNAL) as journal:
         for number in range(first, first + count):
             journal.append({"sample": number})
 
 
 def _samples(folder: Path) -> list[Any]:
-    return [json.loads(line)["sample"] for line in (folder / "drawn.jsonl").read_text().splitlines()]
+    return [json.loads(line)["sample"] for line in (folder / JOURNAL).read_text().splitlines()]
 
 
 def _lose(folder: Path) -> None:
@@ -43,15 +45,15 @@ def _lose(folder: Path) -> None:
 
 def test_what_was_drawn_on_a_machine_that_is_gone_is_there_on_the_next(drawn: Path, mirror: Path) -> None:
     said: list[str] = []
-    with mirrored_folder(str(mirror), drawn, said.append):
+    with mirrored_folder(str(mirror), drawn, JOURNAL, said.append):
         _draw(drawn, 0, 5)
     _lose(drawn)
 
-    with mirrored_folder(str(mirror), drawn, said.append):
+    with mirrored_folder(str(mirror), drawn, JOURNAL, said.append):
         assert _samples(drawn) == [0, 1, 2, 3, 4]
         _draw(drawn, 5, 2)
     _lose(drawn)
-    with mirrored_folder(str(mirror), drawn, said.append):
+    with mirrored_folder(str(mirror), drawn, JOURNAL, said.append):
         assert _samples(drawn) == list(range(7))
 
     assert said[0] == f"mirror: samples-1 is in {mirror / 'samples-1'}, read back and whole"
@@ -60,7 +62,7 @@ def test_what_was_drawn_on_a_machine_that_is_gone_is_there_on_the_next(drawn: Pa
 
 def test_it_is_copied_while_it_is_drawn(drawn: Path, mirror: Path) -> None:
     files = Files()
-    with mirrored_folder(str(mirror), drawn, lambda told: None, files=files, every_s=0.01):
+    with mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None, files=files, every_s=0.01):
         _draw(drawn, 0, 3)
         while not (mirror / "samples-1" / "finished.json").exists():
             time.sleep(0.005)
@@ -68,35 +70,35 @@ def test_it_is_copied_while_it_is_drawn(drawn: Path, mirror: Path) -> None:
 
 
 def test_what_is_here_and_longer_stays(drawn: Path, mirror: Path) -> None:
-    with mirrored_folder(str(mirror), drawn, lambda told: None):
+    with mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None):
         _draw(drawn, 0, 3)
     _draw(drawn, 3, 3)
 
-    with mirrored_folder(str(mirror), drawn, lambda told: None):
+    with mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None):
         assert _samples(drawn) == list(range(6))
 
 
 def test_a_journal_that_grew_after_it_was_listed_is_known_by_its_beginning(drawn: Path, mirror: Path) -> None:
-    with mirrored_folder(str(mirror), drawn, lambda told: None):
+    with mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None):
         _draw(drawn, 0, 3)
     _draw(mirror / "samples-1", 3, 2)  # copied, and then the machine was gone before it was listed
     _lose(drawn)
 
-    with mirrored_folder(str(mirror), drawn, lambda told: None):
+    with mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None):
         assert _samples(drawn) == list(range(5))
 
 
 @pytest.mark.parametrize("damage", ["flipped", "shortened"])
 def test_a_damaged_copy_is_not_brought_back(drawn: Path, mirror: Path, damage: str) -> None:
-    with mirrored_folder(str(mirror), drawn, lambda told: None):
+    with mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None):
         _draw(drawn, 0, 3)
-    copy = mirror / "samples-1" / "drawn.jsonl"
+    copy = mirror / "samples-1" / JOURNAL
     content = bytearray(copy.read_bytes())
     content[5] ^= 1
     copy.write_bytes(content if damage == "flipped" else content[:-4])
     _lose(drawn)
 
-    with mirrored_folder(str(mirror), drawn, lambda told: None):
+    with mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None):
         assert not drawn.exists()
 
 
@@ -109,7 +111,7 @@ class _Full(Files):
 
 def test_a_full_mirror_stops_nothing_and_is_said_at_the_end(drawn: Path, mirror: Path) -> None:
     said: list[str] = []
-    with mirrored_folder(str(mirror), drawn, said.append, files=_Full()):
+    with mirrored_folder(str(mirror), drawn, JOURNAL, said.append, files=_Full()):
         _draw(drawn, 0, 3)
 
     assert len(said) == 1
@@ -118,7 +120,7 @@ def test_a_full_mirror_stops_nothing_and_is_said_at_the_end(drawn: Path, mirror:
 
 
 def test_without_a_mirror_nothing_is_copied(drawn: Path) -> None:
-    with mirrored_folder(None, drawn, pytest.fail):
+    with mirrored_folder(None, drawn, JOURNAL, pytest.fail):
         _draw(drawn, 0, 1)
 
 
@@ -127,3 +129,38 @@ def test_a_mirror_is_made_or_refused_before_anything_is_computed(drawn: Path, mi
     assert (mirror / "runs" / "chain").is_dir()
     with pytest.raises(RunFolderError, match="is the drive mounted"):
         make_mirror(str(mirror / "not" / "there"), drawn.parent)
+
+
+def _draw_others(folder: Path, count: int) -> None:
+    folder.mkdir(parents=True)
+    (folder / JOURNAL).write_text('{"decides": "another model"}\n' * count)
+
+
+@pytest.mark.parametrize("count", [1, 9])
+def test_samples_of_another_kind_replace_nothing_here_or_there(drawn: Path, mirror: Path, count: int) -> None:
+    with mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None):
+        _draw(drawn, 0, 3)
+    _lose(drawn)
+    _draw_others(drawn, count)
+
+    with pytest.raises(RunFolderError, match="drawn with something else"), mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None):
+        pytest.fail("nothing is drawn")
+    assert (drawn / JOURNAL).read_text().count("another model") == count
+    assert _samples(mirror / "samples-1") == [0, 1, 2]
+
+
+def test_who_refuses_what_was_brought_back_is_told_where_it_came_from(drawn: Path, mirror: Path) -> None:
+    with mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None):
+        _draw(drawn, 0, 3)
+    _lose(drawn)
+
+    told = f"Other samples. They were brought back from the mirror {mirror / 'samples-1'}: move that away, too"
+    with pytest.raises(RunFolderError, match=told), mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None):
+        raise RunFolderError("Other samples.")
+
+
+def test_a_mirror_that_cannot_be_read_is_told(drawn: Path, mirror: Path) -> None:
+    (mirror / "samples-1" / "finished.json").mkdir(parents=True)
+
+    with pytest.raises(RunFolderError, match="cannot be read: is a directory"), mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None):
+        pytest.fail("nothing is drawn")

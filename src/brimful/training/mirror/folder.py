@@ -14,7 +14,7 @@ from pathlib import Path
 from brimful.base.errors import RunFolderError
 from brimful.base.units import format_bytes
 from brimful.training.mirror.files import Entry, Files, NotWhole, in_words
-from brimful.training.mirror.place import Place
+from brimful.training.mirror.place import Place, within_limit
 from brimful.training.mirror.points import MirroredRun
 from brimful.training.mirror.sources import run_files
 
@@ -37,16 +37,19 @@ def make_mirror(mirror: str, folder: Path) -> None:
 
 
 @contextmanager
-def mirrored_folder(mirror: str | None, folder: Path, say: Say, *, files: Files | None = None, every_s: float = EVERY_S) -> Iterator[None]:
+def mirrored_folder(
+    mirror: str | None, folder: Path, journal: str, say: Say, *, files: Files | None = None, every_s: float = EVERY_S
+) -> Iterator[None]:  # fmt: skip
     """Around the writing of a folder. What the mirror holds of it and this machine does not is brought back first.
 
     Args:
         mirror: Holds the copy as MIRROR/FOLDER'S NAME; None keeps none.
         folder: May not be there yet.
+        journal: Name of the file in it whose first line says what decides the rest.
         say: Told what happens, in this thread.
 
     Raises:
-        RunFolderError: the mirror cannot be used.
+        RunFolderError: the mirror cannot be used, or holds something else under this name.
     """
     if mirror is None:
         yield
@@ -54,13 +57,28 @@ def mirrored_folder(mirror: str | None, folder: Path, say: Say, *, files: Files 
     place = Place.of(mirror, folder)
     copy = _FolderCopy(place, folder, files or Files(), every_s)
     place.require_writable(copy.files)
-    if told := copy.bring_back():
+    if told := _brought_back(copy, place, journal):
         say(told)
     copy.start()
     try:
         yield
+    except RunFolderError as error:
+        raise RunFolderError(f"{error} They were brought back from the mirror {place.folder}: move that away, too.") if told else error from error
     finally:
         say(copy.finish())
+
+
+def _brought_back(copy: "_FolderCopy", place: Place, journal: str) -> str | None:
+    def act() -> str | None:
+        copy.refuse_other(journal)
+        return copy.bring_back()
+
+    try:
+        return within_limit(str(place.root), act)
+    except OSError as error:
+        raise RunFolderError(
+            f"the mirror {place.folder} cannot be read: {in_words(error)}. Mend that, or choose another with run.mirror=PATH."
+        ) from error
 
 
 class _FolderCopy:
@@ -72,6 +90,15 @@ class _FolderCopy:
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="mirror of a folder")
         self._problem: str | None = "nothing was copied yet"
+
+    def refuse_other(self, journal: str) -> None:
+        """Raises RunFolderError where here and in the mirror lie things of two kinds, of which one would replace the other."""
+        here, there = (_first_line(folder / journal) for folder in (self._folder, self._place.folder))
+        if here and there and here != there:
+            raise RunFolderError(
+                f"{self._folder} and its mirror {self._place.folder} hold samples that were drawn with something else. "
+                "Choose another name with run.name=NAME or another mirror with run.mirror=PATH, or move one of the two away."
+            )
 
     def bring_back(self) -> str | None:
         """Fetch every sound file that is longer in the mirror than here; returns what is to be told."""
@@ -150,3 +177,13 @@ class _FolderCopy:
                 self._seen[path.name] = seen
         if self._entries != before:
             self._mirrored.note_finished(self._entries)
+
+
+def _first_line(path: Path) -> bytes:
+    """Nothing where there is no whole line."""
+    try:
+        with open(path, "rb") as file:
+            line = file.readline()
+    except FileNotFoundError:
+        return b""
+    return line if line.endswith(b"\n") else b""
