@@ -4,14 +4,17 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from brimful.report import checking
 from brimful.report.checking import Checked, check_run
-from brimful.training.checkpoint import CheckpointStore, Snapshot
+from brimful.training import checkpoint
+from brimful.training.checkpoint import CheckpointStore, Snapshot, verify
 from brimful.training.tensorfile import sha256_of
 
 WEIGHTS = {"layer.weight": torch.arange(6.0).reshape(2, 3), "scale": torch.tensor(2.0)}
@@ -108,6 +111,30 @@ def test_what_is_missing_is_named(hashed: Path) -> None:
     told = {each.what: each.told for each in check_run(hashed)}
     assert told["model"] == "model.safetensors is missing"
     assert "MANIFEST.json is missing" in told["checkpoints/step-00000010"]
+
+
+def test_a_checkpoint_that_is_being_removed_meanwhile_is_no_damage(hashed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rotation, or a mirror's pruning, has begun when the first is read and is done when the second is."""
+    first, second = (hashed / "checkpoints" / f"step-{step:08d}" for step in (10, 20))
+
+    def while_it_is_removed(folder: Path) -> dict[str, Any]:
+        if folder == second:
+            shutil.rmtree(first)
+        else:
+            (folder / "MANIFEST.json").unlink()
+        return verify(folder)
+
+    monkeypatch.setattr(checkpoint, "verify", while_it_is_removed)
+    assert verdicts(hashed) == {"checkpoints/step-00000020": True, "model": True}
+
+
+def test_a_model_whose_checkpoint_is_removed_meanwhile_is_not_damaged(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def removed(run_folder: Path) -> Path:
+        shutil.rmtree(run_folder / "checkpoints" / "step-00000010")
+        return run_folder / "checkpoints" / "step-00000010"
+
+    monkeypatch.setattr(checking, "_made_from", removed)
+    assert verdicts(run)["model"] is None
 
 
 def test_a_checkpoint_in_quarantine_is_told(run: Path) -> None:

@@ -25,12 +25,17 @@ class Checked:
 
 
 def check_run(run_folder: Path) -> tuple[Checked, ...]:
-    """Read everything back that a run keeps: every checkpoint, oldest first, what is in quarantine, the model, and exports of it."""
-    found = [_checkpoint(folder) for folder in checkpoint_folders(run_folder)]
+    """Read everything back that a run keeps: every checkpoint, oldest first, what is in quarantine, the model, and exports of it.
+
+    A checkpoint that a running run removes meanwhile, or its mirror, is left out.
+    """
+    looked_at = [(folder, _checkpoint(folder)) for folder in checkpoint_folders(run_folder)]
     checkpoints = run_folder / CHECKPOINTS
     quarantined = sorted(entry.name for entry in checkpoints.iterdir() if entry.name.startswith("quarantine-")) if checkpoints.is_dir() else []
-    found += [Checked(f"{CHECKPOINTS}/{name}", False, "put in quarantine by a session that found it damaged") for name in quarantined]
-    return (*found, *(_exported(run_folder / name) for name in EXPORTED if (run_folder / name).is_dir()))
+    others = [Checked(f"{CHECKPOINTS}/{name}", False, "put in quarantine by a session that found it damaged") for name in quarantined]
+    others += [_exported(run_folder / name) for name in EXPORTED if (run_folder / name).is_dir()]
+    found = [checked for folder, checked in looked_at if checked.is_sound or folder.is_dir()]  # asked last: removing one takes a moment
+    return (*found, *others)
 
 
 def _checkpoint(folder: Path) -> Checked:
@@ -94,11 +99,16 @@ def _against_checkpoint(run_folder: Path) -> Checked:
     """A model without hashes: its tensors beside those of the checkpoint it was made from, as far as that is still there."""
     source, equal = _made_from(run_folder), 0
     pairs = [(path, source / "model.safetensors") for path in sorted((run_folder / MODEL).glob("*.safetensors"))] if source is not None else []
-    for pair in pairs:
-        for name, is_same in _compared(*pair):
-            if not is_same:
-                return Checked(MODEL, False, f"{name} differs from {CHECKPOINTS}/{pair[1].parent.name}, from which the model was made")
-            equal += 1
+    try:
+        for pair in pairs:
+            for name, is_same in _compared(*pair):
+                if not is_same:
+                    return Checked(MODEL, False, f"{name} differs from {CHECKPOINTS}/{pair[1].parent.name}, from which the model was made")
+                equal += 1
+    except (OSError, SafetensorError):
+        if source is None or source.is_dir():
+            raise
+        source = None  # removed meanwhile
     if source is None or not equal:
         return Checked(MODEL, None, "its files can be read; there are neither hashes nor a checkpoint to compare them with")
     return Checked(MODEL, True, f"equal to {CHECKPOINTS}/{source.name} to the last bit ({_count(equal, 'tensor')})")
