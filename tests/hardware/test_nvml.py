@@ -108,6 +108,17 @@ def test_what_a_gpu_does_not_answer_is_absent_and_said(driver: FakeNvml) -> None
     assert not {"device_utilization", "energy_j"} & readings().keys()
 
 
+def test_an_answer_that_the_binding_cannot_read_costs_only_its_own_reading(driver: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver.nvmlDeviceGetUtilizationRates = lambda handle, rates: 1 // 0
+    driver.nvmlDeviceGetEnforcedPowerLimit = lambda handle, target: 1 // 0
+    monkeypatch.delattr(pynvml, "nvmlDeviceGetTotalEnergyConsumption")
+    found = find_device(UUID)
+
+    assert found.absent.keys() == {"device_utilization", "energy_j"}
+    assert found.queries.keys() == {"device_memory_bytes", "power_w", "temperature_c", "sm_clock_mhz", "memory_clock_mhz", "throttled_s"}
+    assert "power_limit_w" not in found.limits
+
+
 def test_older_drivers_are_asked_under_older_names(driver: FakeNvml) -> None:
     del driver.nvmlDeviceGetMemoryInfo_v2, driver.nvmlDeviceGetCurrentClocksEventReasons
     driver.nvmlDeviceGetCurrentClocksThrottleReasons = FakeNvml()._number(0)  # type: ignore[attr-defined]

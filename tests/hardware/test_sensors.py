@@ -169,3 +169,36 @@ def test_sensors_of_a_cpu_are_those_on_it(monkeypatch: pytest.MonkeyPatch) -> No
 
     assert sensors._cpu_temperature(1.0) == {"temperature_c": 64.0}
     assert sensors._cpu_clock(1.0) == {}
+
+
+def failing(*_: Any, **__: Any) -> Any:
+    raise TypeError("an answer of another kind")
+
+
+def test_a_sensor_that_raises_while_it_is_looked_for_is_named_and_the_others_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = cpu_device()
+    monkeypatch.setattr(psutil, "cpu_freq", failing)
+    monkeypatch.setattr(psutil, "sensors_temperatures", failing, raising=False)
+    monkeypatch.setattr(sensors, "rapl_packages", failing)
+    monkeypatch.setattr(sensors, "Process", failing)
+    monkeypatch.setattr(host, "control_group_limits", failing)
+    found = sensors_of(device, tmp_path)
+
+    assert found.absent == dict.fromkeys(
+        ("energy_j", "cpu_clock_mhz", "temperature_c", "process", "machine"), "TypeError: an answer of another kind"
+    )  # fmt: skip
+    assert read(found).keys() == {"disk_free_bytes"}
+
+
+def test_a_gpu_that_fails_while_it_is_looked_for_is_named_and_the_machine_is_read(
+    two_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml, "find_device", failing)
+    found = sensors_of(GPU, tmp_path)
+    assert found.absent == {"NVML": "an answer of another kind"}
+    assert {"device_memory_bytes", "rss_bytes"} < read(found).keys()
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", failing)
+    found = sensors_of(GPU, tmp_path)
+    assert found.absent == {"device": "TypeError: an answer of another kind"}
+    assert {"rss_bytes", "disk_free_bytes"} < read(found).keys()

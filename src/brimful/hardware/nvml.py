@@ -76,8 +76,8 @@ def _first_that_answers(ways: Sequence[Query]) -> Query | str:
     for way in ways:
         try:
             way()
-        except pynvml.NVMLError as error:
-            reason = str(error)
+        except Exception as error:  # beside NVMLError: a function that this binding lacks, an answer that it cannot read
+            reason = str(error) or type(error).__name__
         else:
             return way
     return reason

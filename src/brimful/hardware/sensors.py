@@ -5,13 +5,13 @@ A reader is called about once a second with the seconds since its last call, 0 t
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
-import pynvml
 import torch
 
 from brimful.hardware import host, nvml
@@ -48,18 +48,30 @@ def sensors_of(device: Device, folder: Path) -> Sensors:
     """
     found = Sensors(device={"kind": device.kind, "name": device.name})
     if device.kind == "cuda":
-        _add_cuda(found, device.index or 0)
+        with _named_where_absent(found, "device"):
+            _add_cuda(found, device.index or 0)
     elif device.kind == "mps":
         found.readers["torch memory"] = _mps_memory
         found.limits["device_memory_bytes"] = device.memory_bytes
     else:
         _add_cpu(found)
-    limits = host.control_group_limits()
-    found.limits |= {"cores": host.usable_cores(limits), "memory_bytes": host.memory_total_bytes(limits)}
-    found.readers["process"] = Process()
-    found.readers["machine"] = Machine(limits)
+    with _named_where_absent(found, "process"):
+        found.readers["process"] = Process()
+    with _named_where_absent(found, "machine"):
+        limits = host.control_group_limits()
+        found.limits |= {"cores": host.usable_cores(limits), "memory_bytes": host.memory_total_bytes(limits)}
+        found.readers["machine"] = Machine(limits)
     found.readers["disk space"] = lambda _: {"disk_free_bytes": host.disk_free_bytes(folder)}
     return found
+
+
+@contextmanager
+def _named_where_absent(found: Sensors, name: str) -> Iterator[None]:
+    """What fails while it is looked for, whatever way a driver or a system has for that, is named and leaves the others alone."""
+    try:
+        yield
+    except Exception as error:
+        found.absent[name] = f"{type(error).__name__}: {error}"
 
 
 def _add_cuda(found: Sensors, index: int) -> None:
@@ -68,8 +80,8 @@ def _add_cuda(found: Sensors, index: int) -> None:
     found.readers["torch memory"] = lambda _: _cuda_memory(index)
     try:
         seen = nvml.find_device(str(properties.uuid), pci_address(properties))
-    except (pynvml.NVMLError, AttributeError) as error:  # no driver of NVIDIA's, or an AMD device
-        found.absent["NVML"] = str(error)
+    except Exception as error:  # no driver of NVIDIA's, an AMD device, or a driver that answers what nobody wrote down
+        found.absent["NVML"] = str(error) or type(error).__name__
         found.readers["device memory"] = lambda _: _cuda_used(index)
         return
     found.device |= seen.facts
@@ -108,17 +120,19 @@ def _mps_memory(_: float) -> dict[str, Any]:
 
 
 def _add_cpu(found: Sensors) -> None:
-    packages = rapl_packages()
-    if packages:
-        found.readers["energy"] = PackageEnergy(packages)
-    else:
-        found.absent["energy_j"] = "no readable energy counter (RAPL) of a CPU package"
+    with _named_where_absent(found, "energy_j"):
+        packages = rapl_packages()
+        if packages:
+            found.readers["energy"] = PackageEnergy(packages)
+        else:
+            found.absent["energy_j"] = "no readable energy counter (RAPL) of a CPU package"
     optional: dict[str, Reader] = {"cpu_clock_mhz": _cpu_clock, "temperature_c": _cpu_temperature}
     for name, reader in optional.items():
-        if name in reader(0.0):
-            found.readers[name] = reader
-        else:
-            found.absent[name] = "psutil finds no such sensor"
+        with _named_where_absent(found, name):
+            if name in reader(0.0):
+                found.readers[name] = reader
+            else:
+                found.absent[name] = "psutil finds no such sensor"
 
 
 def _cpu_clock(_: float) -> dict[str, Any]:
