@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from brimful.base.errors import RequestError
-from brimful.report.compare import Pair, RunComparison, compare, is_lower_better
+from brimful.report.compare import Pair, RunComparison, compare, is_lower_better, told_apart
 from brimful.report.compare_text import comparison_text
 from brimful.report.results import LOSS
 
@@ -361,3 +361,24 @@ def test_models_of_masked_tokens_are_compared_by_a_loss_of_their_own_name(scored
     assert comparison.unit(comparison.metrics[0]) == "nats/masked token"
     assert _pair(comparison, comparison.metrics[0]).is_real
     assert not _pair(comparison, comparison.metrics[0]).first_is_better
+
+
+def test_runs_of_the_same_name_are_told_apart_by_where_they_lie(scored_run: Callable[..., Path]) -> None:
+    runs = [scored_run(f"{place}/runs/same", rank=rank, share=share) for place, rank, share in (("laptop", 8, 0.4), ("server", 16, 0.8))]
+    comparison = compare([*runs, scored_run("laptop/runs/other")])
+    assert {run.name for variant in comparison.variants for run in variant.runs} == {"same (laptop)", "same (server)", "other"}
+    assert {(pair.first, pair.second) for pair in comparison.pairs} >= {("same (laptop)", "same (server)")}
+
+
+@pytest.mark.parametrize(
+    ("folders", "names"),
+    [
+        (("/runs/a", "/mirror/b"), ["x (runs/a)", "x (mirror/b)"]),
+        (("/runs/x", "/runs/old/x"), ["x (runs)", "x (runs/old)"]),
+        (("/a/one/runs/x", "/a/two/runs/x", "/a/two/copies/x"), ["x (one/runs)", "x (two/runs)", "x (two/copies)"]),
+        (("/x", "/runs/x"), ["x (/)", "x (/runs)"]),
+    ],
+)  # fmt: skip
+def test_a_name_that_repeats_is_followed_by_what_differs_in_the_path(folders: tuple[str, ...], names: list[str]) -> None:
+    assert told_apart(["x"] * len(folders), [Path(folder) for folder in folders]) == names
+    assert told_apart(["y", *["x"] * len(folders)], [Path("/y"), *map(Path, folders)]) == ["y", *names]

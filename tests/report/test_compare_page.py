@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from brimful.base.errors import RequestError, RunFolderError
-from brimful.report.compare_page import write_comparison
+from brimful.report.compare_page import _times, named_runs, write_comparison
 from brimful.report.html import write_report
 
 MakeRun = Callable[..., Path]
@@ -82,3 +82,16 @@ def test_what_cannot_be_compared_is_refused(new_run: MakeRun, labelled_run: Make
         write_comparison([run, labelled_run()], tmp_path / "page.html")
     with pytest.raises(RunFolderError, match="cannot be written"):
         write_comparison([run], tmp_path / "nowhere" / "page.html")
+
+
+def test_two_runs_of_the_same_name_keep_their_own_names_and_times(new_run: MakeRun, tmp_path: Path) -> None:
+    runs = [new_run("laptop/quickstart"), new_run("server/quickstart", last_step=60)]
+    page = Text(write_comparison(runs, tmp_path / "page.html"))
+    assert page.words.startswith("quickstart (laptop) and quickstart (server)")
+    names = ["quickstart (laptop)", "quickstart (server)"]
+    assert [name for name, _ in named_runs(runs)] == names
+    first, second = _times(named_runs(runs))
+    assert [first.name, second.name] == names
+    assert first.width == "100.00%"
+    assert first.total != second.total
+    assert second.width != "100.00%"

@@ -88,3 +88,13 @@ def test_all_runs_are_listed_with_what_to_type(tmp_path: Path) -> None:
     assert '<th scope="row">one</th>' in shown
     assert "All runs: 1" in shown
     assert "`brimful run quickstart` makes one" in list_view([], tmp_path)
+
+
+def test_two_runs_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / place, "one", steps=steps) for place, steps in (("laptop", 8), ("server", 5))]
+    shown = comparison_view(runs)
+
+    assert "<h2>one (laptop) and one (server)</h2>" in shown
+    for name in ("one (laptop)", "one (server)"):
+        assert f'<th scope="row">{name}</th>' in shown
+        assert f"</i>{name}</li>" in shown

@@ -161,6 +161,8 @@ def compare(run_folders: Sequence[Path], names: Sequence[str] | None = None, *, 
     if not folders or len(set(folders)) < len(folders):
         raise RequestError("give different runs, each once: brimful compare RUN RUN ...")
     results = [read_result(folder) for folder in folders]
+    names_apart = told_apart([result.name for result in results], folders)
+    results = [replace(result, name=name) for result, name in zip(results, names_apart, strict=True)]
     _refuse_mixture(results)
     results, told = at_equal_time(results)
     variants = _variants(results) if names is None else _named_variants(results, names)
@@ -171,6 +173,24 @@ def compare(run_folders: Sequence[Path], names: Sequence[str] | None = None, *, 
     pairs = _corrected([_Untested(metric, *two) for metric in metrics if _is_tested(metric, variants) for two in combinations(variants, 2)])
     notes = (*_notes(variants, metrics), *told, *_obstacles(pairs))
     return RunComparison(variants, tuple(metrics), tuple(name for name in COSTS if name in found), pairs, notes)
+
+
+def told_apart(names: Sequence[str], folders: Sequence[Path]) -> list[str]:
+    """Names of runs, each another: behind one that repeats stands the part of its folder's path that differs, as in `quickstart (laptop)`."""
+    paths = [folder.resolve().parts for folder in folders]
+    found = []
+    for name, path in zip(names, paths, strict=True):
+        alike = [other for other_name, other in zip(names, paths, strict=True) if other_name == name]
+        least = min(map(len, alike)) - 1
+        same_end = _num_same([other[::-1] for other in alike], least)
+        same_start = _num_same(alike, least - same_end)
+        found.append(name if len(alike) == 1 else f"{name} ({Path(*path[same_start : len(path) - same_end]).as_posix()})")
+    return found
+
+
+def _num_same(paths: Sequence[tuple[str, ...]], most: int) -> int:
+    """How many parts all paths begin with, `most` at most."""
+    return next((place for place in range(most) if len({path[place] for path in paths}) > 1), most)
 
 
 def _named_variants(results: Sequence[Result], names: Sequence[str]) -> tuple[Variant, ...]:

@@ -13,7 +13,7 @@ from brimful.base.units import format_duration
 from brimful.evaluation.metric import split_kind
 from brimful.report import headline, html, tables
 from brimful.report.bars import Part, parts
-from brimful.report.compare import Pair, RunComparison, compare
+from brimful.report.compare import Pair, RunComparison, compare, told_apart
 from brimful.report.compare_plots import MOST_RUNS, overlays
 from brimful.report.compare_text import UNITS, comparison_table, form_of, heading, remarks, sentences
 from brimful.report.predicted import MAIN
@@ -55,9 +55,19 @@ def write_comparison(run_folders: Sequence[Path], path: Path) -> Path:
         RunFolderError: not a run folder, a damaged file in it, or the page cannot be written.
     """
     comparison = compare(run_folders)
-    runs = [(run.name, run) for run in (read_run(folder) for folder in run_folders)]
+    runs = named_runs(run_folders)
     write_text_atomically(path, html.render_page("compare.html.j2", _values(comparison, runs, path), "1080px"))
     return path
+
+
+def named_runs(run_folders: Sequence[Path]) -> list[tuple[str, RunFiles]]:
+    """Runs with the names that a comparison calls them by, each another.
+
+    Raises:
+        RunFolderError: not a run folder.
+    """
+    runs = [read_run(folder) for folder in run_folders]
+    return [*zip(told_apart([run.name for run in runs], run_folders), runs, strict=True)]
 
 
 def _values(comparison: RunComparison, runs: list[tuple[str, RunFiles]], path: Path) -> dict[str, Any]:
@@ -150,16 +160,15 @@ def _spent(run: RunFiles, key: str) -> float:
 
 def _times(runs: list[tuple[str, RunFiles]]) -> list[RunTime]:
     """A bar for each run that timed its steps, as long as the run took."""
-    found = [(name, [(NAMES[key], _spent(run, key), place) for key, place in PLACES.items() if _spent(run, key)]) for name, run in runs]
-    totals = {name: sum(seconds for _, seconds, _ in terms) for name, terms in found if terms}
-    longest = max(totals.values(), default=0.0)
+    spent = [(name, [(NAMES[key], _spent(run, key), place) for key, place in PLACES.items() if _spent(run, key)]) for name, run in runs]
+    found = [(name, terms, sum(seconds for _, seconds, _ in terms)) for name, terms in spent if terms]
+    longest = max((total for *_, total in found), default=0.0)
     return [
         RunTime(
             name, tuple(parts([(what, seconds) for what, seconds, _ in terms], "time_s", [place for *_, place in terms])),
-            format_duration(totals[name]), f"{totals[name] / longest:.2%}",
+            format_duration(total), f"{total / longest:.2%}",
         )
-        for name, terms in found
-        if terms
+        for name, terms, total in found
     ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from markupsafe import Markup
 from brimful.base.units import format_bytes
 from brimful.report import headline
 from brimful.report.compare import compare
+from brimful.report.compare_page import named_runs
 from brimful.report.compare_plots import overlays
 from brimful.report.compare_text import comparison_table, remarks, sentences
 from brimful.report.drawing import Drawing
@@ -56,7 +57,7 @@ def comparison_view(run_folders: Sequence[Path]) -> str:
         BrimfulError: they cannot be compared.
     """
     comparison = compare(run_folders)
-    runs = [(run.name, run) for run in (read_run(folder) for folder in run_folders)]
+    runs = named_runs(run_folders)
     title = " and ".join([", ".join(name for name, _ in runs[:-1]), runs[-1][0]])
     return render(
         "comparison.html.j2", title=title, table=comparison_table(comparison), sentences=sentences(comparison), remarks=remarks(comparison),
