@@ -8,7 +8,9 @@ import pytest
 
 from brimful.pipeline import folder_of
 from brimful.recipe import Recipe, load
-from brimful.report.commands import continue_command, is_several, name_of, use_command
+from brimful.report.commands import continue_command, is_several, name_of, repeat_command, use_command
+from brimful.report.headline import commands
+from brimful.report.reproduce import steps_to_reproduce
 from brimful.report.runfiles import read_run
 
 MakeRun = Callable[..., Path]
@@ -93,3 +95,14 @@ def test_a_finished_run_is_used_for_what_it_is(new_run: MakeRun) -> None:
     assert use_command(read_run(new_run("text"))) == 'brimful generate text --prompt "..."'
     assert use_command(read_run(new_run("masked", recipe="name: m\nmethod: mlm\n"))) == "brimful evaluate masked"
     assert use_command(read_run(new_run("sorted", recipe="name: s\nmethod: classify\n"))) == "brimful predict sorted FILE"
+
+
+def test_repeating_a_run_leaves_its_old_places_and_session_behind(new_run: MakeRun) -> None:
+    folder = new_run("first", recipe="run: {name: first, folder: /mnt/runs, mirror: /mnt/drive, session: 11h}\n")
+    command = repeat_command(read_run(folder), "a recipe.yaml")
+    assert command == "brimful run 'a recipe.yaml' run.name=first-again run.folder=null run.mirror=null run.session=null"
+    again = load("quickstart", ["run.folder=/mnt/runs", "run.mirror=/mnt/drive", "run.session=11h", *shlex.split(command)[3:]])
+    assert (again.run_name, again.run.folder, again.run.mirror, again.run.session) == ("first-again", None, None, None)
+    for told in (commands(read_run(folder))[0].text, steps_to_reproduce(read_run(folder))[-1].text):
+        assert told.endswith("run.name=first-again run.folder=null run.mirror=null run.session=null")
+    assert repeat_command(read_run(new_run("plain")), "recipe.yaml") == "brimful run recipe.yaml run.name=plain-again"

@@ -7,10 +7,12 @@ from brimful.base.env import runs_folder
 from brimful.base.errors import BrimfulError
 from brimful.recipe import Recipe, load
 from brimful.recipe.base import folder_name
-from brimful.report.runfiles import RunFiles, kind_of
+from brimful.report.runfiles import RunFiles, kind_of, section
 
 RECIPE_FILE, STUDY_RECIPE = "recipe.yaml", "study.yaml"
 STUDY_FILES = (STUDY_RECIPE, "study.json")
+OF_ITS_PLACE = ("folder", "mirror", "session")
+"""Keys of a recipe's `run` that belong to the machine and the hour, and not to what is trained."""
 
 
 def name_of(folder: Path) -> str:
@@ -69,6 +71,17 @@ def _to_mirror(recipe: Recipe, folder: Path) -> list[str] | None:
     changes = [] if recipe.run_name == folder.resolve().name else [f"run.name={folder.resolve().name}"]
     mirror = folder.resolve().parent
     return changes if recipe.run.mirror and Path(recipe.run.mirror).resolve() == mirror else [*changes, f"run.mirror={mirror}"]
+
+
+def repeat_command(run: RunFiles, recipe: str) -> str:
+    """What trains a run once more from its resolved recipe: under another name, where runs are kept, without its mirror and its session.
+
+    Args:
+        recipe: Path of the recipe, as it is to be typed.
+    """
+    kept = section(run.recipe, "run")
+    changes = [f"run.name={run.name}-again", *(f"run.{key}=null" for key in OF_ITS_PLACE if kept.get(key) is not None)]
+    return shlex.join(["brimful", "run", recipe, *changes])
 
 
 def use_command(run: RunFiles) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from brimful.base.units import format_bytes, format_count, format_duration
 from brimful.report import labels
-from brimful.report.commands import continue_command
+from brimful.report.commands import continue_command, repeat_command
 from brimful.report.labels import WATCHED, form_of, label_scores, listed, main_split, metric_rows, names_of, watched
 from brimful.report.results import title
 from brimful.report.runfiles import RunFiles, is_tuned, items, kind_of, measured, number, section, series, total_time_s
@@ -308,14 +308,13 @@ def score_bars(run: RunFiles) -> list[Bar]:
 def commands(run: RunFiles) -> list[Command]:
     """How to continue or repeat the run, and how to use what it made."""
     folder, own = shlex.quote(str(run.folder)), str(run.environment.get("command") or "")
-    recipe, again = shlex.quote(str(run.folder / "recipe.yaml")), shlex.quote(f"run.name={run.name}-again")
     shown = []
     if not run.is_finished:
         of_recipe = continue_command(run.folder, command=own) if run.recipe_text else None
         typed = " ".join(word for word in own.split(" ") if word != "--fresh")
         shown += [Command("Continue where it stopped", of_recipe or typed)] if of_recipe or typed else []
     if run.recipe_text:
-        shown.append(Command("Repeat it from the resolved recipe, in a folder of its own", f"brimful run {recipe} {again}"))
+        shown.append(Command("Repeat it from the resolved recipe, in a folder of its own", repeat_command(run, str(run.folder / "recipe.yaml"))))
     if (run.folder / "model").is_dir():
         model = str(run.folder / "model")
         auto = AUTO_CLASSES[kind_of(run)]

@@ -2,6 +2,7 @@
 
 import shlex
 
+from brimful.report.commands import repeat_command
 from brimful.report.headline import Command
 from brimful.report.runfiles import RunFiles, number, section
 from brimful.report.tables import Table
@@ -16,8 +17,8 @@ def steps_to_reproduce(run: RunFiles) -> list[Command]:
     if install := _install(run):
         found.append(Command(f"In a new environment{_python(run)}, with the versions of this run", install))
     if run.recipe_text:
-        again = shlex.quote(f"run.name={run.name}-again")
-        found.append(Command("With the recipe below saved as recipe.yaml", f"brimful plan recipe.yaml\nbrimful run recipe.yaml {again}"))
+        again = repeat_command(run, "recipe.yaml")
+        found.append(Command("With the recipe below saved as recipe.yaml", f"brimful plan recipe.yaml\n{again}"))
     return found
 
 
