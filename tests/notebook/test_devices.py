@@ -39,10 +39,11 @@ def test_devices_stand_in_a_table_with_this_one_first(entries: list[dict[str, An
 
 
 def test_the_note_says_where_a_recipe_fits_that_does_not_fit_here(entries: list[dict[str, Any]]) -> None:
-    fitting, small, _ = entries
+    fitting, small, unknown = entries
 
     assert devices._what_to_do([small, fitting]).startswith("It does not surely fit here. It fits on: Tesla T4.")
     assert devices._what_to_do([fitting, small]).startswith("It fits here and would take about ")
+    assert devices._what_to_do([unknown, fitting]) == "Here it cannot be planned: no bandwidth is known. It fits on: Tesla T4."
 
 
 def test_a_plan_is_told_closely_with_its_memory_choices_and_times(entries: list[dict[str, Any]]) -> None:

@@ -1,8 +1,11 @@
 """A run brought home: a drive, a zip file, the hub (a local one)."""
 
 import json
+import os
+import shutil
 import sys
 import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -41,6 +44,31 @@ def test_the_zip_file_holds_the_run_without_its_checkpoints(run_folder: Path, sh
         assert archive.read("tiny/report.html") == b"report.html"
     assert '<a href="tiny.zip" download>tiny.zip</a>' in shown.html
     assert [entry.name for entry in run_folder.parent.iterdir() if entry.name.startswith(".")] == []
+
+
+def test_the_zip_file_holds_the_model_once_and_a_run_however_it_is_called(run_folder: Path) -> None:
+    for name in ("export/model.safetensors", "merged/model.safetensors"):
+        (run_folder / name).parent.mkdir()
+        (run_folder / name).write_text(name)
+    study = run_folder.parent / "study"
+    study.mkdir()
+    run_folder.rename(study / "merged")
+
+    with zipfile.ZipFile(takeaway.packed(study)) as archive:
+        assert set(archive.namelist()) == {f"study/merged/{name}" for name in ("report.html", "model/config.json", "model/model.safetensors")}
+
+
+def test_what_a_run_removes_while_it_is_zipped_is_left_out(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = zipfile.ZipFile.write
+
+    def write_late(archive: zipfile.ZipFile, file: Path, *told: Any) -> None:
+        if file.name == "config.json":
+            file.unlink()
+        write(archive, file, *told)
+
+    monkeypatch.setattr(zipfile.ZipFile, "write", write_late)
+    with zipfile.ZipFile(takeaway.packed(run_folder)) as archive:
+        assert set(archive.namelist()) == {"tiny/report.html", "tiny/model/model.safetensors"}
 
 
 def test_colab_sends_the_file_to_the_browser(run_folder: Path, shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,6 +178,34 @@ def test_only_the_exported_model_is_sent_and_into_a_private_repository(run_folde
     assert {entry["path"] for entry in sent if "path" in entry} == {"config.json", "tokenizer.json"}
     assert "you/tiny" in address
     assert address in shown.html
+
+
+def test_an_export_that_is_older_than_the_model_is_not_sent(run_folder: Path, hub: type[_Hub], shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    export = run_folder / "export"
+    shutil.copytree(run_folder / "model", export)
+    asked: list[list[str]] = []
+
+    def ask(words: list[str]) -> str:
+        asked.append(words)
+        Path(words[-1]).mkdir()
+        (Path(words[-1]) / "new.json").write_text("{}")
+        return ""
+
+    monkeypatch.setattr(takeaway, "ask", ask)
+    (export / "model.safetensors").rename(export / "old.json")
+    takeaway.push(run_folder, "you/tiny")
+    assert asked == [], "an export of this model is sent as it is"
+
+    later_ns = time.time_ns() + 10**9
+    os.utime(run_folder / "model" / "config.json", ns=(later_ns, later_ns))
+    hub.asked.clear()
+    takeaway.push(run_folder, "you/tiny")
+    (words,) = asked
+    assert words[:3] == ["export", str(run_folder), "--to"]
+    (commit,) = [body for path, body in hub.asked if "/commit/" in path]
+    assert {entry["path"] for line in commit.splitlines() if "path" in (entry := json.loads(line)["value"])} == {"new.json"}
+    assert (export / "old.json").exists(), "nobody's export is replaced"
+    assert [path.name for path in run_folder.iterdir() if path.name.startswith(".export")] == []
 
 
 def test_a_hub_that_refuses_says_how_to_log_in(run_folder: Path, hub: type[_Hub], shown: Any) -> None:

@@ -177,8 +177,10 @@ def _what_to_do(entries: Sequence[Json]) -> str:
     timed = [entry for entry in others if "total_time_s" in entry["plan"]["predicted"]]
     quickest = min(timed, key=lambda entry: float(entry["plan"]["predicted"]["total_time_s"]), default=None)
     if here.get("verdict") != "fits":
-        holds = ", ".join(str(entry["device"]) for entry in others)
-        return f"It does not surely fit here. It fits on: {holds or 'none of these'}. `nb.plan` says what would make it fit."
+        holds = f"It fits on: {', '.join(str(entry['device']) for entry in others) or 'none of these'}."
+        if here.get("plan") is None:
+            return f"Here it cannot be planned: {str(here.get('reason')).rstrip('.')}. {holds}"
+        return f"It does not surely fit here. {holds} `nb.plan` says what would make it fit."
     here_s = here["plan"]["predicted"].get("total_time_s")
     told = f"It fits here and would take about {format_duration(here_s)}" if here_s else "It fits here; its length is known once the data are read"
     if quickest is not None and here_s and float(quickest["plan"]["predicted"]["total_time_s"]) < here_s:

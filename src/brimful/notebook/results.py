@@ -11,7 +11,10 @@ from brimful.notebook.cell import require_notebook, show
 from brimful.notebook.follow import folder_named
 from brimful.notebook.job import ask
 from brimful.notebook.panel import BOX, FAINT
+from brimful.report.life import changed_at, status_word
 
+REPORTED = ("run.json", "metrics.jsonl", "samples.jsonl", "scores.json", "evaluations/*")
+"""What a report is made of and changes after it."""
 REPORT_FILES = ("report.html", "study.html")
 TABLE_FILE = "study.md"
 """Of a study: its runs with intervals, as Markdown."""
@@ -36,6 +39,14 @@ def examples(run: str | Path, *texts: str) -> None:
         text = table.read_text(encoding="utf-8")
         show("", text, markdown=text)
     show(*examples_page(json.loads(ask([str(folder), *texts], module="brimful.notebook.answers"))))
+
+
+def _is_current(page: Path) -> bool:
+    """Whether a run is finished, and its page newer than everything that it shows."""
+    folder, written = page.parent, changed_at(page)
+    if written is None or status_word(folder) != "finished":
+        return False
+    return all((changed_at(path) or 0.0) <= written for pattern in REPORTED for path in folder.glob(pattern))
 
 
 def examples_page(told: dict[str, Any]) -> tuple[str, str]:
@@ -73,10 +84,11 @@ def report(run: str | Path, height: int = 900) -> None:
     if height < SMALLEST_HEIGHT_PX:
         raise RequestError(f"height={height}: a report needs {SMALLEST_HEIGHT_PX} pixels or more.")
     folder = folder_named(run)
-    page = next((folder / name for name in REPORT_FILES if (folder / name).is_file()), None)
-    if page is None:
+    page, study = (folder / name for name in REPORT_FILES)
+    if study.is_file() and not page.is_file():
+        page = study
+    elif not _is_current(page):
         ask(["report", str(folder)])
-        page = folder / REPORT_FILES[0]
     frame = (
         f'<iframe title="report of {escape(folder.name)}" sandbox="allow-scripts" srcdoc="{escape(page.read_text(encoding="utf-8"))}" '
         f'style="width:100%;height:{height}px;border:1px solid rgba(128,128,128,.4);border-radius:8px;background:#fff"></iframe>'

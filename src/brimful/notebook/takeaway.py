@@ -2,8 +2,11 @@
 
 import importlib
 import os
+import tempfile
 import uuid
 import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,8 @@ from brimful.notebook.job import ask
 DRIVE = Path("/content/drive")
 LEFT_OUT = frozenset({"checkpoints", "tensorboard", "writer.lock"})
 """What only matters while a run goes on."""
+MODEL, COPIES = "model", frozenset({"export", "merged"})
+"""A run's model, and folders beside it that hold it once more."""
 PACKED = frozenset({".safetensors", ".png", ".gz", ".parquet"})
 """Files that compressing does not make smaller."""
 
@@ -67,18 +72,26 @@ def packed(folder: Path) -> Path:
     """
     path = folder.with_name(f"{folder.name}.zip")
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    files = [file for file in sorted(folder.rglob("*")) if file.is_file() and not LEFT_OUT & set(file.relative_to(folder).parts)]
     try:
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
-            for file in files:
+            for file in _files(folder):
                 how = zipfile.ZIP_STORED if file.suffix in PACKED else zipfile.ZIP_DEFLATED
-                archive.write(file, Path(folder.name) / file.relative_to(folder), how)
+                with suppress(FileNotFoundError):  # a run that goes on replaces files
+                    archive.write(file, Path(folder.name) / file.relative_to(folder), how)
         os.replace(temporary, path)
     except OSError as error:
         raise RunFolderError(f"{path} cannot be written: {error}. Free space and run the cell again.") from error
     finally:
         temporary.unlink(missing_ok=True)
     return path
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Of a run or several, in order; folders that are removed meanwhile are left out."""
+    for place, folders, files in os.walk(folder):
+        left_out = LEFT_OUT | (COPIES if MODEL in folders else frozenset())
+        folders[:] = sorted(set(folders) - left_out)
+        yield from (Path(place) / name for name in sorted(set(files) - left_out))
 
 
 def push(run: str | Path, repo_id: str, *, private: bool = True) -> str:
@@ -100,11 +113,19 @@ def push(run: str | Path, repo_id: str, *, private: bool = True) -> str:
     if repo_id.count("/") != 1:
         raise RequestError(f"push to {repo_id!r}: write your account and a name, as in you/{folder.name}.")
     exported = folder / "export"
-    if not exported.is_dir():
-        ask(["export", str(folder)])
-    address = send(exported, repo_id, private=private)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as aside:
+        if not exported.is_dir():
+            ask(["export", str(folder)])
+        elif _last_written(folder / MODEL) > _last_written(exported):
+            exported = Path(aside) / exported.name
+            ask(["export", str(folder), "--to", str(exported)])
+        address = send(exported, repo_id, private=private)
     show(f'<a href="{address}">{address}</a>', address)
     return address
+
+
+def _last_written(folder: Path) -> int:
+    return max((path.stat().st_mtime_ns for path in (folder, *folder.rglob("*")) if path.exists()), default=0)
 
 
 def send(folder: Path, repo_id: str, *, private: bool) -> str:
