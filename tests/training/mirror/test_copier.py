@@ -16,13 +16,13 @@ from brimful.training.mirror.status import STATUS
 Run = Any
 
 
-def _copier(run: Run, told: list[int | None] | None = None, files: Files | None = None) -> Copier:
+def _copier(run: Run, told: list[int | None] | None = None, files: Files | None = None, alive_s: float = 30.0) -> Copier:
     told = [] if told is None else told
     copier = Copier(
         run.place,
         run.folder,
         files or Files(),
-        Patience(points_s=0.0, points_share=1e9, logs_s=0.0, log_share=1e9),
+        Patience(points_s=0.0, points_share=1e9, logs_s=0.0, log_share=1e9, alive_s=alive_s),
         lambda point, rate: told.append(None if point is None else point.step),
     )
     copier.run_id = run.run_id
@@ -83,6 +83,55 @@ def test_logs_are_copied_when_they_changed(run: Run) -> None:
     assert (run.mirrored / "metrics.jsonl").read_text() == "{}\n{}\n"
     assert (run.mirrored / "plan.json").stat().st_ino == inode
     assert sorted(path.name for path in run.mirrored.iterdir()) == ["metrics.jsonl", STATUS, "plan.json", "recipe.yaml", "run.json"]
+
+
+class _Long(Files):
+    """Takes long for a checkpoint: so much so that by the middle of it there are new logs."""
+
+    def __init__(self, run: Run, seen: list[str]) -> None:
+        super().__init__()
+        self._run, self._seen = run, seen
+
+    def write(self, descriptor: int, data: bytes) -> None:
+        super().write(descriptor, data)
+        copied = self._run.mirrored / "metrics.jsonl"
+        if any(self._run.mirrored.glob("checkpoints/*.tmp-*")) and not self._seen:
+            (self._run.folder / "metrics.jsonl").write_text('{"kind": "step", "step": 2}\n{"kind": "step", "step": 3}\n')
+        if copied.exists():
+            self._seen.append(copied.read_text())
+
+
+def test_logs_that_are_due_are_copied_in_the_middle_of_a_point(run: Run) -> None:
+    seen: list[str] = []
+    run.save(2)
+    _copier(run, files=_Long(run, seen)).bring_up_to_date(ending=False)
+    assert seen[0].count("\n") == 2
+    assert (folder_of_step(run.mirrored, 2) / "run" / "metrics.jsonl").read_text().count("\n") == 1
+
+
+def test_a_mirror_to_which_something_long_is_copied_shows_a_sign_of_life_and_no_finished_run_yet(run: Run) -> None:
+    class Watched(Files):
+        def copy(self, source: Path, target: Path, limit: int | None = None) -> Any:
+            if source.name == "model.safetensors":
+                (run.mirrored / STATUS).unlink()
+            entry = super().copy(source, target, limit)
+            if source.name == "model.safetensors":
+                signs.append((run.mirrored / STATUS).exists())
+                statuses.append(json.loads((run.mirrored / "run.json").read_text())["status"])
+            return entry
+
+    signs: list[bool] = []
+    statuses: list[str] = []
+    copier = _copier(run, files=Watched(), alive_s=0.0)
+    copier.bring_up_to_date(ending=False)
+    run.finish()
+    copier.is_finished = True
+    copier.status = lambda: run.mirror().status
+    copier._check_writer = lambda: None  # type: ignore[method-assign]  # the sign of life is taken away, so that a new one is seen
+    copier.bring_up_to_date(ending=True)
+    assert signs == [True]
+    assert statuses == ["running"]
+    assert json.loads((run.mirrored / "run.json").read_text())["status"] == "finished"
 
 
 def test_a_log_does_not_make_the_folder_of_a_mirrored_run_that_was_removed(run: Run) -> None:

@@ -78,6 +78,31 @@ def test_checkpoints_become_durable_beside_the_training_and_the_first_is_said(ru
     assert (mirrored.state, mirrored.durable_step) == ("ok", 4)
 
 
+def test_the_mirror_itself_does_not_say_that_it_is_behind_when_it_is_not(run: Run) -> None:
+    mirror = run.mirror()
+    mirror.start(run.run_id)
+    mirror(_checkpoint(run, 2))
+    _until(lambda: (told := read_status(run.mirrored)) is not None and told.durable_step == 2)
+    told = read_status(run.mirrored)
+    assert told is not None
+    assert (told.state, told.local_step) == ("ok", 2)
+    mirror.finish(is_finished=False)
+
+
+def test_where_only_the_logs_are_missing_the_step_is_not_said_to_be(run: Run, switched: _Switched) -> None:
+    mirror = run.mirror(switched)
+    mirror.start(run.run_id)
+    mirror(_checkpoint(run, 2))
+    _until(lambda: mirror.status.durable_step == 2 and mirror.status.state == "ok")
+    switched.error = OSError(28, "No space left on device")
+    (run.folder / "metrics.jsonl").write_text("{}\n" * 9)
+    mirror.finish(is_finished=False)
+    assert run.said[-1] == (
+        f"mirror: step 2 is durable in {run.mirrored}, but the logs there are NOT up to date: no space left on device. "
+        f"Mend that and run the same command again to copy it; keep {run.folder} until then."
+    )
+
+
 def test_a_failing_mirror_is_said_once_tried_again_and_said_to_work_again(run: Run, switched: _Switched) -> None:
     mirror = run.mirror(switched)
     switched.error = OSError(28, "No space left on device")
@@ -169,7 +194,7 @@ def test_a_mirror_that_another_process_took_over_is_given_up_with_a_word(run: Ru
     mirror = run.mirror()
     mirror.start(run.run_id)
     mirror(_checkpoint(run, 2))
-    _until(lambda: mirror.status.durable_step == 2)
+    _until(lambda: (told := read_status(run.mirrored)) is not None and told.durable_step == 2)  # not just about to write that
     run.copy()
     mirror(_checkpoint(run, 4))
 

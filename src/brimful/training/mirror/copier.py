@@ -1,5 +1,6 @@
 """Bringing a mirror up to date: what it lacks of recovery points, logs and the finished run, in that order."""
 
+import math
 import os
 import socket
 import time
@@ -11,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.rundir import SCHEMA_VERSION
+from brimful.training.admission import status_of
 from brimful.training.mirror.files import Entry, Files, NotWhole
 from brimful.training.mirror.place import Place
 from brimful.training.mirror.points import MirroredRun, Point
 from brimful.training.mirror.sources import FINISHED, Pinned, all_files, drop_pins, local_steps, pinned, run_files
 from brimful.training.mirror.status import STATUS, MirrorStatus
-from brimful.training.tensorfile import sha256_of
+
+RUN_STATUS = "run.json"
 
 NoteDurable = Callable[[Point | None, float | None], None]
 """Told the newest durable point, None where there is none any more, and the bytes per second at which it was copied, None where it was not."""
@@ -31,6 +34,7 @@ class Patience:
         points_share: Of the time, at most, that copying them takes.
         logs_s: Between two copies of the logs.
         log_share: Of the time, at most, that copying logs takes.
+        alive_s: Until the mirror is told that the run goes on, where nothing else told it.
         stuck_s: Without any answer, until the mirror counts as hanging.
         first_retry_s, last_retry_s: Until what failed is tried again; doubled every time.
         final_retries_s: The same once the run has ended.
@@ -42,6 +46,7 @@ class Patience:
     points_share: float = 0.5
     logs_s: float = 15.0
     log_share: float = 0.05
+    alive_s: float = 30.0
     stuck_s: float = 60.0
     first_retry_s: float = 5.0
     last_retry_s: float = 300.0
@@ -63,24 +68,28 @@ class Copier:
         is_finished: It has reached its end.
         abandoned: Nobody waits any more; nothing is to change in the mirror.
         copied_finished: Something of the finished run was not in the mirror yet.
+        status: What `publish` writes, as it is now; None while nobody keeps one.
     """
 
     def __init__(self, place: Place, run_folder: Path, files: Files, patience: Patience, note_durable: NoteDurable) -> None:
         self.run_id, self.goes_on, self.is_finished, self.abandoned, self.copied_finished = "", True, False, False, False
         self._place, self._run_folder, self._files, self._patience = place, run_folder, files, patience
         self._note_durable = note_durable
+        self.status: Callable[[], MirrorStatus | None] = lambda: None
         self._mirrored = MirroredRun(place.folder, files, self._check_writer)
         self._writer = {"token": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
         self._is_writer = False
         self._sound: dict[int, Point] = {}
         self._durable: Point | None = None
         self._logs: dict[str, tuple[int, int]] = {}
-        self._logs_due_s = self._points_due_s = 0.0
+        self._logs_due_s = self._points_due_s = self._alive_due_s = 0.0
+        self._is_between = False
+        files.between = self._between
 
     @property
     def idle_s(self) -> float:
-        """Seconds until the logs are to be copied again, and with them a point that has waited."""
-        return max(0.05, self._logs_due_s - time.monotonic())
+        """Seconds until the logs are to be copied again, and with them a point that has waited, or the mirror is to be told that the run goes on."""
+        return max(0.05, min(self._logs_due_s, self._alive_due_s) - time.monotonic())
 
     def bring_up_to_date(self, *, ending: bool) -> None:
         """Copy what is new.
@@ -96,10 +105,47 @@ class Copier:
             self._copy_logs()
         if ending and self.is_finished:
             self._copy_finished()
+        if time.monotonic() >= self._alive_due_s:
+            self._tell_alive()
 
     def publish(self, status: MirrorStatus) -> None:
         """Write into the mirror whose it is, who writes it and how far it has come."""
-        self._files.write_json(self._place.folder / STATUS, self._identity() | status.to_json())
+        if self._is_writer:
+            self._check_writer()
+        self._write_status(status.to_json())
+
+    def _write_status(self, values: dict[str, Any]) -> None:
+        self._alive_due_s = math.inf  # no second time within it
+        try:
+            self._files.write_json(self._place.folder / STATUS, self._identity() | values)
+        finally:
+            self._note_alive()
+
+    def _note_alive(self) -> None:
+        self._alive_due_s = time.monotonic() + self._patience.alive_s
+
+    def _tell_alive(self) -> None:
+        """Change the mirror, so that who looks at it sees a run that goes on."""
+        if (status := self.status()) is not None:
+            self.publish(status)
+
+    def _between(self) -> None:
+        """While a point or a model is being copied, which may take long: the logs, and a sign of life, when they are due."""
+        now_s = time.monotonic()
+        logs_due, alive_due = self.goes_on and now_s >= self._logs_due_s, now_s >= self._alive_due_s
+        if self._is_between or not self._is_writer or not (logs_due or alive_due):
+            return
+        self._is_between = True
+        try:
+            self._check_writer()
+            if logs_due:
+                self._copy_logs()
+            if time.monotonic() >= self._alive_due_s:
+                self._tell_alive()
+        except (OSError, NotWhole):  # what is being copied finds it out for itself; what is due here is tried after it
+            self._logs_due_s = self._alive_due_s = time.monotonic() + self._patience.logs_s
+        finally:
+            self._is_between = False
 
     def _identity(self) -> dict[str, Any]:
         durable = None if self._durable is None else self._durable.step
@@ -127,7 +173,7 @@ class Copier:
             if self.goes_on:
                 self._files.remove(self._place.folder / FINISHED)
             drop_pins(self._run_folder)
-            self._files.write_json(self._place.folder / STATUS, self._identity() | {"durable_step": (values or {}).get("durable_step")})
+            self._write_status({"durable_step": (values or {}).get("durable_step")})
             self._is_writer = True
             self._logs.clear()
         there = set(self._mirrored.steps())
@@ -216,19 +262,30 @@ class Copier:
         self._sound = {step: point for step, point in self._sound.items() if step in kept}
 
     def _copy_logs(self) -> None:
-        started_s = time.monotonic()
+        started_s, self._logs_due_s = time.monotonic(), math.inf
+        try:
+            self._copy_changed_logs()
+        except BaseException:
+            self._logs_due_s = 0.0
+            raise
+        took_s = time.monotonic() - started_s
+        self._logs_due_s = time.monotonic() + max(self._patience.logs_s, took_s / self._patience.log_share)
+
+    def _copy_changed_logs(self) -> None:
+        is_finished = status_of(self._run_folder) == "finished"
         for path in run_files(self._run_folder):
+            if path.name == RUN_STATUS and is_finished:
+                continue  # comes with the finished run, as the last of it
             try:
                 stat = path.stat()
                 seen = (stat.st_size, stat.st_mtime_ns)
                 if self._logs.get(path.name) != seen:
                     self._mirrored.put(path, path.name, read_back=False)
                     self._logs[path.name] = seen
+                    self._note_alive()
             except FileNotFoundError:
                 if path.exists():
                     raise
-        took_s = time.monotonic() - started_s
-        self._logs_due_s = time.monotonic() + max(self._patience.logs_s, took_s / self._patience.log_share)
 
     def _copy_finished(self) -> None:
         """The run as it ended. A list says what belongs to it; it never lists a file that is just being replaced."""
@@ -240,7 +297,7 @@ class Copier:
         entries = {name: entry for name, entry in listed.items() if name in local and self._is_there(local[name], name, entry)}
         if listed and entries != listed:
             self._mirrored.note_finished(entries)
-        for name, path in local.items():
+        for name, path in sorted(local.items(), key=lambda item: item[0] == RUN_STATUS):  # it says that the run is finished
             if name not in entries:
                 self._check_writer()
                 entries[name] = self._mirrored.put(path, name)
@@ -252,7 +309,7 @@ class Copier:
 
     def _is_there(self, path: Path, name: str, entry: Entry) -> bool:
         """Whether a file of the mirror is the local one, read back."""
-        if path.stat().st_size != entry.num_bytes or sha256_of(path) != entry.sha256:
+        if path.stat().st_size != entry.num_bytes or self._files.entry_of(path) != entry:
             return False
         try:
             self._files.require(self._place.folder / name, entry)

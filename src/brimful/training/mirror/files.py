@@ -58,11 +58,13 @@ class Files:
     Attributes:
         moved_bytes: Bytes written and read so far.
         answered_s: When an operation last came back, by `time.monotonic`.
+        between: Called each time that something came back, in the middle of long files, too.
     """
 
     def __init__(self) -> None:
         self.moved_bytes = 0
         self.answered_s = time.monotonic()
+        self.between: Callable[[], None] = lambda: None
         self._sync_every_bytes = FIRST_SYNC_BYTES
 
     def write(self, descriptor: int, data: bytes) -> None:
@@ -115,6 +117,11 @@ class Files:
     def moved(self, num_bytes: int = 0) -> None:
         """Something came back."""
         self.moved_bytes += num_bytes
+        self.waiting_begins()
+        self.between()
+
+    def waiting_begins(self) -> None:
+        """Count the silence of the mirror from now on."""
         self.answered_s = time.monotonic()
 
     def copy(self, source: Path, target: Path, limit: int | None = None) -> Entry:

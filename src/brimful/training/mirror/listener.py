@@ -46,6 +46,7 @@ class Mirror:
         self.place, self._run_folder, self._say, self._patience = place, run_folder, say, patience
         self._files = files or Files()
         self._copy = Copier(place, run_folder, self._files, patience, self._note_durable)
+        self._copy.status = lambda: self._status
         before = read_status(run_folder)
         rate = before.bytes_per_s if before is not None and before.path == str(place.folder) else None
         self._status = MirrorStatus(str(place.folder), "ok", time.time(), bytes_per_s=rate)
@@ -118,7 +119,7 @@ class Mirror:
         if self._thread is None:
             return
         self._copy.is_finished = is_finished
-        self._files.moved()
+        self._files.waiting_begins()
         self._ending.set()
         self._wake.set()
         try:
@@ -159,12 +160,15 @@ class Mirror:
             there = "the finished run" if is_finished else "a new run" if status.durable_step is None else f"step {status.durable_step}"
             self._tell(f"mirror: {there} is in {status.path}, read back and whole")
             return
+        to_do = f"Mend that and run the same command again to copy it; keep {self._run_folder} until then."
+        if not is_finished and status.durable_step is not None and status.durable_step == status.local_step:
+            self._tell(
+                f"mirror: step {status.durable_step} is durable in {status.path}, but the logs there are NOT up to date: {status.error}. {to_do}"
+            )
+            return
         missing = "the finished run" if is_finished else f"the recovery point of step {status.local_step}" if status.local_step else "this run"
         kept = "no recovery point" if status.durable_step is None else f"step {status.durable_step}"
-        self._tell(
-            f"mirror: {missing} is NOT in {status.path}: {status.error or 'it was not copied'}. Durable there: {kept}. "
-            f"Mend that and run the same command again to copy it; keep {self._run_folder} until then."
-        )
+        self._tell(f"mirror: {missing} is NOT in {status.path}: {status.error or 'it was not copied'}. Durable there: {kept}. {to_do}")
 
     def _run(self) -> None:
         """The thread. It ends with the run, or when another process has taken the mirror over."""
@@ -172,7 +176,7 @@ class Mirror:
         while True:
             ending = self._ending.is_set()
             try:
-                self._files.moved()
+                self._files.waiting_begins()
                 self._busy = True
                 self._copy.bring_up_to_date(ending=ending)
                 self._succeeded(ending)
@@ -205,7 +209,7 @@ class Mirror:
             was_failing = self._status.state == "failing"
             is_whole = self._status.local_step in {None, self._status.durable_step}
             self._put(state="ok" if is_whole else "behind", error=None, finished=ending and self._copy.is_finished)
-        if ending:
+        if ending or was_failing:
             self._copy.publish(self._status)
         if was_failing and not ending:
             durable = self._status.durable_step
@@ -220,10 +224,13 @@ class Mirror:
 
     def _note_durable(self, point: Point | None, bytes_per_s: float | None) -> None:
         """From the copying thread: this is the newest durable point now; None: there is none any more."""
-        self._put(
-            durable_step=None if point is None else point.step, durable_time=None if point is None else time.time(),
-            bytes_per_s=bytes_per_s or self._status.bytes_per_s,
-        )  # fmt: skip
+        with self._lock:
+            state, step = self._status.state, None if point is None else point.step
+            is_newest = step is not None and step == self._status.local_step
+            self._put(
+                durable_step=step, durable_time=None if point is None else time.time(), bytes_per_s=bytes_per_s or self._status.bytes_per_s,
+                state="ok" if state == "behind" and is_newest else state,
+            )  # fmt: skip
         if point is not None and not self._said_durable and self._copy.goes_on:
             self._said_durable = True
             self._tell(f"mirror: the recovery point of step {point.step} is durable in {self.place.folder}")
