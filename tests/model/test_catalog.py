@@ -285,3 +285,23 @@ def test_libraries_are_quiet_meanwhile_and_as_before_afterwards(folder: Callable
     catalog.config_of_model(str(folder({"model_type": "gpt2", "vocab_size": 16})))  # its default bos_token_id, 50256, is worth a log line
     assert capfd.readouterr() == ("", "")
     assert transformers_logging.get_verbosity() == before
+
+
+def test_a_strangers_config_is_filled_in_and_keeps_neither_code_nor_kernels_even_of_its_parts() -> None:
+    part = {"hidden_size": 64, "num_hidden_layers": 2, "_attn_implementation": "org/kernel", "quantization_config": {"load_in_4bit": True}, "note": 1}
+
+    values, ignored = catalog.checked_values({"model_type": "gemma3", "text_config": part, "auto_map": {"AutoModel": "x.Y"}, "mystery": 2}, "here")
+
+    text = values["text_config"]
+    assert (text["model_type"], text["hidden_size"], text["vocab_size"], text["max_position_embeddings"]) == ("gemma3_text", 64, 262_208, 131_072)
+    assert not {"_attn_implementation", "quantization_config", "note"} & text.keys()
+    assert not {"auto_map", "mystery", "id2label"} & values.keys()
+    assert ignored == ("mystery",)
+
+
+def test_values_that_are_used_under_another_name_are_not_called_left_out() -> None:
+    values, ignored = catalog.checked_values({"model_type": "llama", "rope_theta": 5.0, "id2label": {"0": "a"}}, "here")
+
+    assert (values["rope_parameters"]["rope_theta"], values["vocab_size"], ignored) == (5.0, 32_000, ())
+    values, ignored = catalog.checked_values({"model_type": "gpt2", "num_hidden_layers": 3}, "here")
+    assert (values["n_layer"], ignored) == (3, ())

@@ -12,7 +12,7 @@ from brimful.base.errors import PlanError
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.model.description import count_parameters
-from brimful.planning.specs import lora_of, model_facts
+from brimful.planning.specs import facts_of_values, lora_of, model_facts
 from brimful.planning.step import Lora, StepSpec
 from brimful.planning.survey import prepare
 from brimful.recipe import Recipe, load
@@ -191,6 +191,23 @@ def test_positions_stand_under_gpt2s_own_name_too(published: Callable[..., Recip
 
     with pytest.raises(PlanError, match="above the 128 positions"):
         model_facts(published(f"model={tmp_path}"))
+
+
+def test_of_a_model_of_several_parts_the_one_that_reads_text_is_planned(published: Callable[..., Recipe], tmp_path: Path) -> None:
+    text = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "attn_logit_softcapping": 50.0}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": text, "vision_config": {}}))
+
+    facts = model_facts(published(f"model={tmp_path}"))
+
+    assert (facts.vocabulary, facts.context, facts.softcapped, facts.grouped) == (262_208, 131_072, True, True)
+    assert (facts.config["model_type"], facts.config["hidden_size"]) == ("gemma3_text", 64)
+
+
+def test_a_config_without_a_vocabulary_is_told() -> None:
+    with pytest.raises(PlanError, match=r"'llama' does not say how large its vocabulary is\. Add its vocab_size"):
+        facts_of_values({"model_type": "llama", "hidden_size": 64}, None)
+    with pytest.raises(PlanError, match=r"\('mllama_text_model'\) is no model by itself"):
+        facts_of_values({"model_type": "mllama", "text_config": {"model_type": "mllama_text_model", "vocab_size": 8}}, None)
 
 
 def test_a_folder_without_a_config_is_refused(published: Callable[..., Recipe], tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from brimful.base.errors import BrimfulError, PlanError, RecipeError, RequestError
+from brimful.model import catalog
 from brimful.studio.pasted import MOST_CHARACTERS, looks_like_recipe, pasted_config, pasted_recipe, published_name, refuse_long
 
 RECIPE = """
@@ -51,7 +52,9 @@ def test_a_config_keeps_what_describes_the_network() -> None:
     found = pasted_config(json.dumps(CONFIG | {"auto_map": {"AutoModel": "x.Y"}, "_attn_implementation": "org/kernel", "note": 1}))
 
     assert found is not None
-    assert (dict(found.values), found.ignored, found.published) == (CONFIG, ("note",), None)
+    assert {key: found.values[key] for key in CONFIG} == CONFIG
+    assert (found.ignored, found.published) == (("note",), None)
+    assert not {"auto_map", "_attn_implementation"} & found.values.keys()
     assert pasted_config("name: x") is None
 
 
@@ -63,6 +66,7 @@ def test_a_config_keeps_what_describes_the_network() -> None:
         (json.dumps({"model_type": "lama"}), PlanError, "did you mean 'llama'"),
         (json.dumps(CONFIG | {"num_hidden_layers": 10**6}), RequestError, "num_hidden_layers 1,000,000 is above"),
         (json.dumps(CONFIG | {"vocab_size": 10**12}), RequestError, "vocab_size"),
+        (json.dumps({"model_type": "gemma3", "text_config": {"num_hidden_layers": 10**6}}), RequestError, "num_hidden_layers 1,000,000 is above"),
         (json.dumps({"model_type": "t5"}), PlanError, "encoder-decoder"),
         (json.dumps({"model_type": "own", "auto_map": {"AutoConfig": "x.Y"}}), PlanError, "consent"),
     ],
@@ -70,6 +74,17 @@ def test_a_config_keeps_what_describes_the_network() -> None:
 def test_what_is_no_config_for_a_page_is_refused(text: str, error: type[BrimfulError], told: str) -> None:
     with pytest.raises(error, match=told):
         pasted_config(text)
+
+
+@pytest.mark.parametrize("name", ["openai-community/gpt2", "mosaicml/mpt-7b", "google/gemma-3-1b-pt", "EleutherAI/pythia-70m"])
+def test_a_model_of_the_catalog_is_known_by_its_config(name: str) -> None:
+    row = catalog.find(name)
+    assert row is not None
+
+    found = pasted_config(json.dumps(dict(row.config)))
+
+    assert found is not None
+    assert found.published == name
 
 
 def test_only_what_can_be_a_hub_id_is_left_to_the_hub() -> None:

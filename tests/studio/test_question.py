@@ -92,6 +92,25 @@ def test_a_pasted_config_is_a_model_in_a_file_or_the_published_one_that_it_is() 
     assert asked(Question(json.dumps(dict(row.config)))).recipe.model == LLAMA
 
 
+def test_a_pasted_config_that_leaves_things_out_has_the_limits_of_its_model_type() -> None:
+    short = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
+
+    found = asked(Question(json.dumps(short)))
+
+    assert (found.model.vocabulary, found.model.context) == (32_000, 2048)
+    with pytest.raises(PlanError, match="sequence_length 4096 is above the 2048 positions"):
+        asked(Question(json.dumps(short), sequence_length=4096))
+
+
+def test_of_a_pasted_config_of_several_parts_the_one_that_reads_text_is_asked_about() -> None:
+    text = {key: value for key, value in TINY.items() if key != "model_type"}
+
+    found = asked(Question(json.dumps({"model_type": "gemma3", "text_config": text, "vision_config": {}})))
+
+    assert (found.model.vocabulary, found.model.context) == (512, 256)
+    assert "the part that reads text (gemma3_text)" in found.notes[-1]
+
+
 def test_a_folder_with_a_config_is_a_model_only_where_folders_are_allowed(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(TINY), encoding="utf-8")
 

@@ -33,6 +33,8 @@ _NOT_OF_THE_NETWORK = {
     "architectures", "transformers_version", "torch_dtype", "dtype", "_name_or_path", "auto_map", "attn_implementation", "_attn_implementation",
     "quantization_config", "use_cache",
 }  # fmt: skip
+_ROPE = {"rope_theta", "rope_scaling"}
+"""Read into rope_parameters."""
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _LOCAL_REMEDY = "A local config.json is enough: give its path or its folder."
 _ACCEPTED = (
@@ -108,17 +110,38 @@ def checked_values(values: Mapping[str, Any], where: str) -> tuple[dict[str, Any
         where: Named in errors.
 
     Returns:
-        The values, and the keys left out beside those that say nothing about the network.
+        The values, those that were left out as transformers fills them in, and the keys left out beside those that say nothing about the network.
 
     Raises:
         PlanError: no model type, an unknown one, or no language model.
     """
-    from transformers import CONFIG_MAPPING  # noqa: PLC0415 - as in _config_of_values
-
     config = _config_of_values(values, where, None, trust_custom_code=False)
-    known = set(CONFIG_MAPPING[config.model_type]().to_dict()) - _NOT_OF_THE_NETWORK
-    kept = {key: value for key, value in values.items() if key == "model_type" or (key in known and not key.startswith("_"))}
-    return kept, tuple(sorted(values.keys() - kept.keys() - _NOT_OF_THE_NETWORK))
+    filled = _of_the_network(config)
+    used = filled.keys() | config.attribute_map.keys() | _NOT_OF_THE_NETWORK | _of_every_config()
+    return filled, tuple(sorted(values.keys() - used - (_ROPE if "rope_parameters" in filled else set())))
+
+
+def _of_the_network(config: "PretrainedConfig") -> dict[str, Any]:
+    """What a config's class knows beside what every class has, and the same of the configs within it."""
+    known = type(config)().to_dict().keys() - _of_every_config() - _NOT_OF_THE_NETWORK
+    values = {key: value for key, value in config.to_dict().items() if key in known and not key.startswith("_")}
+    parts = {key: _of_the_network(getattr(config, key)) for key in values.keys() & config.sub_configs.keys() if values[key] is not None}
+    return {"model_type": config.model_type, **values, **parts}
+
+
+def _of_every_config() -> set[str]:
+    from transformers import PretrainedConfig  # noqa: PLC0415 - as in _config_of_values
+
+    return set(PretrainedConfig().to_dict())
+
+
+def has_head(model_type: str) -> bool:
+    """Whether there is a class of this model type that predicts tokens."""
+    from transformers.models.auto import modeling_auto  # noqa: PLC0415 - as in _config_of_values
+
+    from brimful.model.okadfa.configuration import MODEL_TYPE  # noqa: PLC0415
+
+    return model_type in (*modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, MODEL_TYPE)
 
 
 @functools.cache
@@ -241,18 +264,13 @@ def _custom_files(values: Mapping[str, Any]) -> str:
 
 def _require_language_model(config: "PretrainedConfig", values: Mapping[str, Any], where: str, known: bool) -> None:
     """Stop unless the config has a vocabulary, no separate encoder, and a class that predicts tokens."""
-    from transformers.models.auto import modeling_auto  # noqa: PLC0415
-
-    from brimful.model.okadfa.configuration import MODEL_TYPE  # noqa: PLC0415
-
-    heads = (*modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, MODEL_TYPE)
     automatic = values.get("auto_map", ())
-    predicts_tokens = config.model_type in heads if known else any(name in automatic for name in ("AutoModelForCausalLM", "AutoModelForMaskedLM"))
+    predicts = has_head(config.model_type) if known else any(name in automatic for name in ("AutoModelForCausalLM", "AutoModelForMaskedLM"))
     if config.is_encoder_decoder:
         found = "an encoder-decoder model"
     elif not getattr(config.get_text_config(), "vocab_size", None):
         found = "a model without a vocabulary (no vocab_size)"
-    elif not predicts_tokens:
+    elif not predicts:
         found = "a model that transformers gives no head to predict tokens"
     else:
         return

@@ -13,6 +13,9 @@ from brimful.planning.plan import Choice
 from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.recipe import OF_RECIPE, ModelRecipe, Recipe, load
 
+TEXT_PARTS = ("text_config", "decoder", "generator", "text_encoder")
+"""Where the config of several models keeps the one that reads text, as in transformers' get_text_config."""
+
 
 @dataclass(frozen=True)
 class ModelFacts:
@@ -70,9 +73,28 @@ def model_facts(recipe: Recipe, vocabulary: int | None = None, *, trust_custom_c
 
 
 def facts_of_values(values: Mapping[str, Any], parameters: int | None) -> ModelFacts:
-    """What the values of a published model's config say; its parameters where they are known."""
-    context = next((int(values[key]) for key in ("max_position_embeddings", "n_positions", "max_seq_len") if values.get(key)), None)
-    return ModelFacts(values, int(values["vocab_size"]), context, parameters, bool(values.get("attn_logit_softcapping")), _is_grouped(values))
+    """What the values of a published model's config say; its parameters where they are known.
+
+    Of a model that reads images or sound too, this is the part that reads text, as in the rows of the catalog.
+
+    Raises:
+        PlanError: they do not say how large the vocabulary is, or that part cannot be planned alone.
+    """
+    text = _text_values(values)
+    context = next((int(text[key]) for key in ("max_position_embeddings", "n_positions", "max_seq_len") if text.get(key)), None)
+    return ModelFacts(text, int(text["vocab_size"]), context, parameters, bool(text.get("attn_logit_softcapping")), _is_grouped(text))
+
+
+def _text_values(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    nested = [part for name in TEXT_PARTS if isinstance(part := values.get(name), Mapping)]
+    found = next((part for part in (*nested, values) if part.get("vocab_size") and part.get("model_type")), None)
+    if found is None:
+        raise PlanError(f"the config of model_type {values.get('model_type')!r} does not say how large its vocabulary is. Add its vocab_size.")
+    if found is not values and not catalog.has_head(str(found["model_type"])):
+        raise PlanError(
+            f"the text part of model_type {values.get('model_type')!r} ({found['model_type']!r}) is no model by itself, so it cannot be planned."
+        )
+    return found
 
 
 def _refuse_long_sequences(recipe: Recipe, context: int | None) -> None:

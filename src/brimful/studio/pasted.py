@@ -138,12 +138,19 @@ def pasted_config(text: str) -> PastedConfig | None:
     except (ValueError, RecursionError) as error:
         raise RequestError(f"the text begins like a config.json, but it is not JSON: {error}") from error
     origin = "the pasted config.json"
-    if wrong := _above(values, CONFIG_LIMITS) or _above(values, dict.fromkeys(values, LARGEST_CONFIG_NUMBER)):
-        raise RequestError(f"{origin} {_LARGER}: {wrong}.")
+    for part in _parts(values):
+        if wrong := _above(part, CONFIG_LIMITS) or _above(part, dict.fromkeys(part, LARGEST_CONFIG_NUMBER)):
+            raise RequestError(f"{origin} {_LARGER}: {wrong}.")
     sizes, ignored = catalog.checked_values(values, origin)
     rows = [row for name in catalog.names() if (row := catalog.find(name)) is not None]
-    same = next((row.name for row in rows if all(sizes.get(key) == value for key, value in row.config.items() if key != "architectures")), None)
+    stated = {**sizes, **values}
+    same = next((row.name for row in rows if all(stated.get(key) == value for key, value in row.config.items() if key != "architectures")), None)
     return PastedConfig(sizes, ignored, same)
+
+
+def _parts(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """A config, and the ones within it."""
+    return [values, *(part for value in values.values() if isinstance(value, Mapping) for part in _parts(value))]
 
 
 def _above(sizes: Mapping[str, Any], limits: Mapping[str, int]) -> str:

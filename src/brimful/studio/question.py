@@ -95,8 +95,10 @@ def asked(question: Question, *, local_folders: bool = True) -> Asked:
         notes.append(
             f"Save the pasted text as {PASTED_CONFIG} where you run the recipe. To train, weights have to lie beside it; or name their hub id."
         )
-        recipe = template(PASTED_CONFIG, question.method, config.values)
-        return _changed(question, recipe, notes, facts_of_values(config.values, None))
+        facts = facts_of_values(config.values, None)
+        if facts.config is not config.values:
+            notes.append(f"Planned is the part that reads text ({facts.config['model_type']}), without what reads anything else.")
+        return _changed(question, template(PASTED_CONFIG, question.method, config.values), notes, facts)
     if looks_like_recipe(text):
         return _changed(question, pasted_recipe(text, local_folders=local_folders), [])
     if text in shipped_names():
