@@ -16,7 +16,7 @@ import pytest
 
 from brimful.base import rundir
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import Journal, Lease, read_journal, read_json, write_json_atomically, write_text_atomically, writer_of
+from brimful.base.rundir import Journal, Lease, finite, read_journal, read_json, write_json_atomically, write_text_atomically, writer_of
 
 HOLD = """
 import sys, time
@@ -373,3 +373,11 @@ def test_a_journal_on_a_full_disk_says_so(tmp_path: Path) -> None:
     journal._file = open(journal.path, "ab", buffering=0)  # noqa: SIM115 - closed by the journal
     with pytest.raises(RunFolderError, match=r"metrics\.jsonl cannot be written: .*No space left.* run the same command again"), journal:
         journal.append({"step": 1})
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [(3, 3.0), (-0.5, -0.5), (10**300, 1e300), (10**400, None), (-(10**400), None), (math.nan, None), (math.inf, None), (True, None), ("3", None), (None, None)],
+)  # fmt: skip
+def test_a_number_of_a_file_is_what_a_float_holds(value: object, number: float | None) -> None:
+    assert finite(value) == number

@@ -49,6 +49,15 @@ def test_what_is_torn_or_odd_is_left_out(tmp_path: Path) -> None:
     assert [(each.time, dict(each.readings)) for each in seen.samples] == [(102, {})]
 
 
+def test_an_integer_that_no_float_holds_is_left_out(tmp_path: Path) -> None:
+    seen = written(
+        tmp_path, {**START, "limits": {"cores": 10**400}}, sample(101, rss_bytes=10**400, power_w=5), sample(10**400), sample(102, 10**400)
+    )
+
+    assert [dict(each.readings) for each in seen.samples] == [{"power_w": 5}]
+    assert seen.limits == {}
+
+
 def test_means_weigh_samples_by_the_time_they_cover(tmp_path: Path) -> None:
     seen = written(tmp_path, START, sample(101, 1, power_w=100), sample(104, 3, power_w=20), sample(105, 1))
 

@@ -189,3 +189,13 @@ def test_two_advices_do_not_give_one_key_two_values(advised: Callable[..., list[
     records = [*steps(), *many("evaluation", 10, 3.0), *many("checkpoint", 10, 1.0, bytes=MIB), end(85.0)]
 
     assert [(each.topic, each.change) for each in advised(*records)] == [("evaluation", "evaluation.every=40"), ("checkpoint", "evaluation.every=40")]
+
+
+def test_times_that_no_float_adds_up_give_no_advice_on_them(advised: Callable[..., list[Advice]]) -> None:
+    records = [*steps(4e306), *many("checkpoint", 2, 5e307, bytes=GIB), *many("evaluation", 10, 1.0), end(1e308)]
+
+    assert {each.topic for each in advised(*records)} <= {"checkpoint"}
+
+
+def test_integers_that_no_float_holds_are_no_measurements(advised: Callable[..., list[Advice]]) -> None:
+    assert advised(*steps(1.0), *many("evaluation", 2, 10**400), {**end(45.0), "step": 10**400}) == []

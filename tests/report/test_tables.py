@@ -399,3 +399,12 @@ def test_random_directions_of_kernel_attention_are_no_parameters(tmp_path: Path)
         model.save_pretrained(tmp_path / architecture)
 
         assert counted_parameters(tmp_path / architecture) == num_parameters(model)
+
+
+def test_numbers_beyond_what_was_ever_counted_are_left_out(new_run: Callable[..., Path]) -> None:
+    """Steps of 1e308 and integers of 400 digits, as a damaged line may tell them."""
+    odd = [{"kind": "step", "step": step, "loss": 1.0, "step_time_s": 10**308, "memory_bytes": 10**400} for step in (-1e308, 1e308, 10**400)]
+    run = read_run(new_run(metrics=[{"kind": "start", "step": 0, "total_steps": 1}, *odd, {"kind": "end", "step": 1, "reason": "finished"}]))
+
+    assert run.last_step == 1
+    assert "peak_memory_bytes" not in measured(run)

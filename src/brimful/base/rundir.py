@@ -270,3 +270,14 @@ def read_journal(path: Path) -> Iterator[dict[str, Any]]:
     """The whole records of a journal, in order; nothing when the file is absent."""
     if path.exists():
         yield from (record for record in map(_parse_line, path.read_bytes().splitlines(keepends=True)) if record)
+
+
+def finite(value: object) -> float | None:
+    """A number of a file as a finite float; None for anything else, and for what no float holds, such as an integer of 400 digits."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None

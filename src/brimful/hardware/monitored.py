@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from brimful.base.rundir import read_journal
+from brimful.base.rundir import finite, read_journal
 
 FILE_NAME = "monitor.jsonl"
 JOULES_PER_WH = 3600.0
@@ -200,11 +200,7 @@ def _mapping(value: object) -> dict[str, Any]:
 
 def _numbers(value: object) -> dict[str, float]:
     """The finite numbers of a mapping."""
-    return {
-        name: float(entry)
-        for name, entry in _mapping(value).items()
-        if isinstance(entry, int | float) and not isinstance(entry, bool) and math.isfinite(entry)
-    }
+    return {name: number for name, entry in _mapping(value).items() if (number := finite(entry)) is not None}
 
 
 def thinned(records: list[dict[str, Any]], most_samples: int) -> tuple[list[dict[str, Any]], float]:

@@ -138,11 +138,11 @@ def _checkpoints(run: RunFiles, spent: TimeSpent) -> Advice | None:
 
 
 def _steps_between(run: RunFiles, count: int, seconds: float, total_s: float, goal: float) -> int | None:
-    """How far apart something that happened `count` times must be to take a share of `goal`, all else as it was."""
+    """How far apart something that happened `count` times must be to take a share of `goal`, all else as it was; None where no float holds it."""
     if not count or not seconds or not run.last_step:
         return None
-    fewer = max(1, math.floor(goal / (1 - goal) * (total_s - seconds) / (seconds / count)))
-    return math.ceil(run.last_step / fewer)
+    fewer = goal / (1 - goal) * (total_s - seconds) / (seconds / count)
+    return math.ceil(run.last_step / max(1, math.floor(fewer))) if math.isfinite(fewer) else None
 
 
 def _compiling(run: RunFiles, spent: TimeSpent) -> Advice | None:

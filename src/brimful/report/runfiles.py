@@ -12,7 +12,7 @@ import yaml
 from safetensors import SafetensorError, safe_open
 
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import read_journal, read_json
+from brimful.base.rundir import finite, read_journal, read_json
 from brimful.hardware.monitored import Monitored, read_monitor
 from brimful.report.once import once_per_run
 
@@ -140,7 +140,7 @@ def kind_of(run: RunFiles) -> Literal["text", "masked", "labels"]:
 
 def number(value: object) -> float | None:
     """`value` as a finite float, None for anything else."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None
+    return finite(value)
 
 
 def section(value: object, key: str) -> Json:
@@ -209,7 +209,8 @@ def _count(session: list[Json], first: list[Json]) -> int:
 
 
 def _step_of(record: Json) -> int:
-    return int(number(record.get("step")) or 0)
+    step = number(record.get("step")) or 0.0
+    return int(step) if abs(step) < 2**53 else 0
 
 
 @once_per_run
@@ -306,7 +307,7 @@ def training_time_s(run: RunFiles) -> float | None:
     spans, usual_s = step_spans(run), steady(run).step_time_s
     if not spans or usual_s is None:
         return None
-    return float(sum(count * record["step_time_s"] for count, record in spans)) - warm_up_s(run)
+    return float(sum(count * float(record["step_time_s"]) for count, record in spans)) - warm_up_s(run)
 
 
 def step_spans(run: RunFiles) -> list[tuple[int, Json]]:
@@ -377,7 +378,7 @@ def _session_seconds(session: list[Json]) -> float:
     if not timed:
         return 0.0
     first, _ = _first_group(session)
-    before_s = _count(session, first) * first[0]["step_time_s"] if first else 0.0
+    before_s = _count(session, first) * float(first[0]["step_time_s"]) if first else 0.0
     after_s = sum(series(session[timed[-1][0] :], "seconds")[1])  # an evaluation and its checkpoint, which tell no time of day
     return float(before_s + timed[-1][1] - timed[0][1] + after_s)
 
