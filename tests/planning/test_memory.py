@@ -102,6 +102,17 @@ def test_intervals_lie_around_the_values_and_allocated_below_reserved(by_hand: C
     assert (found.driver.low, found.driver.high) == (found.reserved.low + 70 * MIB, found.reserved.high + 130 * MIB)
 
 
+def test_a_context_takes_no_less_than_nothing_however_little_is_known_of_it(by_hand: Callable[..., Any]) -> None:
+    """As of a Tesla T4, whose context is 83 MiB, give or take 250: a tiny model had less than no memory at the lower end."""
+    doubtful = dataclasses.replace(GPU, context_uncertainty_bytes=250 * MIB)
+
+    for trace in (_trace(1, sizes_mib=[1]), by_hand().at(2)):
+        found, sure = _footprint(trace, doubtful), _footprint(trace, GPU)
+        assert found.driver.low == found.reserved.low >= found.allocated.low > 0
+        assert found.driver.high == sure.driver.high + 250 * MIB
+        assert (found.terms, found.driver.value) == (sure.terms, sure.driver.value)
+
+
 @pytest.mark.parametrize(("target", "share"), [(HOST, HOST_SLACK), (APPLE, METAL_SLACK)])
 def test_off_cuda_live_bytes_and_an_assumed_share_count(by_hand: Callable[..., Any], target: Target, share: float) -> None:
     found = _footprint(by_hand().at(2), target)

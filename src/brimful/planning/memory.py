@@ -58,7 +58,9 @@ class Footprint:
     Attributes:
         micro_batch: Sequences per forward and backward pass.
         terms: Bytes by term at the moment when most is allocated; they add up to `driver_bytes`.
-        allocated, reserved, driver: Peaks in bytes: what torch's tensors take, what its allocator holds, what the driver shows.
+        allocated, reserved, driver: Peaks in bytes: what torch's tensors take, what its allocator holds, what the driver shows. Their upper
+            ends may lie beyond the device also where the verdict is "fits": what the allocator keeps where nothing stops it, which it gives
+            back where memory is short.
         usable_bytes: What the device can give in all.
         verdict: Whether the run fits.
         peak_phase: The phase of the step that needs most.
@@ -292,9 +294,10 @@ def _share(value: float, share: tuple[float, float], basis: str) -> Prediction:
 
 
 def _plus(prediction: Prediction, num_bytes: int, uncertainty_bytes: int) -> Prediction:
+    """With a context that takes `num_bytes`, give or take the uncertainty, but not less than nothing."""
     return Prediction(
         prediction.value + num_bytes,
-        prediction.low + num_bytes - uncertainty_bytes,
+        prediction.low + max(0, num_bytes - uncertainty_bytes),
         prediction.high + num_bytes + uncertainty_bytes,
         prediction.basis,
     )
