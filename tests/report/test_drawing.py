@@ -1,5 +1,7 @@
 """A drawing is one picture for every use: themable SVG on a page, PNG and SVG files that are readable alone."""
 
+import functools
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
@@ -7,6 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from brimful.report import drawing as drawing_module
 from brimful.report.drawing import AXIS, SERIES, TRAIN, VARIABLES, Drawing, tick
 
 
@@ -42,6 +45,36 @@ def test_files_are_light_titled_and_need_no_font(tmp_path: Path) -> None:
     assert root.tag.endswith("svg")
     assert "var(" not in svg.read_text(encoding="utf-8")
     assert not [element for element in root.iter() if element.tag.endswith("}text")]
+
+
+def draw_far_letters(figure: Figure) -> None:
+    figure.add_subplot().barh(["\N{CJK UNIFIED IDEOGRAPH-4E2D}", "\N{GRINNING FACE}", "plain"], [1, 2, 3])
+
+
+def test_letters_that_no_font_has_stay_text_and_are_not_warned_of(tmp_path: Path) -> None:
+    drawing = Drawing("far", "\N{CJK UNIFIED IDEOGRAPH-4E2D} & <b>", "", (300, 200), draw_far_letters)
+    assert "\N{CJK UNIFIED IDEOGRAPH-4E2D}" in drawing.wide
+    _, svg = drawing.save(tmp_path)
+    texts = [element.text for element in Xml.parse(svg).getroot().iter() if element.tag.endswith("}text")]  # noqa: S314 - drawn here
+    assert {"\N{CJK UNIFIED IDEOGRAPH-4E2D}", "\N{GRINNING FACE}"} <= set(texts) or not texts, "text, or outlines by a font that is installed"
+
+
+def test_an_installed_font_draws_what_dejavu_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawing_module, "FALLBACKS", ("No Such Font", "cmsy10"))
+    for kept in (drawing_module._fallbacks, drawing_module._letters):
+        kept.cache_clear()
+        monkeypatch.setattr(drawing_module, kept.__name__, functools.cache(kept.__wrapped__))
+    assert drawing_module._fallbacks() == ("cmsy10",)
+    svg = Drawing("line", "A line", "A line from <2> to 3", (300, 200), draw).wide
+    assert "cmsy10" not in svg
+    assert "var(--font, sans-serif)" in svg
+
+
+def test_drawings_of_several_threads_are_those_of_one() -> None:
+    drawings = [Drawing(f"line-{number}", "A line", "", (300, 200), draw) for number in range(6)]
+    alone = [drawing.wide for drawing in drawings]
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(lambda drawing: drawing.wide, drawings * 2)) == alone * 2
 
 
 def test_every_colour_has_a_variable_of_its_own() -> None:

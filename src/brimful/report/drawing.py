@@ -1,17 +1,22 @@
 """One drawing for every use: inline SVG whose colours follow the page's theme, and PNG and SVG files that are readable alone."""
 
+import functools
 import io
 import re
+import threading
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
 from markupsafe import escape
+from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from brimful.base.units import format_count
@@ -41,6 +46,17 @@ POINTS_PER_INCH = 72
 FILE_DPI, FILE_PAD = 200, 8
 """Dots per inch of a PNG, and points around what is drawn."""
 FILE_FORMATS = ("png", "svg")
+FONT = "DejaVu Sans"
+"""Comes with matplotlib, so that drawings look alike everywhere."""
+FALLBACKS = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Noto Sans JP", "Noto Sans KR", "Source Han Sans SC", "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei", "Droid Sans Fallback", "Noto Sans Devanagari", "Noto Sans Thai", "Noto Emoji", "Symbola", "FreeSans", "Unifont",
+    "Hiragino Sans", "PingFang SC", "Apple SD Gothic Neo", "Arial Unicode MS", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic", "Segoe UI Symbol",
+)  # fmt: skip
+"""Fonts with letters that it lacks, as Linux, macOS and Windows have them; those that are installed are asked in this order."""
+NO_GLYPH = "Glyph .* missing from|Matplotlib currently does not support"
+"""What matplotlib warns of, with the place in its own source, where no font has a letter."""
+_LOCK = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -76,7 +92,10 @@ class Drawing:
         return render_figure(f"{self.key}-narrow", self.phone_size or self.size, self.description, self.draw)
 
     def save(self, folder: Path) -> list[Path]:
-        """Write KEY.png and KEY.svg, titled and on white; text is outlines, so that they look alike everywhere."""
+        """Write KEY.png and KEY.svg, titled and on white.
+
+        Text is outlines, so that they look alike everywhere; in an SVG it stays text where it has letters that no font here has.
+        """
         with _settings(self.key, "path"):
             figure = _figure(self.size)
             self.draw(figure)
@@ -87,6 +106,7 @@ class Drawing:
                 figure.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False, fontsize=10, labelcolor=INK)
             paths = [folder / f"{self.key}.{suffix}" for suffix in FILE_FORMATS]
             for path in paths:
+                matplotlib.rcParams["svg.fonttype"] = "path" if _has_all_letters(figure) else "none"
                 figure.savefig(path, dpi=FILE_DPI, facecolor="white", metadata={"Date": None} if path.suffix == ".svg" else None)
         return paths
 
@@ -124,19 +144,37 @@ def tick(value: float, _: object = None) -> str:
 
 
 @contextmanager
-def _settings(key: str, fonttype: str) -> Iterator[None]:
-    with matplotlib.rc_context(
-        {
-            "svg.fonttype": fonttype,
-            "svg.hashsalt": key,
-            "font.size": 12,
-            "font.family": ["DejaVu Sans"],
-            "axes.edgecolor": AXIS,
-            "text.usetex": False,
-            "text.parse_math": False,
-        }
-    ):
+def settings(**values: object) -> Iterator[None]:
+    """Draw with settings of matplotlib, which it keeps for all threads: one draws at a time. Names with `_` in place of the first dot.
+
+    Letters that no font has are not warned of: a page's text stays text, and a browser has its own fonts.
+    """
+    chosen = {name.replace("_", ".", 1): value for name, value in values.items()}
+    with _LOCK, warnings.catch_warnings(), matplotlib.rc_context({"font.family": [FONT, *_fallbacks()], "text.parse_math": False, **chosen}):
+        warnings.filterwarnings("ignore", NO_GLYPH, UserWarning)
         yield
+
+
+def _settings(key: str, fonttype: str) -> AbstractContextManager[None]:
+    return settings(svg_fonttype=fonttype, svg_hashsalt=key, font_size=12, axes_edgecolor=AXIS, text_usetex=False)
+
+
+@functools.cache
+def _fallbacks() -> tuple[str, ...]:
+    installed = set(font_manager.get_font_names())
+    return tuple(name for name in FALLBACKS if name in installed)
+
+
+@functools.cache
+def _letters() -> frozenset[int]:
+    """That some font has."""
+    return frozenset().union(*(font_manager.get_font(font_manager.findfont(name)).get_charmap() for name in (FONT, *_fallbacks())))
+
+
+def _has_all_letters(figure: Figure) -> bool:
+    """Of a figure that was drawn before."""
+    texts = [found.get_text() for found in figure.findobj(Text) if isinstance(found, Text)]
+    return {ord(letter) for text in texts for letter in text if not letter.isspace()} <= _letters()
 
 
 def _figure(size: tuple[int, int]) -> Figure:

@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -18,6 +17,7 @@ from brimful.base.units import format_bytes
 from brimful.planning.memory import Tensor, largest_at, phase_at
 from brimful.planning.trace import KINDS, Int64Array, Trace
 from brimful.planning.work import GLOBAL
+from brimful.report.drawing import settings
 
 MAX_POINTS = 2000
 """Points kept of a longer trace, phase marks not counted."""
@@ -78,9 +78,7 @@ def draw_timeline(trace: Trace, path: Path, title: str) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    with matplotlib.rc_context(
-        {"font.family": ["DejaVu Sans"], "font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "timeline", "text.parse_math": False}
-    ):
+    with settings(font_size=9, svg_fonttype="none", svg_hashsalt="timeline"):
         figure = Figure(figsize=SIZE_IN, dpi=DOTS_PER_INCH, facecolor="white")
         FigureCanvasAgg(figure)
         figure.text(0.06, 0.955, title, fontsize=13, weight="bold", color=INK)
