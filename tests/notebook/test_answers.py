@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brimful.base.errors import RunFolderError
+from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.rundir import write_json_atomically
 from brimful.notebook.answers import told
 from brimful.notebook.job import CommandFailed, ask
@@ -26,6 +26,19 @@ def test_a_language_model_shows_the_samples_that_it_kept(tiny: Any, tmp_path: Pa
     (group,) = told(tmp_path, [])["groups"]
     assert group["examples"][0] == {"prompt": "The ", "texts": [["goes on", "cat 0"]]}
     assert len(group["examples"]) == 3
+
+
+@pytest.mark.parametrize("model", ["answerdotai/ModernBERT-base", None])
+def test_an_encoder_shows_what_it_filled_in_and_answers_no_text(model: str | None, tmp_path: Path) -> None:
+    recipe = load("tiny-encoder", [f"model={model}", "tokenizer=null"] if model else [])
+    (tmp_path / "recipe.yaml").write_text(recipe.to_yaml())
+    _lines(tmp_path / "samples.jsonl", [{"prompt": "The [MASK] sat", "completion": "'cat' stands there, guess number 1"}])
+
+    (group,) = told(tmp_path, [])["groups"]
+    assert group["title"] == "What it fills in"
+    assert group["examples"] == [{"prompt": "The [MASK] sat", "texts": [["there", "'cat' stands there, guess number 1"]]}]
+    with pytest.raises(RequestError, match="is an encoder: it fills in masked words"):
+        told(tmp_path, ["The "])
 
 
 def test_a_classifier_shows_its_most_confident_mistakes(tmp_path: Path) -> None:

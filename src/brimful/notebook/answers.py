@@ -12,7 +12,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from brimful.base.errors import BrimfulError, RunFolderError
+from brimful.base.errors import BrimfulError, RequestError, RunFolderError
 from brimful.base.rundir import read_journal, read_json
 from brimful.recipe import Recipe, load
 from brimful.report.labels import label_scores, main_split, mistakes
@@ -47,6 +47,10 @@ def told(run_folder: Path, texts: Sequence[str]) -> Json:
     scores = read_json(run_folder / "scores.json") if (run_folder / "scores.json").exists() else {}
     if recipe.method == "classify":
         groups = ([_labelled(run_folder, texts)] if texts else []) + _mistakes(scores)
+    elif recipe.method == "mlm":
+        if texts:
+            raise RequestError(f"{run_folder.name} is an encoder: it fills in masked words and answers no text. Give none to see what it filled in.")
+        groups = [_kept(run_folder, "What it fills in", "there")]
     elif isinstance(recipe.model, str):
         groups = [_before_and_after(run_folder, recipe, texts or [recipe.sample.prompt])]
     else:
@@ -58,10 +62,10 @@ def _example(prompt: str, *texts: tuple[str, str]) -> Json:
     return {"prompt": prompt, "texts": [[title, cut(text)] for title, text in texts]}
 
 
-def _kept(run_folder: Path) -> Json:
+def _kept(run_folder: Path, title: str = "What it writes", of_each: str = "goes on") -> Json:
     """The samples that the run drew at its end."""
     samples = list(read_journal(run_folder / "samples.jsonl"))[:MOST_SHOWN]
-    return {"title": "What it writes", "examples": [_example(str(each["prompt"]), ("goes on", str(each["completion"]))) for each in samples]}
+    return {"title": title, "examples": [_example(str(each["prompt"]), (of_each, str(each["completion"]))) for each in samples]}
 
 
 def _drawn(recipe: Recipe, loaded: "LoadedRun", texts: Sequence[str]) -> list[str]:
