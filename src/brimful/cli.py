@@ -108,6 +108,7 @@ def train(
 ) -> None:  # fmt: skip
     """Train a recipe; of a study every variant, of rft every round, and compare them. The same command again continues what is unfinished."""
     from brimful import pipeline
+    from brimful.training.mirror.opening import catch_up
 
     resolved = _load(recipe, _with_session(overrides, session))
     if _is_several(resolved):
@@ -116,6 +117,7 @@ def train(
     finished = pipeline.train(resolved, open_console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file)
     name = finished.folder.name
     if not finished.trained_now:
+        catch_up(resolved, finished.folder, print)
         print(f"for another run of this recipe: run.name={name}-2")
     use = {"classify": f"brimful predict {name} FILE | ", "mlm": ""}.get(resolved.method, f"brimful generate {name} --prompt TEXT | ")
     print(f"next: brimful evaluate {name} | {use}brimful report {name}")

@@ -117,7 +117,6 @@ def train(recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequ
     admission = admit(recipe, folder_of(recipe), fresh=fresh, accept=accept)
     if admission.finished:
         console.print(f"{admission.folder} is finished; nothing to train.", highlight=False, soft_wrap=True)
-        catch_up(recipe, admission.folder, partial(_say, console))
         return Run(admission.folder, trained_now=False)
     device = here(recipe)
     _refuse_unsupported(recipe, device)

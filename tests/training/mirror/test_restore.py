@@ -12,6 +12,7 @@ from brimful.base.rundir import Lease
 from brimful.recipe import load
 from brimful.training.admission import admit, is_husk, status_of
 from brimful.training.mirror.files import Files
+from brimful.training.mirror.finished import NOTE
 from brimful.training.mirror.restore import bring_back, refuse_fresh, set_aside
 from brimful.training.mirror.sources import folder_of_step, local_steps
 from brimful.training.mirror.status import STATUS
@@ -20,7 +21,9 @@ Run = Any
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != STATUS}
+    """Without what is this machine's knowledge of the mirror."""
+    found = (path for path in folder.rglob("*") if path.is_file() and path.name not in {STATUS, NOTE})
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
 
 
 def _damage(run: Run, step: int) -> None:

@@ -6,17 +6,20 @@ import socket
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from brimful.base.errors import RunFolderError
 from brimful.base.rundir import SCHEMA_VERSION
 from brimful.training.admission import status_of
+from brimful.training.checkpoint import MANIFEST
 from brimful.training.mirror.files import Entry, Files, NotWhole
+from brimful.training.mirror.finished import MODEL, NEEDED, note, require_whole, unchanged
 from brimful.training.mirror.place import Place
 from brimful.training.mirror.points import MirroredRun, Point
-from brimful.training.mirror.sources import FINISHED, Pinned, all_files, drop_pins, local_steps, pinned, run_files
+from brimful.training.mirror.sources import FINISHED, Pinned, all_files, drop_pins, folder_of_step, local_steps, pinned, run_files
 from brimful.training.mirror.status import STATUS, MirrorStatus
 
 RUN_STATUS = "run.json"
@@ -68,6 +71,7 @@ class Copier:
         is_finished: It has reached its end.
         abandoned: Nobody waits any more; nothing is to change in the mirror.
         copied_finished: Something of the finished run was not in the mirror yet.
+        stored_step: The step that the mirror called durable when this process began to write there.
         status: What `publish` writes, as it is now; None while nobody keeps one.
     """
 
@@ -75,6 +79,7 @@ class Copier:
         self.run_id, self.goes_on, self.is_finished, self.abandoned, self.copied_finished = "", True, False, False, False
         self._place, self._run_folder, self._files, self._patience = place, run_folder, files, patience
         self._note_durable = note_durable
+        self.stored_step: int | None = None
         self.status: Callable[[], MirrorStatus | None] = lambda: None
         self._mirrored = MirroredRun(place.folder, files, self._check_writer)
         self._writer = {"token": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
@@ -97,9 +102,12 @@ class Copier:
         Raises:
             OSError, NotWhole: the mirror does not take it, or loses it.
             TakenOver: another process writes there now.
+            DamagedHere: the finished run lost something here, so that nothing may be copied over what the mirror has.
         """
+        if not self.goes_on:
+            require_whole(self._mirrored, self._run_folder)
         self._become_writer()
-        if ending or time.monotonic() >= self._points_due_s:
+        if (ending or time.monotonic() >= self._points_due_s) and (self.goes_on or not self._has_end()):
             self._copy_points()
         if self.goes_on and (ending or time.monotonic() >= self._logs_due_s):
             self._copy_logs()
@@ -173,7 +181,8 @@ class Copier:
             if self.goes_on:
                 self._files.remove(self._place.folder / FINISHED)
             drop_pins(self._run_folder)
-            self._write_status({"durable_step": (values or {}).get("durable_step")})
+            self.stored_step = (values or {}).get("durable_step")
+            self._write_status({"durable_step": self.stored_step})
             self._is_writer = True
             self._logs.clear()
         there = set(self._mirrored.steps())
@@ -289,12 +298,15 @@ class Copier:
 
     def _copy_finished(self) -> None:
         """The run as it ended. A list says what belongs to it; it never lists a file that is just being replaced."""
+        if self.goes_on:
+            require_whole(self._mirrored, self._run_folder)
+        known = unchanged(self._mirrored, self._run_folder)
         try:
             listed = self._mirrored.finished()
         except NotWhole:
             listed = {}
         local = {path.relative_to(self._run_folder).as_posix(): path for path in all_files(self._run_folder)}
-        entries = {name: entry for name, entry in listed.items() if name in local and self._is_there(local[name], name, entry)}
+        entries = {name: entry for name, entry in listed.items() if name in local and (name in known or self._is_there(local[name], name, entry))}
         if listed and entries != listed:
             self._mirrored.note_finished(entries)
         for name, path in sorted(local.items(), key=lambda item: item[0] == RUN_STATUS):  # it says that the run is finished
@@ -302,10 +314,24 @@ class Copier:
                 self._check_writer()
                 entries[name] = self._mirrored.put(path, name)
         for name in listed.keys() - local.keys():
-            self._files.remove(self._place.folder / name)
+            if not name.startswith(MODEL) and name not in NEEDED:
+                self._files.remove(self._place.folder / name)
         if entries != listed:
             self._mirrored.note_finished(entries)
             self.copied_finished = True
+        with suppress(RunFolderError, OSError):  # then all is read once more the next time
+            note(self._mirrored, self._run_folder)
+
+    def _has_end(self) -> bool:
+        """Whether the mirror lists the finished run and has its newest checkpoint: that was read back when it was copied."""
+        steps = local_steps(self._run_folder)
+        try:
+            if RUN_STATUS not in self._mirrored.finished():
+                return False
+            manifest = None if not steps else folder_of_step(self._run_folder, steps[-1]) / MANIFEST
+            return manifest is None or self._mirrored.read(steps[-1]).version == self._files.entry_of(manifest).sha256
+        except (NotWhole, FileNotFoundError):
+            return False
 
     def _is_there(self, path: Path, name: str, entry: Entry) -> bool:
         """Whether a file of the mirror is the local one, read back."""

@@ -18,6 +18,7 @@ from brimful.base.rundir import write_json_atomically
 from brimful.base.units import format_duration
 from brimful.training.mirror.copier import Copier, Patience, TakenOver
 from brimful.training.mirror.files import Files, in_words
+from brimful.training.mirror.finished import DamagedHere
 from brimful.training.mirror.place import Place
 from brimful.training.mirror.points import Point
 from brimful.training.mirror.sources import folder_of_step, local_steps
@@ -48,7 +49,8 @@ class Mirror:
         self._copy = Copier(place, run_folder, self._files, patience, self._note_durable)
         self._copy.status = lambda: self._status
         before = read_status(run_folder)
-        rate = before.bytes_per_s if before is not None and before.path == str(place.folder) else None
+        self._before = before if before is not None and before.path == str(place.folder) else None
+        rate = None if self._before is None else self._before.bytes_per_s
         self._status = MirrorStatus(str(place.folder), "ok", time.time(), bytes_per_s=rate)
         self._lock = threading.RLock()
         self._wake = threading.Event()
@@ -56,6 +58,7 @@ class Mirror:
         self._thread: threading.Thread | None = None
         self._busy = False
         self._point_bytes = 0
+        self._damage: str | None = None
         self._said_durable = False
         self._to_say: deque[str] = deque()
 
@@ -75,6 +78,8 @@ class Mirror:
         if newest is not None:
             self._point_bytes = sum(path.stat().st_size for path in folder_of_step(self._run_folder, newest).iterdir())
         self._put(local_step=newest, state="ok" if newest is None else "behind")
+        if not goes_on and self._before is not None:
+            self._put(durable_step=self._before.durable_step, durable_time=self._before.durable_time)
         self._thread = threading.Thread(target=self._run, daemon=True, name="mirror")
         self._thread.start()
 
@@ -160,6 +165,9 @@ class Mirror:
             there = "the finished run" if is_finished else "a new run" if status.durable_step is None else f"step {status.durable_step}"
             self._tell(f"mirror: {there} is in {status.path}, read back and whole")
             return
+        if self._damage is not None:
+            self._tell(f"mirror: {self._damage}.")
+            return
         to_do = f"Mend that and run the same command again to copy it; keep {self._run_folder} until then."
         if not is_finished and status.durable_step is not None and status.durable_step == status.local_step:
             self._tell(
@@ -181,6 +189,10 @@ class Mirror:
                 self._copy.bring_up_to_date(ending=ending)
                 self._succeeded(ending)
                 self._busy, failures = False, 0
+            except DamagedHere as error:
+                self._damage = str(error)
+                self._failed(self._damage, then="Nothing is copied")
+                return
             except TakenOver as error:
                 self._failed(str(error), then="This process copies no more; training goes on")
                 return
@@ -207,8 +219,12 @@ class Mirror:
     def _succeeded(self, ending: bool) -> None:
         with self._lock:
             was_failing = self._status.state == "failing"
-            is_whole = self._status.local_step in {None, self._status.durable_step}
-            self._put(state="ok" if is_whole else "behind", error=None, finished=ending and self._copy.is_finished)
+            has_end = ending and self._copy.is_finished
+            durable_step = self._status.durable_step
+            if durable_step is None and not self._copy.goes_on:  # points that are there were not read again
+                durable_step = self._copy.stored_step
+            is_whole = has_end or self._status.local_step in {None, durable_step}
+            self._put(state="ok" if is_whole else "behind", error=None, finished=has_end, durable_step=durable_step)
         if ending or was_failing:
             self._copy.publish(self._status)
         if was_failing and not ending:

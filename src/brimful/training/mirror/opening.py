@@ -8,8 +8,10 @@ from brimful.base.errors import RunFolderError
 from brimful.recipe import Recipe
 from brimful.training.admission import run_id_of, status_of, write_status
 from brimful.training.mirror.files import Files
+from brimful.training.mirror.finished import is_as_noted
 from brimful.training.mirror.listener import Mirror
-from brimful.training.mirror.place import Place
+from brimful.training.mirror.place import Place, within_limit
+from brimful.training.mirror.points import MirroredRun
 from brimful.training.mirror.restore import bring_back, refuse_fresh, set_aside
 
 Say = Callable[[str], None]
@@ -68,11 +70,14 @@ def open_mirror(recipe: Recipe, run_folder: Path, say: Say, *, fresh: bool = Fal
 
 
 def catch_up(recipe: Recipe, run_folder: Path, say: Say) -> None:
-    """Bring the mirror of a finished run up to date; what keeps it from that is said."""
+    """Bring the mirror of a finished run up to date; what keeps it from that is said. Once, by whoever is the last to write into the run."""
     if recipe.run.mirror is None:
         return
     try:
-        mirror = Mirror(Place.of(recipe.run.mirror, run_folder), run_folder, say)
+        place = Place.of(recipe.run.mirror, run_folder)
+        if within_limit(str(place.root), lambda: is_as_noted(MirroredRun(place.folder, Files()), run_folder)):
+            return
+        mirror = Mirror(place, run_folder, say)
     except RunFolderError as error:
         say(f"mirror: the finished run is NOT in it: {error}")
         return

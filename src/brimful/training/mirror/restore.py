@@ -15,6 +15,7 @@ from brimful.recipe import Recipe, load_text
 from brimful.training.admission import is_husk, refuse_other_recipe, run_id_of, status_of, write_status
 from brimful.training.checkpoint import verify
 from brimful.training.mirror.files import Entry, Files, NotWhole, in_words
+from brimful.training.mirror.finished import mend
 from brimful.training.mirror.place import Place, within_limit
 from brimful.training.mirror.points import RUN_FILES, MirroredRun, Point
 from brimful.training.mirror.sources import FINISHED, folder_of_step, local_steps
@@ -57,7 +58,7 @@ def bring_back(place: Place, run_folder: Path, recipe: Recipe, say: Say, *, acce
     try:
         found = within_limit(str(place.root), lambda: _look(mirrored))
         if found is not None:
-            _bring_back(place, mirrored, found, run_folder, _Restore(mirrored, run_folder, recipe, tuple(accept), say))
+            _bring_back(place, mirrored, found, run_folder, _Restore(mirrored, run_folder, recipe, tuple(accept), say), say)
     except OSError as error:
         raise RunFolderError(
             f"the mirror {place.folder} cannot be read: {in_words(error)}. Nothing was changed. Mend that and run the same command again; or leave "
@@ -65,13 +66,15 @@ def bring_back(place: Place, run_folder: Path, recipe: Recipe, say: Say, *, acce
         ) from error
 
 
-def _bring_back(place: Place, mirrored: MirroredRun, found: "_Found", run_folder: Path, restore: "_Restore") -> None:
+def _bring_back(place: Place, mirrored: MirroredRun, found: "_Found", run_folder: Path, restore: "_Restore", say: Say) -> None:
     here = status_of(run_folder)
     if here is None and not is_husk(run_folder):
         return  # something else is there, which `admit` refuses
     if here is not None:
         _refuse_another_run(place, run_folder, found)
     if here == "finished":
+        if found.is_finished:
+            mend(mirrored, run_folder, say)
         return
     last = -1 if here is None else _newest_sound(run_folder)
     newer = [step for step in found.steps if step > last]
