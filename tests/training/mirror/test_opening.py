@@ -59,6 +59,10 @@ def test_a_finished_run_comes_back_and_a_new_one_of_the_name_is_told_from_it(tin
     assert status is not None
     assert (status.state, status.durable_step, status.finished) == ("ok", 12, True)
 
+    (folder / "model" / "model.safetensors").unlink()  # lost here, and not taken from the mirror
+    assert "the run here was damaged (model/model.safetensors is missing)" in _run(recipe)
+    assert (folder / "model" / "model.safetensors").read_bytes() == model
+
     shutil.rmtree(folder)
     told = _run(recipe)
     assert "brought back from the mirror" in told

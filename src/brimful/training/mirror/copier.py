@@ -150,7 +150,7 @@ class Copier:
                 self._copy_logs()
             if time.monotonic() >= self._alive_due_s:
                 self._tell_alive()
-        except (OSError, NotWhole):  # what is being copied finds it out for itself; what is due here is tried after it
+        except (OSError, NotWhole, RunFolderError):  # what is being copied finds it out for itself; what is due here is tried after it
             self._logs_due_s = self._alive_due_s = time.monotonic() + self._patience.logs_s
         finally:
             self._is_between = False
