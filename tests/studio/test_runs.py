@@ -2,12 +2,19 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import gradio as gr
 import pytest
 
 from brimful.studio.library import Library
-from brimful.studio.runs import Runs
+from brimful.studio.run_view import run_view
+from brimful.studio.runs import VIEWS, As, Runs
+
+
+def request(session: str = "a") -> Any:
+    return SimpleNamespace(session_hash=session)
 
 
 def write(folder: Path, steps: int) -> None:
@@ -25,28 +32,72 @@ def runs(tmp_path: Path) -> Runs:
 
 
 def test_a_run_is_drawn_again_only_when_something_was_written(runs: Runs, tmp_path: Path) -> None:
-    shown, told, seen = runs.show("one", "Overview")
+    shown, told, seen = runs.show("one", "Overview", request())
     assert "1 of 8 steps" in shown
     assert told == ""
-    assert runs.again("one", "Overview", seen) == (gr.skip(),) * 3
+    assert runs.again("one", "Overview", seen, request()) == (gr.skip(),) * 3
 
     write(tmp_path / "one", 3)
-    shown, _, later = runs.again("one", "Overview", seen)
+    shown, _, later = runs.again("one", "Overview", seen, request())
     assert "3 of 8 steps" in shown
     assert later != seen
-    assert runs.again("one", "Report", seen) == (gr.skip(),) * 3, "a report is left to its reader"
+    assert runs.again("one", "Report", seen, request()) == (gr.skip(),) * 3, "a report is left to its reader"
+
+
+def test_an_error_is_told_once_until_something_is_written(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def fail(folder: Path) -> str:
+        raise ZeroDivisionError(folder.name)
+
+    monkeypatch.setitem(VIEWS, "Overview", fail)
+    _, told, seen = runs.show("one", "Overview", request())
+
+    assert "ZeroDivisionError: one" in told
+    assert runs.again("one", "Overview", seen, request()) == (gr.skip(),) * 3
+    assert capsys.readouterr().err.count("Traceback") == 1
+    write(tmp_path / "one", 2)
+    assert "ZeroDivisionError" in runs.again("one", "Overview", seen, request())[1]
+
+
+def test_a_run_that_vanishes_is_told_once_and_stays_drawn(runs: Runs, tmp_path: Path) -> None:
+    _, _, seen = runs.show("one", "Overview", request())
+    (tmp_path / "one").rename(tmp_path / "elsewhere")
+
+    shown, told, seen = runs.again("one", "Overview", seen, request())
+
+    assert shown == gr.skip()
+    assert "there is no run" in told
+    assert runs.again("one", "Overview", seen, request()) == (gr.skip(),) * 3
+
+
+@pytest.mark.parametrize("later", [("two", "Overview"), ("one", "Report"), (None, "Overview")])
+def test_a_look_that_ends_after_something_else_was_chosen_is_dropped(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: tuple[str | None, As]
+) -> None:
+    def slow(folder: Path) -> str:
+        monkeypatch.undo()
+        runs.show(*later, request())
+        return run_view(folder)
+
+    _, _, seen = runs.show("one", "Overview", request())
+    write(tmp_path / "one", 3)
+    monkeypatch.setitem(VIEWS, "Overview", slow)
+
+    assert runs.again("one", "Overview", seen, request()) == (gr.skip(),) * 3
+    runs.leave(request())
+    runs.show(*later, request("b"))
+    assert "3 of 8 steps" in runs.again("one", "Overview", seen, request())[0], "what another session chose is its own"
 
 
 def test_nothing_chosen_is_nothing_shown(runs: Runs) -> None:
-    assert runs.show(None, "Overview") == ("", "", "")
-    assert runs.again(None, "Overview", "") == (gr.skip(),) * 3
+    assert runs.show(None, "Overview", request()) == ("", "", "")
+    assert runs.again(None, "Overview", "", request()) == (gr.skip(),) * 3
     assert runs.compare(["one"]) == ("", "")
 
 
 @pytest.mark.parametrize("name", ["../one", "gone", "/etc"])
 def test_other_folders_are_refused_on_the_page(runs: Runs, name: str) -> None:
-    assert "there is no run" in runs.show(name, "Report")[1]
-    assert "there is no run" in runs.again(name, "Overview", "")[1]
+    assert "there is no run" in runs.show(name, "Report", request())[1]
+    assert "there is no run" in runs.again(name, "Overview", "", request("b"))[1]
     assert "there is no run" in runs.compare([name, "one"])[1]
 
 

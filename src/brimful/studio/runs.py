@@ -19,25 +19,40 @@ class Runs:
 
     def __init__(self, library: Library) -> None:
         self._library = library
+        self._shown: dict[str, tuple[str | None, As]] = {}
 
-    def show(self, name: str | None, shown_as: As) -> tuple[str, str, str]:
+    def show(self, name: str | None, shown_as: As, request: gr.Request) -> tuple[str, str, str]:
         """(the run, the problem, how it was written last)."""
-        if not name:
-            return "", "", ""
-        try:
-            return VIEWS[shown_as](self._library.path(name)), "", self._library.state(name)
-        except Exception as error:
-            return "", told(error), ""
+        self._shown[str(request.session_hash)] = (name, shown_as)
+        return self._drawn(name, shown_as) if name else ("", "", "")
 
-    def again(self, name: str | None, shown_as: As, seen: str) -> tuple[Any, Any, Any]:
-        """The same where something was written since; else the page stays as it is, as does a report that is being read."""
-        if not name or shown_as == "Report":
-            return gr.skip(), gr.skip(), gr.skip()
+    def _drawn(self, name: str, shown_as: As) -> tuple[str, str, str]:
+        state = self._state(name)
         try:
-            is_new = self._library.state(name) != seen
+            return VIEWS[shown_as](self._library.path(name)), "", state
         except Exception as error:
-            return gr.skip(), told(error), gr.skip()
-        return self.show(name, shown_as) if is_new else (gr.skip(), gr.skip(), gr.skip())
+            return "", told(error), state
+
+    def _state(self, name: str) -> str:
+        """Also of a run that cannot be looked at, so that its error is told once."""
+        try:
+            return self._library.state(name)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+
+    def again(self, name: str | None, shown_as: As, seen: str, request: gr.Request) -> tuple[Any, Any, Any]:
+        """The same where something was written since; else the page stays as it is, as does a report that is being read."""
+        as_it_is = gr.skip(), gr.skip(), gr.skip()
+        if not name or shown_as == "Report" or self._state(name) == seen:
+            return as_it_is
+        shown, problem, state = self._drawn(name, shown_as)
+        if self._shown.get(str(request.session_hash), (name, shown_as)) != (name, shown_as):
+            return as_it_is  # something else was chosen meanwhile
+        return gr.skip() if problem else shown, problem, state
+
+    def leave(self, request: gr.Request) -> None:
+        """The page is closed."""
+        self._shown.pop(str(request.session_hash), None)
 
     def compare(self, names: list[str] | None) -> tuple[str, str]:
         """(the chosen runs side by side, the problem)."""
@@ -71,12 +86,14 @@ def build(page: gr.Blocks, library: Library) -> None:
             refresh = gr.Button("Look for new runs", elem_id="runs-refresh")
         with gr.Column(scale=3, min_width=300):
             wrong = gr.HTML(elem_id="runs-problem")
+            not_compared = gr.HTML(elem_id="runs-not-compared")
             beside = gr.HTML(elem_id="runs-comparison")
             shown = gr.HTML(elem_id="runs-view")
             listed = gr.HTML(elem_id="runs-list")
     hidden: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
     gr.on([run.change, shown_as.change], runs.show, [run, shown_as], [shown, wrong, seen], trigger_mode="always_last", **hidden)
-    compared.change(runs.compare, compared, [beside, wrong], trigger_mode="always_last", **hidden)
+    compared.change(runs.compare, compared, [beside, not_compared], trigger_mode="always_last", **hidden)
     for event in (page.load, refresh.click):
         event(runs.refresh, [run, compared], [run, compared, listed], **hidden)
     gr.Timer(EVERY_S).tick(runs.again, [run, shown_as, seen], [shown, wrong, seen], trigger_mode="once", **hidden)
+    page.unload(runs.leave)
