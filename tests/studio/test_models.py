@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
+from safetensors.torch import load_file, save_file
 
 from brimful import pipeline
 from brimful.base.errors import RequestError
@@ -45,6 +47,18 @@ def test_a_tuned_run_writes_beside_its_base_with_one_model_in_memory(tuned: Path
     assert takes_messages(tuned)
     assert writes_text(tuned)
     assert "message" in describe(tuned)
+
+
+def test_a_run_that_was_trained_anew_answers_with_its_new_weights(tuned: Path) -> None:
+    desk = Desk()
+    before = written(desk, tuned, "run")
+    (weights,) = (tuned / "model").glob("*.safetensors")
+    save_file({name: torch.zeros_like(tensor) for name, tensor in load_file(weights).items()}, weights, {"format": "pt"})
+
+    after = written(desk, tuned, "run")
+
+    assert after.text == written(desk, tuned, "base").text, "adapters of zeros change nothing"
+    assert after.text != before.text
 
 
 def test_a_conversation_goes_on_from_its_turns_and_from_nobody_elses(tuned: Path) -> None:

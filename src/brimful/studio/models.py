@@ -17,7 +17,7 @@ from brimful.base.rundir import read_json
 from brimful.base.units import format_bytes
 from brimful.data.formats import Message, Prompt
 from brimful.generation.answers import Conversation, Writing
-from brimful.generation.load import DATA_FILE, MODEL_FOLDER, LoadedRun, base_of, load_run, load_untuned, recipe_of
+from brimful.generation.load import DATA_FILE, MODEL_FOLDER, RECIPE_FILE, LoadedRun, base_of, load_run, load_untuned, recipe_of
 from brimful.generation.samples import Sample
 from brimful.hardware.probe import probe, torch_device
 from brimful.model.published import is_adapter_folder, without_adapters
@@ -63,7 +63,7 @@ class Desk:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._loaded: dict[tuple[Path, Side], LoadedRun] = {}
+        self._loaded: dict[tuple[Path, str, Side], LoadedRun] = {}
 
     def write(self, run_folder: Path, side: Side, how: Writing, asked: tuple[str, Sequence[Turn]], stop: threading.Event) -> Iterator[Written]:
         """The text as far as it is, again and again until it is whole; one request after the other.
@@ -78,7 +78,7 @@ class Desk:
         with self._lock:
             loaded = self._load(run_folder, side)
             prompt = _prompt(loaded, side, how, *asked)
-            is_adapted = side == "base" and loaded is self._loaded.get((run_folder, "run"))
+            is_adapted = side == "base" and is_adapter_folder(run_folder / MODEL_FOLDER)
             with without_adapters(loaded.model) if is_adapted else nullcontext():
                 text, samples = "", list[Sample]()
                 for piece in pieces(lambda show: samples.extend(how.draw(loaded, prompt, show)), stop):
@@ -88,16 +88,24 @@ class Desk:
 
     def _load(self, run_folder: Path, side: Side) -> LoadedRun:
         """The model of one side; adapters are switched off for the base, which then needs no memory of its own."""
-        for key in [key for key in self._loaded if key[0] != run_folder]:
+        state = _state(run_folder)
+        for key in [key for key in self._loaded if key[:2] != (run_folder, state)]:
             del self._loaded[key]
         own: Side = "run" if is_adapter_folder(run_folder / MODEL_FOLDER) else side
-        if (run_folder, own) not in self._loaded:
+        key = (run_folder, state, own)
+        if key not in self._loaded:
             device = torch_device(probe("auto"))
             _refuse_too_large(run_folder, device)
             loaded = load_run(run_folder, device, torch.float32) if own == "run" else load_untuned(run_folder, device)
             loaded.refuse_where_it_writes_nothing()
-            self._loaded[run_folder, own] = loaded
-        return self._loaded[run_folder, own]
+            self._loaded[key] = loaded
+        return self._loaded[key]
+
+
+def _state(run_folder: Path) -> str:
+    """Another text whenever the model is another one, as after training under the same name anew."""
+    files = [*sorted((run_folder / MODEL_FOLDER).glob("*")), run_folder / RECIPE_FILE, run_folder / DATA_FILE]
+    return " ".join(f"{file.name}:{file.stat().st_mtime_ns}:{file.stat().st_size}" for file in files if file.is_file())
 
 
 def has_base(run_folder: Path) -> bool:
