@@ -54,7 +54,7 @@ class RunChoices(Section):
         None, description="Folder on another disk, such as a mounted drive, that gets a verified copy; a new machine continues from it."
     )
     session: str | None = Field(
-        None, description="Time after which this machine is taken away, such as 12h; the last recovery point comes before it."
+        None, description="Time from now after which this machine is taken away, such as 12h; the last recovery point comes before it."
     )
 
     @pydantic.field_validator("name")
