@@ -1,14 +1,16 @@
 """The answer of *Will it fit?* is that of `brimful plan`, device by device, and its recipe plans alike."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from brimful.base.errors import DeviceError
+from brimful.planning.survey import Remedy
 from brimful.planning.surveyed import Surveyed
 from brimful.plans import survey
-from brimful.recipe import load
-from brimful.studio.fit import Fit, answer
+from brimful.recipe import load, load_text
+from brimful.studio.fit import Fit, answer, told
 from brimful.studio.question import Question
 
 TINY = """
@@ -90,6 +92,18 @@ def test_what_does_not_fit_says_so_and_closely_what_would() -> None:
     assert device.step_time_s is None
     assert "would take" in device.reason
     assert any("8-bit optimizer (optimizer.kind=adamw_8bit)" in remedy for remedy in device.remedies)
+
+
+def test_a_remedy_that_may_help_is_not_told_as_one_that_does_not() -> None:
+    text = TINY.replace("layers: 1, heads: 2, width: 32", "layers: 1, heads: 64, width: 16384") + "plan: {recompute: true, loss_chunk: 256}\n"
+    (surveyed,) = survey(load_text(text, "a text"), L4)
+    assert isinstance(surveyed, Surveyed)
+    footprint = surveyed.derived.footprint
+    remedy = Remedy("fewer", "less", "a=b", footprint, 0)
+
+    assert "one sequence still does not fit; less" in told(remedy)
+    assert "one sequence may fit; less" in told(replace(remedy, footprint=replace(footprint, verdict="uncertain")))
+    assert "up to 1 sequence at a time fit" in told(replace(remedy, largest=1))
 
 
 def test_a_device_that_cannot_run_the_recipe_is_unknown_and_the_others_are_told() -> None:

@@ -3,9 +3,11 @@
 import re
 from dataclasses import replace
 
+import pytest
+
 from brimful.base.units import GIB
 from brimful.planning.plan import Choice, Prediction
-from brimful.studio.fit import DeviceFit, Fit
+from brimful.studio.fit import DeviceFit, Fit, FitVerdict
 from brimful.studio.fit_view import fit_view
 
 SMALL = DeviceFit(
@@ -72,6 +74,20 @@ def test_what_does_not_fit_says_why_and_what_would_help() -> None:
     assert "1 sequence takes 40 GiB" not in shown, "what fits needs no reason"
     assert "Looking for what would make it fit" not in shown
     assert "Looking for what would make it fit" in fit_view(FIT, looks_closely=True)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "micro_batch", "largest", "told"),
+    [
+        ("does not fit", 1, 0, "not even 1 fits"), ("does not fit", 4, 0, "not even 1 surely fits"), ("does not fit", 4, 2, "up to 2 fit"),
+        ("uncertain", 1, 0, "1 may fit"), ("uncertain", 4, 0, "not even 1 surely fits"), ("uncertain", 4, 3, "up to 3 surely fit"),
+        ("fits", 2, 4, "up to 4 fit"),
+    ],
+)  # fmt: skip
+def test_how_many_fit_agrees_with_the_verdict(verdict: FitVerdict, micro_batch: int, largest: int, told: str) -> None:
+    device = replace(SMALL, verdict=verdict, micro_batch=micro_batch, largest_micro_batch=largest)
+
+    assert re.findall(r">((?:up to|not even|1 may)[^<]*)<", fit_view(replace(FIT, devices=(device,)))) == [told]
 
 
 def test_texts_are_escaped_and_an_old_answer_is_marked() -> None:

@@ -136,7 +136,7 @@ def _fit(entry: Surveyed | Unplanned, traces: KeptTraces | None) -> DeviceFit:
         entry.device.name, footprint.usable_bytes, footprint.verdict, _reason(entry), tuple(footprint.terms.items()), footprint.driver,
         footprint.micro_batch, len(plan.micro_batches), derived.largest,
         **{name: predicted.get(name) for name in _PREDICTED},
-        remedies=tuple(map(_told, found)), choices=plan.choices,
+        remedies=tuple(map(told, found)), choices=plan.choices,
     )  # fmt: skip
 
 
@@ -155,7 +155,9 @@ def _reason(entry: Surveyed) -> str:
     return f"even {what} would take {numbers}" if size == 1 else f"{what} at a time would take {numbers}"
 
 
-def _told(remedy: Remedy) -> str:
-    fits = f"up to {remedy.largest} sequence{'s' * (remedy.largest != 1)} at a time fit" if remedy.largest else "one sequence still does not fit"
+def told(remedy: Remedy) -> str:
+    """What a remedy changes and what then fits, in a line."""
+    one = "one sequence may fit" if remedy.footprint.verdict == "uncertain" else "one sequence still does not fit"
+    fits = f"up to {remedy.largest} sequence{'s' * (remedy.largest != 1)} at a time fit" if remedy.largest else one
     how = f" ({remedy.set})" if remedy.set else ""
     return f"{remedy.name}{how}: {format_bytes(remedy.footprint.driver.value)} for one sequence, {fits}; {remedy.change}"

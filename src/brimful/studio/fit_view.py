@@ -78,7 +78,6 @@ def _device(device: DeviceFit, scale: float, colours: dict[str, int], *, is_leng
         bar = _pieces(device, capacity * scale, colours)
         low, high = _percent(peak.low / capacity / scale), _percent(peak.high / capacity / scale)
         beyond = f"needs {ratio:.1f} x what it has" if ratio > scale else ""
-    largest = "" if peak is None else f"up to {device.largest_micro_batch} fit" if device.largest_micro_batch else "not even 1 fits"
     times = ("step_time_s", *(("total_time_s", "cost_usd", "energy_wh") if is_length_known else ("billion_tokens_s", "billion_tokens_usd")))
     return {
         "name": device.device, "verdict": WORDS[device.verdict], "tone": TONES[device.verdict], "capacity": format_bytes(capacity),
@@ -87,10 +86,22 @@ def _device(device: DeviceFit, scale: float, colours: dict[str, int], *, is_leng
         "terms": [{"name": name, "size": format_bytes(size)} for name, size in device.terms],
         "choices": [{"name": each.name, "value": _plain(each.value), "reason": each.reason} for each in device.choices],
         "cells": [
-            _cell("peak_bytes", peak), {"value": f"{device.micro_batch} x {device.accumulation}" if peak else "-", "interval": largest},
+            _cell("peak_bytes", peak), {"value": f"{device.micro_batch} x {device.accumulation}" if peak else "-", "interval": _largest(device)},
             *(_cell(name, getattr(device, name)) for name in times),
         ],
     }  # fmt: skip
+
+
+def _largest(device: DeviceFit) -> str:
+    """How many sequences at a time fit; `largest_micro_batch` counts those that surely do."""
+    is_uncertain = device.verdict == "uncertain"
+    if device.peak_bytes is None:
+        return ""
+    if device.largest_micro_batch:
+        return f"up to {device.largest_micro_batch} {'surely fit' if is_uncertain else 'fit'}"
+    if device.micro_batch > 1:
+        return "not even 1 surely fits"
+    return "1 may fit" if is_uncertain else "not even 1 fits"
 
 
 def _pieces(device: DeviceFit, width_bytes: float, colours: dict[str, int]) -> list[dict[str, Any]]:
