@@ -1,6 +1,8 @@
 """Every notebook runs from top to bottom on a CPU, with nothing downloaded, and shows what its text promises."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,20 @@ def _outputs(notebook: Any, call: str) -> list[Any]:
     ]
     found: list[Any] = cell.outputs
     return found
+
+
+@pytest.mark.parametrize(
+    ("code", "contact"),
+    [
+        ("import socket; socket.create_connection(('192.0.2.1', 443))", "192.0.2.1"),
+        ("import urllib.request; urllib.request.urlopen('https://huggingface.example')", "huggingface.example"),
+    ],
+)
+def test_a_process_that_tries_to_reach_another_machine_is_refused_and_written_down(code: str, contact: str, contacts: Path) -> None:
+    tried = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert f"the tests allow no connection to {contact}" in tried.stderr
+    assert contacts.read_text().splitlines() == [contact]
 
 
 @pytest.mark.parametrize("name", NAMES)
