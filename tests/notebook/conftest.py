@@ -15,7 +15,7 @@ class Shown:
     outputs: list[dict[str, str]] = field(default_factory=list)
     updates: int = 0
 
-    def __call__(self, data: dict[str, str], *, raw: bool, display_id: bool = False) -> Any:
+    def __call__(self, data: dict[str, str], *, raw: bool, display_id: str = "") -> Any:
         assert raw
         self.outputs.append(data)
         return _Handle(self, len(self.outputs) - 1) if display_id else None

@@ -40,6 +40,23 @@ def test_what_comes_too_soon_or_says_the_same_is_left_out_unless_it_is_the_end(s
     assert (shown.updates, shown.text) == (before, "end")
 
 
+def test_a_cell_that_is_interrupted_while_it_shows_its_first_page_goes_on_with_the_same_output() -> None:
+    ids: list[str] = []
+
+    def display(data: dict[str, str], *, raw: bool, display_id: str) -> None:
+        ids.append(display_id)
+        if len(ids) == 1:
+            raise KeyboardInterrupt
+
+    board = cell.Board(_Clock(), display)
+    with pytest.raises(KeyboardInterrupt):
+        board.show("0", "0")
+    board.show("1", "1", now=True)
+
+    assert len(ids) == 2
+    assert len(set(ids)) == 1
+
+
 def test_after_ten_minutes_updates_come_seldom(shown: Any) -> None:
     clock = _Clock()
     board = cell.Board(clock)

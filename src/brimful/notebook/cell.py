@@ -1,6 +1,7 @@
 """The notebook that a helper is called from: HTML in it, and one output that is replaced in place."""
 
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -61,6 +62,8 @@ class Board:
         self._shown: tuple[str, str] | None = None
         self._shown_at_s = 0.0
         self._handle: Any = None
+        self._id = uuid.uuid4().hex
+        """Chosen before anything is shown: a cell that is interrupted while it shows its first page goes on with the same output."""
 
     def show(self, html: str, text: str, *, now: bool = False) -> None:
         """Replace what is shown; nothing where it is the same, or where the last change is too fresh and `now` does not hurry."""
@@ -70,7 +73,7 @@ class Board:
             return
         data = {"text/html": html, "text/plain": text}
         if self._handle is None:
-            self._handle = self._display(data, raw=True, display_id=True)
+            self._handle = self._display(data, raw=True, display_id=self._id)
         else:
             self._handle.update(data, raw=True)
         self._shown, self._shown_at_s = (html, text), self._clock()
