@@ -39,7 +39,7 @@ def train(recipe: str | Path, *overrides: str, session: str | None = None, mirro
     Args:
         recipe: A shipped recipe's name or a .yaml file.
         overrides: `key=value` changes.
-        session: Time after which this machine is taken away, such as "11h"; the last checkpoint comes before it.
+        session: Time from the start of this cell after which the machine is taken away, such as "11h"; the last checkpoint comes before it.
         mirror: Folder on another disk, such as a mounted drive, that gets a verified copy; a new machine continues from it.
 
     Returns:
