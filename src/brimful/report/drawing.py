@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from markupsafe import escape
@@ -149,7 +150,7 @@ def settings(**values: object) -> Iterator[None]:
 
     Letters that no font has are not warned of: a page's text stays text, and a browser has its own fonts.
     """
-    chosen = {name.replace("_", ".", 1): value for name, value in values.items()}
+    chosen: dict[Any, Any] = {name.replace("_", ".", 1): value for name, value in values.items()}
     with _LOCK, warnings.catch_warnings(), matplotlib.rc_context({"font.family": [FONT, *_fallbacks()], "text.parse_math": False, **chosen}):
         warnings.filterwarnings("ignore", NO_GLYPH, UserWarning)
         yield
