@@ -1,6 +1,7 @@
 """Notebooks run in real kernels: at the size of a test, in a folder of their own, and without a network."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,16 @@ def contacts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def shared_cache(new_cache: Callable[[], str]) -> str:
+    """Of all notebooks: this machine is measured once, and what several of them read is prepared once."""
+    return new_cache()
+
+
 @pytest.fixture
-def notebooks(tmp_path: Path, contacts: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def notebooks(tmp_path: Path, contacts: Path, shared_cache: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the folder of notebooks, told to run small."""
+    monkeypatch.setenv("BRIMFUL_CACHE", shared_cache)
     folder = tmp_path / "notebooks"
     shutil.copytree(NOTEBOOKS, folder, ignore=shutil.ignore_patterns("text", "*.py", "runs"))
     monkeypatch.setenv("BRIMFUL_NOTEBOOK", "small")
