@@ -1,11 +1,17 @@
 """The tab that writes: settings are checked, sessions stop only what is theirs, errors stay on the page."""
 
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gradio as gr
 import pytest
+from rich.console import Console
 
+from brimful import pipeline
 from brimful.base.errors import RequestError
+from brimful.recipe import Recipe
 from brimful.studio.chat import Chat, Stops, writing
 from brimful.studio.library import Library
 
@@ -43,6 +49,40 @@ def test_a_session_stops_its_own_text_alone() -> None:
     again = stops.begin("b")
     assert other.is_set(), "a new request of a session ends the one before it"
     assert not again.is_set()
+
+
+def test_a_text_that_was_dropped_stays_dropped_after_it_was_stopped() -> None:
+    stops = Stops()
+    dropped, kept = stops.begin("a"), stops.begin("b")
+
+    stops.stop("a")
+    stops.drop("a")
+    stops.drop("nobody")
+    stops.stop("b")
+
+    assert (dropped.is_set(), dropped.is_dropped) == (True, True)
+    assert (kept.is_set(), kept.is_dropped) == (True, False)
+
+
+@pytest.fixture
+def tuned(tuning: Callable[..., Recipe]) -> Path:
+    """A run that was tuned in one step."""
+    return pipeline.train(tuning("training.steps=1"), Console(quiet=True)).folder
+
+
+def test_starting_over_while_a_text_is_written_leaves_nothing_of_it(tuned: Path) -> None:
+    chat = Chat(Library(tuned.parent))
+    asked = (tuned.name, "Say red twice.", (), False, 0.0, 1.0, 8, 0)
+    left, other = chat.send(*asked, request("a")), chat.send(*asked, request("b"))
+    assert "caret" in next(left)[0]
+
+    _, turns, _, _ = chat.chosen(tuned.name, request("a"))
+    assert [*left] == [(gr.skip(),) * 4], "neither the old conversation nor its turns come back"
+    assert turns == ()
+
+    shown, turns, _, _ = [*other][-1]
+    assert [turn.prompt for turn in turns] == ["Say red twice."], "another session's text goes on"
+    assert "caret" not in shown
 
 
 @pytest.mark.parametrize(("name", "told"), [(None, "choose a run first"), ("../secret", "there is no run"), ("gone", "there is no run")])

@@ -21,23 +21,40 @@ TITLES: dict[Side, str] = {"base": "Before tuning", "run": "This run"}
 Turns = tuple[Turn, ...]
 
 
+class Waiting(threading.Event):
+    """Ends a text when set.
+
+    Attributes:
+        is_dropped: What was written of it is not wanted either.
+    """
+
+    is_dropped = False
+
+
 class Stops:
     """What ends the text that a session waits for."""
 
     def __init__(self) -> None:
-        self._by_session: dict[str, threading.Event] = {}
+        self._by_session: dict[str, Waiting] = {}
 
-    def begin(self, session: str) -> threading.Event:
-        """The event of the text that begins now; the one before it ends."""
+    def begin(self, session: str) -> Waiting:
+        """What ends the text that begins now; the one before it ends."""
         self.stop(session)
-        self._by_session[session] = threading.Event()
+        self._by_session[session] = Waiting()
         return self._by_session[session]
 
     def stop(self, session: str) -> None:
         """End what the session waits for, if anything."""
-        event = self._by_session.pop(session, None)
-        if event is not None:
-            event.set()
+        waiting = self._by_session.get(session)
+        if waiting is not None:
+            waiting.set()
+
+    def drop(self, session: str) -> None:
+        """The same, and let go of what was written."""
+        waiting = self._by_session.pop(session, None)
+        if waiting is not None:
+            waiting.is_dropped = True
+            waiting.set()
 
 
 class Chat:
@@ -61,8 +78,8 @@ class Chat:
         return gr.update(choices=names, value=name if name in names else None), render("note.html.j2", notes=[note])
 
     def chosen(self, name: str | None, request: gr.Request) -> tuple[Any, ...]:
-        """An empty conversation with another run."""
-        self._stops.stop(str(request.session_hash))
+        """An empty conversation with another run; what is being written belongs to none."""
+        self._stops.drop(str(request.session_hash))
         if not name:
             return "", (), "", gr.update(visible=False, value=False)
         try:
@@ -78,17 +95,29 @@ class Chat:
         request: gr.Request,
     ) -> Iterator[tuple[Any, ...]]:  # fmt: skip
         """Write what follows the prompt, first the base where it is asked, and show it as it comes."""
-        stop, run_folder = self._stops.begin(str(request.session_hash)), None
+        waiting = self._stops.begin(str(request.session_hash))
+        how = (temperature, top_p, tokens, seed)
+        for shown in self._written(name, prompt, turns, beside_base, how, waiting):
+            if waiting.is_dropped:
+                yield tuple(gr.skip() for _ in range(4))  # Gradio shows the last value of a generator once more when it ends
+                return
+            yield shown
+
+    def _written(
+        self, name: str | None, prompt: str, turns: Turns, beside_base: bool, numbers: tuple[float, float, float, float], waiting: Waiting
+    ) -> Iterator[tuple[Any, ...]]:
+        """(the conversation as far as it is, its turns, the problem, the prompt), again and again."""
+        run_folder = None
         try:
             run_folder = self._asked(name, prompt)
-            how = writing(temperature, top_p, tokens, seed)
+            how = writing(*numbers)
             sides: tuple[Side, ...] = ("base", "run") if beside_base and has_base(run_folder) else ("run",)
             turn = Turn(prompt, dict.fromkeys(sides, ""), {})
             for side in sides:
-                yield transcript((*turns, turn), run_folder, writing_side=side), turns, "", gr.skip()
-                for written in self._desk.write(run_folder, side, how, (prompt, turns), stop):
+                yield transcript((*turns, turn), run_folder, writing_side=side), gr.skip(), "", gr.skip()
+                for written in self._desk.write(run_folder, side, how, (prompt, turns), waiting):
                     turn = _with(turn, side, written)
-                    yield transcript((*turns, turn), run_folder, writing_side=side), turns, "", gr.skip()
+                    yield transcript((*turns, turn), run_folder, writing_side=side), gr.skip(), "", gr.skip()
             turns = (*turns, turn)
             yield transcript(turns, run_folder), turns, "", "" if takes_messages(run_folder) else gr.skip()
         except Exception as error:
@@ -105,6 +134,10 @@ class Chat:
     def stop(self, request: gr.Request) -> None:
         """End the text that is being written."""
         self._stops.stop(str(request.session_hash))
+
+    def leave(self, request: gr.Request) -> None:
+        """The page is closed."""
+        self._stops.drop(str(request.session_hash))
 
 
 def _with(turn: Turn, side: Side, written: Written) -> Turn:
@@ -165,4 +198,4 @@ def build(page: gr.Blocks, library: Library) -> None:
     for event in (send.click, prompt.submit):
         event(chat.send, inputs, [shown, turns, wrong, prompt], concurrency_limit=1, concurrency_id="model", trigger_mode="once", **hidden)
     stop.click(chat.stop, None, None, queue=False, **hidden)
-    page.unload(chat.stop)
+    page.unload(chat.leave)
