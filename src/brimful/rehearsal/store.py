@@ -205,20 +205,20 @@ class StoredFamilies:
         for kin in kin_of(spec):
             family = self._family(kin)
             if family is not None and is_single:
-                family = self._family(dataclasses.replace(kin, is_single=True))
+                family = self._family(dataclasses.replace(kin, is_single=True), family)
             if family is not None:
                 return family.at(spec)
         return None
 
-    def _family(self, kin: Kin) -> Family | None:
+    def _family(self, kin: Kin, like: Family | None = None) -> Family | None:
         if kin not in self._made:
             while len(self._made) >= FAMILIES_IN_MEMORY:
                 self._made.pop(next(iter(self._made)))
-            self._made[kin] = self._load(kin)
+            self._made[kin] = self._load(kin, like)
         family = self._made[kin] = self._made.pop(kin)  # the last used is the last to go
         return family
 
-    def _load(self, kin: Kin) -> Family | None:
+    def _load(self, kin: Kin, like: Family | None) -> Family | None:
         name = f"family {kin.lengths} {kin.follows} {kin.is_single}"
         stored = self._files.read(kin.spec, name)
         if stored is not None:
@@ -227,7 +227,7 @@ class StoredFamilies:
         from brimful.rehearsal.tracer import trace_family  # noqa: PLC0415 - brings torch
 
         try:
-            family = trace_family(kin)
+            family = trace_family(kin, like)
         except Irregular:
             self._files.write(kin.spec, name, _nothing(), {})
             return None

@@ -46,8 +46,12 @@ def trace_all(spec: StepSpec) -> ParametricTrace:
     raise problem
 
 
-def trace_family(kin: Kin) -> Family:
+def trace_family(kin: Kin, like: Family | None = None) -> Family:
     """The step for every micro-batch (one sequence where the kin are single), sequence length and rank.
+
+    Args:
+        kin: What the members share.
+        like: The family of all micro-batches, where the kin are single: fewer blocks than it was traced with do not do here.
 
     Raises:
         Irregular: sizes are no products of these; `trace_all` of every member still works.
@@ -57,6 +61,8 @@ def trace_family(kin: Kin) -> Family:
     with without_garbage_collector():
         blocks = num_blocks(config := config_of(kin.member(_point(kin, 0))))
         for example in _examples(config):
+            if like is not None and example < blocks - like.work.more_blocks:
+                continue
             few = _recordings(kin, range(_enough(kin)), example, blocks)
             for check in (3,) if kin.is_single else (3, 4):
                 try:
