@@ -12,7 +12,7 @@ from brimful.planning.kin import Kin, Point, kin_of
 from brimful.planning.parametric import Irregular
 from brimful.planning.step import Lora, StepSpec
 from brimful.planning.trace import Trace
-from brimful.planning.work import COUNTS, GLOBAL, Calls, Details, Work
+from brimful.planning.work import COUNTS, GLOBAL, PARTS, Calls, Details, Work
 
 POINTS = (Point(4, 128, 4, 128, 384), Point(5, 1024, 6, 1024, 3072), Point(4, 512, 10, 512, 1024), Point(1, 1024, 16, 1024, 768))
 ADAPTER = {"adapter": Lora(4)}
@@ -62,6 +62,31 @@ def test_products_of_all_that_differs_are_found() -> None:
     assert made.work is not None
     work = made.work.at(3, 4096)
     assert (work.m_W.tolist(), work.flop_W.tolist()) == ([3 * 2048], [128 * 3 * 2048])
+
+
+def test_an_evaluation_batch_is_measured_by_its_own_sequences_and_pieces() -> None:
+    points = tuple(
+        dataclasses.replace(point, micro_batch=1, chunk=share * point.scored // 16) for point, share in zip(POINTS, (12, 9, 14, 11), strict=True)
+    )
+    numbers = {"C": 3, "L": 5, "BTT": 4, "V": 2}
+    made = _recordings(
+        dataclasses.replace(_kin(**ADAPTER), is_single=True),
+        lambda point: [number * point.evaluation(2).product(name) for name, number in numbers.items()],
+        points,
+    )
+    made = dataclasses.replace(made, traces=tuple(map(_in_evaluation, made.traces)))
+    member = dataclasses.replace(_kin(**ADAPTER).member(points[0]), sequence_length=2048, adapter=Lora(32), loss_chunk=3000)
+
+    one = made.family().at(member)
+
+    assert one.at(1).sizes_S.tolist() == [3 * 3000, 5 * (4096 - 3000), 4 * 2 * 2048**2, 2 * (2048 - 2)]
+    assert one.work is not None
+    assert one.work.at(1, 3000).bytes_W.tolist() == [one.at(1).sizes_S.sum()]
+
+
+def _in_evaluation(trace: Trace) -> Trace:
+    assert trace.work is not None
+    return dataclasses.replace(trace, marks={"evaluation": 0}, work=dataclasses.replace(trace.work, parts_W=np.array([PARTS.index("evaluation")])))
 
 
 def test_a_sum_is_no_product() -> None:

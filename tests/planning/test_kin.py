@@ -68,6 +68,15 @@ def test_products_are_those_that_the_step_can_have() -> None:
     assert "BM" in kin_of(_spec(task="masked_lm"))[0].products
 
 
+def test_one_sequence_at_a_time_leaves_no_products_of_the_micro_batch() -> None:
+    (kin,) = kin_of(_spec())
+    single = dataclasses.replace(kin, is_single=True)
+
+    assert single.products == ("", "T", "TT", "U", "V", "C", "L")
+    assert (kin.evaluation_factor, single.evaluation_factor) == (1, 2)
+    assert Point(1, 128, 1, 128, 96).evaluation(2) == Point(2, 128, 1, 128, 192)
+
+
 def test_a_product_is_worth_what_its_letters_are() -> None:
     point = Point(micro_batch=3, sequence_length=128, rank=5, scored=128, chunk=300)
 

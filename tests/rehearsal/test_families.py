@@ -18,7 +18,7 @@ from brimful.planning.work import COUNTS, PARTS, Work
 from brimful.rehearsal import tracer
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.store import StoredFamilies, StoredTraces
-from brimful.rehearsal.tracer import trace_family
+from brimful.rehearsal.tracer import trace_family, trace_one
 from brimful.rehearsal.training import record_training
 
 Step = Callable[..., StepSpec]
@@ -32,6 +32,11 @@ def _gemma(step: Step, **changes: Any) -> StepSpec:
         max_position_embeddings=512, sliding_window=4096,
     )  # fmt: skip
     return dataclasses.replace(step("llama", **changes), config_json=canonical(config.to_dict()))
+
+
+def _following(spec: StepSpec) -> StepSpec:
+    """A GPT-2 with as many positions as a sequence."""
+    return dataclasses.replace(spec, config_json=canonical({**spec.config, "n_positions": spec.sequence_length}))
 
 
 @functools.cache
@@ -89,15 +94,32 @@ def test_every_rank_and_length_is_as_a_direct_trace_shows(step: Step, changes: d
 
 @pytest.mark.parametrize("family", ["gpt2", "gemma2"])
 def test_learned_positions_and_capped_scores_follow_the_length(step: Step, family: str) -> None:
-    spec = _gemma(step, **FROZEN, attention="eager") if family == "gemma2" else step(family, blocks=1, **CUDA)
-    if family == "gpt2":
-        spec = dataclasses.replace(spec, config_json=canonical({**spec.config, "n_positions": 256}))
+    spec = _gemma(step, **FROZEN, attention="eager") if family == "gemma2" else _following(step(family, blocks=1, **CUDA))
     member = _member(spec, length=384, rank=12)
 
     made, direct = _family(_widest(spec)).at(member), _direct(member, 3)
 
     assert _peak_bytes(made.at(3)) == _peak_bytes(direct)
     assert made.trace.parameters == direct.parameters
+
+
+@pytest.mark.parametrize("place", [CUDA, {**CUDA, "cuda": False, "autocast": "none"}], ids=["CUDA", "CPU"])
+@pytest.mark.parametrize("family", ["gpt2", "gemma2"])
+def test_one_sequence_where_it_is_a_special_case_is_as_its_own_trace_shows(step: Step, family: str, place: dict[str, Any]) -> None:
+    spec = (
+        _gemma(step, **place, adapter=Lora(4, "q_proj,up_proj"), attention="eager")
+        if family == "gemma2"
+        else _following(step("gpt2", blocks=1, **place))
+    )
+    made = _family(dataclasses.replace(_widest(spec), is_single=True))
+
+    for length, rank, loss_chunk in ((128, 3, 700), (512, 24, 200)):
+        member = dataclasses.replace(_member(spec, length=length, rank=rank), loss_chunk=loss_chunk)
+        one, direct = made.at(member), trace_one(member, 1)
+        assert _peak_bytes(one.at(1)) == _peak_bytes(direct)
+        assert (one.trace.parameters, one.trace.trainable) == (direct.parameters, direct.trainable)
+        assert one.work is not None
+        assert _totals(one.work.at(1, loss_chunk)) == _totals(direct.work)
 
 
 def test_many_blocks_follow_from_few(step: Step) -> None:
@@ -117,7 +139,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Kin]:
     """What families were made."""
     made: list[Kin] = []
 
-    def trace(kin: Kin) -> Family:
+    def trace(kin: Kin, like: Family | None) -> Family:
         made.append(kin)
         return _family(kin)
 
@@ -139,11 +161,25 @@ def test_a_family_is_made_once_and_found_on_disk(step: Step, asked: list[Kin], t
     assert np.array_equal(StoredTraces(other, tmp_path, first).work_at(3).counts(), StoredTraces(other, tmp_path, again).work_at(3).counts())
 
 
+def test_one_sequence_has_a_family_of_its_own_only_where_it_is_a_special_case(step: Step, asked: list[Kin], tmp_path: Any) -> None:
+    usual, special = step("llama", blocks=1, **CUDA), _following(step("gpt2", blocks=1, **CUDA))
+    families = StoredFamilies(tmp_path)
+
+    for spec in (usual, special, _member(special, length=128)):
+        StoredTraces(spec, tmp_path, families).at(1)
+    again = StoredTraces(special, tmp_path, StoredFamilies(tmp_path))
+
+    assert asked == [_widest(usual), _widest(special), dataclasses.replace(_widest(special), is_single=True)]
+    assert equal(again.at(1), _family(asked[-1]).at(special).at(1))
+    assert len(again.work_at(1)) > 0
+    assert len(asked) == 3
+
+
 def test_what_is_no_product_is_traced_by_itself(step: Step, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     spec = step("llama", blocks=1, **CUDA)
     member = _family(_widest(spec)).at(spec)
 
-    def irregular(kin: Kin) -> Family:
+    def irregular(kin: Kin, like: Family | None) -> Family:
         raise Irregular("for a test")
 
     monkeypatch.setattr(tracer, "trace_family", irregular)

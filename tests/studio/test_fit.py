@@ -84,7 +84,8 @@ def test_devices_come_in_their_order_once_and_this_machine_is_one() -> None:
 
 
 def test_what_does_not_fit_says_so_and_closely_what_would() -> None:
-    text = TINY.replace("layers: 1, heads: 2, width: 32", "layers: 1, heads: 64, width: 16384") + "plan: {recompute: true, loss_chunk: 256}\n"
+    wide = TINY.replace("layers: 1, heads: 2, width: 32", "layers: 1, heads: 64, width: 16384") + "plan: {recompute: true, loss_chunk: 256}\n"
+    text = wide.replace("sequence_length: 128", "sequence_length: 129").replace("sequences: 4", "tokens: 516")  # no halves, which would be traced too
 
     (device,) = answer(Question(text, devices=(L4,)), closely=True).devices
 

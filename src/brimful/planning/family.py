@@ -82,7 +82,7 @@ class Family:
     lowest: int
 
     def at(self, spec: StepSpec) -> ParametricTrace:
-        """A member for every micro-batch."""
+        """A member for every micro-batch; for one sequence only where the kin are single."""
         rank = spec.adapter.rank if isinstance(spec.adapter, Lora) else 1
         point = Point(1, spec.sequence_length, rank, spec.scored_tokens, spec.loss_chunk)
         factors = _factors(self.kin.products, point)
@@ -139,8 +139,9 @@ class Recordings:
         """
         *traces, check = self.traces
         *_, at_check = self.points
-        number_S, product_S = self._products(np.stack([trace.sizes_S for trace in traces]))
-        short = dataclasses.replace(traces[0], sizes_S=number_S * self._worth(at_check)[product_S])
+        is_evaluation_S = traces[0].is_evaluation_S
+        number_S, product_S = self._products(np.stack([trace.sizes_S for trace in traces]), is_evaluation_S)
+        short = dataclasses.replace(traces[0], sizes_S=number_S * self._worth(at_check)[is_evaluation_S.astype(int), product_S])
         if not equal(stretch(short, self.example + 1, check) if self._stretches else short, check):
             raise Irregular("a further trace is not what the others say it is")
         parameters, trainable = (
@@ -171,16 +172,18 @@ class Recordings:
             raise Irregular(str(irregular)) from irregular
 
     def _worth(self, point: Point) -> Int64Array:
-        return np.array([point.product(name) for name in self.kin.products], np.int64)
+        """What each product is worth in the steps of a recording, and in its evaluation batch (2 x K)."""
+        points = (point, point.evaluation(self.kin.evaluation_factor))
+        return np.array([[each.product(name) for name in self.kin.products] for each in points], np.int64)
 
-    def _products(self, values: Int64Array) -> tuple[Int64Array, Int64Array]:
+    def _products(self, values: Int64Array, is_evaluation: NDArray[np.bool_]) -> tuple[Int64Array, Int64Array]:
         """Which number times which product every column is, in the recordings with equal blocks (P x anything)."""
-        few = self.points[:-1]
+        worth_P2K = np.stack([self._worth(point) for point in self.points[:-1]])
         number = np.zeros(values.shape[1], np.int64)
         product = np.full(values.shape[1], -1, np.int64)
         product[~values.any(axis=0)] = 0
-        for index, worth in enumerate(np.stack([self._worth(point) for point in few]).T):
-            quotient, rest = np.divmod(values, worth[:, None])
+        for index in range(len(self.kin.products)):
+            quotient, rest = np.divmod(values, worth_P2K[:, is_evaluation.astype(int), index])
             found = ~rest.any(axis=0) & (quotient == quotient[0]).all(axis=0) & (quotient[0] != 0)
             if (found & (product >= 0)).any():
                 raise Irregular("two products cannot be told apart")
@@ -227,7 +230,9 @@ class Recordings:
         if len(inside) != len(outside):
             raise Irregular("the number of tensors outside the blocks depends on their number")
         numbers_S = check.sizes_S.copy()
-        numbers_S[outside], rest = np.divmod(check.sizes_S[outside], self._worth(self.points[-1])[product_S[inside]])
+        numbers_S[outside], rest = np.divmod(
+            check.sizes_S[outside], self._worth(self.points[-1])[short.is_evaluation_S[inside].astype(int), product_S[inside]]
+        )
         if rest.any():
             raise Irregular("a tensor outside the blocks grows by no product")
         return numbers_S
@@ -250,7 +255,8 @@ class Recordings:
         longer = FamilyCalls(dataclasses.replace(calls[-1], rows_L=calls[0].rows_L), self._one_more(elements, calls[-1].elements_L))
         work = few[0]
         if self._stretches:
-            at_check = terms @ self._worth(self.points[-1])
+            steps, evaluation = self._worth(self.points[-1])
+            at_check = np.where(work.parts_W == PARTS.index("evaluation"), terms @ evaluation, terms @ steps)
             for name in ("launches_W", "fused_launches_W"):
                 at_check[COUNTS.index(name)] += short.at(self.points[-1]).launches(len(work))
             growth = block_growth(work.with_counts(at_check), check, self.example)
@@ -263,15 +269,17 @@ class Recordings:
         details = [trace.details for trace in self.traces[:-1] if trace.details is not None]
         if any(not np.array_equal(each.rows_D, details[0].rows_D) for each in details):
             raise Irregular("operators touch other tensors")
-        update_W = few[0].parts_W == PARTS.index("optimizer")
+        update_W, evaluation_W = (few[0].parts_W == PARTS.index(name) for name in ("optimizer", "evaluation"))
         terms = np.zeros((len(COUNTS), len(few[0]), len(self.kin.products)), np.int64)
         rest = np.flatnonzero(~update_W)
         for index, name in enumerate(COUNTS):
             if name in ("bytes_W", "fused_bytes_W"):
-                number, product = self._products(np.stack([getattr(each, name.replace("_W", "_D")) for each in details]))
+                number, product = self._products(
+                    np.stack([getattr(each, name.replace("_W", "_D")) for each in details]), evaluation_W[details[0].rows_D]
+                )
                 np.add.at(terms[index], (details[0].rows_D, product), number)
             else:
-                number, product = self._products(np.stack([getattr(each, name)[rest] for each in few]))
+                number, product = self._products(np.stack([getattr(each, name)[rest] for each in few]), evaluation_W[rest])
                 terms[index, rest, product] = number
             if "launches" not in name:
                 self._set_sums(terms[index], update_W, self._constants(np.stack([getattr(each, name)[update_W] for each in few])))

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from brimful.planning.step import Lora, StepSpec, canonical
+from brimful.planning.step import EVALUATION_FACTOR, Lora, StepSpec, canonical
 
 GRANULE = 128
 """Sequence lengths are multiples of this: attention kernels round rows up to it (rehearsal.kernels), so other lengths are no products."""
 LONGEST = 131_072
-PRODUCTS = tuple(rank + rest for rank in ("", "r") for rest in ("", "B", "T", "BT", "TT", "BTT", "BU", "V", "C", "L", "M", "BM"))
+PRODUCTS = tuple(rank + rest for rank in ("", "r") for rest in ("", "B", "T", "BT", "TT", "BTT", "U", "BU", "V", "C", "L", "M", "BM"))
 """B micro-batch, T sequence length, U one more, V less the micro-batch, r rank, M scored tokens of a sequence, C tokens of a full piece of the loss, L of the
 last one."""
 _LOOKS_AWAY = {"sdpa", "eager", "brimful_expanded"}
@@ -51,6 +51,10 @@ class Point:
         values["L"] = self.micro_batch * self.scored - self.chunk
         return int(np.prod([values[letter] for letter in name], dtype=object))
 
+    def evaluation(self, factor: int) -> "Point":
+        """What an evaluation batch of `factor` times as many sequences is made of, its pieces of the loss as much larger."""
+        return dataclasses.replace(self, micro_batch=factor * self.micro_batch, chunk=factor * self.chunk)
+
 
 @dataclass(frozen=True)
 class Kin:
@@ -60,11 +64,13 @@ class Kin:
         spec: What they share; lengths and ranks that differ are 0 in it.
         lengths: The shortest and the longest, multiples of GRANULE; None where they have one length.
         follows: The model has as many positions as a sequence.
+        is_single: One sequence at a time, where that makes other events than more of them; else any micro-batch.
     """
 
     spec: StepSpec
     lengths: tuple[int, int] | None
     follows: str = ""
+    is_single: bool = False
 
     @property
     def has_rank(self) -> bool:
@@ -75,8 +81,13 @@ class Kin:
         """Those of PRODUCTS that a size can be."""
         chunked = self.spec.loss == "chunked"
         absent = set("TUVM" if self.lengths is None else "" if chunked and self.spec.task == "masked_lm" else "M")
-        absent |= set(("" if self.has_rank else "r") + ("" if chunked else "CL"))
-        return tuple(name for name in PRODUCTS if not set(name) & absent)
+        absent |= set(("" if self.has_rank else "r") + ("" if chunked else "CL") + ("B" if self.is_single else ""))
+        return tuple(name for name in PRODUCTS if not set(name) & absent and (self.is_single or name.strip("r") != "U"))
+
+    @property
+    def evaluation_factor(self) -> int:
+        """Sequences of a recording's evaluation batch for each of its micro-batch."""
+        return EVALUATION_FACTOR if self.is_single else 1
 
     def member(self, point: Point) -> StepSpec:
         """The step at a point."""

@@ -9,11 +9,9 @@ Suffixes: E events, S storages.
 import dataclasses
 import re
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.planning.trace import Int32Array, Int64Array, Trace, same_events
@@ -61,21 +59,13 @@ class ParametricTrace:
 
     def at(self, micro_batch: int) -> Trace:
         """The trace of this micro-batch; its evaluation batch is EVALUATION_FACTOR times as large."""
-        sequences_S = np.where(self._is_evaluation_S, EVALUATION_FACTOR * micro_batch, micro_batch)
+        sequences_S = np.where(self.trace.is_evaluation_S, EVALUATION_FACTOR * micro_batch, micro_batch)
         tokens_S = sequences_S * self.sequence_length
         chunk_S = np.minimum(self.loss_chunk, tokens_S)
         last_chunk_S = np.minimum(tokens_S, 2 * chunk_S) / self.sequence_length
         batch_S = np.where(self.chunk_slope_S < 0, last_chunk_S, sequences_S)
         sizes_S = self.base_S + np.rint(self.slope_S * batch_S).astype(np.int64) + self.chunk_slope_S * chunk_S
         return dataclasses.replace(self.trace, sizes_S=sizes_S)
-
-    @cached_property
-    def _is_evaluation_S(self) -> NDArray[np.bool_]:  # noqa: N802 - shape suffix
-        first = self.trace.marks.get("evaluation", len(self.trace.events_E))
-        born = self.trace.events_E[first:]
-        is_evaluation_S = np.zeros(len(self.trace.sizes_S), np.bool_)
-        is_evaluation_S[born[born > 0] - 1] = True
-        return is_evaluation_S
 
 
 def affine(low: Trace, high: Trace, low_at: int, high_at: int) -> tuple[Int64Array, Int64Array]:

@@ -7,6 +7,7 @@ Suffixes: E events, S storages.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,15 @@ class Trace:
     trainable: int = 0
     work: Work | None = None
     details: Details | None = None
+
+    @cached_property
+    def is_evaluation_S(self) -> NDArray[np.bool_]:  # noqa: N802 - shape suffix
+        """Storages that are born in the evaluation batch."""
+        first = self.marks.get("evaluation", len(self.events_E))
+        born = self.events_E[first:]
+        is_evaluation_S = np.zeros(len(self.sizes_S), np.bool_)
+        is_evaluation_S[born[born > 0] - 1] = True
+        return is_evaluation_S
 
     def live_E(self) -> Int64Array:  # noqa: N802 - shape suffix
         """Bytes alive after each event, unrounded."""

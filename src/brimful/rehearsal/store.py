@@ -95,12 +95,13 @@ class StoredTraces:
         self._spec, self._files = canonical_step(spec), TraceFiles(folder)
         self._families = StoredFamilies(folder) if families is None else families
         self._parametric: ParametricTrace | Irregular | None = None
+        self._single: ParametricTrace | Irregular | None = None
         self._direct: dict[int, Trace] = {}
 
     def at(self, micro_batch: int) -> Trace:
-        """The trace of a micro-batch; one sequence and irregular steps are traced by themselves."""
-        parametric = self._all()
-        if isinstance(parametric, ParametricTrace) and micro_batch >= parametric.lowest:
+        """The trace of a micro-batch; irregular steps are traced by themselves, and so is one sequence where it is a special case and has no kin."""
+        parametric = self._line(micro_batch)
+        if parametric is not None:
             return parametric.at(micro_batch)
         if micro_batch not in self._direct:
             self._direct[micro_batch] = self._one(micro_batch)
@@ -112,8 +113,8 @@ class StoredTraces:
         Raises:
             IrregularWork: that is not known.
         """
-        parametric = self._all()
-        if isinstance(parametric, ParametricTrace) and parametric.work is not None and micro_batch >= parametric.lowest:
+        parametric = self._line(micro_batch)
+        if parametric is not None and parametric.work is not None:
             return parametric.work.at(micro_batch, self._spec.loss_chunk)
         if micro_batch not in self._direct:
             self._direct[micro_batch] = self._one(micro_batch)
@@ -136,6 +137,15 @@ class StoredTraces:
         path = self._files.path(self._spec, "replays")
         if path is not None:
             _write(path.with_suffix(".json"), json.dumps(known).encode())
+
+    def _line(self, micro_batch: int) -> ParametricTrace | None:
+        """From which the trace of this micro-batch follows, if from any."""
+        found = self._all()
+        if isinstance(found, ParametricTrace) and micro_batch < found.lowest:
+            if self._single is None:
+                self._single = self._families.member(self._spec, is_single=True) or Irregular()
+            found = self._single
+        return found if isinstance(found, ParametricTrace) else None
 
     def _all(self) -> ParametricTrace | Irregular:
         if self._parametric is None:
@@ -190,20 +200,26 @@ class StoredFamilies:
         self._files = TraceFiles(folder)
         self._made: dict[Kin, Family | None] = {}
 
-    def member(self, spec: StepSpec) -> ParametricTrace | None:
-        """The traces of a step from those of its family; None where it has none."""
+    def member(self, spec: StepSpec, *, is_single: bool = False) -> ParametricTrace | None:
+        """The traces of a step from those of its family, of one sequence where it is `is_single`; None where it has none."""
         for kin in kin_of(spec):
-            if kin not in self._made:
-                while len(self._made) >= FAMILIES_IN_MEMORY:
-                    self._made.pop(next(iter(self._made)))
-                self._made[kin] = self._load(kin)
-            family = self._made[kin] = self._made.pop(kin)  # the last used is the last to go
+            family = self._family(kin)
+            if family is not None and is_single:
+                family = self._family(dataclasses.replace(kin, is_single=True), family)
             if family is not None:
                 return family.at(spec)
         return None
 
-    def _load(self, kin: Kin) -> Family | None:
-        name = f"family {kin.lengths} {kin.follows}"
+    def _family(self, kin: Kin, like: Family | None = None) -> Family | None:
+        if kin not in self._made:
+            while len(self._made) >= FAMILIES_IN_MEMORY:
+                self._made.pop(next(iter(self._made)))
+            self._made[kin] = self._load(kin, like)
+        family = self._made[kin] = self._made.pop(kin)  # the last used is the last to go
+        return family
+
+    def _load(self, kin: Kin, like: Family | None) -> Family | None:
+        name = f"family {kin.lengths} {kin.follows} {kin.is_single}"
         stored = self._files.read(kin.spec, name)
         if stored is not None:
             trace, extra = stored
@@ -211,7 +227,7 @@ class StoredFamilies:
         from brimful.rehearsal.tracer import trace_family  # noqa: PLC0415 - brings torch
 
         try:
-            family = trace_family(kin)
+            family = trace_family(kin, like)
         except Irregular:
             self._files.write(kin.spec, name, _nothing(), {})
             return None

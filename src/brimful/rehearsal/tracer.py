@@ -46,8 +46,12 @@ def trace_all(spec: StepSpec) -> ParametricTrace:
     raise problem
 
 
-def trace_family(kin: Kin) -> Family:
-    """The step for every micro-batch, sequence length and rank.
+def trace_family(kin: Kin, like: Family | None = None) -> Family:
+    """The step for every micro-batch (one sequence where the kin are single), sequence length and rank.
+
+    Args:
+        kin: What the members share.
+        like: The family of all micro-batches, where the kin are single: fewer blocks than it was traced with do not do here.
 
     Raises:
         Irregular: sizes are no products of these; `trace_all` of every member still works.
@@ -57,8 +61,10 @@ def trace_family(kin: Kin) -> Family:
     with without_garbage_collector():
         blocks = num_blocks(config := config_of(kin.member(_point(kin, 0))))
         for example in _examples(config):
-            few = _recordings(kin, range(3 if kin.spec.loss == "chunked" else 2), example, blocks)
-            for check in (3, 4):
+            if like is not None and example < blocks - like.work.more_blocks:
+                continue
+            few = _recordings(kin, range(_enough(kin)), example, blocks)
+            for check in (3,) if kin.is_single else (3, 4):
                 try:
                     return _with_further(few, check).family()
                 except Irregular as irregular:
@@ -68,10 +74,19 @@ def trace_family(kin: Kin) -> Family:
 
 _MEMBERS = ((4, 0.0, 4, 3.0), (5, 1.0, 6, 3.0), (4, 0.4, 10, 2.0), (1, 1.0, 16, 0.75), (7, 1.0, 16, 5.0))
 """Micro-batch, place in the range of lengths, rank, and sequences in a piece of the loss; of the last two, one is the further recording."""
+_SINGLE_MEMBERS = ((1, 0.0, 4, 0.75), (1, 1.0, 6, 0.6), (1, 0.4, 10, 0.9), (1, 0.7, 16, 0.7))
+"""The same for one sequence; the last one is the further recording."""
+
+
+def _enough(kin: Kin) -> int:
+    """Recordings that tell apart what sizes are products of, and sums of."""
+    if kin.is_single:
+        return 3 if kin.has_rank and kin.follows else 2
+    return 3 if kin.spec.loss == "chunked" else 2
 
 
 def _point(kin: Kin, number: int) -> Point:
-    micro_batch, place, rank, chunk = _MEMBERS[number]
+    micro_batch, place, rank, chunk = (_SINGLE_MEMBERS if kin.is_single else _MEMBERS)[number]
     length = kin.spec.sequence_length
     if kin.lengths is not None:
         low, high = kin.lengths
@@ -99,7 +114,8 @@ def _with_further(few: Recordings, number: int) -> Recordings:
 def _member(kin: Kin, point: Point, blocks: int) -> Trace:
     spec = kin.member(point)
     config = config_of(spec)
-    return _record(spec, config if blocks == num_blocks(config) else with_layers(config, blocks), point.micro_batch, evaluation_factor=1)
+    shorter = config if blocks == num_blocks(config) else with_layers(config, blocks)
+    return _record(spec, shorter, point.micro_batch, kin.evaluation_factor, kin.evaluation_factor)
 
 
 @functools.lru_cache(maxsize=16)
@@ -205,9 +221,9 @@ def _trace(spec: StepSpec, config: PretrainedConfig, micro_batch: int, blocks: i
     return _record(small, shorter, micro_batch, evaluation_factor=1)
 
 
-def _record(spec: StepSpec, config: PretrainedConfig, micro_batch: int, evaluation_factor: int = EVALUATION_FACTOR) -> Trace:
+def _record(spec: StepSpec, config: PretrainedConfig, micro_batch: int, evaluation_factor: int = EVALUATION_FACTOR, chunk_factor: int = 1) -> Trace:
     try:
-        return record_training(spec, config, micro_batch, evaluation_factor)
+        return record_training(spec, config, micro_batch, evaluation_factor, chunk_factor)
     except (RuntimeError, ValueError, TypeError) as error:
         raise PlanError(f"the training step of a {config.model_type} model cannot be traced: {error}") from error
 

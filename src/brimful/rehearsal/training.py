@@ -44,9 +44,11 @@ class Watcher(Protocol):
         """The optimizer made its update."""
 
 
-def record_training(spec: StepSpec, config: PretrainedConfig, micro_batch: int, evaluation_factor: int = EVALUATION_FACTOR) -> Trace:
+def record_training(
+    spec: StepSpec, config: PretrainedConfig, micro_batch: int, evaluation_factor: int = EVALUATION_FACTOR, chunk_factor: int = 1
+) -> Trace:
     """The first optimizer step, which makes the states, the second, which has as many micro-batches as matter (two when it accumulates), and,
-    in brimful's own loop, an evaluation batch of `evaluation_factor` times as many sequences.
+    in brimful's own loop, an evaluation batch of `evaluation_factor` times as many sequences, with pieces of the loss `chunk_factor` times as large.
 
     Raises:
         PlanError: the step cannot run without real values.
@@ -54,7 +56,7 @@ def record_training(spec: StepSpec, config: PretrainedConfig, micro_batch: int, 
     model = meta_model(spec, config)
     counts = count_parameters(model)
     with fake_world(spec):
-        trace = record_steps(materialised(model), spec, micro_batch, evaluation_factor)
+        trace = record_steps(materialised(model), spec, micro_batch, evaluation_factor, chunk_factor)
     return dataclasses.replace(trace, parameters=counts[0], trainable=counts[1])
 
 
@@ -113,7 +115,7 @@ def materialised(model: nn.Module) -> nn.Module:
     return model
 
 
-def record_steps(model: nn.Module, spec: StepSpec, micro_batch: int, evaluation_factor: int = EVALUATION_FACTOR) -> Trace:
+def record_steps(model: nn.Module, spec: StepSpec, micro_batch: int, evaluation_factor: int, chunk_factor: int) -> Trace:
     """Two optimizer steps and an evaluation batch of a model that is already on fake tensors."""
     recorder = Recorder(cuda=spec.cuda)
     prepare(model, spec)
@@ -123,7 +125,7 @@ def record_steps(model: nn.Module, spec: StepSpec, micro_batch: int, evaluation_
     optimizer = optimizer_of(spec, _trainable(model))
     with recorder:
         run_steps(model, optimizer, spec, micro_batch, watcher)
-        evaluate_batch(model, spec, micro_batch * evaluation_factor, watcher)
+        evaluate_batch(model, dataclasses.replace(spec, loss_chunk=chunk_factor * spec.loss_chunk), micro_batch * evaluation_factor, watcher)
     watcher.places.remove()
     return recorder.finish(blocks)
 
