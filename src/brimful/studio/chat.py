@@ -1,7 +1,8 @@
 """The tab "Try it": a finished run writes, beside the model that it tuned. Every session of the page has its own conversation."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -97,15 +98,17 @@ class Chat:
         """Write what follows the prompt, first the base where it is asked, and show it as it comes."""
         waiting = self._stops.begin(str(request.session_hash))
         how = (temperature, top_p, tokens, seed)
-        for shown in self._written(name, prompt, turns, beside_base, how, waiting):
-            if waiting.is_dropped:
-                yield tuple(gr.skip() for _ in range(4))  # Gradio shows the last value of a generator once more when it ends
-                return
-            yield shown
+        with closing(self._written(name, prompt, turns, beside_base, how, waiting)) as texts:  # lets go of the model at once
+            for shown in texts:
+                if waiting.is_dropped:
+                    break
+                yield shown
+        if waiting.is_dropped:
+            yield tuple(gr.skip() for _ in range(4))  # Gradio shows the last value of a generator once more when it ends
 
     def _written(
         self, name: str | None, prompt: str, turns: Turns, beside_base: bool, numbers: tuple[float, float, float, float], waiting: Waiting
-    ) -> Iterator[tuple[Any, ...]]:
+    ) -> Generator[tuple[Any, ...]]:
         """(the conversation as far as it is, its turns, the problem, the prompt), again and again."""
         run_folder = None
         try:
