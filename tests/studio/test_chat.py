@@ -56,12 +56,12 @@ def test_a_text_that_was_dropped_stays_dropped_after_it_was_stopped() -> None:
     dropped, kept = stops.begin("a"), stops.begin("b")
 
     stops.stop("a")
-    stops.drop("a")
-    stops.drop("nobody")
+    stops.drop("a", ("emptied",))
+    stops.drop("nobody", ("emptied",))
     stops.stop("b")
 
-    assert (dropped.is_set(), dropped.is_dropped) == (True, True)
-    assert (kept.is_set(), kept.is_dropped) == (True, False)
+    assert (dropped.is_set(), dropped.instead) == (True, ("emptied",))
+    assert (kept.is_set(), kept.instead) == (True, None)
 
 
 @pytest.fixture
@@ -76,9 +76,9 @@ def test_starting_over_while_a_text_is_written_leaves_nothing_of_it(tuned: Path)
     left, other = chat.send(*asked, request("a")), chat.send(*asked, request("b"))
     assert "caret" in next(left)[0]
 
-    _, turns, _, _ = chat.chosen(tuned.name, request("a"))
-    assert [*left] == [(gr.skip(),) * 4], "neither the old conversation nor its turns come back"
-    assert turns == ()
+    emptied, turns, problem, _ = chat.chosen(tuned.name, request("a"))
+    assert [*left] == [(emptied, (), "", gr.skip())], "a piece of the old text that was on its way is replaced by the emptied conversation"
+    assert (turns, problem) == ((), "")
 
     shown, turns, _, _ = [*other][-1]
     assert [turn.prompt for turn in turns] == ["Say red twice."], "another session's text goes on"

@@ -26,10 +26,11 @@ class Waiting(threading.Event):
     """Ends a text when set.
 
     Attributes:
-        is_dropped: What was written of it is not wanted either.
+        instead: Where what was written of it is not wanted either: (the conversation, its turns, the problem, the prompt) that take its place.
+            Shown once more when the text ends, because a piece of it may still have been on its way to the page.
     """
 
-    is_dropped = False
+    instead: tuple[Any, ...] | None = None
 
 
 class Stops:
@@ -50,11 +51,11 @@ class Stops:
         if waiting is not None:
             waiting.set()
 
-    def drop(self, session: str) -> None:
+    def drop(self, session: str, instead: tuple[Any, ...]) -> None:
         """The same, and let go of what was written."""
         waiting = self._by_session.pop(session, None)
         if waiting is not None:
-            waiting.is_dropped = True
+            waiting.instead = instead
             waiting.set()
 
 
@@ -80,16 +81,19 @@ class Chat:
 
     def chosen(self, name: str | None, request: gr.Request) -> tuple[Any, ...]:
         """An empty conversation with another run; what is being written belongs to none."""
-        self._stops.drop(str(request.session_hash))
+        emptied, problem, is_tuned = self._emptied(name)
+        self._stops.drop(str(request.session_hash), (emptied, (), problem, gr.skip()))
+        return emptied, (), problem, gr.update(visible=is_tuned, value=is_tuned)
+
+    def _emptied(self, name: str | None) -> tuple[str, str, bool]:
+        """(a conversation without turns, the problem, whether there is a model from before tuning)."""
         if not name:
-            return "", (), "", gr.update(visible=False, value=False)
+            return "", "", False
         try:
             run_folder = self._library.path(name)
-            about = describe(run_folder)
+            return transcript((), run_folder, describe(run_folder)), "", has_base(run_folder)
         except Exception as error:
-            return "", (), told(error), gr.update(visible=False, value=False)
-        is_tuned = has_base(run_folder)
-        return transcript((), run_folder, about), (), "", gr.update(visible=is_tuned, value=is_tuned)
+            return "", told(error), False
 
     def send(
         self, name: str | None, prompt: str, turns: Turns, beside_base: bool, temperature: float, top_p: float, tokens: float, seed: float,
@@ -100,11 +104,11 @@ class Chat:
         how = (temperature, top_p, tokens, seed)
         with closing(self._written(name, prompt, turns, beside_base, how, waiting)) as texts:  # lets go of the model at once
             for shown in texts:
-                if waiting.is_dropped:
+                if waiting.instead is not None:
                     break
                 yield shown
-        if waiting.is_dropped:
-            yield tuple(gr.skip() for _ in range(4))  # Gradio shows the last value of a generator once more when it ends
+        if waiting.instead is not None:
+            yield waiting.instead
 
     def _written(
         self, name: str | None, prompt: str, turns: Turns, beside_base: bool, numbers: tuple[float, float, float, float], waiting: Waiting
@@ -140,7 +144,7 @@ class Chat:
 
     def leave(self, request: gr.Request) -> None:
         """The page is closed."""
-        self._stops.drop(str(request.session_hash))
+        self._stops.drop(str(request.session_hash), tuple(gr.skip() for _ in range(4)))
 
 
 def _with(turn: Turn, side: Side, written: Written) -> Turn:

@@ -1,6 +1,7 @@
 """`brimful studio`: the page is served on one address until Ctrl-C."""
 
 import importlib.util
+import os
 import socket
 import time
 from pathlib import Path
@@ -36,7 +37,8 @@ def serve(host: str, port: int, runs_folder: Path | None) -> None:
         while True:
             time.sleep(3600)
     except KeyboardInterrupt:
-        print("studio: ended")
+        print("studio: ended", flush=True)
+        os._exit(0)  # threads of the server and of the libraries are left as they are: taking them down in the middle of a model aborts the process
 
 
 def is_local(host: str) -> bool:
