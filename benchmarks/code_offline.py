@@ -1,8 +1,10 @@
-"""The offline study as a record: an untuned model beside LoRA of several ranks, QLoRA and full tuning, on the Python that is on this machine.
+"""The offline study as a record: an untuned model beside LoRA of several ranks, QLoRA and full
+tuning, on the Python that is on this machine.
 
 python benchmarks/code_offline.py [KEY=VALUE]...     # writes records/code_offline.json; half an hour on 2 cores, goes on where it stopped
 
-Nothing is downloaded. Runs lie in the runs folder (BRIMFUL_RUNS) like those of `brimful run code-offline`, and finished ones are not trained again.
+Nothing is downloaded. Runs lie in the runs folder (BRIMFUL_RUNS) like those of `brimful run
+code-offline`, and finished ones are not trained again.
 """
 
 import sys
@@ -27,8 +29,15 @@ def main() -> None:
     study.run_study(recipe, Console(width=120))
     folder = pipeline.folder_of(recipe)
     found = read_json(folder / STUDY_FILE)
-    counts = read_json(next(member.folder for member in study.members(recipe)) / "data.json")["splits"]
-    values = {"recipe": recipe.model_dump(mode="json"), "examples": counts, "left_out": found["left_out"], "comparison": found["comparison"]}
+    counts = read_json(next(member.folder for member in study.members(recipe)) / "data.json")[
+        "splits"
+    ]
+    values = {
+        "recipe": recipe.model_dump(mode="json"),
+        "examples": counts,
+        "left_out": found["left_out"],
+        "comparison": found["comparison"],
+    }
     print(f"record: {write_record('code_offline', values)}")
 
 

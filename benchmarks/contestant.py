@@ -1,4 +1,6 @@
-"""Contestants of a paired timing: each a process of its own that trains step by step on request, asked in turns."""
+"""Contestants of a paired timing: each a process of its own that trains step by step on request,
+asked in turns.
+"""
 
 import contextlib
 import hashlib
@@ -22,11 +24,24 @@ class Contestant:
         environment: Variables beside this process's own.
     """
 
-    def __init__(self, name: str, folder: Path, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         self._log = open(folder / f"{hashlib.sha1(name.encode()).hexdigest()}.log", "w")  # noqa: SIM115, S324
         variables = {**os.environ, **(environment or {})}
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, env=variables)
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env=variables,
+        )
         self.start = self._answer()
 
     def ask(self, request: str) -> Any:
@@ -51,23 +66,30 @@ class Contestant:
         return json.loads(line)
 
 
-def interleaved(contestants: Sequence[Contestant], rounds: int, loads: list[float]) -> Iterator[Contestant]:
-    """Every contestant once a round, forwards and backwards in turn; the machine's load goes into `loads` before each round."""
+def interleaved(
+    contestants: Sequence[Contestant], rounds: int, loads: list[float]
+) -> Iterator[Contestant]:
+    """Every contestant once a round, forwards and backwards in turn; the machine's load goes into
+    `loads` before each round.
+    """
     for number in range(rounds):
         loads.append(os.getloadavg()[0])
         yield from contestants if number % 2 == 0 else reversed(contestants)
 
 
 class Worker:
-    """The contestant's own side: on one thread, it waits between optimizer steps for requests and answers them.
+    """The contestant's own side: on one thread, it waits between optimizer steps for requests and
+    answers them.
 
-    What libraries print goes to standard error, so that standard output holds answers alone. Requests: `losses N` and `run N` make N steps and are
-    answered with all losses so far, or with CPU seconds and the work done (see `work_done`); `quit`; whatever else `asked` knows.
+    What libraries print goes to standard error, so that standard output holds answers alone.
+    Requests: `losses N` and `run N` make N steps and are answered with all losses so far, or with
+    CPU seconds and the work done (see `work_done`); `quit`; whatever else `asked` knows.
 
     Args:
         name: Whom it trains as.
         folder: Holds what was prepared for all contestants.
-        warm_up_steps: Come before the first answer, which holds the CPU and wall seconds until then.
+        warm_up_steps: Come before the first answer, which holds the CPU and wall seconds until
+            then.
     """
 
     def __init__(self, name: str, folder: Path, warm_up_steps: int) -> None:
@@ -81,7 +103,11 @@ class Worker:
         """Optimizer steps so far."""
         self._left, self._is_ready, self._wants_losses = warm_up_steps, False, False
         self._losses: list[float] = []
-        self._began, self._done, self._start = time.process_time(), 0, (time.process_time(), time.perf_counter())
+        self._began, self._done, self._start = (
+            time.process_time(),
+            0,
+            (time.process_time(), time.perf_counter()),
+        )
 
     def work_done(self) -> int:
         """All that was worked through so far, in the unit of the benchmark."""
@@ -100,9 +126,18 @@ class Worker:
         if self._left > 0:
             return True
         if not self._is_ready:
-            self.answer({"cpu_s": time.process_time() - self._start[0], "wall_s": time.perf_counter() - self._start[1]})
+            self.answer(
+                {
+                    "cpu_s": time.process_time() - self._start[0],
+                    "wall_s": time.perf_counter() - self._start[1],
+                }
+            )
         else:
-            self.answer(self._losses if self._wants_losses else (time.process_time() - self._began, self.work_done() - self._done))
+            self.answer(
+                self._losses
+                if self._wants_losses
+                else (time.process_time() - self._began, self.work_done() - self._done)
+            )
         self._is_ready = True
         return self._take_request()
 
@@ -112,7 +147,12 @@ class Worker:
             if word in {"", "quit"}:
                 return False
             if word in {"losses", "run"}:
-                self._left, self._wants_losses, self._done, self._began = int(number), word == "losses", self.work_done(), time.process_time()
+                self._left, self._wants_losses, self._done, self._began = (
+                    int(number),
+                    word == "losses",
+                    self.work_done(),
+                    time.process_time(),
+                )
                 return True
             self.answer(self.asked(word))
 
@@ -122,7 +162,9 @@ class Worker:
 
 
 def step_by_step(trainer: type[Any], worker: Worker) -> tuple[type[Any], Any]:
-    """A class of transformers' Trainer that keeps its latest loss, and a callback that has the worker wait after every step."""
+    """A class of transformers' Trainer that keeps its latest loss, and a callback that has the
+    worker wait after every step.
+    """
     import torch
     import transformers
 
@@ -142,7 +184,9 @@ def step_by_step(trainer: type[Any], worker: Worker) -> tuple[type[Any], Any]:
 
 
 def train_ours(worker: Worker, recipe: Any, plan: Any, network: Any, sequences: Any) -> None:
-    """brimful's own loop on a CPU; nothing but steps is made, and the worker waits after every one."""
+    """brimful's own loop on a CPU; nothing but steps is made, and the worker waits after every
+    one.
+    """
     import torch
 
     from brimful.base.rundir import Journal
@@ -155,24 +199,39 @@ def train_ours(worker: Worker, recipe: Any, plan: Any, network: Any, sequences: 
 
     device, precision, latest = torch.device("cpu"), Precision(plan.precision), [0.0]
     with Journal(worker.folder / f"{os.getpid()}.jsonl") as journal:
-        meter = Meter(journal, [lambda record: latest.append(record["loss"])], device=device, total_steps=1)
+        meter = Meter(
+            journal, [lambda record: latest.append(record["loss"])], device=device, total_steps=1
+        )
 
         def loss() -> float:
             meter.flush()
             return latest[-1]
 
         parts = Parts(
-            recipe=recipe, network=network, method=find_method(recipe.method).with_options(recipe),
-            optimizer=build_optimizer(network.model, recipe.optimizer, variant=plan.optimizer), precision=precision, device=device, sequences=sequences,
-            micro_batches=plan.micro_batches, total_steps=recipe.training.steps or 0, evaluate_every=10**9, meter=meter, evaluate=dict,
-            save=lambda progress: None, restore_last_good=lambda: Progress.fresh(precision, device), checkpoint_due=lambda progress: False,
+            recipe=recipe,
+            network=network,
+            method=find_method(recipe.method).with_options(recipe),
+            optimizer=build_optimizer(network.model, recipe.optimizer, variant=plan.optimizer),
+            precision=precision,
+            device=device,
+            sequences=sequences,
+            micro_batches=plan.micro_batches,
+            total_steps=recipe.training.steps or 0,
+            evaluate_every=10**9,
+            meter=meter,
+            evaluate=dict,
+            save=lambda progress: None,
+            restore_last_good=lambda: Progress.fresh(precision, device),
+            checkpoint_due=lambda progress: False,
             should_stop=_StopWhenAsked(worker, loss),
-        )  # fmt: skip
+        )
         train(parts, Progress.fresh(precision, device))
 
 
 class _StopWhenAsked:
-    """The loop asks before every step whether to stop: that is where the worker waits for its next request."""
+    """The loop asks before every step whether to stop: that is where the worker waits for its next
+    request.
+    """
 
     def __init__(self, worker: Worker, loss: Callable[[], float]) -> None:
         self._worker, self._loss, self._is_first, self._stopped = worker, loss, True, False

@@ -1,13 +1,18 @@
-"""Supervised fine-tuning on a CPU: brimful's loop beside TRL's SFTTrainer, same weights, examples, effective batch and optimizer settings.
+"""Supervised fine-tuning on a CPU: brimful's loop beside TRL's SFTTrainer, same weights, examples,
+effective batch and optimizer settings.
 
-    python -m venv TRL && TRL/bin/pip install -c constraints.txt -r benchmarks/finetune-requirements.txt
-    python benchmarks/finetune_cpu.py --data FOLDER/gpteacher_codegen --trl-python TRL/bin/python [--rounds 7] [--steps 10] [--only "TRL, default"]
+    python -m venv TRL && TRL/bin/pip install -c constraints.txt -r
+    benchmarks/finetune-requirements.txt python benchmarks/finetune_cpu.py --data
+    FOLDER/gpteacher_codegen --trl-python TRL/bin/python [--rounds 7] [--steps 10] [--only "TRL,
+    default"]
 
-Rules: one thread each, CPU time, every contestant its own process, interleaved forwards and backwards, warm-up and compiling excluded and
-reported, median of paired ratios with a bootstrap interval. Useful tokens are those of the examples; padding counts for nobody.
+Rules: one thread each, CPU time, every contestant its own process, interleaved forwards and
+backwards, warm-up and compiling excluded and reported, median of paired ratios with a bootstrap
+interval. Useful tokens are those of the examples; padding counts for nobody.
 
-Validity gates, over answers' tokens as both sides learn them: contestants that see the examples in the same order have the same training loss
-(`LOSS_TOLERANCE`) over the last 10 of 43 steps; those that reorder them (packing, grouping by length) the same held-out loss after as many steps
+Validity gates, over answers' tokens as both sides learn them: contestants that see the examples in
+the same order have the same training loss (`LOSS_TOLERANCE`) over the last 10 of 43 steps; those
+that reorder them (packing, grouping by length) the same held-out loss after as many steps
 (`REORDERED_TOLERANCE`, because other examples at other steps are another run).
 """
 
@@ -51,12 +56,22 @@ data: {path: DATA, validation: 0.05}
 optimizer: {learning_rate: 1e-4, schedule: constant, warmup: 0, weight_decay: 0.0, beta2: 0.95}
 plan: {device: cpu, threads: 1}
 """
-OPTIMIZER = {"learning_rate": 1e-4, "lr_scheduler_type": "constant", "weight_decay": 0.0, "adam_beta2": 0.95, "max_grad_norm": 1.0}
+OPTIMIZER = {
+    "learning_rate": 1e-4,
+    "lr_scheduler_type": "constant",
+    "weight_decay": 0.0,
+    "adam_beta2": 0.95,
+    "max_grad_norm": 1.0,
+}
 LORA = {"r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "target_modules": "all-linear"}
 PADDING_FREE = {"gradient_checkpointing": False, "padding_free": True, "max_length": None}
 BFD = {
-    "gradient_checkpointing": False, "packing": True, "max_length": 1024, "per_device_train_batch_size": 1, "train_sampling_strategy": "random",
-}  # fmt: skip
+    "gradient_checkpointing": False,
+    "packing": True,
+    "max_length": 1024,
+    "per_device_train_batch_size": 1,
+    "train_sampling_strategy": "random",
+}
 GROUPED = {"gradient_checkpointing": False, "train_sampling_strategy": "group_by_length"}
 COMPILED = {"torch_compile": True}
 TRL: dict[str, dict[str, Any]] = {
@@ -75,12 +90,24 @@ DEFAULT = "TRL, default"
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--data", required=True, help="file or folder of examples with instruction, input and answer")
+    parser.add_argument(
+        "--data",
+        required=True,
+        help="file or folder of examples with instruction, input and answer",
+    )
     parser.add_argument("--trl-python", default=sys.executable)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--only", action="append", help="contestants, by name; without it all, and a record is written")
-    parser.add_argument("--lora", action="store_true", help="LoRA, rank 16 on every linear layer, instead of all weights")
+    parser.add_argument(
+        "--only",
+        action="append",
+        help="contestants, by name; without it all, and a record is written",
+    )
+    parser.add_argument(
+        "--lora",
+        action="store_true",
+        help="LoRA, rank 16 on every linear layer, instead of all weights",
+    )
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -93,9 +120,20 @@ def main() -> None:
 
 def _contestant(name: str, folder: Path, options: argparse.Namespace) -> Contestant:
     """With a compiler cache of its own: nobody reads another's half-written files."""
-    command = [options.trl_python if name in TRL else sys.executable, __file__, "--worker", name, "--folder", str(folder), "--data", options.data]
+    command = [
+        options.trl_python if name in TRL else sys.executable,
+        __file__,
+        "--worker",
+        name,
+        "--folder",
+        str(folder),
+        "--data",
+        options.data,
+    ]
     cache = tempfile.mkdtemp(suffix=".inductor", dir=folder)
-    return Contestant(name, folder, command + ["--lora"] * options.lora, {"TORCHINDUCTOR_CACHE_DIR": cache})
+    return Contestant(
+        name, folder, command + ["--lora"] * options.lora, {"TORCHINDUCTOR_CACHE_DIR": cache}
+    )
 
 
 def _compare(folder: Path, options: argparse.Namespace) -> None:
@@ -115,24 +153,53 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
     for each in contestants:
         each.quit()
     results = {
-        each.name: _result(each.name, rates, losses, held_out) | {"memory": memory[each.name], "start_and_warm_up": each.start}
+        each.name: (
+            _result(each.name, rates, losses, held_out)
+            | {
+                "memory": memory[each.name],
+                "start_and_warm_up": each.start,
+            }
+        )
         for each in contestants
     }
     for name, result in results.items():
         _print(name, result)
-    values = {"tuning": "LoRA r16" if options.lora else "full", "rounds": options.rounds, "steps": options.steps, "contestant_threads": 1}
+    values = {
+        "tuning": "LoRA r16" if options.lora else "full",
+        "rounds": options.rounds,
+        "steps": options.steps,
+        "contestant_threads": 1,
+    }
     if options.only is None:
-        print(write_record("finetune_cpu_lora" if options.lora else "finetune_cpu", values | {"data": about, "loads": loads, "results": results}))
+        print(
+            write_record(
+                "finetune_cpu_lora" if options.lora else "finetune_cpu",
+                values | {"data": about, "loads": loads, "results": results},
+            )
+        )
 
 
-def _result(name: str, rates: dict[str, list[float]], losses: dict[str, list[float]], held_out: dict[str, float]) -> dict[str, Any]:
+def _result(
+    name: str,
+    rates: dict[str, list[float]],
+    losses: dict[str, list[float]],
+    held_out: dict[str, float],
+) -> dict[str, Any]:
     from record import ratio_interval, summary
 
     reference = DEFAULT if DEFAULT in rates else next(iter(rates))
-    best = max((each for each in rates if each in TRL), key=lambda each: statistics.median(rates[each]), default=reference)
+    best = max(
+        (each for each in rates if each in TRL),
+        key=lambda each: statistics.median(rates[each]),
+        default=reference,
+    )
     is_reordered = any(word in name for word in REORDERED)
     last = {each: statistics.mean(losses[each][-10:]) for each in losses}
-    off = held_out[name] / held_out[reference] - 1 if is_reordered else last[name] / last[reference] - 1
+    off = (
+        held_out[name] / held_out[reference] - 1
+        if is_reordered
+        else last[name] / last[reference] - 1
+    )
     return {
         "useful_tokens_per_cpu_s": summary(rates[name]),
         "speed_over_default": ratio_interval(rates[name], rates[reference]),
@@ -146,17 +213,25 @@ def _result(name: str, rates: dict[str, list[float]], losses: dict[str, list[flo
 
 
 def _print(name: str, result: dict[str, Any]) -> None:
-    default, best, memory = result["speed_over_default"], result["speed_over_best"], result["memory"]
+    default, best, memory = (
+        result["speed_over_default"],
+        result["speed_over_best"],
+        result["memory"],
+    )
     print(
-        f"{name:<34} {result['useful_tokens_per_cpu_s']['median']:6,.0f} useful tokens/s  {default['median']:.2f}x default "
-        f"[{default['low']:.2f}, {default['high']:.2f}]  {best['median']:.2f}x best [{best['low']:.2f}, {best['high']:.2f}]  "
-        f"loss {result['loss_of_the_last_10_of_43_steps']:.4f} held out {result['held_out_loss']:.4f} {'valid' if result['valid'] else 'NOT VALID'}  "
-        f"{memory['peak_bytes'] / 2**20:,.0f} MiB, {(memory['peak_bytes'] - memory['before_bytes']) / 2**20:,.0f} over its start"
+        f"{name:<34} {result['useful_tokens_per_cpu_s']['median']:6,.0f} useful tokens/s "
+        f" {default['median']:.2f}x default [{default['low']:.2f}, {default['high']:.2f}] "
+        f" {best['median']:.2f}x best [{best['low']:.2f}, {best['high']:.2f}]  loss"
+        f" {result['loss_of_the_last_10_of_43_steps']:.4f} held out {result['held_out_loss']:.4f}"
+        f" {'valid' if result['valid'] else 'NOT VALID'}  {memory['peak_bytes'] / 2**20:,.0f} MiB,"
+        f" {(memory['peak_bytes'] - memory['before_bytes']) / 2**20:,.0f} over its start"
     )
 
 
 def _prepare(folder: Path, data: str) -> dict[str, Any]:
-    """Base model, tokenizer and recipe as files, and the examples in their order as one file that every contestant reads."""
+    """Base model, tokenizer and recipe as files, and the examples in their order as one file that
+    every contestant reads.
+    """
     import numpy as np
     import torch
 
@@ -169,25 +244,48 @@ def _prepare(folder: Path, data: str) -> dict[str, Any]:
     from brimful.recipe import load
 
     (folder / "model.yaml").write_text(MODEL)
-    (folder / "recipe.yaml").write_text(RECIPE.replace("BASE", str(folder / "base")).replace("DATA", json.dumps(data)))
+    (folder / "recipe.yaml").write_text(
+        RECIPE.replace("BASE", str(folder / "base")).replace("DATA", json.dumps(data))
+    )
     model, recipe = load(str(folder / "model.yaml")), load(str(folder / "recipe.yaml"))
     rows = (row for part in open_rows(recipe.data).parts for row in part.splits["train"])
-    texts = [f"{text_of_prompt(example)}\n{example.completion}" for example in examples_of(rows, recipe.data)]
+    texts = [
+        f"{text_of_prompt(example)}\n{example.completion}"
+        for example in examples_of(rows, recipe.data)
+    ]
     tokenizer = train_tokenizer("bpe", 8192, 2, texts)
-    build(model, vocabulary=len(tokenizer), end_of_text_id=0, attention="sdpa", device=torch.device("cpu")).save_pretrained(folder / "base")
+    build(
+        model,
+        vocabulary=len(tokenizer),
+        end_of_text_id=0,
+        attention="sdpa",
+        device=torch.device("cpu"),
+    ).save_pretrained(folder / "base")
     tokenizer.save_pretrained(folder / "base")
     examples = prepare_examples(recipe, tokenizer)
-    for name, split in (("train", examples.splits["train"]), ("held_out", examples.splits["validation"])):
+    for name, split in (
+        ("train", examples.splits["train"]),
+        ("held_out", examples.splits["validation"]),
+    ):
         order = Shuffle(split.num_examples, recipe.seed).draw(0, split.num_examples)[0][0]
-        tokens, is_target = (np.split(array, split.offsets_E[1:-1]) for array in (split.tokens_N, split.is_target_N))
+        tokens, is_target = (
+            np.split(array, split.offsets_E[1:-1]) for array in (split.tokens_N, split.is_target_N)
+        )
         np.savez(
-            folder / f"{name}.npz", tokens_N=np.concatenate([tokens[e] for e in order]), is_target_N=np.concatenate([is_target[e] for e in order]),
+            folder / f"{name}.npz",
+            tokens_N=np.concatenate([tokens[e] for e in order]),
+            is_target_N=np.concatenate([is_target[e] for e in order]),
             offsets_E=np.concatenate([[0], np.cumsum(split.lengths_E[order])]),
-        )  # fmt: skip
+        )
     lengths = examples.splits["train"].lengths_E
     quantiles = {f"{share:.0%}": int(np.quantile(lengths, share)) for share in (0.05, 0.5, 0.95, 1)}
     learned = examples.splits["train"].num_target_tokens / examples.splits["train"].num_tokens
-    return {"examples": len(lengths), "mean_tokens": float(lengths.mean()), "tokens_at": quantiles, "share_learned": learned}
+    return {
+        "examples": len(lengths),
+        "mean_tokens": float(lengths.mean()),
+        "tokens_at": quantiles,
+        "share_learned": learned,
+    }
 
 
 class _Worker(Worker):
@@ -212,7 +310,10 @@ class _Worker(Worker):
         with np.load(self.folder / f"{name}.npz") as stored:
             tokens = np.split(stored["tokens_N"].astype(np.int64), stored["offsets_E"][1:-1])
             is_target = np.split(stored["is_target_N"], stored["offsets_E"][1:-1])
-        return [(ids.tolist(), np.where(learned, ids, -100).tolist()) for ids, learned in zip(tokens, is_target, strict=True)]
+        return [
+            (ids.tolist(), np.where(learned, ids, -100).tolist())
+            for ids, learned in zip(tokens, is_target, strict=True)
+        ]
 
     def note_memory(self) -> None:
         """The model is there; what comes on top is training's."""
@@ -225,7 +326,10 @@ class _Worker(Worker):
         if word == "score":
             return held_out_loss(self.model(), self.examples("held_out")[:HELD_OUT])
         if word == "memory":
-            return {"peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "before_bytes": self.before_bytes}
+            return {
+                "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                "before_bytes": self.before_bytes,
+            }
         return super().asked(word)
 
 
@@ -235,10 +339,16 @@ def held_out_loss(model: Any, examples: list[tuple[list[int], list[int]]]) -> fl
 
     model.eval()
     total, count = 0.0, 0
-    with torch.no_grad(), torch.autocast("cpu", enabled=False), torch.compiler.set_stance("force_eager"):
+    with (
+        torch.no_grad(),
+        torch.autocast("cpu", enabled=False),
+        torch.compiler.set_stance("force_eager"),
+    ):
         for ids, labels in examples:
             logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, :-1]
-            total += torch.nn.functional.cross_entropy(logits, torch.tensor(labels[1:]), reduction="sum").item()
+            total += torch.nn.functional.cross_entropy(
+                logits, torch.tensor(labels[1:]), reduction="sum"
+            ).item()
             count += sum(label != -100 for label in labels[1:])
     model.train()
     return total / count
@@ -252,18 +362,47 @@ def train_with_trl(worker: _Worker) -> None:
     import trl
 
     examples = worker.examples("train")
-    rows = datasets.Dataset.from_dict({"input_ids": [ids for ids, _ in examples], "labels": [labels for _, labels in examples]})
+    rows = datasets.Dataset.from_dict(
+        {"input_ids": [ids for ids, _ in examples], "labels": [labels for _, labels in examples]}
+    )
     tokenizer = transformers.AutoTokenizer.from_pretrained(worker.folder / "base")
-    model = transformers.AutoModelForCausalLM.from_pretrained(worker.folder / "base", dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        worker.folder / "base", dtype=torch.float32
+    )
     stepwise, gate = step_by_step(trl.SFTTrainer, worker)
-    settings = {"per_device_train_batch_size": EXAMPLES_PER_STEP, "train_sampling_strategy": "sequential"} | OPTIMIZER | TRL[worker.name]
+    settings = (
+        {"per_device_train_batch_size": EXAMPLES_PER_STEP, "train_sampling_strategy": "sequential"}
+        | OPTIMIZER
+        | TRL[worker.name]
+    )
     arguments = trl.SFTConfig(
-        output_dir=str(worker.folder / "trl"), max_steps=100_000, use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True,
-        logging_steps=10_000, dataloader_pin_memory=False, **settings,
-    )  # fmt: skip
-    lora = {"peft_config": __import__("peft").LoraConfig(**LORA, task_type="CAUSAL_LM")} if worker.lora else {}
-    trainer = stepwise(model=model, args=arguments, train_dataset=rows, processing_class=tokenizer, callbacks=[gate], **lora)
-    worker.model, worker.useful_tokens = lambda: trainer.accelerator.unwrap_model(trainer.model), lambda: int(trainer._total_train_tokens)
+        output_dir=str(worker.folder / "trl"),
+        max_steps=100_000,
+        use_cpu=True,
+        report_to=[],
+        save_strategy="no",
+        disable_tqdm=True,
+        logging_steps=10_000,
+        dataloader_pin_memory=False,
+        **settings,
+    )
+    lora = (
+        {"peft_config": __import__("peft").LoraConfig(**LORA, task_type="CAUSAL_LM")}
+        if worker.lora
+        else {}
+    )
+    trainer = stepwise(
+        model=model,
+        args=arguments,
+        train_dataset=rows,
+        processing_class=tokenizer,
+        callbacks=[gate],
+        **lora,
+    )
+    worker.model, worker.useful_tokens = (
+        lambda: trainer.accelerator.unwrap_model(trainer.model),
+        lambda: int(trainer._total_train_tokens),
+    )
     worker.note_memory()
     trainer.train()
 
@@ -287,18 +426,31 @@ def train_brimful(worker: _Worker) -> None:
     recipe = load(str(worker.folder / "recipe.yaml"), [*OURS[worker.name], *adapter])
     device, material = here(recipe), gather(recipe, str(worker.folder / "base"))
     with kept_traces() as traces:
-        facts = facts_of(device, vocabulary=len(material.tokenizer), train_sequences=material.train_rows)
+        facts = facts_of(
+            device, vocabulary=len(material.tokenizer), train_sequences=material.train_rows
+        )
         plan = derive(material.planned, device, traces, facts)
     print(plan.explain(), file=sys.stderr)
     keep_freed_memory()
     model = material.build(plan, torch.device("cpu"))
     model.train()
     worker.note_memory()
-    hidden_states = compiled(model, shape=(0, 0), say=print) if plan.compile else hidden_states_of(model)
+    hidden_states = (
+        compiled(model, shape=(0, 0), say=print) if plan.compile else hidden_states_of(model)
+    )
     sizes = [len(ids) for ids, _ in worker.examples("train")]
 
-    worker.model, worker.useful_tokens = lambda: model, lambda: sum(sizes[: worker.steps * EXAMPLES_PER_STEP])
-    train_ours(worker, recipe, plan, Network(model, hidden_states, plan.loss_chunk), material.sequences(plan))
+    worker.model, worker.useful_tokens = (
+        lambda: model,
+        lambda: sum(sizes[: worker.steps * EXAMPLES_PER_STEP]),
+    )
+    train_ours(
+        worker,
+        recipe,
+        plan,
+        Network(model, hidden_states, plan.loss_chunk),
+        material.sequences(plan),
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""Memory, parameter and time claims of the five guides beside what brimful plans or counts for the same settings.
+"""Memory, parameter and time claims of the five guides beside what brimful plans or counts for the
+same settings.
 
 python benchmarks/guides.py > docs/guides.md
 
-Traces are kept in brimful's cache folder; the first run makes about fifteen of them, which takes some minutes.
+Traces are kept in brimful's cache folder; the first run makes about fifteen of them, which takes
+some minutes.
 """
 
 import dataclasses
@@ -27,7 +29,12 @@ from brimful.recipe import ModelRecipe
 from brimful.rehearsal.models import config_of, count_parameters, meta_model
 from brimful.rehearsal.store import StoredTraces
 
-A100_40, A100_80, T4, V100 = "NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB", "Tesla T4", "Tesla V100-SXM2-32GB"
+A100_40, A100_80, T4, V100 = (
+    "NVIDIA A100-SXM4-40GB",
+    "NVIDIA A100-SXM4-80GB",
+    "Tesla T4",
+    "Tesla V100-SXM2-32GB",
+)
 HEAD = """# Guides re-examined
 
 Memory, parameter and time claims of the five guides that brimful grew from, beside what brimful counts or plans for the same settings.
@@ -51,11 +58,16 @@ def main() -> None:
 def guide() -> str:
     """The document."""
     sections = [
-        ("000: Gemma-2-2B, LoRA and QLoRA on an A100", _gemma()), ("001: OKADFA, GPTs on WikiText on an A100", _okadfa()),
-        ("002: PhoBERT text moderation on a T4", _phobert()), ("003: SmolLM2 unit conversion", _smollm()), ("004: tiny_gpt", _tiny_gpt()),
+        ("000: Gemma-2-2B, LoRA and QLoRA on an A100", _gemma()),
+        ("001: OKADFA, GPTs on WikiText on an A100", _okadfa()),
+        ("002: PhoBERT text moderation on a T4", _phobert()),
+        ("003: SmolLM2 unit conversion", _smollm()),
+        ("004: tiny_gpt", _tiny_gpt()),
         *guides_time.rows(),
-    ]  # fmt: skip
-    return "\n".join([HEAD, *(f"## {title}\n\n{_table(rows)}\n" for title, rows in sections), _LEFT_OUT])
+    ]
+    return "\n".join(
+        [HEAD, *(f"## {title}\n\n{_table(rows)}\n" for title, rows in sections), _LEFT_OUT]
+    )
 
 
 _LEFT_OUT = """## Left out
@@ -83,7 +95,10 @@ def _plan(spec: StepSpec, device: str, micro_batch: int) -> Footprint:
 
 
 def _in_all(footprint: Footprint) -> str:
-    return f"{format_bytes(footprint.driver.value)} in all, {format_bytes(footprint.allocated.value)} allocated"
+    return (
+        f"{format_bytes(footprint.driver.value)} in all, {format_bytes(footprint.allocated.value)}"
+        " allocated"
+    )
 
 
 def _term(footprint: Footprint, name: str) -> str:
@@ -106,7 +121,10 @@ def _counts(spec: StepSpec) -> tuple[int, int]:
 def _stored_bytes(module: nn.Module) -> int:
     """Parameters, tied ones once, and buffers."""
     return sum(
-        tensor.numel() * tensor.element_size() for tensor in {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}.values()
+        tensor.numel() * tensor.element_size()
+        for tensor in {
+            id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())
+        }.values()
     )
 
 
@@ -116,74 +134,175 @@ def _published(name: str, **options: Any) -> StepSpec:
     return StepSpec(config_json=canonical(row.config), **options)
 
 
-def _gpt(layers: int, heads: int, width: int, inner: int, *, vocabulary: int, context: int, tied: bool, **options: Any) -> StepSpec:
-    recipe = ModelRecipe(architecture="gpt2", layers=layers, heads=heads, width=width, mlp_width=inner, dropout=0.1, tie_embeddings=tied)
-    return StepSpec(config_json=canonical(config_values(recipe, vocabulary=vocabulary, context=context)), sequence_length=context, **options)
+def _gpt(
+    layers: int,
+    heads: int,
+    width: int,
+    inner: int,
+    *,
+    vocabulary: int,
+    context: int,
+    tied: bool,
+    **options: Any,
+) -> StepSpec:
+    recipe = ModelRecipe(
+        architecture="gpt2",
+        layers=layers,
+        heads=heads,
+        width=width,
+        mlp_width=inner,
+        dropout=0.1,
+        tie_embeddings=tied,
+    )
+    return StepSpec(
+        config_json=canonical(config_values(recipe, vocabulary=vocabulary, context=context)),
+        sequence_length=context,
+        **options,
+    )
 
 
 # 000
 
 
 def _gemma() -> Iterator[Row]:
-    base = {"loss": "model", "attention": "eager", "padded": True, "weights": "fp16", "autocast": "fp16", "optimizer": "foreach"}
-    lora = _published("google/gemma-2-2b", sequence_length=768, adapter=Lora(16, GEMMA_TARGETS, 0.05), **base)
+    base = {
+        "loss": "model",
+        "attention": "eager",
+        "padded": True,
+        "weights": "fp16",
+        "autocast": "fp16",
+        "optimizer": "foreach",
+    }
+    lora = _published(
+        "google/gemma-2-2b", sequence_length=768, adapter=Lora(16, GEMMA_TARGETS, 0.05), **base
+    )
     plain = dataclasses.replace(lora, adapter=None)
-    qlora = dataclasses.replace(lora, quantize="nf4", upcast=True, recompute=True, optimizer="paged_8bit")
+    qlora = dataclasses.replace(
+        lora, quantize="nf4", upcast=True, recompute=True, optimizer="paged_8bit"
+    )
     yield from _gemma_counts(lora, plain)
     at_8, at_4 = (_plan(lora, A100_40, size) for size in (8, 4))
-    ours = _plan(dataclasses.replace(lora, loss="chunked", loss_chunk=256, weights="bf16", autocast="bf16", padded=False), A100_40, 8)
+    ours = _plan(
+        dataclasses.replace(
+            lora, loss="chunked", loss_chunk=256, weights="bf16", autocast="bf16", padded=False
+        ),
+        A100_40,
+        8,
+    )
     yield (
-        "guide, LoRA at 8 x 768 on an A100", "claimed ~25 GB", _in_all(at_8), _over(at_8.driver.value, 25 * GIB),
-        f"the guide counts no logits: 256,000 entries take {format_bytes(8 * 768 * 256_000 * 4)} per fp32 copy, {_term(at_8, 'loss and logits')} at the peak; "
-        f"stored attention scores (Gemma-2 caps them) are part of {_term(at_8, 'activations')} of activations. On 40 GB: {at_8.verdict}. "
-        f"With brimful's chunked loss, nothing else changed but bf16, the same batch allocates {format_bytes(ours.allocated.value)}: {ours.verdict}",
-    )  # fmt: skip
+        "guide, LoRA at 8 x 768 on an A100",
+        "claimed ~25 GB",
+        _in_all(at_8),
+        _over(at_8.driver.value, 25 * GIB),
+        (
+            "the guide counts no logits: 256,000 entries take"
+            f" {format_bytes(8 * 768 * 256_000 * 4)} per fp32 copy,"
+            f" {_term(at_8, 'loss and logits')} at the peak; stored attention scores (Gemma-2 caps"
+            f" them) are part of {_term(at_8, 'activations')} of activations. On 40 GB:"
+            f" {at_8.verdict}. With brimful's chunked loss, nothing else changed but bf16, the same"
+            f" batch allocates {format_bytes(ours.allocated.value)}: {ours.verdict}"
+        ),
+    )
     yield (
-        "notebook, LoRA at 4 x 768, what really ran on an A100 40 GB", 'measured: ran ("reduced from 8 for safer memory"), no figure', _in_all(at_4), at_4.verdict,
-        "the step as it was trained; the largest micro-batch that fits is " + str(_memory(lora, A100_40).largest(16)),
-    )  # fmt: skip
-    at_8, open_8 = _plan(qlora, A100_40, 8), _plan(dataclasses.replace(qlora, recompute=False), A100_40, 8)
+        "notebook, LoRA at 4 x 768, what really ran on an A100 40 GB",
+        'measured: ran ("reduced from 8 for safer memory"), no figure',
+        _in_all(at_4),
+        at_4.verdict,
+        "the step as it was trained; the largest micro-batch that fits is "
+        + str(_memory(lora, A100_40).largest(16)),
+    )
+    at_8, open_8 = (
+        _plan(qlora, A100_40, 8),
+        _plan(dataclasses.replace(qlora, recompute=False), A100_40, 8),
+    )
     yield (
-        "guide, QLoRA at 8 x 768 on an A100", "claimed ~21 GB", f"{_in_all(at_8)}; {format_bytes(open_8.driver.value)} in all without recomputation",
+        "guide, QLoRA at 8 x 768 on an A100",
+        "claimed ~21 GB",
+        f"{_in_all(at_8)}; {format_bytes(open_8.driver.value)} in all without recomputation",
         _over(at_8.driver.value, 21 * GIB),
-        f"the logits again, {_term(at_8, 'loss and logits')}, and an embedding in fp32. The log shows that recomputation was on "
-        "(prepare_model_for_kbit_training), although the guide says that it must be off",
-    )  # fmt: skip
+        (
+            f"the logits again, {_term(at_8, 'loss and logits')}, and an embedding in fp32. The log"
+            " shows that recomputation was on (prepare_model_for_kbit_training), although the"
+            " guide says that it must be off"
+        ),
+    )
     small = dataclasses.replace(lora, sequence_length=512)
     at_4 = _plan(small, T4, 4)
     yield (
-        "guide, LoRA at 4 x 512 on a T4", "claimed: the T4 setting", _in_all(at_4), at_4.verdict,
-        f"a T4 gives {format_bytes(at_4.usable_bytes)}; {_term(at_4, 'weights')} of weights and {_term(at_4, 'loss and logits')} of logits; up to {_memory(small, T4).largest(4)} fit",
-    )  # fmt: skip
+        "guide, LoRA at 4 x 512 on a T4",
+        "claimed: the T4 setting",
+        _in_all(at_4),
+        at_4.verdict,
+        (
+            f"a T4 gives {format_bytes(at_4.usable_bytes)}; {_term(at_4, 'weights')} of weights and"
+            f" {_term(at_4, 'loss and logits')} of logits; up to"
+            f" {_memory(small, T4).largest(4)} fit"
+        ),
+    )
 
 
 def _gemma_counts(lora: StepSpec, plain: StepSpec) -> Iterator[Row]:
     total = _counts(plain)[0]
-    yield "notebook, gemma-2-2b", "measured 2,614,341,888 parameters", f"{total:,}", _over(total, 2_614_341_888), "counted on the module"
+    yield (
+        "notebook, gemma-2-2b",
+        "measured 2,614,341,888 parameters",
+        f"{total:,}",
+        _over(total, 2_614_341_888),
+        "counted on the module",
+    )
     for rank, measured in ((8, 3_194_880), (16, 6_389_760), (32, 12_779_520)):
         trainable = _counts(dataclasses.replace(lora, adapter=Lora(rank, GEMMA_TARGETS, 0.05)))[1]
         yield (
-            f"notebook, LoRA r = {rank}", f"measured {measured:,} trainable", f"{trainable:,} ({trainable / (total + trainable):.3%})",
-            _over(trainable, measured), "q, k, v, o of 26 blocks",
-        )  # fmt: skip
+            f"notebook, LoRA r = {rank}",
+            f"measured {measured:,} trainable",
+            f"{trainable:,} ({trainable / (total + trainable):.3%})",
+            _over(trainable, measured),
+            "q, k, v, o of 26 blocks",
+        )
     rank_16 = _counts(lora)[1]
     yield (
-        "README, LoRA r = 16", "claimed 7.7M trainable, 0.4 %", f"{rank_16:,} ({rank_16 / (total + rank_16):.2%})", _over(rank_16, 7.7e6),
-        "the README takes 2304 x 2304 projections and 18 heads; the model has 8 query heads and 4 key-value heads of 256",
-    )  # fmt: skip
-    yield "notebook, adapter file r = 16", "measured 25.6 MB", f"{4 * rank_16 / 1e6:.1f} MB", _over(round(4 * rank_16 / 1e6, 1), 25.6), "fp32"
+        "README, LoRA r = 16",
+        "claimed 7.7M trainable, 0.4 %",
+        f"{rank_16:,} ({rank_16 / (total + rank_16):.2%})",
+        _over(rank_16, 7.7e6),
+        (
+            "the README takes 2304 x 2304 projections and 18 heads; the model has 8 query heads and"
+            " 4 key-value heads of 256"
+        ),
+    )
+    yield (
+        "notebook, adapter file r = 16",
+        "measured 25.6 MB",
+        f"{4 * rank_16 / 1e6:.1f} MB",
+        _over(round(4 * rank_16 / 1e6, 1), 25.6),
+        "fp32",
+    )
     half = _stored_bytes(meta_model(plain, config_of(plain)))
-    yield "notebook, fp16 footprint", "measured 5.23 GB", f"{half / 1e9:.2f} GB", _over(round(half / 1e9, 2), 5.23), "2 bytes a parameter, head tied"
+    yield (
+        "notebook, fp16 footprint",
+        "measured 5.23 GB",
+        f"{half / 1e9:.2f} GB",
+        _over(round(half / 1e9, 2), 5.23),
+        "2 bytes a parameter, head tied",
+    )
     four = dataclasses.replace(plain, quantize="nf4")
     module = meta_model(four, config_of(four))
     held = _stored_bytes(module)
     packed = held - sum(
-        tensor.numel() * tensor.element_size() for name, tensor in module.named_buffers() if "scales" in name or name.endswith("codes")
+        tensor.numel() * tensor.element_size()
+        for name, tensor in module.named_buffers()
+        if "scales" in name or name.endswith("codes")
     )
     yield (
-        "guide, NF4 footprint", "claimed 1.2 GB; the notebook measured 2.19 GB", f"{packed / 1e9:.2f} GB, {held / 1e9:.2f} GB with the scales", f"{_over(packed, 1.2e9)}; {_over(round(packed / 1e9, 2), 2.19)}",
-        f"the embedding of 256,000 x 2304 stays in 16 bits ({256_000 * 2304 * 2 / 1e9:.2f} GB); transformers' footprint leaves the scales out",
-    )  # fmt: skip
+        "guide, NF4 footprint",
+        "claimed 1.2 GB; the notebook measured 2.19 GB",
+        f"{packed / 1e9:.2f} GB, {held / 1e9:.2f} GB with the scales",
+        f"{_over(packed, 1.2e9)}; {_over(round(packed / 1e9, 2), 2.19)}",
+        (
+            f"the embedding of 256,000 x 2304 stays in 16 bits ({256_000 * 2304 * 2 / 1e9:.2f} GB);"
+            " transformers' footprint leaves the scales out"
+        ),
+    )
 
 
 # 001
@@ -202,8 +321,22 @@ class _Okadfa:
     claimed_gib: float
 
     def spec(self, inner: int) -> StepSpec:
-        options = {"autocast": "bf16", "loss": "model", "optimizer": "foreach", "accumulates": self.name != "Fast"}
-        return _gpt(self.layers, self.heads, self.width, inner, vocabulary=50_257, context=512, tied=True, **options)
+        options = {
+            "autocast": "bf16",
+            "loss": "model",
+            "optimizer": "foreach",
+            "accumulates": self.name != "Fast",
+        }
+        return _gpt(
+            self.layers,
+            self.heads,
+            self.width,
+            inner,
+            vocabulary=50_257,
+            context=512,
+            tied=True,
+            **options,
+        )
 
     def parameters(self, inner: int) -> int:
         """Without learned positions, which OKADFA has not."""
@@ -229,28 +362,60 @@ _SEED_INNER = 3072
 
 
 def _okadfa() -> Iterator[Row]:
-    sizes = {name: models.find(f"openai-community/{name}") for name in ("gpt2-medium", "gpt2-large")}
-    known = ", ".join(f"{name} {format_count(row.parameters)}" for name, row in sizes.items() if row is not None)
+    sizes = {
+        name: models.find(f"openai-community/{name}") for name in ("gpt2-medium", "gpt2-large")
+    }
+    known = ", ".join(
+        f"{name} {format_count(row.parameters)}" for name, row in sizes.items() if row is not None
+    )
     for preset in _PRESETS:
         ours, as_run = preset.parameters(preset.inner), preset.parameters(_SEED_INNER)
-        why = f"85M leaves out the embedding ({format_count(50_257 * preset.width)})" if preset.name == "Fast" else f"published: {known}"
-        run = "" if ours == as_run else f"; {format_count(as_run)} as the guide's command runs, which omits --d_ff"
-        yield f"guide, {preset.name}", f"claimed {preset.claimed}", f"{format_count(ours)}{run}", _over(ours, preset.claimed_parameters), why
+        why = (
+            f"85M leaves out the embedding ({format_count(50_257 * preset.width)})"
+            if preset.name == "Fast"
+            else f"published: {known}"
+        )
+        run = (
+            ""
+            if ours == as_run
+            else f"; {format_count(as_run)} as the guide's command runs, which omits --d_ff"
+        )
+        yield (
+            f"guide, {preset.name}",
+            f"claimed {preset.claimed}",
+            f"{format_count(ours)}{run}",
+            _over(ours, preset.claimed_parameters),
+            why,
+        )
     for preset in _PRESETS:
         step = _plan(preset.spec(preset.inner), A100_80, preset.batch)
         yield (
-            f"guide, {preset.name} at {preset.batch} x 512 on an A100", f"claimed {preset.claimed_gib:g} GB", f"{_in_all(step)}, for a GPT-2 of that shape with flash attention",
+            f"guide, {preset.name} at {preset.batch} x 512 on an A100",
+            f"claimed {preset.claimed_gib:g} GB",
+            f"{_in_all(step)}, for a GPT-2 of that shape with flash attention",
             _over(step.driver.value, preset.claimed_gib * GIB),
-            f"the guide's code is no such model: feedback matrices that no step uses take {format_bytes(preset.feedback_bytes(preset.inner))}, and running sums of "
-            f"its attention up to {format_bytes(preset.running_sums_bytes())} in fp32 (half in bf16), so the claim cannot be its own peak either",
-        )  # fmt: skip
+            (
+                "the guide's code is no such model: feedback matrices that no step uses take"
+                f" {format_bytes(preset.feedback_bytes(preset.inner))}, and running sums of its"
+                f" attention up to {format_bytes(preset.running_sums_bytes())} in fp32 (half in"
+                " bf16), so the claim cannot be its own peak either"
+            ),
+        )
     small = _Okadfa("GPT-2 small", 12, 12, 768, 3072, 8, "", 0, 0)
     step = _plan(dataclasses.replace(small.spec(3072), autocast="fp16", flash=False), T4, 8)
     yield (
-        "docs, --use_gpt2_small", "claimed 124M and 163M", format_count(small.parameters(3072)), _over(small.parameters(3072), 163e6),
-        f"163M is a GPT-2 with learned positions and its tied head counted twice ({format_count(small.parameters(3072) + (1024 + 50_257) * 768)}). At 8 x 512 a GPT-2 small of this shape takes {_in_all(step)} on a T4; with {format_bytes(small.feedback_bytes(3072))} of "
-        f"feedback matrices it does not fit {format_bytes(step.usable_bytes)}",
-    )  # fmt: skip
+        "docs, --use_gpt2_small",
+        "claimed 124M and 163M",
+        format_count(small.parameters(3072)),
+        _over(small.parameters(3072), 163e6),
+        (
+            "163M is a GPT-2 with learned positions and its tied head counted twice"
+            f" ({format_count(small.parameters(3072) + (1024 + 50_257) * 768)}). At 8 x 512 a GPT-2"
+            f" small of this shape takes {_in_all(step)} on a T4; with"
+            f" {format_bytes(small.feedback_bytes(3072))} of feedback matrices it does not fit"
+            f" {format_bytes(step.usable_bytes)}"
+        ),
+    )
     for where, shape, claimed in (
         ("quick test", (2, 4, 256, 1024), 14.4e6),
         ("T4 run", (4, 4, 256, 3072), 20e6),
@@ -258,67 +423,170 @@ def _okadfa() -> Iterator[Row]:
         ("A100 run", (8, 6, 384, 1536), 33e6),
     ):
         count = _Okadfa("reported", *shape, 4, "", 0, 0).parameters(shape[3])
-        yield f"MODEL_STATUS, {where}", f"reported {claimed / 1e6:g}M", format_count(count), _over(count, claimed), "counted"
+        yield (
+            f"MODEL_STATUS, {where}",
+            f"reported {claimed / 1e6:g}M",
+            format_count(count),
+            _over(count, claimed),
+            "counted",
+        )
 
 
 # 002
 
 
 def _phobert() -> Iterator[Row]:
-    options: dict[str, Any] = {"task": "sequence_classification", "autocast": "fp16", "flash": False, "padded": True}
+    options: dict[str, Any] = {
+        "task": "sequence_classification",
+        "autocast": "fp16",
+        "flash": False,
+        "padded": True,
+    }
     long = _published("vinai/phobert-base-v2", sequence_length=192, **options)
     total = _counts(long)[0]
-    yield "README, phobert-base-v2", "claimed ~135M parameters", f"{total:,}", _over(total, 135e6), "with the classifier instead of the pooler"
-    typical = "Batches are padded to their longest text, 99 % of texts have at most 60 words, one full text in a batch brings it to 192 tokens"
+    yield (
+        "README, phobert-base-v2",
+        "claimed ~135M parameters",
+        f"{total:,}",
+        _over(total, 135e6),
+        "with the classifier instead of the pooler",
+    )
+    typical = (
+        "Batches are padded to their longest text, 99 % of texts have at most 60 words, one full"
+        " text in a batch brings it to 192 tokens"
+    )
     for where, says, size, claimed_gib, recompute, accumulates, why in (
-        ("comment, 16 with recomputation on a T4", "measured 2.7 GB", 16, 2.7, True, True, f"{typical}; weights, gradients and states alone are 16 bytes a parameter"),
-        ("later document, 32 without recomputation on a T4", "claimed 12-13 GB", 32, 12.5, False, False, "the batch of that document is not said; 32 and 48 were used then"),
-        ("later document, 48 without recomputation on a T4", "claimed 12-13 GB", 48, 12.5, False, False, "as above"),
-        ("comment, 80 without recomputation", "measured 8.1 GB", 80, 8.1, False, False, "the moment of the reading and its lengths are not known"),
-    ):  # fmt: skip
+        (
+            "comment, 16 with recomputation on a T4",
+            "measured 2.7 GB",
+            16,
+            2.7,
+            True,
+            True,
+            f"{typical}; weights, gradients and states alone are 16 bytes a parameter",
+        ),
+        (
+            "later document, 32 without recomputation on a T4",
+            "claimed 12-13 GB",
+            32,
+            12.5,
+            False,
+            False,
+            "the batch of that document is not said; 32 and 48 were used then",
+        ),
+        (
+            "later document, 48 without recomputation on a T4",
+            "claimed 12-13 GB",
+            48,
+            12.5,
+            False,
+            False,
+            "as above",
+        ),
+        (
+            "comment, 80 without recomputation",
+            "measured 8.1 GB",
+            80,
+            8.1,
+            False,
+            False,
+            "the moment of the reading and its lengths are not known",
+        ),
+    ):
         spec = dataclasses.replace(long, recompute=recompute, accumulates=accumulates)
-        full, short = _plan(spec, T4, size), _plan(dataclasses.replace(spec, sequence_length=64), T4, size)
+        full, short = (
+            _plan(spec, T4, size),
+            _plan(dataclasses.replace(spec, sequence_length=64), T4, size),
+        )
         yield (
-            where, says, f"192 tokens: {_in_all(full)}; 64 tokens: {format_bytes(short.driver.value)} in all",
-            f"{_over(full.driver.value, claimed_gib * GIB)}; {_over(short.driver.value, claimed_gib * GIB)}", why,
-        )  # fmt: skip
+            where,
+            says,
+            f"192 tokens: {_in_all(full)}; 64 tokens: {format_bytes(short.driver.value)} in all",
+            (
+                f"{_over(full.driver.value, claimed_gib * GIB)};"
+                f" {_over(short.driver.value, claimed_gib * GIB)}"
+            ),
+            why,
+        )
     plain = _plan(dataclasses.replace(long, accumulates=True), T4, 16)
     kept = _plan(dataclasses.replace(long, recompute=True), T4, 16)
     yield (
-        "guide, advice against running out", "claimed: disabling checkpointing helps",
-        f"16 x 192 takes {format_bytes(plain.driver.value)} without, {format_bytes(kept.driver.value)} with it", _over(plain.driver.value, kept.driver.value),
+        "guide, advice against running out",
+        "claimed: disabling checkpointing helps",
+        (
+            f"16 x 192 takes {format_bytes(plain.driver.value)} without,"
+            f" {format_bytes(kept.driver.value)} with it"
+        ),
+        _over(plain.driver.value, kept.driver.value),
         "recomputation is what saves memory; the advice is the wrong way round",
-    )  # fmt: skip
+    )
 
 
 # 003
 
 
 def _smollm() -> Iterator[Row]:
-    options: dict[str, Any] = {"sequence_length": 128, "autocast": "bf16", "loss": "model", "padded": True, "recompute": True, "optimizer": "fused"}
+    options: dict[str, Any] = {
+        "sequence_length": 128,
+        "autocast": "bf16",
+        "loss": "model",
+        "padded": True,
+        "recompute": True,
+        "optimizer": "fused",
+    }
     spec = _published("HuggingFaceTB/SmolLM2-360M", adapter=Lora(32), accumulates=False, **options)
     total, trainable = _counts(spec)
     base = total - trainable
-    yield "assignment, SmolLM2-360M", "claimed 361.8M parameters", f"{base:,}", _over(round(base / 1e5), 3618), "head tied"
+    yield (
+        "assignment, SmolLM2-360M",
+        "claimed 361.8M parameters",
+        f"{base:,}",
+        _over(round(base / 1e5), 3618),
+        "head tied",
+    )
     limit = f"{format_count(total)} with r = 32"
-    yield "assignment, limit with adapter", "at most 380M", limit, _over(total, 380e6), "holds; r = 32 is within it"
+    yield (
+        "assignment, limit with adapter",
+        "at most 380M",
+        limit,
+        _over(total, 380e6),
+        "holds; r = 32 is within it",
+    )
     rank_4 = _counts(dataclasses.replace(spec, adapter=Lora(4)))[1]
-    yield "training log, r = 4", "measured 2,170,880 trainable", f"{rank_4:,}", _over(rank_4, 2_170_880), "all linear layers but the head"
+    yield (
+        "training log, r = 4",
+        "measured 2,170,880 trainable",
+        f"{rank_4:,}",
+        _over(rank_4, 2_170_880),
+        "all linear layers but the head",
+    )
     for rank in (16, 32):
         count = _counts(dataclasses.replace(spec, adapter=Lora(rank)))[1]
         large = _counts(_published("HuggingFaceTB/SmolLM2-1.7B", adapter=Lora(rank), **options))[1]
         yield (
-            f"REDUCE_SUBMISSION_SIZE, r = {rank}", "sizes worked out for SmolLM2-1.7B", f"{format_count(count)}, {4 * count / 1e6:.1f} MB in fp32", _over(count, large),
-            f"against {format_count(large)} for 1.7B: the document takes the wrong model; the submission may have 50 MB",
-        )  # fmt: skip
+            f"REDUCE_SUBMISSION_SIZE, r = {rank}",
+            "sizes worked out for SmolLM2-1.7B",
+            f"{format_count(count)}, {4 * count / 1e6:.1f} MB in fp32",
+            _over(count, large),
+            (
+                f"against {format_count(large)} for 1.7B: the document takes the wrong model; the"
+                " submission may have 50 MB"
+            ),
+        )
     for device, size, flash in ((A100_80, 64, True), (A100_40, 32, True), (V100, 16, False)):
         here = dataclasses.replace(spec, flash=flash)
         step = _plan(here, device, size)
         largest = _memory(here, device).largest(4096)
         yield (
-            f"guide, training batch {size} x 128 on {device}", "claimed: the size for it", _in_all(step), f"{step.driver.value / step.usable_bytes:.0%} of the device",
-            f"{'more than 4095' if largest == 4096 else largest} sequences fit: the device's memory is not what limits the batch",
-        )  # fmt: skip
+            f"guide, training batch {size} x 128 on {device}",
+            "claimed: the size for it",
+            _in_all(step),
+            f"{step.driver.value / step.usable_bytes:.0%} of the device",
+            (
+                f"{'more than 4095' if largest == 4096 else largest} sequences fit: the device's"
+                " memory is not what limits the batch"
+            ),
+        )
 
 
 # 004
@@ -326,32 +594,73 @@ def _smollm() -> Iterator[Row]:
 
 def _tiny_gpt() -> Iterator[Row]:
     presets = (
-        ("guide, M4 setting", 4096, 128, 5, 360, 1440, "32M", 32e6), ("code, M4 setting", 8192, 128, 5, 360, 1440, "13M and 32M", 13e6),
-        ("guide, A100 setting", 4096, 256, 6, 512, 2048, "100M", 100e6), ("code, later cloud setting", 4096, 512, 8, 512, 2048, '30M, elsewhere "50M"', 30e6),
-    )  # fmt: skip
+        ("guide, M4 setting", 4096, 128, 5, 360, 1440, "32M", 32e6),
+        ("code, M4 setting", 8192, 128, 5, 360, 1440, "13M and 32M", 13e6),
+        ("guide, A100 setting", 4096, 256, 6, 512, 2048, "100M", 100e6),
+        ("code, later cloud setting", 4096, 512, 8, 512, 2048, '30M, elsewhere "50M"', 30e6),
+    )
     for where, vocabulary, context, layers, width, inner, says, claimed in presets:
         module = tiny_gpt(vocabulary, context, layers, width, inner)
-        count, held = (sum(tensor.numel() for tensor in tensors) for tensors in (module.parameters(), (*module.parameters(), *module.buffers())))
-        masks = f"every block keeps a mask of {MASK_POSITIONS} x {MASK_POSITIONS} ({format_bytes(4 * MASK_POSITIONS**2)} in each checkpoint)"
+        count, held = (
+            sum(tensor.numel() for tensor in tensors)
+            for tensors in (module.parameters(), (*module.parameters(), *module.buffers()))
+        )
+        masks = (
+            f"every block keeps a mask of {MASK_POSITIONS} x {MASK_POSITIONS}"
+            f" ({format_bytes(4 * MASK_POSITIONS**2)} in each checkpoint)"
+        )
         near = abs(held / claimed - 1) < 0.02
         yield (
-            where, f"claimed {says}", f"{format_count(count)} parameters, {format_count(held)} with mask buffers", _over(count, claimed),
-            f"{masks}; {'the claim counts it as parameters' if near else 'the claim is no count of either kind' if claimed > held else 'no parameters'}",
-        )  # fmt: skip
-    cloud = _gpt(8, 8, 512, 2048, vocabulary=4096, context=512, tied=False, autocast="bf16", loss="model", attention="eager", optimizer="foreach")
+            where,
+            f"claimed {says}",
+            f"{format_count(count)} parameters, {format_count(held)} with mask buffers",
+            _over(count, claimed),
+            (
+                f"{masks};"
+                f" {'the claim counts it as parameters' if near else 'the claim is no count of either kind' if claimed > held else 'no parameters'}"
+            ),
+        )
+    cloud = _gpt(
+        8,
+        8,
+        512,
+        2048,
+        vocabulary=4096,
+        context=512,
+        tied=False,
+        autocast="bf16",
+        loss="model",
+        attention="eager",
+        optimizer="foreach",
+    )
     fused = dataclasses.replace(cloud, attention="sdpa", loss="chunked", optimizer="fused")
     for size, says in ((128, "measured: runs"), (192, "measured: out of memory on 39.56 GiB")):
         step, ours = _plan(cloud, A100_40, size), _plan(fused, A100_40, size)
         yield (
-            f"commit messages, {size} x 512 on an A100 40 GB", says, _in_all(step), step.verdict,
-            "a GPT-2 of that shape with stored scores stands for it (no mask buffers, no bias of the head, which are "
-            f"{format_bytes(8 * 4 * MASK_POSITIONS**2 + 4 * 4096)}); with fused attention and chunked loss brimful needs {_in_all(ours)}",
-        )  # fmt: skip
+            f"commit messages, {size} x 512 on an A100 40 GB",
+            says,
+            _in_all(step),
+            step.verdict,
+            (
+                "a GPT-2 of that shape with stored scores stands for it (no mask buffers, no bias"
+                f" of the head, which are {format_bytes(8 * 4 * MASK_POSITIONS**2 + 4 * 4096)});"
+                f" with fused attention and chunked loss brimful needs {_in_all(ours)}"
+            ),
+        )
     step = _plan(cloud, A100_40, 192)
     yield (
-        "RETRAINING_PLAN, cause of it", "claimed: logits, 1 GB", f"one fp32 copy of the logits is {format_bytes(192 * 512 * 4096 * 4)}; activations {_term(step, 'activations')} at the peak",
-        _over(192 * 512 * 4096 * 4, GIB), f"stored attention scores are 8 blocks of several copies of {format_bytes(192 * 8 * 512 * 512 * 4)} in fp32 each",
-    )  # fmt: skip
+        "RETRAINING_PLAN, cause of it",
+        "claimed: logits, 1 GB",
+        (
+            f"one fp32 copy of the logits is {format_bytes(192 * 512 * 4096 * 4)}; activations"
+            f" {_term(step, 'activations')} at the peak"
+        ),
+        _over(192 * 512 * 4096 * 4, GIB),
+        (
+            "stored attention scores are 8 blocks of several copies of"
+            f" {format_bytes(192 * 8 * 512 * 512 * 4)} in fp32 each"
+        ),
+    )
 
 
 MASK_POSITIONS = 2048
@@ -363,11 +672,19 @@ def tiny_gpt(vocabulary: int, context: int, layers: int, width: int, inner: int)
     with torch.device("meta"):
         blocks = nn.ModuleList()
         for _ in range(layers):
-            linears = [nn.Linear(width, width) for _ in range(4)] + [nn.Linear(width, inner), nn.Linear(inner, width)]
+            linears = [nn.Linear(width, width) for _ in range(4)] + [
+                nn.Linear(width, inner),
+                nn.Linear(inner, width),
+            ]
             block = nn.ModuleList([nn.LayerNorm(width), *linears, nn.LayerNorm(width)])
             block.register_buffer("mask", torch.empty(MASK_POSITIONS, MASK_POSITIONS))
             blocks.append(block)
-        outside = [nn.Embedding(vocabulary, width), nn.Embedding(context, width), nn.LayerNorm(width), nn.Linear(width, vocabulary)]
+        outside = [
+            nn.Embedding(vocabulary, width),
+            nn.Embedding(context, width),
+            nn.LayerNorm(width),
+            nn.Linear(width, vocabulary),
+        ]
         return nn.ModuleList([*outside, blocks])
 
 

@@ -1,7 +1,9 @@
-"""Does the notebooks' set-up cell keep the torch that a machine came with? A fresh environment like Colab's, and the very cell of a notebook.
+"""Does the notebooks' set-up cell keep the torch that a machine came with? A fresh environment like
+Colab's, and the very cell of a notebook.
 
-`python benchmarks/keeps_torch.py` (minutes: it installs torch, then brimful with all it needs). Newer versions of torch and NumPy are on the
-index, so that an installation that does not hold them back would show.
+`python benchmarks/keeps_torch.py` (minutes: it installs torch, then brimful with all it needs).
+Newer versions of torch and NumPy are on the index, so that an installation that does not hold them
+back would show.
 """
 
 import argparse
@@ -34,7 +36,11 @@ print(json.dumps(told))
 def setup_cell(notebook: Path) -> str:
     """The code of the cell that sets a notebook up."""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    (found,) = ["".join(cell["source"]) for cell in cells if "".join(cell["source"]).startswith("# @title Set-up")]
+    (found,) = [
+        "".join(cell["source"])
+        for cell in cells
+        if "".join(cell["source"]).startswith("# @title Set-up")
+    ]
     return found
 
 
@@ -51,25 +57,58 @@ def main() -> None:
 def measure(scratch: Path, torch: str, numpy: str) -> dict[str, object]:
     """Versions and files before and after, and whether brimful plans with that torch."""
     source = scratch / "source"
-    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "tests", "benchmarks", "docs", "runs", "__pycache__"))
+    shutil.copytree(
+        ROOT,
+        source,
+        ignore=shutil.ignore_patterns(".*", "tests", "benchmarks", "docs", "runs", "__pycache__"),
+    )
     subprocess.run([sys.executable, "-m", "venv", scratch / "machine"], check=True)
     python = scratch / "machine" / "bin" / "python"
-    environment = {**os.environ, "BRIMFUL_SOURCE": source.as_uri(), "BRIMFUL_CACHE": str(scratch / "cache"), "BRIMFUL_RUNS": str(scratch / "runs")}
+    environment = {
+        **os.environ,
+        "BRIMFUL_SOURCE": source.as_uri(),
+        "BRIMFUL_CACHE": str(scratch / "cache"),
+        "BRIMFUL_RUNS": str(scratch / "runs"),
+    }
 
     def run(*words: str | Path) -> str:
-        return subprocess.run([python, *words], env=environment, cwd=scratch, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            [python, *words],
+            env=environment,
+            cwd=scratch,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
 
     run("-m", "pip", "install", "--quiet", f"torch=={torch}", f"numpy=={numpy}")
-    before, packages_before = json.loads(run("-c", FILES, *KEPT)), run("-m", "pip", "freeze").splitlines()
+    before, packages_before = (
+        json.loads(run("-c", FILES, *KEPT)),
+        run("-m", "pip", "freeze").splitlines(),
+    )
     started_s = time.perf_counter()
     told = run("-c", setup_cell(ROOT / "notebooks" / "tour.ipynb"))
     setup_s = time.perf_counter() - started_s
-    after, packages_after = json.loads(run("-c", FILES, *KEPT)), run("-m", "pip", "freeze").splitlines()
+    after, packages_after = (
+        json.loads(run("-c", FILES, *KEPT)),
+        run("-m", "pip", "freeze").splitlines(),
+    )
     planned = subprocess.run(
         [python, "-c", "from brimful.cli import main; main()", "plan", "small/quickstart.yaml"],
-        env=environment, cwd=source / "notebooks", capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    changed = {name: [path for path, status in before[name]["files"].items() if after[name]["files"].get(path) != status] for name in KEPT}
+        env=environment,
+        cwd=source / "notebooks",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    changed = {
+        name: [
+            path
+            for path, status in before[name]["files"].items()
+            if after[name]["files"].get(path) != status
+        ]
+        for name in KEPT
+    }
     record: dict[str, object] = {
         "cell_says": told.strip(),
         "before": {name: before[name]["version"] for name in KEPT},

@@ -1,10 +1,12 @@
-"""Kill a training run with SIGKILL at random points, run the same command again, and compare with an undisturbed run bit for bit.
+"""Kill a training run with SIGKILL at random points, run the same command again, and compare with
+an undisturbed run bit for bit.
 
     python benchmarks/kill.py [--trials 20]
 
-Half of the kills come at a random moment of training, half at a random fsync or rename of a checkpoint, so also between
-write and rename. Every trial is killed twice before it may finish. Compared are the final checkpoint's weights, optimizer
-states, random generators and progress, the exported model file, and every measured number of metrics.jsonl.
+Half of the kills come at a random moment of training, half at a random fsync or rename of a
+checkpoint, so also between write and rename. Every trial is killed twice before it may finish.
+Compared are the final checkpoint's weights, optimizer states, random generators and progress, the
+exported model file, and every measured number of metrics.jsonl.
 """
 
 import argparse
@@ -54,12 +56,23 @@ def main() -> None:
 def _measure(folder: Path, trials: int) -> None:
     (folder / "kill.yaml").write_text(RECIPE)
     _run(folder, "undisturbed").wait()
-    training_s = next(record["seconds"] for record in read_journal(folder / "undisturbed" / "metrics.jsonl") if record["kind"] == "end")
+    training_s = next(
+        record["seconds"]
+        for record in read_journal(folder / "undisturbed" / "metrics.jsonl")
+        if record["kind"] == "end"
+    )
     drawn, equal, kills, continued = random.Random(0), 0, [], 0
     for trial in range(trials):
         name = f"trial{trial}"
         kills += [
-            _kill_once(folder, name, drawn, at_random_moment=(trial + kill) % 2 == 0, reach=0.7 / (kill + 1), training_s=training_s)
+            _kill_once(
+                folder,
+                name,
+                drawn,
+                at_random_moment=(trial + kill) % 2 == 0,
+                reach=0.7 / (kill + 1),
+                training_s=training_s,
+            )
             for kill in range(2)
         ]
         if _run(folder, name).wait():
@@ -67,9 +80,16 @@ def _measure(folder: Path, trials: int) -> None:
         odd = _differences(folder / name, folder / "undisturbed")
         continued += _continued(folder / name)
         equal += not odd
-        print(f"{name}: killed {kills[-2]} and {kills[-1]}: {odd or 'equal bit for bit'}", flush=True)
+        print(
+            f"{name}: killed {kills[-2]} and {kills[-1]}: {odd or 'equal bit for bit'}", flush=True
+        )
     print(f"{equal} of {trials} equal to the undisturbed run")
-    values = {"trials": trials, "kills": kills, "equal": equal, "continued_from_a_checkpoint": continued}
+    values = {
+        "trials": trials,
+        "kills": kills,
+        "equal": equal,
+        "continued_from_a_checkpoint": continued,
+    }
     print(write_record("kill", values))
     raise SystemExit(equal != trials)
 
@@ -78,7 +98,12 @@ def _run(folder: Path, name: str, kill_at_call: int = 0) -> "subprocess.Popen[by
     words = ["train", str(folder / "kill.yaml"), f"run.folder={folder}", f"run.name={name}"]
     environment = {**os.environ, "BRIMFUL_CACHE": str(folder / "cache")}
     command = [sys.executable, __file__, "--child", str(kill_at_call)]
-    return subprocess.Popen(command, env={**environment, "KILL_WORDS": "\n".join(words)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(
+        command,
+        env={**environment, "KILL_WORDS": "\n".join(words)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def _child(kill_at_call: int) -> None:
@@ -103,11 +128,23 @@ def _child(kill_at_call: int) -> None:
     brimful()
 
 
-def _kill_once(folder: Path, name: str, drawn: random.Random, *, at_random_moment: bool, reach: float, training_s: float) -> str:
+def _kill_once(
+    folder: Path,
+    name: str,
+    drawn: random.Random,
+    *,
+    at_random_moment: bool,
+    reach: float,
+    training_s: float,
+) -> str:
     if not at_random_moment:
         call = drawn.randint(8, int(8 + 140 * reach))
         code = _run(folder, name, call).wait()
-        return f"at file operation {call}" if code == -signal.SIGKILL else f"not: it had fewer than {call} file operations"
+        return (
+            f"at file operation {call}"
+            if code == -signal.SIGKILL
+            else f"not: it had fewer than {call} file operations"
+        )
     process = _run(folder, name)
     journal = folder / name / "metrics.jsonl"
     before = journal.stat().st_size if journal.exists() else -1
@@ -116,12 +153,18 @@ def _kill_once(folder: Path, name: str, drawn: random.Random, *, at_random_momen
     delay_s = drawn.uniform(0, reach * training_s)
     time.sleep(delay_s)
     process.kill()
-    return f"{delay_s:.2f} s into training" if process.wait() == -signal.SIGKILL else "not: it had finished"
+    return (
+        f"{delay_s:.2f} s into training"
+        if process.wait() == -signal.SIGKILL
+        else "not: it had finished"
+    )
 
 
 def _differences(left: Path, right: Path) -> list[str]:
     odd = differences(_final(left), _final(right))
-    if (left / "model" / "model.safetensors").read_bytes() != (right / "model" / "model.safetensors").read_bytes():
+    if (left / "model" / "model.safetensors").read_bytes() != (
+        right / "model" / "model.safetensors"
+    ).read_bytes():
         odd.append("exported model")
     return odd + (["metrics"] if _numbers(left) != _numbers(right) else [])
 
@@ -132,12 +175,21 @@ def _final(run_folder: Path) -> Any:
 
 
 def _numbers(run_folder: Path) -> list[dict[str, Any]]:
-    records = (record for record in read_journal(run_folder / "metrics.jsonl") if record["kind"] in ("step", "evaluation"))
-    return [{key: value for key, value in record.items() if key not in TIMING} for record in records]
+    records = (
+        record
+        for record in read_journal(run_folder / "metrics.jsonl")
+        if record["kind"] in ("step", "evaluation")
+    )
+    return [
+        {key: value for key, value in record.items() if key not in TIMING} for record in records
+    ]
 
 
 def _continued(run_folder: Path) -> bool:
-    return any(record["kind"] == "start" and record["resumed"] for record in read_journal(run_folder / "metrics.jsonl"))
+    return any(
+        record["kind"] == "start" and record["resumed"]
+        for record in read_journal(run_folder / "metrics.jsonl")
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Kill a drawing of samples with SIGKILL at random moments, run the same command again, and compare with an undisturbed drawing byte for byte.
+"""Kill a drawing of samples with SIGKILL at random moments, run the same command again, and compare
+with an undisturbed drawing byte for byte.
 
     python benchmarks/kill_sampling.py [--kills 10] [KEY=VALUE]...
 
-The samples are those of the recipe unit-rft-offline, of 150 questions; its base and student are trained first where that has not been done (BRIMFUL_RUNS).
-Compared are samples.jsonl and train.jsonl.
+The samples are those of the recipe unit-rft-offline, of 150 questions; its base and student are
+trained first where that has not been done (BRIMFUL_RUNS). Compared are samples.jsonl and
+train.jsonl.
 """
 
 import argparse
@@ -22,7 +24,10 @@ from brimful.sampling import FACTS_FILE
 from brimful.selection.journal import JOURNAL_FILE, SAMPLES_FILE, TRAINING_FILE
 from record import write_record
 
-RECIPE, OVERRIDES = "unit-rft-offline", ("rft.questions.max_questions=150", "rft.seeds=[1234]", "run.name=kill-sampling")
+RECIPE, OVERRIDES = (
+    "unit-rft-offline",
+    ("rft.questions.max_questions=150", "rft.seeds=[1234]", "run.name=kill-sampling"),
+)
 
 
 def main() -> None:
@@ -42,14 +47,35 @@ def main() -> None:
     samples.rename(undisturbed)
     drawn, held = random.Random(0), []
     while len(held) < options.kills:
-        held.append(_kill_once(words, samples / JOURNAL_FILE, drawn.uniform(0, 1.6 * seconds / options.kills)))
+        held.append(
+            _kill_once(
+                words, samples / JOURNAL_FILE, drawn.uniform(0, 1.6 * seconds / options.kills)
+            )
+        )
         print(f"kill {len(held)}: {held[-1]} samples are there", flush=True)
     if _start(words).wait():
         raise SystemExit("the resumed drawing did not finish")
-    equal = all((samples / name).read_bytes() == (undisturbed / name).read_bytes() for name in (SAMPLES_FILE, TRAINING_FILE))
+    equal = all(
+        (samples / name).read_bytes() == (undisturbed / name).read_bytes()
+        for name in (SAMPLES_FILE, TRAINING_FILE)
+    )
     total = len((samples / SAMPLES_FILE).read_text().splitlines())
-    print(f"{total} samples after {len(held)} kills: {'equal byte for byte' if equal else 'DIFFERENT'}")
-    print(write_record("kill_sampling", {"kills": len(held), "samples_at_kills": held, "samples": total, "equal": equal, "undisturbed_s": seconds}))
+    print(
+        f"{total} samples after {len(held)} kills:"
+        f" {'equal byte for byte' if equal else 'DIFFERENT'}"
+    )
+    print(
+        write_record(
+            "kill_sampling",
+            {
+                "kills": len(held),
+                "samples_at_kills": held,
+                "samples": total,
+                "equal": equal,
+                "undisturbed_s": seconds,
+            },
+        )
+    )
     raise SystemExit(not equal)
 
 
@@ -67,7 +93,9 @@ def _kill_once(words: list[str], journal: Path, delay_s: float) -> int:
     time.sleep(delay_s)
     process.kill()
     if process.wait() != -signal.SIGKILL:
-        raise SystemExit("the drawing ended before all kills: ask more questions (rft.questions.max_questions)")
+        raise SystemExit(
+            "the drawing ended before all kills: ask more questions (rft.questions.max_questions)"
+        )
     return sum(1 for _ in read_journal(journal)) - 1
 
 

@@ -1,4 +1,6 @@
-"""Rows of published tables that are not predicted, and why; shared by the tables of memory and of time."""
+"""Rows of published tables that are not predicted, and why; shared by the tables of memory and of
+time.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +20,9 @@ class LeftOut:
     reason: str
 
 
-def declared(reader: Callable[[Mapping[str, str]], Stack | LeftOut], row: Mapping[str, str]) -> Stack | LeftOut:
+def declared(
+    reader: Callable[[Mapping[str, str]], Stack | LeftOut], row: Mapping[str, str]
+) -> Stack | LeftOut:
     """What a reader makes of a row; a value that it has not seen before leaves the row out."""
     try:
         return reader(row)

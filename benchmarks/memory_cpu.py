@@ -2,13 +2,15 @@
 
     python benchmarks/memory_cpu.py [--only WORDS]
 
-Rules: prediction and measurement share the step's code and nothing else: one runs on fake tensors, the other on real weights under
-torch's profiler, whose allocation events are summed. Both count bytes as asked for. The prediction is made twice, by tracing the model
-itself and from small traces as the planner does; those may refuse, and the planner then traces the model itself. One thread: kernels
-take scratch memory for each. Fails where a peak is off by more than `TOLERANCE`. Where one is off by more than `NAMED_FROM`, what only
-one side has alive at the peak is told by operator.
+Rules: prediction and measurement share the step's code and nothing else: one runs on fake tensors,
+the other on real weights under torch's profiler, whose allocation events are summed. Both count
+bytes as asked for. The prediction is made twice, by tracing the model itself and from small traces
+as the planner does; those may refuse, and the planner then traces the model itself. One thread:
+kernels take scratch memory for each. Fails where a peak is off by more than `TOLERANCE`. Where one
+is off by more than `NAMED_FROM`, what only one side has alive at the peak is told by operator.
 
-Not seen by the profiler, and so by neither side: what oneDNN and the C library take without torch's allocator.
+Not seen by the profiler, and so by neither side: what oneDNN and the C library take without torch's
+allocator.
 """
 
 import argparse
@@ -50,9 +52,20 @@ from record import write_record
 TOLERANCE, NAMED_FROM = 0.002, 0.0002
 MICRO_BATCH = 5
 DECODER = {
-    "vocab_size": 4096, "hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 8, "num_attention_heads": 4, "num_key_value_heads": 2,
-}  # fmt: skip
-ENCODER = {"vocab_size": 4096, "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 4}
+    "vocab_size": 4096,
+    "hidden_size": 256,
+    "intermediate_size": 704,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+ENCODER = {
+    "vocab_size": 4096,
+    "hidden_size": 256,
+    "intermediate_size": 1024,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 4,
+}
 SHORT = {"num_hidden_layers": 4}
 
 
@@ -63,43 +76,77 @@ def _spec(config: PretrainedConfig, **changes: Any) -> StepSpec:
 
 def configurations() -> Mapping[str, StepSpec]:
     """Families x methods x recomputation x loss x accumulation x optimizer x precision."""
-    llama, qwen2, bert = LlamaConfig(**DECODER), Qwen2Config(**DECODER, tie_word_embeddings=True), BertConfig(**ENCODER)
+    llama, qwen2, bert = (
+        LlamaConfig(**DECODER),
+        Qwen2Config(**DECODER, tie_word_embeddings=True),
+        BertConfig(**ENCODER),
+    )
     gpt2 = GPT2Config(vocab_size=4096, n_embd=256, n_layer=8, n_head=4, n_positions=256)
     classify: dict[str, Any] = {"task": "sequence_classification", "loss": "model"}
     nf4: dict[str, Any] = {"quantize": "nf4", "weights": "bf16", "adapter": Lora(16)}
     return {
         "llama, full, fp32, chunked, fused": _spec(llama),
         "llama, full, fp32, whole logits, recomputed": _spec(llama, loss="model", recompute=True),
-        "llama, full, bf16 autocast, chunked, no accumulation": _spec(llama, autocast="bf16", accumulates=False),
-        "llama, full, pure bf16, shifted copy, foreach": _spec(llama, weights="bf16", loss="shifted_copy", optimizer="foreach"),
+        "llama, full, bf16 autocast, chunked, no accumulation": _spec(
+            llama, autocast="bf16", accumulates=False
+        ),
+        "llama, full, pure bf16, shifted copy, foreach": _spec(
+            llama, weights="bf16", loss="shifted_copy", optimizer="foreach"
+        ),
         "llama, wide, T 512, full, bf16 autocast, recomputed": _spec(
-            LlamaConfig(**DECODER | SHORT | {"hidden_size": 512, "intermediate_size": 1376}), sequence_length=512, autocast="bf16", recompute=True
+            LlamaConfig(**DECODER | SHORT | {"hidden_size": 512, "intermediate_size": 1376}),
+            sequence_length=512,
+            autocast="bf16",
+            recompute=True,
         ),
         "llama, LoRA, fp32, chunked": _spec(llama, adapter=Lora(8)),
         "llama, LoRA q+v, pure bf16, whole logits, recomputed": _spec(
             llama, adapter=Lora(8, "q_proj,v_proj"), weights="bf16", loss="model", recompute=True
         ),
         "llama, QLoRA, bf16, whole logits": _spec(llama, **nf4, loss="model"),
-        "llama, QLoRA, fp32 norms, bf16 autocast, recomputed": _spec(llama, **nf4, upcast=True, autocast="bf16", recompute=True),
+        "llama, QLoRA, fp32 norms, bf16 autocast, recomputed": _spec(
+            llama, **nf4, upcast=True, autocast="bf16", recompute=True
+        ),
         "llama, DoRA, bf16 autocast": _spec(llama, adapter=Lora(8, dora=True), autocast="bf16"),
         "gpt2, full, fp32, chunked, dropout": _spec(gpt2),
-        "gpt2, full, bf16 autocast, whole logits, for-loop": _spec(gpt2, autocast="bf16", loss="model", optimizer="for_loop"),
+        "gpt2, full, bf16 autocast, whole logits, for-loop": _spec(
+            gpt2, autocast="bf16", loss="model", optimizer="for_loop"
+        ),
         "gpt2, LoRA with dropout, fp32": _spec(gpt2, adapter=Lora(8, "c_attn", dropout=0.1)),
-        "qwen2, full, fp32, foreach, tied, no accumulation": _spec(qwen2, optimizer="foreach", accumulates=False),
-        "qwen2, QLoRA, bf16 autocast, fused linear loss": _spec(qwen2, **nf4, autocast="bf16", loss="fused_linear"),
-        "qwen3, full, bf16 autocast, chunked": _spec(Qwen3Config(**DECODER, head_dim=64, tie_word_embeddings=True), autocast="bf16"),
-        "gemma2, full, fp32, eager attention, soft-capped": _spec(Gemma2Config(**DECODER, head_dim=64), attention="eager", loss="model"),
-        "gemma3, full, pure bf16, chunked": _spec(Gemma3TextConfig(**DECODER, head_dim=64), weights="bf16"),
-        "mixtral, full, pure bf16, chunked": _spec(MixtralConfig(**DECODER | SHORT, num_local_experts=4, sliding_window=None), weights="bf16"),
+        "qwen2, full, fp32, foreach, tied, no accumulation": _spec(
+            qwen2, optimizer="foreach", accumulates=False
+        ),
+        "qwen2, QLoRA, bf16 autocast, fused linear loss": _spec(
+            qwen2, **nf4, autocast="bf16", loss="fused_linear"
+        ),
+        "qwen3, full, bf16 autocast, chunked": _spec(
+            Qwen3Config(**DECODER, head_dim=64, tie_word_embeddings=True), autocast="bf16"
+        ),
+        "gemma2, full, fp32, eager attention, soft-capped": _spec(
+            Gemma2Config(**DECODER, head_dim=64), attention="eager", loss="model"
+        ),
+        "gemma3, full, pure bf16, chunked": _spec(
+            Gemma3TextConfig(**DECODER, head_dim=64), weights="bf16"
+        ),
+        "mixtral, full, pure bf16, chunked": _spec(
+            MixtralConfig(**DECODER | SHORT, num_local_experts=4, sliding_window=None),
+            weights="bf16",
+        ),
         "bert, classification, full, fp32": _spec(bert, **classify),
-        "llama, full, pure bf16, shifted copy, padded": _spec(llama, weights="bf16", loss="shifted_copy", padded=True),
+        "llama, full, pure bf16, shifted copy, padded": _spec(
+            llama, weights="bf16", loss="shifted_copy", padded=True
+        ),
         "bert, classification, full, fp32, padded": _spec(bert, **classify, padded=True),
-        "bert, masked language model, full, fp32, unclipped": _spec(bert, task="masked_lm", loss="model", clips=False),
-        "roberta, classification, full, bf16 autocast": _spec(RobertaConfig(**ENCODER), **classify, autocast="bf16"),
+        "bert, masked language model, full, fp32, unclipped": _spec(
+            bert, task="masked_lm", loss="model", clips=False
+        ),
+        "roberta, classification, full, bf16 autocast": _spec(
+            RobertaConfig(**ENCODER), **classify, autocast="bf16"
+        ),
         "roberta, classification, LoRA, fp32, recomputed": _spec(
             RobertaConfig(**ENCODER), **classify, adapter=Lora(8, "query,value"), recompute=True
         ),
-    }  # fmt: skip
+    }
 
 
 @dataclass(frozen=True)
@@ -126,13 +173,23 @@ class Result:
     def phases(self) -> tuple[str, str]:
         """Phase of the peak: predicted, measured."""
         peak = int(self.trace.live_E().argmax())
-        return [name for name, first in self.trace.marks.items() if first <= peak][-1], self.measured.phases_E[int(self.measured.live_E().argmax())]
+        return [name for name, first in self.trace.marks.items() if first <= peak][
+            -1
+        ], self.measured.phases_E[int(self.measured.live_E().argmax())]
 
     def phase_errors(self) -> dict[str, float]:
         """Relative error of the highest point of each phase."""
         live_E, starts = self.trace.live_E(), [*self.trace.marks.values(), len(self.trace.events_E)]
-        tops = {name: int(live_E[start:end].max()) for name, start, end in zip(self.trace.marks, starts, starts[1:], strict=False) if end > start}
-        return {name: tops[name] / top - 1 for name, top in self.measured.peaks().items() if name in tops}
+        tops = {
+            name: int(live_E[start:end].max())
+            for name, start, end in zip(self.trace.marks, starts, starts[1:], strict=False)
+            if end > start
+        }
+        return {
+            name: tops[name] / top - 1
+            for name, top in self.measured.peaks().items()
+            if name in tops
+        }
 
     def only_one_side(self, count: int = 5) -> list[str]:
         """What is alive at the peak on one side only, largest first."""
@@ -141,14 +198,20 @@ class Result:
         before = self.trace.events_E[: next(iter(self.trace.marks.values()))] - 1
         for storage in np.setdiff1d(self.trace.alive_at(int(self.trace.live_E().argmax())), before):
             predicted[int(self.trace.sizes_S[storage])] += 1
-            places.setdefault(int(self.trace.sizes_S[storage]), self.trace.places[self.trace.places_S[storage]])
+            places.setdefault(
+                int(self.trace.sizes_S[storage]), self.trace.places[self.trace.places_S[storage]]
+            )
         operators: dict[int, str] = {}
         for num_bytes, names in self.measured.alive_at(int(self.measured.live_E().argmax())):
             measured[num_bytes] += 1
             operators.setdefault(num_bytes, names or "outside of operators")
-        told = [(num_bytes * (predicted[num_bytes] - measured[num_bytes]), num_bytes) for num_bytes in {*predicted, *measured}]
+        told = [
+            (num_bytes * (predicted[num_bytes] - measured[num_bytes]), num_bytes)
+            for num_bytes in {*predicted, *measured}
+        ]
         return [
-            f"{excess:+,} bytes predicted beside measured, in tensors of {num_bytes:,} ({(places if excess > 0 else operators)[num_bytes]})"
+            f"{excess:+,} bytes predicted beside measured, in tensors of {num_bytes:,}"
+            f" ({(places if excess > 0 else operators)[num_bytes]})"
             for excess, num_bytes in sorted(told, key=lambda row: -abs(row[0]))[:count]
             if excess
         ]
@@ -162,7 +225,9 @@ def run(name: str, spec: StepSpec) -> Result:
         from_small: int | str = int(trace_all(spec).at(MICRO_BATCH).live_E().max())
     except Irregular as reason:
         from_small = str(reason)
-    return Result(name, trace, measure_steps(real_model(spec, config), spec, MICRO_BATCH), from_small)
+    return Result(
+        name, trace, measure_steps(real_model(spec, config), spec, MICRO_BATCH), from_small
+    )
 
 
 def _told(result: Result) -> str:
@@ -176,12 +241,17 @@ def _row(result: Result) -> dict[str, Any]:
     predicted_phase, measured_phase = result.phases()
     worst = max(result.phase_errors().items(), key=lambda item: abs(item[1]))
     return {
-        "configuration": result.name, "predicted_bytes": result.predicted_bytes, "measured_bytes": result.measured_bytes,
-        "error_percent": round(100 * result.error, 5), "predicted_phase": predicted_phase, "measured_phase": measured_phase,
+        "configuration": result.name,
+        "predicted_bytes": result.predicted_bytes,
+        "measured_bytes": result.measured_bytes,
+        "error_percent": round(100 * result.error, 5),
+        "predicted_phase": predicted_phase,
+        "measured_phase": measured_phase,
         "from_small_traces": _told(result),
-        "worst_phase": worst[0], "worst_phase_error_percent": round(100 * worst[1], 4),
+        "worst_phase": worst[0],
+        "worst_phase_error_percent": round(100 * worst[1], 4),
         "named": result.only_one_side() if abs(result.error) > NAMED_FROM else [],
-    }  # fmt: skip
+    }
 
 
 def main() -> None:
@@ -198,9 +268,15 @@ def main() -> None:
             _print(rows[-1])
     errors = [abs(row["error_percent"]) for row in rows]
     print(
-        f"{len(rows)} configurations in {time.perf_counter() - started_s:.0f} s: median error {np.median(errors):.4f} %, worst {max(errors):.4f} %, "
-        f"to the byte {sum(not error for error in errors)}; small traces: "
-        + ", ".join(f"{count} {word}" for word, count in Counter(row["from_small_traces"].split()[0].rstrip(":") for row in rows).items())
+        f"{len(rows)} configurations in {time.perf_counter() - started_s:.0f} s: median error"
+        f" {np.median(errors):.4f} %, worst {max(errors):.4f} %, to the byte"
+        f" {sum(not error for error in errors)}; small traces: "
+        + ", ".join(
+            f"{count} {word}"
+            for word, count in Counter(
+                row["from_small_traces"].split()[0].rstrip(":") for row in rows
+            ).items()
+        )
     )
     if not options.only:
         write_record("memory_cpu", {"micro_batch": MICRO_BATCH, "configurations": rows})
@@ -210,9 +286,10 @@ def main() -> None:
 
 def _print(row: Mapping[str, Any]) -> None:
     print(
-        f"{row['configuration']:56s} {row['predicted_bytes']:>12,} {row['measured_bytes']:>12,} {row['error_percent']:+.4f} %  "
-        f"{row['predicted_phase']} / {row['measured_phase']}  small traces: {row['from_small_traces']}  "
-        f"worst phase {row['worst_phase']} {row['worst_phase_error_percent']:+.3f} %",
+        f"{row['configuration']:56s} {row['predicted_bytes']:>12,} {row['measured_bytes']:>12,}"
+        f" {row['error_percent']:+.4f} %  {row['predicted_phase']} / {row['measured_phase']}  small"
+        f" traces: {row['from_small_traces']}  worst phase {row['worst_phase']}"
+        f" {row['worst_phase_error_percent']:+.3f} %",
         flush=True,
     )
     for line in row["named"]:

@@ -1,28 +1,40 @@
-"""Rows of foundation-model-stack/fms-acceleration (scripts/benchmarks): Hugging Face's Trainer with and without its plugins, on A100-80GB.
+"""Rows of foundation-model-stack/fms-acceleration (scripts/benchmarks): Hugging Face's Trainer with
+and without its plugins, on A100-80GB.
 
 What is known, and from where:
-- benchmark.py runs `tuning.sft_trainer` (trl's SFTTrainer) and reads Trainer's own memory metrics: the peak is the largest of
-  allocation after a stage plus that stage's peak delta, which is torch's absolute allocated peak; the driver's figure is the maximum of
-  nvidia-smi minus its first reading, taken once a second.
-- defaults.yaml: gradient checkpointing (Trainer's default is reentrant), flash-attention 2, 20 steps, weight decay; AdamW is Trainer's
-  default adamw_torch, which is foreach on CUDA; gradients are clipped at 1.
-- scenarios*.yaml: LoRA r 16, alpha 16, dropout 0.1 on q, k, v, o. peft keeps the adapters in fp32 (static bytes: 12 per adapter weight).
-- sample-configurations: "foak-fast-kernels" patches cross-entropy, RMSNorm and rotary embedding; the "-foak" configurations of quantised
-  bases patch the LoRA functions of q, k, v and o as well; "-liger" uses a fused linear cross-entropy; "accelerated-peft-bnb"
-  quantises to NF4 and leaves norms, embeddings and head in bf16; "baseline-peft-bnb" is trl's own way, which leaves norms in fp32: its
-  static bytes are 532,480 above the accelerated ones on Mistral-7B, exactly 65 norms of 4096 at 2 more bytes.
-- GPT-BigCode has an own loss in 4.48: logits not upcast, shifted by a copy, cross-entropy in the dtype that autocast gives it (fp32 with,
-  bf16 without). Only its cross-entropy is patched by "foak". Its LayerNorm answers in fp32 under autocast and bitsandbytes keeps that
-  dtype, so its QLoRA rows hold fp32 hidden states; and it caches keys and values while it recomputes. Static bytes plus these terms give
-  the peaks of its rows to 0.6 %.
-- GPTQ groups were not read from the checkpoints; the allocation after training tells: Mistral and Llama-3 have groups of 128, Llama-2-70B
-  and Mixtral none (33.64 GiB are measured for the 70B model, groups would make it 34.87).
-- requirements*.txt beside the tables: the library versions; peft 0.12 or 0.13, bitsandbytes 0.43.3 (dequantises one weight at a time).
-- max_seq_length 4096 is cut to what the tokenizer allows: 2048 for santacoder, as tokens per second times step time confirm.
-- refs_orca trains a whole epoch of 2,000 math problems without packing, two micro-batches per step (gradients of the adapters stand
-  during the second). The longest sample is not published. It follows from the QLoRA rows: their slope between micro-batch 4 and 8 is
-  2,495 tokens with the torch loss and with the kernel in place, and the rest is the adapters' gradients to 1 MB. The longest joined
-  micro-batches (padding-free) follow from the rows with the torch loss in the same way.
+- benchmark.py runs `tuning.sft_trainer` (trl's SFTTrainer) and reads Trainer's own memory metrics:
+  the peak is the largest of allocation after a stage plus that stage's peak delta, which is torch's
+  absolute allocated peak; the driver's figure is the maximum of nvidia-smi minus its first reading,
+  taken once a second.
+- defaults.yaml: gradient checkpointing (Trainer's default is reentrant), flash-attention 2, 20
+  steps, weight decay; AdamW is Trainer's default adamw_torch, which is foreach on CUDA; gradients
+  are clipped at 1.
+- scenarios*.yaml: LoRA r 16, alpha 16, dropout 0.1 on q, k, v, o. peft keeps the adapters in fp32
+  (static bytes: 12 per adapter weight).
+- sample-configurations: "foak-fast-kernels" patches cross-entropy, RMSNorm and rotary embedding;
+  the "-foak" configurations of quantised bases patch the LoRA functions of q, k, v and o as well;
+  "-liger" uses a fused linear cross-entropy; "accelerated-peft-bnb" quantises to NF4 and leaves
+  norms, embeddings and head in bf16; "baseline-peft-bnb" is trl's own way, which leaves norms in
+  fp32: its static bytes are 532,480 above the accelerated ones on Mistral-7B, exactly 65 norms of
+  4096 at 2 more bytes.
+- GPT-BigCode has an own loss in 4.48: logits not upcast, shifted by a copy, cross-entropy in the
+  dtype that autocast gives it (fp32 with, bf16 without). Only its cross-entropy is patched by
+  "foak". Its LayerNorm answers in fp32 under autocast and bitsandbytes keeps that dtype, so its
+  QLoRA rows hold fp32 hidden states; and it caches keys and values while it recomputes. Static
+  bytes plus these terms give the peaks of its rows to 0.6 %.
+- GPTQ groups were not read from the checkpoints; the allocation after training tells: Mistral and
+  Llama-3 have groups of 128, Llama-2-70B and Mixtral none (33.64 GiB are measured for the 70B
+  model, groups would make it 34.87).
+- requirements*.txt beside the tables: the library versions; peft 0.12 or 0.13, bitsandbytes 0.43.3
+  (dequantises one weight at a time).
+- max_seq_length 4096 is cut to what the tokenizer allows: 2048 for santacoder, as tokens per second
+  times step time confirm.
+- refs_orca trains a whole epoch of 2,000 math problems without packing, two micro-batches per step
+  (gradients of the adapters stand during the second). The longest sample is not published. It
+  follows from the QLoRA rows: their slope between micro-batch 4 and 8 is 2,495 tokens with the
+  torch loss and with the kernel in place, and the rest is the adapters' gradients to 1 MB. The
+  longest joined micro-batches (padding-free) follow from the rows with the torch loss in the same
+  way.
 """
 
 import re
@@ -56,10 +68,18 @@ KERNELS: Mapping[str, Mapping[str, Any]] = {
     "aadp-padding-free": {"padding_free": True},
     "baseline-peft-bnb": {"quantize": "nf4_double", "fp32_norms": True},
     **{
-        f"accelerated-peft-{short}{'-foak' if foak else ''}{suffix}": {"quantize": quantize, "foak": foak, **more}
+        f"accelerated-peft-{short}{'-foak' if foak else ''}{suffix}": {
+            "quantize": quantize,
+            "foak": foak,
+            **more,
+        }
         for short, quantize in (("bnb", "nf4_double"), ("autogptq", "gptq4"))
         for foak in (False, True)
-        for suffix, more in (("", {}), ("-liger", {"liger": True}), ("-padding-free", {"padding_free": True}))
+        for suffix, more in (
+            ("", {}),
+            ("-liger", {"liger": True}),
+            ("-padding-free", {"padding_free": True}),
+        )
         if foak or suffix != "-liger"
     },
 }
@@ -115,7 +135,11 @@ def stack_of(row: Mapping[str, str]) -> Stack | LeftOut:
         mixture=mixture,
         torch_version=torch_version,
         library_version=library_version,
-        doubt="transformers 4.4x had one linear layer per expert, newer ones fuse them" if mixture else "",
+        doubt=(
+            "transformers 4.4x had one linear layer per expert, newer ones fuse them"
+            if mixture
+            else ""
+        ),
         **_lengths(table, model, int(row["micro_batch"]), switches),
     )
 
@@ -128,22 +152,29 @@ def _framework(notes: str) -> str:
 def _problem(table: str, name: str, model: str, row: Mapping[str, str]) -> str | None:
     switches = KERNELS.get(name)
     checks = {
-        "routed experts with lengths that depend on the data set, only the driver's figure, library versions unknown": table.endswith("_moe.csv")
-        or name.startswith("moe-"),
+        "routed experts with lengths that depend on the data set, only the driver's figure, library versions unknown": (
+            table.endswith("_moe.csv") or name.startswith("moe-")
+        ),
         f"the library versions of {table} are not known": table not in VERSIONS,
         f"framework configuration {name!r} is not known": switches is None,
         f"model {model!r} is not known": model not in MODELS,
-        f"method {row['method']!r} does not go with {name}": row["method"] not in ("full", "lora", "qlora")
-        or (row["method"] == "qlora") != ("quantize" in (switches or {})),
-        f"the longest joined micro-batch of {row['micro_batch']} sequences is not known": bool((switches or {}).get("padding_free"))
-        and int(row["micro_batch"]) not in ORCA_LONGEST_JOINED_TOKENS,
+        f"method {row['method']!r} does not go with {name}": (
+            row["method"] not in ("full", "lora", "qlora")
+            or (row["method"] == "qlora") != ("quantize" in (switches or {}))
+        ),
+        f"the longest joined micro-batch of {row['micro_batch']} sequences is not known": (
+            bool((switches or {}).get("padding_free"))
+            and int(row["micro_batch"]) not in ORCA_LONGEST_JOINED_TOKENS
+        ),
         f"{row['optimizer']}, {row['attention_impl']}, checkpointing {row['activation_checkpointing']} on {row['gpu']} is not known": not (
             "adamw_torch" in row["optimizer"]
             and row["attention_impl"] == "flash_attention_2"
             and row["activation_checkpointing"].startswith("yes")
             and row["gpu"] == DEVICE
         ),
-        f"length {row['seq_len']!r} is not known": not table.startswith("refs_orca") and row["seq_len"] != "4096",
+        f"length {row['seq_len']!r} is not known": (
+            not table.startswith("refs_orca") and row["seq_len"] != "4096"
+        ),
     }
     return next((reason for reason, holds in checks.items() if holds), None)
 
@@ -152,7 +183,9 @@ def _precision(words: str) -> tuple[Any, Any]:
     found = re.match(r"(bfloat16|float16|float32) weights, (no AMP|bf16 AMP|fp16 AMP)", words)
     if found is None:
         raise ValueError(f"precision {words!r}")
-    return {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}[found[1]], found[2].removesuffix(" AMP").replace("no", "none")
+    return {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}[found[1]], found[
+        2
+    ].removesuffix(" AMP").replace("no", "none")
 
 
 def _measured(row: Mapping[str, str]) -> tuple[float | None, dict[str, float]]:
@@ -170,22 +203,41 @@ def _measured(row: Mapping[str, str]) -> tuple[float | None, dict[str, float]]:
 
 
 def _loss(version: tuple[int, ...], bigcode: bool, switches: Mapping[str, Any]) -> LossChain:
-    chain = LossChain(upcast="none", shifted_copy=True) if bigcode else loss_of_transformers(version)
+    chain = (
+        LossChain(upcast="none", shifted_copy=True) if bigcode else loss_of_transformers(version)
+    )
     if switches.get("liger") and not bigcode:
         return LossChain(upcast="none", shifted_copy=False, cross_entropy="fused_linear")
-    return LossChain(chain.upcast, chain.shifted_copy, "in_place") if switches.get("foak") else chain
+    return (
+        LossChain(chain.upcast, chain.shifted_copy, "in_place") if switches.get("foak") else chain
+    )
 
 
 def _adapter(row: Mapping[str, str], bigcode: bool) -> Adapter:
-    targets = ("c_attn",) if bigcode else tuple(f"{letter}_proj" for letter in row["lora_targets"].split("+"))
+    targets = (
+        ("c_attn",)
+        if bigcode
+        else tuple(f"{letter}_proj" for letter in row["lora_targets"].split("+"))
+    )
     rank = int(row["lora_rank"])
     settings = {"r": rank, "lora_alpha": 16, "lora_dropout": 0.1, "target_modules": list(targets)}
     return Adapter("LORA", settings, rank=rank, targets=targets, dropout=0.1)
 
 
-def _lengths(table: str, model: str, micro_batch: int, switches: Mapping[str, Any]) -> dict[str, Any]:
+def _lengths(
+    table: str, model: str, micro_batch: int, switches: Mapping[str, Any]
+) -> dict[str, Any]:
     if not table.startswith("refs_orca"):
         return {"sequence_length": 2048 if "bigcode" in model else 4096}
     if switches.get("padding_free"):
-        return {"sequence_length": ORCA_LONGEST_JOINED_TOKENS[micro_batch], "lengths": "padding_free", "length_inferred": True}
-    return {"sequence_length": ORCA_LONGEST_TOKENS, "lengths": "longest", "length_inferred": True, "padded": True}
+        return {
+            "sequence_length": ORCA_LONGEST_JOINED_TOKENS[micro_batch],
+            "lengths": "padding_free",
+            "length_inferred": True,
+        }
+    return {
+        "sequence_length": ORCA_LONGEST_TOKENS,
+        "lengths": "longest",
+        "length_inferred": True,
+        "padded": True,
+    }

@@ -1,4 +1,6 @@
-"""Rows of the smaller sources: one GPT-2 script on many rented GPUs, one BERT run of transformers' documentation, and what is left out."""
+"""Rows of the smaller sources: one GPT-2 script on many rented GPUs, one BERT run of transformers'
+documentation, and what is left out.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -40,9 +42,11 @@ RENTED = {
 
 
 def gpt2_stack(row: Mapping[str, str]) -> Stack | LeftOut:
-    """GPT-2 124M with 50,304 tokens under torch.compile: bf16 autocast over fp32 weights, fused AdamW, cross-entropy in autocast.
+    """GPT-2 124M with 50,304 tokens under torch.compile: bf16 autocast over fp32 weights, fused
+    AdamW, cross-entropy in autocast.
 
-    Its parameters are those of transformers' GPT-2 with this vocabulary: 124,475,904. The driver's figure holds the CUDA context.
+    Its parameters are those of transformers' GPT-2 with this vocabulary: 124,475,904. The driver's
+    figure holds the CUDA context.
 
     Raises:
         KeyError, ValueError: a column is missing or malformed.
@@ -51,13 +55,25 @@ def gpt2_stack(row: Mapping[str, str]) -> Stack | LeftOut:
         return LeftOut(f"GPU {row['gpu']!r} is not in the catalog under a known name")
     if not row["model"].startswith("GPT-2 124M (50304 vocab"):
         return LeftOut(f"model {row['model']!r} is not known")
-    if not (row["compile"] == "yes" and row["optimizer"] == "AdamW fused" and row["precision"].startswith("fp32 weights + bf16 autocast")):
-        return LeftOut(f"compile {row['compile']}, {row['optimizer']}, {row['precision']} is not known")
+    if not (
+        row["compile"] == "yes"
+        and row["optimizer"] == "AdamW fused"
+        and row["precision"].startswith("fp32 weights + bf16 autocast")
+    ):
+        return LeftOut(
+            f"compile {row['compile']}, {row['optimizer']}, {row['precision']} is not known"
+        )
     image = re.search(r"Pytorch ([\d.]+)", row["notes"])
     return Stack(
         configuration="gpt2-124m compiled",
         model="openai-community/gpt2",
-        model_overrides={"vocab_size": 50_304, "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0, "n_positions": 1024},
+        model_overrides={
+            "vocab_size": 50_304,
+            "attn_pdrop": 0.0,
+            "embd_pdrop": 0.0,
+            "resid_pdrop": 0.0,
+            "n_positions": 1024,
+        },
         micro_batch=int(row["micro_batch"]),
         sequence_length=int(row["seq_len"]),
         device=RENTED[row["gpu"]],
@@ -76,7 +92,8 @@ def gpt2_stack(row: Mapping[str, str]) -> Stack | LeftOut:
 
 
 def bert_stack(row: Mapping[str, str]) -> Stack | LeftOut:
-    """BERT-large with a two-class head by Hugging Face's Trainer: fp32, no checkpointing, dummy sequences of 512 (model_memory_anatomy.md).
+    """BERT-large with a two-class head by Hugging Face's Trainer: fp32, no checkpointing, dummy
+    sequences of 512 (model_memory_anatomy.md).
 
     Raises:
         KeyError, ValueError: a column is missing or malformed.
@@ -97,7 +114,10 @@ def bert_stack(row: Mapping[str, str]) -> Stack | LeftOut:
         optimizer="for_loop",
         attention="eager",
         accumulation=int(row["grad_accum"]),
-        doubt="versions unknown (2022): a CUDA context of 1,343 MiB, and the optimizer was transformers' own loop",
+        doubt=(
+            "versions unknown (2022): a CUDA context of 1,343 MiB, and the optimizer was"
+            " transformers' own loop"
+        ),
     )
 
 
@@ -115,17 +135,24 @@ def _left_out(reason: str) -> Callable[[Mapping[str, str]], LeftOut]:
 def unsloth_stack(row: Mapping[str, str]) -> LeftOut:
     """Why rows of Unsloth's README cannot be predicted."""
     if row["memory_kind"].startswith("GRAM"):
-        return LeftOut("rounded to a whole GB of unstated meaning, lengths of the samples not stated")
+        return LeftOut(
+            "rounded to a whole GB of unstated meaning, lengths of the samples not stated"
+        )
     if "capacity" in row["memory_kind"]:
         return LeftOut("a capacity (the longest context that fits), not a peak")
-    return LeftOut("the peak is that of the longest batch, whose length is not stated (2,048 is only the limit)")
+    return LeftOut(
+        "the peak is that of the longest batch, whose length is not stated (2,048 is only the"
+        " limit)"
+    )
 
 
 READERS: Mapping[str, Callable[[Mapping[str, str]], Stack | LeftOut]] = {
     "gpt2-124m on 20 rented GPUs (one public script)": gpt2_stack,
     "huggingface/transformers": bert_stack,
     "unslothai/unsloth": unsloth_stack,
-    "KellerJordan/modded-nanogpt": _left_out("an architecture of its own (value embeddings, skips, FP8 head), compiled, sharded Muon"),
+    "KellerJordan/modded-nanogpt": _left_out(
+        "an architecture of its own (value embeddings, skips, FP8 head), compiled, sharded Muon"
+    ),
     "pytorch/torchtitan": _left_out("sharded over several GPUs"),
     "AnswerDotAI/fsdp_qlora": _left_out("sharded over several GPUs"),
 }

@@ -1,37 +1,48 @@
-"""What three other estimators say about a published run: the memory they predict, or why they cannot.
+"""What three other estimators say about a published run: the memory they predict, or why they
+cannot.
 
 python benchmarks/memory_peers.py
 
-Each peer is asked as its own documentation says, with the best settings it offers for the row, and never over the network.
-What each one counts was read in the code of the versions pinned in `benchmarks/requirements.txt`.
+Each peer is asked as its own documentation says, with the best settings it offers for the row, and
+never over the network. What each one counts was read in the code of the versions pinned in
+`benchmarks/requirements.txt`.
 
 accelerate 1.15.0, `accelerate estimate-memory` (commands/estimate.py)
-    Counts: tensors of `AutoModel.from_config` in fp32 on the meta device; that model has no language-model head, so an untied head is missing
-    (Mistral-7B: 7.11e9 of 7.24e9 parameters). "Training using Adam" is the largest of model, gradients, optimizer and step:
-    16 bytes per parameter in float32, 8 in float16. It is not a sum in float16.
-    Leaves out: batch, sequence length, activations, logits, adapters, context, allocator. int8 and int4 have no training figure.
-    Asked here: the functions below the command, because the command itself asks the hub for the model first.
+    Counts: tensors of `AutoModel.from_config` in fp32 on the meta device; that model has no
+    language-model head, so an untied head is missing (Mistral-7B: 7.11e9 of 7.24e9 parameters).
+    "Training using Adam" is the largest of model, gradients, optimizer and step: 16 bytes per
+    parameter in float32, 8 in float16. It is not a sum in float16. Leaves out: batch, sequence
+    length, activations, logits, adapters, context, allocator. int8 and int4 have no training
+    figure. Asked here: the functions below the command, because the command itself asks the hub for
+    the model first.
 
 fitcheck-llm 0.3.1, `fitcheck MODEL` (estimator.py, memory/*.py, docs/SPEC.md)
-    Counts: weights (2 or 4 bytes; NF4 0.5625, with double quantisation 0.5159, embeddings, head and norms of a quantised base in fp32),
-    adapters and their gradients in fp32, optimizer states, and for full tuning in 16 bits always an fp32 master copy: its specification says that
-    pure bf16 tuning is over-counted for that. Activations: 12 H + 3 Q + KV + 3 I per token and layer, with recomputation one tensor per layer
-    plus max(layer, logits), logits 3.5 or 4 fp32 copies of T x V, attention scores unless flash. Overhead: four profiles measured on a T4,
-    elsewhere 500 MiB plus 5 % of weights and activations.
-    Leaves out: foreach temporaries, fused losses, more than one GPU, torch.compile, recomputation that is selective. Refuses mixtures of experts and
-    models whose count differs from its gated-MLP formula by more than 2 % (GPT-2, whose config.json it cannot read either), and quantised full tuning.
-    Asked here: its parser's functions on the dict, with the true count where it would ask the hub; then the public `estimate`.
+    Counts: weights (2 or 4 bytes; NF4 0.5625, with double quantisation 0.5159, embeddings, head and
+    norms of a quantised base in fp32), adapters and their gradients in fp32, optimizer states, and
+    for full tuning in 16 bits always an fp32 master copy: its specification says that pure bf16
+    tuning is over-counted for that. Activations: 12 H + 3 Q + KV + 3 I per token and layer, with
+    recomputation one tensor per layer plus max(layer, logits), logits 3.5 or 4 fp32 copies of T x
+    V, attention scores unless flash. Overhead: four profiles measured on a T4, elsewhere 500 MiB
+    plus 5 % of weights and activations. Leaves out: foreach temporaries, fused losses, more than
+    one GPU, torch.compile, recomputation that is selective. Refuses mixtures of experts and models
+    whose count differs from its gated-MLP formula by more than 2 % (GPT-2, whose config.json it
+    cannot read either), and quantised full tuning. Asked here: its parser's functions on the dict,
+    with the true count where it would ask the hub; then the public `estimate`.
 
 ftuneai 0.4.1, `Estimator(...)` (core/memory.py, hub.py)
-    Counts: weights (4-bit: 0.51 bytes for every parameter, embeddings too), bf16 adapters and gradients, 8 bytes of Adam state per trained parameter
-    whatever its dtype, activations T x H x L x 2 bytes x (4 with recomputation, 10 without), halved by flash attention, doubled for QLoRA,
-    and 20 % of it all for context and fragmentation.
-    Leaves out: logits, loss, MLP width and heads in the activations; fp32 gradients; an untied head in the count that it makes from config.json
-    (Mistral-7B: 7.11e9; only its own table of 21 models holds published counts); LoRA targets other than q+v, q+k+v+o and all linear layers.
-    FSDP divides weights, gradients and states by the number of GPUs and adds 5 % of the weights. Refuses sequences past the model's positions.
-    Asked here: its table where it has the model's id, else its hub reader on the dict. The dtype of the weights is the row's.
+    Counts: weights (4-bit: 0.51 bytes for every parameter, embeddings too), bf16 adapters and
+    gradients, 8 bytes of Adam state per trained parameter whatever its dtype, activations T x H x L
+    x 2 bytes x (4 with recomputation, 10 without), halved by flash attention, doubled for QLoRA,
+    and 20 % of it all for context and fragmentation. Leaves out: logits, loss, MLP width and heads
+    in the activations; fp32 gradients; an untied head in the count that it makes from config.json
+    (Mistral-7B: 7.11e9; only its own table of 21 models holds published counts); LoRA targets other
+    than q+v, q+k+v+o and all linear layers. FSDP divides weights, gradients and states by the
+    number of GPUs and adds 5 % of the weights. Refuses sequences past the model's positions. Asked
+    here: its table where it has the model's id, else its hub reader on the dict. The dtype of the
+    weights is the row's.
 
-accelerate and ftuneai print GB and mean GiB. Kernels of a trainer (Unsloth, fused losses) are beyond all three; such rows are asked all the same.
+accelerate and ftuneai print GB and mean GiB. Kernels of a trainer (Unsloth, fused losses) are
+beyond all three; such rows are asked all the same.
 """
 
 import csv
@@ -52,21 +63,29 @@ PINNED = {"accelerate": "1.15.0", "fitcheck-llm": "0.3.1", "ftuneai": "0.4.1"}
 
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 _ALL_LINEAR = (*_ATTENTION, "gate_proj", "up_proj", "down_proj")
-_FTUNE_TARGETS = {frozenset(("q_proj", "v_proj")): "attention", frozenset(_ATTENTION): "attention_all", frozenset(_ALL_LINEAR): "all_linear"}
+_FTUNE_TARGETS = {
+    frozenset(("q_proj", "v_proj")): "attention",
+    frozenset(_ATTENTION): "attention_all",
+    frozenset(_ALL_LINEAR): "all_linear",
+}
 _FTUNE_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _DEFAULT_RANK = 16  # of both fitcheck and ftuneai, where a row names the targets but not the rank
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A peer's answer: what it prints, the same without the part it calls overhead, or neither and the reason."""
+    """A peer's answer: what it prints, the same without the part it calls overhead, or neither and
+    the reason.
+    """
 
     gib: float | None = None
     tensors_gib: float | None = None
     reason: str = ""
 
     def beside(self, memory_kind: str) -> float | None:
-        """GiB to hold against a measurement of that kind: allocated memory knows no context and no fragmentation, so no overhead either."""
+        """GiB to hold against a measurement of that kind: allocated memory knows no context and no
+        fragmentation, so no overhead either.
+        """
         return self.tensors_gib if memory_kind.startswith("allocated") else self.gib
 
 
@@ -74,12 +93,16 @@ Peer = Callable[[Mapping[str, str], Mapping[str, Any], int], Estimate]
 
 
 class CannotTakeError(ValueError):
-    """The row asks for something the peer has no input for, or does not say something the peer needs."""
+    """The row asks for something the peer has no input for, or does not say something the peer
+    needs.
+    """
 
 
 @dataclass(frozen=True)
 class Job:
-    """A row of the table in the words that the peers share. `rank` and `targets` are empty for full training."""
+    """A row of the table in the words that the peers share. `rank` and `targets` are empty for full
+    training.
+    """
 
     method: str
     micro_batch: int
@@ -94,7 +117,8 @@ class Job:
 
 
 def accelerate(row: Mapping[str, str], config: Mapping[str, Any], parameters: int) -> Estimate:
-    """`accelerate estimate-memory`: "Training using Adam", float32 without autocast, else float16. It counts `parameters` itself.
+    """`accelerate estimate-memory`: "Training using Adam", float32 without autocast, else float16.
+    It counts `parameters` itself.
 
     Raises: ImportError when the pinned version is not there.
     """
@@ -117,9 +141,11 @@ def accelerate(row: Mapping[str, str], config: Mapping[str, Any], parameters: in
 
 
 def fitcheck(row: Mapping[str, str], config: Mapping[str, Any], parameters: int) -> Estimate:
-    """`fitcheck MODEL`: its point estimate. `parameters` are the base model's, as the hub reports them from safetensors.
+    """`fitcheck MODEL`: its point estimate. `parameters` are the base model's, as the hub reports
+    them from safetensors.
 
-    NF4 rows count as doubly quantised (bitsandbytes trainers of the table are) unless the row has `double_quant` other than "yes".
+    NF4 rows count as doubly quantised (bitsandbytes trainers of the table are) unless the row has
+    `double_quant` other than "yes".
 
     Raises: ImportError when the pinned version is not there.
     """
@@ -148,7 +174,11 @@ def fitcheck(row: Mapping[str, str], config: Mapping[str, Any], parameters: int)
             flash_attn=job.flash,
         )
         # Of a GPU only the T4's measured overhead changes the total; any other gets the default profile.
-        gpu = get_gpu("t4") if row.get("gpu") == "Tesla T4" else get_gpu(row.get("gpu") or "GPU", vram_mib=81_920)
+        gpu = (
+            get_gpu("t4")
+            if row.get("gpu") == "Tesla T4"
+            else get_gpu(row.get("gpu") or "GPU", vram_mib=81_920)
+        )
         report = estimate(_fitcheck_model(row, config, parameters), training, gpu)
         return Estimate(report.total_mib / 1024, (report.total_mib - report.overhead_mib) / 1024)
 
@@ -156,7 +186,8 @@ def fitcheck(row: Mapping[str, str], config: Mapping[str, Any], parameters: int)
 
 
 def ftuneai(row: Mapping[str, str], config: Mapping[str, Any], parameters: int) -> Estimate:
-    """`ftuneai.Estimator(...).estimate_memory()`: GiB per GPU. It counts `parameters` itself, from the config.
+    """`ftuneai.Estimator(...).estimate_memory()`: GiB per GPU. It counts `parameters` itself, from
+    the config.
 
     Raises: ImportError when the pinned version is not there.
     """
@@ -164,7 +195,13 @@ def ftuneai(row: Mapping[str, str], config: Mapping[str, Any], parameters: int) 
     _require("ftuneai")
     from ftuneai import TrainingConfig
     from ftuneai.core.memory import MemoryEstimator
-    from ftuneai.core.models import FineTuneMethod, LoRATarget, OptimizerType, Quantization, ShardingStrategy
+    from ftuneai.core.models import (
+        FineTuneMethod,
+        LoRATarget,
+        OptimizerType,
+        Quantization,
+        ShardingStrategy,
+    )
 
     def ask() -> Estimate:
         _require_config(config)
@@ -178,14 +215,26 @@ def ftuneai(row: Mapping[str, str], config: Mapping[str, Any], parameters: int) 
             batch_size=job.micro_batch,
             seq_length=job.sequence_length,
             gradient_checkpointing=job.recompute,
-            optimizer={"adamw": OptimizerType.ADAMW, "adamw_8bit": OptimizerType.ADAM_8BIT}[job.optimizer],
+            optimizer={"adamw": OptimizerType.ADAMW, "adamw_8bit": OptimizerType.ADAM_8BIT}[
+                job.optimizer
+            ],
             lora_rank=job.rank or _DEFAULT_RANK,
-            lora_target=LoRATarget(_FTUNE_TARGETS[frozenset(job.targets)]) if job.targets else LoRATarget.ATTENTION,
+            lora_target=(
+                LoRATarget(_FTUNE_TARGETS[frozenset(job.targets)])
+                if job.targets
+                else LoRATarget.ATTENTION
+            ),
             flash_attention=job.flash,
-            sharding=ShardingStrategy.FSDP if num_gpus > 1 and "fsdp" in _text(row, "notes", "method", "source_repo") else ShardingStrategy.NONE,
+            sharding=(
+                ShardingStrategy.FSDP
+                if num_gpus > 1 and "fsdp" in _text(row, "notes", "method", "source_repo")
+                else ShardingStrategy.NONE
+            ),
             num_gpus=num_gpus,
         )
-        memory = MemoryEstimator(_ftune_model(row, config, _FTUNE_DTYPES[job.weights]), training).estimate()
+        memory = MemoryEstimator(
+            _ftune_model(row, config, _FTUNE_DTYPES[job.weights]), training
+        ).estimate()
         return Estimate(memory.total_gb, memory.total_gb - memory.overhead_gb)
 
     return _answered(ask)
@@ -195,7 +244,9 @@ PEERS: Mapping[str, Peer] = {"accelerate": accelerate, "fitcheck-llm": fitcheck,
 
 
 def _require(package: str) -> None:
-    """Raises: ImportError naming the command that brings the version whose inner functions are called here."""
+    """Raises: ImportError naming the command that brings the version whose inner functions are
+    called here.
+    """
     try:
         found = metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -205,7 +256,9 @@ def _require(package: str) -> None:
 
 
 def _answered(ask: Callable[[], Estimate]) -> Estimate:
-    """The peer's answer; its refusal (both packages raise ValueErrors) becomes the reason, first sentence only."""
+    """The peer's answer; its refusal (both packages raise ValueErrors) becomes the reason, first
+    sentence only.
+    """
     try:
         return ask()
     except (ValueError, KeyError) as refusal:
@@ -214,7 +267,9 @@ def _answered(ask: Callable[[], Estimate]) -> Estimate:
 
 @functools.lru_cache(maxsize=64)
 def _accelerate_fp32_bytes(config_json: str) -> int:
-    """Bytes in fp32 of the model that the command builds: `AutoModel`, empty, as in commands/estimate.py."""
+    """Bytes in fp32 of the model that the command builds: `AutoModel`, empty, as in
+    commands/estimate.py.
+    """
     import torch
     from accelerate import init_empty_weights
     from accelerate.utils import calculate_maximum_sizes
@@ -234,7 +289,9 @@ def _fitcheck_model(row: Mapping[str, str], config: Mapping[str, Any], parameter
     name = row.get("model") or "local"
     config_parser._reject_unsupported(config, name)
     fields = config_parser._parse_fields(config)
-    count = config_parser._reconcile_param_count(name, parameters, config_parser._count_params(fields))
+    count = config_parser._reconcile_param_count(
+        name, parameters, config_parser._count_params(fields)
+    )
     return ModelConfig(name=name, num_params=count, **dataclasses.asdict(fields))
 
 
@@ -246,12 +303,16 @@ def _ftune_model(row: Mapping[str, str], config: Mapping[str, Any], dtype: str) 
     known = loader.load_models().get(name)
     if known is not None:
         return dataclasses.replace(known, default_dtype=dtype)
-    with mock.patch.object(hub, "fetch_model_config", return_value={**config, "torch_dtype": dtype}):
+    with mock.patch.object(
+        hub, "fetch_model_config", return_value={**config, "torch_dtype": dtype}
+    ):
         return hub.resolve_model_from_hub(name)
 
 
 def _job(row: Mapping[str, str]) -> Job:
-    """Raises: CannotTakeError for what no peer has an input for, and for what the row leaves open."""
+    """Raises: CannotTakeError for what no peer has an input for, and for what the row leaves
+    open.
+    """
     method = _method(row)
     weights, compute = _dtypes(row)
     return Job(
@@ -273,7 +334,9 @@ def _text(row: Mapping[str, str], *names: str) -> str:
 
 
 def _whole(row: Mapping[str, str], name: str, default: int | None = None) -> int:
-    """The number that the field starts with ("64 (script default)"); the default only for an empty field."""
+    """The number that the field starts with ("64 (script default)"); the default only for an empty
+    field.
+    """
     text = (row.get(name) or "").strip()
     if not text and default is not None:
         return default
@@ -324,7 +387,9 @@ def _recomputes(row: Mapping[str, str]) -> bool:
 
 
 def _is_flash(row: Mapping[str, str]) -> bool:
-    """Whether attention keeps no score matrix. "HF" alone is the eager attention that transformers had by default in 2023."""
+    """Whether attention keeps no score matrix. "HF" alone is the eager attention that transformers
+    had by default in 2023.
+    """
     text = _text(row, "attention_impl")
     if not text:
         raise CannotTakeError("the row does not name the attention kernel")
@@ -332,7 +397,9 @@ def _is_flash(row: Mapping[str, str]) -> bool:
 
 
 def _optimizer(row: Mapping[str, str]) -> str:
-    """AdamW where a row names none: with adapters its states are small, and it is the default of each trainer in the table."""
+    """AdamW where a row names none: with adapters its states are small, and it is the default of
+    each trainer in the table.
+    """
     text = _text(row, "optimizer")
     if "muon" in text or "lora-fa" in text:
         raise CannotTakeError(f"an optimizer that it does not know: {text}")
@@ -358,11 +425,33 @@ def _targets(row: Mapping[str, str]) -> tuple[str, ...]:
 # Values of the published config.json of mistralai/Mistral-7B-v0.1 and of openai-community/gpt2, the latter with the padded vocabulary of the run below.
 _CONFIGS: Mapping[str, tuple[dict[str, Any], int]] = {
     "mistralai/Mistral-7B-v0.1": (
-        {"model_type": "mistral", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32}
-        | {"num_key_value_heads": 8, "vocab_size": 32000, "max_position_embeddings": 32768, "hidden_act": "silu", "tie_word_embeddings": False},
+        {
+            "model_type": "mistral",
+            "hidden_size": 4096,
+            "intermediate_size": 14336,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+        }
+        | {
+            "num_key_value_heads": 8,
+            "vocab_size": 32000,
+            "max_position_embeddings": 32768,
+            "hidden_act": "silu",
+            "tie_word_embeddings": False,
+        },
         7_241_732_096,
     ),
-    "GPT-2 124M": ({"model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024, "vocab_size": 50304}, 124_475_904),
+    "GPT-2 124M": (
+        {
+            "model_type": "gpt2",
+            "n_embd": 768,
+            "n_head": 12,
+            "n_layer": 12,
+            "n_positions": 1024,
+            "vocab_size": 50304,
+        },
+        124_475_904,
+    ),
 }
 # Published by foundation-model-stack/fms-acceleration (A100, no fused kernels; NF4: the trainer's own path, 15.25 accelerated, 13.15 with fused kernels)
 # and by one public script for GPT-2 124M on rented GPUs.
@@ -378,13 +467,19 @@ GPT-2 124M,A100,pretrain,,,1024,32,fp32 weights + bf16 autocast,AdamW fused,no,s
 def main() -> None:
     """Four published runs and what each peer says of them."""
     for row in csv.DictReader(io.StringIO(_EXAMPLES)):
-        print(f"{row['model']} {row['method']}, {row['micro_batch']} x {row['seq_len']}: measured {row['peak_memory_gib']} GiB {row['memory_kind']}")
+        print(
+            f"{row['model']} {row['method']}, {row['micro_batch']} x {row['seq_len']}: measured"
+            f" {row['peak_memory_gib']} GiB {row['memory_kind']}"
+        )
         for name, predict in PEERS.items():
             said = predict(row, *_CONFIGS[row["model"]])
             if said.gib is None or said.tensors_gib is None:
                 print(f"  {name:<13} cannot: {said.reason}")
             else:
-                print(f"  {name:<13} {said.gib:7.2f} GiB, without its overhead {said.tensors_gib:7.2f}")
+                print(
+                    f"  {name:<13} {said.gib:7.2f} GiB, without its overhead"
+                    f" {said.tensors_gib:7.2f}"
+                )
 
 
 if __name__ == "__main__":

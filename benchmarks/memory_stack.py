@@ -13,12 +13,13 @@ class Adapter:
 
     Attributes:
         peft_type: peft's name of the method, "LORA" or another.
-        settings: The fields of its peft configuration that decide memory: `peft.get_peft_config({"peft_type": peft_type, "task_type":
-            "CAUSAL_LM", **settings})`.
+        settings: The fields of its peft configuration that decide memory:
+            `peft.get_peft_config({"peft_type": peft_type, "task_type": "CAUSAL_LM", **settings})`.
         rank: r; 0 where the method has none.
         targets: Names of the layers it sits on; empty for virtual tokens.
         dropout: Before a LoRA adapter.
-        dtype: Of the adapter's weights. peft's autocast_adapter_dtype keeps them in fp32 on a bf16 or fp16 base.
+        dtype: Of the adapter's weights. peft's autocast_adapter_dtype keeps them in fp32 on a bf16
+            or fp16 base.
     """
 
     peft_type: str
@@ -35,50 +36,70 @@ class Stack:
 
     Attributes:
         configuration: The source's own name of the setting, to group by.
-        model: Hub id of the model, or of the unquantised model where the row names a GPTQ checkpoint.
+        model: Hub id of the model, or of the unquantised model where the row names a GPTQ
+            checkpoint.
         model_overrides: Changes of its config.
         task: Head of the model.
         micro_batch: Sequences per micro-batch.
-        sequence_length: Positions per sequence, padding included. For `lengths="padding_free"` all tokens of the micro-batch, one row.
-        lengths: "fixed": every micro-batch has this shape (packed or synthetic data). "longest": the longest batch of the run, which
-            decides its peak. "padding_free": as longest, with the sequences joined.
-        mean_sequence_length: Positions of the mean micro-batch, where `others_gib` holds means over steps.
-        length_inferred: The length was not published; it was worked out once per data set from other published figures.
+        sequence_length: Positions per sequence, padding included. For `lengths="padding_free"` all
+            tokens of the micro-batch, one row.
+        lengths: "fixed": every micro-batch has this shape (packed or synthetic data). "longest":
+            the longest batch of the run, which decides its peak. "padding_free": as longest, with
+            the sequences joined.
+        mean_sequence_length: Positions of the mean micro-batch, where `others_gib` holds means over
+            steps.
+        length_inferred: The length was not published; it was worked out once per data set from
+            other published figures.
         device: Exact name in brimful's hardware catalog.
-        kind: What `measured_gib` is. "allocated" and "reserved" as torch counts; "driver" as nvidia-smi shows, see `driver_baseline`.
-        measured_gib: Peak in GiB. With status "oom" the level reached before the failure, None where none is printed.
-        others_gib: Further measurements of the same run, GiB by name: "allocated_after_train" (weights, optimizer states, last
-            batch), "driver", "reserved_99th", "reserved_mean", "allocated_mean_after_step".
-        driver_baseline: "idle": what nvidia-smi showed before the start is subtracted (the process's own context is inside);
-            "none": everything nvidia-smi shows.
-        status: "oom": the run failed for want of memory; the prediction must be that it does not fit.
+        kind: What `measured_gib` is. "allocated" and "reserved" as torch counts; "driver" as
+            nvidia-smi shows, see `driver_baseline`.
+        measured_gib: Peak in GiB. With status "oom" the level reached before the failure, None
+            where none is printed.
+        others_gib: Further measurements of the same run, GiB by name: "allocated_after_train"
+            (weights, optimizer states, last batch), "driver", "reserved_99th", "reserved_mean",
+            "allocated_mean_after_step".
+        driver_baseline: "idle": what nvidia-smi showed before the start is subtracted (the
+            process's own context is inside); "none": everything nvidia-smi shows.
+        status: "oom": the run failed for want of memory; the prediction must be that it does not
+            fit.
         weights: dtype of the weights as loaded.
-        autocast: dtype of matrix products, "none" for no autocast. Under it fp32 trainable weights are cached in that dtype.
+        autocast: dtype of matrix products, "none" for no autocast. Under it fp32 trainable weights
+            are cached in that dtype.
         adapter: None trains every weight.
-        quantize: "nf4_double": bitsandbytes 4-bit with double quantisation, every linear layer but the head; "gptq4": the same layers as
-            4-bit words in int32, fp16 scales and packed zeros per group, an int32 group index per input feature.
+        quantize: "nf4_double": bitsandbytes 4-bit with double quantisation, every linear layer but
+            the head; "gptq4": the same layers as 4-bit words in int32, fp16 scales and packed zeros
+            per group, an int32 group index per input feature.
         gptq_group: Input features per scale of GPTQ; 0 for one scale per output.
-        fp32_norms: Norm weights are fp32 on a bf16 base, so that their outputs are fp32; bitsandbytes' Linear4bit answers in its
-            input's dtype, hence hidden states are fp32 from the first layer on.
+        fp32_norms: Norm weights are fp32 on a bf16 base, so that their outputs are fp32;
+            bitsandbytes' Linear4bit answers in its input's dtype, hence hidden states are fp32 from
+            the first layer on.
         loss: The chain from hidden states to loss.
-        recompute: "reentrant" or "non_reentrant" activation checkpointing per decoder layer; "none".
+        recompute: "reentrant" or "non_reentrant" activation checkpointing per decoder layer;
+            "none".
         attention: "flash2" (the flash-attn package), "sdpa" or "eager".
-        repeats_keys: Keys and values are repeated for every query head before flash-attention 2 (Mistral's class, transformers before 4.48).
+        repeats_keys: Keys and values are repeated for every query head before flash-attention 2
+            (Mistral's class, transformers before 4.48).
         padded: The batch carries an attention mask with zeros.
         optimizer: AdamW variant; "for_loop" has temporaries of the largest tensor only.
         accumulation: Micro-batches per optimizer step.
         clip: The gradient norm is clipped.
         compile: torch.compile.
-        fused_rms_norm: Triton RMSNorm, keeps its bf16 input and one scale per row instead of an fp32 copy.
+        fused_rms_norm: Triton RMSNorm, keeps its bf16 input and one scale per row instead of an
+            fp32 copy.
         fused_rope: Triton rotary embedding in place, without rotated copies.
-        fused_lora: Unsloth-style autograd functions for the adapters of q, k, v together and of o. They keep their input, with dropout
-            one more dropped copy of it per adapter, reuse the input for its gradient, and leave no autocast cache of the adapters.
-        keeps_outputs: The loop holds the model's outputs (logits and, with `use_cache`, keys and values) until the next step's forward
-            returns, so they stand beside the next step's forward.
-        use_cache: The model builds a key-value cache while training (transformers' default outside activation checkpointing).
-        keeps_fused_qkv: The cache is built although layers are recomputed, and its keys and values are views of the layers' fused q, k, v
-            outputs, so those stay whole until the loss is known (GPT-BigCode in transformers 4.x).
-        fp32_outputs: The model's outputs are converted to fp32 after an autocast forward pass (accelerate).
+        fused_lora: Unsloth-style autograd functions for the adapters of q, k, v together and of o.
+            They keep their input, with dropout one more dropped copy of it per adapter, reuse the
+            input for its gradient, and leave no autocast cache of the adapters.
+        keeps_outputs: The loop holds the model's outputs (logits and, with `use_cache`, keys and
+            values) until the next step's forward returns, so they stand beside the next step's
+            forward.
+        use_cache: The model builds a key-value cache while training (transformers' default outside
+            activation checkpointing).
+        keeps_fused_qkv: The cache is built although layers are recomputed, and its keys and values
+            are views of the layers' fused q, k, v outputs, so those stay whole until the loss is
+            known (GPT-BigCode in transformers 4.x).
+        fp32_outputs: The model's outputs are converted to fp32 after an autocast forward pass
+            (accelerate).
         empties_cache_every: Steps between calls of torch.cuda.empty_cache; 0 for never.
         mixture: The model has routed experts.
         torch_version: None where unknown.
@@ -135,10 +156,11 @@ class Stack:
 def loss_of_transformers(version: tuple[int, ...]) -> LossChain:
     """The loss of Llama-like models inside transformers, by version.
 
-    Before 4.46 the model upcasts its logits in place of the bf16 ones; from 4.46 on a shared loss function upcasts them beside.
-    From 4.49 on the labels are padded instead of the logits copied (huggingface/transformers#35646 of
-    January 2025; whether 4.49 or 4.50 was the first matters to no row). The first two are confirmed by
-    fms-acceleration's slopes: 12 bytes per logit with 4.45, 14 with 4.48, and 8 and 10 with the kernel in place.
+    Before 4.46 the model upcasts its logits in place of the bf16 ones; from 4.46 on a shared loss
+    function upcasts them beside. From 4.49 on the labels are padded instead of the logits copied
+    (huggingface/transformers#35646 of January 2025; whether 4.49 or 4.50 was the first matters to
+    no row). The first two are confirmed by fms-acceleration's slopes: 12 bytes per logit with 4.45,
+    14 with 4.48, and 8 and 10 with the kernel in place.
     """
     if version < (4, 46):
         return LossChain(upcast="instead", shifted_copy=True)

@@ -2,11 +2,13 @@
 
     python benchmarks/memory_truth.py CSV [--source WORDS] [--rows] [--no-record]
 
-Rules: a stack follows from a row's source and columns (`memory_rows`), never from what was measured in it, lengths of two data sets aside
-(`memory_fms`, `memory_peft`). One trace per stack; allocated bytes are the trace's, reserved bytes what the allocator's rules make of it,
-the driver's figure adds the catalog's context. Errors are predicted over measured minus one. A row that repeats a setting counts again under
-"rows" and once, with its median measurement, under "settings". Peers are asked about the rows they can take. Rows that ran out of memory
-count as right where the verdict is "does not fit".
+Rules: a stack follows from a row's source and columns (`memory_rows`), never from what was measured
+in it, lengths of two data sets aside (`memory_fms`, `memory_peft`). One trace per stack; allocated
+bytes are the trace's, reserved bytes what the allocator's rules make of it, the driver's figure
+adds the catalog's context. Errors are predicted over measured minus one. A row that repeats a
+setting counts again under "rows" and once, with its median measurement, under "settings". Peers are
+asked about the rows they can take. Rows that ran out of memory count as right where the verdict is
+"does not fit".
 """
 
 import argparse
@@ -59,7 +61,11 @@ def spec_of(stack: Stack, sequence_length: int | None = None) -> StepSpec:
         loss="model" if stack.task != "causal_lm" else stack.loss,
         recompute=stack.recompute != "none",
         flash=device.abilities.flash_attention and stack.attention != "eager",
-        attention={"eager": "eager", "sdpa": "sdpa", "flash2": FLASH2_REPEATED if stack.repeats_keys else FLASH2}[stack.attention],
+        attention={
+            "eager": "eager",
+            "sdpa": "sdpa",
+            "flash2": FLASH2_REPEATED if stack.repeats_keys else FLASH2,
+        }[stack.attention],
         optimizer=stack.optimizer,
         habits=Habits(
             stack.fused_rms_norm,
@@ -83,7 +89,13 @@ def _adapter(stack: Stack) -> Lora | PeftAdapter | None:
     adapter = stack.adapter
     dtype = "fp32" if adapter.dtype == "fp32" else stack.weights
     if adapter.peft_type == "LORA":
-        return Lora(adapter.rank, ",".join(adapter.targets), adapter.dropout, dtype, bool(adapter.settings.get("use_dora")))
+        return Lora(
+            adapter.rank,
+            ",".join(adapter.targets),
+            adapter.dropout,
+            dtype,
+            bool(adapter.settings.get("use_dora")),
+        )
     return PeftAdapter(adapter.peft_type, json.dumps(adapter.settings, sort_keys=True), dtype)
 
 
@@ -93,9 +105,13 @@ class Emptied(Replayed):
     def __init__(self, make: Callable[[], Trace], workspace_bytes: int) -> None:
         super().__init__(make, workspace_bytes)
         events_E, start = self.trace.events_E, self.trace.marks[SECOND_STEP]
-        ends_gradient_E = (events_E < 0) & (self.trace.kinds_S[np.abs(events_E) - 1] == KINDS.index("gradients"))
+        ends_gradient_E = (events_E < 0) & (
+            self.trace.kinds_S[np.abs(events_E) - 1] == KINDS.index("gradients")
+        )
         ends_gradient_E[: self.trace.marks["optimizer"]] = False
-        self._emptied_at = min(start, int(np.argmax(ends_gradient_E)))  # the loop zeroes gradients after it empties the cache
+        self._emptied_at = min(
+            start, int(np.argmax(ends_gradient_E))
+        )  # the loop zeroes gradients after it empties the cache
 
     @cached_property
     def usage(self) -> Usage:  # type: ignore[override]
@@ -112,16 +128,26 @@ class Emptied(Replayed):
             if allocator.reserved_bytes > reserved_bytes:
                 reserved_bytes, reserved_event = allocator.reserved_bytes, index
             if allocator.allocated_bytes > peak_bytes:
-                peak_bytes, peak_event, reserved_at_peak = allocator.allocated_bytes, index, allocator.reserved_bytes
+                peak_bytes, peak_event, reserved_at_peak = (
+                    allocator.allocated_bytes,
+                    index,
+                    allocator.reserved_bytes,
+                )
         return Usage(peak_bytes, peak_event, reserved_at_peak, reserved_bytes, reserved_event, None)
 
 
 def predict(stack: Stack) -> Footprint:
     """The footprint of a declared stack on its device."""
     target = target_of(devices.get(stack.device))
-    traces = [_trace(stack, length) for length in (stack.mean_sequence_length, stack.sequence_length) if length]
+    traces = [
+        _trace(stack, length)
+        for length in (stack.mean_sequence_length, stack.sequence_length)
+        if length
+    ]
     trace = run_of(traces) if len(traces) > 1 else traces[0]
-    replayed = (Emptied if stack.empties_cache_every else Replayed)(lambda: trace, target.workspace_bytes)
+    replayed = (Emptied if stack.empties_cache_every else Replayed)(
+        lambda: trace, target.workspace_bytes
+    )
     varies = stack.lengths != "fixed" and not stack.empties_cache_every
     return footprint(replayed, target, _rows(stack), lengths_vary=varies)
 
@@ -161,15 +187,31 @@ class Outcome:
 
 def outcomes_of(row: Mapping[str, str], stack: Stack, foot: Footprint) -> list[Outcome]:
     """The row's own figure, and the driver's where the row has it beside another."""
-    figures = {stack.kind: stack.measured_gib, **({"driver": stack.others_gib["driver"]} if "driver" in stack.others_gib else {})}
+    figures = {
+        stack.kind: stack.measured_gib,
+        **({"driver": stack.others_gib["driver"]} if "driver" in stack.others_gib else {}),
+    }
     group = (row["source_repo"].split("/")[-1], stack.device.removeprefix("NVIDIA "), row["method"])
-    setting = f"{stack.configuration} {stack.model} {stack.micro_batch} x {stack.sequence_length} {stack.device}"
+    setting = (
+        f"{stack.configuration} {stack.model} {stack.micro_batch} x {stack.sequence_length}"
+        f" {stack.device}"
+    )
     made = []
     for kind, measured_gib in figures.items():
         if measured_gib:
             prediction = getattr(foot, kind)
             inside = prediction.low <= measured_gib * GIB <= prediction.high
-            made.append(Outcome(group, kind, setting, measured_gib, prediction.value / GIB, inside, _peers(row, stack, kind)))
+            made.append(
+                Outcome(
+                    group,
+                    kind,
+                    setting,
+                    measured_gib,
+                    prediction.value / GIB,
+                    inside,
+                    _peers(row, stack, kind),
+                )
+            )
     return made
 
 
@@ -187,10 +229,16 @@ def _ask(name: str, row: Mapping[str, str], model: models.ModelRow) -> Estimate:
 
 def cannot(stack: Stack) -> str | None:
     """Why a declared stack cannot be traced; None where it can."""
-    virtual = stack.adapter is not None and stack.adapter.peft_type in ("PROMPT_TUNING", "PREFIX_TUNING", "P_TUNING")
+    virtual = stack.adapter is not None and stack.adapter.peft_type in (
+        "PROMPT_TUNING",
+        "PREFIX_TUNING",
+        "P_TUNING",
+    )
     reasons = {
         "compiled: what the compiler keeps is not known to the trace": stack.compile,
-        "4-bit experts: transformers 5 fuses what these stacks held as one linear layer each": stack.mixture and stack.quantize != "none",
+        "4-bit experts: transformers 5 fuses what these stacks held as one linear layer each": (
+            stack.mixture and stack.quantize != "none"
+        ),
         "virtual tokens: peft's wrapper cannot be put on fake tensors yet": virtual,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
@@ -201,7 +249,10 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     by_setting: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         by_setting[outcome.setting].append(outcome)
-    settings = [abs(each[0].predicted_gib / statistics.median(one.measured_gib for one in each) - 1) for each in by_setting.values()]
+    settings = [
+        abs(each[0].predicted_gib / statistics.median(one.measured_gib for one in each) - 1)
+        for each in by_setting.values()
+    ]
     errors = np.array([outcome.error for outcome in outcomes])
     return {
         "rows": len(errors),
@@ -212,7 +263,9 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "inside_percent": round(100 * statistics.mean(outcome.inside for outcome in outcomes), 1),
         "settings": len(settings),
         "settings_median_percent": _percent(statistics.median(settings)),
-        "measured_over_predicted_5_50_95": [round(float(share), 3) for share in np.quantile(1 / (1 + errors), [0.05, 0.5, 0.95])],
+        "measured_over_predicted_5_50_95": [
+            round(float(share), 3) for share in np.quantile(1 / (1 + errors), [0.05, 0.5, 0.95])
+        ],
     }
 
 
@@ -220,14 +273,21 @@ def peer_summaries(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Each peer's error on the rows it takes, and ours on the same rows."""
     made = {}
     for name in PEERS:
-        taken = [(outcome.peers_gib[name], outcome) for outcome in outcomes if outcome.peers_gib.get(name)]
+        taken = [
+            (outcome.peers_gib[name], outcome)
+            for outcome in outcomes
+            if outcome.peers_gib.get(name)
+        ]
         if taken:
             theirs = np.array([gib / outcome.measured_gib - 1 for gib, outcome in taken if gib])
             ours = np.array([abs(outcome.error) for _, outcome in taken])
             made[name] = {
-                "rows": len(taken), "median_percent": _percent(np.median(np.abs(theirs))), "ninetieth_percent": _percent(np.quantile(np.abs(theirs), 0.9)),
-                "worst_percent": _percent(theirs[np.argmax(np.abs(theirs))]), "brimful_median_percent": _percent(np.median(ours)),
-            }  # fmt: skip
+                "rows": len(taken),
+                "median_percent": _percent(np.median(np.abs(theirs))),
+                "ninetieth_percent": _percent(np.quantile(np.abs(theirs), 0.9)),
+                "worst_percent": _percent(theirs[np.argmax(np.abs(theirs))]),
+                "brimful_median_percent": _percent(np.median(ours)),
+            }
     return made
 
 
@@ -237,7 +297,9 @@ def _percent(share: float) -> float:
 
 def main() -> None:
     """Predict every usable row, print and record."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("csv")
     parser.add_argument("--source", default="", help="only rows whose source contains these words")
     parser.add_argument("--rows", action="store_true", help="print every row")
@@ -251,14 +313,24 @@ def main() -> None:
         by_group[(outcome.kind, *outcome.group)].append(outcome)
         by_group[(outcome.kind, "all")].append(outcome)
     table = {" | ".join(group): summary(members) for group, members in sorted(by_group.items())}
-    peers = {kind: peer_summaries([outcome for outcome in outcomes if outcome.kind == kind]) for kind in ("allocated", "reserved", "driver")}
+    peers = {
+        kind: peer_summaries([outcome for outcome in outcomes if outcome.kind == kind])
+        for kind in ("allocated", "reserved", "driver")
+    }
     _print(table, peers, verdicts, left_out)
     if not asked.no_record:
-        values = {"results": table, "peers": peers, "out_of_memory_verdicts": dict(verdicts), "left_out": dict(left_out)}
+        values = {
+            "results": table,
+            "peers": peers,
+            "out_of_memory_verdicts": dict(verdicts),
+            "left_out": dict(left_out),
+        }
         print(write_record("memory_truth", values))
 
 
-def predict_all(rows: Sequence[Mapping[str, str]], *, verbose: bool) -> tuple[list[Outcome], Counter[str], Counter[str]]:
+def predict_all(
+    rows: Sequence[Mapping[str, str]], *, verbose: bool
+) -> tuple[list[Outcome], Counter[str], Counter[str]]:
     """Outcomes of rows that ran, verdicts on those that ran out of memory, reasons of the rest."""
     made: dict[str, Footprint] = {}
     outcomes: list[Outcome] = []
@@ -282,15 +354,24 @@ def predict_all(rows: Sequence[Mapping[str, str]], *, verbose: bool) -> tuple[li
         outcomes += outcomes_of(row, stack, foot)
         if verbose:
             for outcome in outcomes_of(row, stack, foot):
-                print(f"{outcome.error:+8.2%} {outcome.kind:9s} {outcome.predicted_gib:7.3f} / {outcome.measured_gib:7.3f} GiB  {outcome.setting}")
+                print(
+                    f"{outcome.error:+8.2%} {outcome.kind:9s} {outcome.predicted_gib:7.3f} /"
+                    f" {outcome.measured_gib:7.3f} GiB  {outcome.setting}"
+                )
     return outcomes, verdicts, left_out
 
 
-def _print(table: Mapping[str, Any], peers: Mapping[str, Any], verdicts: Counter[str], left_out: Counter[str]) -> None:
+def _print(
+    table: Mapping[str, Any],
+    peers: Mapping[str, Any],
+    verdicts: Counter[str],
+    left_out: Counter[str],
+) -> None:
     for group, figures in table.items():
         print(
-            f"{group:72s} n {figures['rows']:3d} ({figures['settings']:3d} settings)  |error| median {figures['median_percent']:6.2f} % "
-            f"90th {figures['ninetieth_percent']:6.2f} % worst {figures['worst_percent']:+7.2f} %  inside {figures['inside_percent']:5.1f} %"
+            f"{group:72s} n {figures['rows']:3d} ({figures['settings']:3d} settings)  |error|"
+            f" median {figures['median_percent']:6.2f} % 90th {figures['ninetieth_percent']:6.2f} %"
+            f" worst {figures['worst_percent']:+7.2f} %  inside {figures['inside_percent']:5.1f} %"
         )
     for kind, each in peers.items():
         for name, figures in each.items():

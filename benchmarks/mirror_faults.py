@@ -1,12 +1,15 @@
-"""Put faults under a run's mirror, lose the machine, run the same command again, and compare with an undisturbed run bit for bit.
+"""Put faults under a run's mirror, lose the machine, run the same command again, and compare with
+an undisturbed run bit for bit.
 
     python benchmarks/mirror_faults.py [--trials 200]
 
-A trial trains with a mirror in which, over a random stretch of its file operations, writes are dropped, cut, delayed or get a flipped bit,
-renames are dropped, operations fail (permission, no space, input/output error) or hang, or folders are removed in mid-copy; most
-sessions are ended by SIGKILL, at a random operation of the mirror or at a random moment. Then the run folder is deleted and the command
-is repeated without faults; in a third of the trials a second faulty session, on another new machine, comes before that. Wanted: the
-newest point that was called durable (or a newer one) is loaded, and the run ends like the undisturbed one.
+A trial trains with a mirror in which, over a random stretch of its file operations, writes are
+dropped, cut, delayed or get a flipped bit, renames are dropped, operations fail (permission, no
+space, input/output error) or hang, or folders are removed in mid-copy; most sessions are ended by
+SIGKILL, at a random operation of the mirror or at a random moment. Then the run folder is deleted
+and the command is repeated without faults; in a third of the trials a second faulty session, on
+another new machine, comes before that. Wanted: the newest point that was called durable (or a newer
+one) is loaded, and the run ends like the undisturbed one.
 
 Claims that were made before somebody removed the mirror's folder count no more.
 """
@@ -61,9 +64,18 @@ run: {mirror: MIRROR}
 """
 TIMING = {"step_time_s", "loader_wait_s", "tokens_per_second", "memory_bytes", "time", "seconds"}
 KINDS = (
-    "write dropped", "write cut", "bit flipped", "write delayed", "rename dropped", "permission lost", "no space left", "input/output error",
-    "copy removed", "folder removed", "hang",
-)  # fmt: skip
+    "write dropped",
+    "write cut",
+    "bit flipped",
+    "write delayed",
+    "rename dropped",
+    "permission lost",
+    "no space left",
+    "input/output error",
+    "copy removed",
+    "folder removed",
+    "hang",
+)
 IMPATIENT = Patience(
     points_s=0.0,
     points_share=1e9,
@@ -101,11 +113,25 @@ class Fault:
 
     @classmethod
     def drawn(cls, drawn: random.Random, kind: str) -> "Fault":
-        first = int(1.05 ** drawn.uniform(0, 125))  # up to 450: from the first operations on, also where the whole run takes few
+        first = int(
+            1.05 ** drawn.uniform(0, 125)
+        )  # up to 450: from the first operations on, also where the whole run takes few
         at_operation, by_clock = (drawn.randrange(5, 500), None), (None, drawn.uniform(0.05, 0.9))
-        kill_at, kill_after_s = (None, None) if drawn.random() < 0.3 else at_operation if drawn.random() < 0.6 else by_clock
+        kill_at, kill_after_s = (
+            (None, None)
+            if drawn.random() < 0.3
+            else at_operation
+            if drawn.random() < 0.6
+            else by_clock
+        )
         return cls(
-            kind, first, first + drawn.choice((3, 40, 200, 10_000)), drawn.choice((0.1, 0.5, 1.0)), kill_at, kill_after_s, drawn.randrange(2**31)
+            kind,
+            first,
+            first + drawn.choice((3, 40, 200, 10_000)),
+            drawn.choice((0.1, 0.5, 1.0)),
+            kill_at,
+            kill_after_s,
+            drawn.randrange(2**31),
         )
 
 
@@ -117,7 +143,9 @@ class FaultyFiles(Files):
         trusting: Nothing is read back and hashed, to see that the trials find it.
     """
 
-    def __init__(self, fault: Fault, folder: Path, note: Callable[[], None], *, trusting: bool = False) -> None:
+    def __init__(
+        self, fault: Fault, folder: Path, note: Callable[[], None], *, trusting: bool = False
+    ) -> None:
         super().__init__()
         self._fault, self._folder, self._note, self._trusting = fault, folder, note, trusting
         self._drawn = random.Random(fault.seed)
@@ -133,7 +161,11 @@ class FaultyFiles(Files):
     def _strikes(self, *kinds: str) -> bool:
         """Whether it is the fault's turn at this operation, and it is of one of these kinds."""
         fault = self._fault
-        return fault.kind in kinds and fault.first <= self._count < fault.last and self._drawn.random() < fault.share
+        return (
+            fault.kind in kinds
+            and fault.first <= self._count < fault.last
+            and self._drawn.random() < fault.share
+        )
 
     def _operation(self) -> None:
         """Before each: count, kill, fail, hang, remove."""
@@ -204,10 +236,18 @@ class Bench:
     undisturbed: Path = field(init=False)
 
     def __post_init__(self) -> None:
-        drawn, words = random.Random(0), ["red", "green", "blue", "cat", "dog", "sees", "likes", "the", "a", "tree"]
-        documents = [f"# story {number}\n" + " ".join(drawn.choices(words, k=60)) + "\n" for number in range(60)]
+        drawn, words = (
+            random.Random(0),
+            ["red", "green", "blue", "cat", "dog", "sees", "likes", "the", "a", "tree"],
+        )
+        documents = [
+            f"# story {number}\n" + " ".join(drawn.choices(words, k=60)) + "\n"
+            for number in range(60)
+        ]
         (self.folder / "corpus.txt").write_text("".join(documents))
-        text = RECIPE.replace("CORPUS", str(self.folder / "corpus.txt")).replace("MIRROR", str(self.folder / "mirror"))
+        text = RECIPE.replace("CORPUS", str(self.folder / "corpus.txt")).replace(
+            "MIRROR", str(self.folder / "mirror")
+        )
         (self.folder / "run.yaml").write_text(text)
         self.undisturbed = self.folder / "undisturbed" / "run"
         _train(self.recipe("undisturbed", "run.mirror=null"), self.folder / "undisturbed.log")
@@ -215,41 +255,77 @@ class Bench:
 
     def recipe(self, machine: str, *changes: str) -> Recipe:
         """The recipe as it is run on one machine."""
-        return load(str(self.folder / "run.yaml"), [f"run.folder={self.folder / machine}", *changes])
+        return load(
+            str(self.folder / "run.yaml"), [f"run.folder={self.folder / machine}", *changes]
+        )
 
-    def trial(self, number: int, kind: str, seed: int = 0, *, trusting: bool = False) -> dict[str, Any]:
-        """One trial: what was claimed, what was loaded, what differs from the undisturbed run, and how the faulty sessions ended."""
+    def trial(
+        self, number: int, kind: str, seed: int = 0, *, trusting: bool = False
+    ) -> dict[str, Any]:
+        """One trial: what was claimed, what was loaded, what differs from the undisturbed run, and
+        how the faulty sessions ended.
+        """
         drawn = random.Random(f"{seed}:{number}")
-        mirror, log, removed = (self.folder / f"{name}{number}" for name in ("mirror", "log", "removed"))
+        mirror, log, removed = (
+            self.folder / f"{name}{number}" for name in ("mirror", "log", "removed")
+        )
         claimed: MirrorStatus | None = None
         killed = []
         for session in range(1 + (drawn.random() < 1 / 3)):
             machine = f"machine{number}-{session}"
-            files = FaultyFiles(Fault.drawn(drawn, kind), mirror / "run", partial(_note_removal, removed), trusting=trusting)
-            act = partial(_train_with_fault, self.recipe(machine, f"run.mirror={mirror}"), log, files)
+            files = FaultyFiles(
+                Fault.drawn(drawn, kind),
+                mirror / "run",
+                partial(_note_removal, removed),
+                trusting=trusting,
+            )
+            act = partial(
+                _train_with_fault, self.recipe(machine, f"run.mirror={mirror}"), log, files
+            )
             killed.append(_in_a_child(act) == signal.SIGKILL)
             claimed = _newer(claimed, read_status(self.folder / machine / "run"), removed)
             shutil.rmtree(self.folder / machine, ignore_errors=True)
         log.write_text("")
-        status = _in_a_child(partial(_train, self.recipe(f"last{number}", f"run.mirror={mirror}"), log))
+        status = _in_a_child(
+            partial(_train, self.recipe(f"last{number}", f"run.mirror={mirror}"), log)
+        )
         folder = self.folder / f"last{number}" / "run"
         told = log.read_text()
         loaded = _loaded(told)
-        odd = [f"ended with {status}: {told[-300:]}"] if status else _differences(folder, self.undisturbed)
+        odd = (
+            [f"ended with {status}: {told[-300:]}"]
+            if status
+            else _differences(folder, self.undisturbed)
+        )
         if claimed is not None and claimed.finished and loaded != "finished":
             odd.append(f"the finished run was called durable, {loaded} was loaded")
-        if claimed is not None and claimed.durable_step is not None and loaded != "finished" and (loaded or 0) < claimed.durable_step:
+        if (
+            claimed is not None
+            and claimed.durable_step is not None
+            and loaded != "finished"
+            and (loaded or 0) < claimed.durable_step
+        ):
             odd.append(f"step {claimed.durable_step} was called durable, {loaded} was loaded")
         for path in (mirror, self.folder / f"last{number}"):
             shutil.rmtree(path, ignore_errors=True)
-        claim = None if claimed is None else "finished" if claimed.finished else claimed.durable_step
+        claim = (
+            None if claimed is None else "finished" if claimed.finished else claimed.durable_step
+        )
         return {"kind": kind, "killed": killed, "claimed": claim, "loaded": loaded, "odd": odd}
 
 
-def _newer(before: MirrorStatus | None, now: MirrorStatus | None, removed: Path) -> MirrorStatus | None:
-    """The claim that holds after another session; one from before the mirror's folder was removed holds no more."""
+def _newer(
+    before: MirrorStatus | None, now: MirrorStatus | None, removed: Path
+) -> MirrorStatus | None:
+    """The claim that holds after another session; one from before the mirror's folder was removed
+    holds no more.
+    """
     removed_s = float(removed.read_text()) if removed.exists() else 0.0
-    holding = [each for each in (before, now) if each is not None and each.durable_time is not None and each.durable_time > removed_s]
+    holding = [
+        each
+        for each in (before, now)
+        if each is not None and each.durable_time is not None and each.durable_time > removed_s
+    ]
     return max(holding, key=lambda each: (each.finished, each.durable_step or 0), default=None)
 
 
@@ -276,7 +352,9 @@ def _train_with_fault(recipe: Recipe, log: Path, files: FaultyFiles) -> None:
 
 
 def _in_a_child(act: Callable[[], object]) -> int:
-    """Run `act` in a process of its own; returns the signal that killed it, 0 when all went well, -1 when it failed."""
+    """Run `act` in a process of its own; returns the signal that killed it, 0 when all went well,
+    -1 when it failed.
+    """
     child = os.fork()
     if child == 0:
         try:
@@ -294,13 +372,19 @@ def _loaded(told: str) -> int | str | None:
     for line in told.splitlines():
         if line.startswith("brought back from the mirror "):
             what = line.partition(": ")[2]
-            return "finished" if what.startswith("the finished run") else int(what.split(",")[0].removeprefix("step "))
+            return (
+                "finished"
+                if what.startswith("the finished run")
+                else int(what.split(",")[0].removeprefix("step "))
+            )
     return None
 
 
 def _differences(left: Path, right: Path) -> list[str]:
     odd = differences(_final(left), _final(right))
-    if (left / "model" / "model.safetensors").read_bytes() != (right / "model" / "model.safetensors").read_bytes():
+    if (left / "model" / "model.safetensors").read_bytes() != (
+        right / "model" / "model.safetensors"
+    ).read_bytes():
         odd.append("exported model")
     return odd + (["metrics"] if _numbers(left) != _numbers(right) else [])
 
@@ -311,14 +395,22 @@ def _final(run_folder: Path) -> Any:
 
 
 def _numbers(run_folder: Path) -> list[dict[str, Any]]:
-    records = (record for record in read_journal(run_folder / "metrics.jsonl") if record["kind"] in ("step", "evaluation"))
-    return [{key: value for key, value in record.items() if key not in TIMING} for record in records]
+    records = (
+        record
+        for record in read_journal(run_folder / "metrics.jsonl")
+        if record["kind"] in ("step", "evaluation")
+    )
+    return [
+        {key: value for key, value in record.items() if key not in TIMING} for record in records
+    ]
 
 
 def prepare(folder: Path) -> Bench:
     """What a process does once before its trials."""
     os.environ["BRIMFUL_CACHE"] = str(folder / "cache")
-    calibrate.measure_matrix_rates = functools.cache(lambda device, dtypes, real=calibrate.measure_matrix_rates: real(device, dtypes))
+    calibrate.measure_matrix_rates = functools.cache(
+        lambda device, dtypes, real=calibrate.measure_matrix_rates: real(device, dtypes)
+    )
     return Bench(folder)
 
 
@@ -328,7 +420,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--control", type=int, default=44, help="Trials in which nothing is read back, to see that they fail.")
+    parser.add_argument(
+        "--control",
+        type=int,
+        default=44,
+        help="Trials in which nothing is read back, to see that they fail.",
+    )
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--record", default="mirror_faults")
     options = parser.parse_args()
@@ -336,29 +433,64 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         bench = prepare(Path(folder))
         results = [_told(bench, number, options) for number in range(options.trials)]
-        control = [_told(bench, number, options, trusting=True) for number in range(options.control)]
+        control = [
+            _told(bench, number, options, trusting=True) for number in range(options.control)
+        ]
     sound = sum(not result["odd"] for result in results)
     print(f"{sound} of {options.trials} sound, {time.monotonic() - started_s:.0f} s")
-    by_kind = {kind: dict(Counter("sound" if not each["odd"] else "odd" for each in results if each["kind"] == kind)) for kind in KINDS}
+    by_kind = {
+        kind: dict(
+            Counter(
+                "sound" if not each["odd"] else "odd" for each in results if each["kind"] == kind
+            )
+        )
+        for kind in KINDS
+    }
     sessions = [killed for result in results for killed in result["killed"]]
     values = {
-        "trials": options.trials, "sound": sound, "sessions": len(sessions), "sessions_killed": sum(sessions), "by_kind": by_kind,
-        "claimed": _counted(results, "claimed"), "loaded": _counted(results, "loaded"),
-        "control_without_reading_back": {"trials": len(control), "sound": sum(not each["odd"] for each in control)},
-    }  # fmt: skip
+        "trials": options.trials,
+        "sound": sound,
+        "sessions": len(sessions),
+        "sessions_killed": sum(sessions),
+        "by_kind": by_kind,
+        "claimed": _counted(results, "claimed"),
+        "loaded": _counted(results, "loaded"),
+        "control_without_reading_back": {
+            "trials": len(control),
+            "sound": sum(not each["odd"] for each in control),
+        },
+    }
     print(write_record(options.record, values))
     raise SystemExit(sound != options.trials)
 
 
-def _told(bench: Bench, number: int, options: argparse.Namespace, *, trusting: bool = False) -> dict[str, Any]:
-    result = bench.trial(number, options.kinds[number % len(options.kinds)], options.seed, trusting=trusting)
-    told = f"{'not read back, ' if trusting else ''}killed {result['killed']}: claimed {result['claimed']}, loaded {result['loaded']}"
+def _told(
+    bench: Bench, number: int, options: argparse.Namespace, *, trusting: bool = False
+) -> dict[str, Any]:
+    result = bench.trial(
+        number, options.kinds[number % len(options.kinds)], options.seed, trusting=trusting
+    )
+    told = (
+        f"{'not read back, ' if trusting else ''}killed {result['killed']}: claimed"
+        f" {result['claimed']}, loaded {result['loaded']}"
+    )
     print(f"{number}: {result['kind']}, {told}: {result['odd'] or 'equal bit for bit'}", flush=True)
     return result
 
 
 def _counted(results: list[dict[str, Any]], what: str) -> dict[str, int]:
-    return dict(Counter("nothing" if each[what] is None else "finished" if each[what] == "finished" else "a step" for each in results))
+    return dict(
+        Counter(
+            (
+                "nothing"
+                if each[what] is None
+                else "finished"
+                if each[what] == "finished"
+                else "a step"
+            )
+            for each in results
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""The ablation of OKADFA as a record: softmax and kernel attention, backpropagation and feedback, orthogonality, and the control, three seeds each.
+"""The ablation of OKADFA as a record: softmax and kernel attention, backpropagation and feedback,
+orthogonality, and the control, three seeds each.
 
 python benchmarks/okadfa_ablation.py data.path=.../wikitext-2     # writes records/okadfa_ablation.json; goes on where it stopped
 
-Runs lie in the runs folder (BRIMFUL_RUNS) like those of `brimful run okadfa-ablation`, and finished ones are not made again. Each is made in a process
-of its own, because what a process needed at most is the memory that is told of it.
+Runs lie in the runs folder (BRIMFUL_RUNS) like those of `brimful run okadfa-ablation`, and finished
+ones are not made again. Each is made in a process of its own, because what a process needed at most
+is the memory that is told of it.
 """
 
 import statistics
@@ -36,7 +38,9 @@ def main() -> None:
         subprocess.run([sys.executable, __file__, *sys.argv[1:], f"{ONE}{number}"], check=True)
     study.run_study(recipe, Console(width=200))
     found = read_json(pipeline.folder_of(recipe) / STUDY_FILE)
-    shown = recipe.model_copy(update={"data": recipe.data.model_copy(update={"path": load("okadfa-ablation").data.path})})
+    shown = recipe.model_copy(
+        update={"data": recipe.data.model_copy(update={"path": load("okadfa-ablation").data.path})}
+    )
     values = {
         "recipe": shown.model_dump(mode="json"),
         "comparison": found["comparison"],
@@ -47,18 +51,30 @@ def main() -> None:
 
 
 def of_run(member: study.Member) -> dict[str, Any]:
-    """What the means hide: one run's loss, gradient norms before clipping after the warm-up, and what was found inside its layers."""
+    """What the means hide: one run's loss, gradient norms before clipping after the warm-up, and
+    what was found inside its layers.
+    """
     scores = read_json(member.folder / "scores.json")
-    steps = [record for record in read_journal(member.folder / "metrics.jsonl") if record["kind"] == "step"]
+    steps = [
+        record
+        for record in read_journal(member.folder / "metrics.jsonl")
+        if record["kind"] == "step"
+    ]
     norms = sorted(record["grad_norm"] for record in steps[len(steps) // 5 :])
     spread = {"median": statistics.median(norms), "min": norms[0], "max": norms[-1]}
-    told = {"variant": member.variant, "seed": member.recipe.seed, "loss": scores["validation"]["loss"]}
+    told = {
+        "variant": member.variant,
+        "seed": member.recipe.seed,
+        "loss": scores["validation"]["loss"],
+    }
     return {**told, "gradient_norm": spread, "layers": scores.get("layers")}
 
 
 def make_one(overrides: list[str], number: int) -> None:
     """Train and score one member of the study."""
-    study.train_and_score(study.members(load("okadfa-ablation", overrides))[number], Console(width=120))
+    study.train_and_score(
+        study.members(load("okadfa-ablation", overrides))[number], Console(width=120)
+    )
 
 
 if __name__ == "__main__":

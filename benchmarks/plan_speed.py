@@ -1,9 +1,11 @@
-"""How long `brimful plan` takes and what memory it needs, with nothing cached and with its traces there.
+"""How long `brimful plan` takes and what memory it needs, with nothing cached and with its traces
+there.
 
 python benchmarks/plan_speed.py [--rounds N]
 
-Each plan runs in a process of its own. A cold one begins with an empty cache folder, a warm one with the folder of the cold one before it. Files of
-Python and of the libraries are in the page cache after the first round; compiled Python files are there from the start.
+Each plan runs in a process of its own. A cold one begins with an empty cache folder, a warm one
+with the folder of the cold one before it. Files of Python and of the libraries are in the page
+cache after the first round; compiled Python files are there from the start.
 """
 
 import argparse
@@ -19,12 +21,28 @@ from typing import Any
 from brimful.base.units import GIB
 from record import summary, write_record
 
-_LORA = ["plan", "quickstart", "tokenizer=null", "adapter.rank=16", "sequence_length=2048", "batch.sequences=16"]
+_LORA = [
+    "plan",
+    "quickstart",
+    "tokenizer=null",
+    "adapter.rank=16",
+    "sequence_length=2048",
+    "batch.sequences=16",
+]
 CASES = {
     "8B LoRA, all devices of the catalog": [*_LORA, "model=meta-llama/Llama-3.1-8B", "--on", "all"],
-    "70B QLoRA, one device": [*_LORA, "model=meta-llama/Llama-3.1-70B", "quantize=nf4", "--on", "NVIDIA H200"],
+    "70B QLoRA, one device": [
+        *_LORA,
+        "model=meta-llama/Llama-3.1-70B",
+        "quantize=nf4",
+        "--on",
+        "NVIDIA H200",
+    ],
 }
-TARGETS_WALL_S = {"8B LoRA, all devices of the catalog": {"cold": 15.0, "warm": 1.0}, "70B QLoRA, one device": {"cold": 40.0}}
+TARGETS_WALL_S = {
+    "8B LoRA, all devices of the catalog": {"cold": 15.0, "warm": 1.0},
+    "70B QLoRA, one device": {"cold": 40.0},
+}
 """Wall time at most, on two cores."""
 TARGET_MEMORY_BYTES = 2_000_000_000
 
@@ -45,7 +63,13 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     load = os.getloadavg()[0]
     results = {name: _case(name, words, rounds) for name, words in CASES.items()}
-    values = {"rounds": rounds, "cores": os.cpu_count(), "load_average_before": load, "target_memory_bytes": TARGET_MEMORY_BYTES, "results": results}
+    values = {
+        "rounds": rounds,
+        "cores": os.cpu_count(),
+        "load_average_before": load,
+        "target_memory_bytes": TARGET_MEMORY_BYTES,
+        "results": results,
+    }
     print(write_record("plan_speed", values))
 
 
@@ -62,13 +86,19 @@ def _case(name: str, words: list[str], rounds: int) -> dict[str, Any]:
         "target_wall_s": TARGETS_WALL_S[name],
     }
     for kind, runs in (("cold", cold), ("warm", warm)):
-        shown = ", ".join(f"{run.wall_s:.1f} s ({run.cpu_s:.1f} s CPU, {run.memory_bytes / GIB:.2f} GiB)" for run in runs)
+        shown = ", ".join(
+            f"{run.wall_s:.1f} s ({run.cpu_s:.1f} s CPU, {run.memory_bytes / GIB:.2f} GiB)"
+            for run in runs
+        )
         print(f"{name}, {kind}: {shown}", flush=True)
     return result
 
 
 def _spread(runs: list[Measured]) -> dict[str, Any]:
-    return {key: summary([getattr(run, key) for run in runs]) for key in ("wall_s", "cpu_s", "memory_bytes")}
+    return {
+        key: summary([getattr(run, key) for run in runs])
+        for key in ("wall_s", "cpu_s", "memory_bytes")
+    }
 
 
 def plan(words: list[str], cache: Path) -> Measured:
@@ -81,13 +111,18 @@ def plan(words: list[str], cache: Path) -> Measured:
     environment = os.environ | {"BRIMFUL_CACHE": str(cache), "HF_HUB_OFFLINE": "1"}
     with tempfile.TemporaryFile() as errors:
         start_s = time.perf_counter()
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=errors)
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=errors
+        )
         _, status, usage = os.wait4(process.pid, 0)
         wall_s = time.perf_counter() - start_s
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode not in (0, 1):
             errors.seek(0)
-            raise RuntimeError(f"brimful {' '.join(words)} ended with {process.returncode}: {errors.read().decode(errors='replace')[-2000:]}")
+            raise RuntimeError(
+                f"brimful {' '.join(words)} ended with {process.returncode}:"
+                f" {errors.read().decode(errors='replace')[-2000:]}"
+            )
     return Measured(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 

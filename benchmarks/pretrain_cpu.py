@@ -1,13 +1,15 @@
-"""One training step on a CPU: brimful's loop beside transformers' Trainer, same model, weights, data, batch and optimizer settings.
+"""One training step on a CPU: brimful's loop beside transformers' Trainer, same model, weights,
+data, batch and optimizer settings.
 
     pip install -r benchmarks/requirements.txt
     python benchmarks/pretrain_cpu.py [--rounds 9] [--steps 10]
 
-Rules: one thread each, CPU time, every contestant its own process, interleaved forwards and backwards, warm-up and compiling
-excluded and reported, at least 7 rounds, median of paired ratios with a bootstrap interval. Validity gate: the training loss
-over the last 10 of 53 steps from the same weights and sequences agrees with fp32 Trainer's within `LOSS_TOLERANCE`; a contestant that
-learns something else does not count. FLOPs: 6 per multiplying weight plus causal attention; the matrix rate is measured in
-the same session.
+Rules: one thread each, CPU time, every contestant its own process, interleaved forwards and
+backwards, warm-up and compiling excluded and reported, at least 7 rounds, median of paired ratios
+with a bootstrap interval. Validity gate: the training loss over the last 10 of 53 steps from the
+same weights and sequences agrees with fp32 Trainer's within `LOSS_TOLERANCE`; a contestant that
+learns something else does not count. FLOPs: 6 per multiplying weight plus causal attention; the
+matrix rate is measured in the same session.
 """
 
 import argparse
@@ -38,9 +40,17 @@ plan: {device: cpu, threads: 1}
 TRAINERS: dict[str, dict[str, Any]] = {
     "Trainer, default": {},
     "Trainer, bf16 + fused": {"bf16": True, "optim": "adamw_torch_fused"},
-    "Trainer, bf16 + fused + compile": {"bf16": True, "optim": "adamw_torch_fused", "torch_compile": True},
+    "Trainer, bf16 + fused + compile": {
+        "bf16": True,
+        "optim": "adamw_torch_fused",
+        "torch_compile": True,
+    },
 }
-OURS = {"brimful": [], "brimful, not compiled": ["plan.compile=false"], "brimful, fp32": ["plan.precision=fp32", "plan.compile=false"]}
+OURS = {
+    "brimful": [],
+    "brimful, not compiled": ["plan.compile=false"],
+    "brimful, fp32": ["plan.precision=fp32", "plan.compile=false"],
+}
 DEFAULT, BEST = "Trainer, default", "Trainer, bf16 + fused + compile"
 
 
@@ -64,7 +74,12 @@ def _compare(folder: Path, rounds: int, steps: int) -> None:
     from record import ratio_interval, summary, write_record
 
     _prepare(folder)
-    contestants = [Contestant(name, folder, [sys.executable, __file__, "--worker", name, "--folder", str(folder)]) for name in (*TRAINERS, *OURS)]
+    contestants = [
+        Contestant(
+            name, folder, [sys.executable, __file__, "--worker", name, "--folder", str(folder)]
+        )
+        for name in (*TRAINERS, *OURS)
+    ]
     losses = {each.name: each.ask(f"losses {GATE_STEPS}") for each in contestants}
     step_s: dict[str, list[float]] = {each.name: [] for each in contestants}
     loads: list[float] = []
@@ -95,13 +110,25 @@ def _compare(folder: Path, rounds: int, steps: int) -> None:
         }
         if not 0 < results[name]["share_of_bf16_matrix_rate"] <= 1:
             raise SystemExit(
-                f"{name}: a share of {results[name]['share_of_bf16_matrix_rate']:.0%} of the matrix rate cannot be; the machine was too busy to measure it"
+                f"{name}: a share of {results[name]['share_of_bf16_matrix_rate']:.0%} of the matrix"
+                " rate cannot be; the machine was too busy to measure it"
             )
         _print(name, results[name])
-    print(f"matrix rate of one core: bf16 {rate['bf16'] / 1e9:.0f}, fp32 {rate['fp32'] / 1e9:.0f} GFLOP/s")
+    print(
+        f"matrix rate of one core: bf16 {rate['bf16'] / 1e9:.0f}, fp32 {rate['fp32'] / 1e9:.0f}"
+        " GFLOP/s"
+    )
     print(
         write_record(
-            "pretrain_cpu", {"rounds": rounds, "steps": steps, "contestant_threads": 1, "matrix_flop_per_s": rate, "loads": loads, "results": results}
+            "pretrain_cpu",
+            {
+                "rounds": rounds,
+                "steps": steps,
+                "contestant_threads": 1,
+                "matrix_flop_per_s": rate,
+                "loads": loads,
+                "results": results,
+            },
         )
     )
 
@@ -109,9 +136,12 @@ def _compare(folder: Path, rounds: int, steps: int) -> None:
 def _print(name: str, result: dict[str, Any]) -> None:
     default, best = result["speed_over_default"], result["speed_over_best"]
     print(
-        f"{name:<32} {result['tokens_per_cpu_second']:6,.0f} tokens/s  {result['share_of_bf16_matrix_rate']:4.0%} of the bf16 rate  "
-        f"{default['median']:.2f}x default [{default['low']:.2f}, {default['high']:.2f}]  {best['median']:.2f}x best [{best['low']:.2f}, {best['high']:.2f}]  "
-        f"loss {result['loss_of_the_last_10_of_53_steps']:.4f} {'valid' if result['valid'] else 'NOT VALID'}"
+        f"{name:<32} {result['tokens_per_cpu_second']:6,.0f} tokens/s "
+        f" {result['share_of_bf16_matrix_rate']:4.0%} of the bf16 rate  {default['median']:.2f}x"
+        f" default [{default['low']:.2f}, {default['high']:.2f}]  {best['median']:.2f}x best"
+        f" [{best['low']:.2f}, {best['high']:.2f}]  loss"
+        f" {result['loss_of_the_last_10_of_53_steps']:.4f}"
+        f" {'valid' if result['valid'] else 'NOT VALID'}"
     )
 
 
@@ -126,7 +156,9 @@ def _prepare(folder: Path) -> None:
 
     (folder / "recipe.yaml").write_text(RECIPE)
     recipe = load(str(folder / "recipe.yaml"))
-    sequences = Sequences(prepare(recipe, cache_folder()).splits["train"], recipe.sequence_length, seed=recipe.seed)
+    sequences = Sequences(
+        prepare(recipe, cache_folder()).splits["train"], recipe.sequence_length, seed=recipe.seed
+    )
     np.save(folder / "ids.npy", sequences.batch(0, min(len(sequences), 4096)).inputs_BT.numpy())
 
 
@@ -172,7 +204,9 @@ def train_with_trainer(worker: _Worker) -> None:
     from brimful.recipe import load
 
     recipe = load(str(worker.folder / "recipe.yaml"))
-    model = build(recipe, vocabulary=8192, end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
+    model = build(
+        recipe, vocabulary=8192, end_of_text_id=0, attention="sdpa", device=torch.device("cpu")
+    )
 
     class Rows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         def __len__(self) -> int:
@@ -183,10 +217,22 @@ def train_with_trainer(worker: _Worker) -> None:
 
     trainer, gate = step_by_step(transformers.Trainer, worker)
     arguments = transformers.TrainingArguments(
-        output_dir=str(worker.folder / "trainer"), max_steps=100_000, per_device_train_batch_size=4, learning_rate=1e-3, weight_decay=0.1,
-        adam_beta2=0.95, lr_scheduler_type="constant", use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True, logging_steps=10_000,
-        train_sampling_strategy="sequential", dataloader_pin_memory=False, **TRAINERS[worker.name],
-    )  # fmt: skip
+        output_dir=str(worker.folder / "trainer"),
+        max_steps=100_000,
+        per_device_train_batch_size=4,
+        learning_rate=1e-3,
+        weight_decay=0.1,
+        adam_beta2=0.95,
+        lr_scheduler_type="constant",
+        use_cpu=True,
+        report_to=[],
+        save_strategy="no",
+        disable_tqdm=True,
+        logging_steps=10_000,
+        train_sampling_strategy="sequential",
+        dataloader_pin_memory=False,
+        **TRAINERS[worker.name],
+    )
     trainer(model=model, args=arguments, train_dataset=Rows(), callbacks=[gate]).train()
 
 
@@ -210,13 +256,19 @@ def train_brimful(worker: _Worker) -> None:
         plan = derive(recipe, here(recipe), traces, Facts(vocabulary=8192))
     keep_freed_memory()
     device = torch.device("cpu")
-    model = build(recipe, vocabulary=8192, end_of_text_id=0, attention=plan.attention, device=device)
+    model = build(
+        recipe, vocabulary=8192, end_of_text_id=0, attention=plan.attention, device=device
+    )
     model.train()
-    hidden_states = compiled(model, shape=(4, 256), say=print) if plan.compile else hidden_states_of(model)
+    hidden_states = (
+        compiled(model, shape=(4, 256), say=print) if plan.compile else hidden_states_of(model)
+    )
 
     class Rows:
         def batch(self, first_sample: int, count: int) -> Batch:
-            ids_BT = worker.ids_NT[torch.arange(first_sample, first_sample + count) % len(worker.ids_NT)]
+            ids_BT = worker.ids_NT[
+                torch.arange(first_sample, first_sample + count) % len(worker.ids_NT)
+            ]
             return Batch(ids_BT, torch.nn.functional.pad(ids_BT[:, 1:], (0, 1), value=-100))
 
     train_ours(worker, recipe, plan, Network(model, hidden_states, plan.loss_chunk), Rows())

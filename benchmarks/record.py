@@ -19,14 +19,20 @@ RECORDS = Path(__file__).parent / "records"
 
 
 def write_record(name: str, values: Mapping[str, Any]) -> Path:
-    """Write `records/NAME.json`: the values with date, commit, command, hardware and versions beside them."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    """Write `records/NAME.json`: the values with date, commit, command, hardware and versions
+    beside them.
+    """
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
     environment = describe_environment(probe("auto"))
     record = {
         "benchmark": name,
         "date": time.strftime("%Y-%m-%d"),
         "commit": commit,
-        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_without_folders, sys.argv[1:])]),
+        "command": " ".join(
+            ["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_without_folders, sys.argv[1:])]
+        ),
         "device": environment["device"]["name"],
         "threads": torch.get_num_threads(),
         "packages": {"python": environment["python"], **environment["packages"]},
@@ -38,22 +44,36 @@ def write_record(name: str, values: Mapping[str, Any]) -> Path:
 
 
 def _without_folders(word: str) -> str:
-    """`data.path=/home/me/wikitext-2` -> `data.path=.../wikitext-2`: a record is about the data, not about a machine's folders."""
+    """`data.path=/home/me/wikitext-2` -> `data.path=.../wikitext-2`: a record is about the data,
+    not about a machine's folders.
+    """
     key, equals, value = word.rpartition("=")
     return f"{key}{equals}.../{Path(value).name}" if "/" in value else word
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:
     """Median with its spread."""
-    return {"median": statistics.median(values), "min": min(values), "max": max(values), "n": len(values)}
+    return {
+        "median": statistics.median(values),
+        "min": min(values),
+        "max": max(values),
+        "n": len(values),
+    }
 
 
-def ratio_interval(numerators: Sequence[float], denominators: Sequence[float], seed: int = 0) -> dict[str, float]:
+def ratio_interval(
+    numerators: Sequence[float], denominators: Sequence[float], seed: int = 0
+) -> dict[str, float]:
     """Median of paired ratios and its 95 % bootstrap interval over rounds."""
     ratios = np.array(numerators) / np.array(denominators)
     drawn = np.random.default_rng(seed).integers(0, len(ratios), (10_000, len(ratios)))
     low, high = np.quantile(np.median(ratios[drawn], axis=1), [0.025, 0.975])
-    return {"median": float(np.median(ratios)), "low": float(low), "high": float(high), "n": len(ratios)}
+    return {
+        "median": float(np.median(ratios)),
+        "low": float(low),
+        "high": float(high),
+        "n": len(ratios),
+    }
 
 
 def timed(run: Callable[[], None], device: torch.device) -> float:

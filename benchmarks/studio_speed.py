@@ -1,9 +1,11 @@
-"""How long *Will it fit?* takes: the first answer for a model and a method with nothing cached, then answers to changed questions.
+"""How long *Will it fit?* takes: the first answer for a model and a method with nothing cached,
+then answers to changed questions.
 
 python benchmarks/studio_speed.py [--changes N]
 
-Each case runs in a process of its own with an empty cache folder. Every changed question has not been asked before. CPU seconds are those of the process;
-wall seconds depend on what else the machine does.
+Each case runs in a process of its own with an empty cache folder. Every changed question has not
+been asked before. CPU seconds are those of the process; wall seconds depend on what else the
+machine does.
 """
 
 import argparse
@@ -29,10 +31,19 @@ CASES = {
     "code-lora (Gemma 2)": Question("code-lora"),
 }
 ON_FEW_DEVICES = {"code-lora (Gemma 2)"}
-"""Not asked for every NVIDIA device, which traces more steps: the first answer alone takes a minute or two."""
+"""Not asked for every NVIDIA device, which traces more steps: the first answer alone takes a minute
+or two.
+"""
 LENGTHS = {"gpt-124m, pretrained": (512, 256, 896, 640, 768)}
 """The others' are multiples of these."""
-OTHER_DEVICES = ("NVIDIA A10G", "NVIDIA A40", "NVIDIA L40S", "NVIDIA H20", "NVIDIA RTX A6000", "NVIDIA GeForce RTX 5090")
+OTHER_DEVICES = (
+    "NVIDIA A10G",
+    "NVIDIA A40",
+    "NVIDIA L40S",
+    "NVIDIA H20",
+    "NVIDIA RTX A6000",
+    "NVIDIA GeForce RTX 5090",
+)
 TARGET_CPU_S = 1.0
 """Of every answer after the first."""
 
@@ -42,9 +53,19 @@ def changed(name: str, question: Question, count: int) -> Iterator[tuple[str, Qu
     for number in range(count):
         if question.method in {"lora", "qlora"}:
             yield "rank", replace(question, rank=(8, 24, 32, 48, 64)[number])
-        yield "sequence length", replace(question, sequence_length=LENGTHS.get(name, (1024, 512, 4096, 1536, 3072))[number])
+        yield (
+            "sequence length",
+            replace(
+                question, sequence_length=LENGTHS.get(name, (1024, 512, 4096, 1536, 3072))[number]
+            ),
+        )
         yield "effective batch", replace(question, effective_batch=(24, 32, 48, 64, 20)[number])
-        yield "devices", replace(question, devices=(*question.devices[: number + 1], *OTHER_DEVICES[: 6 - number]))
+        yield (
+            "devices",
+            replace(
+                question, devices=(*question.devices[: number + 1], *OTHER_DEVICES[: 6 - number])
+            ),
+        )
         yield "tokens", replace(question, tokens=(number + 2) * 10**8)
 
 
@@ -59,7 +80,13 @@ def main() -> None:
         return
     load = os.getloadavg()[0]
     results = {name: _in_own_process(name, arguments.changes) for name in CASES}
-    values = {"changes": arguments.changes, "cores": os.cpu_count(), "load_average_before": load, "target_cpu_s": TARGET_CPU_S, "results": results}
+    values = {
+        "changes": arguments.changes,
+        "cores": os.cpu_count(),
+        "load_average_before": load,
+        "target_cpu_s": TARGET_CPU_S,
+        "results": results,
+    }
     print(write_record("studio_speed", values))
 
 
@@ -70,7 +97,11 @@ def _in_own_process(name: str, changes: int) -> dict[str, Any]:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     result: dict[str, Any] = json.loads(done.stdout)
     for kind, spread in result["changed"].items():
-        print(f"{name}, {kind}: {spread['cpu_s']['median']:.2f} s CPU ({spread['cpu_s']['max']:.2f} at most)", flush=True)
+        print(
+            f"{name}, {kind}: {spread['cpu_s']['median']:.2f} s CPU ({spread['cpu_s']['max']:.2f}"
+            " at most)",
+            flush=True,
+        )
     return result
 
 
@@ -80,11 +111,19 @@ def _measured(name: str, changes: int) -> dict[str, Any]:
     times: dict[str, list[tuple[float, float]]] = {}
     for kind, other in changed(name, question, changes):
         times.setdefault(kind, []).append(_asked(other))
-    spreads = {kind: {"cpu_s": summary([cpu for cpu, _ in each]), "wall_s": summary([wall for _, wall in each])} for kind, each in times.items()}
+    spreads = {
+        kind: {
+            "cpu_s": summary([cpu for cpu, _ in each]),
+            "wall_s": summary([wall for _, wall in each]),
+        }
+        for kind, each in times.items()
+    }
     result = {"devices": len(question.devices), "first": _named(first), "changed": spreads}
     if name in ON_FEW_DEVICES:
         return result
-    nvidia = tuple(device for device in catalog.names() if device.startswith(("NVIDIA", "Tesla", "Quadro")))
+    nvidia = tuple(
+        device for device in catalog.names() if device.startswith(("NVIDIA", "Tesla", "Quadro"))
+    )
     everywhere = {"first": _named(_asked(replace(question, devices=nvidia)))}
     if "rank" in times:
         everywhere["another rank"] = _named(_asked(replace(question, devices=nvidia, rank=12)))

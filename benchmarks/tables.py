@@ -43,23 +43,43 @@ def table() -> str:
         *_classify_speed(),
         *_tuning_speed(),
     ]
-    return "\n".join(["| what | measured | command, record |", "| --- | --- | --- |", *(f"| {' | '.join(row)} |" for row in rows)])
+    return "\n".join(
+        [
+            "| what | measured | command, record |",
+            "| --- | --- | --- |",
+            *(f"| {' | '.join(row)} |" for row in rows),
+        ]
+    )
 
 
 ABLATION_COLUMNS = {
-    "validation loss": ("loss", "{:.3f}"), "validation loss at equal time": ("loss at equal time", "{:.3f}"), "perplexity per token": ("perplexity", "{:,.0f}"),
-    "perplexity per word": ("per word", "{:,.0f}"), "bits per byte": ("bits/byte", "{:.3f}"), "gradient cosine with backprop": ("gradient cosine", "{:.2f}"),
-    "attention cosine with softmax": ("attention cosine", "{:.3f}"), "orthogonality violation": ("violation", "{:.3g}"),
-    "tokens_per_s": ("tokens/s", "{:,.0f}"), "peak_memory_bytes": ("peak memory", "{:.2f} GiB"),
-}  # fmt: skip
+    "validation loss": ("loss", "{:.3f}"),
+    "validation loss at equal time": ("loss at equal time", "{:.3f}"),
+    "perplexity per token": ("perplexity", "{:,.0f}"),
+    "perplexity per word": ("per word", "{:,.0f}"),
+    "bits per byte": ("bits/byte", "{:.3f}"),
+    "gradient cosine with backprop": ("gradient cosine", "{:.2f}"),
+    "attention cosine with softmax": ("attention cosine", "{:.3f}"),
+    "orthogonality violation": ("violation", "{:.3g}"),
+    "tokens_per_s": ("tokens/s", "{:,.0f}"),
+    "peak_memory_bytes": ("peak memory", "{:.2f} GiB"),
+}
 
 
 def ablation() -> str:
-    """The table of docs/okadfa.md: every variant of okadfa-ablation, means and 95 % intervals over seeds."""
+    """The table of docs/okadfa.md: every variant of okadfa-ablation, means and 95 % intervals over
+    seeds.
+    """
     record, _ = _record("okadfa_ablation")
-    rows = [f"| variant | {' | '.join(head for head, _ in ABLATION_COLUMNS.values())} |", f"| --- |{' --- |' * len(ABLATION_COLUMNS)}"]
+    rows = [
+        f"| variant | {' | '.join(head for head, _ in ABLATION_COLUMNS.values())} |",
+        f"| --- |{' --- |' * len(ABLATION_COLUMNS)}",
+    ]
     for variant in record["comparison"]["variants"]:
-        cells = [_told(variant["figures"].get(name), form, 2**30 if name.endswith("bytes") else 1) for name, (_, form) in ABLATION_COLUMNS.items()]
+        cells = [
+            _told(variant["figures"].get(name), form, 2**30 if name.endswith("bytes") else 1)
+            for name, (_, form) in ABLATION_COLUMNS.items()
+        ]
         rows.append(f"| {variant['name']} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
@@ -82,7 +102,10 @@ def _record(name: str) -> tuple[dict[str, Any], str]:
 def _over(result: dict[str, Any], best: str) -> str:
     """How much faster than another library as it comes and at its best, which is named."""
     ratios = {"default": result["speed_over_default"], f"best ({best})": result["speed_over_best"]}
-    return ", ".join(f"{ratio['median']:.2f}x its {what} [{ratio['low']:.2f}, {ratio['high']:.2f}]" for what, ratio in ratios.items())
+    return ", ".join(
+        f"{ratio['median']:.2f}x its {what} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
+        for what, ratio in ratios.items()
+    )
 
 
 def _speed() -> list[tuple[str, str, str]]:
@@ -91,7 +114,11 @@ def _speed() -> list[tuple[str, str, str]]:
     return [
         (
             "Training step on a CPU, 16.9M parameters, one thread, beside transformers' Trainer",
-            f"{_over(ours, 'bf16, fused, compiled')}, n = {record['rounds']} rounds; {ours['share_of_bf16_matrix_rate']:.0%} of the core's bf16 matrix rate; equal loss",
+            (
+                f"{_over(ours, 'bf16, fused, compiled')}, n = {record['rounds']} rounds;"
+                f" {ours['share_of_bf16_matrix_rate']:.0%} of the core's bf16 matrix rate; equal"
+                " loss"
+            ),
             source,
         )
     ]
@@ -103,9 +130,17 @@ def _learned(name: str) -> list[tuple[str, str, str]]:
     low, high = score["bits_per_byte_interval"]
     return [
         (
-            f"`{name}`, {record['parameters'] / 1e6:.1f}M parameters, {record['plan']['threads']} CPU threads, whole validation split",
-            f"loss {score['loss']:.3f}, {score['bits_per_byte']:.3f} bits/byte [{low:.3f}, {high:.3f}], bigram {score['baselines']['bigram']['bits_per_byte']:.3f}; "
-            f"{_per_gpt2_token(record)}{record['updates']:,} updates in {record['seconds_in_all'] / 60:.1f} min, {1000 * record['median_step_time_s']:.0f} ms each",
+            (
+                f"`{name}`, {record['parameters'] / 1e6:.1f}M parameters,"
+                f" {record['plan']['threads']} CPU threads, whole validation split"
+            ),
+            (
+                f"loss {score['loss']:.3f}, {score['bits_per_byte']:.3f} bits/byte [{low:.3f},"
+                f" {high:.3f}], bigram {score['baselines']['bigram']['bits_per_byte']:.3f};"
+                f" {_per_gpt2_token(record)}{record['updates']:,} updates in"
+                f" {record['seconds_in_all'] / 60:.1f} min,"
+                f" {1000 * record['median_step_time_s']:.0f} ms each"
+            ),
             source,
         )
     ]
@@ -121,7 +156,10 @@ def _killed() -> list[tuple[str, str, str]]:
     return [
         (
             "SIGKILL at random moments and file operations of checkpoints",
-            f"{record['equal']} of {record['trials']} runs, {len(record['kills'])} kills: weights, optimizer, metrics equal bit for bit",
+            (
+                f"{record['equal']} of {record['trials']} runs, {len(record['kills'])} kills:"
+                " weights, optimizer, metrics equal bit for bit"
+            ),
             source,
         )
     ]
@@ -131,8 +169,9 @@ def _mirrored() -> list[tuple[str, str, str]]:
     record, source = _record("mirror_faults")
     faults = ", ".join(record["by_kind"])
     told = (
-        f"{record['sound']} of {record['trials']} runs end bit for bit like the undisturbed one on a new machine, from the newest point called durable; "
-        f"{record['sessions_killed']} of {record['sessions']} sessions were killed (SIGKILL)"
+        f"{record['sound']} of {record['trials']} runs end bit for bit like the undisturbed one on"
+        f" a new machine, from the newest point called durable; {record['sessions_killed']} of"
+        f" {record['sessions']} sessions were killed (SIGKILL)"
     )
     return [(f"A mirror with random faults ({faults})", told, source)]
 
@@ -141,15 +180,20 @@ def _monitored() -> list[tuple[str, str, str]]:
     record, source = _record("monitor_overhead")
     share, ratio = record["share_of_process_cpu_time"], record["with_over_without"]["cpu_s"]
     told = (
-        f"{share['median']:.2%} of the run's CPU time ({share['min']:.2%} to {share['max']:.2%}), {record['cpu_s_per_sample']['median'] * 1e3:.1f} ms a sample; "
-        f"CPU time of a run with over without {ratio['median']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]; n = {share['n']} rounds"
+        f"{share['median']:.2%} of the run's CPU time ({share['min']:.2%} to {share['max']:.2%}),"
+        f" {record['cpu_s_per_sample']['median'] * 1e3:.1f} ms a sample; CPU time of a run with"
+        f" over without {ratio['median']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]; n ="
+        f" {share['n']} rounds"
     )
     return [("What the monitor costs a run on a CPU", told, source)]
 
 
 def _kept_torch() -> list[tuple[str, str, str]]:
     record, source = _record("keeps_torch")
-    files = ", ".join(f"{record['files_changed'][name]} of {count:,} files of {name}" for name, count in record["files_compared"].items())
+    files = ", ".join(
+        f"{record['files_changed'][name]} of {count:,} files of {name}"
+        for name, count in record["files_compared"].items()
+    )
     return [
         (
             "The notebooks' set-up cell where torch is installed already",
@@ -162,12 +206,20 @@ def _kept_torch() -> list[tuple[str, str, str]]:
 def _memory_cpu() -> list[tuple[str, str, str]]:
     record, source = _record("memory_cpu")
     errors = [abs(entry["error_percent"]) for entry in record["configurations"]]
-    exact = sum(entry["predicted_bytes"] == entry["measured_bytes"] for entry in record["configurations"])
+    exact = sum(
+        entry["predicted_bytes"] == entry["measured_bytes"] for entry in record["configurations"]
+    )
     return [
         (
-            "Peak of live tensors, predicted beside the profiler's count of the same step on this CPU",
-            f"{len(errors)} configurations (families x methods x loss x recomputation): worst {max(errors):.2f} %, median {statistics.median(errors):.4f} %, "
-            f"{exact} equal to the byte",
+            (
+                "Peak of live tensors, predicted beside the profiler's count of the same step on"
+                " this CPU"
+            ),
+            (
+                f"{len(errors)} configurations (families x methods x loss x recomputation): worst"
+                f" {max(errors):.2f} %, median {statistics.median(errors):.4f} %, {exact} equal to"
+                " the byte"
+            ),
             source,
         )
     ]
@@ -184,11 +236,17 @@ def _memory_truth() -> list[tuple[str, str, str]]:
     for kind, what in kinds.items():
         found = record["results"][f"{kind} | all"]
         told = (
-            f"{found['rows']} rows, {found['settings']} settings: median error {found['median_percent']} %, nine tenths within {found['ninetieth_percent']} %, "
-            f"{found['inside_percent']} % inside our 90 % interval"
+            f"{found['rows']} rows, {found['settings']} settings: median error"
+            f" {found['median_percent']} %, nine tenths within {found['ninetieth_percent']} %,"
+            f" {found['inside_percent']} % inside our 90 % interval"
         )
-        others = [f"{name} {peer['median_percent']} %" for name, peer in record["peers"].get(kind, {}).items()]
-        rows.append((what, f"{told}; medians of others on the rows they take: {', '.join(others)}", source))
+        others = [
+            f"{name} {peer['median_percent']} %"
+            for name, peer in record["peers"].get(kind, {}).items()
+        ]
+        rows.append(
+            (what, f"{told}; medians of others on the rows they take: {', '.join(others)}", source)
+        )
     return rows
 
 
@@ -196,62 +254,116 @@ def _time_truth() -> list[tuple[str, str, str]]:
     record, source = _record("time_truth")
     found = record["results"]["all"]["all"]
     told = "; ".join(
-        f"{what}: median error {found[key]['median_percent']} %, nine tenths within {found[key]['ninetieth_percent']} %"
-        for what, key in (("source left out of the fit", "source left out"), ("GPU left out", "gpu left out"))
+        f"{what}: median error {found[key]['median_percent']} %, nine tenths within"
+        f" {found[key]['ninetieth_percent']} %"
+        for what, key in (
+            ("source left out of the fit", "source left out"),
+            ("GPU left out", "gpu left out"),
+        )
     )
     others = [
-        f"{name} {peer['median_percent']} % ({peer['rows']} rows, ours {peer['brimful_median_percent']} %)" for name, peer in record["peers"].items()
+        f"{name} {peer['median_percent']} % ({peer['rows']} rows, ours"
+        f" {peer['brimful_median_percent']} %)"
+        for name, peer in record["peers"].items()
     ]
     beside = f"; medians of others on the rows they take: {', '.join(others)}" if others else ""
     shipped = record["shipped"]
     beside = (
-        f"; as plans use it, on {shipped['rows']} rows of one GPU that the fit has seen: median {shipped['median_percent']} %, "
-        f"{shipped['inside_interval_percent']} % inside{beside}"
+        f"; as plans use it, on {shipped['rows']} rows of one GPU that the fit has seen: median"
+        f" {shipped['median_percent']} %, {shipped['inside_interval_percent']} % inside{beside}"
     )
-    what = "Published step times on GPUs that are not here, predicted from data sheets and shares fitted on the other rows"
-    return [(what, f"{found['rows']} rows; {told}; {found['inside_interval_percent']} % inside our 90 % interval{beside}", source)]
+    what = (
+        "Published step times on GPUs that are not here, predicted from data sheets and shares"
+        " fitted on the other rows"
+    )
+    return [
+        (
+            what,
+            (
+                f"{found['rows']} rows; {told}; {found['inside_interval_percent']} % inside our 90"
+                f" % interval{beside}"
+            ),
+            source,
+        )
+    ]
 
 
 def _time_cpu() -> list[tuple[str, str, str]]:
     record, source = _record("time_cpu")
     errors = [abs(entry["error_percent"]) for entry in record["configurations"]]
-    what = "Time of a training step on this CPU after `brimful calibrate`, configurations it had not seen, CPU time of one thread"
-    return [(what, f"{len(errors)} configurations: median error {statistics.median(errors):.1f} %, worst {max(errors):.1f} %", source)]
+    what = (
+        "Time of a training step on this CPU after `brimful calibrate`, configurations it had not"
+        " seen, CPU time of one thread"
+    )
+    return [
+        (
+            what,
+            (
+                f"{len(errors)} configurations: median error {statistics.median(errors):.1f} %,"
+                f" worst {max(errors):.1f} %"
+            ),
+            source,
+        )
+    ]
 
 
 def _verified() -> list[tuple[str, str, str]]:
     record, source = _record("verify_steps")
-    checks = [(result["precision"], check) for result in record["results"] for check in result["checks"]]
+    checks = [
+        (result["precision"], check) for result in record["results"] for check in result["checks"]
+    ]
     passed = sum(check["passed"] for _, check in checks)
     told = [
-        f"{precision} gradient 1 - cosine at most {max(check['difference'] for kind, check in checks if kind == precision and check['name'] == 'gradient direction'):.1e}"
+        f"{precision} gradient 1 - cosine at most"
+        f" {max(check['difference'] for kind, check in checks if kind == precision and check['name'] == 'gradient direction'):.1e}"
         for precision in sorted({kind for kind, _ in checks})
     ]
     what = "One real step as planned beside the plainest one (fp32, one sequence, eager, unchunked)"
-    return [(what, f"{len(record['results'])} cases, {passed} of {len(checks)} checks within tolerances from rounding; {', '.join(told)}", source)]
+    return [
+        (
+            what,
+            (
+                f"{len(record['results'])} cases, {passed} of {len(checks)} checks within"
+                f" tolerances from rounding; {', '.join(told)}"
+            ),
+            source,
+        )
+    ]
 
 
 def _plan_speed() -> list[tuple[str, str, str]]:
     record, source = _record("plan_speed")
     told = "; ".join(
-        f"{name}: cold {case['cold']['wall_s']['median']:.1f} s, warm {case['warm']['wall_s']['median']:.2f} s, "
-        f"{case['cold']['memory_bytes']['median'] / 2**30:.2f} GiB"
+        f"{name}: cold {case['cold']['wall_s']['median']:.1f} s, warm"
+        f" {case['warm']['wall_s']['median']:.2f} s,"
+        f" {case['cold']['memory_bytes']['median'] / 2**30:.2f} GiB"
         for name, case in record["results"].items()
     )
-    return [("Time and memory to plan, in a fresh process, without and with kept traces", f"{told}; n = {record['rounds']}", source)]
+    return [
+        (
+            "Time and memory to plan, in a fresh process, without and with kept traces",
+            f"{told}; n = {record['rounds']}",
+            source,
+        )
+    ]
 
 
 def _studio_speed() -> list[tuple[str, str, str]]:
     record, source = _record("studio_speed")
     told = "; ".join(
         f"{name}: first {case['first']['cpu_s']:.0f} s, then "
-        + ", ".join(f"{kind} {spread['cpu_s']['median']:.2f} s" for kind, spread in case["changed"].items())
+        + ", ".join(
+            f"{kind} {spread['cpu_s']['median']:.2f} s" for kind, spread in case["changed"].items()
+        )
         for name, case in record["results"].items()
     )
     count = next(iter(record["results"].values()))["devices"]
     return [
         (
-            f"Answers of *Will it fit?* on {count} devices, CPU time: the first, then one thing changed",
+            (
+                f"Answers of *Will it fit?* on {count} devices, CPU time: the first, then one thing"
+                " changed"
+            ),
             f"{told}; n = {record['changes']} each",
             source,
         )
@@ -260,15 +372,28 @@ def _studio_speed() -> list[tuple[str, str, str]]:
 
 def _sandbox() -> list[tuple[str, str, str]]:
     record, source = _record("sandbox")
-    speed, cheats = record["speed"]["landlock"]["programs_per_s_a_core"], record["canary"]["landlock"]
-    references = ", ".join(f"{name} {record[key]['passed']}/{record[key]['n']}" for name, key in (("HumanEval", "humaneval"), ("MBPP", "mbpp")))
-    ruined = [each for key in ("humaneval", "mbpp", "mbpp_sanitized") for each in record[key]["corrupted"].values()]
+    speed, cheats = (
+        record["speed"]["landlock"]["programs_per_s_a_core"],
+        record["canary"]["landlock"],
+    )
+    references = ", ".join(
+        f"{name} {record[key]['passed']}/{record[key]['n']}"
+        for name, key in (("HumanEval", "humaneval"), ("MBPP", "mbpp"))
+    )
+    ruined = [
+        each
+        for key in ("humaneval", "mbpp", "mbpp_sanitized")
+        for each in record[key]["corrupted"].values()
+    ]
     passed = sum(len(each["passed"]) for each in ruined)
     return [
         (
             "Generated programs judged in the sandbox",
-            f"reference solutions that pass: {references}; ruined ones: {passed} of {sum(each['n'] for each in ruined):,}; "
-            f"cheats: {len(cheats['passed'])} of {cheats['n']}; {speed['median']:.0f} programs/s a core of CPU time",
+            (
+                f"reference solutions that pass: {references}; ruined ones: {passed} of"
+                f" {sum(each['n'] for each in ruined):,}; cheats: {len(cheats['passed'])} of"
+                f" {cheats['n']}; {speed['median']:.0f} programs/s a core of CPU time"
+            ),
             source,
         )
     ]
@@ -285,10 +410,17 @@ def _sampling() -> list[tuple[str, str, str]]:
     length = ours["length"]
     return [
         (
-            f"Sampling on a CPU, 16.9M parameters, one thread, {work['prompts']} prompts x {work['samples_per_prompt']} samples of uneven length "
-            f"(mean {length['mean']:.0f}, median {length['median']:.0f}, longest {length['max']} tokens)",
-            f"{ours['useful_tokens_per_cpu_s']['median']:,.0f} useful tokens/s of CPU time; {', '.join(rows)}; n = {record['rounds']} rounds; "
-            f"lengths and log-probabilities {'equal' if all(each['valid'] for each in results.values()) else 'NOT equal'}",
+            (
+                f"Sampling on a CPU, 16.9M parameters, one thread, {work['prompts']} prompts x"
+                f" {work['samples_per_prompt']} samples of uneven length (mean"
+                f" {length['mean']:.0f}, median {length['median']:.0f}, longest {length['max']}"
+                " tokens)"
+            ),
+            (
+                f"{ours['useful_tokens_per_cpu_s']['median']:,.0f} useful tokens/s of CPU time;"
+                f" {', '.join(rows)}; n = {record['rounds']} rounds; lengths and log-probabilities"
+                f" {'equal' if all(each['valid'] for each in results.values()) else 'NOT equal'}"
+            ),
             source,
         )
     ]
@@ -297,7 +429,10 @@ def _sampling() -> list[tuple[str, str, str]]:
 def _killed_sampling() -> list[tuple[str, str, str]]:
     record, source = _record("kill_sampling")
     outcome = "byte for byte that" if record["equal"] else "NOT that"
-    told = f"{record['kills']} kills among {record['samples']:,} samples: the final set is {outcome} of an undisturbed drawing"
+    told = (
+        f"{record['kills']} kills among {record['samples']:,} samples: the final set is {outcome}"
+        " of an undisturbed drawing"
+    )
     return [("SIGKILL at random moments of drawing samples", told, source)]
 
 
@@ -308,7 +443,12 @@ def _rft_offline() -> list[tuple[str, str, str]]:
     def told(metric: str) -> str:
         shares = {name: figures[metric] for name, figures in variants.items() if metric in figures}
         return "; ".join(
-            f"{name} {share['value']:.1%}" + (f" [{share['interval'][0]:.1%}, {share['interval'][1]:.1%}]" if share["interval"] else "")
+            f"{name} {share['value']:.1%}"
+            + (
+                f" [{share['interval'][0]:.1%}, {share['interval'][1]:.1%}]"
+                if share["interval"]
+                else ""
+            )
             for name, share in shares.items()
         )
 
@@ -316,11 +456,19 @@ def _rft_offline() -> list[tuple[str, str, str]]:
     n = next(figures["unit-conversion accuracy"]["n"] for figures in variants.values())
     return [
         (
-            "`unit-rft-offline`: a 0.9M-parameter model pre-trained here, tuned on 100 demonstrations (sft) and on samples of its own that were verified "
-            "(rft-1, rft-2), at equal training tokens; questions with unseen units or values",
-            f"accuracy: {told('unit-conversion accuracy')}; answered: {told('unit-conversion answer_rate')}; a course's own questions: "
-            f"{told('unit-conversion-guide accuracy')}; n = {n} questions, {num_seeds} seeds, intervals over seeds (base: over questions); first round "
-            f"{first['correct']['share']:.1%} of {first['samples']:,} samples right, {first['fates']['kept']:,} kept",
+            (
+                "`unit-rft-offline`: a 0.9M-parameter model pre-trained here, tuned on 100"
+                " demonstrations (sft) and on samples of its own that were verified (rft-1, rft-2),"
+                " at equal training tokens; questions with unseen units or values"
+            ),
+            (
+                f"accuracy: {told('unit-conversion accuracy')}; answered:"
+                f" {told('unit-conversion answer_rate')}; a course's own questions:"
+                f" {told('unit-conversion-guide accuracy')}; n = {n} questions, {num_seeds} seeds,"
+                " intervals over seeds (base: over questions); first round"
+                f" {first['correct']['share']:.1%} of {first['samples']:,} samples right,"
+                f" {first['fates']['kept']:,} kept"
+            ),
             source,
         )
     ]
@@ -332,18 +480,30 @@ def _moderation_offline() -> list[tuple[str, str, str]]:
 
     def told(found: dict[str, Any], metric: str) -> str:
         return "; ".join(
-            f"{who} {found[who][metric]['value']:.3f} [{found[who][metric]['low']:.3f}, {found[who][metric]['high']:.3f}]" for who in found
+            f"{who} {found[who][metric]['value']:.3f} [{found[who][metric]['low']:.3f},"
+            f" {found[who][metric]['high']:.3f}]"
+            for who in found
         )
 
-    by_who = {who: {metric: sms[metric][who] for metric in ("f1", "pr_auc")} for who in ("model", "floor", "difference")}
+    by_who = {
+        who: {metric: sms[metric][who] for metric in ("f1", "pr_auc")}
+        for who in ("model", "floor", "difference")
+    }
     of_sst2 = {who: sst2[who] for who in ("model", "floor", "difference")}
     return [
         (
-            "`moderation-offline`: a 0.6M-parameter encoder pre-trained here on the task's training texts and tuned, beside a tuned bag of words with "
-            "logistic regression (floor)",
-            f"SMS Spam, {record['folds']} folds, {sms['messages']:,} messages ({sms['spam']} spam) judged once each, repeats left out: F1 {told(by_who, 'f1')}; PR-AUC "
-            f"{told(by_who, 'pr_auc')}; one fold takes {alone['wall_s'] / 60:.1f} min on 2 cores, pre-training included. SST-2, {sst2['texts']:,} test sentences: "
-            f"F1 {told(of_sst2, 'f1')}; PR-AUC {told(of_sst2, 'pr_auc')}",
+            (
+                "`moderation-offline`: a 0.6M-parameter encoder pre-trained here on the task's"
+                " training texts and tuned, beside a tuned bag of words with logistic regression"
+                " (floor)"
+            ),
+            (
+                f"SMS Spam, {record['folds']} folds, {sms['messages']:,} messages ({sms['spam']}"
+                f" spam) judged once each, repeats left out: F1 {told(by_who, 'f1')}; PR-AUC"
+                f" {told(by_who, 'pr_auc')}; one fold takes {alone['wall_s'] / 60:.1f} min on 2"
+                f" cores, pre-training included. SST-2, {sst2['texts']:,} test sentences: F1"
+                f" {told(of_sst2, 'f1')}; PR-AUC {told(of_sst2, 'pr_auc')}"
+            ),
             source,
         )
     ]
@@ -359,9 +519,16 @@ def _classify_speed() -> list[tuple[str, str, str]]:
     words = record["data"]["words_at"]
     return [
         (
-            f"Classifying short texts on a CPU (median {words['50%']} words, 99th percentile {words['99%']}), one thread, CPU time, beside transformers",
-            f"training: {over('brimful')} of Trainer, which in grouping by length gives each step texts of one length, where brimful's steps see them as they were drawn; "
-            f"prediction: {over('brimful predict')} of pipeline; n = {rounds} rounds; equal loss, equal probabilities",
+            (
+                f"Classifying short texts on a CPU (median {words['50%']} words, 99th percentile"
+                f" {words['99%']}), one thread, CPU time, beside transformers"
+            ),
+            (
+                f"training: {over('brimful')} of Trainer, which in grouping by length gives each"
+                " step texts of one length, where brimful's steps see them as they were drawn;"
+                f" prediction: {over('brimful predict')} of pipeline; n = {rounds} rounds; equal"
+                " loss, equal probabilities"
+            ),
             source,
         )
     ]
@@ -373,17 +540,26 @@ def _code_offline() -> list[tuple[str, str, str]]:
 
     def told(name: str) -> str:
         figures = variants[name]
-        loss, syntax, bleu = (figures[metric] for metric in ("validation loss", "code-syntax syntax", "bleu"))
+        loss, syntax, bleu = (
+            figures[metric] for metric in ("validation loss", "code-syntax syntax", "bleu")
+        )
         return (
-            f"{name}: loss {loss['value']:.2f} [{loss['interval'][0]:.2f}, {loss['interval'][1]:.2f}], code that parses {syntax['value']:.0%} "
-            f"[{syntax['interval'][0]:.0%}, {syntax['interval'][1]:.0%}], BLEU {bleu['value']:.1f} [{bleu['interval'][0]:.1f}, {bleu['interval'][1]:.1f}]"
+            f"{name}: loss {loss['value']:.2f} [{loss['interval'][0]:.2f},"
+            f" {loss['interval'][1]:.2f}], code that parses {syntax['value']:.0%}"
+            f" [{syntax['interval'][0]:.0%}, {syntax['interval'][1]:.0%}], BLEU {bleu['value']:.1f}"
+            f" [{bleu['interval'][0]:.1f}, {bleu['interval'][1]:.1f}]"
         )
 
     counts = variants["base"]
     return [
         (
-            "`code-offline`: a 4M-parameter model pre-trained and tuned here on Python's own library, held-out answers, one seed",
-            "; ".join(map(told, variants)) + f"; n = {counts['validation loss']['n']} for the loss, {counts['bleu']['n']} for answers",
+            (
+                "`code-offline`: a 4M-parameter model pre-trained and tuned here on Python's own"
+                " library, held-out answers, one seed"
+            ),
+            "; ".join(map(told, variants))
+            + f"; n = {counts['validation loss']['n']} for the loss, {counts['bleu']['n']} for"
+            " answers",
             source,
         )
     ]
@@ -392,12 +568,21 @@ def _code_offline() -> list[tuple[str, str, str]]:
 def _tuning_speed() -> list[tuple[str, str, str]]:
     record, source = _record("finetune_cpu")
     ours, default = record["results"]["brimful"], record["results"]["TRL, default"]
-    peaks = {each: record["results"][each]["memory"]["peak_bytes"] / 2**30 for each in record["results"]}
+    peaks = {
+        each: record["results"][each]["memory"]["peak_bytes"] / 2**30 for each in record["results"]
+    }
     return [
         (
-            "Tuning on instructions on a CPU (every weight of 16.9M), useful tokens a second of CPU time, one thread, beside TRL's SFTTrainer",
-            f"{_over(ours, ours['best_of_trl'].removeprefix('TRL, '))}, n = {record['rounds']} rounds; peak memory {peaks['brimful']:.1f} GiB beside "
-            f"{peaks['TRL, default']:.1f} and {peaks[ours['best_of_trl']]:.1f}; loss {'equal' if ours['valid'] and default['valid'] else 'NOT equal'}",
+            (
+                "Tuning on instructions on a CPU (every weight of 16.9M), useful tokens a second of"
+                " CPU time, one thread, beside TRL's SFTTrainer"
+            ),
+            (
+                f"{_over(ours, ours['best_of_trl'].removeprefix('TRL, '))}, n = {record['rounds']}"
+                f" rounds; peak memory {peaks['brimful']:.1f} GiB beside"
+                f" {peaks['TRL, default']:.1f} and {peaks[ours['best_of_trl']]:.1f}; loss"
+                f" {'equal' if ours['valid'] and default['valid'] else 'NOT equal'}"
+            ),
             source,
         )
     ]

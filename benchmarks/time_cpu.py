@@ -1,8 +1,10 @@
-"""Predicted beside measured time of optimizer steps on this CPU, in CPU time of one thread: `python benchmarks/time_cpu.py`.
+"""Predicted beside measured time of optimizer steps on this CPU, in CPU time of one thread: `python
+benchmarks/time_cpu.py`.
 
-Each configuration is predicted from its trace and a calibration made right before its pair, then really run with the training loop's own functions
-(`accumulate_gradients`, `guarded_update`) on random weights. Calibrations are made between the configurations because other
-programs share the machine's caches and memory, now more, now less. No rate is fitted on any of these configurations.
+Each configuration is predicted from its trace and a calibration made right before its pair, then
+really run with the training loop's own functions (`accumulate_gradients`, `guarded_update`) on
+random weights. Calibrations are made between the configurations because other programs share the
+machine's caches and memory, now more, now less. No rate is fitted on any of these configurations.
 """
 
 import argparse
@@ -50,26 +52,56 @@ class Configuration:
 
 
 def _llama(width: int, layers: int, vocabulary: int = 8192, **changes: Any) -> LlamaConfig:
-    values = {"intermediate_size": 8 * width // 3 // 32 * 32, "num_attention_heads": width // 64, "num_key_value_heads": width // 64}
-    return LlamaConfig(hidden_size=width, num_hidden_layers=layers, vocab_size=vocabulary, max_position_embeddings=1024, **values | changes)
+    values = {
+        "intermediate_size": 8 * width // 3 // 32 * 32,
+        "num_attention_heads": width // 64,
+        "num_key_value_heads": width // 64,
+    }
+    return LlamaConfig(
+        hidden_size=width,
+        num_hidden_layers=layers,
+        vocab_size=vocabulary,
+        max_position_embeddings=1024,
+        **values | changes,
+    )
 
 
 def _gpt2(width: int, layers: int, vocabulary: int = 8192) -> GPT2Config:
     special = {"bos_token_id": 0, "eos_token_id": 0}
-    return GPT2Config(n_embd=width, n_layer=layers, n_head=width // 64, vocab_size=vocabulary, n_positions=1024, **special)
+    return GPT2Config(
+        n_embd=width,
+        n_layer=layers,
+        n_head=width // 64,
+        vocab_size=vocabulary,
+        n_positions=1024,
+        **special,
+    )
 
 
 def _of(config: PretrainedConfig, micro_batch: int, length: int, **changes: Any) -> Configuration:
-    values: dict[str, Any] = {"loss_chunk": 2048, "cuda": False, "attention": "brimful_blocks"} | changes
+    values: dict[str, Any] = {
+        "loss_chunk": 2048,
+        "cuda": False,
+        "attention": "brimful_blocks",
+    } | changes
     return Configuration(StepSpec(canonical(config.to_dict()), length, **values), micro_batch)
 
 
 def configurations() -> Mapping[str, Configuration]:
-    """Sizes x sequences x methods x recomputation x precision, fixed before the first of them was run."""
+    """Sizes x sequences x methods x recomputation x precision, fixed before the first of them was
+    run.
+    """
     qwen3 = Qwen3Config(
-        hidden_size=320, intermediate_size=864, num_hidden_layers=10, num_attention_heads=5, num_key_value_heads=5, head_dim=64, vocab_size=8192,
-        max_position_embeddings=1024, tie_word_embeddings=True,
-    )  # fmt: skip
+        hidden_size=320,
+        intermediate_size=864,
+        num_hidden_layers=10,
+        num_attention_heads=5,
+        num_key_value_heads=5,
+        head_dim=64,
+        vocab_size=8192,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+    )
     return {
         "llama 384 x 6, 4 x 256, full, fp32": _of(_llama(384, 6), 4, 256),
         "gpt2 256 x 6, 2 x 512, full with dropout, fp32": _of(_gpt2(256, 6), 2, 512),
@@ -82,18 +114,22 @@ def configurations() -> Mapping[str, Configuration]:
             _llama(512, 6), 2, 512, adapter=Lora(8, "q_proj,v_proj"), weights="bf16", recompute=True
         ),
         "gpt2 128 x 4, 16 x 64, full, fp32": _of(_gpt2(128, 4, 2048), 16, 64),
-        "llama 768 x 4, vocabulary 16384, 2 x 192, full, bf16 autocast": _of(_llama(768, 4, 16384), 2, 192, autocast="bf16"),
+        "llama 768 x 4, vocabulary 16384, 2 x 192, full, bf16 autocast": _of(
+            _llama(768, 4, 16384), 2, 192, autocast="bf16"
+        ),
         "gpt2 384 x 8, 1 x 1024, full, bf16 autocast, fused attention, recomputed": _of(
             _gpt2(384, 8), 1, 1024, autocast="bf16", recompute=True, attention="sdpa"
         ),
         "llama 1024 x 2, vocabulary 4096, 4 x 64, full, fp32": _of(_llama(1024, 2, 4096), 4, 64),
-    }  # fmt: skip
+    }
 
 
 def predict(chosen: Configuration, measured: Calibration) -> StepTime:
     """Nothing of the configuration has run yet."""
     traces = StoredTraces(chosen.spec, None)
-    return step_time(traces.work_at, [chosen.micro_batch] * 2, measured.rates, precision=chosen.spec.products)
+    return step_time(
+        traces.work_at, [chosen.micro_batch] * 2, measured.rates, precision=chosen.spec.products
+    )
 
 
 class _Watch:
@@ -122,11 +158,15 @@ class _Watch:
 
 
 def measure(chosen: Configuration) -> tuple[list[float], list[float]]:
-    """CPU seconds of optimizer steps with two micro-batches, and of evaluation batches; the first of each is left out."""
+    """CPU seconds of optimizer steps with two micro-batches, and of evaluation batches; the first
+    of each is left out.
+    """
     spec = chosen.spec
     model = real_model(spec, config_of(spec))
     prepare(model, spec)
-    optimizer = optimizer_of(spec, [parameter for parameter in model.parameters() if parameter.requires_grad])
+    optimizer = optimizer_of(
+        spec, [parameter for parameter in model.parameters() if parameter.requires_grad]
+    )
     steps_s, evaluations_s = [], []
     with without_garbage_collector():
         for _ in range(REPEATS + 1):
@@ -146,47 +186,69 @@ def run(name: str, chosen: Configuration, calibration: Calibration) -> dict[str,
     step_s, evaluation_s = float(np.median(steps_s)), float(np.median(evaluations_s))
     return {
         "configuration": name,
-        "predicted_s": round(predicted.seconds, 4), "measured_s": round(step_s, 4), "error_percent": round(100 * (predicted.seconds / step_s - 1), 1),
+        "predicted_s": round(predicted.seconds, 4),
+        "measured_s": round(step_s, 4),
+        "error_percent": round(100 * (predicted.seconds / step_s - 1), 1),
         "spread_percent": round(100 * (max(steps_s) - min(steps_s)) / step_s, 1),
-        "evaluation_predicted_s": round(predicted.evaluation_s, 4), "evaluation_measured_s": round(evaluation_s, 4),
+        "evaluation_predicted_s": round(predicted.evaluation_s, 4),
+        "evaluation_measured_s": round(evaluation_s, 4),
         "evaluation_error_percent": round(100 * (predicted.evaluation_s / evaluation_s - 1), 1),
         "terms_s": {term: round(seconds, 4) for term, seconds in predicted.terms.items()},
-        "matrix_gflop_per_s": {dtype: round(rate / 1e9, 1) for dtype, rate in calibration.rates.flop_per_s["matrix"].items()},
-    }  # fmt: skip
+        "matrix_gflop_per_s": {
+            dtype: round(rate / 1e9, 1)
+            for dtype, rate in calibration.rates.flop_per_s["matrix"].items()
+        },
+    }
 
 
 def summary(rows: list[dict[str, Any]], key: str) -> dict[str, float]:
-    """Median and 90th percentile of the absolute error, and the median of the signed one; percent."""
+    """Median and 90th percentile of the absolute error, and the median of the signed one;
+    percent.
+    """
     errors = np.array([row[key] for row in rows])
     return {
-        "median": round(float(np.median(np.abs(errors))), 1), "p90": round(float(np.quantile(np.abs(errors), 0.9)), 1),
+        "median": round(float(np.median(np.abs(errors))), 1),
+        "p90": round(float(np.quantile(np.abs(errors), 0.9)), 1),
         "signed_median": round(float(np.median(errors)), 1),
-    }  # fmt: skip
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", default="", help="configurations whose name holds this; writes no record")
+    parser.add_argument(
+        "--only", default="", help="configurations whose name holds this; writes no record"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
     logging.set_verbosity_error()
     rows = []
     with TemporaryDirectory() as folder:
-        for number, (name, chosen) in enumerate((name, chosen) for name, chosen in configurations().items() if options.only in name):
+        for number, (name, chosen) in enumerate(
+            (name, chosen) for name, chosen in configurations().items() if options.only in name
+        ):
             if number % PER_CALIBRATION == 0:
                 calibration = calibrate(cpu_device(), Path(folder), threads=1)
             rows.append(run(name, chosen, calibration))
             row = rows[-1]
             print(
-                f"{name:74s} {row['predicted_s']:.3f} s / {row['measured_s']:.3f} s  {row['error_percent']:+5.1f} %  "
-                f"(spread {row['spread_percent']:.0f} %)  evaluation {row['evaluation_error_percent']:+5.1f} %",
+                f"{name:74s} {row['predicted_s']:.3f} s / {row['measured_s']:.3f} s "
+                f" {row['error_percent']:+5.1f} %  (spread {row['spread_percent']:.0f} %) "
+                f" evaluation {row['evaluation_error_percent']:+5.1f} %",
                 flush=True,
             )
     steps, evaluations = summary(rows, "error_percent"), summary(rows, "evaluation_error_percent")
     print(f"steps: {steps}  evaluation: {evaluations}  (absolute errors in percent)")
     if not options.only:
-        write_record("time_cpu", {"repeats": REPEATS, "step_error_percent": steps, "evaluation_error_percent": evaluations, "configurations": rows})
+        write_record(
+            "time_cpu",
+            {
+                "repeats": REPEATS,
+                "step_error_percent": steps,
+                "evaluation_error_percent": evaluations,
+                "configurations": rows,
+            },
+        )
     if steps["median"] > 100 * TARGET:
         sys.exit(f"the median error is above {TARGET:.0%}")
 

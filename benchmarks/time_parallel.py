@@ -1,13 +1,18 @@
-"""Timed rows of pre-training on several GPUs: llm-foundry, vTrain (Megatron-DeepSpeed), NeMo (Transformer Engine), torchtitan.
+"""Timed rows of pre-training on several GPUs: llm-foundry, vTrain (Megatron-DeepSpeed), NeMo
+(Transformer Engine), torchtitan.
 
 What is known, and from where:
-- llm-foundry, scripts/train/benchmarking: MPT models, FlashAttention-2, fused cross-entropy, FSDP with one unit per block; widths from
-  scripts/train/yamls/pretrain and checked against the published number of parameters. Nodes of eight GPUs.
-- vTrain, data/ground_truth_*.csv: GPT of h, L and a with 51,200 tokens, Megatron-DeepSpeed with full recomputation, fused softmax, no flash attention.
-- NeMo 24.07, performance_summary.md: its recipes overlap tensor-parallel communication and use sequence parallelism. FP8 products by Transformer Engine, FlashAttention by cuDNN; no recomputation is stated, so none.
-  GPT3, Nemotron: public model cards (widths, heads); Llama from the catalog.
-- torchtitan, docs and benchmarks: FSDP2, Llama 3; selective recomputation runs every second product again; local batches under pipeline
-  parallelism go in one by one.
+- llm-foundry, scripts/train/benchmarking: MPT models, FlashAttention-2, fused cross-entropy, FSDP
+  with one unit per block; widths from scripts/train/yamls/pretrain and checked against the
+  published number of parameters. Nodes of eight GPUs.
+- vTrain, data/ground_truth_*.csv: GPT of h, L and a with 51,200 tokens, Megatron-DeepSpeed with
+  full recomputation, fused softmax, no flash attention.
+- NeMo 24.07, performance_summary.md: its recipes overlap tensor-parallel communication and use
+  sequence parallelism. FP8 products by Transformer Engine, FlashAttention by cuDNN; no
+  recomputation is stated, so none. GPT3, Nemotron: public model cards (widths, heads); Llama from
+  the catalog.
+- torchtitan, docs and benchmarks: FSDP2, Llama 3; selective recomputation runs every second product
+  again; local batches under pipeline parallelism go in one by one.
 """
 
 import re
@@ -30,7 +35,11 @@ MPT = {
     "MPT-70b": (8192, 80, 64),
 }
 MPT_VOCABULARY = 50_368
-FOUNDRY_DEVICES = {"H100-80GB SXM": "NVIDIA H100 80GB HBM3", "A100-80GB": "NVIDIA A100-SXM4-80GB", "A100-40GB": "NVIDIA A100-SXM4-40GB"}
+FOUNDRY_DEVICES = {
+    "H100-80GB SXM": "NVIDIA H100 80GB HBM3",
+    "A100-80GB": "NVIDIA A100-SXM4-80GB",
+    "A100-40GB": "NVIDIA A100-SXM4-40GB",
+}
 FOUNDRY_PRECISIONS = {"amp_bf16": "bf16", "bf16": "bf16", "amp_fp8": "fp8"}
 PLAIN_ADAMW_BYTES = 72
 """An update tensor by tensor: eighteen passes over four bytes."""
@@ -58,15 +67,30 @@ def foundry_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
     mode = re.search(r"FSDP (\w+) (\w+)", row["notes"])
     if mode is None or mode[1] not in ("FULL_SHARD", "SHARD_GRAD_OP"):
         return LeftOut("a sharding that is not known")
-    gpus, micro_batch, positions, accumulation = (int(row[key]) for key in ("num_gpus", "micro_batch", "seq_len", "grad_accum"))
+    gpus, micro_batch, positions, accumulation = (
+        int(row[key]) for key in ("num_gpus", "micro_batch", "seq_len", "grad_accum")
+    )
     return TimedStack(
-        source=row["source_repo"], configuration=f"FSDP {row['precision']}{' recomputed' if row['activation_checkpointing'] == 'True' else ''}",
-        family="foundry", shape=shape, device=FOUNDRY_DEVICES[row["gpu"]], micro_batch=micro_batch, positions=positions, accumulation=accumulation,
-        measured_s=micro_batch * positions * accumulation * gpus / float(row["tokens_per_s"]), method=row["method"],
-        attention="flash1" if "A100" in row["gpu"] else "flash2", products=FOUNDRY_PRECISIONS[row["precision"]], kernels=frozenset({"norm", "loss"}),  # type: ignore[arg-type]
-        recompute=1.0 if row["activation_checkpointing"] == "True" else 0.0, optimizer_bytes=PLAIN_ADAMW_BYTES,
+        source=row["source_repo"],
+        configuration=(
+            "FSDP"
+            f" {row['precision']}{' recomputed' if row['activation_checkpointing'] == 'True' else ''}"
+        ),
+        family="foundry",
+        shape=shape,
+        device=FOUNDRY_DEVICES[row["gpu"]],
+        micro_batch=micro_batch,
+        positions=positions,
+        accumulation=accumulation,
+        measured_s=micro_batch * positions * accumulation * gpus / float(row["tokens_per_s"]),
+        method=row["method"],
+        attention="flash1" if "A100" in row["gpu"] else "flash2",
+        products=FOUNDRY_PRECISIONS[row["precision"]],
+        kernels=frozenset({"norm", "loss"}),  # type: ignore[arg-type]
+        recompute=1.0 if row["activation_checkpointing"] == "True" else 0.0,
+        optimizer_bytes=PLAIN_ADAMW_BYTES,
         spread=Spread(data=gpus, sharded="full" if mode[1] == "FULL_SHARD" else "gradients"),
-    )  # fmt: skip
+    )
 
 
 def vtrain_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
@@ -82,12 +106,26 @@ def vtrain_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
     tensor, data, pipeline = (int(way) for way in ways.groups())
     accumulation = int(row["grad_accum"])
     return TimedStack(
-        source=row["source_repo"], configuration=f"TP{min(tensor, 2) if tensor < 2 else '>1'} PP{'1' if pipeline == 1 else '>1'}", family="megatron",
-        shape=gpt(int(sizes[1]), int(sizes[2]), int(sizes[3]), 51_200), device="NVIDIA A100-SXM4-80GB", micro_batch=int(row["micro_batch"]),
-        positions=int(row["seq_len"]), accumulation=accumulation, measured_s=float(row["step_time_s"]), method=row["method"], products="fp16",
-        kernels=frozenset({"norm", "loss", "softmax"}), recompute=1.0 if row["activation_checkpointing"].startswith("yes") else 0.0,
-        attention="scores", score_passes=6.0, optimizer_bytes=MEGATRON_ADAM_BYTES, spread=Spread(data=data, tensor=tensor, pipeline=pipeline),
-    )  # fmt: skip
+        source=row["source_repo"],
+        configuration=(
+            f"TP{min(tensor, 2) if tensor < 2 else '>1'} PP{'1' if pipeline == 1 else '>1'}"
+        ),
+        family="megatron",
+        shape=gpt(int(sizes[1]), int(sizes[2]), int(sizes[3]), 51_200),
+        device="NVIDIA A100-SXM4-80GB",
+        micro_batch=int(row["micro_batch"]),
+        positions=int(row["seq_len"]),
+        accumulation=accumulation,
+        measured_s=float(row["step_time_s"]),
+        method=row["method"],
+        products="fp16",
+        kernels=frozenset({"norm", "loss", "softmax"}),
+        recompute=1.0 if row["activation_checkpointing"].startswith("yes") else 0.0,
+        attention="scores",
+        score_passes=6.0,
+        optimizer_bytes=MEGATRON_ADAM_BYTES,
+        spread=Spread(data=data, tensor=tensor, pipeline=pipeline),
+    )
 
 
 NEMO_SHAPES: Mapping[str, Shape | str] = {
@@ -117,19 +155,46 @@ def nemo_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
         return LeftOut("GPU, parallelism or precision are not known")
     tensor, pipeline, context, interleaved = (int(way or 1) for way in ways.groups())
     gpus = int(row["num_gpus"])
-    micro_batch, positions, accumulation = int(row["micro_batch"]), int(row["seq_len"]), int(row["grad_accum"])
+    micro_batch, positions, accumulation = (
+        int(row["micro_batch"]),
+        int(row["seq_len"]),
+        int(row["grad_accum"]),
+    )
     data = gpus // (tensor * pipeline * context)
     adapter = None
     if row["method"] == "lora":
         adapter = Adapter(32, ("q", "k", "v"))
     return TimedStack(
-        source=row["source_repo"], configuration=f"FP8 {row['method']}", family="transformer engine",
-        shape=_published(shape) if isinstance(shape, str) else shape, device="NVIDIA H100 80GB HBM3", micro_batch=micro_batch, positions=positions,
-        accumulation=accumulation, measured_s=micro_batch * positions * accumulation * data / (float(row["tokens_per_s"]) * gpus),
-        method=row["method"], products="fp8", adapter=adapter, kernels=frozenset({"norm", "rope", "mlp", "loss"}), attention="flash3",
+        source=row["source_repo"],
+        configuration=f"FP8 {row['method']}",
+        family="transformer engine",
+        shape=_published(shape) if isinstance(shape, str) else shape,
+        device="NVIDIA H100 80GB HBM3",
+        micro_batch=micro_batch,
+        positions=positions,
+        accumulation=accumulation,
+        measured_s=micro_batch
+        * positions
+        * accumulation
+        * data
+        / (float(row["tokens_per_s"]) * gpus),
+        method=row["method"],
+        products="fp8",
+        adapter=adapter,
+        kernels=frozenset({"norm", "rope", "mlp", "loss"}),
+        attention="flash3",
         optimizer_bytes=MEGATRON_ADAM_BYTES,
-        spread=Spread(data=data, tensor=tensor, pipeline=pipeline, interleaved=interleaved, context=context, sharded="gradients", sequence=True, overlapped=True),
-    )  # fmt: skip
+        spread=Spread(
+            data=data,
+            tensor=tensor,
+            pipeline=pipeline,
+            interleaved=interleaved,
+            context=context,
+            sharded="gradients",
+            sequence=True,
+            overlapped=True,
+        ),
+    )
 
 
 def _published(name: str) -> Shape:
@@ -139,7 +204,11 @@ def _published(name: str) -> Shape:
     return shape_of(found.config)
 
 
-TITAN_MODELS = {"8B": "meta-llama/Llama-3.1-8B", "70B": "meta-llama/Llama-3.1-70B", "405B": "meta-llama/Llama-3.1-405B"}
+TITAN_MODELS = {
+    "8B": "meta-llama/Llama-3.1-8B",
+    "70B": "meta-llama/Llama-3.1-70B",
+    "405B": "meta-llama/Llama-3.1-405B",
+}
 TITAN_DEVICES = {
     "H100 96GB HBM2e (2.4 TB/s, 500 W)": "NVIDIA H100 96GB HBM2e",
     "H100": "NVIDIA H100 96GB HBM2e",
@@ -160,7 +229,10 @@ def torchtitan_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
         return LeftOut("row-wise scaled FP8 of 2025, whose kernels were slower than 16-bit ones")
     shape = _published(TITAN_MODELS[row["model"].split()[-1]])
     gpus = int(row["num_gpus"])
-    ways: dict[str, Any] = {name: int(found[1]) if (found := re.search(rf"\b{name}(\d+)", row["notes"])) else 1 for name in ("TP", "PP", "CP")}
+    ways: dict[str, Any] = {
+        name: int(found[1]) if (found := re.search(rf"\b{name}(\d+)", row["notes"])) else 1
+        for name in ("TP", "PP", "CP")
+    }
     data = gpus // (ways["TP"] * ways["PP"] * ways["CP"])
     micro_batch, accumulation = int(row["micro_batch"]), int(row["grad_accum"] or 1)
     positions = int(row["seq_len"])
@@ -169,18 +241,40 @@ def torchtitan_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
     precision = "fp8" if row["precision"].startswith("float8") else "bf16"
     checkpointing = row["activation_checkpointing"]
     return TimedStack(
-        source=row["source_repo"], configuration=f"{precision} {'compiled' if row['compile'] == 'yes' else 'eager'}",
-        family="torchtitan" if row["compile"] == "yes" else "eager", shape=shape, device=TITAN_DEVICES[row["gpu"]], micro_batch=micro_batch,
-        positions=positions, accumulation=accumulation,
-        measured_s=micro_batch * accumulation * positions * data / (float(row["tokens_per_s"]) * gpus), method=row["method"],
+        source=row["source_repo"],
+        configuration=f"{precision} {'compiled' if row['compile'] == 'yes' else 'eager'}",
+        family="torchtitan" if row["compile"] == "yes" else "eager",
+        shape=shape,
+        device=TITAN_DEVICES[row["gpu"]],
+        micro_batch=micro_batch,
+        positions=positions,
+        accumulation=accumulation,
+        measured_s=micro_batch
+        * accumulation
+        * positions
+        * data
+        / (float(row["tokens_per_s"]) * gpus),
+        method=row["method"],
         products=precision,  # type: ignore[arg-type]
-        recompute=1.0 if checkpointing == "full" else TITAN_SELECTIVE if checkpointing.startswith("selective") else 0.0,
+        recompute=(
+            1.0
+            if checkpointing == "full"
+            else TITAN_SELECTIVE
+            if checkpointing.startswith("selective")
+            else 0.0
+        ),
         kernels=frozenset({"norm"}),
         spread=Spread(
-            data=data, tensor=ways["TP"], pipeline=ways["PP"], interleaved=2 if "Interleaved" in row["notes"] else 1, context=ways["CP"], sharded="full", sequence=True,
+            data=data,
+            tensor=ways["TP"],
+            pipeline=ways["PP"],
+            interleaved=2 if "Interleaved" in row["notes"] else 1,
+            context=ways["CP"],
+            sharded="full",
+            sequence=True,
             overlapped="AsyncTP" in row["notes"],
         ),
-    )  # fmt: skip
+    )
 
 
 READERS = {

@@ -1,9 +1,11 @@
-"""What was timed in each row of a table of published speeds: the software stack as declared options, or why the row is left out.
+"""What was timed in each row of a table of published speeds: the software stack as declared
+options, or why the row is left out.
 
     python benchmarks/time_rows.py .../speed.csv
 
-prints, per source and configuration, how many rows can be predicted and why the others cannot. Nothing here is about one row: a stack
-follows from the source and from the columns, and a value that was not seen before leaves its row out with a reason.
+prints, per source and configuration, how many rows can be predicted and why the others cannot.
+Nothing here is about one row: a stack follows from the source and from the columns, and a value
+that was not seen before leaves its row out with a reason.
 """
 
 import csv
@@ -25,7 +27,9 @@ READERS: Mapping[str, Callable[[Mapping[str, str]], TimedStack | LeftOut]] = {
 
 
 def stack_of(row: Mapping[str, str]) -> TimedStack | LeftOut:
-    """The declared software stack of one row, or the reason why it is left out. Never raises on an unseen value."""
+    """The declared software stack of one row, or the reason why it is left out. Never raises on an
+    unseen value.
+    """
     reader = READERS.get(row.get("source_repo", ""))
     if reader is None:
         return LeftOut(f"no reader for the source {row.get('source_repo', '')!r}")
@@ -37,7 +41,9 @@ def stack_of(row: Mapping[str, str]) -> TimedStack | LeftOut:
 def _sane(verdict: TimedStack | LeftOut) -> TimedStack | LeftOut:
     if isinstance(verdict, LeftOut):
         return verdict
-    if min(verdict.micro_batch, verdict.positions, verdict.accumulation) <= 0 or not 0 < verdict.measured_s < float("inf"):
+    if min(
+        verdict.micro_batch, verdict.positions, verdict.accumulation
+    ) <= 0 or not 0 < verdict.measured_s < float("inf"):
         return LeftOut("no time in the row, or a batch of nothing")
     return verdict
 
@@ -47,7 +53,11 @@ def print_table(rows: list[Mapping[str, str]]) -> None:
     counts: Counter[tuple[str, str]] = Counter()
     for row in rows:
         verdict = stack_of(row)
-        words = verdict.configuration if isinstance(verdict, TimedStack) else f"left out: {verdict.reason}"
+        words = (
+            verdict.configuration
+            if isinstance(verdict, TimedStack)
+            else f"left out: {verdict.reason}"
+        )
         counts[row.get("source_repo", ""), words] += 1
     for (source, words), count in sorted(counts.items()):
         print(f"{count:5d}  {source[:42]:42s}  {words}")

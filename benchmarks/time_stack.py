@@ -1,4 +1,6 @@
-"""The vocabulary in which a timed run is declared: model, batch, kernels, GPUs and how they share the work. Plain values."""
+"""The vocabulary in which a timed run is declared: model, batch, kernels, GPUs and how they share
+the work. Plain values.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,10 +8,21 @@ from typing import Any, Literal
 
 from brimful.planning.step import StepSpec
 
-FAMILIES = ("eager", "compiled", "foundry", "megatron", "transformer engine", "torchtitan", "jit", "cuda c")
-"""Software stacks that were measured: transformers' eager modules, torch.compile over one GPU, llm-foundry (FlashAttention-2, FSDP, nothing
-compiled), Megatron-DeepSpeed with its fused kernels, NeMo's Transformer Engine, torchtitan (FSDP2, compiled blocks), TorchScript with NVIDIA's
-kernels, hand-written CUDA."""
+FAMILIES = (
+    "eager",
+    "compiled",
+    "foundry",
+    "megatron",
+    "transformer engine",
+    "torchtitan",
+    "jit",
+    "cuda c",
+)
+"""Software stacks that were measured: transformers' eager modules, torch.compile over one GPU,
+llm-foundry (FlashAttention-2, FSDP, nothing compiled), Megatron-DeepSpeed with its fused kernels,
+NeMo's Transformer Engine, torchtitan (FSDP2, compiled blocks), TorchScript with NVIDIA's kernels,
+hand-written CUDA.
+"""
 
 
 @dataclass(frozen=True)
@@ -64,7 +77,10 @@ class Shape:
 
     def block_weights(self) -> int:
         """Weights of the linear layers of a block."""
-        return sum(width_in * width_out * self.copies(name) for name, (width_in, width_out) in self.linears().items())
+        return sum(
+            width_in * width_out * self.copies(name)
+            for name, (width_in, width_out) in self.linears().items()
+        )
 
     def copies(self, name: str) -> int:
         """How often a linear layer stands in a block."""
@@ -72,7 +88,9 @@ class Shape:
 
     def weights(self) -> int:
         """Weights in all, without biases and norms; a tied head once."""
-        return self.layers * self.block_weights() + self.vocabulary * self.hidden * (1 if self.tied else 2)
+        return self.layers * self.block_weights() + self.vocabulary * self.hidden * (
+            1 if self.tied else 2
+        )
 
 
 def shape_of(config: Mapping[str, Any]) -> Shape:
@@ -85,25 +103,48 @@ def shape_of(config: Mapping[str, Any]) -> Shape:
         hidden, heads = config["n_embd"], config["n_head"]
         groups = 1 if config.get("multi_query") else heads
         mlp = config.get("n_inner") or 4 * hidden
-        return Shape(hidden, config["n_layer"], heads, groups, hidden // heads, mlp, False, config["vocab_size"])
+        return Shape(
+            hidden,
+            config["n_layer"],
+            heads,
+            groups,
+            hidden // heads,
+            mlp,
+            False,
+            config["vocab_size"],
+        )
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     shared = {
-        "hidden": hidden, "layers": config["num_hidden_layers"], "heads": heads, "groups": config.get("num_key_value_heads") or heads,
-        "head_size": config.get("head_dim") or hidden // heads, "mlp": config["intermediate_size"], "vocabulary": config["vocab_size"],
-    }  # fmt: skip
+        "hidden": hidden,
+        "layers": config["num_hidden_layers"],
+        "heads": heads,
+        "groups": config.get("num_key_value_heads") or heads,
+        "head_size": config.get("head_dim") or hidden // heads,
+        "mlp": config["intermediate_size"],
+        "vocabulary": config["vocab_size"],
+    }
     if config["model_type"] == "bert":
         return Shape(**shared, gated=False, causal=False)
     if config["model_type"] in ("llama", "mistral", "granite", "qwen2", "qwen3"):
-        return Shape(**shared, gated=True, norm="rms", rope=True, tied=bool(config.get("tie_word_embeddings")))
+        return Shape(
+            **shared,
+            gated=True,
+            norm="rms",
+            rope=True,
+            tied=bool(config.get("tie_word_embeddings")),
+        )
     if config["model_type"] == "mixtral":
         experts, active = config["num_local_experts"], config["num_experts_per_tok"]
-        return Shape(**shared, gated=True, norm="rms", rope=True, tied=False, experts=experts, active=active)
+        return Shape(
+            **shared, gated=True, norm="rms", rope=True, tied=False, experts=experts, active=active
+        )
     raise KeyError(config["model_type"])
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """Low-rank adapters on the named linear layers, and how many more kernels and bytes their kind needs.
+    """Low-rank adapters on the named linear layers, and how many more kernels and bytes their kind
+    needs.
 
     Attributes:
         fp32: Their products run in fp32, with inputs converted (peft without autocast).
@@ -123,15 +164,18 @@ class Spread:
     """GPUs and how they share the work.
 
     Attributes:
-        data: Replicas of the whole model, or shards of it (`sharded`), that take different sequences.
+        data: Replicas of the whole model, or shards of it (`sharded`), that take different
+            sequences.
         tensor: GPUs that share every product.
         pipeline: Stages.
         interleaved: Chunks of layers per stage (virtual stages).
         context: GPUs that share every sequence.
-        sharded: Weights are gathered layer by layer (FSDP); "gradients": only gradients and states are sharded.
+        sharded: Weights are gathered layer by layer (FSDP); "gradients": only gradients and states
+            are sharded.
         gpus_per_node: Beyond them traffic leaves the node.
         link: What joins the GPUs of a node.
-        sequence: Norms and residual sums are divided over the GPUs of a tensor-parallel group, too ("sequence parallel").
+        sequence: Norms and residual sums are divided over the GPUs of a tensor-parallel group, too
+            ("sequence parallel").
         overlapped: Communication of tensor parallelism is hidden behind products ("async TP").
     """
 
@@ -167,19 +211,22 @@ class TimedStack:
         measured_s: Seconds per optimizer step.
         products: Arithmetic of the linear layers: "bf16", "fp16", "tf32", "fp32", "fp8".
         weight_bytes: Per weight as held by the optimizer's owner.
-        casts: Weights are converted to the 16-bit type for every micro-batch (autocast over fp32 weights).
+        casts: Weights are converted to the 16-bit type for every micro-batch (autocast over fp32
+            weights).
         hidden_bytes: Of an element of the residual stream.
         adapter: None trains every weight.
         quantize: How the frozen linear layers are stored.
         kernels: Fused ones: "norm", "rope", "mlp", "loss", "softmax", "residual".
         recompute: Share of a block's forward pass that is run again in the backward pass.
-        attention: "flash1", "flash2", "flash3" (or cuDNN on Hopper), or "scores": the scores are written to memory.
+        attention: "flash1", "flash2", "flash3" (or cuDNN on Hopper), or "scores": the scores are
+            written to memory.
         score_passes: Times the scores are read or written in a forward pass where they are.
         optimizer_bytes: Read and written per trained weight by the update.
         optimizer_kernels: Launches of the update per tensor of weights.
         spread: GPUs.
         method: As in the table.
-        spec: The step as the rehearsal runs it: its recorded operators take the place of those in closed form.
+        spec: The step as the rehearsal runs it: its recorded operators take the place of those in
+            closed form.
     """
 
     source: str

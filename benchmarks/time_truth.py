@@ -1,13 +1,17 @@
-"""Predicted beside published step times, each row with its own software stack, by a fit that has not seen the row's source or its GPU.
+"""Predicted beside published step times, each row with its own software stack, by a fit that has
+not seen the row's source or its GPU.
 
     python benchmarks/time_truth.py CSV [--fit] [--rows] [--no-record]
 
-Rules: a stack follows from a row's source and columns (`time_rows`), never from the time measured in it. The few parameters of `time_model` are
-fitted again for every source that is left out and for every GPU that is left out. Errors are predicted over measured minus one. A row's
-90 % interval comes from the errors of the rows of all other sources, a source of n rows weighing as the root of n, by how many GPUs share the work.
-`--fit` writes what the fit on all rows found to src/brimful/hardware/efficiencies.toml, which plans use. The first run rehearses some 25 steps
-(peft's adapters), which takes minutes; their traces are kept. Rows left out are counted with their reasons.
-The parameters' first guesses and the list of operators were chosen with these rows in sight.
+Rules: a stack follows from a row's source and columns (`time_rows`), never from the time measured
+in it. The few parameters of `time_model` are fitted again for every source that is left out and for
+every GPU that is left out. Errors are predicted over measured minus one. A row's 90 % interval
+comes from the errors of the rows of all other sources, a source of n rows weighing as the root of
+n, by how many GPUs share the work. `--fit` writes what the fit on all rows found to
+src/brimful/hardware/efficiencies.toml, which plans use. The first run rehearses some 25 steps
+(peft's adapters), which takes minutes; their traces are kept. Rows left out are counted with their
+reasons. The parameters' first guesses and the list of operators were chosen with these rows in
+sight.
 """
 
 import argparse
@@ -33,18 +37,39 @@ from time_stack import TimedStack
 from time_work import work_of
 
 EFFICIENCIES = Path(__file__).parent.parent / "src" / "brimful" / "hardware" / "efficiencies.toml"
-SIZES = ((0.5e9, "below 0.5B"), (2e9, "0.5B to 2B"), (10e9, "2B to 10B"), (50e9, "10B to 50B"), (float("inf"), "above 50B"))
+SIZES = (
+    (0.5e9, "below 0.5B"),
+    (2e9, "0.5B to 2B"),
+    (10e9, "2B to 10B"),
+    (50e9, "10B to 50B"),
+    (float("inf"), "above 50B"),
+)
 REFIT_ROUNDS = 6
 INTERVAL = (0.05, 0.95)
 FEW_ROWS = 30
 """A kind of row with fewer others takes the interval of all kinds."""
 WIDER = 1.1
-"""An interval's logarithm is (1 + WIDER / (sources - 1)) times the spread that was seen: Student's t over the normal distribution at 95 %, to 2 %."""
+"""An interval's logarithm is (1 + WIDER / (sources - 1)) times the spread that was seen: Student's
+t over the normal distribution at 95 %, to 2 %.
+"""
 LOOP_KINDS = ("one GPU",)
-NOT_OF_PLANS = ("stack ", "nvlink", "node", "pcie", "exposed", "fp8", "host megatron", "host unit", "attention flash1")
-"""Parameters of what brimful's loop does not do: other programs, several GPUs, FP8. They stay in the record."""
+NOT_OF_PLANS = (
+    "stack ",
+    "nvlink",
+    "node",
+    "pcie",
+    "exposed",
+    "fp8",
+    "host megatron",
+    "host unit",
+    "attention flash1",
+)
+"""Parameters of what brimful's loop does not do: other programs, several GPUs, FP8. They stay in
+the record.
+"""
 UNSEEN = 1.8
-"""The interval's logarithm on generations without a single run, over the one with runs; assumption."""
+"""The interval's logarithm on generations without a single run, over the one with runs; assumption.
+"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +78,8 @@ class Outcome:
 
     Attributes:
         stack: What ran.
-        seen_s, source_s, gpu_s: Predicted by the fit on all rows, without the row's source, without its GPU.
+        seen_s, source_s, gpu_s: Predicted by the fit on all rows, without the row's source, without
+            its GPU.
         low_s, high_s: 90 % interval around `source_s`.
     """
 
@@ -69,7 +95,11 @@ def kind_of(stack: TimedStack) -> str:
     """How many GPUs share the work, and how."""
     if stack.spread.gpus == 1:
         return "one GPU"
-    return "several GPUs, whole layers" if stack.spread.tensor * stack.spread.pipeline * stack.spread.context == 1 else "split layers or stages"
+    return (
+        "several GPUs, whole layers"
+        if stack.spread.tensor * stack.spread.pipeline * stack.spread.context == 1
+        else "split layers or stages"
+    )
 
 
 def read(path: str) -> tuple[list[TimedStack], Counter[str]]:
@@ -89,9 +119,17 @@ def read(path: str) -> tuple[list[TimedStack], Counter[str]]:
 def _impossible(stack: TimedStack) -> str:
     """Why a row cannot be true; empty where it can."""
     rates = board(stack.device).device.dense_flop_per_s
-    peak = 2 * max(rates.values()) if stack.products == "fp8" else rates.get(stack.products, max(rates.values()))
+    peak = (
+        2 * max(rates.values())
+        if stack.products == "fp8"
+        else rates.get(stack.products, max(rates.values()))
+    )
     flop = work_of(stack).flop() * stack.accumulation
-    return "more operations per second than the data sheet has" if flop / stack.measured_s > peak else ""
+    return (
+        "more operations per second than the data sheet has"
+        if flop / stack.measured_s > peak
+        else ""
+    )
 
 
 def without_each(table: Table, groups: Sequence[str], start_P: Array) -> Array:
@@ -105,12 +143,15 @@ def without_each(table: Table, groups: Sequence[str], start_P: Array) -> Array:
 
 
 def intervals(stacks: Sequence[TimedStack], ratio_R: Array) -> tuple[Array, Array]:
-    """Ends of the interval of measured over predicted time for every row, from rows of other sources.
+    """Ends of the interval of measured over predicted time for every row, from rows of other
+    sources.
 
     Args:
         ratio_R: Logarithm of measured over predicted time.
     """
-    sources, kinds = (np.array([pick(stack) for stack in stacks]) for pick in (lambda each: each.source, kind_of))
+    sources, kinds = (
+        np.array([pick(stack) for stack in stacks]) for pick in (lambda each: each.source, kind_of)
+    )
     low_R, high_R = np.empty(len(stacks)), np.empty(len(stacks))
     for source in dict.fromkeys(sources.tolist()):
         for kind in dict.fromkeys(kinds.tolist()):
@@ -129,7 +170,10 @@ def spread(ratios: Array, sources: Sequence[str]) -> tuple[float, float]:
     weights = np.array([counts[source] ** -0.5 for source in sources])
     order = np.argsort(ratios)
     reached = np.cumsum(weights[order]) / weights.sum()
-    low, high = (float(ratios[order][min(int(np.searchsorted(reached, share)), len(ratios) - 1)]) for share in INTERVAL)
+    low, high = (
+        float(ratios[order][min(int(np.searchsorted(reached, share)), len(ratios) - 1)])
+        for share in INTERVAL
+    )
     wider = 1 + WIDER / max(1, len(counts) - 1)
     return wider * min(low, 0.0), wider * max(high, 0.0)
 
@@ -143,7 +187,10 @@ def outcomes_of(stacks: Sequence[TimedStack]) -> tuple[list[Outcome], Array]:
     gpu_R = without_each(table, [stack.device for stack in stacks], x_P)
     low_R, high_R = intervals(stacks, np.log(table.measured_R / source_R))
     ends = source_R * np.exp(low_R), source_R * np.exp(high_R)
-    made = [Outcome(stack, *map(float, values)) for stack, *values in zip(stacks, seen_R, source_R, gpu_R, *ends, strict=True)]
+    made = [
+        Outcome(stack, *map(float, values))
+        for stack, *values in zip(stacks, seen_R, source_R, gpu_R, *ends, strict=True)
+    ]
     return made, x_P
 
 
@@ -154,11 +201,20 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     for name, pick in PREDICTIONS.items():
         errors = np.array([pick(outcome) for outcome in outcomes]) / measured - 1
         made[name] = {
-            "median_percent": _percent(np.median(np.abs(errors))), "ninetieth_percent": _percent(np.quantile(np.abs(errors), 0.9)),
-            "bias_percent": _percent(np.median(errors)), "within_25_percent": _percent(np.mean(np.abs(errors) <= 0.25)),
-        }  # fmt: skip
-    made["inside_interval_percent"] = _percent(statistics.mean(outcome.low_s <= outcome.stack.measured_s <= outcome.high_s for outcome in outcomes))
-    made["interval_low_high"] = [round(float(np.median([end(each) / each.source_s for each in outcomes])), 2) for end in (_low, _high)]
+            "median_percent": _percent(np.median(np.abs(errors))),
+            "ninetieth_percent": _percent(np.quantile(np.abs(errors), 0.9)),
+            "bias_percent": _percent(np.median(errors)),
+            "within_25_percent": _percent(np.mean(np.abs(errors) <= 0.25)),
+        }
+    made["inside_interval_percent"] = _percent(
+        statistics.mean(
+            outcome.low_s <= outcome.stack.measured_s <= outcome.high_s for outcome in outcomes
+        )
+    )
+    made["interval_low_high"] = [
+        round(float(np.median([end(each) / each.source_s for each in outcomes])), 2)
+        for end in (_low, _high)
+    ]
     return made
 
 
@@ -179,8 +235,12 @@ GROUPS: Mapping[str, Callable[[TimedStack], str]] = {
     "all": lambda stack: "all",
     "source": lambda stack: stack.source,
     "GPU": lambda stack: stack.device,
-    "GPU class": lambda stack: f"{_capability(stack)} {'GeForce' if 'GeForce' in stack.device else 'professional'}",
-    "method": lambda stack: stack.method if stack.quantize == "no" else f"{stack.method} ({stack.quantize})",
+    "GPU class": lambda stack: (
+        f"{_capability(stack)} {'GeForce' if 'GeForce' in stack.device else 'professional'}"
+    ),
+    "method": lambda stack: (
+        stack.method if stack.quantize == "no" else f"{stack.method} ({stack.quantize})"
+    ),
     "size": lambda stack: next(name for most, name in SIZES if stack.shape.weights() < most),
     "kind": kind_of,
     "program": lambda stack: stack.family,
@@ -203,7 +263,9 @@ def tables(outcomes: Sequence[Outcome]) -> dict[str, dict[str, Any]]:
 
 
 def peer_summaries(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Each peer's errors on the runs it takes, and ours on the same runs by fits without their source."""
+    """Each peer's errors on the runs it takes, and ours on the same runs by fits without their
+    source.
+    """
     made: dict[str, Any] = {}
     for name, ask in PEERS.items():
         try:
@@ -214,24 +276,38 @@ def peer_summaries(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         theirs = np.array([seconds / outcome.stack.measured_s - 1 for seconds, outcome in told])
         ours = np.array([outcome.source_s / outcome.stack.measured_s - 1 for _, outcome in told])
         made[name] = {
-            "rows": len(told), "median_percent": _percent(np.median(np.abs(theirs))), "ninetieth_percent": _percent(np.quantile(np.abs(theirs), 0.9)),
-            "bias_percent": _percent(np.median(theirs)), "brimful_median_percent": _percent(np.median(np.abs(ours))),
+            "rows": len(told),
+            "median_percent": _percent(np.median(np.abs(theirs))),
+            "ninetieth_percent": _percent(np.quantile(np.abs(theirs), 0.9)),
+            "bias_percent": _percent(np.median(theirs)),
+            "brimful_median_percent": _percent(np.median(np.abs(ours))),
             "brimful_ninetieth_percent": _percent(np.quantile(np.abs(ours), 0.9)),
-        }  # fmt: skip
+        }
     return made
 
 
 def print_tables(made: Mapping[str, Mapping[str, Any]]) -> None:
     """For people."""
-    print(f"{'':52s} {'rows':>5s}   source left out        GPU left out           all seen               inside 90 %")
-    print(f"{'':52s} {'':5s}   median  90th  bias     median  90th  bias     median  90th  bias     interval")
+    print(
+        f"{'':52s} {'rows':>5s}   source left out        GPU left out           all seen           "
+        "    inside 90 %"
+    )
+    print(
+        f"{'':52s} {'':5s}   median  90th  bias     median  90th  bias     median  90th  bias    "
+        " interval"
+    )
     for title, rows in made.items():
         print(title)
         for name, row in rows.items():
             figures = "     ".join(
-                f"{row[each]['median_percent']:6.1f} {row[each]['ninetieth_percent']:5.1f} {row[each]['bias_percent']:+5.1f}" for each in PREDICTIONS
+                f"{row[each]['median_percent']:6.1f} {row[each]['ninetieth_percent']:5.1f}"
+                f" {row[each]['bias_percent']:+5.1f}"
+                for each in PREDICTIONS
             )
-            print(f"  {name[:50]:50s} {row['rows']:5d}   {figures}     {row['inside_interval_percent']:5.1f}")
+            print(
+                f"  {name[:50]:50s} {row['rows']:5d}   {figures}    "
+                f" {row['inside_interval_percent']:5.1f}"
+            )
 
 
 def print_rows(outcomes: Sequence[Outcome]) -> None:
@@ -240,26 +316,46 @@ def print_rows(outcomes: Sequence[Outcome]) -> None:
         stack = outcome.stack
         error = outcome.source_s / stack.measured_s - 1
         print(
-            f"{error:+7.1%} {outcome.source_s:9.4f} / {stack.measured_s:9.4f} s  {stack.source[-24:]:24s} {stack.device.removeprefix('NVIDIA '):24s} "
-            f"{stack.configuration}: {stack.micro_batch:g} x {stack.positions:g} x {stack.accumulation} on {stack.spread.gpus}"
+            f"{error:+7.1%} {outcome.source_s:9.4f} / {stack.measured_s:9.4f} s "
+            f" {stack.source[-24:]:24s} {stack.device.removeprefix('NVIDIA '):24s}"
+            f" {stack.configuration}: {stack.micro_batch:g} x {stack.positions:g} x"
+            f" {stack.accumulation} on {stack.spread.gpus}"
         )
 
 
 def fitted_values(x_P: Array) -> dict[str, dict[str, Any]]:
     """Every parameter with what it was guessed to be."""
     values = {name: float(f"{value:.4g}") for name, value in values_of(x_P).items()}
-    return {name: {"value": value, "guess": PRIORS[name].guess, "source": PRIORS[name].source} for name, value in values.items()}
+    return {
+        name: {"value": value, "guess": PRIORS[name].guess, "source": PRIORS[name].source}
+        for name, value in values.items()
+    }
 
 
 def write_efficiencies(outcomes: Sequence[Outcome], x_P: Array) -> None:
-    """efficiencies.toml: parameters, the interval of one-GPU rows on sources not seen, generations with runs."""
-    ratios = [(np.log(each.stack.measured_s / each.source_s), each.stack.source) for each in outcomes if kind_of(each.stack) in LOOP_KINDS]
+    """efficiencies.toml: parameters, the interval of one-GPU rows on sources not seen, generations
+    with runs.
+    """
+    ratios = [
+        (np.log(each.stack.measured_s / each.source_s), each.stack.source)
+        for each in outcomes
+        if kind_of(each.stack) in LOOP_KINDS
+    ]
     low, high = spread(np.array([ratio for ratio, _ in ratios]), [source for _, source in ratios])
-    capabilities = sorted({name.split()[1] for name in NAMES if name.startswith("matrix")} & {_capability(each.stack) for each in outcomes})
+    capabilities = sorted(
+        {name.split()[1] for name in NAMES if name.startswith("matrix")}
+        & {_capability(each.stack) for each in outcomes}
+    )
     sources = Counter(outcome.stack.source for outcome in outcomes)
     lines = [
-        "# Shares of data-sheet numbers that training reaches on NVIDIA GPUs. Written by `python benchmarks/time_truth.py CSV --fit`; not edited by hand.",
-        "# value: fitted. guess: what was believed before, with its source; a value without runs stays at its guess. Times in seconds, energy in",
+        (
+            "# Shares of data-sheet numbers that training reaches on NVIDIA GPUs. Written by"
+            " `python benchmarks/time_truth.py CSV --fit`; not edited by hand."
+        ),
+        (
+            "# value: fitted. guess: what was believed before, with its source; a value without"
+            " runs stays at its guess. Times in seconds, energy in"
+        ),
         "# picojoule per 16-bit operation, the rest are shares.",
         "",
         "[fit]",
@@ -268,12 +364,21 @@ def write_efficiencies(outcomes: Sequence[Outcome], x_P: Array) -> None:
         f"interval = [{np.exp(low):.3f}, {np.exp(high):.3f}]",
         f"unseen_interval = [{np.exp(UNSEEN * low):.3f}, {np.exp(UNSEEN * high):.3f}]",
         f"compute_capabilities = [{', '.join(map(_quoted, capabilities))}]",
-        f'source = "{len(outcomes)} published training runs from {len(sources)} sources (benchmarks/records/time_truth.json)"',
+        (
+            f'source = "{len(outcomes)} published training runs from {len(sources)} sources'
+            ' (benchmarks/records/time_truth.json)"'
+        ),
     ]
     for name, row in fitted_values(x_P).items():
         if name.startswith(NOT_OF_PLANS):
             continue
-        lines += ["", f"[efficiency.{_quoted(name)}]", f"value = {row['value']}", f"guess = {row['guess']}", f"source = {_quoted(row['source'])}"]
+        lines += [
+            "",
+            f"[efficiency.{_quoted(name)}]",
+            f"value = {row['value']}",
+            f"guess = {row['guess']}",
+            f"source = {_quoted(row['source'])}",
+        ]
     EFFICIENCIES.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(EFFICIENCIES)
 
@@ -289,9 +394,13 @@ def _quoted(words: str) -> str:
 
 def main() -> None:
     """Predict every usable row, print, record and, when asked, write the fit."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("csv")
-    parser.add_argument("--fit", action="store_true", help="write src/brimful/hardware/efficiencies.toml")
+    parser.add_argument(
+        "--fit", action="store_true", help="write src/brimful/hardware/efficiencies.toml"
+    )
     parser.add_argument("--rows", action="store_true", help="print every row")
     parser.add_argument("--no-record", action="store_true")
     asked = parser.parse_args()
@@ -314,7 +423,13 @@ def main() -> None:
         print(
             write_record(
                 "time_truth",
-                {"results": made, "shipped": shipped, "peers": peers, "parameters": fitted_values(x_P), "left_out": dict(left_out.most_common())},
+                {
+                    "results": made,
+                    "shipped": shipped,
+                    "peers": peers,
+                    "parameters": fitted_values(x_P),
+                    "left_out": dict(left_out.most_common()),
+                },
             )
         )
 

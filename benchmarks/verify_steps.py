@@ -1,9 +1,12 @@
-"""How far planned steps are from the plainest ones, beside the tolerances of `brimful plan --verify`.
+"""How far planned steps are from the plainest ones, beside the tolerances of `brimful plan
+--verify`.
 
 python benchmarks/verify_steps.py [--largest-flop FLOP]
 
-Shipped recipes and one recipe with 1 to 32 blocks, in every precision and with every attention kernel, on this machine's CPU: three micro-batches, the
-last one smaller, several pieces of the loss, half of the recipes with recomputation. Prints the table of docs/verify.md and writes the record.
+Shipped recipes and one recipe with 1 to 32 blocks, in every precision and with every attention
+kernel, on this machine's CPU: three micro-batches, the last one smaller, several pieces of the
+loss, half of the recipes with recomputation. Prints the table of docs/verify.md and writes the
+record.
 """
 
 import argparse
@@ -20,9 +23,25 @@ from record import write_record
 DEVICE = catalog.get("NVIDIA A100-SXM4-80GB")
 DEPTHS = (1, 4, 16, 32)
 BLANK = Plan(
-    recipe="", device={}, choices=(), micro_batches=(1,), precision="fp32", attention="sdpa", recompute=False, compile=False, optimizer="fused",
-    loss_chunk=64, loader_workers=1, threads=None, parameters=1, sequence_length=1, total_steps=1, predicted={}, memory_terms={}, time_terms={},
-)  # fmt: skip
+    recipe="",
+    device={},
+    choices=(),
+    micro_batches=(1,),
+    precision="fp32",
+    attention="sdpa",
+    recompute=False,
+    compile=False,
+    optimizer="fused",
+    loss_chunk=64,
+    loader_workers=1,
+    threads=None,
+    parameters=1,
+    sequence_length=1,
+    total_steps=1,
+    predicted={},
+    memory_terms={},
+    time_terms={},
+)
 
 
 def main() -> None:
@@ -35,7 +54,15 @@ def main() -> None:
         most_flop = 1e12 if "blocks" in name else largest_flop  # depth is what these are about
         verifying.MOST_FLOP = dict.fromkeys(verifying.MOST_FLOP, most_flop)  # type: ignore[assignment]
         verification = verify(recipe, plan, DEVICE)
-        results.append({"case": name, "precision": plan.precision, "attention": plan.attention, "recompute": plan.recompute} | _shown(verification))
+        results.append(
+            {
+                "case": name,
+                "precision": plan.precision,
+                "attention": plan.attention,
+                "recompute": plan.recompute,
+            }
+            | _shown(verification)
+        )
         print(results[-1], flush=True)
     print(table(results))
     print(write_record("verify_steps", {"results": results}))
@@ -48,30 +75,61 @@ def _cases() -> Iterator[tuple[str, Recipe, Plan]]:
             attention = ("sdpa", "brimful_blocks", "brimful_expanded")[number % 3]
             yield name, recipe, _plan(recipe, precision, attention, recompute=number % 2 == 0)
     for depth in DEPTHS:
-        recipe = load("quickstart", [f"model.layers={depth}", "batch.sequences=5", "sequence_length=64"])
-        yield from ((f"quickstart, {depth} blocks", recipe, _plan(recipe, precision, "sdpa", recompute=False)) for precision in UNIT_ROUNDOFF)
+        recipe = load(
+            "quickstart", [f"model.layers={depth}", "batch.sequences=5", "sequence_length=64"]
+        )
+        yield from (
+            (
+                f"quickstart, {depth} blocks",
+                recipe,
+                _plan(recipe, precision, "sdpa", recompute=False),
+            )
+            for precision in UNIT_ROUNDOFF
+        )
 
 
 def _plan(recipe: Recipe, precision: str, attention: str, *, recompute: bool) -> Plan:
     """Three micro-batches, the last one smaller."""
     micro = max(1, recipe.effective_batch * 2 // 5)
     sizes = (micro, micro, recipe.effective_batch - 2 * micro)
-    values = {"recipe": recipe.name, "micro_batches": sizes, "precision": precision, "attention": attention, "recompute": recompute}
-    return replace(BLANK, **values, sequence_length=recipe.sequence_length, loss_chunk=micro * recipe.sequence_length // 3)
+    values = {
+        "recipe": recipe.name,
+        "micro_batches": sizes,
+        "precision": precision,
+        "attention": attention,
+        "recompute": recompute,
+    }
+    return replace(
+        BLANK,
+        **values,
+        sequence_length=recipe.sequence_length,
+        loss_chunk=micro * recipe.sequence_length // 3,
+    )
 
 
 def _shown(verification: Verification) -> dict[str, object]:
-    return {"reduced": verification.reduced, "checks": [asdict(check) | {"passed": check.passed} for check in verification.checks]}
+    return {
+        "reduced": verification.reduced,
+        "checks": [asdict(check) | {"passed": check.passed} for check in verification.checks],
+    }
 
 
 def table(results: list[dict[str, object]]) -> str:
-    """The largest difference of each comparison by precision, in Markdown, with the tolerance beside it."""
-    lines = ["| precision | cases | comparison | largest difference | tolerance |", "| --- | ---: | --- | ---: | ---: |"]
+    """The largest difference of each comparison by precision, in Markdown, with the tolerance
+    beside it.
+    """
+    lines = [
+        "| precision | cases | comparison | largest difference | tolerance |",
+        "| --- | ---: | --- | ---: | ---: |",
+    ]
     for precision in UNIT_ROUNDOFF:
         cases = [result["checks"] for result in results if result["precision"] == precision]
         for checks in zip(*cases, strict=True):  # type: ignore[call-overload]
             worst = max(checks, key=lambda check: check["difference"] / check["tolerance"])
-            lines.append(f"| {precision} | {len(cases)} | {worst['name']} | {worst['difference']:.1e} | {worst['tolerance']:.1e} |")
+            lines.append(
+                f"| {precision} | {len(cases)} | {worst['name']} | {worst['difference']:.1e} |"
+                f" {worst['tolerance']:.1e} |"
+            )
     return "\n".join(lines)
 
 

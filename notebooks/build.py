@@ -1,7 +1,10 @@
-"""Write the notebooks from their texts: `python notebooks/build.py`. The texts in `text/` are the source; the notebooks are made of them.
+"""Write the notebooks from their texts: `python notebooks/build.py`. The texts in `text/` are the
+source; the notebooks are made of them.
 
-A text is Markdown; a block fenced as ```python is a code cell, and what stands between two of them is a text cell. `{{head}}` becomes the
-badges, `{{setup}}` the cell of `text/setup.py`, `{{setup EXTRA}}` with an extra of the package, and `{{drive}}`, `{{plan}}` ... what `text/drive.md`, `text/plan.md` ... hold for all of them.
+A text is Markdown; a block fenced as ```python is a code cell, and what stands between two of them
+is a text cell. `{{head}}` becomes the badges, `{{setup}}` the cell of `text/setup.py`, `{{setup
+EXTRA}}` with an extra of the package, and `{{drive}}`, `{{plan}}` ... what `text/drive.md`,
+`text/plan.md` ... hold for all of them.
 """
 
 import json
@@ -26,7 +29,15 @@ def notebook(name: str) -> dict[str, Any]:
         if source:
             kind = "code" if index % 2 else "markdown"
             only_code = {"execution_count": None, "outputs": []} if kind == "code" else {}
-            cells.append({"cell_type": kind, "id": f"{name}-{len(cells)}", "metadata": {}, **only_code, "source": source.splitlines(keepends=True)})
+            cells.append(
+                {
+                    "cell_type": kind,
+                    "id": f"{name}-{len(cells)}",
+                    "metadata": {},
+                    **only_code,
+                    "source": source.splitlines(keepends=True),
+                }
+            )
     metadata = {
         "accelerator": "GPU",
         "colab": {"gpuType": "T4", "name": f"{name}.ipynb", "provenance": []},
@@ -49,11 +60,19 @@ def _filled(text: str, name: str) -> str:
         f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab}) "
         f"[![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)]({kaggle})"
     )
-    setup = (HERE / "text" / "setup.py").read_text(encoding="utf-8").replace("REPOSITORY", REPOSITORY)
+    setup = (
+        (HERE / "text" / "setup.py").read_text(encoding="utf-8").replace("REPOSITORY", REPOSITORY)
+    )
     text = text.replace("{{head}}", badges)
     for part in SHARED:
-        text = text.replace(f"{{{{{part}}}}}", (HERE / "text" / f"{part}.md").read_text(encoding="utf-8"))
-    return re.sub(r"\{\{setup ?([\w,]*)\}\}", lambda found: f"```python\n{setup.replace('EXTRAS', found[1])}```", text)
+        text = text.replace(
+            f"{{{{{part}}}}}", (HERE / "text" / f"{part}.md").read_text(encoding="utf-8")
+        )
+    return re.sub(
+        r"\{\{setup ?([\w,]*)\}\}",
+        lambda found: f"```python\n{setup.replace('EXTRAS', found[1])}```",
+        text,
+    )
 
 
 def main() -> None:

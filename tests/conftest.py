@@ -32,16 +32,22 @@ plan: {device: cpu, precision: fp32, threads: 1, compile: false}
 
 @pytest.fixture(scope="session")
 def kept_traces(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    """Traces of steps, which are named by all that decides them: a step that several tests plan is traced once, whichever process needs it first."""
+    """Traces of steps, which are named by all that decides them: a step that several tests plan is
+    traced once, whichever process needs it first.
+    """
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if hasattr(request.config, "workerinput") else base) / "kept-traces"  # pytest-xdist gives every process its own base
+    folder = (
+        base.parent if hasattr(request.config, "workerinput") else base
+    ) / "kept-traces"  # pytest-xdist gives every process its own base
     folder.mkdir(exist_ok=True)
     return folder
 
 
 @pytest.fixture(scope="session")
 def new_cache(kept_traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], str]:
-    """`new_cache()` is another folder for BRIMFUL_CACHE, which holds nothing but the kept traces."""
+    """`new_cache()` is another folder for BRIMFUL_CACHE, which holds nothing but the kept
+    traces.
+    """
     root, numbers = tmp_path_factory.mktemp("caches"), itertools.count()
 
     def make() -> str:
@@ -54,7 +60,9 @@ def new_cache(kept_traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Ca
 
 
 @pytest.fixture(autouse=True)
-def _quiet_machine(tmp_path: Path, new_cache: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
+def _quiet_machine(
+    tmp_path: Path, new_cache: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.set_num_threads(1)
     monkeypatch.setenv("BRIMFUL_CACHE", new_cache())
     monkeypatch.setenv("BRIMFUL_RUNS", str(tmp_path / "runs"))
@@ -62,7 +70,9 @@ def _quiet_machine(tmp_path: Path, new_cache: Callable[[], str], monkeypatch: py
 
 @pytest.fixture(autouse=True, scope="module")
 def _quick_collection() -> Iterator[None]:
-    """Garbage is looked for among what a file's tests make, not among all that was imported: a third of a second less each time a run ends."""
+    """Garbage is looked for among what a file's tests make, not among all that was imported: a
+    third of a second less each time a run ends.
+    """
     gc.freeze()
     yield
     gc.collect()
@@ -70,7 +80,9 @@ def _quick_collection() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _measured_once() -> Iterator[None]:
-    """How fast this machine multiplies is measured once per process: six tenths of a second less for every plan for it."""
+    """How fast this machine multiplies is measured once per process: six tenths of a second less
+    for every plan for it.
+    """
     real = calibrate.measure_matrix_rates
 
     @functools.cache
@@ -78,7 +90,11 @@ def _measured_once() -> Iterator[None]:
         return real(device, dtypes)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calibrate, "measure_matrix_rates", lambda device, dtypes: dict(measured(device, tuple(dtypes), torch.get_num_threads())))
+        patch.setattr(
+            calibrate,
+            "measure_matrix_rates",
+            lambda device, dtypes: dict(measured(device, tuple(dtypes), torch.get_num_threads())),
+        )
         yield
 
 
@@ -87,7 +103,9 @@ def corpus(tmp_path: Path) -> Path:
     """A text file of 60 short documents with some structure to learn."""
     words = ["red", "green", "blue", "cat", "dog", "sees", "likes", "the", "a", "tree"]
     drawn = random.Random(0)
-    documents = [f"# story {number}\n" + " ".join(drawn.choices(words, k=60)) + "\n" for number in range(60)]
+    documents = [
+        f"# story {number}\n" + " ".join(drawn.choices(words, k=60)) + "\n" for number in range(60)
+    ]
     path = tmp_path / "corpus.txt"
     path.write_text("".join(documents))
     return path
@@ -133,18 +151,32 @@ plan: {device: cpu, precision: fp32, threads: 1, compile: false}
 
 @pytest.fixture
 def base_model(tmp_path: Path) -> Path:
-    """A tiny published model in a folder: random weights and a byte-level tokenizer of 280 entries."""
+    """A tiny published model in a folder: random weights and a byte-level tokenizer of 280
+    entries.
+    """
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from brimful.data.tokenizer import train_tokenizer
 
     folder = tmp_path / "base"
     tokenizer = train_tokenizer("bpe", 280, 2, ["say red twice green blue three times\n" * 20])
-    ids = {"bos_token_id": tokenizer.eos_token_id, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.eos_token_id}
-    shape = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+    ids = {
+        "bos_token_id": tokenizer.eos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.eos_token_id,
+    }
+    shape = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+    }
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
-        LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=128, **shape, **ids)).save_pretrained(folder)
+        LlamaForCausalLM(
+            LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=128, **shape, **ids)
+        ).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -156,20 +188,44 @@ def examples_file(tmp_path: Path) -> Path:
     rows = []
     for number in range(60):
         color, times = drawn.choice(["red", "green", "blue"]), drawn.randint(1, 5)
-        rows.append({"instruction": f"Say {color} {times} times, number {number}.", "output": " ".join([color] * times)})
+        rows.append(
+            {
+                "instruction": f"Say {color} {times} times, number {number}.",
+                "output": " ".join([color] * times),
+            }
+        )
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
 @pytest.fixture
 def tuning(base_model: Path, examples_file: Path, tmp_path: Path) -> Callable[..., Recipe]:
-    """`tuning("key=value", ...)` gives a recipe that tunes the tiny base with adapters, with overrides."""
+    """`tuning("key=value", ...)` gives a recipe that tunes the tiny base with adapters, with
+    overrides.
+    """
     path = tmp_path / "tuned.yaml"
     path.write_text(TUNING.replace("BASE", str(base_model)).replace("EXAMPLES", str(examples_file)))
     return lambda *overrides: load(str(path), overrides)
 
 
-WORDS = ("red", "green", "blue", "cat", "dog", "sees", "likes", "tree", "house", "river", "win", "cash", "prize", "now", "call", "free")
+WORDS = (
+    "red",
+    "green",
+    "blue",
+    "cat",
+    "dog",
+    "sees",
+    "likes",
+    "tree",
+    "house",
+    "river",
+    "win",
+    "cash",
+    "prize",
+    "now",
+    "call",
+    "free",
+)
 LABELS = """
 name: sorted
 method: classify
@@ -187,20 +243,44 @@ plan: {device: cpu, precision: fp32, threads: 1}
 
 @pytest.fixture(params=["bert"])
 def encoder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A published model of two blocks that knows `WORDS`: an encoder, or a causal one without padding token in its config."""
+    """A published model of two blocks that knows `WORDS`: an encoder, or a causal one without
+    padding token in its config.
+    """
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
-    from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers import (
+        BertConfig,
+        BertForMaskedLM,
+        LlamaConfig,
+        LlamaForCausalLM,
+        PreTrainedTokenizerFast,
+    )
 
     torch.manual_seed(0)
-    folder, sizes = tmp_path / "published", {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 4 + len(WORDS)}
+    folder, sizes = (
+        tmp_path / "published",
+        {
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "vocab_size": 4 + len(WORDS),
+        },
+    )
     known = {"intermediate_size": 64, "max_position_embeddings": 32, **sizes}
     is_causal = request.param == "llama"
-    model = LlamaForCausalLM(LlamaConfig(**known, bos_token_id=1, eos_token_id=2)) if is_causal else BertForMaskedLM(BertConfig(**known))
+    model = (
+        LlamaForCausalLM(LlamaConfig(**known, bos_token_id=1, eos_token_id=2))
+        if is_causal
+        else BertForMaskedLM(BertConfig(**known))
+    )
     model.save_pretrained(folder)
-    vocabulary = {word: number for number, word in enumerate(["[PAD]", "[CLS]", "[SEP]", "[UNK]", *WORDS])}
+    vocabulary = {
+        word: number for number, word in enumerate(["[PAD]", "[CLS]", "[SEP]", "[UNK]", *WORDS])
+    }
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+    )
     names = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
     return folder
@@ -208,19 +288,28 @@ def encoder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def texts() -> Callable[..., list[tuple[str, str]]]:
-    """`texts(count, seed=0)`: texts with labels; every fifth asks for something, words decide, and a few are there by accident."""
+    """`texts(count, seed=0)`: texts with labels; every fifth asks for something, words decide, and
+    a few are there by accident.
+    """
 
     def make(count: int, seed: int = 0) -> list[tuple[str, str]]:
         drawn = random.Random(seed)
         pools = [WORDS[10:] if number % 5 == 0 else WORDS[:10] for number in range(count)]
-        words = [[*drawn.choices(pool, k=drawn.randint(3, 12)), drawn.choice(WORDS)] for pool in pools]
-        return [(" ".join(each), "spam" if number % 5 == 0 else "ham") for number, each in enumerate(words)]
+        words = [
+            [*drawn.choices(pool, k=drawn.randint(3, 12)), drawn.choice(WORDS)] for pool in pools
+        ]
+        return [
+            (" ".join(each), "spam" if number % 5 == 0 else "ham")
+            for number, each in enumerate(words)
+        ]
 
     return make
 
 
 @pytest.fixture
-def labels_recipe_file(encoder: Path, texts: Callable[..., list[tuple[str, str]]], tmp_path: Path) -> Path:
+def labels_recipe_file(
+    encoder: Path, texts: Callable[..., list[tuple[str, str]]], tmp_path: Path
+) -> Path:
     """The recipe of a tiny classifier as a file, for commands; 200 texts."""
     data, path = tmp_path / "texts.csv", tmp_path / "sorted.yaml"
     data.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in texts(200)))

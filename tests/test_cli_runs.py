@@ -1,4 +1,6 @@
-"""The verbs that look at runs, on runs that were really trained: what `brimful runs` tells to type works, and `brimful watch` follows to the end."""
+"""The verbs that look at runs, on runs that were really trained: what `brimful runs` tells to type
+works, and `brimful watch` follows to the end.
+"""
 
 import io
 import json
@@ -56,7 +58,9 @@ class _PowerCutError(BaseException):
     """Ends a session where it stands: nothing that follows runs, but what tears down."""
 
 
-def cut_off(monkeypatch: pytest.MonkeyPatch, train: Callable[[], object], *, after_saves: int) -> None:
+def cut_off(
+    monkeypatch: pytest.MonkeyPatch, train: Callable[[], object], *, after_saves: int
+) -> None:
     """Run `train` until a checkpoint was saved so often, then end it as a power cut does."""
     saves, real = [0], _Session.save
 
@@ -78,7 +82,12 @@ def test_a_run_that_was_cut_off_is_listed_with_a_command_that_really_continues_i
     cut_off(monkeypatch, lambda: pipeline.train(tiny(), QUIET), after_saves=1)
     (tmp_path / "runs" / "tiny").rename(tmp_path / "runs" / "renamed")
     (entry,) = json.loads(brimful("runs", "--json").out)
-    assert (entry["name"], entry["state"], entry["step"], entry["total_steps"]) == ("renamed", "interrupted", 6, 12)
+    assert (entry["name"], entry["state"], entry["step"], entry["total_steps"]) == (
+        "renamed",
+        "interrupted",
+        6,
+        12,
+    )
     assert entry["points"][0].startswith("recovery point: step 6, ")
     said = brimful(*shlex.split(entry["command"])[1:])
     assert said.code == 0, said
@@ -92,14 +101,25 @@ def test_a_run_that_was_cut_off_is_listed_with_a_command_that_really_continues_i
     assert brimful(*shlex.split(entry["command"])[1:], "--tokens", "2").code == 0
 
 
-def test_a_study_that_was_cut_off_is_listed_with_a_command_that_finishes_it(tiny: Tiny, brimful: Brimful, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = tiny("study={variants: {low: [optimizer.learning_rate=1e-3], high: []}}", "training.steps=4", "evaluation.every=2", "name=s")
+def test_a_study_that_was_cut_off_is_listed_with_a_command_that_finishes_it(
+    tiny: Tiny, brimful: Brimful, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = tiny(
+        "study={variants: {low: [optimizer.learning_rate=1e-3], high: []}}",
+        "training.steps=4",
+        "evaluation.every=2",
+        "name=s",
+    )
     cut_off(monkeypatch, lambda: run_study(recipe, QUIET), after_saves=2)
     text = brimful("runs").out
     assert "0 of 2 runs finished" in text or "1 of 2 runs finished" in text
     entries = {entry["name"]: entry for entry in json.loads(brimful("runs", "--json").out)}
     command = entries["s"]["command"]
-    assert all(entry["command"] == command for name, entry in entries.items() if entry["state"] == "interrupted")
+    assert all(
+        entry["command"] == command
+        for name, entry in entries.items()
+        if entry["state"] == "interrupted"
+    )
     watched = brimful("watch", "s")
     assert (watched.code, watched.out.splitlines()[-1]) == (0, f"to go on: {command}")
     assert brimful(*shlex.split(command)[1:]).code == 0
@@ -124,7 +144,9 @@ def test_a_run_in_a_mirror_is_listed_watched_and_continued_from_there(
 
 def test_a_run_is_watched_while_it_trains(tiny: Tiny, tmp_path: Path) -> None:
     folder, file = tmp_path / "runs" / "tiny", io.StringIO()
-    watcher = threading.Thread(target=watch, args=(folder, Console(file=file, width=80)), daemon=True)
+    watcher = threading.Thread(
+        target=watch, args=(folder, Console(file=file, width=80)), daemon=True
+    )
     watcher.start()
     pipeline.train(tiny(), QUIET)
     watcher.join(timeout=30)
@@ -134,7 +156,9 @@ def test_a_run_is_watched_while_it_trains(tiny: Tiny, tmp_path: Path) -> None:
     assert lines[-1] == "finished: 12 steps"
 
 
-def test_looking_exits_with_zero_and_a_check_that_finds_damage_with_one(tiny: Tiny, brimful: Brimful, tmp_path: Path) -> None:
+def test_looking_exits_with_zero_and_a_check_that_finds_damage_with_one(
+    tiny: Tiny, brimful: Brimful, tmp_path: Path
+) -> None:
     pipeline.train(tiny(), QUIET)
     for arguments in (("watch", "tiny"), ("watch", "tiny", "--once")):
         said = brimful(*arguments)
@@ -162,7 +186,11 @@ def test_looking_exits_with_zero_and_a_check_that_finds_damage_with_one(tiny: Ti
     ],
 )
 def test_what_is_no_run_and_no_folder_of_runs_is_one_message(
-    brimful: Brimful, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], told: str
+    brimful: Brimful,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    told: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()

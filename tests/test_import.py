@@ -8,16 +8,33 @@ import pytest
 
 import brimful
 
-HEAVY = ("torch", "transformers", "tokenizers", "datasets", "matplotlib", "numpy", "tensorboard", "safetensors", "jinja2")
+HEAVY = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "datasets",
+    "matplotlib",
+    "numpy",
+    "tensorboard",
+    "safetensors",
+    "jinja2",
+)
 """What takes long to import."""
 
 
 def _loaded_after(code: str) -> set[str]:
     """The heavy packages in a fresh interpreter after `code`, which may end with SystemExit(0)."""
-    ending = "finally:\n    import sys; print('\\nLOADED', *{name.partition('.')[0] for name in sys.modules})"
+    ending = (
+        "finally:\n    import sys; print('\\nLOADED', *{name.partition('.')[0] for name in"
+        " sys.modules})"
+    )
     body = "\n".join(f"    {line}" for line in code.splitlines())
-    program = f"try:\n{body}\nexcept SystemExit as end:\n    assert not end.code, end.code\n{ending}"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    program = (
+        f"try:\n{body}\nexcept SystemExit as end:\n    assert not end.code, end.code\n{ending}"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stderr
     return set(result.stdout.splitlines()[-1].split()) & set(HEAVY)
 
@@ -42,12 +59,32 @@ def test_importing_a_description_loads_no_framework(module: str) -> None:
 
 
 def test_planning_loads_numpy_and_no_framework() -> None:
-    assert _loaded_after("import brimful.planning.derive, brimful.plans, brimful.planning.surveyed") == {"numpy"}
+    assert _loaded_after(
+        "import brimful.planning.derive, brimful.plans, brimful.planning.surveyed"
+    ) == {"numpy"}
 
 
 def test_help_of_every_verb_and_questions_about_recipes_load_no_framework() -> None:
-    verbs = ["", "doctor", "plan", "train", "run", "generate", "evaluate", "diagnose", "report", "recipes", "recipes show", "recipes schema"]
-    questions = [*(f"{verb} --help".split() for verb in verbs), ["recipes"], ["recipes", "show", "quickstart"], ["recipes", "schema"]]
+    verbs = [
+        "",
+        "doctor",
+        "plan",
+        "train",
+        "run",
+        "generate",
+        "evaluate",
+        "diagnose",
+        "report",
+        "recipes",
+        "recipes show",
+        "recipes schema",
+    ]
+    questions = [
+        *(f"{verb} --help".split() for verb in verbs),
+        ["recipes"],
+        ["recipes", "show", "quickstart"],
+        ["recipes", "schema"],
+    ]
     code = f"""
 import sys
 from brimful.cli import main
@@ -63,17 +100,29 @@ for arguments in {questions!r}:
 
 
 def test_help_answers_within_a_third_of_a_second_of_work() -> None:
-    """CPU time beyond an interpreter that does nothing; the best of three, because others use the machine, too."""
+    """CPU time beyond an interpreter that does nothing; the best of three, because others use the
+    machine, too.
+    """
 
     def cpu_s(*arguments: str) -> float:
         code = (
-            "import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True); "
-            "used = resource.getrusage(resource.RUSAGE_CHILDREN); print(used.ru_utime + used.ru_stime)"
+            "import resource, subprocess, sys; subprocess.run(sys.argv[1:],"
+            " stdout=subprocess.DEVNULL, check=True); used ="
+            " resource.getrusage(resource.RUSAGE_CHILDREN); print(used.ru_utime + used.ru_stime)"
         )
-        measured = (subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True) for _ in range(3))
+        measured = (
+            subprocess.run(
+                [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+            )
+            for _ in range(3)
+        )
         return min(float(result.stdout) for result in measured)
 
-    asking = cpu_s(sys.executable, "-c", "import sys; sys.argv = ['brimful', '--help']; from brimful.cli import main; main()")
+    asking = cpu_s(
+        sys.executable,
+        "-c",
+        "import sys; sys.argv = ['brimful', '--help']; from brimful.cli import main; main()",
+    )
     assert asking - cpu_s(sys.executable, "-c", "pass") < 0.3
 
 

@@ -1,4 +1,6 @@
-"""What planning knows of a device: measured rates before assumed ones, earlier runs on it, and nothing of this machine for another."""
+"""What planning knows of a device: measured rates before assumed ones, earlier runs on it, and
+nothing of this machine for another.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,23 +17,51 @@ from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
 from brimful.recipe import Recipe
 
 HERE = Device(
-    name="a CPU", kind="cpu", index=None, memory_bytes=2**34, free_memory_bytes=2**33, bandwidth_bytes_per_s=None,
-    dense_flop_per_s={"fp32": 1e11}, compute_capability=None, abilities=Abilities(), threads=2, source="made by hand",
-)  # fmt: skip
+    name="a CPU",
+    kind="cpu",
+    index=None,
+    memory_bytes=2**34,
+    free_memory_bytes=2**33,
+    bandwidth_bytes_per_s=None,
+    dense_flop_per_s={"fp32": 1e11},
+    compute_capability=None,
+    abilities=Abilities(),
+    threads=2,
+    source="made by hand",
+)
 MEASURED = Rates(
-    flop_per_s={name: {"fp32": 5e10} for name in MATRIX_CLASSES}, bytes_per_s=dict.fromkeys(CLASSES, 1e10), overlaps=False, source="measured"
+    flop_per_s={name: {"fp32": 5e10} for name in MATRIX_CLASSES},
+    bytes_per_s=dict.fromkeys(CLASSES, 1e10),
+    overlaps=False,
+    source="measured",
 )
 
 
 def _calibrate(device: Device, threads: int | None) -> None:
-    calibration.save(Calibration(device.name, MEASURED, threads, {"disk_bytes_per_s": 1e8}, calibration.current_versions(), 0.0, 10))
+    calibration.save(
+        Calibration(
+            device.name,
+            MEASURED,
+            threads,
+            {"disk_bytes_per_s": 1e8},
+            calibration.current_versions(),
+            0.0,
+            10,
+        )
+    )
 
 
 def _note_slow_run(device: Device) -> None:
     rates = plans.rates_of(device)
     assert rates is not None
     took, expected = {"step_time_s": 2.0}, {"step_time_s": 1.0}
-    calibration.note_run(device.name, measured=took, predicted=expected, key="slow", basis=calibration.basis_of(rates, device))
+    calibration.note_run(
+        device.name,
+        measured=took,
+        predicted=expected,
+        key="slow",
+        basis=calibration.basis_of(rates, device),
+    )
 
 
 def test_rates_are_measured_where_the_device_was_calibrated_else_assumed() -> None:
@@ -89,21 +119,36 @@ def test_more_threads_than_cores_make_the_device_no_faster(
     tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch, threads: int, rate: float
 ) -> None:
     monkeypatch.setattr("brimful.hardware.probe.probe", lambda _: HERE)
-    monkeypatch.setattr("brimful.hardware.calibrate.measure_matrix_rates", lambda *_: {"fp32": 2e11})
+    monkeypatch.setattr(
+        "brimful.hardware.calibrate.measure_matrix_rates", lambda *_: {"fp32": 2e11}
+    )
 
     assert plans.here(tiny(f"plan.threads={threads}")).dense_flop_per_s == {"fp32": rate}
 
 
-def test_a_plan_for_a_card_has_time_and_cost_and_the_second_one_is_the_same(tiny: Callable[..., Recipe]) -> None:
+def test_a_plan_for_a_card_has_time_and_cost_and_the_second_one_is_the_same(
+    tiny: Callable[..., Recipe],
+) -> None:
     """The second reads the traces that the first one kept."""
     first = plans.plan(tiny("plan={}"), "Tesla T4")
 
-    assert {"step_time_s", "tokens_per_s", "mfu", "training_time_s", "total_time_s", "energy_wh", "cost_usd"} <= first.predicted.keys()
+    assert {
+        "step_time_s",
+        "tokens_per_s",
+        "mfu",
+        "training_time_s",
+        "total_time_s",
+        "energy_wh",
+        "cost_usd",
+    } <= first.predicted.keys()
     assert plans.plan(tiny("plan={}"), "Tesla T4") == first
 
 
 def test_devices_are_named_exactly_one_by_one_or_all(tiny: Callable[..., Recipe]) -> None:
-    assert [device.name for device in plans.devices_of(tiny(), "Tesla T4, NVIDIA H200")] == ["Tesla T4", "NVIDIA H200"]
+    assert [device.name for device in plans.devices_of(tiny(), "Tesla T4, NVIDIA H200")] == [
+        "Tesla T4",
+        "NVIDIA H200",
+    ]
     assert [device.name for device in plans.devices_of(tiny(), "all")] == list(catalog.names())
     for wrong in (" , ", "Tesla"):
         with pytest.raises(DeviceError):

@@ -1,4 +1,6 @@
-"""The recipe: strict, frozen, described, and wrong ones are told all at once with path, rule and value."""
+"""The recipe: strict, frozen, described, and wrong ones are told all at once with path, rule and
+value.
+"""
 
 import json
 import random
@@ -14,10 +16,24 @@ import pytest
 from brimful.base.dotted import flatten, parse_yaml
 from brimful.base.errors import RecipeError
 from brimful.base.keys import section_in
-from brimful.recipe import AdapterRecipe, ModelRecipe, Recipe, RunChoices, TokenizerRecipe, differences, load, shipped_names, shipped_text
+from brimful.recipe import (
+    AdapterRecipe,
+    ModelRecipe,
+    Recipe,
+    RunChoices,
+    TokenizerRecipe,
+    differences,
+    load,
+    shipped_names,
+    shipped_text,
+)
 from brimful.recipe.loading import presets_of
 
-SHIPPED = [(name, choice) for name in shipped_names() for choice in ([], *([f"preset={preset}"] for preset in presets_of(name)))]
+SHIPPED = [
+    (name, choice)
+    for name in shipped_names()
+    for choice in ([], *([f"preset={preset}"] for preset in presets_of(name)))
+]
 """Every shipped recipe as written, and with each of its presets."""
 SCHEMA_SNAPSHOT = Path(__file__).parent / "snapshots" / "recipe.schema.json"
 MINIMAL = """
@@ -60,7 +76,9 @@ def _sections(section: type[pydantic.BaseModel] = Recipe) -> Iterator[type[pydan
 
 
 @pytest.mark.parametrize(("name", "choice"), SHIPPED)
-def test_a_shipped_recipe_loads_under_its_own_name_with_one_line_of_description(name: str, choice: list[str]) -> None:
+def test_a_shipped_recipe_loads_under_its_own_name_with_one_line_of_description(
+    name: str, choice: list[str]
+) -> None:
     recipe = load(name, choice)
 
     assert recipe.name == name
@@ -75,12 +93,18 @@ def test_a_shipped_recipe_leaves_the_plan_and_the_place_of_the_run_to_others(nam
 
 
 @pytest.mark.parametrize("name", shipped_names())
-def test_the_presets_of_a_shipped_recipe_have_run_folders_of_their_own_and_leave_the_plan_to_others(name: str) -> None:
+def test_the_presets_of_a_shipped_recipe_have_run_folders_of_their_own_and_leave_the_plan_to_others(
+    name: str,
+) -> None:
     presets = presets_of(name)
     changed = {key.partition("=")[0] for preset in presets.values() for key in preset.changes}
 
     assert len({load(name, [f"preset={preset}"]).run_name for preset in presets}) == len(presets)
-    assert not [key for key in changed if key.split(".")[0] == "plan" or key in {"name", "description", "run", "run.folder"}]
+    assert not [
+        key
+        for key in changed
+        if key.split(".")[0] == "plan" or key in {"name", "description", "run", "run.folder"}
+    ]
 
 
 @pytest.mark.parametrize("name", shipped_names())
@@ -93,7 +117,9 @@ def test_the_quickstart_is_shipped() -> None:
 
 
 def test_the_text_of_an_unknown_recipe_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(RecipeError, match=r"no shipped recipe 'quickstrt' - did you mean 'quickstart'\?"):
+    with pytest.raises(
+        RecipeError, match=r"no shipped recipe 'quickstrt' - did you mean 'quickstart'\?"
+    ):
         shipped_text("quickstrt")
 
 
@@ -110,7 +136,13 @@ def test_the_schema_is_the_published_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("modle", {}), ("seed", "1"), ("batch", {"sequences": 0}), ("model", {"layers": 1, "heads": 2, "width": 8, "depth": 3})]
+    ("key", "value"),
+    [
+        ("modle", {}),
+        ("seed", "1"),
+        ("batch", {"sequences": 0}),
+        ("model", {"layers": 1, "heads": 2, "width": 8, "depth": 3}),
+    ],
 )
 def test_the_schema_refuses_what_the_recipe_refuses(key: str, value: object) -> None:
     values = parse_yaml(MINIMAL)
@@ -125,7 +157,11 @@ def test_the_schema_refuses_what_the_recipe_refuses(key: str, value: object) -> 
 def test_every_key_has_a_description_and_every_section_a_docstring() -> None:
     for section in _sections():
         assert section.__doc__, section
-        undescribed = [name for name, field in section.model_fields.items() if not field.description and section_in(field.annotation) is None]
+        undescribed = [
+            name
+            for name, field in section.model_fields.items()
+            if not field.description and section_in(field.annotation) is None
+        ]
         assert undescribed == [], section
     assert {ModelRecipe, AdapterRecipe, TokenizerRecipe} <= set(_sections())
 
@@ -154,11 +190,19 @@ def _random_overrides(seed: int) -> list[str]:
         "training.epochs": draw.uniform(0.01, 9),
         "optimizer.learning_rate": 10 ** draw.uniform(-9, 0),
         "optimizer.clip_norm": draw.choice([None, 1e-2, 3.0]),
-        "model": {"layers": draw.randint(1, 99), "heads": heads, "width": heads * 2 * draw.randint(1, 99)},
-        "tokenizer": draw.choice([{"kind": "character"}, {"kind": "bpe", "vocabulary": draw.randint(257, 99_999)}]),
+        "model": {
+            "layers": draw.randint(1, 99),
+            "heads": heads,
+            "width": heads * 2 * draw.randint(1, 99),
+        },
+        "tokenizer": draw.choice(
+            [{"kind": "character"}, {"kind": "bpe", "vocabulary": draw.randint(257, 99_999)}]
+        ),
         "data.path": draw.choice([["a.txt", "b/c"], "builtin:python-docs", "x", "1e3.txt"]),
         "data.document_start": draw.choice([None, "^= [^=]", "# ", r"\d+:\s"]),
-        "description": draw.choice(["ä: #1", "yes", "null.", "1e-3x", "two  blanks ", "a\u2028b", "1e-3", "0x1f", "12:30"]),
+        "description": draw.choice(
+            ["ä: #1", "yes", "null.", "1e-3x", "two  blanks ", "a\u2028b", "1e-3", "0x1f", "12:30"]
+        ),
         "sample.prompt": draw.choice(["\n\tx", " ", "1e-3", "null", "", "- a\n- b\n"]),
         "plan.compile": draw.choice([True, False, "auto"]),
         "plan.micro_batch": draw.choice([1, 64, "auto"]),
@@ -169,7 +213,9 @@ def _random_overrides(seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_the_written_recipe_loads_back_to_an_equal_one(minimal: str, tmp_path: Path, seed: int) -> None:
+def test_the_written_recipe_loads_back_to_an_equal_one(
+    minimal: str, tmp_path: Path, seed: int
+) -> None:
     recipe = load(minimal, _random_overrides(seed))
     path = tmp_path / "again.yaml"
     path.write_text(recipe.to_yaml(), encoding="utf-8")
@@ -182,7 +228,9 @@ def test_the_written_recipe_loads_back_to_an_equal_one(minimal: str, tmp_path: P
 
 
 @pytest.mark.parametrize(("name", "choice"), SHIPPED)
-def test_a_shipped_recipe_survives_being_written_and_read(name: str, choice: list[str], tmp_path: Path) -> None:
+def test_a_shipped_recipe_survives_being_written_and_read(
+    name: str, choice: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "r.yaml").write_text(load(name, choice).to_yaml())
 
     assert load(str(tmp_path / "r.yaml")) == load(name, choice)
@@ -191,7 +239,14 @@ def test_a_shipped_recipe_survives_being_written_and_read(name: str, choice: lis
 def test_the_written_recipe_holds_every_default(minimal: str) -> None:
     written = flatten(parse_yaml(load(minimal).to_yaml()))
 
-    for section in ("optimizer.beta2", "checkpoint.keep", "plan.precision", "run.name", "data.layout", "seed"):
+    for section in (
+        "optimizer.beta2",
+        "checkpoint.keep",
+        "plan.precision",
+        "run.name",
+        "data.layout",
+        "seed",
+    ):
         assert section in written
 
 
@@ -199,7 +254,9 @@ def test_the_written_recipe_holds_every_default(minimal: str) -> None:
 
 
 def test_overrides_change_what_they_name_and_nothing_else(minimal: str) -> None:
-    changed = load(minimal, ["optimizer.learning_rate=3e-4", "model.layers=2", "sample.prompt=once"])
+    changed = load(
+        minimal, ["optimizer.learning_rate=3e-4", "model.layers=2", "sample.prompt=once"]
+    )
 
     assert differences(load(minimal), changed) == {
         "optimizer.learning_rate": (1e-3, 3e-4),
@@ -216,7 +273,9 @@ def test_overrides_change_what_they_name_and_nothing_else(minimal: str) -> None:
         ("training.tokens=1000", "tokens", ["steps", "epochs"]),
     ],
 )
-def test_an_override_takes_the_place_of_its_rival_in_the_file(minimal: str, override: str, kept: str, gone: list[str]) -> None:
+def test_an_override_takes_the_place_of_its_rival_in_the_file(
+    minimal: str, override: str, kept: str, gone: list[str]
+) -> None:
     section = getattr(load(minimal, [override]), override.partition(".")[0])
 
     assert getattr(section, kept) is not None
@@ -229,8 +288,12 @@ def test_of_two_overrides_of_the_same_thing_the_last_counts(minimal: str) -> Non
 
 
 def test_two_rivals_in_a_file_are_refused(minimal: str) -> None:
-    assert _problems(minimal, "batch={sequences: 4, tokens: 64}") == ["batch: give exactly one of batch.sequences and batch.tokens"]
-    assert _problems(minimal, "training={}") == ["training: give exactly one of training.steps, training.epochs and training.tokens"]
+    assert _problems(minimal, "batch={sequences: 4, tokens: 64}") == [
+        "batch: give exactly one of batch.sequences and batch.tokens"
+    ]
+    assert _problems(minimal, "training={}") == [
+        "training: give exactly one of training.steps, training.epochs and training.tokens"
+    ]
 
 
 def test_a_section_that_the_file_leaves_out_can_be_overridden(minimal: str) -> None:
@@ -244,16 +307,22 @@ def _rates(recipe: Recipe) -> tuple[float, float | None]:
     return recipe.optimizer.learning_rate, recipe.optimizer.min_learning_rate
 
 
-@pytest.mark.parametrize(("rule", "rates"), [("none", (1e-3, 1e-4)), ("sqrt", (2e-3, 2e-4)), ("linear", (4e-3, 4e-4))])
+@pytest.mark.parametrize(
+    ("rule", "rates"), [("none", (1e-3, 1e-4)), ("sqrt", (2e-3, 2e-4)), ("linear", (4e-3, 4e-4))]
+)
 @pytest.mark.parametrize("larger", ["batch.sequences=16", "batch.tokens=256", "sequence_length=64"])
-def test_a_larger_step_scales_the_learning_rate_by_the_rule(tmp_path: Path, larger: str, rule: str, rates: tuple[float, float]) -> None:
+def test_a_larger_step_scales_the_learning_rate_by_the_rule(
+    tmp_path: Path, larger: str, rule: str, rates: tuple[float, float]
+) -> None:
     path = tmp_path / "with_minimum.yaml"
     path.write_text(MINIMAL.replace("1e-3", "1e-3, min_learning_rate: 1e-4"))
 
     assert _rates(load(str(path), [larger, f"optimizer.scale_learning_rate={rule}"])) == rates
 
 
-def test_the_scaled_recipe_loads_back_unchanged_and_is_the_reference_from_then_on(minimal: str, tmp_path: Path) -> None:
+def test_the_scaled_recipe_loads_back_unchanged_and_is_the_reference_from_then_on(
+    minimal: str, tmp_path: Path
+) -> None:
     scaled = load(minimal, ["optimizer.scale_learning_rate=sqrt", "batch.sequences=12"])
     (tmp_path / "scaled.yaml").write_text(scaled.to_yaml())
 
@@ -263,30 +332,59 @@ def test_the_scaled_recipe_loads_back_unchanged_and_is_the_reference_from_then_o
     assert _rates(load(str(tmp_path / "scaled.yaml"), ["batch.sequences=3"])) == (0.000866025, None)
 
 
-@pytest.mark.parametrize("own", ["optimizer.learning_rate=5e-3", "optimizer={learning_rate: 5e-3, scale_learning_rate: linear}"])
+@pytest.mark.parametrize(
+    "own",
+    [
+        "optimizer.learning_rate=5e-3",
+        "optimizer={learning_rate: 5e-3, scale_learning_rate: linear}",
+    ],
+)
 def test_a_learning_rate_that_the_user_sets_stands(minimal: str, own: str) -> None:
-    assert _rates(load(minimal, ["optimizer.scale_learning_rate=linear", "batch.sequences=16", own])) == (5e-3, None)
+    assert _rates(
+        load(minimal, ["optimizer.scale_learning_rate=linear", "batch.sequences=16", own])
+    ) == (5e-3, None)
 
 
 def test_a_minimum_that_the_user_sets_stands_beside_a_scaled_peak(minimal: str) -> None:
-    overrides = ["optimizer.scale_learning_rate=linear", "batch.sequences=8", "optimizer.min_learning_rate=1e-5"]
+    overrides = [
+        "optimizer.scale_learning_rate=linear",
+        "batch.sequences=8",
+        "optimizer.min_learning_rate=1e-5",
+    ]
 
     assert _rates(load(minimal, overrides)) == (2e-3, 1e-5)
 
 
 def test_fine_tuning_scales_with_examples_not_with_their_longest_length(minimal: str) -> None:
-    tuned = Path(minimal).read_text().replace("model: {layers: 1, heads: 2, width: 8}\ntokenizer: {vocabulary: 300}", "model: a/model\nmethod: sft")
+    tuned = (
+        Path(minimal)
+        .read_text()
+        .replace(
+            "model: {layers: 1, heads: 2, width: 8}\ntokenizer: {vocabulary: 300}",
+            "model: a/model\nmethod: sft",
+        )
+    )
     Path(minimal).write_text(tuned)
 
-    scaled = load(minimal, ["optimizer.scale_learning_rate=linear", "batch.sequences=12", "sequence_length=512"])
+    scaled = load(
+        minimal,
+        ["optimizer.scale_learning_rate=linear", "batch.sequences=12", "sequence_length=512"],
+    )
 
     assert _rates(scaled) == (3e-3, None)
 
 
 def test_a_minimum_above_the_scaled_peak_is_told(minimal: str) -> None:
-    overrides = ["optimizer.scale_learning_rate=linear", "batch.sequences=1", "optimizer.min_learning_rate=9e-4"]
+    overrides = [
+        "optimizer.scale_learning_rate=linear",
+        "batch.sequences=1",
+        "optimizer.min_learning_rate=9e-4",
+    ]
 
-    assert "min_learning_rate 0.0009 is above learning_rate 0.00025" in _problems(minimal, *overrides)[0]
+    assert (
+        "min_learning_rate 0.0009 is above learning_rate 0.00025"
+        in _problems(minimal, *overrides)[0]
+    )
 
 
 # --- what is wrong is told
@@ -295,7 +393,10 @@ def test_a_minimum_above_the_scaled_peak_is_told(minimal: str) -> None:
 @pytest.mark.parametrize(
     ("override", "problem"),
     [
-        ("optimizer.learning_rat=1", "optimizer.learning_rat: unknown key - did you mean 'learning_rate'?"),
+        (
+            "optimizer.learning_rat=1",
+            "optimizer.learning_rat: unknown key - did you mean 'learning_rate'?",
+        ),
         ("optimiser.beta1=0.9", "optimiser: unknown key - did you mean 'optimizer'?"),
         ("sequence_length=long", "sequence_length: must be a valid integer, got 'long'"),
         ("sequence_length=1.5", "sequence_length: must be a valid integer, got 1.5"),
@@ -303,44 +404,117 @@ def test_a_minimum_above_the_scaled_peak_is_told(minimal: str) -> None:
         ("seed=true", "seed: must be a valid integer, got True"),
         ("seed=-1", "seed: must be greater than or equal to 0, got -1"),
         ("seed=4294967296", "seed: must be less than 4294967296, got 4294967296"),
-        ("name=-x", "name: use letters, digits, '.', '_' and '-', not starting with '.' or '-', got '-x'"),
-        ("run.name=../up", "run.name: use letters, digits, '.', '_' and '-', not starting with '.' or '-', got '../up'"),
-        ("method=pretrian", "method: unknown training method - did you mean 'pretrain'? Known: classify, feedback, mlm, pretrain, sft, got 'pretrian'"),
+        (
+            "name=-x",
+            "name: use letters, digits, '.', '_' and '-', not starting with '.' or '-', got '-x'",
+        ),
+        (
+            "run.name=../up",
+            (
+                "run.name: use letters, digits, '.', '_' and '-', not starting with '.' or '-', got"
+                " '../up'"
+            ),
+        ),
+        (
+            "method=pretrian",
+            (
+                "method: unknown training method - did you mean 'pretrain'? Known: classify,"
+                " feedback, mlm, pretrain, sft, got 'pretrian'"
+            ),
+        ),
         ("training.epochs=.inf", "training.epochs: must be a finite number, got inf"),
-        ("optimizer.learning_rate=.nan", "optimizer.learning_rate: must be a finite number, got nan"),
-        ("optimizer.warmup=2.5", "optimizer: warmup 2.5 must be a share below 1 or a whole number of steps"),
-        ("optimizer.min_learning_rate=1", "optimizer: min_learning_rate 1.0 is above learning_rate 0.001"),
+        (
+            "optimizer.learning_rate=.nan",
+            "optimizer.learning_rate: must be a finite number, got nan",
+        ),
+        (
+            "optimizer.warmup=2.5",
+            "optimizer: warmup 2.5 must be a share below 1 or a whole number of steps",
+        ),
+        (
+            "optimizer.min_learning_rate=1",
+            "optimizer: min_learning_rate 1.0 is above learning_rate 0.001",
+        ),
         ("model.heads=3", "model: width 8 must be a multiple of heads 3"),
         ("model.heads=8", "model: width / heads = 1 must be even for rotary positions"),
         ("model.kv_heads=3", "model: heads 2 must be a multiple of kv_heads 3"),
-        ("model.dropout=0.1", "model: dropout belongs to the other architectures; llama has none outside attention"),
-        ("model={architecture: gpt2, kv_heads: 1, layers: 1, heads: 2, width: 8}", "model: kv_heads belongs to architecture llama; gpt2 has as many as heads"),
-        ("model.architecture=gpt3", "model.architecture: must be 'llama', 'gpt2', 'modernbert' or 'okadfa', got 'gpt3'"),
-        ("model.context=8", "as a whole: sequence_length 16 is above the model's context 8; shorten it or raise model.context"),
+        (
+            "model.dropout=0.1",
+            "model: dropout belongs to the other architectures; llama has none outside attention",
+        ),
+        (
+            "model={architecture: gpt2, kv_heads: 1, layers: 1, heads: 2, width: 8}",
+            "model: kv_heads belongs to architecture llama; gpt2 has as many as heads",
+        ),
+        (
+            "model.architecture=gpt3",
+            "model.architecture: must be 'llama', 'gpt2', 'modernbert' or 'okadfa', got 'gpt3'",
+        ),
+        (
+            "model.context=8",
+            (
+                "as a whole: sequence_length 16 is above the model's context 8; shorten it or raise"
+                " model.context"
+            ),
+        ),
         ("batch.tokens=17", "as a whole: batch.tokens 17 must be a multiple of sequence_length 16"),
-        ("tokenizer.vocabulary=256", "tokenizer.vocabulary: must be greater than or equal to 257, got 256"),
-        ("tokenizer.kind=character", "tokenizer: vocabulary belongs to kind bpe; a character tokenizer has one entry per character of the text"),
-        ("tokenizer.vocabulary=null", "tokenizer: vocabulary is required for kind bpe, for example tokenizer.vocabulary=4096"),
-        ("data.document_start=(", "data.document_start: not a regular expression: missing ), unterminated subpattern at position 0, got '('"),
+        (
+            "tokenizer.vocabulary=256",
+            "tokenizer.vocabulary: must be greater than or equal to 257, got 256",
+        ),
+        (
+            "tokenizer.kind=character",
+            (
+                "tokenizer: vocabulary belongs to kind bpe; a character tokenizer has one entry per"
+                " character of the text"
+            ),
+        ),
+        (
+            "tokenizer.vocabulary=null",
+            "tokenizer: vocabulary is required for kind bpe, for example tokenizer.vocabulary=4096",
+        ),
+        (
+            "data.document_start=(",
+            (
+                "data.document_start: not a regular expression: missing ), unterminated subpattern"
+                " at position 0, got '('"
+            ),
+        ),
         ("data.path=3", "data.path: must be a valid string or a valid list, got 3"),
         ("plan.micro_batch=all", "plan.micro_batch: must be a valid integer or 'auto', got 'all'"),
         ("checkpoint.keep=1", "checkpoint.keep: must be greater than or equal to 2, got 1"),
         ("model=3", "model: must be a section of keys, got 3"),
         ("name.x=3", "name.x: name is a value, not a section"),
-        ("nonsense", "'nonsense': write overrides as dotted.key=value, for example optimizer.learning_rate=1e-3"),
+        (
+            "nonsense",
+            (
+                "'nonsense': write overrides as dotted.key=value, for example"
+                " optimizer.learning_rate=1e-3"
+            ),
+        ),
         ("name=[a", "name: '[a' is not a YAML value; quote it"),
     ],
-)  # fmt: skip
+)
 def test_a_problem_names_path_rule_and_value(minimal: str, override: str, problem: str) -> None:
     assert _problems(minimal, override) == [problem]
 
 
 def test_validation_and_test_must_leave_text_to_train_on(minimal: str) -> None:
-    assert _problems(minimal, "data.validation=0.5", "data.test=0.5") == ["data: validation 0.5 + test 0.5 leave no text to train on"]
+    assert _problems(minimal, "data.validation=0.5", "data.test=0.5") == [
+        "data: validation 0.5 + test 0.5 leave no text to train on"
+    ]
 
 
 def test_all_problems_are_told_in_one_error(minimal: str) -> None:
-    problems = _problems(minimal, "oops", "modle.layers=3", "model.layers=none", "batch.sequences=0", "data={}", "seed=[")
+    problems = _problems(
+        minimal,
+        "oops",
+        "modle.layers=3",
+        "model.layers=none",
+        "batch.sequences=0",
+        "data={}",
+        "seed=[",
+    )
 
     assert problems == [
         "'oops': write overrides as dotted.key=value, for example optimizer.learning_rate=1e-3",
@@ -375,7 +549,9 @@ def test_an_empty_mapping_misses_every_required_section(tmp_path: Path) -> None:
         (b"1: 2\n", "has .* problems"),
     ],
 )
-def test_a_file_that_is_no_recipe_is_told_as_such(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_file_that_is_no_recipe_is_told_as_such(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
     path = tmp_path / "bad.yaml"
     path.write_bytes(content)
 
@@ -386,12 +562,20 @@ def test_a_file_that_is_no_recipe_is_told_as_such(tmp_path: Path, content: bytes
 def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
     (tmp_path / "folder.yaml").mkdir()
     for name in ("absent.yaml", "folder.yaml"):
-        with pytest.raises(RecipeError, match=rf"{name} cannot be read.*Shipped recipes: .*quickstart"):
+        with pytest.raises(
+            RecipeError, match=rf"{name} cannot be read.*Shipped recipes: .*quickstart"
+        ):
             load(str(tmp_path / name))
 
 
 def test_an_unknown_name_is_told_with_the_nearest() -> None:
-    with pytest.raises(RecipeError, match=r"no recipe 'quickstrt' - did you mean 'quickstart'\? Shipped: .*; or give a \.yaml file\."):
+    with pytest.raises(
+        RecipeError,
+        match=(
+            r"no recipe 'quickstrt' - did you mean 'quickstart'\? Shipped: .*; or give a \.yaml"
+            r" file\."
+        ),
+    ):
         load("quickstrt")
 
 
@@ -404,7 +588,9 @@ def test_a_file_without_the_suffix_loads_too(tmp_path: Path) -> None:
 # --- what follows from the recipe
 
 
-@pytest.mark.parametrize(("override", "sequences"), [("batch.sequences=5", 5), ("batch.tokens=64", 4)])
+@pytest.mark.parametrize(
+    ("override", "sequences"), [("batch.sequences=5", 5), ("batch.tokens=64", 4)]
+)
 def test_the_effective_batch_is_in_sequences(minimal: str, override: str, sequences: int) -> None:
     assert load(minimal, [override]).effective_batch == sequences
 
@@ -418,7 +604,9 @@ def test_the_effective_batch_is_in_sequences(minimal: str, override: str, sequen
         (["model.mlp_width=5"], 5),
     ],
 )
-def test_the_inner_width_of_the_mlp_follows_the_architecture(minimal: str, overrides: list[str], width: int) -> None:
+def test_the_inner_width_of_the_mlp_follows_the_architecture(
+    minimal: str, overrides: list[str], width: int
+) -> None:
     assert load(minimal, overrides).model.resolved_mlp_width == width
 
 
@@ -430,17 +618,26 @@ def test_defaults_follow_from_other_keys(minimal: str) -> None:
     assert recipe.run_name == "minimal"
     assert load(minimal, ["run.name=other"]).run_name == "other"
     assert recipe.optimizer.resolved_min_learning_rate == pytest.approx(1e-4)
-    assert load(minimal, ["optimizer.min_learning_rate=0"]).optimizer.resolved_min_learning_rate == 0
+    assert (
+        load(minimal, ["optimizer.min_learning_rate=0"]).optimizer.resolved_min_learning_rate == 0
+    )
     assert recipe.data.paths == ("a.txt",)
     assert load(minimal, ["data.path=[a, b]"]).data.paths == ("a", "b")
 
 
 def test_differences_are_dotted_and_sorted(minimal: str) -> None:
-    before, after = load(minimal), load(minimal, ["training.epochs=2", "data.path=[a, b]", "batch.sequences=4"])
+    before, after = (
+        load(minimal),
+        load(minimal, ["training.epochs=2", "data.path=[a, b]", "batch.sequences=4"]),
+    )
 
     found: dict[str, tuple[Any, Any]] = differences(before, after)
 
-    assert found == {"data.path": ("a.txt", ["a", "b"]), "training.epochs": (None, 2.0), "training.steps": (3, None)}
+    assert found == {
+        "data.path": ("a.txt", ["a", "b"]),
+        "training.epochs": (None, 2.0),
+        "training.steps": (3, None),
+    }
     assert list(found) == sorted(found)
 
 
@@ -452,7 +649,9 @@ def published(tmp_path: Path) -> str:
     """A recipe that tunes a published model, all of it."""
     path = tmp_path / "published.yaml"
     path.write_text(
-        MINIMAL.replace("model: {layers: 1, heads: 2, width: 8}", "model: openai-community/gpt2").replace("tokenizer: {vocabulary: 300}\n", "")
+        MINIMAL.replace(
+            "model: {layers: 1, heads: 2, width: 8}", "model: openai-community/gpt2"
+        ).replace("tokenizer: {vocabulary: 300}\n", "")
     )
     return str(path)
 
@@ -466,18 +665,33 @@ def test_a_model_may_be_a_hub_id_or_a_folder_in_place_of_a_section(published: st
 
 def test_adapters_have_defaults_and_keys_of_their_own(published: str) -> None:
     plain, full = (
-        load(published, [f"adapter={section}"]).adapter for section in ("{}", "{rank: 4, alpha: 8, dropout: 0.1, targets: [q, v], dora: true}")
+        load(published, [f"adapter={section}"]).adapter
+        for section in ("{}", "{rank: 4, alpha: 8, dropout: 0.1, targets: [q, v], dora: true}")
     )
 
     assert plain is not None
     assert full is not None
-    assert (plain.rank, plain.alpha, plain.dropout, plain.targets, plain.dora) == (16, None, 0.0, "all-linear", False)
-    assert (full.rank, full.alpha, full.dropout, full.targets, full.dora) == (4, 8.0, 0.1, ["q", "v"], True)
+    assert (plain.rank, plain.alpha, plain.dropout, plain.targets, plain.dora) == (
+        16,
+        None,
+        0.0,
+        "all-linear",
+        False,
+    )
+    assert (full.rank, full.alpha, full.dropout, full.targets, full.dora) == (
+        4,
+        8.0,
+        0.1,
+        ["q", "v"],
+        True,
+    )
     assert load(published, ["adapter.rank=3"]).adapter == AdapterRecipe(rank=3)
     assert load(published, ["adapter={}", "quantize=nf4"]).quantize == "nf4"
 
 
-@pytest.mark.parametrize("overrides", [(), ("adapter={rank: 4}",), ("adapter={targets: [q, v]}", "quantize=nf4")])
+@pytest.mark.parametrize(
+    "overrides", [(), ("adapter={rank: 4}",), ("adapter={targets: [q, v]}", "quantize=nf4")]
+)
 def test_a_recipe_of_a_published_model_survives_its_yaml_and_agrees_with_the_schema(
     published: str, tmp_path: Path, overrides: tuple[str, ...]
 ) -> None:
@@ -494,9 +708,18 @@ def test_a_recipe_of_a_published_model_survives_its_yaml_and_agrees_with_the_sch
     [
         (
             "quantize=nf4",
-            "as a whole: a quantised model is frozen, so something else has to train: add the adapter section, for example adapter.rank=16",
+            (
+                "as a whole: a quantised model is frozen, so something else has to train: add the"
+                " adapter section, for example adapter.rank=16"
+            ),
         ),
-        ("tokenizer.vocabulary=300", "as a whole: a published model comes with its own tokenizer; leave the tokenizer section out"),
+        (
+            "tokenizer.vocabulary=300",
+            (
+                "as a whole: a published model comes with its own tokenizer; leave the tokenizer"
+                " section out"
+            ),
+        ),
         ("quantize=int8", "quantize: must be 'none' or 'nf4', got 'int8'"),
         ("adapter.rank=0", "adapter.rank: must be greater than 0, got 0"),
         ("adapter.rnk=4", "adapter.rnk: unknown key - did you mean 'rank'?"),
@@ -505,36 +728,62 @@ def test_a_recipe_of_a_published_model_survives_its_yaml_and_agrees_with_the_sch
         ("model.layers=2", "model.layers: model is a value, not a section"),
     ],
 )
-def test_what_does_not_belong_to_a_published_model_is_told(published: str, override: str, problem: str) -> None:
+def test_what_does_not_belong_to_a_published_model_is_told(
+    published: str, override: str, problem: str
+) -> None:
     assert _problems(published, override) == [problem]
 
 
 @pytest.mark.parametrize("override", ["adapter.rank=4", "quantize=nf4"])
 def test_adapters_and_quantisation_are_not_for_fresh_models(minimal: str, override: str) -> None:
-    assert _problems(minimal, override) == ["as a whole: adapter and quantize belong to a published model: model=HUB_ID or a folder"]
+    assert _problems(minimal, override) == [
+        "as a whole: adapter and quantize belong to a published model: model=HUB_ID or a folder"
+    ]
 
 
 def test_a_fresh_model_needs_a_tokenizer(minimal: str) -> None:
-    assert _problems(minimal, "tokenizer=null") == ["as a whole: tokenizer is required for a fresh model, for example tokenizer.vocabulary=4096"]
+    assert _problems(minimal, "tokenizer=null") == [
+        "as a whole: tokenizer is required for a fresh model, for example tokenizer.vocabulary=4096"
+    ]
 
 
-@pytest.mark.parametrize("override", ["model.layers=none", "model.depth=3", "model={heads: 2, width: 8}", "model=3", "model=null", "model=[a]"])
-def test_what_is_wrong_with_a_model_is_told_without_the_names_of_kinds(minimal: str, override: str) -> None:
+@pytest.mark.parametrize(
+    "override",
+    [
+        "model.layers=none",
+        "model.depth=3",
+        "model={heads: 2, width: 8}",
+        "model=3",
+        "model=null",
+        "model=[a]",
+    ],
+)
+def test_what_is_wrong_with_a_model_is_told_without_the_names_of_kinds(
+    minimal: str, override: str
+) -> None:
     (problem,) = _problems(minimal, override)
 
     assert problem.startswith("model")
-    assert not {"described", "published", "str", "ModelRecipe"} & set(problem.replace(":", ".").replace(",", ".").replace(" ", ".").split("."))
+    assert not {"described", "published", "str", "ModelRecipe"} & set(
+        problem.replace(":", ".").replace(",", ".").replace(" ", ".").split(".")
+    )
 
 
-def test_a_published_model_is_neither_built_nor_tokenised_afresh(published: str, minimal: str) -> None:
-    with pytest.raises(RecipeError, match=r"names the published model openai-community/gpt2; this needs"):
+def test_a_published_model_is_neither_built_nor_tokenised_afresh(
+    published: str, minimal: str
+) -> None:
+    with pytest.raises(
+        RecipeError, match=r"names the published model openai-community/gpt2; this needs"
+    ):
         _ = load(published).fresh_model
     with pytest.raises(RecipeError, match="openai-community/gpt2"):
         _ = load(published).own_tokenizer
     assert (load(minimal).fresh_model.layers, load(minimal).own_tokenizer.vocabulary) == (1, 300)
 
 
-def test_differences_between_a_fresh_and_a_published_model_are_told(minimal: str, published: str) -> None:
+def test_differences_between_a_fresh_and_a_published_model_are_told(
+    minimal: str, published: str
+) -> None:
     found = differences(load(minimal), load(published))
 
     assert found["model"] == (None, "openai-community/gpt2")
@@ -555,7 +804,9 @@ def test_differences_between_a_fresh_and_a_published_model_are_told(minimal: str
         ("labels.separator=|", "separator", "|"),
     ],
 )
-def test_labels_and_thresholds_may_be_written_as_numbers(written: str, key: str, value: object) -> None:
+def test_labels_and_thresholds_may_be_written_as_numbers(
+    written: str, key: str, value: object
+) -> None:
     assert getattr(load("moderation-offline", [written]).label_rules, key) == value
 
 
@@ -565,7 +816,10 @@ def test_labels_and_thresholds_may_be_written_as_numbers(written: str, key: str,
         (["labels.names=[no, yes]"], "are truth values in YAML: quote the label"),
         (["labels.class_weights={spam: 0}"], "the weight of spam must be above 0"),
         (["labels.names=[a, b]", "labels.positive=c"], "c: not among names (a, b)"),
-        (["labels.loss=focal", "labels.label_smoothing=0.1"], "label_smoothing belongs to loss cross_entropy"),
+        (
+            ["labels.loss=focal", "labels.label_smoothing=0.1"],
+            "label_smoothing belongs to loss cross_entropy",
+        ),
         (["labels.preprocess=[nfx]"], "unknown step 'nfx' - did you mean 'nfc'?"),
         (["model=roberta-base"], "labels.pretrain is about an encoder that is trained here"),
         (["adapter.rank=8"], "method classify trains the whole model"),
@@ -579,14 +833,20 @@ def test_what_a_classifier_cannot_be_is_told(overrides: list[str], message: str)
 
 @pytest.mark.parametrize("text", ["12", "soon", "0h"])
 def test_a_session_is_a_time(text: str, minimal: str) -> None:
-    with pytest.raises(RecipeError, match=r"run\.session: .* is not a time above zero\. .*90m, 3h, 1\.5d or 1h30m"):
+    with pytest.raises(
+        RecipeError, match=r"run\.session: .* is not a time above zero\. .*90m, 3h, 1\.5d or 1h30m"
+    ):
         load(minimal, [f"run.session={text}"])
 
 
-def test_runs_of_a_chain_are_mirrored_below_the_chains_name_in_the_same_session(minimal: str) -> None:
+def test_runs_of_a_chain_are_mirrored_below_the_chains_name_in_the_same_session(
+    minimal: str,
+) -> None:
     run = load(minimal, ["run.session=12h", "run.mirror=/mnt/drive"]).run
 
     assert run.session_s == 12 * 3600
-    assert run.member("lora-8", Path("runs/study")) == RunChoices(name="lora-8", folder="runs/study", mirror="/mnt/drive/study", session="12h")
+    assert run.member("lora-8", Path("runs/study")) == RunChoices(
+        name="lora-8", folder="runs/study", mirror="/mnt/drive/study", session="12h"
+    )
     assert run.beside("base") == RunChoices(name="base", mirror="/mnt/drive", session="12h")
     assert RunChoices().session_s is None

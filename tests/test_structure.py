@@ -1,4 +1,6 @@
-"""The habits of this code that a machine can check: direction of imports, one loop, sizes, mirrored tests."""
+"""The habits of this code that a machine can check: direction of imports, one loop, sizes, mirrored
+tests.
+"""
 
 import ast
 from collections.abc import Iterator
@@ -27,8 +29,9 @@ STAGES = (
     "notebook",
     "studio",
 )
-"""The pipeline, in order: a stage imports what stands before it, itself, and `base`; the last one is a front end like the command line, and imports
-the overviews, too."""
+"""The pipeline, in order: a stage imports what stands before it, itself, and `base`; the last one
+is a front end like the command line, and imports the overviews, too.
+"""
 OVERVIEWS = tuple(
     f"brimful{name}"
     for name in (
@@ -51,7 +54,12 @@ OVERVIEWS = tuple(
 """What may import every stage."""
 FOLDERS_WITHOUT_CODE = ("recipes",)
 
-MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_FUNCTION_LINES_90TH_PERCENTILE = 400, 70, 45
+MAX_FILE_NODES, MAX_FUNCTION_STATEMENTS, MAX_FUNCTION_BRANCHES = 4000, 40, 23
+"""Sizes that typing cannot squeeze: syntax nodes, statements, and branches with ternaries and
+comprehensions counted."""
+LONG_BY_NATURE = {
+    "brimful.planning.plain_replay.replay_plain": "the allocator's hot loop: calls would double it",
+}
 
 TESTED_ELSEWHERE = {
     "cli_parts.py": "tests/test_cli.py runs the verbs that share it",
@@ -70,7 +78,9 @@ TESTED_ELSEWHERE = {
     "recipe/sections.py": "tests/test_recipe.py holds recipes as a user meets them",
     "recipe/loading.py": "tests/test_recipe.py holds recipes as a user meets them",
     "studio/look.py": "tests/browser/test_studio.py looks at the page",
-    "report/runfiles.py": "a run folder read once for the tables; tests/report/test_tables.py holds its cases",
+    "report/runfiles.py": (
+        "a run folder read once for the tables; tests/report/test_tables.py holds its cases"
+    ),
 }
 """Modules without a test file of their own name, and why."""
 
@@ -110,7 +120,9 @@ def _wrong_imports(module: str, imports: Iterator[str]) -> list[str]:
     allowed = {"base", own} if own not in STAGES else {"base", *STAGES[: STAGES.index(own) + 1]}
     if own == STAGES[-1]:
         allowed |= {_stage(overview) for overview in OVERVIEWS}
-    return [name for name in imports if name.split(".")[0] == "brimful" and _stage(name) not in allowed]
+    return [
+        name for name in imports if name.split(".")[0] == "brimful" and _stage(name) not in allowed
+    ]
 
 
 def test_there_is_something_to_check() -> None:
@@ -118,7 +130,11 @@ def test_there_is_something_to_check() -> None:
 
 
 def test_every_folder_is_a_stage_or_the_base() -> None:
-    folders = {path.name for path in SOURCE.iterdir() if path.is_dir() and not path.name.startswith(("_", "."))}
+    folders = {
+        path.name
+        for path in SOURCE.iterdir()
+        if path.is_dir() and not path.name.startswith(("_", "."))
+    }
 
     assert folders <= {"base", *STAGES, *FOLDERS_WITHOUT_CODE}
 
@@ -139,13 +155,26 @@ def test_a_stage_imports_only_stages_before_it_and_the_base_nobody(path: Path) -
         ("brimful.data.hub", "from brimful import pipeline", True),
         ("brimful.base.units", "from brimful.recipe import Recipe", True),
         ("brimful.recipe", "from brimful.hardware.device import Device", True),
-        ("brimful.data.hub", "from brimful.planning.plan import Plan\nfrom brimful.base.env import runs_folder\nimport torch", False),
+        (
+            "brimful.data.hub",
+            (
+                "from brimful.planning.plan import Plan\nfrom brimful.base.env import"
+                " runs_folder\nimport torch"
+            ),
+            False,
+        ),
         ("brimful.base.units", "from brimful.base.errors import BrimfulError", False),
-        ("brimful.studio.fit", "from brimful.plans import survey\nfrom brimful.report.html import write_report", False),
+        (
+            "brimful.studio.fit",
+            "from brimful.plans import survey\nfrom brimful.report.html import write_report",
+            False,
+        ),
         ("brimful.report.html", "from brimful.studio.fit import answer", True),
     ],
 )
-def test_the_check_of_directions_sees_a_wrong_import(module: str, statement: str, wrong: bool) -> None:
+def test_the_check_of_directions_sees_a_wrong_import(
+    module: str, statement: str, wrong: bool
+) -> None:
     assert bool(_wrong_imports(module, _imports(ast.parse(statement)))) is wrong
 
 
@@ -154,7 +183,9 @@ def test_there_is_exactly_one_backward_pass() -> None:
         f"{_name(path)}:{node.lineno}"
         for path in MODULES
         for node in ast.walk(_tree(path))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward"
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "backward"
     ]
 
     assert len(calls) == 1
@@ -166,8 +197,15 @@ def test_environment_variables_are_read_in_one_module() -> None:
         _name(path)
         for path in MODULES
         for node in ast.walk(_tree(path))
-        if (isinstance(node, ast.Attribute) and node.attr in {"environ", "environb", "getenv", "putenv", "unsetenv"})
-        or (isinstance(node, ast.ImportFrom) and node.module == "os" and {alias.name for alias in node.names} & {"environ", "getenv"})
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr in {"environ", "environb", "getenv", "putenv", "unsetenv"}
+        )
+        or (
+            isinstance(node, ast.ImportFrom)
+            and node.module == "os"
+            and {alias.name for alias in node.names} & {"environ", "getenv"}
+        )
     }
 
     assert readers == {"brimful.base.env"}
@@ -181,7 +219,11 @@ def _unsafe(tree: ast.AST) -> Iterator[str]:
     """What could run code out of a file: pickles, eval and exec."""
     yield from (name for name in _imports(tree) if name.split(".")[0] in FORBIDDEN_IMPORTS)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and (node.value.id, node.attr) in FORBIDDEN_CALLS:
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and (node.value.id, node.attr) in FORBIDDEN_CALLS
+        ):
             yield f"{node.value.id}.{node.attr}"
         if isinstance(node, ast.Name) and node.id in {"eval", "exec"}:
             yield node.id
@@ -195,7 +237,16 @@ def test_nothing_is_read_or_run_that_could_hold_code(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "code", ["import pickle", "from pickle import loads", "torch.load(f)", "np.load(f)", "eval('1')", "exec(x)", "f(allow_pickle=True)"]
+    "code",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "torch.load(f)",
+        "np.load(f)",
+        "eval('1')",
+        "exec(x)",
+        "f(allow_pickle=True)",
+    ],
 )
 def test_the_check_of_safety_sees_what_is_forbidden(code: str) -> None:
     assert list(_unsafe(ast.parse(code)))
@@ -205,35 +256,58 @@ def test_calling_eval_on_a_model_is_not_forbidden() -> None:
     assert list(_unsafe(ast.parse("model.eval()\nast.literal_eval(x)"))) == []
 
 
-def test_files_and_functions_stay_small() -> None:
-    """Prints the size report: `pytest -s tests/test_structure.py -k small`."""
-    files = sorted(((len(path.read_text(encoding="utf-8").splitlines()), _name(path)) for path in MODULES), reverse=True)
-    functions = sorted(
-        (
-            (node.end_lineno - node.lineno + 1, f"{_name(path)}.{node.name}")
-            for path in MODULES
-            for node in _functions(_tree(path))
-            if node.end_lineno
-        ),
-        reverse=True,
-    )
-    lines = [size for size, _ in functions]
-    percentile_90 = lines[len(lines) // 10]
-    report = (
-        f"{len(files)} files, median {files[len(files) // 2][0]} lines, longest: {files[:3]}\n"
-        f"{len(functions)} functions, median {lines[len(lines) // 2]} lines, 90th percentile {percentile_90}, longest: {functions[:3]}"
-    )
-    print(report)
+BRANCHES = (
+    ast.If,
+    ast.IfExp,
+    ast.For,
+    ast.While,
+    ast.ExceptHandler,
+    ast.BoolOp,
+    ast.comprehension,
+    ast.match_case,
+)
 
-    assert files[0][0] <= MAX_FILE_LINES, report
-    assert functions[0][0] <= MAX_FUNCTION_LINES, report
-    assert percentile_90 <= MAX_FUNCTION_LINES_90TH_PERCENTILE, report
+
+def _largest(sizes: dict[str, int]) -> tuple[int, str]:
+    return max((size, name) for name, size in sizes.items() if name not in LONG_BY_NATURE)
+
+
+def test_files_and_functions_stay_small() -> None:
+    nodes, statements, branches = {}, {}, {}
+    for path in MODULES:
+        tree = _tree(path)
+        nodes[_name(path)] = sum(1 for _ in ast.walk(tree))
+        for function in _functions(tree):
+            name = f"{_name(path)}.{function.name}"
+            inside = list(ast.walk(function))
+            statements[name] = sum(isinstance(node, ast.stmt) for node in inside) - 1
+            branches[name] = 1 + sum(isinstance(node, BRANCHES) for node in inside)
+
+    assert _largest(nodes) <= (MAX_FILE_NODES, "~")
+    assert _largest(statements) <= (MAX_FUNCTION_STATEMENTS, "~")
+    assert _largest(branches) <= (MAX_FUNCTION_BRANCHES, "~")
+
+
+def test_lines_stay_within_a_hundred_columns_without_switching_the_formatter_off() -> None:
+    switches = ("fmt: " + "skip", "fmt: " + "off")
+    found = [
+        f"{_name(path)}: {switch}"
+        for path in MODULES
+        for switch in switches
+        if switch in path.read_text(encoding="utf-8")
+    ]
+
+    assert found == []
 
 
 @pytest.mark.parametrize("path", MODULES, ids=_name)
 def test_every_module_and_every_public_function_and_class_in_it_says_what_it_is(path: Path) -> None:
     tree = _tree(path)
-    public = [node for node in tree.body if isinstance(node, Function | ast.ClassDef) and not node.name.startswith("_")]
+    public = [
+        node
+        for node in tree.body
+        if isinstance(node, Function | ast.ClassDef) and not node.name.startswith("_")
+    ]
 
     silent = [node.name for node in public if not ast.get_docstring(node)]
     assert silent == []
@@ -241,8 +315,14 @@ def test_every_module_and_every_public_function_and_class_in_it_says_what_it_is(
 
 
 def test_every_module_has_its_tests_in_the_mirrored_place() -> None:
-    expected = {path.relative_to(SOURCE).as_posix() for path in MODULES if path.name != "__init__.py"}
-    missing = {name for name in expected if not (ROOT / "tests" / name).with_name(f"test_{Path(name).name}").is_file()}
+    expected = {
+        path.relative_to(SOURCE).as_posix() for path in MODULES if path.name != "__init__.py"
+    }
+    missing = {
+        name
+        for name in expected
+        if not (ROOT / "tests" / name).with_name(f"test_{Path(name).name}").is_file()
+    }
 
     assert missing - TESTED_ELSEWHERE.keys() == set()
     assert TESTED_ELSEWHERE.keys() <= missing, "an exception that is none any more"

@@ -14,7 +14,15 @@ import torch
 from rich.console import Console
 
 from brimful import pipeline, plans, scoring
-from brimful.base.errors import BrimfulError, CheckpointError, DataError, PlanError, RecipeError, RequestError, RunFolderError
+from brimful.base.errors import (
+    BrimfulError,
+    CheckpointError,
+    DataError,
+    PlanError,
+    RecipeError,
+    RequestError,
+    RunFolderError,
+)
 from brimful.base.rundir import read_journal, read_json
 from brimful.generation.load import load_run, load_untuned
 from brimful.materials import gather
@@ -27,7 +35,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # peft and bitsandbytes warn 
 
 Tuning = Callable[..., Recipe]
 CPU = torch.device("cpu")
-MANNERS = {"lora": [], "qlora": ["quantize=nf4"], "full": ["adapter=null", "optimizer.learning_rate=1e-3"], "8bit": ["optimizer.kind=adamw_8bit"]}
+MANNERS = {
+    "lora": [],
+    "qlora": ["quantize=nf4"],
+    "full": ["adapter=null", "optimizer.learning_rate=1e-3"],
+    "8bit": ["optimizer.kind=adamw_8bit"],
+}
 
 
 def _train(recipe: Recipe, **options: Any) -> Path:
@@ -40,7 +53,11 @@ def _final(folder: Path) -> Any:
 
 
 def _validation_losses(folder: Path) -> list[float]:
-    return [record["loss"] for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "evaluation"]
+    return [
+        record["loss"]
+        for record in read_journal(folder / "metrics.jsonl")
+        if record["kind"] == "evaluation"
+    ]
 
 
 def test_tuning_lowers_the_loss_of_held_out_answers(tuning: Tuning) -> None:
@@ -48,7 +65,11 @@ def test_tuning_lowers_the_loss_of_held_out_answers(tuning: Tuning) -> None:
     losses = _validation_losses(folder)
 
     assert losses == sorted(losses, reverse=True)
-    assert losses[-1] < scoring.evaluate(folder, Console(file=StringIO()), untuned=True)["validation"]["loss"] - 0.3
+    assert (
+        losses[-1]
+        < scoring.evaluate(folder, Console(file=StringIO()), untuned=True)["validation"]["loss"]
+        - 0.3
+    )
 
 
 @pytest.mark.parametrize("manner", MANNERS)
@@ -77,18 +98,37 @@ def test_killed_runs_end_bit_for_bit_like_undisturbed_ones(tuning: Tuning, manne
 
     assert differences(_final(folder), _final(undisturbed)) == []
     weights = "model.safetensors" if manner == "full" else "adapter_model.safetensors"
-    assert (folder / "model" / weights).read_bytes() == (undisturbed / "model" / weights).read_bytes()
+    assert (folder / "model" / weights).read_bytes() == (
+        undisturbed / "model" / weights
+    ).read_bytes()
 
 
-@pytest.mark.parametrize("change", [["plan.packing=padded"], ["plan.micro_batch=1"], ["plan.recompute=true"], ["plan.loss_chunk=16"]])
-def test_how_a_step_is_cut_does_not_change_what_is_learned(tuning: Tuning, change: list[str]) -> None:
-    packed, other = (_final(_train(tuning(f"run.name={name}", *options))) for name, options in (("packed", []), ("other", change)))
+@pytest.mark.parametrize(
+    "change",
+    [
+        ["plan.packing=padded"],
+        ["plan.micro_batch=1"],
+        ["plan.recompute=true"],
+        ["plan.loss_chunk=16"],
+    ],
+)
+def test_how_a_step_is_cut_does_not_change_what_is_learned(
+    tuning: Tuning, change: list[str]
+) -> None:
+    packed, other = (
+        _final(_train(tuning(f"run.name={name}", *options)))
+        for name, options in (("packed", []), ("other", change))
+    )
     for name, weight in packed.tensors["model"].items():
         torch.testing.assert_close(other.tensors["model"][name], weight, rtol=1e-3, atol=1e-4)
 
 
-def test_a_saved_plan_keeps_its_choices_and_counts_the_tokens_of_the_examples(tuning: Tuning, tmp_path: Path) -> None:
-    """It was made before the data were read, when four examples of at most 128 tokens counted as four times 128."""
+def test_a_saved_plan_keeps_its_choices_and_counts_the_tokens_of_the_examples(
+    tuning: Tuning, tmp_path: Path
+) -> None:
+    """It was made before the data were read, when four examples of at most 128 tokens counted as
+    four times 128.
+    """
     long = ("sequence_length=128", "training={tokens: 1280}")
     recipe = tuning(*long, "plan.micro_batch=1", "plan.loss_chunk=16")
     saved = plans.plan(recipe)
@@ -99,10 +139,22 @@ def test_a_saved_plan_keeps_its_choices_and_counts_the_tokens_of_the_examples(tu
 
     assert (saved.effective_batch, saved.total_steps) == (4, 2)
     assert (plan.effective_batch < 4, plan.micro_batches[0], plan.loss_chunk) == (True, 1, 16)
-    assert len([record for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "step"]) == plan.total_steps > 2
+    assert (
+        len(
+            [
+                record
+                for record in read_journal(folder / "metrics.jsonl")
+                if record["kind"] == "step"
+            ]
+        )
+        == plan.total_steps
+        > 2
+    )
 
 
-def test_what_an_optimizer_step_sees_is_told_in_examples_and_as_the_plan_counts_it(tuning: Tuning) -> None:
+def test_what_an_optimizer_step_sees_is_told_in_examples_and_as_the_plan_counts_it(
+    tuning: Tuning,
+) -> None:
     told = StringIO()
     pipeline.train(tuning("training.steps=1", "sequence_length=128"), Console(file=told))
 
@@ -110,17 +162,26 @@ def test_what_an_optimizer_step_sees_is_told_in_examples_and_as_the_plan_counts_
     assert "the plan counts them as full sequences, 2 of 128" in told.getvalue()
 
 
-def test_speed_counts_the_tokens_of_the_examples_without_what_full_sequences_would_hold(tuning: Tuning) -> None:
+def test_speed_counts_the_tokens_of_the_examples_without_what_full_sequences_would_hold(
+    tuning: Tuning,
+) -> None:
     folder = _train(tuning("sequence_length=128", "training.steps=3"))
     split = read_json(folder / "data.json")["splits"]["train"]
     tokens = 4 * (split["tokens"] / split["examples"] - 1)
-    (start,), steps = ([record for record in read_journal(folder / "metrics.jsonl") if record["kind"] == kind] for kind in ("start", "step"))
+    (start,), steps = (
+        [record for record in read_journal(folder / "metrics.jsonl") if record["kind"] == kind]
+        for kind in ("start", "step")
+    )
 
     assert start["tokens_per_step"] == pytest.approx(tokens, abs=0.5)
-    assert steps[-1]["tokens_per_second"] * steps[-1]["step_time_s"] == pytest.approx(tokens, abs=0.5)
+    assert steps[-1]["tokens_per_second"] * steps[-1]["step_time_s"] == pytest.approx(
+        tokens, abs=0.5
+    )
 
 
-def test_a_model_that_cannot_be_loaded_leaves_its_runs_name_free(tuning: Tuning, base_model: Path) -> None:
+def test_a_model_that_cannot_be_loaded_leaves_its_runs_name_free(
+    tuning: Tuning, base_model: Path
+) -> None:
     weights = base_model / "model.safetensors"
     weights.rename(base_model / "model.bin")
     with pytest.raises(PlanError, match="safetensors"):
@@ -141,17 +202,28 @@ def test_scores_of_weights_that_training_replaced_are_gone(tuning: Tuning) -> No
     assert not any((folder / name).exists() for name in ("scores.json", "evaluations"))
 
 
-def test_text_prompts_stand_as_they_are_also_beside_a_chat_template(tuning: Tuning, base_model: Path, tmp_path: Path) -> None:
-    (base_model / "chat_template.jinja").write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
+def test_text_prompts_stand_as_they_are_also_beside_a_chat_template(
+    tuning: Tuning, base_model: Path, tmp_path: Path
+) -> None:
+    (base_model / "chat_template.jinja").write_text(
+        "{% for message in messages %}{{ message.content }}{% endfor %}"
+    )
     pairs = tmp_path / "pairs.jsonl"
-    pairs.write_text("".join(json.dumps({"prompt": f"Say {number}", "completion": " yes"}) + "\n" for number in range(30)))
+    pairs.write_text(
+        "".join(
+            json.dumps({"prompt": f"Say {number}", "completion": " yes"}) + "\n"
+            for number in range(30)
+        )
+    )
 
     lines = gather(tuning(f"data.path={pairs}"), str(base_model)).lines()
 
     assert "prompts: text, as they stand" in lines
 
 
-def test_the_trained_model_is_gone_before_the_sample_loads_it_again(tuning: Tuning, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_trained_model_is_gone_before_the_sample_loads_it_again(
+    tuning: Tuning, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, trained, alive = pipeline.run_session, [], []
 
     def session(setup: Any) -> Any:
@@ -176,7 +248,9 @@ def test_a_checkpoint_of_adapters_holds_no_frozen_weight(tuning: Tuning) -> None
     assert all("lora_" in name for name in names)
 
 
-def test_a_tuned_run_answers_as_it_was_trained_and_the_untuned_model_is_still_there(tuning: Tuning) -> None:
+def test_a_tuned_run_answers_as_it_was_trained_and_the_untuned_model_is_still_there(
+    tuning: Tuning,
+) -> None:
     folder = _train(tuning())
     tuned, untuned = load_run(folder, CPU, torch.float32), load_untuned(folder, CPU)
     ids = torch.tensor([tuned.prompt_ids("Say red twice.")])
@@ -186,7 +260,9 @@ def test_a_tuned_run_answers_as_it_was_trained_and_the_untuned_model_is_still_th
     assert not torch.equal(tuned.model(ids).logits, untuned.model(ids).logits)
 
 
-def test_a_base_that_changed_is_refused_by_the_next_session_and_by_generation(tuning: Tuning, base_model: Path) -> None:
+def test_a_base_that_changed_is_refused_by_the_next_session_and_by_generation(
+    tuning: Tuning, base_model: Path
+) -> None:
     folder = _train(tuning("training.steps=4"))
     from transformers import AutoModelForCausalLM
 
@@ -201,7 +277,9 @@ def test_a_base_that_changed_is_refused_by_the_next_session_and_by_generation(tu
         _train(tuning(), accept=["training"])
 
 
-def test_facts_of_a_tuned_run_name_its_base_and_what_was_dropped(tuning: Tuning, base_model: Path) -> None:
+def test_facts_of_a_tuned_run_name_its_base_and_what_was_dropped(
+    tuning: Tuning, base_model: Path
+) -> None:
     facts = read_json(_train(tuning("sequence_length=60")) / "data.json")
 
     assert facts["base"]["source"] == str(base_model)
@@ -209,7 +287,9 @@ def test_facts_of_a_tuned_run_name_its_base_and_what_was_dropped(tuning: Tuning,
     assert facts["prompts"] == "messages"
 
 
-def test_a_model_that_another_recipe_trains_is_trained_first(tuning: Tuning, tiny: Tuning, tmp_path: Path) -> None:
+def test_a_model_that_another_recipe_trains_is_trained_first(
+    tuning: Tuning, tiny: Tuning, tmp_path: Path
+) -> None:
     first = tmp_path / "first.yaml"
     first.write_text(tiny("training.steps=3", "model.context=64", "name=first").to_yaml())
     recipe = tuning(f"model=recipe:{first}", "training.steps=2")
@@ -217,13 +297,23 @@ def test_a_model_that_another_recipe_trains_is_trained_first(tuning: Tuning, tin
     folder = _train(recipe)
 
     assert (folder.parent / "first" / "model" / "model.safetensors").exists()
-    assert read_json(folder / "data.json")["base"]["source"] == str((folder.parent / "first" / "model").resolve())
+    assert read_json(folder / "data.json")["base"]["source"] == str(
+        (folder.parent / "first" / "model").resolve()
+    )
 
 
 BAD = {
-    "targets that match nothing": (["adapter.targets=[q_prj]"], RecipeError, r"no linear layer is named q_prj.*q_proj"),
+    "targets that match nothing": (
+        ["adapter.targets=[q_prj]"],
+        RecipeError,
+        r"no linear layer is named q_prj.*q_proj",
+    ),
     "the output head": (["adapter.targets=[lm_head]"], RecipeError, "output head"),
-    "sequences longer than the model reads": (["sequence_length=256"], PlanError, "above the 128 positions"),
+    "sequences longer than the model reads": (
+        ["sequence_length=256"],
+        PlanError,
+        "above the 128 positions",
+    ),
     "a stop token that does not exist": (["sample.stop=[<|im_end|>]"], DataError, "im_end"),
     "missing columns": (["data.format=messages"], DataError, "instruction, output"),
     "a model that is nowhere": (["model=./nowhere"], PlanError, "nowhere"),
@@ -231,7 +321,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_bad_input_is_one_clear_error_and_leaves_nothing_half_done(tuning: Tuning, what: str) -> None:
+def test_bad_input_is_one_clear_error_and_leaves_nothing_half_done(
+    tuning: Tuning, what: str
+) -> None:
     changes, kind, message = BAD[what]
 
     with pytest.raises(BrimfulError, match=message) as caught:
@@ -248,16 +340,24 @@ def test_an_empty_answer_is_told_with_its_row(tuning: Tuning, examples_file: Pat
         _train(tuning())
 
 
-@pytest.mark.parametrize("asked", ["evaluation.tasks=[humanevall]", "evaluation.data={humanevall: problems.jsonl}"])
-def test_a_task_that_there_is_not_is_told_before_anything_is_trained(tuning: Tuning, asked: str) -> None:
+@pytest.mark.parametrize(
+    "asked", ["evaluation.tasks=[humanevall]", "evaluation.data={humanevall: problems.jsonl}"]
+)
+def test_a_task_that_there_is_not_is_told_before_anything_is_trained(
+    tuning: Tuning, asked: str
+) -> None:
     recipe = tuning(asked)
-    with pytest.raises(RequestError, match=r"unknown task 'humanevall' - did you mean 'humaneval'\?"):
+    with pytest.raises(
+        RequestError, match=r"unknown task 'humanevall' - did you mean 'humaneval'\?"
+    ):
         _train(recipe)
     assert not pipeline.folder_of(recipe).exists()
 
 
 def test_task_data_that_cannot_be_read_are_told_before_anything_is_trained(tuning: Tuning) -> None:
-    recipe = tuning("evaluation.tasks=[code-syntax, humaneval]", "evaluation.data={humaneval: nowhere.jsonl}")
+    recipe = tuning(
+        "evaluation.tasks=[code-syntax, humaneval]", "evaluation.data={humaneval: nowhere.jsonl}"
+    )
     with pytest.raises(DataError, match=r"no file nowhere\.jsonl for task humaneval"):
         pipeline.run(recipe, Console(file=StringIO()))
     assert not pipeline.folder_of(recipe).exists()
@@ -267,12 +367,30 @@ def test_a_whole_run_ends_with_its_scores(tuning: Tuning) -> None:
     told = StringIO()
     report = pipeline.run(tuning("evaluation.tasks=[code-syntax]"), Console(file=told, width=160))
     assert report.exists()
-    assert told.getvalue().index("every one scored once") < told.getvalue().index("code-syntax: version 1, n = ")
+    assert told.getvalue().index("every one scored once") < told.getvalue().index(
+        "code-syntax: version 1, n = "
+    )
     with pytest.raises(RequestError, match="unknown task 'code_syntax'"):
-        scoring.evaluate(report.parent, Console(file=StringIO()), asked=scoring.Asked(paths={"code_syntax": "examples.jsonl"}))
+        scoring.evaluate(
+            report.parent,
+            Console(file=StringIO()),
+            asked=scoring.Asked(paths={"code_syntax": "examples.jsonl"}),
+        )
     asked = scoring.Asked(("code-syntax",), max_examples=2, samples=3, temperature=0.8)
-    sampled = scoring.evaluate(report.parent, Console(file=StringIO()), asked=asked)["tasks"]["code-syntax"]
-    assert (sampled["n"], sampled["samples"], sampled["temperature"], sum(sampled["errors"].values()) <= 6) == (2, 3, 0.8, True)
-    for wrong, said in ((("code-syntax",), "set a temperature above 0"), (("lm-eval:gsm8k",), "lm-eval draws answers as its own tasks say")):
+    sampled = scoring.evaluate(report.parent, Console(file=StringIO()), asked=asked)["tasks"][
+        "code-syntax"
+    ]
+    assert (
+        sampled["n"],
+        sampled["samples"],
+        sampled["temperature"],
+        sum(sampled["errors"].values()) <= 6,
+    ) == (2, 3, 0.8, True)
+    for wrong, said in (
+        (("code-syntax",), "set a temperature above 0"),
+        (("lm-eval:gsm8k",), "lm-eval draws answers as its own tasks say"),
+    ):
         with pytest.raises(RequestError, match=said):
-            scoring.evaluate(report.parent, Console(file=StringIO()), asked=scoring.Asked(wrong, samples=3))
+            scoring.evaluate(
+                report.parent, Console(file=StringIO()), asked=scoring.Asked(wrong, samples=3)
+            )

@@ -1,4 +1,6 @@
-"""Write the small data that notebooks read with BRIMFUL_NOTEBOOK=small: `python notebooks/small/make.py`. All of it is made up here."""
+"""Write the small data that notebooks read with BRIMFUL_NOTEBOOK=small: `python
+notebooks/small/make.py`. All of it is made up here.
+"""
 
 import json
 import random

@@ -1,6 +1,8 @@
-"""brimful: say what to train; it works out what the hardware can hold, trains it that way, and shows that both came true.
+"""brimful: say what to train; it works out what the hardware can hold, trains it that way, and
+shows that both came true.
 
-Importing this package imports nothing heavy; the public names load what they need when they are used.
+Importing this package imports nothing heavy; the public names load what they need when they are
+used.
 """
 
 import importlib
@@ -17,7 +19,20 @@ if TYPE_CHECKING:
     from brimful.rehearsal.foreign import plan_model
     from brimful.scoring import evaluate
 
-__all__ = ["BrimfulError", "Device", "Plan", "Recipe", "Run", "Writer", "evaluate", "load_recipe", "plan", "plan_model", "run", "train"]
+__all__ = [
+    "BrimfulError",
+    "Device",
+    "Plan",
+    "Recipe",
+    "Run",
+    "Writer",
+    "evaluate",
+    "load_recipe",
+    "plan",
+    "plan_model",
+    "run",
+    "train",
+]
 
 _HOMES = {
     "BrimfulError": ("brimful.base.errors", "BrimfulError"),

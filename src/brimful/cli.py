@@ -1,4 +1,6 @@
-"""The verbs. Each reads its arguments, calls one pipeline function and prints; nothing heavy is imported before it runs."""
+"""The verbs. Each reads its arguments, calls one pipeline function and prints; nothing heavy is
+imported before it runs.
+"""
 
 import shlex
 import sys
@@ -14,17 +16,53 @@ from brimful.cli_recipes import recipes_app
 from brimful.cli_runs import VERBS
 
 app = typer.Typer(
-    name="brimful", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
-    help="Say what to train. brimful works out what the hardware can hold, trains it that way, and shows what came of it.",
-)  # fmt: skip
+    name="brimful",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help=(
+        "Say what to train. brimful works out what the hardware can hold, trains it that way, and"
+        " shows what came of it."
+    ),
+)
 app.add_typer(recipes_app, name="recipes")
 
-RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A shipped recipe's name or a .yaml file.")]
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the recipe, as dotted.key=value.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Start over; unfinished work is moved aside, a finished run is never replaced.")]
-Accept = Annotated[list[str] | None, typer.Option("--accept-change", metavar="KEY", help="Continue with a changed value of this key.")]
-PlanFile = Annotated[Path | None, typer.Option("--plan", metavar="FILE", help="Use this plan as it is; `brimful plan ... --save FILE` wrote it.")]
-Session = Annotated[str | None, typer.Option(metavar="TIME", help="This machine is taken away, say, 12h from now: save in time. As run.session=12h.")]
+RecipeName = Annotated[
+    str, typer.Argument(metavar="RECIPE", help="A shipped recipe's name or a .yaml file.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the recipe, as dotted.key=value."),
+]
+Fresh = Annotated[
+    bool,
+    typer.Option(
+        "--fresh",
+        help="Start over; unfinished work is moved aside, a finished run is never replaced.",
+    ),
+]
+Accept = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept-change", metavar="KEY", help="Continue with a changed value of this key."
+    ),
+]
+PlanFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--plan",
+        metavar="FILE",
+        help="Use this plan as it is; `brimful plan ... --save FILE` wrote it.",
+    ),
+]
+Session = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="This machine is taken away, say, 12h from now: save in time. As run.session=12h.",
+    ),
+]
 Sort = Literal["time", "cost", "name"]
 Dtype = Literal["bf16", "fp16", "fp32"]
 
@@ -43,34 +81,93 @@ def doctor(json_output: Json = False) -> None:
 def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     recipe: RecipeName,
     overrides: Overrides = None,
-    on: Annotated[str, typer.Option(metavar="DEVICES", help="here, all, or exact names separated by commas; `--on all` lists them.")] = "here",
-    explain: Annotated[bool, typer.Option("--explain", help="Name the ten largest tensors at the peak.")] = False,
-    timeline: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the memory of a step over time (.png or .svg), and .json beside it.")
-    ] = None,
-    sort: Annotated[Sort | None, typer.Option(help="Several devices by time, cost or name; what fits comes first.")] = None,
-    budget: Annotated[str | None, typer.Option(metavar="LIMIT", help="May it take no more than 90m, 3h, 1.5d, or '$5' or 5usd?")] = None,
-    session: Annotated[str | None, typer.Option(metavar="TIME", help="Sessions are killed after, say, 12h: how many, and how often to save.")] = None,
-    price: Annotated[
-        list[str] | None, typer.Option(metavar="USD", help='An hour in US dollars, 2.5 or "NVIDIA L4=0.8"; in place of the catalog\'s dated price.')
-    ] = None,
-    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the plan of the one device, for `train --plan FILE`.")] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Run one step as planned and one in the plainest manner, and compare them; 1 where they disagree.")
+    on: Annotated[
+        str,
+        typer.Option(
+            metavar="DEVICES",
+            help="here, all, or exact names separated by commas; `--on all` lists them.",
+        ),
+    ] = "here",
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Name the ten largest tensors at the peak.")
     ] = False,
-    trust_custom_code: Annotated[bool, typer.Option("--trust-custom-code", help="Run code that comes with a published model.")] = False,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw the memory of a step over time (.png or .svg), and .json beside it.",
+        ),
+    ] = None,
+    sort: Annotated[
+        Sort | None,
+        typer.Option(help="Several devices by time, cost or name; what fits comes first."),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIMIT", help="May it take no more than 90m, 3h, 1.5d, or '$5' or 5usd?"
+        ),
+    ] = None,
+    session: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Sessions are killed after, say, 12h: how many, and how often to save.",
+        ),
+    ] = None,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="USD",
+            help=(
+                'An hour in US dollars, 2.5 or "NVIDIA L4=0.8"; in place of the catalog\'s dated'
+                " price."
+            ),
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the plan of the one device, for `train --plan FILE`."
+        ),
+    ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help=(
+                "Run one step as planned and one in the plainest manner, and compare them; 1 where"
+                " they disagree."
+            ),
+        ),
+    ] = False,
+    trust_custom_code: Annotated[
+        bool,
+        typer.Option("--trust-custom-code", help="Run code that comes with a published model."),
+    ] = False,
     json_output: Json = False,
 ) -> None:
-    """What a recipe needs on this or any device: memory, time, energy, cost, choices with reasons. 0 fits, 1 does not or may not."""
+    """What a recipe needs on this or any device: memory, time, energy, cost, choices with reasons.
+    0 fits, 1 does not or may not.
+    """
     from brimful.planning.budget import parse_budget, parse_prices, session_seconds
-    from brimful.plans import Limits, answers, refuse_to_save, refuse_to_verify, save_surveyed, survey, verified
+    from brimful.plans import (
+        Limits,
+        answers,
+        refuse_to_save,
+        refuse_to_verify,
+        save_surveyed,
+        survey,
+        verified,
+    )
     from brimful.report.plan_table import ordered
     from brimful.report.plans import exit_code, render, tensor_lines, write_timeline
 
     limits = Limits(
-        budget=None if budget is None else parse_budget(budget), session_s=None if session is None else session_seconds(session),
+        budget=None if budget is None else parse_budget(budget),
+        session_s=None if session is None else session_seconds(session),
         prices=parse_prices(price or []),
-    )  # fmt: skip
+    )
     resolved = _load(recipe, overrides)
     if save is not None:
         refuse_to_save(resolved, on)
@@ -83,11 +180,19 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     verification = verified(resolved, surveyed) if verify else None
     if json_output:
         print_json(
-            {"recipe": resolved.name, "devices": [entry.to_json() for entry in ordered(surveyed, sort)], **answered.to_json(), **_told(verification)}
+            {
+                "recipe": resolved.name,
+                "devices": [entry.to_json() for entry in ordered(surveyed, sort)],
+                **answered.to_json(),
+                **_told(verification),
+            }
         )
     else:
         console = open_console(least_width=120)
-        console.print(render(surveyed, console.width, (answered.budget, answered.sessions), sort), soft_wrap=True)
+        console.print(
+            render(surveyed, console.width, (answered.budget, answered.sessions), sort),
+            soft_wrap=True,
+        )
         if explain:
             print("\n".join(tensor_lines(surveyed)))
         if verification is not None:
@@ -104,9 +209,16 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
 
 @app.command()
 def train(
-    recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False, accept_change: Accept = None, plan_file: PlanFile = None, session: Session = None,
-) -> None:  # fmt: skip
-    """Train a recipe; of a study every variant, of rft every round, and compare them. The same command again continues what is unfinished."""
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    fresh: Fresh = False,
+    accept_change: Accept = None,
+    plan_file: PlanFile = None,
+    session: Session = None,
+) -> None:
+    """Train a recipe; of a study every variant, of rft every round, and compare them. The same
+    command again continues what is unfinished.
+    """
     from brimful import pipeline
     from brimful.training.mirror.opening import catch_up
 
@@ -114,57 +226,99 @@ def train(
     if _is_several(resolved):
         _run_several(resolved, fresh, accept_change, plan_file)
         return
-    finished = pipeline.train(resolved, open_console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file)
+    finished = pipeline.train(
+        resolved, open_console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file
+    )
     name = finished.folder.name
     if not finished.trained_now:
         catch_up(resolved, finished.folder, print)
         print(f"for another run of this recipe: run.name={name}-2")
-    use = {"classify": f"brimful predict {name} FILE | ", "mlm": ""}.get(resolved.method, f"brimful generate {name} --prompt TEXT | ")
+    use = {"classify": f"brimful predict {name} FILE | ", "mlm": ""}.get(
+        resolved.method, f"brimful generate {name} --prompt TEXT | "
+    )
     print(f"next: brimful evaluate {name} | {use}brimful report {name}")
 
 
 @app.command()
 def run(
-    recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False, accept_change: Accept = None, plan_file: PlanFile = None, session: Session = None,
-) -> None:  # fmt: skip
-    """The whole chain of a recipe: plan, train, sample, evaluate, report; of a study for every variant, of rft for every round, and one table."""
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    fresh: Fresh = False,
+    accept_change: Accept = None,
+    plan_file: PlanFile = None,
+    session: Session = None,
+) -> None:
+    """The whole chain of a recipe: plan, train, sample, evaluate, report; of a study for every
+    variant, of rft for every round, and one table.
+    """
     from brimful import pipeline
 
     resolved = _load(recipe, _with_session(overrides, session))
     if _is_several(resolved):
         _run_several(resolved, fresh, accept_change, plan_file)
         return
-    path = pipeline.run(resolved, open_console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file)
+    path = pipeline.run(
+        resolved, open_console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file
+    )
     print(f"report: {path}")
 
 
 @app.command()
-def sample(recipe: RecipeName, overrides: Overrides = None, fresh: Fresh = False, accept_change: Accept = None) -> None:
-    """Draw answers to a recipe's questions, verify them, and keep distinct right ones to train on. The same command again goes on where it stopped."""
+def sample(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    fresh: Fresh = False,
+    accept_change: Accept = None,
+) -> None:
+    """Draw answers to a recipe's questions, verify them, and keep distinct right ones to train on.
+    The same command again goes on where it stopped.
+    """
     from brimful import rounds
 
-    folder = rounds.sample(_load(recipe, overrides), open_console(), fresh=fresh, accept=accept_change or [])
+    folder = rounds.sample(
+        _load(recipe, overrides), open_console(), fresh=fresh, accept=accept_change or []
+    )
     print(
-        f"samples: {folder / 'samples.jsonl'}\ntraining set: {folder / 'train.jsonl'}\nnext: brimful run {shlex.join([recipe, *(overrides or [])])}"
+        f"samples: {folder / 'samples.jsonl'}\ntraining set: {folder / 'train.jsonl'}\nnext:"
+        f" brimful run {shlex.join([recipe, *(overrides or [])])}"
     )
 
 
 @app.command()
 def generate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     run: RunName,
-    prompt: Annotated[str | None, typer.Option(help="Text to continue or to answer; without it, an interactive session.")] = None,
+    prompt: Annotated[
+        str | None,
+        typer.Option(help="Text to continue or to answer; without it, an interactive session."),
+    ] = None,
     tokens: Annotated[int, typer.Option(min=1, help="New tokens at most.")] = 200,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.8,
     top_k: Annotated[int | None, typer.Option(help="Sample among the k likeliest tokens.")] = None,
-    top_p: Annotated[float, typer.Option(help="Sample among the likeliest tokens that hold this probability.")] = 1.0,
+    top_p: Annotated[
+        float, typer.Option(help="Sample among the likeliest tokens that hold this probability.")
+    ] = 1.0,
     seed: Annotated[int, typer.Option(help="Same seed, same text.")] = 0,
     samples: Annotated[int, typer.Option(min=1, help="How many texts.")] = 1,
-    beside_base: Annotated[bool, typer.Option("--beside-base", help="Beside the answer of the model from before it was tuned.")] = False,
+    beside_base: Annotated[
+        bool,
+        typer.Option(
+            "--beside-base", help="Beside the answer of the model from before it was tuned."
+        ),
+    ] = False,
     code: Annotated[
-        bool | None, typer.Option("--code/--no-code", help="Say whether answers are Python; by default where a task of the recipe is about code.")
+        bool | None,
+        typer.Option(
+            "--code/--no-code",
+            help=(
+                "Say whether answers are Python; by default where a task of the recipe is about"
+                " code."
+            ),
+        ),
     ] = None,
 ) -> None:
-    """Continue a prompt with a finished run's model, or answer it, as the run was trained to; without a prompt, talk to it."""
+    """Continue a prompt with a finished run's model, or answer it, as the run was trained to;
+    without a prompt, talk to it.
+    """
     from brimful import pipeline
     from brimful.generation.answers import Writing
     from brimful.generation.sampler import SamplingSettings
@@ -177,23 +331,52 @@ def generate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
 def predict(
     run: RunName,
     source: Annotated[
-        str, typer.Argument(metavar="FILE", help="csv, tsv, jsonl, json, parquet or txt, also .gz; - is standard input, a text a line.")
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help=(
+                "csv, tsv, jsonl, json, parquet or txt, also .gz; - is standard input, a text a"
+                " line."
+            ),
+        ),
     ],
     changes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="How FILE is read: data.text_column, data.header, data.encoding, data.file_type."),
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="How FILE is read: data.text_column, data.header, data.encoding, data.file_type.",
+        ),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: standard output.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Default: standard output."),
+    ] = None,
     written_as: Annotated[
-        str | None, typer.Option("--as", metavar="KIND", help="csv, tsv or jsonl. Default: by the output's name, else as FILE.")
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="KIND",
+            help="csv, tsv or jsonl. Default: by the output's name, else as FILE.",
+        ),
     ] = None,
     threshold: Annotated[
-        str | None, typer.Option(metavar="POLICY", help="best_f1, precision>=P, recall>=R or a number. Default: the recipe's.")
+        str | None,
+        typer.Option(
+            metavar="POLICY",
+            help="best_f1, precision>=P, recall>=R or a number. Default: the recipe's.",
+        ),
     ] = None,
-    window: Annotated[int | None, typer.Option(min=1, help="Texts read, sorted and written at once. Default: 8192; 1 from a terminal.")] = None,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Texts read, sorted and written at once. Default: 8192; 1 from a terminal."
+        ),
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
 ) -> None:
-    """Labels and calibrated probabilities for texts, by a finished run's classifier, beside the columns they came with."""
+    """Labels and calibrated probabilities for texts, by a finished run's classifier, beside the
+    columns they came with.
+    """
     from contextlib import nullcontext
 
     from brimful.classification.predict import Wanted
@@ -204,19 +387,41 @@ def predict(
     shown = console.is_terminal and not (output is None and sys.stdout.isatty())
     with data_progress(console) if shown else nullcontext() as progress:
         wanted = Wanted(source, tuple(changes or ()), output, written_as, threshold, window, device)
-        summary = predict_texts(run_folder(run), wanted, tell=lambda note: print(f"note: {note}", file=sys.stderr), progress=progress)
+        summary = predict_texts(
+            run_folder(run),
+            wanted,
+            tell=lambda note: print(f"note: {note}", file=sys.stderr),
+            progress=progress,
+        )
     if summary.is_read_to_the_end:
-        print("\n".join([*summary.lines(), *([f"written: {output}"] if output else [])]), file=sys.stderr)
+        print(
+            "\n".join([*summary.lines(), *([f"written: {output}"] if output else [])]),
+            file=sys.stderr,
+        )
 
 
 @app.command()
 def export(
     run: RunName,
-    to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="A new folder. Default: export or merged in the run's.")] = None,
-    merge: Annotated[bool, typer.Option("--merge", help="Merge adapters into their unquantised base, and compare the two.")] = False,
-    dtype: Annotated[Dtype | None, typer.Option(help="Type of the merged weights. Default: bf16.")] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="A new folder. Default: export or merged in the run's."
+        ),
+    ] = None,
+    merge: Annotated[
+        bool,
+        typer.Option(
+            "--merge", help="Merge adapters into their unquantised base, and compare the two."
+        ),
+    ] = False,
+    dtype: Annotated[
+        Dtype | None, typer.Option(help="Type of the merged weights. Default: bf16.")
+    ] = None,
 ) -> None:
-    """Write a finished run's model for use elsewhere: adapters in PEFT layout, the whole model, or both merged into one."""
+    """Write a finished run's model for use elsewhere: adapters in PEFT layout, the whole model, or
+    both merged into one.
+    """
     from brimful.generation.export import export as export_model
 
     print("\n".join(export_model(run_folder(run), to, merge=merge, dtype=dtype).lines()))
@@ -226,27 +431,74 @@ def export(
 def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     run: RunName,
     tasks: Annotated[
-        list[str] | None, typer.Argument(metavar="[TASK]...", help="humaneval, mbpp, code-syntax, bleu, ... or lm-eval:NAME, and nothing else.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[TASK]...",
+            help="humaneval, mbpp, code-syntax, bleu, ... or lm-eval:NAME, and nothing else.",
+        ),
     ] = None,
-    split: Annotated[str | None, typer.Option(help="validation, test or train. Default: validation, and test where there is one.")] = None,
-    stride: Annotated[int | None, typer.Option(help="New tokens per window; below the context every token is scored with more context.")] = None,
-    data: Annotated[list[str] | None, typer.Option(metavar="TASK=PATH", help="Where a task's data lie: a file, or a folder of its splits.")] = None,
-    max_examples: Annotated[int | None, typer.Option(min=1, help="Examples per task at most, evenly spread.")] = None,
-    samples: Annotated[int | None, typer.Option(min=1, help="Answers per example, for pass@k and majority@k; needs a temperature.")] = None,
-    temperature: Annotated[float | None, typer.Option(min=0, help="Of sampled answers. Default: the task's, mostly 0 (greedy).")] = None,
-    untuned: Annotated[bool, typer.Option("--untuned", help="Score the model that the run tuned, as it was before.")] = False,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="validation, test or train. Default: validation, and test where there is one."
+        ),
+    ] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            help="New tokens per window; below the context every token is scored with more context."
+        ),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TASK=PATH", help="Where a task's data lie: a file, or a folder of its splits."
+        ),
+    ] = None,
+    max_examples: Annotated[
+        int | None, typer.Option(min=1, help="Examples per task at most, evenly spread.")
+    ] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Answers per example, for pass@k and majority@k; needs a temperature."
+        ),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(min=0, help="Of sampled answers. Default: the task's, mostly 0 (greedy)."),
+    ] = None,
+    untuned: Annotated[
+        bool,
+        typer.Option("--untuned", help="Score the model that the run tuned, as it was before."),
+    ] = False,
     accept_unsandboxed: Annotated[
-        bool, typer.Option("--accept-unsandboxed", help="Run generated programs where nothing isolates them: they can do what you can.")
+        bool,
+        typer.Option(
+            "--accept-unsandboxed",
+            help="Run generated programs where nothing isolates them: they can do what you can.",
+        ),
     ] = False,
     json_output: Json = False,
 ) -> None:
-    """Loss, perplexity and bits per byte on whole held-out splits, then the recipe's tasks; with intervals. Named tasks alone where there are some."""
+    """Loss, perplexity and bits per byte on whole held-out splits, then the recipe's tasks; with
+    intervals. Named tasks alone where there are some.
+    """
     from brimful import scoring
     from brimful.report.text import evaluation_lines
 
-    asked = scoring.Asked(tuple(tasks or ()), _paths(data or []), max_examples, accept_unsandboxed, samples, temperature)
+    asked = scoring.Asked(
+        tuple(tasks or ()),
+        _paths(data or []),
+        max_examples,
+        accept_unsandboxed,
+        samples,
+        temperature,
+    )
     console = open_console(stderr=json_output)
-    scores = scoring.evaluate(run_folder(run), console, split=split, stride=stride, asked=asked, untuned=untuned)
+    scores = scoring.evaluate(
+        run_folder(run), console, split=split, stride=stride, asked=asked, untuned=untuned
+    )
     print_json(scores) if json_output else print("\n".join(evaluation_lines(scores)))
 
 
@@ -259,20 +511,38 @@ def diagnose(run: RunName, json_output: Json = False) -> None:
     from brimful.report.text import finding_lines
 
     findings = pipeline.diagnose(run_folder(run), open_console(stderr=json_output))
-    print_json([asdict(finding) for finding in findings]) if json_output else print("\n".join(finding_lines(findings)))
+    (
+        print_json([asdict(finding) for finding in findings])
+        if json_output
+        else print("\n".join(finding_lines(findings)))
+    )
     if any(finding.verdict == "bad" for finding in findings):
         raise typer.Exit(1)
 
 
 @app.command()
 def calibrate(
-    show: Annotated[bool, typer.Option("--show", help="Show what is remembered of this machine; measure nothing.")] = False,
-    reset: Annotated[bool, typer.Option("--reset", help="Forget its rates and how runs compared with predictions.")] = False,
+    show: Annotated[
+        bool,
+        typer.Option("--show", help="Show what is remembered of this machine; measure nothing."),
+    ] = False,
+    reset: Annotated[
+        bool,
+        typer.Option("--reset", help="Forget its rates and how runs compared with predictions."),
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads that runs will use (plan.threads); by default all usable cores.")] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="CPU threads that runs will use (plan.threads); by default all usable cores.",
+        ),
+    ] = None,
     json_output: Json = False,
 ) -> None:
-    """Measure how fast this machine really is, in under a minute; plans for it then use what was measured."""
+    """Measure how fast this machine really is, in under a minute; plans for it then use what was
+    measured.
+    """
     from brimful.base.env import runs_folder
     from brimful.hardware import calibration
     from brimful.hardware.calibrate import calibrate as measure
@@ -281,12 +551,20 @@ def calibrate(
 
     here = probe(device)
     if reset:
-        print(f"forgot all about {here.name}" if calibration.reset(here.name) else f"nothing was remembered of {here.name}")
+        print(
+            f"forgot all about {here.name}"
+            if calibration.reset(here.name)
+            else f"nothing was remembered of {here.name}"
+        )
         return
     if not show:
         with measuring(open_console(stderr=True)) as progress:
             calibration.save(measure(here, runs_folder(), threads=threads, progress=progress))
-    print_json(to_json(here, threads)) if json_output else open_console(least_width=120).print(render(here, threads), highlight=False)
+    (
+        print_json(to_json(here, threads))
+        if json_output
+        else open_console(least_width=120).print(render(here, threads), highlight=False)
+    )
 
 
 for verb in VERBS:
@@ -294,7 +572,9 @@ for verb in VERBS:
 
 
 def main() -> None:
-    """Entry point: errors on purpose are one message and their exit code; everything else is a bug with its traceback."""
+    """Entry point: errors on purpose are one message and their exit code; everything else is a bug
+    with its traceback.
+    """
     wait_politely()
     keep_few_kernels()
     try:
@@ -308,7 +588,9 @@ def main() -> None:
 
 
 def _load(name: str, overrides: list[str] | None) -> Any:
-    """The recipe with its changes. What a changed effective batch asks of other values is told beside the output, never done."""
+    """The recipe with its changes. What a changed effective batch asks of other values is told
+    beside the output, never done.
+    """
     from brimful.planning.scaling import notes
     from brimful.recipe import load
     from brimful.recipe.presets import choosing
@@ -331,19 +613,28 @@ def _is_several(recipe: Any) -> bool:
     return recipe.study is not None or recipe.rft is not None
 
 
-def _run_several(recipe: Any, fresh: bool, accept: list[str] | None, plan_file: Path | None) -> None:
+def _run_several(
+    recipe: Any, fresh: bool, accept: list[str] | None, plan_file: Path | None
+) -> None:
     from brimful import rounds, study
 
     if plan_file is not None:
-        raise RequestError(f"--plan is the plan of one run, but {recipe.name} makes several. Leave it out.")
+        raise RequestError(
+            f"--plan is the plan of one run, but {recipe.name} makes several. Leave it out."
+        )
     run_all = study.run_study if recipe.rft is None else rounds.run_rounds
-    print(f"report: {run_all(recipe, open_console(least_width=120), fresh=fresh, accept=accept or [])}")
+    print(
+        "report:"
+        f" {run_all(recipe, open_console(least_width=120), fresh=fresh, accept=accept or [])}"
+    )
 
 
 def _paths(assignments: list[str]) -> dict[str, str]:
     pairs = [assignment.partition("=") for assignment in assignments]
     if wrong := next((task for task, equals, path in pairs if not (equals and path)), None):
-        raise RequestError(f"--data {wrong}: write TASK=PATH, for example --data humaneval=HumanEval.jsonl.gz")
+        raise RequestError(
+            f"--data {wrong}: write TASK=PATH, for example --data humaneval=HumanEval.jsonl.gz"
+        )
     return {task: path for task, _, path in pairs}
 
 

@@ -14,7 +14,11 @@ def open_console(*, stderr: bool = False, least_width: int = 0) -> Any:
     from rich.console import Console
 
     console = Console(stderr=stderr)
-    return console if console.is_terminal or console.width >= least_width else Console(stderr=stderr, width=least_width)
+    return (
+        console
+        if console.is_terminal or console.width >= least_width
+        else Console(stderr=stderr, width=least_width)
+    )
 
 
 def print_json(value: object) -> None:

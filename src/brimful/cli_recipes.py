@@ -1,4 +1,6 @@
-"""The verb `recipes`: shipped ones listed and shown, every key, the schema. Nothing heavy is imported."""
+"""The verb `recipes`: shipped ones listed and shown, every key, the schema. Nothing heavy is
+imported.
+"""
 
 import json
 from typing import Annotated
@@ -6,7 +8,10 @@ from typing import Annotated
 import typer
 
 recipes_app = typer.Typer(
-    no_args_is_help=False, invoke_without_command=True, rich_markup_mode=None, help="Shipped recipes: list, show NAME, keys, schema."
+    no_args_is_help=False,
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    help="Shipped recipes: list, show NAME, keys, schema.",
 )
 
 
@@ -44,7 +49,12 @@ def recipes_keys() -> None:
     from brimful.recipe import Recipe
 
     print("| key | value | default | meaning |\n| --- | --- | --- | --- |")
-    print("\n".join(f"| `{key}` | {kind} | {default} | {meaning} |" for key, kind, default, meaning in describe_keys(Recipe)))
+    print(
+        "\n".join(
+            f"| `{key}` | {kind} | {default} | {meaning} |"
+            for key, kind, default, meaning in describe_keys(Recipe)
+        )
+    )
 
 
 @recipes_app.command("schema")

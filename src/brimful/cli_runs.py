@@ -1,4 +1,6 @@
-"""The verbs that look at runs: report, compare, runs, watch, studio. Nothing heavy is imported before one runs."""
+"""The verbs that look at runs: report, compare, runs, watch, studio. Nothing heavy is imported
+before one runs.
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,10 +13,18 @@ from brimful.cli_parts import Json, RunName, open_console, print_json, run_folde
 def report(
     run: RunName,
     files: Annotated[
-        bool, typer.Option("--files", help="Also every figure as PNG and SVG, every table as CSV, in the run's folder `files`.")
+        bool,
+        typer.Option(
+            "--files",
+            help=(
+                "Also every figure as PNG and SVG, every table as CSV, in the run's folder `files`."
+            ),
+        ),
     ] = False,
 ) -> None:
-    """Write report.html of a run, finished or not, and show what was predicted beside what was measured."""
+    """Write report.html of a run, finished or not, and show what was predicted beside what was
+    measured.
+    """
     from brimful.report.html import write_report
     from brimful.report.text import prediction_lines
 
@@ -28,12 +38,18 @@ def report(
 
 
 def compare(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Names or folders of two runs or more.")],
-    page: Annotated[Path | None, typer.Option(metavar="FILE", help="Also a page with curves, for a browser.")] = None,
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Names or folders of two runs or more.")
+    ],
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also a page with curves, for a browser.")
+    ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
     json_output: Json = False,
 ) -> None:
-    """Runs side by side, repetitions with other seeds together: scores with intervals, cost, and which differences are real."""
+    """Runs side by side, repetitions with other seeds together: scores with intervals, cost, and
+    which differences are real.
+    """
     from brimful.report.compare import compare as compared
     from brimful.report.compare_text import comparison_markdown, comparison_text
 
@@ -52,11 +68,23 @@ def compare(
 
 
 def runs(
-    folder: Annotated[Path | None, typer.Argument(metavar="[FOLDER]", help="Holds runs; a mirror, too. Default: BRIMFUL_RUNS or ./runs.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Read every checkpoint and model back and compare it with its hashes.")] = False,
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FOLDER]", help="Holds runs; a mirror, too. Default: BRIMFUL_RUNS or ./runs."
+        ),
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Read every checkpoint and model back and compare it with its hashes."
+        ),
+    ] = False,
     json_output: Json = False,
 ) -> None:
-    """What runs there are, finished or not: score, size, and how to go on. 1 where a check finds damage."""
+    """What runs there are, finished or not: score, size, and how to go on. 1 where a check finds
+    damage.
+    """
     from brimful.base.env import runs_folder
     from brimful.report.listing import find_runs
     from brimful.report.listing_text import render
@@ -72,10 +100,19 @@ def runs(
 
 
 def watch(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name or folder, a study's, or its copy in a mirror.")],
-    once: Annotated[bool, typer.Option("--once", help="Show how it stands now, and return.")] = False,
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="A run's name or folder, a study's, or its copy in a mirror."
+        ),
+    ],
+    once: Annotated[
+        bool, typer.Option("--once", help="Show how it stands now, and return.")
+    ] = False,
 ) -> None:
-    """A live view of a run from another shell: progress, device, memory, where its newest recovery points are."""
+    """A live view of a run from another shell: progress, device, memory, where its newest recovery
+    points are.
+    """
     from brimful.base.env import runs_folder
     from brimful.report.watch import watch as watch_folder
     from brimful.report.watch_scene import is_awaited
@@ -87,10 +124,16 @@ def watch(
 
 
 def studio(
-    host: Annotated[str, typer.Option(help="Address to listen on. 0.0.0.0 lets other machines in.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. 0.0.0.0 lets other machines in.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 7860,
     only_fit: Annotated[
-        bool, typer.Option("--only-fit", help="Leave out runs and trying them: what a host without runs can show to anyone.")
+        bool,
+        typer.Option(
+            "--only-fit",
+            help="Leave out runs and trying them: what a host without runs can show to anyone.",
+        ),
     ] = False,
 ) -> None:
     """A page in the browser: will it fit, what runs there are, try one."""

@@ -1,4 +1,6 @@
-"""What a run trains on and is scored on, by what its method reads: documents, examples with answers, texts with labels. Sees every stage."""
+"""What a run trains on and is scored on, by what its method reads: documents, examples with
+answers, texts with labels. Sees every stage.
+"""
 
 import hashlib
 import json
@@ -45,7 +47,13 @@ from brimful.evaluation.masked import score_masked
 from brimful.model.build import build
 from brimful.model.catalog import config_of_model
 from brimful.model.description import is_encoder
-from brimful.model.published import Loading, attach_adapters, fingerprint_of, load_model, load_tokenizer
+from brimful.model.published import (
+    Loading,
+    attach_adapters,
+    fingerprint_of,
+    load_model,
+    load_tokenizer,
+)
 from brimful.model.sequence_classifier import load_with_fresh_head, refuse_more_positions
 from brimful.planning.plan import Plan
 from brimful.planning.rows import as_rows
@@ -58,10 +66,16 @@ BASE = "base model"
 """Name of the published model's fingerprint."""
 
 
-def _validate_likelihood(material: "Material", model: PreTrainedModel, plan: Plan, device: torch.device, rows: int) -> dict[str, Any]:
-    likelihood = material.score(model, "validation", plan, device, rows=rows, most=material.recipe.evaluation.max_sequences)
+def _validate_likelihood(
+    material: "Material", model: PreTrainedModel, plan: Plan, device: torch.device, rows: int
+) -> dict[str, Any]:
+    likelihood = material.score(
+        model, "validation", plan, device, rows=rows, most=material.recipe.evaluation.max_sequences
+    )
     kept = ("loss", "perplexity", "bits_per_byte", "tokens", "seconds")
-    return {key: value for key, value in likelihood.to_json().items() if key in kept} | {"batch_sizes": list(likelihood.batch_sizes)}
+    return {key: value for key, value in likelihood.to_json().items() if key in kept} | {
+        "batch_sizes": list(likelihood.batch_sizes)
+    }
 
 
 @dataclass(frozen=True)
@@ -78,7 +92,8 @@ class Material:
         fingerprints: Of data and tokenizer: what a resumed run must share.
         report: For data.json.
         source: Hub id or folder of the published model; empty for a fresh one.
-        tokens_per_step: Tokens that the examples of an optimizer step have on average; None for documents, of which the plan knows it.
+        tokens_per_step: Tokens that the examples of an optimizer step have on average; None for
+            documents, of which the plan knows it.
     """
 
     recipe: Recipe
@@ -94,7 +109,9 @@ class Material:
     sequences: Callable[[Plan], TrainingSequences]
     _score: Callable[..., Likelihood]
     _objective: Mapping[str, Any]
-    _validate: Callable[["Material", PreTrainedModel, Plan, torch.device, int], dict[str, Any]] = _validate_likelihood
+    _validate: Callable[["Material", PreTrainedModel, Plan, torch.device, int], dict[str, Any]] = (
+        _validate_likelihood
+    )
     labels: Labels | None = None
     """What texts are sorted into; None where the method reads no labels."""
     weights_C: NDArray[np.float32] | None = None
@@ -110,23 +127,47 @@ class Material:
         if self.labels is not None:
             names, pad_id = self.labels.names, pad_id_of(self.tokenizer)
             model = load_with_fresh_head(
-                self.source, names, multiple=self.labels.multiple, pad_id=pad_id, attention=plan.attention, device=device, seed=recipe.seed
+                self.source,
+                names,
+                multiple=self.labels.multiple,
+                pad_id=pad_id,
+                attention=plan.attention,
+                device=device,
+                seed=recipe.seed,
             )
             refuse_more_positions(recipe.sequence_length, model, self.source)
             return model
         if not self.source:
             end = int(self.tokenizer.eos_token_id)
-            return build(recipe, vocabulary=len(self.tokenizer), end_of_text_id=end, attention=plan.attention, device=device)
+            return build(
+                recipe,
+                vocabulary=len(self.tokenizer),
+                end_of_text_id=end,
+                attention=plan.attention,
+                device=device,
+            )
         frozen = recipe.adapter is not None
-        model = load_model(self.source, Loading(plan.precision if frozen else "fp32", plan.attention, device, recipe.quantize))
+        model = load_model(
+            self.source,
+            Loading(plan.precision if frozen else "fp32", plan.attention, device, recipe.quantize),
+        )
         if recipe.adapter is not None:
             attach_adapters(model, recipe.adapter, seed=recipe.seed)
         return model
 
     def score(
-        self, model: PreTrainedModel, split: str, plan: Plan, device: torch.device, *, rows: int, most: int | None = None, stride: int | None = None,
-        exact: bool = False, progress: Progress | None = None,
-    ) -> Likelihood:  # fmt: skip
+        self,
+        model: PreTrainedModel,
+        split: str,
+        plan: Plan,
+        device: torch.device,
+        *,
+        rows: int,
+        most: int | None = None,
+        stride: int | None = None,
+        exact: bool = False,
+        progress: Progress | None = None,
+    ) -> Likelihood:
         """Score a split, `rows` of the sequence length at a time to begin with.
 
         Args:
@@ -138,7 +179,17 @@ class Material:
             RequestError: nothing to score, or memory does not hold it.
         """
         autocast = None if exact else Precision(plan.precision).autocast_dtype
-        return self._score(model, self.splits[split], rows, plan.loss_chunk, device, autocast, most, stride, progress)
+        return self._score(
+            model,
+            self.splits[split],
+            rows,
+            plan.loss_chunk,
+            device,
+            autocast,
+            most,
+            stride,
+            progress,
+        )
 
     @property
     def known_labels(self) -> Labels:
@@ -163,10 +214,15 @@ class Material:
         return found
 
     def _without_labels(self) -> RequestError:
-        return RequestError(f"{self.recipe.name} was trained by method {self.recipe.method}, which knows no labels.")
+        return RequestError(
+            f"{self.recipe.name} was trained by method {self.recipe.method}, which knows no labels."
+        )
 
-    def validate(self, model: PreTrainedModel, plan: Plan, device: torch.device, *, rows: int) -> dict[str, Any]:
-        """What an evaluation in mid-training records of the validation split, at most `evaluation.max_sequences` of it.
+    def validate(
+        self, model: PreTrainedModel, plan: Plan, device: torch.device, *, rows: int
+    ) -> dict[str, Any]:
+        """What an evaluation in mid-training records of the validation split, at most
+        `evaluation.max_sequences` of it.
 
         Raises:
             RequestError: as `score`.
@@ -175,20 +231,31 @@ class Material:
 
     def identity(self, model: PreTrainedModel) -> dict[str, str]:
         """Fingerprints that a resumed checkpoint must share, by name."""
-        digest = hashlib.sha256(json.dumps(self._objective, sort_keys=True).encode()).hexdigest()[:16]
+        digest = hashlib.sha256(json.dumps(self._objective, sort_keys=True).encode()).hexdigest()[
+            :16
+        ]
         base = {BASE: fingerprint_of(self.source, model)} if self.source else {}
         return {**self.fingerprints, "objective": digest, **base}
 
     def baselines(self, split: str) -> dict[str, Any]:
-        """Counting baselines on the same tokens, for the record of a score; of documents that are read from left to right only."""
+        """Counting baselines on the same tokens, for the record of a score; of documents that are
+        read from left to right only.
+        """
         train, scored = self.splits["train"], self.splits[split]
-        if not isinstance(train, TokenSplit) or not isinstance(scored, TokenSplit) or is_encoder(self.recipe.fresh_model):
+        if (
+            not isinstance(train, TokenSplit)
+            or not isinstance(scored, TokenSplit)
+            or is_encoder(self.recipe.fresh_model)
+        ):
             return {}
         return {"baselines": ngram_baselines(train, scored, len(self.tokenizer)).to_json()}
 
     def lines(self) -> list[str]:
         """What a user should know of the data before training starts."""
-        return [*self.report.get("told", ()), *(f"note: {note}" for note in self.report.get("notes", ()))]
+        return [
+            *self.report.get("told", ()),
+            *(f"note: {note}" for note in self.report.get("notes", ())),
+        ]
 
 
 def gather(recipe: Recipe, source: str, progress: Progress | None = None) -> Material:
@@ -200,7 +267,8 @@ def gather(recipe: Recipe, source: str, progress: Progress | None = None) -> Mat
         progress: Told what is going on.
 
     Raises:
-        DataError: the data cannot be read or do not support what the recipe asks; PlanError: the model's tokenizer cannot be read.
+        DataError: the data cannot be read or do not support what the recipe asks; PlanError: the
+            model's tokenizer cannot be read.
     """
     reads = find_method(recipe.method).reads
     if reads == "documents":
@@ -210,70 +278,167 @@ def gather(recipe: Recipe, source: str, progress: Progress | None = None) -> Mat
         return _labelled(recipe, source, read_labelled(recipe, progress))
     tokenizer = load_tokenizer(source)
     vocabulary = int(config_of_model(source).get_text_config().vocab_size)
-    return _examples(recipe, source, tokenizer, prepare_examples(recipe, tokenizer, progress, vocabulary=vocabulary))
+    return _examples(
+        recipe,
+        source,
+        tokenizer,
+        prepare_examples(recipe, tokenizer, progress, vocabulary=vocabulary),
+    )
 
 
 def _documents(recipe: Recipe, data: PreparedData) -> Material:
-    sequences = Sequences(data.splits["train"], recipe.sequence_length, recipe.data.layout, recipe.data.long_documents, recipe.seed)
+    sequences = Sequences(
+        data.splits["train"],
+        recipe.sequence_length,
+        recipe.data.layout,
+        recipe.data.long_documents,
+        recipe.seed,
+    )
 
-    def score(model: PreTrainedModel, split: TokenSplit, rows: int, chunk: int, device: torch.device, autocast: torch.dtype | None,
-              most: int | None, stride: int | None, progress: Progress | None) -> Likelihood:  # fmt: skip
+    def score(
+        model: PreTrainedModel,
+        split: TokenSplit,
+        rows: int,
+        chunk: int,
+        device: torch.device,
+        autocast: torch.dtype | None,
+        most: int | None,
+        stride: int | None,
+        progress: Progress | None,
+    ) -> Likelihood:
         return score_split(
-            model, split, context=recipe.sequence_length, stride=stride, batch_size=rows, chunk_tokens=chunk, device=device, autocast_dtype=autocast,
-            max_sequences=most, progress=progress,
-        )  # fmt: skip
+            model,
+            split,
+            context=recipe.sequence_length,
+            stride=stride,
+            batch_size=rows,
+            chunk_tokens=chunk,
+            device=device,
+            autocast_dtype=autocast,
+            max_sequences=most,
+            progress=progress,
+        )
 
     objective = {
-        "method": recipe.method, "sequence_length": recipe.sequence_length, "layout": recipe.data.layout, "model": recipe.fresh_model.model_dump(),
-    }  # fmt: skip
+        "method": recipe.method,
+        "sequence_length": recipe.sequence_length,
+        "layout": recipe.data.layout,
+        "model": recipe.fresh_model.model_dump(),
+    }
     return Material(
-        recipe, recipe, data.tokenizer, data.splits, len(sequences), -(-data.splits["validation"].num_tokens // recipe.sequence_length),
-        {"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint}, {**data.report, "told": _told_documents(data)}, "", None,
-        lambda plan: sequences, score, objective,
-    )  # fmt: skip
+        recipe,
+        recipe,
+        data.tokenizer,
+        data.splits,
+        len(sequences),
+        -(-data.splits["validation"].num_tokens // recipe.sequence_length),
+        {"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint},
+        {**data.report, "told": _told_documents(data)},
+        "",
+        None,
+        lambda plan: sequences,
+        score,
+        objective,
+    )
 
 
 def _masked(recipe: Recipe, data: PreparedData) -> Material:
     """Documents of which some tokens are hidden."""
-    plain, length, rules = _documents(recipe, data), recipe.sequence_length, Rules(recipe.data.masked_share, len(data.tokenizer), recipe.seed)
-    sequences = MaskedSequences(data.splits["train"], length, recipe.data.layout, recipe.data.long_documents, rules)
+    plain, length, rules = (
+        _documents(recipe, data),
+        recipe.sequence_length,
+        Rules(recipe.data.masked_share, len(data.tokenizer), recipe.seed),
+    )
+    sequences = MaskedSequences(
+        data.splits["train"], length, recipe.data.layout, recipe.data.long_documents, rules
+    )
 
-    def score(model: PreTrainedModel, split: TokenSplit, rows: int, chunk: int, device: torch.device, autocast: torch.dtype | None,
-              most: int | None, stride: int | None, progress: Progress | None) -> Likelihood:  # fmt: skip
+    def score(
+        model: PreTrainedModel,
+        split: TokenSplit,
+        rows: int,
+        chunk: int,
+        device: torch.device,
+        autocast: torch.dtype | None,
+        most: int | None,
+        stride: int | None,
+        progress: Progress | None,
+    ) -> Likelihood:
         if stride is not None:
-            raise RequestError(f"{recipe.name} reads both sides of what is masked; a stride would give it no more to read. Leave --stride out.")
+            raise RequestError(
+                f"{recipe.name} reads both sides of what is masked; a stride would give it no more"
+                " to read. Leave --stride out."
+            )
         return score_masked(
-            model, split, rules, context=length, batch_size=rows, chunk_tokens=chunk, device=device, autocast_dtype=autocast, max_sequences=most,
+            model,
+            split,
+            rules,
+            context=length,
+            batch_size=rows,
+            chunk_tokens=chunk,
+            device=device,
+            autocast_dtype=autocast,
+            max_sequences=most,
             progress=progress,
-        )  # fmt: skip
+        )
 
-    told = f"{rules.share:.0%} of the tokens of a sequence are hidden, other ones every time, and predicted from both sides"
+    told = (
+        f"{rules.share:.0%} of the tokens of a sequence are hidden, other ones every time, and"
+        " predicted from both sides"
+    )
     return replace(
-        plain, train_rows=len(sequences), validation_rows=-(-data.splits["validation"].num_tokens // (length - 1)),
-        report={**plain.report, "told": [*plain.report["told"], told]}, sequences=lambda plan: sequences, _score=score,
+        plain,
+        train_rows=len(sequences),
+        validation_rows=-(-data.splits["validation"].num_tokens // (length - 1)),
+        report={**plain.report, "told": [*plain.report["told"], told]},
+        sequences=lambda plan: sequences,
+        _score=score,
         _objective={**plain._objective, "masked_share": rules.share},
-    )  # fmt: skip
+    )
 
 
 def _told_documents(data: PreparedData) -> list[str]:
     told = [
-        f"{name}: {split.num_documents:,} documents, {format_bytes(split.num_bytes)}, {split.num_tokens:,} tokens"
+        f"{name}: {split.num_documents:,} documents, {format_bytes(split.num_bytes)},"
+        f" {split.num_tokens:,} tokens"
         for name, split in data.splits.items()
     ]
     tokenizer = data.tokenizer_report
-    rates = f"{tokenizer.characters_per_token:.2f} characters and {tokenizer.bytes_per_token:.2f} bytes per token on validation text"
-    return [*told, f"tokenizer: {tokenizer.kind}, {tokenizer.vocabulary:,} entries, {rates} ({tokenizer.verdict})"]
+    rates = (
+        f"{tokenizer.characters_per_token:.2f} characters and {tokenizer.bytes_per_token:.2f} bytes"
+        " per token on validation text"
+    )
+    return [
+        *told,
+        (
+            f"tokenizer: {tokenizer.kind}, {tokenizer.vocabulary:,} entries, {rates}"
+            f" ({tokenizer.verdict})"
+        ),
+    ]
 
 
-def _examples(recipe: Recipe, source: str, tokenizer: PreTrainedTokenizerBase, data: PreparedExamples) -> Material:
+def _examples(
+    recipe: Recipe, source: str, tokenizer: PreTrainedTokenizerBase, data: PreparedExamples
+) -> Material:
     train, length = data.splits["train"], recipe.sequence_length
     positions = {name: split.num_tokens - split.num_examples for name, split in data.splits.items()}
     mean_positions = positions["train"] / train.num_examples
-    planned = as_rows(recipe, positions_per_example=mean_positions, train_examples=train.num_examples)
+    planned = as_rows(
+        recipe, positions_per_example=mean_positions, train_examples=train.num_examples
+    )
     tokens_per_step = round(recipe.effective_batch * mean_positions)
 
-    def score(model: PreTrainedModel, split: ExampleSplit, rows: int, chunk: int, device: torch.device, autocast: torch.dtype | None,
-              most: int | None, stride: int | None, progress: Progress | None) -> Likelihood:  # fmt: skip
+    def score(
+        model: PreTrainedModel,
+        split: ExampleSplit,
+        rows: int,
+        chunk: int,
+        device: torch.device,
+        autocast: torch.dtype | None,
+        most: int | None,
+        stride: int | None,
+        progress: Progress | None,
+    ) -> Likelihood:
         return score_examples(
             model,
             split,
@@ -286,37 +451,68 @@ def _examples(recipe: Recipe, source: str, tokenizer: PreTrainedTokenizerBase, d
         )
 
     def sequences(plan: Plan) -> ExampleSequences:
-        return ExampleSequences(train, length, "packed" if plan.packing == "packed" else "padded", recipe.seed)
+        return ExampleSequences(
+            train, length, "packed" if plan.packing == "packed" else "padded", recipe.seed
+        )
 
     objective = {
-        "method": recipe.method, "sequence_length": length, "model": recipe.model, "quantize": recipe.quantize, "loss_on": recipe.data.loss_on,
-        "adapter": None if recipe.adapter is None else recipe.adapter.model_dump(), "template": data.template.identity,
-    }  # fmt: skip
-    prompts = "messages" if any(example.messages is not None for example in train.examples[:1]) else "text"
-    step = f"an optimizer step sees {recipe.effective_batch:,} examples, about {tokens_per_step:,} tokens; the plan counts them as full sequences"
+        "method": recipe.method,
+        "sequence_length": length,
+        "model": recipe.model,
+        "quantize": recipe.quantize,
+        "loss_on": recipe.data.loss_on,
+        "adapter": None if recipe.adapter is None else recipe.adapter.model_dump(),
+        "template": data.template.identity,
+    }
+    prompts = (
+        "messages"
+        if any(example.messages is not None for example in train.examples[:1])
+        else "text"
+    )
+    step = (
+        f"an optimizer step sees {recipe.effective_batch:,} examples, about {tokens_per_step:,}"
+        " tokens; the plan counts them as full sequences"
+    )
     told = [*_told_examples(data, prompts), f"{step}, {planned.effective_batch:,} of {length:,}"]
     return Material(
-        recipe, planned, tokenizer, data.splits, -(-positions["train"] // length), -(-positions["validation"] // length),
-        {"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint}, {**data.report, "prompts": prompts, "told": told}, source,
-        tokens_per_step, sequences, score, objective,
-    )  # fmt: skip
+        recipe,
+        planned,
+        tokenizer,
+        data.splits,
+        -(-positions["train"] // length),
+        -(-positions["validation"] // length),
+        {"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint},
+        {**data.report, "prompts": prompts, "told": told},
+        source,
+        tokens_per_step,
+        sequences,
+        score,
+        objective,
+    )
 
 
 def _told_examples(data: PreparedExamples, prompts: str) -> list[str]:
     told = [
-        f"{name}: {split.num_examples:,} examples of {split.num_tokens / split.num_examples:.0f} tokens on average, the longest {split.lengths_E.max():,}; "
-        f"{split.num_target_tokens:,} of {split.num_tokens:,} tokens are learned"
+        f"{name}: {split.num_examples:,} examples of {split.num_tokens / split.num_examples:.0f}"
+        f" tokens on average, the longest {split.lengths_E.max():,}; {split.num_target_tokens:,} of"
+        f" {split.num_tokens:,} tokens are learned"
         for name, split in data.splits.items()
     ]
-    messages = "the tokenizer's chat template" if data.template.style == "chat" else "plain headings"
+    messages = (
+        "the tokenizer's chat template" if data.template.style == "chat" else "plain headings"
+    )
     return [*told, f"prompts: {prompts}, {messages if prompts == 'messages' else 'as they stand'}"]
 
 
 def _labelled(recipe: Recipe, source: str, data: LabelledTexts) -> Material:
-    metric_name(recipe.label_rules.metric, data.labels)  # this and the next say before training what there is not
+    metric_name(
+        recipe.label_rules.metric, data.labels
+    )  # this and the next say before training what there is not
     parse_policy(recipe.label_rules.threshold)
     tokenizer = load_tokenizer(source, ends_texts=False)
-    splits = {name: encode_split(name, split, tokenizer, recipe) for name, split in data.splits.items()}
+    splits = {
+        name: encode_split(name, split, tokenizer, recipe) for name, split in data.splits.items()
+    }
     train, length = splits["train"], recipe.sequence_length
     weights_C = class_weights(train.split.targets, data.labels, recipe.label_rules.class_weights)
     pad_id = pad_id_of(tokenizer)
@@ -325,21 +521,45 @@ def _labelled(recipe: Recipe, source: str, data: LabelledTexts) -> Material:
         return LabelledSequences(train, weights_C, passes_for(pad_id, recipe, plan), recipe.seed)
 
     objective = {
-        "method": recipe.method, "sequence_length": length, "model": recipe.model, "labels": recipe.label_rules.model_dump(), "names": data.labels.names,
-    }  # fmt: skip
+        "method": recipe.method,
+        "sequence_length": length,
+        "model": recipe.model,
+        "labels": recipe.label_rules.model_dump(),
+        "names": data.labels.names,
+    }
     positions = positions_per_text(train, recipe)
-    known = recipe.label_rules.model_copy(update={"names": list(data.labels.names)})  # how many there are counts in the plan
-    planned = as_rows(recipe, positions_per_example=positions, train_examples=len(train)).model_copy(update={"labels": known})
+    known = recipe.label_rules.model_copy(
+        update={"names": list(data.labels.names)}
+    )  # how many there are counts in the plan
+    planned = as_rows(
+        recipe, positions_per_example=positions, train_examples=len(train)
+    ).model_copy(update={"labels": known})
     rows = {name: max(1, round(len(split) * positions / length)) for name, split in splits.items()}
     told = [
         *told_of(splits, data.labels, weights_C),
-        f"an optimizer step sees {recipe.effective_batch:,} texts; the plan counts them as full sequences, {planned.effective_batch:,} of {length:,}",
+        (
+            f"an optimizer step sees {recipe.effective_batch:,} texts; the plan counts them as full"
+            f" sequences, {planned.effective_batch:,} of {length:,}"
+        ),
     ]
     return Material(
-        recipe, planned, tokenizer, splits, rows["train"], rows["validation"],
-        {"data": data.fingerprint, "tokenizer": tokenizer_fingerprint(tokenizer)}, {**data.report, "told": told}, source,
-        round(recipe.effective_batch * train.num_tokens / len(train)), sequences, _no_likelihood, objective, _validate_labels, data.labels, weights_C,
-    )  # fmt: skip
+        recipe,
+        planned,
+        tokenizer,
+        splits,
+        rows["train"],
+        rows["validation"],
+        {"data": data.fingerprint, "tokenizer": tokenizer_fingerprint(tokenizer)},
+        {**data.report, "told": told},
+        source,
+        round(recipe.effective_batch * train.num_tokens / len(train)),
+        sequences,
+        _no_likelihood,
+        objective,
+        _validate_labels,
+        data.labels,
+        weights_C,
+    )
 
 
 def passes_for(pad_id: int, recipe: Recipe, plan: Plan) -> Passes:
@@ -348,22 +568,35 @@ def passes_for(pad_id: int, recipe: Recipe, plan: Plan) -> Passes:
 
 
 def _no_likelihood(*_: object) -> Likelihood:
-    raise RequestError("a classifier has no likelihood of texts; `brimful evaluate RUN` scores its labels.")
+    raise RequestError(
+        "a classifier has no likelihood of texts; `brimful evaluate RUN` scores its labels."
+    )
 
 
-def _validate_labels(material: Material, model: PreTrainedModel, plan: Plan, device: torch.device, rows: int) -> dict[str, Any]:
-    """Metrics at even odds on texts that do not stand in training; `objective` is what the best model has least of."""
+def _validate_labels(
+    material: Material, model: PreTrainedModel, plan: Plan, device: torch.device, rows: int
+) -> dict[str, Any]:
+    """Metrics at even odds on texts that do not stand in training; `objective` is what the best
+    model has least of.
+    """
     started_s = time.perf_counter()
     recipe, labels, encoded = material.recipe, material.known_labels, material.encoded("validation")
     numbers = np.flatnonzero(~encoded.split.is_repeated_E)
     if (most := recipe.evaluation.max_sequences) is not None and most < len(numbers):
         numbers = numbers[np.linspace(0, len(numbers) - 1, most).astype(np.int64)]
     passes = passes_for(pad_id_of(material.tokenizer), recipe, plan)
-    autocast = None if device.type == "cpu" else Precision(plan.precision).autocast_dtype  # bf16 logits rank few texts apart
+    autocast = (
+        None if device.type == "cpu" else Precision(plan.precision).autocast_dtype
+    )  # bf16 logits rank few texts apart
     forward = Forward(model, passes, rows * recipe.sequence_length, device, autocast)
     logits_EC = forward.logits([encoded.ids(number) for number in numbers.tolist()])
     natural_EC = logits_EC if material.weights_C is None else logits_EC - np.log(material.weights_C)
     metrics = quick_metrics(natural_EC, encoded.split.targets[numbers], labels)
     sizes = [-(-budget // recipe.sequence_length) for budget in forward.budgets]
     best_by = objective(metrics, recipe.label_rules.metric, labels)
-    return {**metrics, "objective": best_by, "seconds": time.perf_counter() - started_s, "batch_sizes": sizes}
+    return {
+        **metrics,
+        "objective": best_by,
+        "seconds": time.perf_counter() - started_s,
+        "batch_sizes": sizes,
+    }

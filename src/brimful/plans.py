@@ -1,4 +1,6 @@
-"""Planning as a whole: a recipe on one device or on many. Nothing here imports torch unless a trace has to be made or this machine is asked."""
+"""Planning as a whole: a recipe on one device or on many. Nothing here imports torch unless a trace
+has to be made or this machine is asked.
+"""
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +17,13 @@ from brimful.hardware.guessed import guessed_rates
 from brimful.hardware.rates import Rates
 from brimful.planning.budget import Answer, Budget, Offer, Sessions, answer, ranked, sessions
 from brimful.planning.cost import Conditions, checkpoint_seconds, conditions_of, costed, whole_run
-from brimful.planning.derive import Derived, Facts, derive, derive_with_memory, refuse_what_cannot_fit
+from brimful.planning.derive import (
+    Derived,
+    Facts,
+    derive,
+    derive_with_memory,
+    refuse_what_cannot_fit,
+)
 from brimful.planning.memory import Replays
 from brimful.planning.pinned import save_plan
 from brimful.planning.plan import Plan
@@ -35,7 +43,9 @@ STEPS_IN_MEMORY = 48
 
 
 class KeptTraces:
-    """Traces of declared steps and what replaying them gave, kept in the user's cache folder; a Tracer."""
+    """Traces of declared steps and what replaying them gave, kept in the user's cache folder; a
+    Tracer.
+    """
 
     def __init__(self) -> None:
         self._folder = cache_folder() / "traces"
@@ -52,7 +62,9 @@ class KeptTraces:
         return kept[1]
 
     def keep(self) -> None:
-        """Write what was found out since, and let go of what a later question finds again quickly."""
+        """Write what was found out since, and let go of what a later question finds again
+        quickly.
+        """
         for key, (stored, replays, written) in self._replays.items():
             if len(replays.known) > written:
                 stored.write_known(replays.known)
@@ -93,7 +105,9 @@ class Answers:
 
 @contextmanager
 def kept_traces() -> Iterator[Tracer]:
-    """Traces of declared steps, replayed once for all devices with the same kernels; what was found out is kept at the end, also of a failure."""
+    """Traces of declared steps, replayed once for all devices with the same kernels; what was found
+    out is kept at the end, also of a failure.
+    """
     kept = KeptTraces()
     try:
         yield kept
@@ -101,55 +115,77 @@ def kept_traces() -> Iterator[Tracer]:
         kept.keep()
 
 
-def plan(recipe: Recipe, device: Device | str | None = None, *, trust_custom_code: bool = False) -> Plan:
+def plan(
+    recipe: Recipe, device: Device | str | None = None, *, trust_custom_code: bool = False
+) -> Plan:
     """How a recipe runs on a device: choices, the micro-batch, and the peak memory term by term.
 
     Args:
         recipe: What to train.
-        device: A Device, the exact name of a catalog row, or None for the one of this machine that the recipe would use.
+        device: A Device, the exact name of a catalog row, or None for the one of this machine that
+            the recipe would use.
         trust_custom_code: Consent to run code that comes with a published model.
 
     Raises:
         PlanError: it does not fit, or cannot be traced.
         DeviceError: no such device.
     """
-    chosen = device if isinstance(device, Device) else catalog.get(device) if device is not None else here(recipe)
+    chosen = (
+        device
+        if isinstance(device, Device)
+        else catalog.get(device)
+        if device is not None
+        else here(recipe)
+    )
     facts = facts_of(chosen, model=model_facts(recipe, trust_custom_code=trust_custom_code))
     with kept_traces() as traces:
         return costed(recipe, derive(recipe, chosen, traces, facts), conditions(chosen))
 
 
 def facts_of(device: Device, **known: Any) -> Facts:
-    """What is known of a device beside its row: memory this process holds, its rates, and how earlier runs compared with their predictions."""
+    """What is known of a device beside its row: memory this process holds, its rates, and how
+    earlier runs compared with their predictions.
+    """
     rates = rates_of(device)
     correction = None
     if rates is not None and device.is_present:
         basis = calibration.basis_of(rates, device)
-        correction = calibration.correction(device.name, "step_time_s", basis=basis, share=rates.share)
+        correction = calibration.correction(
+            device.name, "step_time_s", basis=basis, share=rates.share
+        )
     return Facts(process_bytes=process_bytes(device), rates=rates, correction=correction, **known)
 
 
 def rates_of(device: Device) -> Rates | None:
-    """The device's rates: measured on it, else fitted on published runs, else assumed; None where nothing is known."""
+    """The device's rates: measured on it, else fitted on published runs, else assumed; None where
+    nothing is known.
+    """
     calibrated = calibration.load(device, device.threads) if device.is_present else None
     return calibrated.rates if calibrated else fitted.rates_of(device) or guessed_rates(device)
 
 
 def conditions(device: Device, prices: Mapping[str, float] | None = None) -> Conditions:
-    """What is known of runs on a device: price and power from the catalog, the disk from its calibration."""
+    """What is known of runs on a device: price and power from the catalog, the disk from its
+    calibration.
+    """
     calibrated = calibration.load(device) if device.is_present else None
     disk = calibrated.extras.get("disk_bytes_per_s") if calibrated else None
     return conditions_of(device.name, prices, disk_bytes_per_s=disk)
 
 
 def survey(
-    recipe: Recipe, on: str = "here", *, trust_custom_code: bool = False, prices: Mapping[str, float] | None = None
+    recipe: Recipe,
+    on: str = "here",
+    *,
+    trust_custom_code: bool = False,
+    prices: Mapping[str, float] | None = None,
 ) -> list[Surveyed | Unplanned]:
     """A recipe on the devices that `on` names.
 
     Args:
         recipe: What to train.
-        on: "here", "all" (the whole catalog), or exact names separated by commas, "here" among them.
+        on: "here", "all" (the whole catalog), or exact names separated by commas, "here" among
+            them.
         trust_custom_code: Consent to run code that comes with a published model.
         prices: US dollars an hour by device name, "" for every device, in place of the catalog's.
 
@@ -161,11 +197,18 @@ def survey(
     model = model_facts(recipe, trust_custom_code=trust_custom_code)
     with kept_traces() as traces:
         surveyed = _survey(recipe, devices, traces, model)
-    return [_costed(entry, prices or {}) if isinstance(entry, Surveyed) else entry for entry in surveyed]
+    return [
+        _costed(entry, prices or {}) if isinstance(entry, Surveyed) else entry for entry in surveyed
+    ]
 
 
 def survey_devices(
-    recipe: Recipe, devices: Sequence[Device], traces: Tracer, *, model: ModelFacts, prices: Mapping[str, float] | None = None
+    recipe: Recipe,
+    devices: Sequence[Device],
+    traces: Tracer,
+    *,
+    model: ModelFacts,
+    prices: Mapping[str, float] | None = None,
 ) -> list[Surveyed | Unplanned]:
     """A recipe on several devices, with traces that the caller keeps from one question to the next.
 
@@ -177,55 +220,84 @@ def survey_devices(
         prices: As in `survey`.
     """
     surveyed = _each(recipe, devices, traces, model)
-    return [_costed(entry, prices or {}) if isinstance(entry, Surveyed) else entry for entry in surveyed]
+    return [
+        _costed(entry, prices or {}) if isinstance(entry, Surveyed) else entry for entry in surveyed
+    ]
 
 
 def answers(recipe: Recipe, surveyed: Sequence[Surveyed | Unplanned], limits: Limits) -> Answers:
     """What comes of a budget and of sessions on every device that holds the recipe.
 
-    A single device that does not surely keep to the budget is answered with the devices of the catalog that do.
+    A single device that does not surely keep to the budget is answered with the devices of the
+    catalog that do.
 
     Raises:
-        RequestError: the only device's time or price is unknown, or a session is too short; of several devices, all of them.
+        RequestError: the only device's time or price is unknown, or a session is too short; of
+            several devices, all of them.
     """
     if limits.budget is None and limits.session_s is None:
         return Answers()
-    held = [entry for entry in surveyed if isinstance(entry, Surveyed) and entry.verdict != "does not fit"]
+    held = [
+        entry
+        for entry in surveyed
+        if isinstance(entry, Surveyed) and entry.verdict != "does not fit"
+    ]
     budget: dict[str, Answer] = {}
     cut: dict[str, Sessions] = {}
     problems = []
     for entry in held:
-        name, plan, known = entry.device.name, entry.derived.plan, conditions(entry.device, limits.prices)
+        name, plan, known = (
+            entry.device.name,
+            entry.derived.plan,
+            conditions(entry.device, limits.prices),
+        )
         try:
             total_steps = _known_length(recipe, entry, limits)
             if limits.session_s is not None:
-                cut[name] = sessions(limits.session_s, plan.predicted, checkpoint_seconds(recipe, plan, known).value)
+                cut[name] = sessions(
+                    limits.session_s, plan.predicted, checkpoint_seconds(recipe, plan, known).value
+                )
             if limits.budget is not None:
-                budget[name] = answer(limits.budget, functools.partial(whole_run, recipe, plan, known), total_steps)
+                budget[name] = answer(
+                    limits.budget, functools.partial(whole_run, recipe, plan, known), total_steps
+                )
         except RequestError as error:
             problems.append(error)
     if held and len(problems) == len(held):
         raise problems[0]
-    if limits.budget is not None and len(surveyed) == 1 and held and budget[held[0].device.name].verdict != "fits":
+    if (
+        limits.budget is not None
+        and len(surveyed) == 1
+        and held
+        and budget[held[0].device.name].verdict != "fits"
+    ):
         name = held[0].device.name
-        budget[name] = replace(budget[name], others=_catalog_offers(recipe, held[0], limits.budget, limits.prices))
+        budget[name] = replace(
+            budget[name], others=_catalog_offers(recipe, held[0], limits.budget, limits.prices)
+        )
     return Answers(budget, cut)
 
 
 def refuse_to_save(recipe: Recipe, on: str) -> None:
-    """Say before anything is planned that several devices, or variants of a study, have several plans.
+    """Say before anything is planned that several devices, or variants of a study, have several
+    plans.
 
     Raises:
         RequestError: several devices, or a study.
     """
     _refuse_several(on, "--save writes")
     if recipe.study is not None:
-        raise RequestError(f"--save writes the plan of one run, but {recipe.name} is a study of several. With study=null it is one run.")
+        raise RequestError(
+            f"--save writes the plan of one run, but {recipe.name} is a study of several. With"
+            " study=null it is one run."
+        )
 
 
 def _refuse_several(on: str, option: str) -> None:
     if on == "all" or "," in on.strip(" ,"):
-        raise RequestError(f"{option} the plan of one device. Name it: --on here, or one exact name.")
+        raise RequestError(
+            f"{option} the plan of one device. Name it: --on here, or one exact name."
+        )
 
 
 def save_surveyed(path: Path, recipe: Recipe, surveyed: Sequence[Surveyed | Unplanned]) -> None:
@@ -246,18 +318,21 @@ def refuse_to_verify(recipe: Recipe, on: str) -> None:
     """Say before anything is planned what cannot be verified.
 
     Raises:
-        RequestError: several devices, of which each has another plan; or the recipe tunes a published model.
+        RequestError: several devices, of which each has another plan; or the recipe tunes a
+            published model.
     """
     _refuse_several(on, "--verify runs")
     if isinstance(recipe.model, str):
         raise RequestError(
-            f"--verify runs a step of a smaller model with fresh weights, so it is for fresh models only; {recipe.name} tunes {recipe.model}. "
-            "Leave --verify out."
+            "--verify runs a step of a smaller model with fresh weights, so it is for fresh models"
+            f" only; {recipe.name} tunes {recipe.model}. Leave --verify out."
         )
 
 
 def verified(recipe: Recipe, surveyed: Sequence[Surveyed | Unplanned]) -> "Verification":
-    """One optimizer step of the only device's plan beside the plainest one; see `brimful.rehearsal.verify`."""
+    """One optimizer step of the only device's plan beside the plainest one; see
+    `brimful.rehearsal.verify`.
+    """
     from brimful.rehearsal.verify import verify  # noqa: PLC0415 - brings torch
 
     (entry,) = (entry for entry in surveyed if isinstance(entry, Surveyed))
@@ -268,27 +343,54 @@ def _known_length(recipe: Recipe, entry: Surveyed, limits: Limits) -> int:
     """Steps of the run. RequestError with the way out where that, time or price is not known."""
     device, plan = entry.device, entry.derived.plan
     if "step_time_s" not in plan.predicted:
-        raise RequestError(f"the time of {recipe.name} on {device.name} cannot be predicted: no rate is known for it.")
+        raise RequestError(
+            f"the time of {recipe.name} on {device.name} cannot be predicted: no rate is known"
+            " for it."
+        )
     if plan.total_steps is None:
         raise RequestError(
-            f"{recipe.name} trains for {recipe.training.epochs:g} epochs of data that are not read yet, so its length is unknown. "
-            "Say how long it is with training.steps=N or training.tokens=N."
+            f"{recipe.name} trains for {recipe.training.epochs:g} epochs of data that are not read"
+            " yet, so its length is unknown. Say how long it is with training.steps=N or"
+            " training.tokens=N."
         )
     if limits.budget and limits.budget.kind == "money" and "cost_usd" not in plan.predicted:
-        raise RequestError(f"no price is known for {device.name}. Say what an hour costs in US dollars: --price 2.5")
+        raise RequestError(
+            f"no price is known for {device.name}. Say what an hour costs in US dollars:"
+            " --price 2.5"
+        )
     return plan.total_steps
 
 
-def _catalog_offers(recipe: Recipe, entry: Surveyed, budget: Budget, prices: Mapping[str, float]) -> tuple[Offer, ...]:
-    """What the run takes on every other NVIDIA or AMD device of the catalog that surely holds it and whose time and price are known."""
+def _catalog_offers(
+    recipe: Recipe, entry: Surveyed, budget: Budget, prices: Mapping[str, float]
+) -> tuple[Offer, ...]:
+    """What the run takes on every other NVIDIA or AMD device of the catalog that surely holds it
+    and whose time and price are known.
+    """
     named = {name: price for name, price in prices.items() if name}
-    devices = [device for name in catalog.names() if (device := catalog.get(name)).kind == "cuda" and device.name != entry.device.name]
+    devices = [
+        device
+        for name in catalog.names()
+        if (device := catalog.get(name)).kind == "cuda" and device.name != entry.device.name
+    ]
     if budget.kind == "money":
         devices = [device for device in devices if conditions_of(device.name, named).price]
     with kept_traces() as traces:
-        others = [_costed(other, named) for other in _each(recipe, devices, traces, entry.derived.prepared.model) if isinstance(other, Surveyed)]
-    found = [(other.device.name, other.derived.plan.predicted) for other in others if other.verdict == "fits"]
-    offers = [Offer(name, predicted["total_time_s"], predicted.get("cost_usd")) for name, predicted in found if "total_time_s" in predicted]
+        others = [
+            _costed(other, named)
+            for other in _each(recipe, devices, traces, entry.derived.prepared.model)
+            if isinstance(other, Surveyed)
+        ]
+    found = [
+        (other.device.name, other.derived.plan.predicted)
+        for other in others
+        if other.verdict == "fits"
+    ]
+    offers = [
+        Offer(name, predicted["total_time_s"], predicted.get("cost_usd"))
+        for name, predicted in found
+        if "total_time_s" in predicted
+    ]
     return tuple(ranked(offers, budget))
 
 
@@ -298,17 +400,23 @@ def _costed(entry: Surveyed, prices: Mapping[str, float]) -> Surveyed:
     return replace(entry, derived=replace(derived, plan=plan))
 
 
-def _survey(recipe: Recipe, devices: list[Device], traces: Tracer, model: ModelFacts) -> list[Surveyed | Unplanned]:
+def _survey(
+    recipe: Recipe, devices: list[Device], traces: Tracer, model: ModelFacts
+) -> list[Surveyed | Unplanned]:
     if len(devices) == 1:
         return [_closely(recipe, devices[0], traces, facts_of(devices[0], model=model))]
     return _each(recipe, devices, traces, model)
 
 
-def _each(recipe: Recipe, devices: Sequence[Device], traces: Tracer, model: ModelFacts) -> list[Surveyed | Unplanned]:
+def _each(
+    recipe: Recipe, devices: Sequence[Device], traces: Tracer, model: ModelFacts
+) -> list[Surveyed | Unplanned]:
     surveyed: list[Surveyed | Unplanned] = []
     for device in devices:
         try:
-            surveyed.append(Surveyed(derive_with_memory(recipe, device, traces, facts_of(device, model=model))))
+            surveyed.append(
+                Surveyed(derive_with_memory(recipe, device, traces, facts_of(device, model=model)))
+            )
         except (PlanError, DeviceError) as error:
             surveyed.append(Unplanned(device, str(error)))
     return surveyed
@@ -324,28 +432,40 @@ def devices_of(recipe: Recipe, on: str) -> list[Device]:
         return [catalog.get(name) for name in catalog.names()]
     names = [name.strip() for name in on.split(",") if name.strip()]
     if not names:
-        raise DeviceError("--on names no device. Write here, all, or exact names separated by commas.")
+        raise DeviceError(
+            "--on names no device. Write here, all, or exact names separated by commas."
+        )
     return [here(recipe) if name == "here" else catalog.get(name) for name in names]
 
 
 def here(recipe: Recipe) -> Device:
-    """The device of this machine that a recipe would use; a CPU's matrix rates are measured, which takes about half a second."""
+    """The device of this machine that a recipe would use; a CPU's matrix rates are measured, which
+    takes about half a second.
+    """
     return this_machine(recipe.plan)
 
 
 def this_machine(plan: PlanChoices) -> Device:
     """The same by what the recipe fixes of its plan."""
-    from brimful.hardware.calibrate import measure_matrix_rates  # noqa: PLC0415 - this and the next bring torch
+    # This and the next bring torch.
+    from brimful.hardware.calibrate import (  # noqa: PLC0415
+        measure_matrix_rates,
+    )
     from brimful.hardware.probe import probe, torch_device  # noqa: PLC0415
 
     device = probe(plan.device)
     if device.kind != "cpu":
         return device
-    measured = device.with_rates(measure_matrix_rates(torch_device(device), ("fp32", "bf16")), "matrix rates measured")
+    measured = device.with_rates(
+        measure_matrix_rates(torch_device(device), ("fp32", "bf16")), "matrix rates measured"
+    )
     threads = plan.threads
     if threads == "auto" or device.threads is None:
         return measured
-    rates = {dtype: rate * min(threads, device.threads) / device.threads for dtype, rate in measured.dense_flop_per_s.items()}
+    rates = {
+        dtype: rate * min(threads, device.threads) / device.threads
+        for dtype, rate in measured.dense_flop_per_s.items()
+    }
     return replace(measured.with_rates(rates, f"for {threads} threads"), threads=threads)
 
 
@@ -362,7 +482,11 @@ def process_bytes(device: Device) -> int:
 
 def _closely(recipe: Recipe, device: Device, traces: Tracer, facts: Facts) -> Surveyed:
     derived = derive_with_memory(recipe, device, traces, facts)
-    sizes = table_sizes(derived.footprint.micro_batch, derived.memory.largest(recipe.effective_batch), recipe.effective_batch)
+    sizes = table_sizes(
+        derived.footprint.micro_batch,
+        derived.memory.largest(recipe.effective_batch),
+        recipe.effective_batch,
+    )
     table = tuple(derived.memory.at(size) for size in sizes)
     if derived.footprint.verdict == "fits":
         return Surveyed(derived, table)
@@ -375,7 +499,9 @@ def _smallest_device(derived: Derived, traces: Tracer) -> str | None:
     recipe, needed_bytes = derived.prepared.recipe, derived.footprint.allocated.low
     rows = (catalog.get(name) for name in catalog.names())
     for device in sorted(rows, key=lambda row: row.memory_bytes):
-        if device.kind == "cuda" and device.memory_bytes > min(needed_bytes, derived.prepared.device.memory_bytes):
+        if device.kind == "cuda" and device.memory_bytes > min(
+            needed_bytes, derived.prepared.device.memory_bytes
+        ):
             prepared = prepare(recipe, device, model=derived.prepared.model)
             if prepared.memory(traces, recompute=derived.plan.recompute).verdict(1) == "fits":
                 return device.name

@@ -1,4 +1,6 @@
-"""Answers drawn for questions whose answers can be verified: asked, judged, chosen, kept on disk. An overview: it sees every stage."""
+"""Answers drawn for questions whose answers can be verified: asked, judged, chosen, kept on disk.
+An overview: it sees every stage.
+"""
 
 import json
 import signal
@@ -73,7 +75,8 @@ def rft_of(recipe: Recipe) -> RftRecipe:
     """
     if recipe.rft is None:
         raise RequestError(
-            f"{recipe.name} has no section rft, which says what to ask and how to verify answers. `brimful recipes show unit-rft` has one."
+            f"{recipe.name} has no section rft, which says what to ask and how to verify answers."
+            " `brimful recipes show unit-rft` has one."
         )
     return recipe.rft
 
@@ -82,30 +85,45 @@ def gather_questions(recipe: Recipe) -> Material:
     """Read what is asked, and see that every answer can be verified.
 
     Raises:
-        DataError: no questions, or a reference that no answer can be held against; RequestError: no such verifier, or what it needs is missing.
+        DataError: no questions, or a reference that no answer can be held against; RequestError: no
+            such verifier, or what it needs is missing.
     """
     rft = rft_of(recipe)
-    verifier, scored, found = load_verifier(rft.verifier), scored_questions(recipe), read_questions(rft.questions)
+    verifier, scored, found = (
+        load_verifier(rft.verifier),
+        scored_questions(recipe),
+        read_questions(rft.questions),
+    )
     held_out = EvaluationQuestions(scored)
     asked = tuple(question for question in found.asked if held_out.find(question.text, "") is None)
     notes = list(found.notes)
     if len(asked) < len(found.asked):
-        notes.append(f"{len(found.asked) - len(asked)} of {len(found.asked)} questions are not asked, because the evaluation asks them")
+        notes.append(
+            f"{len(found.asked) - len(asked)} of {len(found.asked)} questions are not asked,"
+            " because the evaluation asks them"
+        )
     if foreign := [name for name in recipe.evaluation.tasks if name not in task_names()]:
-        notes.append(f"what {', '.join(foreign)} asks is not known here, so questions and samples are not compared with it")
+        notes.append(
+            f"what {', '.join(foreign)} asks is not known here, so questions and samples are not"
+            " compared with it"
+        )
     if not asked:
         raise DataError(
-            f"rft.questions: the evaluation asks all {len(found.asked)} questions of {found.source}, too. Choose other questions to train on."
+            f"rft.questions: the evaluation asks all {len(found.asked)} questions of"
+            f" {found.source}, too. Choose other questions to train on."
         )
     for question in asked:
         try:
             verifier.check(question.row if verifier.needs_sandbox else question.reference)
         except (ValueError, DataError) as error:
             raise DataError(
-                f"{question.where}: the verifier {rft.verifier} cannot hold answers against {question.reference[:80]!r}: {str(error).rstrip('.')}. "
-                "Correct or remove the row, or choose another rft.verifier."
+                f"{question.where}: the verifier {rft.verifier} cannot hold answers against"
+                f" {question.reference[:80]!r}: {str(error).rstrip('.')}. Correct or remove the"
+                " row, or choose another rft.verifier."
             ) from error
-    fingerprint = xxhash.xxh3_128_hexdigest(json.dumps([[question.id for question in asked], scored]).encode())
+    fingerprint = xxhash.xxh3_128_hexdigest(
+        json.dumps([[question.id for question in asked], scored]).encode()
+    )
     return Material(replace(found, asked=asked), verifier, held_out, fingerprint, tuple(notes))
 
 
@@ -119,7 +137,13 @@ def scored_questions(recipe: Recipe) -> list[tuple[str, str]]:
     for task in (load_task(name) for name in recipe.evaluation.tasks if name in task_names()):
         if task.data.run is None:
             scored = load_examples(task, paths=recipe.evaluation.data, own={}).scored
-            found += [(f"{task.name} {example.id}", render(str(task.template.text), example.row, example.where)) for example in scored]
+            found += [
+                (
+                    f"{task.name} {example.id}",
+                    render(str(task.template.text), example.row, example.where),
+                )
+                for example in scored
+            ]
     return found
 
 
@@ -134,7 +158,8 @@ def draw(
     author_id: str,
     before: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """Draw, verify and choose samples: samples.jsonl, train.jsonl and sampling.json in a folder. The same call again goes on where it stopped.
+    """Draw, verify and choose samples: samples.jsonl, train.jsonl and sampling.json in a folder.
+    The same call again goes on where it stopped.
 
     Args:
         recipe: Its section rft says how many and how.
@@ -150,15 +175,21 @@ def draw(
         What sampling.json holds.
 
     Raises:
-        RunFolderError: the folder holds other samples; DataError: nothing can be kept; RequestError: no question fits into the author's context,
-            or samples are missing; Interrupted: Ctrl-C; what was drawn is kept.
+        RunFolderError: the folder holds other samples; DataError: nothing can be kept;
+            RequestError: no question fits into the author's context, or samples are missing;
+            Interrupted: Ctrl-C; what was drawn is kept.
     """
     rft, path = rft_of(recipe), folder / FACTS_FILE
     known = kept_paths(before)
     chosen_by = {
-        "rft": rft.model_dump(mode="json", exclude=_NOT_DECISIVE), "author": author_id, "seed": seed, "questions": material.fingerprint,
-        "known_paths": xxhash.xxh3_64_hexdigest(repr(sorted((name, sorted(paths)) for name, paths in known.items())).encode()),
-    }  # fmt: skip
+        "rft": rft.model_dump(mode="json", exclude=_NOT_DECISIVE),
+        "author": author_id,
+        "seed": seed,
+        "questions": material.fingerprint,
+        "known_paths": xxhash.xxh3_64_hexdigest(
+            repr(sorted((name, sorted(paths)) for name, paths in known.items())).encode()
+        ),
+    }
     if path.exists() and read_json(path).get("chosen_by") == chosen_by:
         facts: dict[str, Any] = read_json(path)
         return facts
@@ -166,15 +197,26 @@ def draw(
     with Lease.acquire(folder) as lease, ExitStack() as stack:
         sandbox = stack.enter_context(Sandbox()) if material.verifier.needs_sandbox else None
         author = load_author()
-        session = _Session(rft, replace(material, known_paths=known), author, folder, seed, author_id, sandbox)
+        session = _Session(
+            rft, replace(material, known_paths=known), author, folder, seed, author_id, sandbox
+        )
         stack.enter_context(session.journal)
         path.unlink(missing_ok=True)  # the files it tells of are about to be replaced
-        for line in (f"{author.name} answers {len(session.asked):,} questions, {rft.samples_per_prompt} times each", *session.notes):
+        for line in (
+            (
+                f"{author.name} answers {len(session.asked):,} questions, {rft.samples_per_prompt}"
+                " times each"
+            ),
+            *session.notes,
+        ):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
         try:
             facts = {"chosen_by": chosen_by, **session.draw(recipe, lease, console)}
         except KeyboardInterrupt:
-            told = f"stopped with {session.num_samples:,} samples, which are kept in {folder}. Run the same command to continue."
+            told = (
+                f"stopped with {session.num_samples:,} samples, which are kept in {folder}. Run the"
+                " same command to continue."
+            )
             raise Interrupted(told, signal.SIGINT) from None
         write_json_atomically(path, facts)
     return facts
@@ -183,15 +225,51 @@ def draw(
 class _Session:
     """One drawing, from what the journal holds to what can be trained on."""
 
-    def __init__(self, rft: RftRecipe, material: Material, author: Author, folder: Path, seed: int, author_id: str, sandbox: Sandbox | None) -> None:
-        self._rft, self._material, self._author, self._folder, self._sandbox = rft, material, author, folder, sandbox
-        self._rules = Rules(rft.samples_per_prompt, rft.keep_per_prompt, rft.stop_early, rft.min_answer_tokens)
+    def __init__(
+        self,
+        rft: RftRecipe,
+        material: Material,
+        author: Author,
+        folder: Path,
+        seed: int,
+        author_id: str,
+        sandbox: Sandbox | None,
+    ) -> None:
+        self._rft, self._material, self._author, self._folder, self._sandbox = (
+            rft,
+            material,
+            author,
+            folder,
+            sandbox,
+        )
+        self._rules = Rules(
+            rft.samples_per_prompt, rft.keep_per_prompt, rft.stop_early, rft.min_answer_tokens
+        )
         self._question_of = {question.id: question for question in material.questions.asked}
         self.asked, self.notes = self._fitting()
-        settings = rft.model_dump(mode="json", include={"temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens"})
-        decides = {"author": author_id, "seed": seed, "settings": settings, "verifier": rft.verifier, "distinct_by": rft.distinct_by}
+        settings = rft.model_dump(
+            mode="json",
+            include={
+                "temperature",
+                "top_k",
+                "top_p",
+                "min_p",
+                "repetition_penalty",
+                "max_new_tokens",
+            },
+        )
+        decides = {
+            "author": author_id,
+            "seed": seed,
+            "settings": settings,
+            "verifier": rft.verifier,
+            "distinct_by": rft.distinct_by,
+        }
         self.journal = SampleJournal(folder, decides)
-        held = [replace(sample, contaminated_by=self._contaminated_by(sample)) for sample in self.journal.held]
+        held = [
+            replace(sample, contaminated_by=self._contaminated_by(sample))
+            for sample in self.journal.held
+        ]
         self._drawing = Drawing(self.asked, self._rules, seed, rft.max_new_tokens, held)
         if self.num_samples:
             self.notes.append(f"{self.num_samples:,} samples are there from before")
@@ -209,16 +287,34 @@ class _Session:
             ids = self._author.prompt_ids(question.prompt)
             if len(ids) <= longest:
                 known = self._material.known_paths.get(question.id, frozenset())
-                asked.append(Asked(question.id, question.text, tuple(ids), question.kind or None, question.prompt, question.reference, known))
+                asked.append(
+                    Asked(
+                        question.id,
+                        question.text,
+                        tuple(ids),
+                        question.kind or None,
+                        question.prompt,
+                        question.reference,
+                        known,
+                    )
+                )
             else:
                 too_long = max(too_long, len(ids))
         left_out = len(self._material.questions.asked) - len(asked)
-        rule = f"{self._author.name} reads {longest + self._rft.max_new_tokens} tokens, {self._rft.max_new_tokens} of them its answer (rft.max_new_tokens)"
+        rule = (
+            f"{self._author.name} reads {longest + self._rft.max_new_tokens} tokens,"
+            f" {self._rft.max_new_tokens} of them its answer (rft.max_new_tokens)"
+        )
         if not asked:
             raise RequestError(
-                f"no question fits: {rule}, and the longest prompt has {too_long}. Lower rft.max_new_tokens, or rft.shots for a teacher."
+                f"no question fits: {rule}, and the longest prompt has {too_long}. Lower"
+                " rft.max_new_tokens, or rft.shots for a teacher."
             )
-        more = [f"{left_out} questions are not asked, because their prompts are too long: {rule}"] if left_out else []
+        more = (
+            [f"{left_out} questions are not asked, because their prompts are too long: {rule}"]
+            if left_out
+            else []
+        )
         return asked, [*self._material.notes, *more]
 
     def draw(self, recipe: Recipe, lease: Lease, console: Console) -> dict[str, Any]:
@@ -228,11 +324,22 @@ class _Session:
         if self._drawing.drawn.samples_left:
             author, rows = self._author, recipe.plan.sampling_rows
             most_rows = None if rows == "auto" else rows
-            backend, why = backend_for(recipe.plan.sampling, author.model, author.tokenizer, source=author.source, most_rows=most_rows)
+            backend, why = backend_for(
+                recipe.plan.sampling,
+                author.model,
+                author.tokenizer,
+                source=author.source,
+                most_rows=most_rows,
+            )
             console.print(why, highlight=False, markup=False, soft_wrap=True)
             rft = self._rft
-            settings = SamplingSettings(rft.temperature, rft.top_k, rft.top_p, rft.min_p, rft.repetition_penalty)
-            with sampling_progress(console) as show, Judging(self._material.verifier, self._sandbox) as judging:
+            settings = SamplingSettings(
+                rft.temperature, rft.top_k, rft.top_p, rft.min_p, rft.repetition_penalty
+            )
+            with (
+                sampling_progress(console) as show,
+                Judging(self._material.verifier, self._sandbox) as judging,
+            ):
                 under_way = _Counted(self._drawing.requests())
                 shown_s = 0.0
                 for request, generation in backend.stream(under_way, settings, self._author.stop):
@@ -246,50 +353,90 @@ class _Session:
                 self._take(judging.rest())
                 show(self._snapshot(before, 0))
             if left := self._drawing.drawn.samples_left:
-                raise RequestError(f"{left:,} samples were asked for and did not come. The others are kept: run the same command again.")
+                raise RequestError(
+                    f"{left:,} samples were asked for and did not come. The others are kept: run"
+                    " the same command again."
+                )
         self.journal.sync()
         samples = write_samples(self._folder, self.asked, self._drawing.samples, self._rules)
         statistics = statistics_of(self.asked, samples, self._rules)
-        console.print("\n".join(sampling_lines(statistics.to_json())), highlight=False, markup=False, soft_wrap=True)
+        console.print(
+            "\n".join(sampling_lines(statistics.to_json())),
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
         refuse_nothing_kept(statistics)
         return {
-            "author": self._author.name, "backend": why, "notes": self.notes, "seconds": time.perf_counter() - started_s, "samples_before": before,
+            "author": self._author.name,
+            "backend": why,
+            "notes": self.notes,
+            "seconds": time.perf_counter() - started_s,
+            "samples_before": before,
             "statistics": statistics.to_json(),
             "examples": sample_examples(samples, self.asked),
-        }  # fmt: skip
+        }
 
     def _verify(self, judging: Judging, request: Request, generation: Generation) -> None:
         asked, number = self._drawing.origin(request)
         text = text_behind(self._author.tokenizer, request.prompt_ids, generation.token_ids)
         text = text[: first_stop(text, self._author.stop.texts)]
         question = self._question_of[asked.id]
-        if not isinstance(question.prompt, str):  # behind a prompt that is text the answer begins with its own white space
+        if not isinstance(
+            question.prompt, str
+        ):  # behind a prompt that is text the answer begins with its own white space
             text = text.strip()
         reference = question.row if self._material.verifier.needs_sandbox else question.reference
         judging.put((request, generation, asked, number, text), text, reference)
 
     def _take(self, judged: list[tuple[Any, Verdict]]) -> None:
         for (request, generation, asked, number, text), verdict in judged:
-            path = path_hash(verdict.extracted if self._rft.distinct_by == "code" else text, self._rft.distinct_by)
+            path = path_hash(
+                verdict.extracted if self._rft.distinct_by == "code" else text,
+                self._rft.distinct_by,
+            )
             sample = Sample(
-                asked.id, number, text, generation.finish, len(generation.token_ids), request.seed, verdict.value, verdict.extracted, verdict.status,
-                verdict.detail, path,
-            )  # fmt: skip
+                asked.id,
+                number,
+                text,
+                generation.finish,
+                len(generation.token_ids),
+                request.seed,
+                verdict.value,
+                verdict.extracted,
+                verdict.status,
+                verdict.detail,
+                path,
+            )
             if self._drawing.take(replace(sample, contaminated_by=self._contaminated_by(sample))):
                 self.journal.append(sample)
 
     def _contaminated_by(self, sample: Sample) -> str | None:
         """The evaluation's question that a right answer repeats."""
         question = self._question_of.get(sample.question)
-        found = self._material.held_out.find(question.text, sample.completion) if question is not None and sample.is_correct else None
+        found = (
+            self._material.held_out.find(question.text, sample.completion)
+            if question is not None and sample.is_correct
+            else None
+        )
         return None if found is None else found.evaluation_id
 
     def _snapshot(self, before: int, running: int) -> Snapshot:
         drawn = self._drawing.drawn
         return Snapshot(
-            drawn.questions_done, drawn.questions, drawn.samples, drawn.samples + drawn.samples_left, before, drawn.tokens, drawn.answered, drawn.correct,
-            drawn.questions_with_kept, drawn.kept, running, peak_memory_bytes(self._author.model.device),
-        )  # fmt: skip
+            drawn.questions_done,
+            drawn.questions,
+            drawn.samples,
+            drawn.samples + drawn.samples_left,
+            before,
+            drawn.tokens,
+            drawn.answered,
+            drawn.correct,
+            drawn.questions_with_kept,
+            drawn.kept,
+            running,
+            peak_memory_bytes(self._author.model.device),
+        )
 
 
 class _Counted:

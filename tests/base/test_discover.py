@@ -26,7 +26,9 @@ def test_a_module_is_imported_by_its_name() -> None:
 
 
 def test_a_wrong_name_is_told_with_the_nearest_and_all_known() -> None:
-    with pytest.raises(BrimfulError, match=r"unknown thing 'unit' - did you mean 'units'\? Known: .*errors.*units"):
+    with pytest.raises(
+        BrimfulError, match=r"unknown thing 'unit' - did you mean 'units'\? Known: .*errors.*units"
+    ):
         module_in("brimful.base", "unit", "thing")
 
 
@@ -35,6 +37,9 @@ def test_a_name_with_a_path_in_it_is_no_name() -> None:
         module_in("brimful.base", "units.evil", "thing")
 
 
-@pytest.mark.parametrize(("wrong", "said"), [("learning_rat", " - did you mean 'learning_rate'?"), ("xyz", "."), ("", ".")])
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [("learning_rat", " - did you mean 'learning_rate'?"), ("xyz", "."), ("", ".")],
+)
 def test_only_a_close_name_is_suggested(wrong: str, said: str) -> None:
     assert did_you_mean(wrong, ["layers", "learning_rate"]) == said

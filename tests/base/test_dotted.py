@@ -12,10 +12,24 @@ RIVALS = {"batch": ("sequences", "tokens")}
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("1e-3", 1e-3), ("3E4", 3e4), ("-2.5e+2", -250.0), ("1.e2", 100.0), ("1_000e1", 10_000.0), ("12", 12), ("0.5", 0.5), ("null", None), ("", None),
-        ("true", True), ("[a, 1]", ["a", 1]), ("e3", "e3"), ("1e", "1e"), ("v1e-3", "v1e-3"), ("'1e-3'", "1e-3"), ("{a: 2}", {"a": 2}),
+        ("1e-3", 1e-3),
+        ("3E4", 3e4),
+        ("-2.5e+2", -250.0),
+        ("1.e2", 100.0),
+        ("1_000e1", 10_000.0),
+        ("12", 12),
+        ("0.5", 0.5),
+        ("null", None),
+        ("", None),
+        ("true", True),
+        ("[a, 1]", ["a", 1]),
+        ("e3", "e3"),
+        ("1e", "1e"),
+        ("v1e-3", "v1e-3"),
+        ("'1e-3'", "1e-3"),
+        ("{a: 2}", {"a": 2}),
     ],
-)  # fmt: skip
+)
 def test_values_are_what_they_look_like(text: str, value: object) -> None:
     read = parse_yaml(text)
 
@@ -29,14 +43,36 @@ def test_a_key_given_twice_is_refused_at_any_depth(text: str) -> None:
         parse_yaml(text)
 
 
-@pytest.mark.parametrize("text", ["{a: ", "a: b: c", "\t- x", "2024-13-45", "!!python/object/apply:os.getcwd []", "a: \x00"])
+@pytest.mark.parametrize(
+    "text",
+    ["{a: ", "a: b: c", "\t- x", "2024-13-45", "!!python/object/apply:os.getcwd []", "a: \x00"],
+)
 def test_what_is_no_plain_yaml_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         parse_yaml(text)
 
 
 @pytest.mark.parametrize(
-    "text", ["1e-3", "1E5", "12", "0x1f", "null", "yes", "12:30", "", " ", "a: b", "# c", "- d", "\n\te", "{f", "ä\u2028\U0001f600", "'", "~"]
+    "text",
+    [
+        "1e-3",
+        "1E5",
+        "12",
+        "0x1f",
+        "null",
+        "yes",
+        "12:30",
+        "",
+        " ",
+        "a: b",
+        "# c",
+        "- d",
+        "\n\te",
+        "{f",
+        "ä\u2028\U0001f600",
+        "'",
+        "~",
+    ],
 )
 def test_written_texts_read_back_as_texts(text: str) -> None:
     value = {"z": text, "a": [text, 1.5e-7, None, True, 3]}
@@ -51,7 +87,12 @@ def test_an_override_reaches_into_sections_and_makes_absent_ones() -> None:
     for assignment in ("model.layers=2", "plan.threads=4", "run.name=a=b", "seed=7"):
         override(assignment, values, {})
 
-    assert values == {"model": {"layers": 2}, "plan": {"threads": 4}, "run": {"name": "a=b"}, "seed": 7}
+    assert values == {
+        "model": {"layers": 2},
+        "plan": {"threads": 4},
+        "run": {"name": "a=b"},
+        "seed": 7,
+    }
 
 
 def test_a_rival_of_the_file_gives_way() -> None:
@@ -100,4 +141,8 @@ def test_a_wrong_assignment_is_told_and_changes_nothing(assignment: str, said: s
 
 
 def test_flattening_gives_dotted_keys_and_leaves_lists_whole() -> None:
-    assert flatten({"a": 1, "b": {"c": [1, {"d": 2}], "e": {"f": None}}}) == {"a": 1, "b.c": [1, {"d": 2}], "b.e.f": None}
+    assert flatten({"a": 1, "b": {"c": [1, {"d": 2}], "e": {"f": None}}}) == {
+        "a": 1,
+        "b.c": [1, {"d": 2}],
+        "b.e.f": None,
+    }

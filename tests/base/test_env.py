@@ -15,7 +15,9 @@ def test_folders_come_from_their_variables(monkeypatch: pytest.MonkeyPatch, tmp_
     assert env.cache_folder() == env.runs_folder() == env.shared_data_folder() == tmp_path
 
 
-def test_folders_have_defaults_when_nothing_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_folders_have_defaults_when_nothing_is_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     for name in ("BRIMFUL_CACHE", "BRIMFUL_RUNS", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -24,7 +26,9 @@ def test_folders_have_defaults_when_nothing_is_set(monkeypatch: pytest.MonkeyPat
     assert env.runs_folder() == Path("runs")
 
 
-def test_the_cache_follows_the_desktop_standard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_cache_follows_the_desktop_standard(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("BRIMFUL_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
@@ -37,8 +41,12 @@ def test_an_absent_data_folder_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert env.shared_data_folder() is None
 
 
-@pytest.mark.parametrize(("value", "offline"), [("1", True), ("true", True), ("yes", True), ("0", False), ("", False)])
-def test_the_hub_is_offline_when_its_libraries_would_say_so(monkeypatch: pytest.MonkeyPatch, value: str, offline: bool) -> None:
+@pytest.mark.parametrize(
+    ("value", "offline"), [("1", True), ("true", True), ("yes", True), ("0", False), ("", False)]
+)
+def test_the_hub_is_offline_when_its_libraries_would_say_so(
+    monkeypatch: pytest.MonkeyPatch, value: str, offline: bool
+) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", value)
 
     assert env.hub_is_offline() is offline
@@ -60,7 +68,9 @@ def test_variables_of_others_are_passed_on_as_they_are(monkeypatch: pytest.Monke
     assert env.cpp_compiler() == "clang++"
 
 
-def test_waiting_threads_spin_briefly_unless_the_user_chose_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_threads_spin_briefly_unless_the_user_chose_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     env.wait_politely()
@@ -76,13 +86,18 @@ def test_waiting_threads_spin_briefly_unless_the_user_chose_otherwise(monkeypatc
     assert os.environ["GOMP_SPINCOUNT"] == "1000"
 
 
-def test_kernels_kept_per_shape_are_bounded_unless_the_user_chose_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_kept_per_shape_are_bounded_unless_the_user_chose_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
     monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "x")  # so that what follows is undone
     monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY")
     env.keep_few_kernels()
 
-    assert (os.environ["LRU_CACHE_CAPACITY"], os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) == ("7", "256")
+    assert (os.environ["LRU_CACHE_CAPACITY"], os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) == (
+        "7",
+        "256",
+    )
 
 
 def test_notebooks_run_small_only_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +107,9 @@ def test_notebooks_run_small_only_when_told(monkeypatch: pytest.MonkeyPatch) -> 
     assert env.notebook_is_small()
 
 
-def test_a_process_that_is_read_by_a_program_is_not_told_to_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_read_by_a_program_is_not_told_to_colour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("BRIMFUL_RUNS", "here")
     environment = env.of_a_plain_process()

@@ -7,7 +7,11 @@ import pytest
 from brimful.base import errors
 from brimful.base.errors import BrimfulError, Interrupted, RecipeError, SessionOver, TrainingStopped
 
-ALL = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
+ALL = [
+    value
+    for value in vars(errors).values()
+    if isinstance(value, type) and issubclass(value, Exception)
+]
 
 
 @pytest.mark.parametrize("error", ALL)

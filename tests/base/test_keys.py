@@ -10,7 +10,9 @@ from brimful.base.keys import describe_keys, section_in
 class _Inner(pydantic.BaseModel):
     """A part."""
 
-    size: Annotated[int, pydantic.Field(gt=0)] | Literal["auto"] = pydantic.Field("auto", description="How large.")
+    size: Annotated[int, pydantic.Field(gt=0)] | Literal["auto"] = pydantic.Field(
+        "auto", description="How large."
+    )
     names: str | list[str] = pydantic.Field(description="Who.")
 
 
@@ -35,7 +37,9 @@ class _Kinds(pydantic.BaseModel):
     """A section that other sections may have."""
 
     one: _Inner | None = None
-    either: Annotated[str, pydantic.Tag("a")] | Annotated[_Inner, pydantic.Tag("b")] = pydantic.Field(description="Either way.")
+    either: Annotated[str, pydantic.Tag("a")] | Annotated[_Inner, pydantic.Tag("b")] = (
+        pydantic.Field(description="Either way.")
+    )
 
 
 def test_an_optional_section_is_told_itself_and_then_its_keys() -> None:
@@ -58,7 +62,11 @@ class _Named(pydantic.BaseModel):
 
 
 def test_sections_by_name_are_told_themselves_and_then_the_keys_of_one() -> None:
-    assert [key for key, *_ in describe_keys(_Named)] == ["parts", "parts.NAME.size", "parts.NAME.names"]
+    assert [key for key, *_ in describe_keys(_Named)] == [
+        "parts",
+        "parts.NAME.size",
+        "parts.NAME.names",
+    ]
 
 
 class _Documented(pydantic.BaseModel):
@@ -66,7 +74,12 @@ class _Documented(pydantic.BaseModel):
 
 
 def test_an_optional_section_without_a_description_is_told_by_its_docstring() -> None:
-    assert next(describe_keys(_Documented)) == ("part", "section or null", "null", "A section that other sections may have.")
+    assert next(describe_keys(_Documented)) == (
+        "part",
+        "section or null",
+        "null",
+        "A section that other sections may have.",
+    )
 
 
 def test_the_section_of_a_field_is_found_inside_unions_and_annotations() -> None:
@@ -74,4 +87,6 @@ def test_the_section_of_a_field_is_found_inside_unions_and_annotations() -> None
 
     assert [section_in(fields[name].annotation) for name in ("one", "either")] == [_Inner, _Inner]
     assert section_in(_Outer.model_fields["inner"].annotation) is _Inner
-    assert [section_in(annotation) for annotation in (str, int | None, list[str], Literal["a"])] == [None] * 4
+    assert [
+        section_in(annotation) for annotation in (str, int | None, list[str], Literal["a"])
+    ] == [None] * 4

@@ -41,14 +41,26 @@ def _lines(value: object) -> list[str]:
         ({}, "needed: required, but missing"),
         ({"needed": "2"}, "needed: must be a valid integer, got '2'"),
         ({"needed": 2, "inner": {"layer": 1}}, "inner.layer: unknown key - did you mean 'layers'?"),
-        ({"needed": 2, "named": {"a": {"layer": 1}}}, "named.a.layer: unknown key - did you mean 'layers'?"),
+        (
+            {"needed": 2, "named": {"a": {"layer": 1}}},
+            "named.a.layer: unknown key - did you mean 'layers'?",
+        ),
         ({"needed": 2, "iner": {}}, "iner: unknown key - did you mean 'inner'?"),
         ({"needed": 2, "qqq": 1}, "qqq: unknown key."),
         ({"needed": 2, "inner": 5}, "inner: must be a section of keys, got 5"),
         ({"needed": 3}, "as a whole: needed 3 must be even"),
-        ({"needed": 2, "inner": {"layers": 0}}, "inner.layers: must be greater than 0 or 'auto', got 0"),
-        ({"needed": 2, "inner": {"layers": "many"}}, "inner.layers: must be a valid integer or 'auto', got 'many'"),
-        ({"needed": 2, "inner": {"names": 5}}, "inner.names: must be a valid string or a valid list, got 5"),
+        (
+            {"needed": 2, "inner": {"layers": 0}},
+            "inner.layers: must be greater than 0 or 'auto', got 0",
+        ),
+        (
+            {"needed": 2, "inner": {"layers": "many"}},
+            "inner.layers: must be a valid integer or 'auto', got 'many'",
+        ),
+        (
+            {"needed": 2, "inner": {"names": 5}},
+            "inner.names: must be a valid string or a valid list, got 5",
+        ),
     ],
 )
 def test_each_problem_names_path_rule_and_value(value: object, line: str) -> None:
@@ -68,7 +80,10 @@ def _kind(value: object) -> str:
 class _Kinds(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(strict=True, extra="forbid")
 
-    either: Annotated[Annotated[str, pydantic.Tag("by name")] | Annotated[_Inner, pydantic.Tag("in full")], pydantic.Discriminator(_kind)]
+    either: Annotated[
+        Annotated[str, pydantic.Tag("by name")] | Annotated[_Inner, pydantic.Tag("in full")],
+        pydantic.Discriminator(_kind),
+    ]
     perhaps: _Inner | None = None
 
 
@@ -79,7 +94,10 @@ class _Kinds(pydantic.BaseModel):
         ({"either": {"layers": 0}}, "either.layers: must be greater than 0 or 'auto', got 0"),
         ({"either": {"layer": 1}}, "either.layer: unknown key - did you mean 'layers'?"),
         ({"either": 3}, "either: must be a section of keys, got 3"),
-        ({"either": "x", "perhaps": {"layer": 1}}, "perhaps.layer: unknown key - did you mean 'layers'?"),
+        (
+            {"either": "x", "perhaps": {"layer": 1}},
+            "perhaps.layer: unknown key - did you mean 'layers'?",
+        ),
         ({"either": "x", "perhaps": 3}, "perhaps: must be a section of keys, got 3"),
     ],
 )

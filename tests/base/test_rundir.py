@@ -1,4 +1,6 @@
-"""Files and folders that survive a crash: atomic writes, one writer, journals without torn lines."""
+"""Files and folders that survive a crash: atomic writes, one writer, journals without torn
+lines.
+"""
 
 import json
 import math
@@ -16,7 +18,16 @@ import pytest
 
 from brimful.base import rundir
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import Journal, Lease, finite, read_journal, read_json, write_json_atomically, write_text_atomically, writer_of
+from brimful.base.rundir import (
+    Journal,
+    Lease,
+    finite,
+    read_journal,
+    read_json,
+    write_json_atomically,
+    write_text_atomically,
+    writer_of,
+)
 
 HOLD = """
 import sys, time
@@ -31,7 +42,9 @@ time.sleep(600)
 @pytest.fixture
 def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another living process that holds the lease of `tmp_path`."""
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
@@ -60,7 +73,9 @@ def test_a_written_text_reads_back_with_its_line_ends(tmp_path: Path) -> None:
     assert (tmp_path / "a.txt").read_bytes() == "ä\nb\n".encode()
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.txt"
     path.write_text("old")
 
@@ -68,18 +83,27 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", no_space)
-    with pytest.raises(RunFolderError, match=r"a\.txt cannot be written: .*No space left on device.* run the same command again"):
+    with pytest.raises(
+        RunFolderError,
+        match=r"a\.txt cannot be written: .*No space left on device.* run the same command again",
+    ):
         write_text_atomically(path, "new")
 
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_new_file_is_durable_before_it_gets_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_new_file_is_durable_before_it_gets_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[str] = []
     fsync, replace = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (calls.append("fsync"), fsync(descriptor))[1])
-    monkeypatch.setattr(os, "replace", lambda source, target: (calls.append("rename"), replace(source, target))[1])
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: (calls.append("fsync"), fsync(descriptor))[1]
+    )
+    monkeypatch.setattr(
+        os, "replace", lambda source, target: (calls.append("rename"), replace(source, target))[1]
+    )
 
     write_text_atomically(tmp_path / "a.txt", "x")
 
@@ -97,7 +121,9 @@ def test_json_reads_back_and_holds_no_nan(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b'{"a": ', b"\xff\xfe"])
-def test_json_that_cannot_be_read_is_told_with_its_path(tmp_path: Path, content: bytes | None) -> None:
+def test_json_that_cannot_be_read_is_told_with_its_path(
+    tmp_path: Path, content: bytes | None
+) -> None:
     path = tmp_path / "plan.json"
     if content is not None:
         path.write_bytes(content)
@@ -109,8 +135,16 @@ def test_json_that_cannot_be_read_is_told_with_its_path(tmp_path: Path, content:
 # --- the lease
 
 
-def test_a_held_folder_is_refused_to_others_who_are_told_who_holds_it(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    with pytest.raises(RunFolderError, match=rf"written by process {holder.pid} on {socket.gethostname()} since \d{{4}}.*run\.name=NAME"):
+def test_a_held_folder_is_refused_to_others_who_are_told_who_holds_it(
+    tmp_path: Path, holder: subprocess.Popen[str]
+) -> None:
+    with pytest.raises(
+        RunFolderError,
+        match=(
+            rf"written by process {holder.pid} on {socket.gethostname()} since"
+            r" \d{4}.*run\.name=NAME"
+        ),
+    ):
         Lease.acquire(tmp_path)
     assert json.loads((tmp_path / Lease.FILE_NAME).read_text())["pid"] == holder.pid
 
@@ -124,7 +158,9 @@ def test_a_killed_holder_is_replaced_at_once(tmp_path: Path, holder: subprocess.
         assert json.loads((tmp_path / Lease.FILE_NAME).read_text())["pid"] == os.getpid()
 
 
-def test_a_killed_holder_whose_parent_has_not_noticed_is_replaced_too(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+def test_a_killed_holder_whose_parent_has_not_noticed_is_replaced_too(
+    tmp_path: Path, holder: subprocess.Popen[str]
+) -> None:
     holder.kill()
     os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)  # dead, and not reaped
 
@@ -153,7 +189,9 @@ def test_the_same_process_does_not_get_a_second_lease(tmp_path: Path) -> None:
         pytest.param({"pid": 2**22 + 1}, id="no such process"),
     ],
 )
-def test_a_holder_of_this_machine_that_is_provably_gone_is_replaced(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_a_holder_of_this_machine_that_is_provably_gone_is_replaced(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
     _forge(tmp_path, **changes)
 
     with Lease.acquire(tmp_path) as lease:
@@ -175,7 +213,9 @@ def test_a_holder_on_another_machine_without_heartbeat_is_replaced(tmp_path: Pat
         lease.check()
 
 
-@pytest.mark.parametrize("content", ["", '{"host": ', "[]", "null", '{"host": "HOST", "pid": null, "boot_id": "BOOT"}'])
+@pytest.mark.parametrize(
+    "content", ["", '{"host": ', "[]", "null", '{"host": "HOST", "pid": null, "boot_id": "BOOT"}']
+)
 def test_an_old_lease_that_cannot_be_read_is_replaced(tmp_path: Path, content: str) -> None:
     path = _forge(tmp_path)
     boot_id = json.loads(path.read_text())["boot_id"]
@@ -186,7 +226,9 @@ def test_an_old_lease_that_cannot_be_read_is_replaced(tmp_path: Path, content: s
         lease.check()
 
 
-def test_a_lease_that_is_being_written_this_moment_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_that_is_being_written_this_moment_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
     (tmp_path / Lease.FILE_NAME).write_text("")
 
@@ -195,7 +237,9 @@ def test_a_lease_that_is_being_written_this_moment_is_not_taken(tmp_path: Path, 
     assert (tmp_path / Lease.FILE_NAME).read_text() == ""
 
 
-def test_who_holds_a_folder_can_be_asked_without_taking_it(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+def test_who_holds_a_folder_can_be_asked_without_taking_it(
+    tmp_path: Path, holder: subprocess.Popen[str]
+) -> None:
     found = writer_of(tmp_path)
 
     assert found is not None
@@ -247,7 +291,11 @@ def test_of_several_processes_that_start_together_one_gets_the_folder(tmp_path: 
     ask = HOLD.replace("time.sleep(600)", "sys.stdin.read()")
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", ask, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [sys.executable, "-c", ask, str(tmp_path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
         for _ in range(3)
     ]
@@ -298,7 +346,9 @@ def test_opening_again_goes_on_where_the_file_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", [b'{"step": 3, "lo', b'{"step": 3}', b"\xc3"])
-def test_a_line_torn_by_a_crash_is_no_record_and_is_dropped_on_opening(tmp_path: Path, torn: bytes) -> None:
+def test_a_line_torn_by_a_crash_is_no_record_and_is_dropped_on_opening(
+    tmp_path: Path, torn: bytes
+) -> None:
     path = tmp_path / "m.jsonl"
     path.write_bytes(b'{"step": 1}\n{"step": 2}\n' + torn)
 
@@ -341,13 +391,20 @@ def test_a_resumed_run_keeps_what_its_checkpoint_supposes_and_no_more(tmp_path: 
 
 def test_a_number_that_json_cannot_hold_keeps_its_true_value(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "m.jsonl")
-    journal.append({"step": 1, "loss": math.nan, "grad_norm": math.inf, "low": -math.inf, "fine": 0.5})
+    journal.append(
+        {"step": 1, "loss": math.nan, "grad_norm": math.inf, "low": -math.inf, "fine": 0.5}
+    )
     journal.close()
 
     (record,) = read_journal(tmp_path / "m.jsonl")
     assert record == {
-        "step": 1, "loss": None, "grad_norm": None, "low": None, "fine": 0.5, "nonfinite": {"loss": "nan", "grad_norm": "inf", "low": "-inf"},
-    }  # fmt: skip
+        "step": 1,
+        "loss": None,
+        "grad_norm": None,
+        "low": None,
+        "fine": 0.5,
+        "nonfinite": {"loss": "nan", "grad_norm": "inf", "low": "-inf"},
+    }
 
 
 def test_appending_leaves_the_record_of_the_caller_alone(tmp_path: Path) -> None:
@@ -371,13 +428,30 @@ def test_a_journal_on_a_full_disk_says_so(tmp_path: Path) -> None:
     journal = Journal.__new__(Journal)
     journal.path = tmp_path / "metrics.jsonl"
     journal._file = open(journal.path, "ab", buffering=0)  # noqa: SIM115 - closed by the journal
-    with pytest.raises(RunFolderError, match=r"metrics\.jsonl cannot be written: .*No space left.* run the same command again"), journal:
+    with (
+        pytest.raises(
+            RunFolderError,
+            match=r"metrics\.jsonl cannot be written: .*No space left.* run the same command again",
+        ),
+        journal,
+    ):
         journal.append({"step": 1})
 
 
 @pytest.mark.parametrize(
     ("value", "number"),
-    [(3, 3.0), (-0.5, -0.5), (10**300, 1e300), (10**400, None), (-(10**400), None), (math.nan, None), (math.inf, None), (True, None), ("3", None), (None, None)],
-)  # fmt: skip
+    [
+        (3, 3.0),
+        (-0.5, -0.5),
+        (10**300, 1e300),
+        (10**400, None),
+        (-(10**400), None),
+        (math.nan, None),
+        (math.inf, None),
+        (True, None),
+        ("3", None),
+        (None, None),
+    ],
+)
 def test_a_number_of_a_file_is_what_a_float_holds(value: object, number: float | None) -> None:
     assert finite(value) == number

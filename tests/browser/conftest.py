@@ -1,4 +1,6 @@
-"""A headless Chromium for pages of brimful: opened at any width, in light and dark, and held to have no errors and to ask nobody else for anything."""
+"""A headless Chromium for pages of brimful: opened at any width, in light and dark, and held to
+have no errors and to ask nobody else for anything.
+"""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -22,8 +24,19 @@ OWN_HOSTS = ("", "127.0.0.1", "localhost")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--pictures", action="store_true", help="write the screenshots to docs/pictures instead of a temporary folder")
-    parser.addoption("--picture-run", type=Path, help="the finished run whose report the pictures show (default: quickstart in the runs folder)")
+    parser.addoption(
+        "--pictures",
+        action="store_true",
+        help="write the screenshots to docs/pictures instead of a temporary folder",
+    )
+    parser.addoption(
+        "--picture-run",
+        type=Path,
+        help=(
+            "the finished run whose report the pictures show (default: quickstart in the runs"
+            " folder)"
+        ),
+    )
 
 
 @dataclass
@@ -41,7 +54,9 @@ class Opened:
 
     def overflow_px(self) -> int:
         """How far the page is wider than its window."""
-        found: int = self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        found: int = self.page.evaluate(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
         return found
 
 
@@ -56,23 +71,44 @@ def browser() -> Iterator[Browser]:
         pytest.skip(f"no browser: none of {', '.join(PROGRAMS)} is installed")
     with sync_playwright() as playwright:
         # Root, as in a container, has no sandbox; a small /dev/shm ends tabs.
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=program,
+            args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
+        )
         yield browser
         browser.close()
 
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Open]:
-    """`open_page(path or address, "phone", dark=True, ...)`; other arguments are those of playwright's new_context. Checked when the test ends."""
+    """`open_page(path or address, "phone", dark=True, ...)`; other arguments are those of
+    playwright's new_context. Checked when the test ends.
+    """
     opened: list[Opened] = []
 
-    def make(address: Path | str, size: str = "desktop", *, dark: bool = False, **options: Any) -> Opened:
+    def make(
+        address: Path | str, size: str = "desktop", *, dark: bool = False, **options: Any
+    ) -> Opened:
         width, height = SIZES[size]
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", **options)
+        context = browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            **options,
+        )
         found = Opened(context.new_page())
-        found.page.on("console", lambda message: found.errors.append(message.text) if message.type in {"error", "warning"} else None)
+        found.page.on(
+            "console",
+            lambda message: (
+                found.errors.append(message.text) if message.type in {"error", "warning"} else None
+            ),
+        )
         found.page.on("pageerror", lambda error: found.errors.append(str(error)))
-        found.page.on("request", lambda request: found.strangers.append(request.url) if _host(request.url) not in OWN_HOSTS else None)
+        found.page.on(
+            "request",
+            lambda request: (
+                found.strangers.append(request.url) if _host(request.url) not in OWN_HOSTS else None
+            ),
+        )
         opened.append(found)
         found.page.goto(address.resolve().as_uri() if isinstance(address, Path) else address)
         return found
@@ -91,14 +127,18 @@ def _host(address: str) -> str:
 @pytest.fixture
 def picture_folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Where screenshots go: docs/pictures where `--pictures` is given, else a temporary folder."""
-    folder = PICTURES if request.config.getoption("pictures", default=False) else tmp_path / "pictures"
+    folder = (
+        PICTURES if request.config.getoption("pictures", default=False) else tmp_path / "pictures"
+    )
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 @pytest.fixture
 def picture_run(request: pytest.FixtureRequest) -> Path | None:
-    """The finished run that pictures show: of `--picture-run`, else quickstart; None where pictures are not kept."""
+    """The finished run that pictures show: of `--picture-run`, else quickstart; None where pictures
+    are not kept.
+    """
     if not request.config.getoption("pictures", default=False):
         return None
     folder: Path = request.config.getoption("picture_run") or RUNS / "quickstart"

@@ -1,4 +1,6 @@
-"""Reports, comparisons and studies in a real browser: readable at every width, in light and dark, on paper and by keyboard."""
+"""Reports, comparisons and studies in a real browser: readable at every width, in light and dark,
+on paper and by keyboard.
+"""
 
 import importlib.util
 import io
@@ -44,7 +46,9 @@ sample: {prompt: "the red", tokens: 24}
 plan: {device: cpu, precision: fp32, threads: 1, compile: false}
 """
 MADE_UP: Any = importlib.util.module_from_spec(
-    spec := importlib.util.spec_from_file_location("made_up_runs", Path(__file__).parents[1] / "report" / "conftest.py")  # type: ignore[arg-type]
+    spec := importlib.util.spec_from_file_location(
+        "made_up_runs", Path(__file__).parents[1] / "report" / "conftest.py"
+    )  # type: ignore[arg-type]
 )
 spec.loader.exec_module(MADE_UP)  # type: ignore[union-attr]
 """Run folders that are made up in numbers and whole in form."""
@@ -52,10 +56,16 @@ spec.loader.exec_module(MADE_UP)  # type: ignore[union-attr]
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, new_cache: Callable[[], str]) -> Path:
-    """The report of a small model that was really trained, scored and sampled, on documents of few words."""
+    """The report of a small model that was really trained, scored and sampled, on documents of few
+    words.
+    """
     folder, drawn = tmp_path_factory.mktemp("trained"), random.Random(0)
     words = ["red", "green", "blue", "cat", "dog", "sees", "likes", "the", "a", "tree"]
-    (folder / "corpus.txt").write_text("".join(f"# story {number}\n{' '.join(drawn.choices(words, k=60))}\n" for number in range(60)))
+    (folder / "corpus.txt").write_text(
+        "".join(
+            f"# story {number}\n{' '.join(drawn.choices(words, k=60))}\n" for number in range(60)
+        )
+    )
     (folder / "fable.yaml").write_text(RECIPE.replace("CORPUS", str(folder / "corpus.txt")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BRIMFUL_CACHE", new_cache())
@@ -73,20 +83,32 @@ def looks(opened: Any) -> list[str]:
 def test_the_check_of_looks_sees_what_is_wrong(open_page: Open, tmp_path: Path) -> None:
     page = tmp_path / "wrong.html"
     page.write_text(
-        "<html lang=en><title>x</title><body style='background: #fff'><p style='color: #999'>pale</p><p style='position: absolute; left: 99vw'>beyond</p>"
-        "<p style='width: 40px; overflow: hidden; white-space: nowrap'>too long for it</p><div class=card style='width: 20px'>unbreakable</div>"
-        "<figure><svg width=9 height=9></svg></figure><i id=a></i><i id=a></i><table><tr><th>a</table>"
+        "<html lang=en><title>x</title><body style='background: #fff'><p style='color:"
+        " #999'>pale</p><p style='position: absolute; left: 99vw'>beyond</p><p style='width: 40px;"
+        " overflow: hidden; white-space: nowrap'>too long for it</p><div class=card style='width:"
+        " 20px'>unbreakable</div><figure><svg width=9 height=9></svg></figure><i id=a></i><i"
+        " id=a></i><table><tr><th>a</table>"
     )
     found = " ".join(looks(open_page(page)))
     for wrong in (
-        "contrast 2.85", "outside the window", "cut off", "wider than what holds it", "figure without a name", "picture without a description",
-        "twice the id a", "heading without scope",
-    ):  # fmt: skip
+        "contrast 2.85",
+        "outside the window",
+        "cut off",
+        "wider than what holds it",
+        "figure without a name",
+        "picture without a description",
+        "twice the id a",
+        "heading without scope",
+    ):
         assert wrong in found, wrong
 
 
-@pytest.mark.parametrize(("size", "dark"), [("desktop", False), ("desktop", True), ("phone", False), ("phone", True)])
-def test_the_report_of_a_real_run_is_readable(trained: Path, open_page: Open, size: str, dark: bool) -> None:
+@pytest.mark.parametrize(
+    ("size", "dark"), [("desktop", False), ("desktop", True), ("phone", False), ("phone", True)]
+)
+def test_the_report_of_a_real_run_is_readable(
+    trained: Path, open_page: Open, size: str, dark: bool
+) -> None:
     opened = open_page(trained, size, dark=dark)
     assert opened.overflow_px() == 0
     assert looks(opened) == []
@@ -98,13 +120,16 @@ FOCUSED = """() => {
   const rings = shown.map(other => getComputedStyle(other).outlineStyle);
   return [each.dataset.place ?? null, rings.find(ring => ring != 'none') ?? 'none', each.outerHTML.slice(0, 80)];
 }"""
-"""Of what has the focus: its place, its ring, which a hidden input has around its label, and what it is."""
+"""Of what has the focus: its place, its ring, which a hidden input has around its label, and what
+it is.
+"""
 
 
 def test_every_link_and_control_is_reached_with_the_tab_key(trained: Path, open_page: Open) -> None:
     page = open_page(trained).page
     wanted = page.evaluate(
-        "[...document.querySelectorAll('a[href], summary, input:checked')].map((each, place) => (each.dataset.place = String(place)))"
+        "[...document.querySelectorAll('a[href], summary, input:checked')].map((each, place) =>"
+        " (each.dataset.place = String(place)))"
     )
     reached, without_ring = [], []
     for _ in range(len(wanted) + 30):
@@ -117,7 +142,9 @@ def test_every_link_and_control_is_reached_with_the_tab_key(trained: Path, open_
     assert without_ring == [], "what has the focus is seen"
 
 
-def test_the_theme_is_chosen_by_mouse_or_keyboard_and_paper_stays_light(trained: Path, open_page: Open) -> None:
+def test_the_theme_is_chosen_by_mouse_or_keyboard_and_paper_stays_light(
+    trained: Path, open_page: Open
+) -> None:
     page = open_page(trained).page
 
     def background() -> str:
@@ -165,14 +192,29 @@ def test_the_contents_lead_to_their_sections(trained: Path, open_page: Open) -> 
 
 @pytest.fixture(scope="module")
 def pages(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A report of a half-written run, one of a classifier with long names and texts, a comparison, and a study."""
+    """A report of a half-written run, one of a classifier with long names and texts, a comparison,
+    and a study.
+    """
     folder = tmp_path_factory.mktemp("pages")
     half = MADE_UP.make_run(folder / "half", last_step=60, plan=None, samples=None)
     (half / "data.json").write_text("{")
     names = ("an ordinary message", "advertisement")
     score = json.loads(MADE_UP._label_score(names, names[1], False, 0, True, 20, 2.5))
-    score["mistakes"] = [{"text": "w" * 300, "label": names[0], "predicted": names[1], "probability": 0.99, "where": f"{'very/' * 30}long.tsv:9"}]
-    spam = MADE_UP.make_run(folder / "spam", recipe=MADE_UP.CLASSIFY_RECIPE, scores={"test": score}, metrics=MADE_UP._label_records())
+    score["mistakes"] = [
+        {
+            "text": "w" * 300,
+            "label": names[0],
+            "predicted": names[1],
+            "probability": 0.99,
+            "where": f"{'very/' * 30}long.tsv:9",
+        }
+    ]
+    spam = MADE_UP.make_run(
+        folder / "spam",
+        recipe=MADE_UP.CLASSIFY_RECIPE,
+        scores={"test": score},
+        metrics=MADE_UP._label_records(),
+    )
     runs = [trained.parent, half]
     return {
         "half": write_report(half),
@@ -184,7 +226,9 @@ def pages(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 @pytest.mark.parametrize(("size", "dark"), [("desktop", True), ("phone", False)])
 @pytest.mark.parametrize("name", ["half", "classifier", "comparison", "study"])
-def test_every_kind_of_page_is_readable(pages: dict[str, Path], open_page: Open, name: str, size: str, dark: bool) -> None:
+def test_every_kind_of_page_is_readable(
+    pages: dict[str, Path], open_page: Open, name: str, size: str, dark: bool
+) -> None:
     opened = open_page(pages[name], size, dark=dark)
     assert opened.overflow_px() == 0
     assert looks(opened) == []
@@ -193,8 +237,12 @@ def test_every_kind_of_page_is_readable(pages: dict[str, Path], open_page: Open,
 
 
 PLAN = (
-    "plan", "gpt-124m", "training.steps=5000", "--on", "Tesla T4,NVIDIA L4,NVIDIA GeForce RTX 4090,NVIDIA A100-SXM4-40GB,NVIDIA H200",
-)  # fmt: skip
+    "plan",
+    "gpt-124m",
+    "training.steps=5000",
+    "--on",
+    "Tesla T4,NVIDIA L4,NVIDIA GeForce RTX 4090,NVIDIA A100-SXM4-40GB,NVIDIA H200",
+)
 COLUMNS = 130
 PICTURE: Any = {"width": 1080, "height": 1425}
 
@@ -205,7 +253,10 @@ def terminal_svg(command: str, output: str) -> str:
     console.print(f"$ {command}\n", style="bold", highlight=False, markup=False)
     console.print(Text.from_ansi(f"{output.rstrip()}\n"), soft_wrap=True)
     bare = re.sub(r"@font-face \{\{.*?\}\}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
-    bare = bare.replace("font-family: Fira Code, monospace;", "font-family: ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace;")
+    bare = bare.replace(
+        "font-family: Fira Code, monospace;",
+        "font-family: ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace;",
+    )
     return console.export_svg(title="brimful", code_format=bare)
 
 
@@ -216,7 +267,9 @@ def test_a_terminals_picture_stands_alone(open_page: Open, tmp_path: Path) -> No
     assert "Tesla" in open_page(path).page.locator("svg").text_content()
 
 
-def test_the_pictures_of_the_documents(picture_run: Path | None, open_page: Open, picture_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pictures_of_the_documents(
+    picture_run: Path | None, open_page: Open, picture_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if picture_run is None:
         pytest.skip("pictures are kept with --pictures")
     for dark, name in ((False, "report"), (True, "report-dark")):
@@ -231,9 +284,13 @@ def test_the_pictures_of_the_documents(picture_run: Path | None, open_page: Open
         text=True,
         check=True,
     )
-    (picture_folder / "plan.svg").write_text(terminal_svg(shlex.join(["brimful", *PLAN]).replace(" --on", " \\\n    --on"), told.stdout))
+    (picture_folder / "plan.svg").write_text(
+        terminal_svg(shlex.join(["brimful", *PLAN]).replace(" --on", " \\\n    --on"), told.stdout)
+    )
     page = open_page(picture_folder / "plan.svg").page
-    width, height = map(float, page.evaluate("document.documentElement.getAttribute('viewBox')").split()[2:])
+    width, height = map(
+        float, page.evaluate("document.documentElement.getAttribute('viewBox')").split()[2:]
+    )
     page.set_viewport_size({"width": 1280, "height": round(1280 * height / width)})
     page.screenshot(path=picture_folder / "plan.png")
     assert all(path.stat().st_size < LARGEST_PICTURE_BYTES for path in picture_folder.glob("*.*"))

@@ -1,4 +1,6 @@
-"""The studio in a browser, as `brimful studio` serves it: a question answered, runs looked at and compared, one talked to; by mouse, by keyboard, on a phone."""
+"""The studio in a browser, as `brimful studio` serves it: a question answered, runs looked at and
+compared, one talked to; by mouse, by keyboard, on a phone.
+"""
 
 import io
 import json
@@ -60,14 +62,26 @@ def cache(new_cache: Callable[[], str]) -> str:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory, cache: str) -> Path:
-    """A folder with a finished language model, a copy of it under another recipe, one tuned from it, and one cut off while its files were written."""
+    """A folder with a finished language model, a copy of it under another recipe, one tuned from
+    it, and one cut off while its files were written.
+    """
     from brimful import pipeline
     from brimful.recipe import load
 
     folder, drawn = tmp_path_factory.mktemp("studio"), random.Random(0)
     words = ["red", "green", "blue", "cat", "dog", "sees", "likes", "the", "a", "tree"]
-    (folder / "corpus.txt").write_text("".join(f"# story {number}\n{' '.join(drawn.choices(words, k=60))}\n" for number in range(60)))
-    rows = [{"instruction": f"Say {words[number % 3]} once, number {number}.", "output": words[number % 3]} for number in range(60)]
+    (folder / "corpus.txt").write_text(
+        "".join(
+            f"# story {number}\n{' '.join(drawn.choices(words, k=60))}\n" for number in range(60)
+        )
+    )
+    rows = [
+        {
+            "instruction": f"Say {words[number % 3]} once, number {number}.",
+            "output": words[number % 3],
+        }
+        for number in range(60)
+    ]
     (folder / "examples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for name, text in (("fresh", FRESH), ("tuned", TUNED)):
         (folder / f"{name}.yaml").write_text(text.replace("FOLDER", str(folder)))
@@ -77,11 +91,17 @@ def runs(tmp_path_factory: pytest.TempPathFactory, cache: str) -> Path:
         for recipe, make in (("fresh", pipeline.run), ("tuned", pipeline.train)):
             make(load(str(folder / f"{recipe}.yaml")), Console(file=io.StringIO()))
     other = shutil.copytree(folder / "runs" / "fresh", folder / "runs" / "slower") / "recipe.yaml"
-    other.write_text(re.sub(r"name: fresh", "name: slower", other.read_text()).replace("learning_rate: 0.01", "learning_rate: 0.001"))
+    other.write_text(
+        re.sub(r"name: fresh", "name: slower", other.read_text()).replace(
+            "learning_rate: 0.01", "learning_rate: 0.001"
+        )
+    )
     torn = folder / "runs" / "torn"
     torn.mkdir()
     (torn / "recipe.yaml").write_text((folder / "fresh.yaml").read_text())
-    (torn / "metrics.jsonl").write_text('{"kind": "start", "step": 0, "total_steps": 8}\n{"kind": "step", "step": 1, "lo')
+    (torn / "metrics.jsonl").write_text(
+        '{"kind": "start", "step": 0, "total_steps": 8}\n{"kind": "step", "step": 1, "lo'
+    )
     return folder / "runs"
 
 
@@ -91,13 +111,25 @@ def served(runs: Path, cache: str, *options: str) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-c", "from brimful.cli import main; main()", "studio", "--port", str(port), *options]
+    command = [
+        sys.executable,
+        "-c",
+        "from brimful.cli import main; main()",
+        "studio",
+        "--port",
+        str(port),
+        *options,
+    ]
     environment = os.environ | {"BRIMFUL_RUNS": str(runs), "BRIMFUL_CACHE": cache}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as process:
         assert process.stdout is not None
         said = process.stdout.readline()
         try:
-            assert re.search(rf"http://(127\.0\.0\.1|localhost):{port}/", said), said + process.stdout.read()
+            assert re.search(rf"http://(127\.0\.0\.1|localhost):{port}/", said), (
+                said + process.stdout.read()
+            )
             yield f"http://127.0.0.1:{port}"
         finally:
             process.send_signal(signal.SIGINT)
@@ -181,15 +213,21 @@ def test_no_event_can_be_called_by_name_and_no_file_is_served(studio: str, runs:
         assert read(f"{studio}/gradio_api/{path}")[0] == 404
 
 
-def test_a_page_for_others_has_the_first_tab_alone_and_names_no_folders(runs: Path, cache: str) -> None:
+def test_a_page_for_others_has_the_first_tab_alone_and_names_no_folders(
+    runs: Path, cache: str
+) -> None:
     with served(runs, cache, "--only-fit", "--host", "0.0.0.0") as address:  # noqa: S104 - what a host for others does
         components = json.loads(read(f"{address}/config")[1])["components"]
 
-    assert [each["props"]["label"] for each in components if each["type"] == "tabitem"] == ["Will it fit?"]
+    assert [each["props"]["label"] for each in components if each["type"] == "tabitem"] == [
+        "Will it fit?"
+    ]
     assert not any("folder" in str(each["props"].get("info")) for each in components)
 
 
-def test_what_cannot_be_answered_is_told_beside_the_control_and_the_old_answer_is_marked(studio: str, runs: Path, open_page: Open) -> None:
+def test_what_cannot_be_answered_is_told_beside_the_control_and_the_old_answer_is_marked(
+    studio: str, runs: Path, open_page: Open
+) -> None:
     page = open_page(studio).page
     ask(page, runs)
 
@@ -199,7 +237,9 @@ def test_what_cannot_be_answered_is_told_beside_the_control_and_the_old_answer_i
     assert "Traceback" not in page.content()
 
     page.get_by_role("button", name="Paste a recipe or a config.json").click()
-    page.get_by_label("Recipe (YAML) or config.json").fill("name: x\nmodel: !!python/object/apply:os.system ['true']\n")
+    page.get_by_label("Recipe (YAML) or config.json").fill(
+        "name: x\nmodel: !!python/object/apply:os.system ['true']\n"
+    )
     expect(page.get_by_role("alert")).to_contain_text("the pasted recipe")
     page.get_by_label("Recipe (YAML) or config.json").fill("")
     choose(page, "Model or recipe", str(runs / "fresh" / "model"))
@@ -209,7 +249,9 @@ def test_what_cannot_be_answered_is_told_beside_the_control_and_the_old_answer_i
     expect(page.get_by_role("alert")).to_contain_text("whole number")
 
 
-def test_every_control_has_a_name_and_the_first_tab_is_usable_by_keyboard_alone(studio: str, runs: Path, open_page: Open) -> None:
+def test_every_control_has_a_name_and_the_first_tab_is_usable_by_keyboard_alone(
+    studio: str, runs: Path, open_page: Open
+) -> None:
     page = open_page(studio).page
     ask(page, runs)
     assert page.evaluate(NAMELESS) == []
@@ -219,7 +261,12 @@ def test_every_control_has_a_name_and_the_first_tab_is_usable_by_keyboard_alone(
     reached: list[str] = []
     for _ in range(12):
         page.keyboard.press("Tab")
-        reached.append(page.evaluate("(document.activeElement.labels?.[0] ?? document.activeElement).innerText.trim().split('\\n')[0]"))
+        reached.append(
+            page.evaluate(
+                "(document.activeElement.labels?.[0] ??"
+                " document.activeElement).innerText.trim().split('\\n')[0]"
+            )
+        )
         if reached[-1] == "Sequence length":
             break
     assert reached[-1] == "Sequence length", reached
@@ -240,16 +287,25 @@ def test_runs_are_opened_watched_and_compared(studio: str, runs: Path, open_page
 
     pick(page, "Run", "torn")
     expect(view.get_by_role("heading", level=2)).to_contain_text("unfinished")
-    expect(view).to_contain_text("plan.json (the plan and its predictions) is not in the run folder.")
+    expect(view).to_contain_text(
+        "plan.json (the plan and its predictions) is not in the run folder."
+    )
     journal = runs / "torn" / "metrics.jsonl"
-    lines = "".join(json.dumps({"kind": "step", "step": step, "loss": 5 - step / 8, "step_time_s": 0.1}) + "\n" for step in range(1, 6))
+    lines = "".join(
+        json.dumps({"kind": "step", "step": step, "loss": 5 - step / 8, "step_time_s": 0.1}) + "\n"
+        for step in range(1, 6)
+    )
     journal.write_text('{"kind": "start", "step": 0, "total_steps": 8}\n' + lines)
-    expect(view.get_by_role("img", name=re.compile("Loss by optimizer step"))).to_be_visible(timeout=15_000)
+    expect(view.get_by_role("img", name=re.compile("Loss by optimizer step"))).to_be_visible(
+        timeout=15_000
+    )
 
     pick(page, "Run", "fresh")
     expect(view.get_by_role("region", name="Predicted and measured")).to_contain_text("Peak memory")
     page.get_by_label("Report", exact=True).check()
-    expect(page.frame_locator("iframe[title='Report of fresh']").get_by_role("heading", level=1)).to_contain_text("fresh")
+    expect(
+        page.frame_locator("iframe[title='Report of fresh']").get_by_role("heading", level=1)
+    ).to_contain_text("fresh")
     assert page.evaluate(NAMELESS) == []
 
     for name in ("fresh", "slower"):
@@ -259,7 +315,9 @@ def test_runs_are_opened_watched_and_compared(studio: str, runs: Path, open_page
     expect(page.get_by_role("region", name="Runs side by side").get_by_role("row")).to_have_count(4)
 
 
-def test_a_run_writes_beside_the_model_it_tuned_until_it_is_stopped(studio: str, open_page: Open) -> None:
+def test_a_run_writes_beside_the_model_it_tuned_until_it_is_stopped(
+    studio: str, open_page: Open
+) -> None:
     page = open_page(studio).page
     page.get_by_role("tab", name="Try it").click()
     pick(page, "Run to try", "tuned")
@@ -301,7 +359,9 @@ def test_a_run_writes_beside_the_model_it_tuned_until_it_is_stopped(studio: str,
     expect(page.get_by_role("alert")).to_contain_text("new tokens must be 1 to 4,096")
 
 
-def test_two_people_at_once_get_their_own_answers_and_texts(studio: str, runs: Path, open_page: Open) -> None:
+def test_two_people_at_once_get_their_own_answers_and_texts(
+    studio: str, runs: Path, open_page: Open
+) -> None:
     pages = {batch: open_page(studio).page for batch in ("4", "8")}
     for page in pages.values():
         ask(page, runs)
@@ -309,7 +369,9 @@ def test_two_people_at_once_get_their_own_answers_and_texts(studio: str, runs: P
         page.get_by_label("Sequences a step").fill(batch)
     for batch, page in pages.items():
         expect(page.locator("#fit-answer h2")).to_contain_text(f", {batch} x ", timeout=ANSWER_MS)
-        expect(page.get_by_role("region", name="Recipe as YAML")).to_contain_text(f"sequences: {batch}")
+        expect(page.get_by_role("region", name="Recipe as YAML")).to_contain_text(
+            f"sequences: {batch}"
+        )
         page.get_by_role("tab", name="Try it").click()
         pick(page, "Run to try", "fresh")
         page.get_by_label("New tokens").fill("8")
@@ -322,13 +384,19 @@ def test_two_people_at_once_get_their_own_answers_and_texts(studio: str, runs: P
 
 
 @pytest.mark.parametrize("size", ["desktop", "phone"])
-def test_no_tab_is_wider_than_its_window(studio: str, runs: Path, open_page: Open, size: str) -> None:
+def test_no_tab_is_wider_than_its_window(
+    studio: str, runs: Path, open_page: Open, size: str
+) -> None:
     opened = open_page(studio, size, dark=size == "phone")
     page = opened.page
     ask(page, runs)
     for tab in ("Will it fit?", "Runs", "Try it"):
         page.get_by_role("tab", name=tab).click()
-        expect(page.get_by_label({"Will it fit?": "Rank", "Runs": "Compare", "Try it": "Prompt"}[tab], exact=True)).to_be_visible()
+        expect(
+            page.get_by_label(
+                {"Will it fit?": "Rank", "Runs": "Compare", "Try it": "Prompt"}[tab], exact=True
+            )
+        ).to_be_visible()
         if tab == "Runs":
             expect(page.locator("#runs-view h2")).to_be_visible()
         assert opened.overflow_px() <= 0, tab
@@ -338,8 +406,17 @@ PICTURED = "meta-llama/Llama-3.1-8B"
 TRACED_MS = 600_000
 
 
-def test_pictures(request: pytest.FixtureRequest, runs: Path, cache: str, picture_run: Path | None, picture_folder: Path, open_page: Open) -> None:
-    """`pytest tests/browser --pictures --picture-run RUN`: each tab, of a model of 8B parameters and of a real run."""
+def test_pictures(
+    request: pytest.FixtureRequest,
+    runs: Path,
+    cache: str,
+    picture_run: Path | None,
+    picture_folder: Path,
+    open_page: Open,
+) -> None:
+    """`pytest tests/browser --pictures --picture-run RUN`: each tab, of a model of 8B parameters
+    and of a real run.
+    """
     if not request.config.getoption("pictures"):
         pytest.skip("pictures are made when asked for: --pictures")
     folder = runs if picture_run is None else picture_run.parent
@@ -347,7 +424,9 @@ def test_pictures(request: pytest.FixtureRequest, runs: Path, cache: str, pictur
         page = open_page(address).page
         choose(page, "Model or recipe", PICTURED)
         expect(page.locator("#fit-answer h2")).to_contain_text(PICTURED, timeout=TRACED_MS)
-        expect(page.get_by_text("Looking for what would make it fit")).to_have_count(0, timeout=TRACED_MS)
+        expect(page.get_by_text("Looking for what would make it fit")).to_have_count(
+            0, timeout=TRACED_MS
+        )
         page.screenshot(path=picture_folder / "studio-fit.png")
         page.get_by_role("tab", name="Runs").click()
         name = "fresh" if picture_run is None else picture_run.name

@@ -1,4 +1,6 @@
-"""Finished classifiers made on the spot: a tiny model of any kind, a tokenizer, a record and a recipe in a run folder."""
+"""Finished classifiers made on the spot: a tiny model of any kind, a tokenizer, a record and a
+recipe in a run folder.
+"""
 
 import json
 from collections.abc import Callable
@@ -24,7 +26,13 @@ from brimful.data.labels import Labels
 from brimful.data.preparation import preparation_identity
 from brimful.recipe import Recipe, load
 
-SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 128}
+SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 128,
+}
 CONFIGS: dict[str, Callable[..., Any]] = {
     "bert": lambda **ids: BertConfig(**SIZES, **ids),
     "roberta": lambda **ids: RobertaConfig(**SIZES, **ids),
@@ -57,7 +65,9 @@ MakeRun = Callable[..., Path]
 
 
 def tokenizer_of(kind: str) -> PreTrainedTokenizerFast:
-    """Bytes and a few merges; encoders get [CLS] and [SEP] around a text, causal models only an end-of-text token."""
+    """Bytes and a few merges; encoders get [CLS] and [SEP] around a text, causal models only an
+    end-of-text token.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
     special = ["[PAD]", "[CLS]", "[SEP]"]
@@ -65,11 +75,26 @@ def tokenizer_of(kind: str) -> PreTrainedTokenizerFast:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer.train_from_iterator(TEXTS, trainers.BpeTrainer(vocab_size=300, special_tokens=special, initial_alphabet=alphabet, show_progress=False))
+    tokenizer.train_from_iterator(
+        TEXTS,
+        trainers.BpeTrainer(
+            vocab_size=300, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+        ),
+    )
     if kind in {"gpt2", "llama"}:
-        return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="[SEP]")  # no padding token, as the published ones
-    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]", eos_token="[SEP]")
+        return PreTrainedTokenizerFast(
+            tokenizer_object=tokenizer, eos_token="[SEP]"
+        )  # no padding token, as the published ones
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        eos_token="[SEP]",
+    )
 
 
 @pytest.fixture
@@ -82,12 +107,19 @@ def recipe(tmp_path: Path) -> Callable[..., Recipe]:
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> MakeRun:
-    """`make_run("bert", names=("ham", "spam"), ...)` gives the folder of a finished run with random weights."""
+    """`make_run("bert", names=("ham", "spam"), ...)` gives the folder of a finished run with random
+    weights.
+    """
 
     def make(
-        kind: str = "bert", *, names: tuple[str, ...] = ("ham", "spam"), multiple: bool = False, preprocess: tuple[str, ...] = ("nfc",),
-        recipe: str = RECIPE, policy: str = "best_f1",
-    ) -> Path:  # fmt: skip
+        kind: str = "bert",
+        *,
+        names: tuple[str, ...] = ("ham", "spam"),
+        multiple: bool = False,
+        preprocess: tuple[str, ...] = ("nfc",),
+        recipe: str = RECIPE,
+        policy: str = "best_f1",
+    ) -> Path:
         folder = tmp_path / f"{kind}-{len(names)}{'-multiple' * multiple}"
         folder.mkdir()
         (folder / "recipe.yaml").write_text(recipe)
@@ -101,16 +133,30 @@ def make_run(tmp_path: Path) -> MakeRun:
                 "bos_token_id": 1,
                 "initializer_range": 0.6,
             }
-            model = AutoModelForSequenceClassification.from_config(CONFIGS[kind](num_labels=len(names), **ids))
+            model = AutoModelForSequenceClassification.from_config(
+                CONFIGS[kind](num_labels=len(names), **ids)
+            )
         model.save_pretrained(folder / "model")
         tokenizer.save_pretrained(folder / "model")
         labels = Labels(names, multiple, 1 if len(names) == 2 and not multiple else None)
         drawn = np.random.default_rng(0)
-        targets = drawn.integers(0, 2, (60, len(names))).astype(np.float32) if multiple else drawn.integers(0, len(names), 60)
+        targets = (
+            drawn.integers(0, 2, (60, len(names))).astype(np.float32)
+            if multiple
+            else drawn.integers(0, len(names), 60)
+        )
         hot = targets if multiple else np.eye(len(names))[targets]
         logits_EC = (drawn.normal(size=(60, len(names))) + 2 * hot).astype(np.float32)
         calibration = choose_calibration(logits_EC, targets, labels, policy)
-        record = ClassifierRecord(labels, calibration, preprocess, preparation_identity(preprocess), 48, logits_EC, targets)
+        record = ClassifierRecord(
+            labels,
+            calibration,
+            preprocess,
+            preparation_identity(preprocess),
+            48,
+            logits_EC,
+            targets,
+        )
         save_classifier(folder, record)
         return folder
 

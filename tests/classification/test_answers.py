@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from brimful.base.errors import DataError, RequestError, RunFolderError
-from brimful.classification.answers import Answer, AnswerColumns, JsonLines, Table, kind_of, partial_of, writing
+from brimful.classification.answers import (
+    Answer,
+    AnswerColumns,
+    JsonLines,
+    Table,
+    kind_of,
+    partial_of,
+    writing,
+)
 from brimful.data.labels import Labels
 from brimful.data.readers import rows_of_lines
 
@@ -20,16 +28,33 @@ SPAM = Answer(("spam",), 0.75, (0.25, 0.75))
 NOTHING = Answer(None, None, None)
 
 
-def _table(columns: list[str], separator: str = ",", labels: Labels = TWO, *, has_header: bool = True) -> Table:
-    return Table(columns, AnswerColumns.beside(columns, labels), separator, ";", has_header=has_header)
+def _table(
+    columns: list[str], separator: str = ",", labels: Labels = TWO, *, has_header: bool = True
+) -> Table:
+    return Table(
+        columns, AnswerColumns.beside(columns, labels), separator, ";", has_header=has_header
+    )
 
 
-def _read_back(kind: str, form: Table | JsonLines, rows: list[Mapping[str, object]]) -> list[dict[str, object]]:
+def _read_back(
+    kind: str, form: Table | JsonLines, rows: list[Mapping[str, object]]
+) -> list[dict[str, object]]:
     text = form.head() + "".join(form.line(row, SPAM, "here") for row in rows)
     return [row.columns for row in rows_of_lines(io.StringIO(text, newline="\n"), "there", kind)]
 
 
-NASTY = ['a "quoted", text', '"wholly quoted"', '"', '""', '"a"b"', " blanks ", "Việt 😂", "", "semi;colon", "it's"]
+NASTY = [
+    'a "quoted", text',
+    '"wholly quoted"',
+    '"',
+    '""',
+    '"a"b"',
+    " blanks ",
+    "Việt 😂",
+    "",
+    "semi;colon",
+    "it's",
+]
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
@@ -37,7 +62,11 @@ def test_columns_come_back_as_they_were_through_the_reader_of_the_same_kind(kind
     texts = [*NASTY, *([] if kind == "tsv" else ["line\nbreak", "carriage\rreturn", "tab\there"])]
     rows = [{"id": str(number), 'a "name", with': text} for number, text in enumerate(texts)]
     added = AnswerColumns.beside(rows[0], TWO)
-    form = JsonLines(added) if kind == "jsonl" else _table(list(rows[0]), {"csv": ",", "tsv": "\t"}[kind])
+    form = (
+        JsonLines(added)
+        if kind == "jsonl"
+        else _table(list(rows[0]), {"csv": ",", "tsv": "\t"}[kind])
+    )
 
     found = _read_back(f".{kind}", form, rows)
 
@@ -50,25 +79,47 @@ def test_two_labels_add_the_given_one_its_probability_and_that_of_each() -> None
     added = AnswerColumns.beside(["text"], TWO)
 
     assert added.names == ("label", "probability", "p_ham", "p_spam")
-    assert added.values(SPAM) == {"label": "spam", "probability": 0.75, "p_ham": 0.25, "p_spam": 0.75}
+    assert added.values(SPAM) == {
+        "label": "spam",
+        "probability": 0.75,
+        "p_ham": 0.25,
+        "p_spam": 0.75,
+    }
     assert added.notes == ()
 
 
 def test_several_labels_add_a_list_and_the_probability_of_each() -> None:
     added = AnswerColumns.beside(["text"], MANY)
 
-    assert added.values(Answer(("a", "c"), None, (0.9, 0.1, 0.8))) == {"labels": ["a", "c"], "p_a": 0.9, "p_b": 0.1, "p_c": 0.8}
+    assert added.values(Answer(("a", "c"), None, (0.9, 0.1, 0.8))) == {
+        "labels": ["a", "c"],
+        "p_a": 0.9,
+        "p_b": 0.1,
+        "p_c": 0.8,
+    }
     assert added.values(Answer((), None, (0.1, 0.1, 0.1)))["labels"] == []
-    assert _table(["text"], labels=MANY).line({"text": "x"}, Answer(("a", "c"), None, (0.9, 0.1, 0.8)), "here") == "x,a;c,0.9,0.1,0.8\n"
+    assert (
+        _table(["text"], labels=MANY).line(
+            {"text": "x"}, Answer(("a", "c"), None, (0.9, 0.1, 0.8)), "here"
+        )
+        == "x,a;c,0.9,0.1,0.8\n"
+    )
 
 
 def test_a_text_that_was_not_judged_has_null_everywhere() -> None:
     assert set(AnswerColumns.beside([], TWO).values(NOTHING).values()) == {None}
     assert _table(["text"]).line({"text": " "}, NOTHING, "here") == " ,,,,\n"
-    assert json.loads(JsonLines(AnswerColumns.beside(["text"], MANY)).line({"text": ""}, NOTHING, "here"))["labels"] is None
+    assert (
+        json.loads(
+            JsonLines(AnswerColumns.beside(["text"], MANY)).line({"text": ""}, NOTHING, "here")
+        )["labels"]
+        is None
+    )
 
 
-def test_a_column_of_the_same_name_is_kept_and_the_predictions_is_named_otherwise_and_told() -> None:
+def test_a_column_of_the_same_name_is_kept_and_the_predictions_is_named_otherwise_and_told() -> (
+    None
+):
     added = AnswerColumns.beside(["text", "label", "p_ham", "p_ham_predicted"], TWO)
 
     assert added.names == ("label_predicted", "probability", "p_ham_predicted_predicted", "p_spam")
@@ -106,18 +157,32 @@ def test_a_tsv_refuses_what_it_cannot_hold() -> None:
 
 
 def test_probabilities_have_six_digits() -> None:
-    assert AnswerColumns.beside([], TWO).values(Answer(("ham",), 1 / 3, (1 / 3, 1.23456789e-9)))["p_spam"] == 1.23457e-09
+    assert (
+        AnswerColumns.beside([], TWO).values(Answer(("ham",), 1 / 3, (1 / 3, 1.23456789e-9)))[
+            "p_spam"
+        ]
+        == 1.23457e-09
+    )
 
 
 @pytest.mark.parametrize(
     ("asked", "output", "source", "kind"),
     [
-        (None, None, ".csv", "csv"), (None, None, ".tsv", "tsv"), (None, None, ".jsonl", "jsonl"), (None, None, ".json", "jsonl"),
-        (None, None, ".parquet", "jsonl"), (None, None, ".txt", "jsonl"), (None, "out.csv", ".jsonl", "csv"), (None, "out.tsv.gz", ".txt", "tsv"),
-        (None, "out.dat", ".csv", "csv"), ("jsonl", "out.csv", ".csv", "jsonl"),
+        (None, None, ".csv", "csv"),
+        (None, None, ".tsv", "tsv"),
+        (None, None, ".jsonl", "jsonl"),
+        (None, None, ".json", "jsonl"),
+        (None, None, ".parquet", "jsonl"),
+        (None, None, ".txt", "jsonl"),
+        (None, "out.csv", ".jsonl", "csv"),
+        (None, "out.tsv.gz", ".txt", "tsv"),
+        (None, "out.dat", ".csv", "csv"),
+        ("jsonl", "out.csv", ".csv", "jsonl"),
     ],
-)  # fmt: skip
-def test_the_kind_is_what_is_asked_for_then_the_outputs_then_the_inputs(asked: str | None, output: str | None, source: str, kind: str) -> None:
+)
+def test_the_kind_is_what_is_asked_for_then_the_outputs_then_the_inputs(
+    asked: str | None, output: str | None, source: str, kind: str
+) -> None:
     assert kind_of(asked, None if output is None else Path(output), source) == kind
 
 
@@ -162,7 +227,10 @@ def test_a_name_that_ends_in_gz_is_zipped(tmp_path: Path) -> None:
 
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"cannot be written.*--output"), writing(tmp_path / "nowhere" / "out.csv"):
+    with (
+        pytest.raises(RunFolderError, match=r"cannot be written.*--output"),
+        writing(tmp_path / "nowhere" / "out.csv"),
+    ):
         pass
 
 

@@ -18,28 +18,47 @@ SEVERAL = Labels(("a", "b", "c"), True, None)
 def _validation(labels: Labels, num: int = 300) -> tuple[Any, Any]:
     generator = np.random.default_rng(5)
     count = len(labels.names)
-    targets = (generator.random((num, count)) < 0.4).astype(np.float32) if labels.multiple else generator.integers(count, size=num)
+    targets = (
+        (generator.random((num, count)) < 0.4).astype(np.float32)
+        if labels.multiple
+        else generator.integers(count, size=num)
+    )
     true_EC = targets if labels.multiple else np.eye(count)[targets]
     return 4 * true_EC - 2 + 2 * generator.normal(size=(num, count)), targets
 
 
-@pytest.mark.parametrize(("labels", "thresholds"), [(BINARY, 1), (THREE, 0), (SEVERAL, 3)], ids=["two labels", "three", "several per text"])
-def test_there_is_a_threshold_for_each_decision_and_it_survives_json(labels: Labels, thresholds: int) -> None:
+@pytest.mark.parametrize(
+    ("labels", "thresholds"),
+    [(BINARY, 1), (THREE, 0), (SEVERAL, 3)],
+    ids=["two labels", "three", "several per text"],
+)
+def test_there_is_a_threshold_for_each_decision_and_it_survives_json(
+    labels: Labels, thresholds: int
+) -> None:
     logits_EC, targets = _validation(labels)
-    chosen = choose_calibration(logits_EC, targets, labels, "recall>=0.9", np.log(np.arange(1.0, len(labels.names) + 1)))
+    chosen = choose_calibration(
+        logits_EC, targets, labels, "recall>=0.9", np.log(np.arange(1.0, len(labels.names) + 1))
+    )
 
     assert len(chosen.thresholds) == thresholds
-    assert all(threshold.recall is not None and threshold.recall >= 0.9 for threshold in chosen.thresholds)
-    assert Calibration.from_json(json.loads(json.dumps(chosen.to_json(), allow_nan=False))) == chosen
+    assert all(
+        threshold.recall is not None and threshold.recall >= 0.9 for threshold in chosen.thresholds
+    )
+    assert (
+        Calibration.from_json(json.loads(json.dumps(chosen.to_json(), allow_nan=False))) == chosen
+    )
 
 
 def test_thresholds_are_told_with_what_they_do_on_validation_ten_at_most() -> None:
     many = Labels(tuple(f"label {number}" for number in range(12)), True, None)
-    one, twelve = (choose_calibration(*_validation(labels), labels, "recall>=0.9") for labels in (BINARY, many))
+    one, twelve = (
+        choose_calibration(*_validation(labels), labels, "recall>=0.9") for labels in (BINARY, many)
+    )
     (threshold,) = one.thresholds
 
     assert one.lines(BINARY) == [
-        f"spam from a probability of {threshold.value:.3g} on: recall>=0.9; on validation precision {threshold.precision:.3f}, recall {threshold.recall:.3f}"
+        f"spam from a probability of {threshold.value:.3g} on: recall>=0.9; on validation precision"
+        f" {threshold.precision:.3f}, recall {threshold.recall:.3f}"
     ]
     assert len(twelve.lines(many)) == 11
     assert twelve.lines(many)[-1] == "and 2 more thresholds"
@@ -51,10 +70,14 @@ def test_weights_are_taken_off_before_the_temperature_is_fitted() -> None:
     log_weights_C = np.array([0.0, 1.5])
 
     plain = choose_calibration(logits_EC, targets, BINARY, "best_f1")
-    weighted = choose_calibration(logits_EC + log_weights_C, targets, BINARY, "best_f1", log_weights_C)
+    weighted = choose_calibration(
+        logits_EC + log_weights_C, targets, BINARY, "best_f1", log_weights_C
+    )
 
     assert weighted.temperature == pytest.approx(plain.temperature)
-    assert weighted.probabilities(logits_EC + log_weights_C, multiple=False) == pytest.approx(plain.probabilities(logits_EC, multiple=False))
+    assert weighted.probabilities(logits_EC + log_weights_C, multiple=False) == pytest.approx(
+        plain.probabilities(logits_EC, multiple=False)
+    )
     assert weighted.thresholds[0].value == pytest.approx(plain.thresholds[0].value)
 
 
@@ -91,10 +114,22 @@ def test_what_was_not_reached_is_told_by_label() -> None:
 def test_no_validation_examples_leave_everything_as_the_model_says() -> None:
     chosen = choose_calibration(np.zeros((0, 2)), np.zeros(0, np.int64), BINARY, "best_f1")
 
-    assert (chosen.temperature, chosen.thresholds[0].value, chosen.thresholds[0].reached) == (1.0, 0.5, False)
+    assert (chosen.temperature, chosen.thresholds[0].value, chosen.thresholds[0].reached) == (
+        1.0,
+        0.5,
+        False,
+    )
 
 
-@pytest.mark.parametrize("change", [{"temperature": 0.0}, {"temperature": None}, {"thresholds": [{"value": 1}]}, {"log_weights": [None]}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"temperature": 0.0},
+        {"temperature": None},
+        {"thresholds": [{"value": 1}]},
+        {"log_weights": [None]},
+    ],
+)
 def test_a_damaged_record_is_an_error_that_says_so(change: dict[str, Any]) -> None:
     logits_EC, targets = _validation(BINARY)
     record = choose_calibration(logits_EC, targets, BINARY, "best_f1").to_json()

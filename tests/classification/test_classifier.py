@@ -1,4 +1,6 @@
-"""Finished classifiers: every text gets the logits that it gets alone, whatever stands beside it."""
+"""Finished classifiers: every text gets the logits that it gets alone, whatever stands beside
+it.
+"""
 
 import json
 from pathlib import Path
@@ -26,7 +28,12 @@ def test_logits_are_those_of_each_text_alone_in_the_order_of_the_texts(kind: str
     model = AutoModelForSequenceClassification.from_pretrained(run / "model").eval()
     tokenizer = AutoTokenizer.from_pretrained(run / "model")
     with torch.inference_mode():
-        alone = [model(**tokenizer(text, return_tensors="pt", return_token_type_ids=False)).logits[0].numpy() for text in texts]
+        alone = [
+            model(**tokenizer(text, return_tensors="pt", return_token_type_ids=False))
+            .logits[0]
+            .numpy()
+            for text in texts
+        ]
 
     logits_EC = load_classifier(run, CPU).logits(texts)
 
@@ -39,13 +46,18 @@ def test_logits_do_not_depend_on_the_size_of_a_pass(tokens_per_pass: int, make_r
     run, texts = make_run("modernbert"), _texts()
     expected = load_classifier(run, CPU).logits(texts)
 
-    np.testing.assert_allclose(load_classifier(run, CPU, tokens_per_pass=tokens_per_pass).logits(texts), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        load_classifier(run, CPU, tokens_per_pass=tokens_per_pass).logits(texts),
+        expected,
+        rtol=1e-4,
+        atol=1e-5,
+    )
 
 
 def test_texts_are_prepared_as_in_training_and_then_judged(make_run) -> None:
     classifier = load_classifier(make_run(preprocess=("lowercase", "spaces")), CPU)
 
-    (loud, quiet) = classifier.logits(["  WIN  a\tPRIZE ", "win a prize"])
+    loud, quiet = classifier.logits(["  WIN  a\tPRIZE ", "win a prize"])
 
     assert loud.tolist() == quiet.tolist()
 
@@ -59,21 +71,34 @@ def test_a_text_of_white_space_alone_is_not_judged(make_run) -> None:
 
 
 def test_only_white_space_asks_the_model_nothing(make_run) -> None:
-    assert load_classifier(make_run(), CPU).classify(["", " "]).is_asked_E.tolist() == [False, False]
+    assert load_classifier(make_run(), CPU).classify(["", " "]).is_asked_E.tolist() == [
+        False,
+        False,
+    ]
 
 
-def test_a_long_text_is_cut_to_the_tokens_of_training_with_its_last_special_token_kept(make_run) -> None:
+def test_a_long_text_is_cut_to_the_tokens_of_training_with_its_last_special_token_kept(
+    make_run,
+) -> None:
     run = make_run()
     classifier = load_classifier(run, CPU)
     tokenizer = AutoTokenizer.from_pretrained(run / "model")
-    ids = tokenizer("win a prize " * 40, truncation=True, max_length=48, return_tensors="pt", return_token_type_ids=False)
+    ids = tokenizer(
+        "win a prize " * 40,
+        truncation=True,
+        max_length=48,
+        return_tensors="pt",
+        return_token_type_ids=False,
+    )
     model = AutoModelForSequenceClassification.from_pretrained(run / "model").eval()
 
     classified = classifier.classify(["win a prize " * 40, "ok"])
 
     assert classified.num_cut == 1
     with torch.inference_mode():
-        np.testing.assert_allclose(classified.logits_EC[0], model(**ids).logits[0].numpy(), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            classified.logits_EC[0], model(**ids).logits[0].numpy(), rtol=1e-4, atol=1e-5
+        )
 
 
 def test_what_spells_a_special_token_is_text(make_run) -> None:
@@ -90,7 +115,9 @@ def test_a_causal_model_learns_of_its_padding_token_from_the_tokenizer(make_run)
     config = json.loads((run / "model/config.json").read_text())
     assert config["pad_token_id"] is None
 
-    logits_EC = load_classifier(run, CPU).logits(["ok", "see you at the station at six, bring the blue bag"])
+    logits_EC = load_classifier(run, CPU).logits(
+        ["ok", "see you at the station at six, bring the blue bag"]
+    )
 
     alone = load_classifier(run, CPU).logits(["ok"])
     np.testing.assert_allclose(logits_EC[:1], alone, rtol=1e-4, atol=1e-5)
@@ -109,7 +136,10 @@ def test_other_versions_of_a_steps_library_are_told(make_run) -> None:
 
 
 def test_a_run_of_another_method_gives_no_labels(make_run) -> None:
-    pretrain = "method: pretrain\nmodel: {architecture: llama, layers: 1, heads: 1, width: 8}\ntokenizer: {vocabulary: 300}"
+    pretrain = (
+        "method: pretrain\nmodel: {architecture: llama, layers: 1, heads: 1, width: 8}\ntokenizer:"
+        " {vocabulary: 300}"
+    )
     run = make_run(recipe=(RECIPE_START + pretrain))
 
     with pytest.raises(RequestError, match="method pretrain, so it gives no labels"):

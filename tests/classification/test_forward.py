@@ -1,4 +1,6 @@
-"""Texts through a classifier: padding and passes change nothing but rounding, order is kept, memory that runs out makes passes smaller."""
+"""Texts through a classifier: padding and passes change nothing but rounding, order is kept, memory
+that runs out makes passes smaller.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +22,13 @@ CPU = torch.device("cpu")
 def model() -> BertForSequenceClassification:
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, max_position_embeddings=48, num_labels=3
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=48,
+        num_labels=3,
     )
     return BertForSequenceClassification(config).eval()
 
@@ -28,13 +36,19 @@ def model() -> BertForSequenceClassification:
 @pytest.fixture(scope="module")
 def ids() -> list[NDArray[np.uint32]]:
     random = np.random.default_rng(0)
-    return [random.integers(1, 50, length).astype(np.uint32) for length in random.integers(1, 40, 30)]
+    return [
+        random.integers(1, 50, length).astype(np.uint32) for length in random.integers(1, 40, 30)
+    ]
 
 
 @pytest.mark.parametrize("budget", [1, 64, 100_000])
-def test_every_text_gets_the_logits_it_has_alone(model: BertForSequenceClassification, ids: list[NDArray[np.uint32]], budget: int) -> None:
+def test_every_text_gets_the_logits_it_has_alone(
+    model: BertForSequenceClassification, ids: list[NDArray[np.uint32]], budget: int
+) -> None:
     with torch.inference_mode():
-        alone = torch.cat([model(input_ids=torch.from_numpy(each.astype(np.int64))[None]).logits for each in ids])
+        alone = torch.cat(
+            [model(input_ids=torch.from_numpy(each.astype(np.int64))[None]).logits for each in ids]
+        )
 
     together = Forward(model, Passes(0, 40, 64), budget, CPU).logits(ids)
 
@@ -53,7 +67,9 @@ def _small(holds: int) -> Callable[..., Any]:
     return refuse
 
 
-def test_memory_that_runs_out_makes_passes_smaller_and_loses_nothing(model: BertForSequenceClassification, ids: list[NDArray[np.uint32]]) -> None:
+def test_memory_that_runs_out_makes_passes_smaller_and_loses_nothing(
+    model: BertForSequenceClassification, ids: list[NDArray[np.uint32]]
+) -> None:
     expected = Forward(model, Passes(0, 40, 64), 100_000, CPU).logits(ids)
     told: list[int] = []
     hook = model.register_forward_pre_hook(_small(3), with_kwargs=True)
@@ -70,7 +86,9 @@ def test_memory_that_runs_out_makes_passes_smaller_and_loses_nothing(model: Bert
     assert told[-1] == len(ids)
 
 
-def test_one_text_that_does_not_fit_is_told(model: BertForSequenceClassification, ids: list[NDArray[np.uint32]]) -> None:
+def test_one_text_that_does_not_fit_is_told(
+    model: BertForSequenceClassification, ids: list[NDArray[np.uint32]]
+) -> None:
     hook = model.register_forward_pre_hook(_small(0), with_kwargs=True)
     try:
         with pytest.raises(RequestError, match="not even one text of"):

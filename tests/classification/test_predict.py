@@ -33,14 +33,22 @@ def _run_predict(run: Path, source: str | Path, **wanted: Any) -> tuple[Summary,
     told: list[str] = []
     standard_input, progress = wanted.pop("standard_input", None), wanted.pop("progress", None)
     wanted = {"device": "cpu", **wanted}
-    return predict(run, Wanted(str(source), **wanted), tell=told.append, standard_input=standard_input, progress=progress), told
+    return predict(
+        run,
+        Wanted(str(source), **wanted),
+        tell=told.append,
+        standard_input=standard_input,
+        progress=progress,
+    ), told
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_every_text_gets_the_answer_that_it_gets_alone_in_its_place(make_run, tmp_path: Path) -> None:
+def test_every_text_gets_the_answer_that_it_gets_alone_in_its_place(
+    make_run, tmp_path: Path
+) -> None:
     run, texts = make_run("modernbert"), _texts(30)
     (tmp_path / "in.txt").write_text("\n".join(texts))
 
@@ -48,11 +56,15 @@ def test_every_text_gets_the_answer_that_it_gets_alone_in_its_place(make_run, tm
 
     rows = _rows(tmp_path / "out.jsonl")
     classifier = load_classifier(run, torch.device("cpu"))
-    alone_EC = classifier.probabilities(np.concatenate([classifier.logits([text]) for text in texts]))
+    alone_EC = classifier.probabilities(
+        np.concatenate([classifier.logits([text]) for text in texts])
+    )
     assert [row["text"] for row in rows] == texts
     np.testing.assert_allclose([[row["p_ham"], row["p_spam"]] for row in rows], alone_EC, rtol=1e-4)
     threshold = classifier.record.calibration.thresholds[0].value
-    assert [row["label"] for row in rows] == ["spam" if p >= threshold else "ham" for p in alone_EC[:, 1]]
+    assert [row["label"] for row in rows] == [
+        "spam" if p >= threshold else "ham" for p in alone_EC[:, 1]
+    ]
     assert all(row["probability"] == row[f"p_{row['label']}"] for row in rows)
     assert {row["label"] for row in rows} == {"ham", "spam"}
     assert (summary.texts, sum(summary.given.values()), told) == (30, 30, [])
@@ -67,13 +79,26 @@ def test_the_window_changes_nothing_but_rounding(window: int, make_run, tmp_path
     _run_predict(run, tmp_path / "in.csv", output=tmp_path / "out.jsonl", window=window)
 
     expected, found = _rows(tmp_path / "all.jsonl"), _rows(tmp_path / "out.jsonl")
-    assert [(row["text"], row["label"]) for row in found] == [(row["text"], row["label"]) for row in expected]
-    np.testing.assert_allclose([row["p_spam"] for row in found], [row["p_spam"] for row in expected], rtol=1e-4)
+    assert [(row["text"], row["label"]) for row in found] == [
+        (row["text"], row["label"]) for row in expected
+    ]
+    np.testing.assert_allclose(
+        [row["p_spam"] for row in found], [row["p_spam"] for row in expected], rtol=1e-4
+    )
 
 
-def test_a_csv_keeps_its_columns_and_quoting_and_its_own_label_column(make_run, tmp_path: Path) -> None:
+def test_a_csv_keeps_its_columns_and_quoting_and_its_own_label_column(
+    make_run, tmp_path: Path
+) -> None:
     with (tmp_path / "in.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([["id", "text", "label"], ["1", 'he said "fine, then"', "ham"], ["2", "two\nlines", "spam"], ["3", " ", "ham"]])
+        csv.writer(file).writerows(
+            [
+                ["id", "text", "label"],
+                ["1", 'he said "fine, then"', "ham"],
+                ["2", "two\nlines", "spam"],
+                ["3", " ", "ham"],
+            ]
+        )
 
     summary, told = _run_predict(make_run(), tmp_path / "in.csv", output=tmp_path / "out.csv")
 
@@ -94,7 +119,12 @@ def test_a_csv_keeps_its_columns_and_quoting_and_its_own_label_column(make_run, 
 def test_a_table_without_a_header_comes_back_without(make_run, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"ham\tok\r\nspam\twin a prize\r\n")
 
-    _, (told,) = _run_predict(make_run(), tmp_path / "in", changes=["data.text_column=1", "data.file_type=tsv"], output=tmp_path / "out")
+    _, (told,) = _run_predict(
+        make_run(),
+        tmp_path / "in",
+        changes=["data.text_column=1", "data.file_type=tsv"],
+        output=tmp_path / "out",
+    )
 
     lines = [line.split("\t") for line in (tmp_path / "out").read_text().splitlines()]
     assert [line[:2] for line in lines] == [["ham", "ok"], ["spam", "win a prize"]]
@@ -113,10 +143,15 @@ def test_several_labels_are_given_as_a_list_each_by_its_threshold(make_run, tmp_
     run = make_run(names=("rude", "threat", "spam"), multiple=True)
     (tmp_path / "in.txt").write_text("\n".join(_texts(20)))
 
-    summary, _ = _run_predict(run, tmp_path / "in.txt", output=tmp_path / "out.jsonl", threshold="0.5")
+    summary, _ = _run_predict(
+        run, tmp_path / "in.txt", output=tmp_path / "out.jsonl", threshold="0.5"
+    )
 
     rows = _rows(tmp_path / "out.jsonl")
-    assert all(row["labels"] == [name for name in ("rude", "threat", "spam") if row[f"p_{name}"] >= 0.5] for row in rows)
+    assert all(
+        row["labels"] == [name for name in ("rude", "threat", "spam") if row[f"p_{name}"] >= 0.5]
+        for row in rows
+    )
     assert summary.given["rude"] == sum("rude" in row["labels"] for row in rows)
     assert len({len(row["labels"]) for row in rows}) > 1
     assert "probability" not in rows[0]
@@ -129,27 +164,45 @@ def test_of_three_labels_the_likeliest_is_given(make_run, tmp_path: Path) -> Non
 
     summary, _ = _run_predict(run, tmp_path / "in.txt", output=tmp_path / "out.jsonl")
 
-    assert all(row["probability"] == max(row["p_a"], row["p_b"], row["p_c"]) for row in _rows(tmp_path / "out.jsonl"))
+    assert all(
+        row["probability"] == max(row["p_a"], row["p_b"], row["p_c"])
+        for row in _rows(tmp_path / "out.jsonl")
+    )
     assert summary.thresholds == ()
 
 
-def test_a_threshold_of_the_command_is_chosen_on_validation_and_told(make_run, tmp_path: Path) -> None:
+def test_a_threshold_of_the_command_is_chosen_on_validation_and_told(
+    make_run, tmp_path: Path
+) -> None:
     run = make_run()
     (tmp_path / "in.txt").write_text("\n".join(_texts(30)))
 
-    strict, _ = _run_predict(run, tmp_path / "in.txt", output=tmp_path / "strict.jsonl", threshold="precision>=0.95")
-    loose, _ = _run_predict(run, tmp_path / "in.txt", output=tmp_path / "loose.jsonl", threshold="recall>=0.95")
+    strict, _ = _run_predict(
+        run, tmp_path / "in.txt", output=tmp_path / "strict.jsonl", threshold="precision>=0.95"
+    )
+    loose, _ = _run_predict(
+        run, tmp_path / "in.txt", output=tmp_path / "loose.jsonl", threshold="recall>=0.95"
+    )
 
     assert strict.given["spam"] < loose.given["spam"]
     assert "precision>=0.95; on validation precision " in strict.lines()[1]
-    assert [row["p_spam"] for row in _rows(tmp_path / "strict.jsonl")] == [row["p_spam"] for row in _rows(tmp_path / "loose.jsonl")]
+    assert [row["p_spam"] for row in _rows(tmp_path / "strict.jsonl")] == [
+        row["p_spam"] for row in _rows(tmp_path / "loose.jsonl")
+    ]
 
 
-def test_a_broken_row_ends_it_with_its_line_after_all_before_it_is_written(make_run, tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n{"text": "c"\n{"text": "d"}\n')
+def test_a_broken_row_ends_it_with_its_line_after_all_before_it_is_written(
+    make_run, tmp_path: Path
+) -> None:
+    (tmp_path / "in.jsonl").write_text(
+        '{"text": "a"}\n{"text": "b"}\n{"text": "c"\n{"text": "d"}\n'
+    )
     output = tmp_path / "out.jsonl"
 
-    with pytest.raises(DataError, match=r"in\.jsonl:3: not valid JSON.*The 2 rows before are in .*out\.jsonl\.partial") as raised:
+    with pytest.raises(
+        DataError,
+        match=r"in\.jsonl:3: not valid JSON.*The 2 rows before are in .*out\.jsonl\.partial",
+    ) as raised:
         _run_predict(make_run(), tmp_path / "in.jsonl", output=output)
 
     assert raised.value.exit_code == 2
@@ -157,7 +210,9 @@ def test_a_broken_row_ends_it_with_its_line_after_all_before_it_is_written(make_
     assert [row["text"] for row in _rows(partial_of(output))] == ["a", "b"]
 
 
-def test_a_row_that_cannot_be_written_ends_it_after_all_before_it_is_written(make_run, tmp_path: Path) -> None:
+def test_a_row_that_cannot_be_written_ends_it_after_all_before_it_is_written(
+    make_run, tmp_path: Path
+) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "a"}\n{"text": "b\\tb"}\n')
 
     with pytest.raises(DataError, match=r"in\.jsonl:2: .*The row before is"):
@@ -181,7 +236,13 @@ def test_ctrl_c_tells_what_is_written(make_run, tmp_path: Path) -> None:
 
     (tmp_path / "in.txt").write_text("a\nb\nc\n")
     with pytest.raises(Interrupted, match=r"The 2 rows before are in .*partial") as raised:
-        _run_predict(make_run(), tmp_path / "in.txt", output=tmp_path / "out.jsonl", window=2, progress=interrupt)
+        _run_predict(
+            make_run(),
+            tmp_path / "in.txt",
+            output=tmp_path / "out.jsonl",
+            window=2,
+            progress=interrupt,
+        )
 
     assert raised.value.exit_code == 130
 
@@ -198,17 +259,34 @@ def test_the_input_is_not_overwritten(make_run, tmp_path: Path) -> None:
 def test_progress_is_told_after_every_window(make_run, tmp_path: Path) -> None:
     seen = []
     (tmp_path / "in.txt").write_text("a\nb\nc\n")
-    _run_predict(make_run(), tmp_path / "in.txt", output=tmp_path / "out.jsonl", window=2, progress=lambda *values: seen.append(values))
+    _run_predict(
+        make_run(),
+        tmp_path / "in.txt",
+        output=tmp_path / "out.jsonl",
+        window=2,
+        progress=lambda *values: seen.append(values),
+    )
 
     assert seen == [("predict", 2, None), ("predict", 3, None)]
 
 
-def test_answers_to_standard_input_come_line_by_line_with_a_window_of_one(make_run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_to_standard_input_come_line_by_line_with_a_window_of_one(
+    make_run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     question, ask = os.pipe()
     answer, give = os.pipe()
-    with os.fdopen(give, "w") as stdout, os.fdopen(answer, "rb") as answers, os.fdopen(question, "rb") as questions:
+    with (
+        os.fdopen(give, "w") as stdout,
+        os.fdopen(answer, "rb") as answers,
+        os.fdopen(question, "rb") as questions,
+    ):
         monkeypatch.setattr(sys, "stdout", stdout)
-        at_work = threading.Thread(target=_run_predict, args=(make_run(), "-"), kwargs={"window": 1, "standard_input": questions}, daemon=True)
+        at_work = threading.Thread(
+            target=_run_predict,
+            args=(make_run(), "-"),
+            kwargs={"window": 1, "standard_input": questions},
+            daemon=True,
+        )
         at_work.start()
         for text in ("win a prize", "ok"):
             os.write(ask, f"{text}\n".encode())
@@ -218,7 +296,9 @@ def test_answers_to_standard_input_come_line_by_line_with_a_window_of_one(make_r
         assert not at_work.is_alive()
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(make_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_goes_away_ends_it_quietly(
+    make_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reading, written = os.pipe()
     os.close(reading)
     (tmp_path / "in.txt").write_text("a\nb\n")
@@ -272,7 +352,10 @@ def test_a_policy_that_validation_does_not_reach_is_told(make_run, tmp_path: Pat
     run = make_run(names=("rude", "threat"), multiple=True)
     path = run / "classifier.json"
     stored = json.loads(path.read_text())
-    stored["thresholds"][0] |= {"reached": False, "note": "precision>=1 is not reached on validation."}
+    stored["thresholds"][0] |= {
+        "reached": False,
+        "note": "precision>=1 is not reached on validation.",
+    }
     path.write_text(json.dumps(stored))
     (tmp_path / "in.txt").write_text("ok\n")
 

@@ -1,4 +1,6 @@
-"""What a classifier needs beside its weights: written and read back, and other thresholds out of it."""
+"""What a classifier needs beside its weights: written and read back, and other thresholds out of
+it.
+"""
 
 import json
 import os
@@ -9,22 +11,44 @@ import pytest
 
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.classification.calibration import choose_calibration
-from brimful.classification.record import RECORD_FILE, VALIDATION_FILE, ClassifierRecord, load_record, save_classifier
+from brimful.classification.record import (
+    RECORD_FILE,
+    VALIDATION_FILE,
+    ClassifierRecord,
+    load_record,
+    save_classifier,
+)
 from brimful.data.labels import Labels
 
 
-def _record(*, names: tuple[str, ...] = ("ham", "spam"), multiple: bool = False, policy: str = "best_f1") -> ClassifierRecord:
+def _record(
+    *, names: tuple[str, ...] = ("ham", "spam"), multiple: bool = False, policy: str = "best_f1"
+) -> ClassifierRecord:
     labels = Labels(names, multiple, 1 if len(names) == 2 and not multiple else None)
     drawn = np.random.default_rng(5)
-    targets = drawn.integers(0, 2, (200, len(names))).astype(np.float32) if multiple else drawn.integers(0, len(names), 200)
+    targets = (
+        drawn.integers(0, 2, (200, len(names))).astype(np.float32)
+        if multiple
+        else drawn.integers(0, len(names), 200)
+    )
     hot = targets if multiple else np.eye(len(names))[targets]
     logits_EC = (drawn.normal(size=(200, len(names))) + hot).astype(np.float32)
     weights = np.log(np.arange(1, len(names) + 1))
-    return ClassifierRecord(labels, choose_calibration(logits_EC, targets, labels, policy, weights), ("nfc",), {"nfc": ""}, 192, logits_EC, targets)
+    return ClassifierRecord(
+        labels,
+        choose_calibration(logits_EC, targets, labels, policy, weights),
+        ("nfc",),
+        {"nfc": ""},
+        192,
+        logits_EC,
+        targets,
+    )
 
 
 @pytest.mark.parametrize(
-    "record", [_record(), _record(names=("a", "b", "c")), _record(names=("a", "b", "c"), multiple=True)], ids=["two", "three", "multiple"]
+    "record",
+    [_record(), _record(names=("a", "b", "c")), _record(names=("a", "b", "c"), multiple=True)],
+    ids=["two", "three", "multiple"],
 )
 def test_a_record_comes_back_as_it_was_written(record: ClassifierRecord, tmp_path: Path) -> None:
     save_classifier(tmp_path, record)
@@ -32,7 +56,11 @@ def test_a_record_comes_back_as_it_was_written(record: ClassifierRecord, tmp_pat
 
     assert found.labels == record.labels
     assert found.calibration == record.calibration
-    assert (found.preprocess, found.preprocess_identity, found.max_tokens) == (("nfc",), {"nfc": ""}, 192)
+    assert (found.preprocess, found.preprocess_identity, found.max_tokens) == (
+        ("nfc",),
+        {"nfc": ""},
+        192,
+    )
     np.testing.assert_array_equal(found.validation_logits_EC, record.validation_logits_EC)
     np.testing.assert_array_equal(found.validation_targets, record.validation_targets)
     assert found.validation_targets.dtype == record.validation_targets.dtype
@@ -54,7 +82,10 @@ def test_another_threshold_is_chosen_on_the_kept_validation_texts(tmp_path: Path
     loose = record.with_threshold("recall>=0.95").calibration
     fixed = record.with_threshold("0.4").calibration
 
-    given_E = strict.probabilities(record.validation_logits_EC, multiple=False)[:, 1] >= strict.thresholds[0].value
+    given_E = (
+        strict.probabilities(record.validation_logits_EC, multiple=False)[:, 1]
+        >= strict.thresholds[0].value
+    )
     assert record.validation_targets[given_E].mean() >= 0.9
     assert strict.thresholds[0].value > loose.thresholds[0].value
     assert (fixed.policy, fixed.thresholds[0].value) == ("0.4", 0.4)
@@ -67,7 +98,14 @@ def test_the_recipes_own_policy_gives_the_stored_thresholds_again() -> None:
 
 
 def test_several_labels_get_a_threshold_each() -> None:
-    assert len(_record(names=("a", "b", "c"), multiple=True).with_threshold("recall>=0.8").calibration.thresholds) == 3
+    assert (
+        len(
+            _record(names=("a", "b", "c"), multiple=True)
+            .with_threshold("recall>=0.8")
+            .calibration.thresholds
+        )
+        == 3
+    )
 
 
 def test_the_likeliest_of_three_labels_takes_no_threshold() -> None:
@@ -107,7 +145,9 @@ def test_two_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> No
         ({"validation": {}}, "damaged"),
     ],
 )
-def test_a_damaged_record_is_an_error_that_says_to_train_again(change: dict[str, object], told: str, tmp_path: Path) -> None:
+def test_a_damaged_record_is_an_error_that_says_to_train_again(
+    change: dict[str, object], told: str, tmp_path: Path
+) -> None:
     save_classifier(tmp_path, _record())
     path = tmp_path / RECORD_FILE
     path.write_text(json.dumps(json.loads(path.read_text()) | change))

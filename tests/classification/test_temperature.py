@@ -9,42 +9,68 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, softmax
 from sklearn.metrics import log_loss
 
-from brimful.classification.temperature import TEMPERATURE_BOUNDS, fit_temperature, log_probabilities, nats_per_example, probabilities
+from brimful.classification.temperature import (
+    TEMPERATURE_BOUNDS,
+    fit_temperature,
+    log_probabilities,
+    nats_per_example,
+    probabilities,
+)
 
 
-def _drawn(num: int, labels: int, temperature: float, *, multiple: bool = False, seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.generic]]:
+def _drawn(
+    num: int, labels: int, temperature: float, *, multiple: bool = False, seed: int = 0
+) -> tuple[NDArray[np.float64], NDArray[np.generic]]:
     """Logits and targets drawn from them at a temperature."""
     generator = np.random.default_rng(seed)
     logits_EC = 1.5 * generator.normal(size=(num, labels))
     if multiple:
-        return logits_EC, (generator.random((num, labels)) < expit(logits_EC / temperature)).astype(np.float32)
+        return logits_EC, (generator.random((num, labels)) < expit(logits_EC / temperature)).astype(
+            np.float32
+        )
     upto_EC = softmax(logits_EC / temperature, axis=1).cumsum(1)
     return logits_EC, (generator.random((num, 1)) > upto_EC[:, :-1]).sum(1)
 
 
 @pytest.mark.parametrize("multiple", [False, True])
 @pytest.mark.parametrize("temperature", [0.4, 1.0, 2.5])
-def test_the_temperature_that_targets_were_drawn_at_is_found(temperature: float, multiple: bool) -> None:
+def test_the_temperature_that_targets_were_drawn_at_is_found(
+    temperature: float, multiple: bool
+) -> None:
     logits_EC, targets = _drawn(4000, 3, temperature, multiple=multiple)
 
-    assert fit_temperature(logits_EC, targets, multiple=multiple) == pytest.approx(temperature, rel=0.06)
+    assert fit_temperature(logits_EC, targets, multiple=multiple) == pytest.approx(
+        temperature, rel=0.06
+    )
 
 
 def test_beside_hundreds_of_examples_the_prior_weighs_nothing() -> None:
     logits_EC, targets = _drawn(500, 2, 2.0)
-    likeliest = minimize_scalar(lambda log_t: nats_per_example(logits_EC, targets, temperature=math.exp(log_t), multiple=False).sum(), bounds=(-3, 3))
+    likeliest = minimize_scalar(
+        lambda log_t: nats_per_example(
+            logits_EC, targets, temperature=math.exp(log_t), multiple=False
+        ).sum(),
+        bounds=(-3, 3),
+    )
 
-    assert fit_temperature(logits_EC, targets, multiple=False) == pytest.approx(math.exp(likeliest.x), rel=0.02)
+    assert fit_temperature(logits_EC, targets, multiple=False) == pytest.approx(
+        math.exp(likeliest.x), rel=0.02
+    )
 
 
-def test_without_a_mistake_the_temperature_stays_at_one_and_its_likelihood_alone_would_not() -> None:
+def test_without_a_mistake_the_temperature_stays_at_one_and_its_likelihood_alone_would_not() -> (
+    None
+):
     targets = np.arange(60) % 2
     logits_EC = 4.0 * np.eye(2)[targets]
 
     found = fit_temperature(logits_EC, targets, multiple=False)
 
     assert found == pytest.approx(1.0, abs=1e-4)
-    losses = [nats_per_example(logits_EC, targets, temperature=t, multiple=False).sum() for t in (found, TEMPERATURE_BOUNDS[0])]
+    losses = [
+        nats_per_example(logits_EC, targets, temperature=t, multiple=False).sum()
+        for t in (found, TEMPERATURE_BOUNDS[0])
+    ]
     assert losses[1] < losses[0]
 
 
@@ -66,9 +92,16 @@ def test_the_temperature_keeps_its_bounds(sign: float) -> None:
     assert found == pytest.approx(1.0, abs=1e-4) if sign > 0 else found > 1
 
 
-@pytest.mark.parametrize("logits", [[], [[1.0, 2.0]], [[1.0, np.nan], [0.0, 1.0]], [[1.0, np.inf], [0.0, 1.0]]])
+@pytest.mark.parametrize(
+    "logits", [[], [[1.0, 2.0]], [[1.0, np.nan], [0.0, 1.0]], [[1.0, np.inf], [0.0, 1.0]]]
+)
 def test_where_nothing_can_be_fitted_the_temperature_is_one(logits: list[list[float]]) -> None:
-    assert fit_temperature(np.array(logits).reshape(-1, 2), np.zeros(len(logits), np.int64), multiple=False) == 1.0
+    assert (
+        fit_temperature(
+            np.array(logits).reshape(-1, 2), np.zeros(len(logits), np.int64), multiple=False
+        )
+        == 1.0
+    )
 
 
 def test_probabilities_are_softmax_or_sigmoid_of_scaled_logits() -> None:
@@ -83,12 +116,24 @@ def test_probabilities_are_softmax_or_sigmoid_of_scaled_logits() -> None:
 
 
 def test_taking_the_weights_off_brings_the_base_rate_back() -> None:
-    """Under weights w the best model says w_c p(c | x), normalised (Elkan 2001); with several labels per text the odds are w times too large."""
+    """Under weights w the best model says w_c p(c | x), normalised (Elkan 2001); with several
+    labels per text the odds are w times too large.
+    """
     natural_EC = softmax(np.random.default_rng(2).normal(size=(50, 3)), axis=1)
     weights_C = np.array([0.5, 3.0, 9.0])
 
-    single = probabilities(np.log(natural_EC * weights_C), temperature=1.0, multiple=False, log_weights_C=np.log(weights_C))
-    several = probabilities(np.log(weights_C * natural_EC / (1 - natural_EC)), temperature=1.0, multiple=True, log_weights_C=np.log(weights_C))
+    single = probabilities(
+        np.log(natural_EC * weights_C),
+        temperature=1.0,
+        multiple=False,
+        log_weights_C=np.log(weights_C),
+    )
+    several = probabilities(
+        np.log(weights_C * natural_EC / (1 - natural_EC)),
+        temperature=1.0,
+        multiple=True,
+        log_weights_C=np.log(weights_C),
+    )
 
     assert single == pytest.approx(natural_EC)
     assert several == pytest.approx(natural_EC)
@@ -101,14 +146,23 @@ def test_nats_are_minus_the_log_probability_of_what_was_true() -> None:
 
     nats_E = nats_per_example(logits_EC, targets, temperature=1.3, multiple=False)
 
-    assert nats_E.mean() == pytest.approx(log_loss(targets, probabilities(logits_EC, temperature=1.3, multiple=False)))
+    assert nats_E.mean() == pytest.approx(
+        log_loss(targets, probabilities(logits_EC, temperature=1.3, multiple=False))
+    )
     expected_E = -np.where(yes_EC > 0, np.log(given_EC), np.log(1 - given_EC)).mean(1)
-    assert nats_per_example(several_EC, yes_EC, temperature=1.3, multiple=True) == pytest.approx(expected_E)
+    assert nats_per_example(several_EC, yes_EC, temperature=1.3, multiple=True) == pytest.approx(
+        expected_E
+    )
 
 
 def test_extreme_logits_have_finite_nats_and_log_probabilities() -> None:
     logits_EC = np.array([[1e5, -1e5], [-1e5, 1e5]])
 
-    for multiple, targets in ((False, np.array([1, 1])), (True, np.array([[0, 1], [0, 1]], np.float32))):
+    for multiple, targets in (
+        (False, np.array([1, 1])),
+        (True, np.array([[0, 1], [0, 1]], np.float32)),
+    ):
         assert np.isfinite(log_probabilities(logits_EC, temperature=0.05, multiple=multiple)).all()
-        assert np.isfinite(nats_per_example(logits_EC, targets, temperature=0.05, multiple=multiple)).all()
+        assert np.isfinite(
+            nats_per_example(logits_EC, targets, temperature=0.05, multiple=multiple)
+        ).all()

@@ -39,9 +39,12 @@ def test_every_kind_of_file_gives_the_same_texts(recipe, write, tmp_path: Path) 
         write("t.csv", 'id,text\r\n0,"a ""quoted"", text"\r\n1,Việt\u0323\r\n2,\r\n3,last'),
         write("t.tsv", 'id\ttext\n0\ta "quoted", text\n1\tViệt\u0323\n2\t\n3\tlast\n'),
         write("t.txt", 'a "quoted", text\r\nViệt\u0323\n\nlast'),
-        write("t.jsonl", lines), write("t.ndjson", lines), write("t.json", json.dumps(rows)), str(tmp_path / "t.parquet"),
+        write("t.jsonl", lines),
+        write("t.ndjson", lines),
+        write("t.json", json.dumps(rows)),
+        str(tmp_path / "t.parquet"),
         write("t.jsonl.gz", gzip.compress(lines.encode())),
-    ]  # fmt: skip
+    ]
 
     for name in files:
         assert _texts(source_of(name, recipe())) == texts, name
@@ -66,11 +69,15 @@ def test_the_column_is_the_recipes_unless_it_is_changed(recipe, write) -> None:
     assert _texts(source_of(name, recipe())) == ["second"]
     assert _texts(source_of(name, recipe("data.text_column=comment"))) == ["first"]
     assert _texts(source_of(name, recipe(), ["data.text_column=comment"])) == ["first"]
-    assert _texts(source_of(name, recipe(), ["data.text_column=0", "data.header=true"])) == ["first"]
+    assert _texts(source_of(name, recipe(), ["data.text_column=0", "data.header=true"])) == [
+        "first"
+    ]
 
 
 def test_a_missing_column_is_told_with_those_there_are(recipe, write) -> None:
-    with pytest.raises(DataError, match=r"no column 'text' - did you mean 'texts'\? Columns: id, texts"):
+    with pytest.raises(
+        DataError, match=r"no column 'text' - did you mean 'texts'\? Columns: id, texts"
+    ):
         _texts(source_of(write("t.csv", "id,texts\n1,a\n"), recipe()))
 
 
@@ -78,14 +85,20 @@ def test_a_number_of_a_column_is_for_tables_without_a_header(recipe, write) -> N
     by_number = recipe("data.text_column=1", "data.label_column=0")
 
     assert _texts(source_of(write("t.csv", "ham,ok\n"), by_number)) == ["ok"]
-    assert _texts(source_of(write("t.jsonl", '{"id": "1", "label": "ham", "text": "ok"}\n'), by_number)) == ["ok"]
+    assert _texts(
+        source_of(write("t.jsonl", '{"id": "1", "label": "ham", "text": "ok"}\n'), by_number)
+    ) == ["ok"]
 
 
-def test_a_first_row_of_usual_names_is_not_classified_where_columns_are_counted(recipe, write) -> None:
+def test_a_first_row_of_usual_names_is_not_classified_where_columns_are_counted(
+    recipe, write
+) -> None:
     by_number = recipe("data.text_column=1", "data.label_column=0")
     name = write("t.csv", "id,Text\n7,ok\n")
 
-    with pytest.raises(DataError, match=r"t.csv:1: the first row reads like names of columns \(id, Text\)"):
+    with pytest.raises(
+        DataError, match=r"t.csv:1: the first row reads like names of columns \(id, Text\)"
+    ):
         _texts(source_of(name, by_number))
     assert _texts(source_of(name, by_number, ["data.header=false"])) == ["Text", "ok"]
 
@@ -93,10 +106,14 @@ def test_a_first_row_of_usual_names_is_not_classified_where_columns_are_counted(
 def test_a_name_of_a_column_makes_the_first_row_a_header_again(recipe, write) -> None:
     by_number = recipe("data.text_column=1", "data.label_column=0", "data.header=false")
 
-    assert _texts(source_of(write("t.csv", "id,comment\n7,ok\n"), by_number, ["data.text_column=comment"])) == ["ok"]
+    assert _texts(
+        source_of(write("t.csv", "id,comment\n7,ok\n"), by_number, ["data.text_column=comment"])
+    ) == ["ok"]
 
 
-def test_the_end_of_a_name_says_more_than_the_recipes_format_and_a_change_more_than_both(recipe, write) -> None:
+def test_the_end_of_a_name_says_more_than_the_recipes_format_and_a_change_more_than_both(
+    recipe, write
+) -> None:
     tabs = recipe("data.file_type=tsv")
 
     assert source_of(write("t.csv", "text\n"), tabs).kind == ".csv"
@@ -127,7 +144,9 @@ def test_standard_input_is_a_text_a_line_unless_its_format_is_said(recipe) -> No
     plain = recipe("data.file_type=csv", "data.encoding=latin-1")
 
     assert _texts(source_of("-", plain), "một\r\nhai\n".encode()) == ["một", "hai"]
-    assert _texts(source_of("-", plain, ["data.file_type=jsonl"]), b'{"text": "a"}\n\n{"text": "b"}\n') == ["a", "b"]
+    assert _texts(
+        source_of("-", plain, ["data.file_type=jsonl"]), b'{"text": "a"}\n\n{"text": "b"}\n'
+    ) == ["a", "b"]
     assert _texts(source_of("-", plain, ["data.file_type=csv"]), b'text\n"a,\nb"\n') == ["a,\nb"]
 
 
@@ -135,7 +154,11 @@ def test_windows_end_at_so_many_texts_or_characters(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("brimful.classification.texts.WINDOW_CHARACTERS", 10)
     rows = [TextRow("x" * length, {}, "") for length in (1, 2, 3, 20, 1, 1)]
 
-    assert [[len(row.text) for row in window] for window in windows(iter(rows), 3)] == [[1, 2, 3], [20], [1, 1]]
+    assert [[len(row.text) for row in window] for window in windows(iter(rows), 3)] == [
+        [1, 2, 3],
+        [20],
+        [1, 1],
+    ]
     assert list(windows(iter([]), 3)) == []
 
 
@@ -153,7 +176,9 @@ def test_rows_are_read_only_as_far_as_a_window_goes() -> None:
 
 
 def test_what_stands_before_a_broken_row_comes_before_its_error(recipe, write) -> None:
-    found = windows(source_of(write("t.jsonl", '{"text": "a"}\n{"text": "b"}\n{"te'), recipe()).rows())
+    found = windows(
+        source_of(write("t.jsonl", '{"text": "a"}\n{"text": "b"}\n{"te'), recipe()).rows()
+    )
 
     assert [row.text for row in next(found)] == ["a", "b"]
     with pytest.raises(DataError, match=r"t\.jsonl:3"):

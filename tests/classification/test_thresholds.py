@@ -1,4 +1,6 @@
-"""A threshold does what its policy says on the examples it was chosen on, and decisions follow it."""
+"""A threshold does what its policy says on the examples it was chosen on, and decisions follow
+it.
+"""
 
 import numpy as np
 import pytest
@@ -10,7 +12,9 @@ from brimful.classification.thresholds import Policy, choose_threshold, decide, 
 
 
 def _random(seed: int, digits: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Probabilities, with ties where few digits are kept, and whether each example has the label (at least one does)."""
+    """Probabilities, with ties where few digits are kept, and whether each example has the label
+    (at least one does).
+    """
     generator = np.random.default_rng(seed)
     scores_E = generator.random(40).round(digits)
     has_E = generator.random(40) < scores_E
@@ -21,7 +25,15 @@ def _random(seed: int, digits: int) -> tuple[NDArray[np.float64], NDArray[np.boo
 def _every_choice(scores_E: NDArray[np.float64], has_E: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Precision, recall and F1 of every way to split the distinct probabilities, [K, 3]."""
     given = [scores_E >= value for value in np.unique(scores_E)]
-    return np.array([[(has_E & each).sum() / np.array([each.sum(), has_E.sum(), (each.sum() + has_E.sum()) / 2])] for each in given]).reshape(-1, 3)
+    return np.array(
+        [
+            [
+                (has_E & each).sum()
+                / np.array([each.sum(), has_E.sum(), (each.sum() + has_E.sum()) / 2])
+            ]
+            for each in given
+        ]
+    ).reshape(-1, 3)
 
 
 @pytest.mark.parametrize(
@@ -42,10 +54,28 @@ def test_policies_are_read_and_written_in_one_spelling(text: str, policy: Policy
 
 @pytest.mark.parametrize(
     "text",
-    ["", "best", "f1", "precision", "precision>0.9", "precision>=", "precision>=1.5", "recall>=0", "0", "1", "-0.5", "90%", "nan", "1_0", "٠.٥"],
+    [
+        "",
+        "best",
+        "f1",
+        "precision",
+        "precision>0.9",
+        "precision>=",
+        "precision>=1.5",
+        "recall>=0",
+        "0",
+        "1",
+        "-0.5",
+        "90%",
+        "nan",
+        "1_0",
+        "٠.٥",
+    ],
 )
 def test_an_unknown_policy_is_an_error_that_says_what_is_accepted(text: str) -> None:
-    with pytest.raises(RequestError, match=r"threshold .*: unknown\. Accepted: best_f1, precision>=P"):
+    with pytest.raises(
+        RequestError, match=r"threshold .*: unknown\. Accepted: best_f1, precision>=P"
+    ):
         parse_policy(text)
 
 
@@ -61,7 +91,11 @@ def test_each_policy_finds_the_best_of_all_splits(seed: int, digits: int) -> Non
     assert best.f1 == pytest.approx(every[:, 2].max())
     precise_enough = every[every[:, 0] >= 0.75]
     assert precise.reached is bool(len(precise_enough))
-    assert precise.recall == pytest.approx(precise_enough[:, 1].max() if len(precise_enough) else every[every[:, 0] == every[:, 0].max(), 1].max())
+    assert precise.recall == pytest.approx(
+        precise_enough[:, 1].max()
+        if len(precise_enough)
+        else every[every[:, 0] == every[:, 0].max(), 1].max()
+    )
     assert complete.reached
     assert complete.precision == pytest.approx(every[every[:, 1] >= 0.9][:, 0].max())
 
@@ -73,7 +107,11 @@ def test_what_a_threshold_says_of_itself_is_what_it_does(policy: str) -> None:
     given_E = scores_E >= found.value
 
     assert found.policy == policy
-    expected = [precision_score(has_E, given_E), recall_score(has_E, given_E), f1_score(has_E, given_E)]
+    expected = [
+        precision_score(has_E, given_E),
+        recall_score(has_E, given_E),
+        f1_score(has_E, given_E),
+    ]
     assert [found.precision, found.recall, found.f1] == pytest.approx(expected)
 
 
@@ -97,7 +135,10 @@ def test_examples_of_equal_probability_are_never_told_apart() -> None:
     assert not found.reached
     assert found.precision == pytest.approx(2 / 3)
     assert found.recall == 1.0
-    assert found.note == "precision>=1 is not reached on validation; the highest precision there is 0.667."
+    assert (
+        found.note
+        == "precision>=1 is not reached on validation; the highest precision there is 0.667."
+    )
 
 
 def test_among_equal_choices_the_one_nearest_to_a_half_is_taken() -> None:
@@ -114,7 +155,9 @@ def test_all_probabilities_equal_give_the_label_to_all() -> None:
 
 
 @pytest.mark.parametrize("scores", [[], [0.2, 0.9]])
-def test_without_an_example_of_the_label_the_threshold_is_a_half_and_says_so(scores: list[float]) -> None:
+def test_without_an_example_of_the_label_the_threshold_is_a_half_and_says_so(
+    scores: list[float],
+) -> None:
     found = choose_threshold("recall>=0.9", scores, np.zeros(len(scores), bool))
 
     assert (found.value, found.reached, found.recall) == (0.5, False, None)
@@ -138,10 +181,18 @@ def test_of_more_labels_the_likeliest_and_of_several_each_by_its_own_threshold()
     given_EC = [[0.2, 0.5, 0.3], [0.6, 0.1, 0.3]]
 
     assert decide(given_EC, [], positive=None, multiple=False).tolist() == [1, 0]
-    assert decide(given_EC, [0.2, 0.6, 0.31], positive=None, multiple=True).tolist() == [[1, 0, 0], [1, 0, 0]]
+    assert decide(given_EC, [0.2, 0.6, 0.31], positive=None, multiple=True).tolist() == [
+        [1, 0, 0],
+        [1, 0, 0],
+    ]
 
 
-@pytest.mark.parametrize(("thresholds", "positive", "multiple"), [([], 1, False), ([0.5], None, False), ([0.5], None, True)])
-def test_a_wrong_number_of_thresholds_is_an_error(thresholds: list[float], positive: int | None, multiple: bool) -> None:
+@pytest.mark.parametrize(
+    ("thresholds", "positive", "multiple"),
+    [([], 1, False), ([0.5], None, False), ([0.5], None, True)],
+)
+def test_a_wrong_number_of_thresholds_is_an_error(
+    thresholds: list[float], positive: int | None, multiple: bool
+) -> None:
     with pytest.raises(ValueError, match="thresholds where"):
         decide([[0.5, 0.5]], thresholds, positive=positive, multiple=multiple)

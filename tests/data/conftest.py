@@ -38,7 +38,9 @@ def recipe() -> Callable[..., Recipe]:
             "training": {"steps": 1},
             "model": {"layers": 1, "heads": 1, "width": 8},
             "tokenizer": tokenizer or {"kind": "bpe", "vocabulary": 280},
-            "data": {key: str(value) if isinstance(value, Path) else value for key, value in data.items()},
+            "data": {
+                key: str(value) if isinstance(value, Path) else value for key, value in data.items()
+            },
             "optimizer": {"learning_rate": 1e-3},
         }
         return Recipe.model_validate(values)
@@ -50,7 +52,9 @@ def recipe() -> Callable[..., Recipe]:
 def tuning() -> Callable[..., Recipe]:
     """A recipe for fine-tuning on the rows at a path; fields of its data section as keywords."""
 
-    def make(path: Path | str, sequence_length: int = 64, stop: tuple[str, ...] = (), **data: Any) -> Recipe:
+    def make(
+        path: Path | str, sequence_length: int = 64, stop: tuple[str, ...] = (), **data: Any
+    ) -> Recipe:
         values = {
             "name": "tuned",
             "method": "sft",
@@ -69,21 +73,29 @@ def tuning() -> Callable[..., Recipe]:
 
 @pytest.fixture
 def example_split() -> Callable[..., ExampleSplit]:
-    """Examples with the given numbers of prompt and answer tokens; all ids differ, counting upwards from 1."""
+    """Examples with the given numbers of prompt and answer tokens; all ids differ, counting upwards
+    from 1.
+    """
 
     def make(*sizes: tuple[int, int]) -> ExampleSplit:
         lengths = [prompt + answer for prompt, answer in sizes]
-        is_target = [place >= prompt for prompt, answer in sizes for place in range(prompt + answer)]
+        is_target = [
+            place >= prompt for prompt, answer in sizes for place in range(prompt + answer)
+        ]
         examples = tuple(Example("", "", f"row {number}", "") for number in range(len(sizes)))
         tokens_N = np.arange(1, sum(lengths) + 1, dtype=np.uint32)
-        return ExampleSplit(tokens_N, np.array(is_target), np.cumsum([0, *lengths]), sum(lengths), examples)
+        return ExampleSplit(
+            tokens_N, np.array(is_target), np.cumsum([0, *lengths]), sum(lengths), examples
+        )
 
     return make
 
 
 @pytest.fixture
 def token_split() -> Callable[..., TokenSplit]:
-    """A split of documents with the given token counts: ids count upwards from 1, end-of-text is 0."""
+    """A split of documents with the given token counts: ids count upwards from 1, end-of-text is
+    0.
+    """
 
     def make(*lengths: int) -> TokenSplit:
         ids: list[int] = []
@@ -91,7 +103,13 @@ def token_split() -> Callable[..., TokenSplit]:
         for length in lengths:
             ids += [*range(len(ids) + 1, len(ids) + length + 1), 0]
             offsets.append(len(ids))
-        return TokenSplit(np.array(ids, dtype="<u2"), np.array(offsets, dtype="<u8"), sum(lengths), sum(lengths), len(lengths))
+        return TokenSplit(
+            np.array(ids, dtype="<u2"),
+            np.array(offsets, dtype="<u8"),
+            sum(lengths),
+            sum(lengths),
+            len(lengths),
+        )
 
     return make
 
@@ -106,8 +124,8 @@ def shared_data() -> Path:
 
 
 CHATML = (
-    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n'"
+    " }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 
 

@@ -9,12 +9,20 @@ def test_a_batch_is_cut_into_rows_in_order() -> None:
     ids_BT = torch.arange(12).view(6, 2)
     pieces = list(Batch(ids_BT, -ids_BT).micro_batches((4, 2)))
 
-    assert [piece.inputs_BT.tolist() for piece in pieces] == [ids_BT[:4].tolist(), ids_BT[4:].tolist()]
+    assert [piece.inputs_BT.tolist() for piece in pieces] == [
+        ids_BT[:4].tolist(),
+        ids_BT[4:].tolist(),
+    ]
     assert all(torch.equal(piece.targets_BT, -piece.inputs_BT) for piece in pieces)
 
 
 def test_ignored_targets_do_not_count() -> None:
-    assert Batch(torch.zeros(1, 3, dtype=torch.int64), torch.tensor([[5, IGNORED, 0]])).num_target_tokens == 2
+    assert (
+        Batch(
+            torch.zeros(1, 3, dtype=torch.int64), torch.tensor([[5, IGNORED, 0]])
+        ).num_target_tokens
+        == 2
+    )
 
 
 def test_positions_begin_anew_with_every_packed_example() -> None:

@@ -17,7 +17,10 @@ from brimful.recipe import DataRecipe
 def test_the_corpora_are_some_megabytes_of_many_documents() -> None:
     """Enough for the quick start: about 2 MB of documentation and 6 MB of code in Python 3.11."""
     made = {"python-docs": builtin.python_docs, "python-code": builtin.python_code}
-    sizes = {name: (len(documents := list(make())), sum(map(len, documents))) for name, make in made.items()}
+    sizes = {
+        name: (len(documents := list(make())), sum(map(len, documents)))
+        for name, make in made.items()
+    }
     assert sizes["python-docs"][0] > 300
     assert sizes["python-docs"][1] > 1e6
     assert sizes["python-code"][0] > 2000
@@ -33,7 +36,9 @@ def test_code_documents_are_one_documented_definition_each() -> None:
 
 
 def test_code_rows_are_functions_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Named with arguments and purpose; answered without docstring; methods stand alone; the text that holds them is named."""
+    """Named with arguments and purpose; answered without docstring; methods stand alone; the text
+    that holds them is named.
+    """
     document = '''class Counter:
     """Counts."""
 
@@ -56,8 +61,14 @@ def test_code_rows_are_functions_to_write(monkeypatch: pytest.MonkeyPatch) -> No
 '''
     monkeypatch.setattr(builtin, "python_code", lambda: iter([document]))
     add, wait = builtin._made_rows.__wrapped__()
-    assert add["prompt"] == "Write a Python function `add(self, number: int=1)`. Add a number to the sum.\n"
-    assert add["completion"] == "def add(self, number: int = 1) -> None:\n    # one step\n    self.sum += number\n"
+    assert (
+        add["prompt"]
+        == "Write a Python function `add(self, number: int=1)`. Add a number to the sum.\n"
+    )
+    assert (
+        add["completion"]
+        == "def add(self, number: int = 1) -> None:\n    # one step\n    self.sum += number\n"
+    )
     assert add["document"] == wait["document"] == document
     assert wait["prompt"].startswith("Write an asynchronous Python function `wait(self)`. Wait")
     assert wait["completion"].startswith("async def wait(self):\n    def inner():\n")
@@ -68,20 +79,33 @@ def test_code_rows_are_functions_to_write(monkeypatch: pytest.MonkeyPatch) -> No
     [
         "def undocumented(number):\n    return number + 1 + 2 + 3",
         'def f(number):\n    "Short."\n    return number + 1 + 2 + 3',
-        'def abstract(number):\n    "Said but not done yet."\n    raise NotImplementedError("not done yet")',
-        '@property\ndef decorated(self):\n    "Decorators change what it is."\n    return self.value',
+        (
+            'def abstract(number):\n    "Said but not done yet."\n    raise'
+            ' NotImplementedError("not done yet")'
+        ),
+        (
+            '@property\ndef decorated(self):\n    "Decorators change what it is."\n    return'
+            " self.value"
+        ),
         'def one_line(number): "In the line of def."; return number + 1 + 2 + 3',
-        'def long(number):\n    "Longer than small models can learn."\n' + "    number += 1\n" * 100,
+        'def long(number):\n    "Longer than small models can learn."\n'
+        + "    number += 1\n" * 100,
     ],
 )
-def test_functions_that_teach_nothing_are_left_out_of_the_rows(monkeypatch: pytest.MonkeyPatch, function: str) -> None:
-    """Without a docstring that says something or a body that does something, decorated, or too long."""
+def test_functions_that_teach_nothing_are_left_out_of_the_rows(
+    monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    """Without a docstring that says something or a body that does something, decorated, or too
+    long.
+    """
     monkeypatch.setattr(builtin, "python_code", lambda: iter([function]))
     assert builtin._made_rows.__wrapped__() == ()
 
 
 def test_code_rows_are_some_thousand_answers_that_parse() -> None:
-    """About 5,500 in Python 3.11; every one is a function of the name its prompt gives, and stands in its document."""
+    """About 5,500 in Python 3.11; every one is a function of the name its prompt gives, and stands
+    in its document.
+    """
     rows = [row.columns for row in builtin.python_code_rows()]
     assert len(rows) > 3000
     for row in rows[::50]:
@@ -93,21 +117,42 @@ def test_code_rows_are_some_thousand_answers_that_parse() -> None:
 
 def test_built_in_corpora_have_rows(data_recipe: Callable[..., DataRecipe]) -> None:
     """Tasks of the code, texts of the documentation."""
-    code, docs = (open_rows(data_recipe(f"builtin:{name}", max_documents=1)).parts[0] for name in ("python-code", "python-docs"))
-    assert [list(row.columns) for row in code.splits["train"]] == [["prompt", "completion", "document"]]
-    assert [(list(row.columns), row.where) for row in docs.splits["train"]] == [(["text"], "builtin:python-docs, row 1")]
+    code, docs = (
+        open_rows(data_recipe(f"builtin:{name}", max_documents=1)).parts[0]
+        for name in ("python-code", "python-docs")
+    )
+    assert [list(row.columns) for row in code.splits["train"]] == [
+        ["prompt", "completion", "document"]
+    ]
+    assert [(list(row.columns), row.where) for row in docs.splits["train"]] == [
+        (["text"], "builtin:python-docs, row 1")
+    ]
     assert code.fingerprint != docs.fingerprint
 
 
-def test_a_corpus_that_is_drawn_from_seeds_does_not_depend_on_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_corpus_that_is_drawn_from_seeds_does_not_depend_on_this_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its rows stand ready for each split; the first training rows are those of the split train."""
     before = builtin.fingerprint("unit-conversion"), builtin.rows_fingerprint("unit-conversion")
     monkeypatch.setattr(sys, "version_info", (9, 9, 9))
     monkeypatch.setattr(builtin, "_source_files", list)
-    assert (builtin.fingerprint("unit-conversion"), builtin.rows_fingerprint("unit-conversion")) == before
+    assert (
+        builtin.fingerprint("unit-conversion"),
+        builtin.rows_fingerprint("unit-conversion"),
+    ) == before
     assert len(set(before)) == 2
-    train, test = (next(builtin.SPLIT_ROWS["unit-conversion"](split)) for split in ("train", "test"))
-    assert list(train.columns) == ["question", "answer", "reasoning", "kind", "quantity", "document"]
+    train, test = (
+        next(builtin.SPLIT_ROWS["unit-conversion"](split)) for split in ("train", "test")
+    )
+    assert list(train.columns) == [
+        "question",
+        "answer",
+        "reasoning",
+        "kind",
+        "quantity",
+        "document",
+    ]
     assert next(builtin.ROWS["unit-conversion"]()) == train != test
 
 
@@ -120,14 +165,20 @@ def test_documentation_holds_topics_and_modules() -> None:
 
 
 def test_nothing_that_is_read_is_imported_and_another_process_reads_the_same() -> None:
-    """Modules with side effects (`this`, `antigravity`, `idlelib`) stay asleep; warnings as errors change nothing."""
+    """Modules with side effects (`this`, `antigravity`, `idlelib`) stay asleep; warnings as errors
+    change nothing.
+    """
     program = (
-        "import sys, hashlib\nfrom brimful.data import builtin\n"
-        "text = '\\0'.join([*builtin.python_docs(), *builtin.python_code()])\n"
-        "print({'turtle', 'antigravity', 'tkinter', 'idlelib'} & set(sys.modules), hashlib.sha256(text.encode()).hexdigest())"
+        "import sys, hashlib\nfrom brimful.data import builtin\ntext ="
+        " '\\0'.join([*builtin.python_docs(), *builtin.python_code()])\nprint({'turtle',"
+        " 'antigravity', 'tkinter', 'idlelib'} & set(sys.modules),"
+        " hashlib.sha256(text.encode()).hexdigest())"
     )
     outputs = {
-        subprocess.run([sys.executable, *flags, "-c", program], capture_output=True, text=True, check=True).stdout for flags in ([], ["-W", "error"])
+        subprocess.run(
+            [sys.executable, *flags, "-c", program], capture_output=True, text=True, check=True
+        ).stdout
+        for flags in ([], ["-W", "error"])
     }
     assert len(outputs) == 1
     assert outputs.pop().startswith("set() ")
@@ -141,26 +192,40 @@ def test_the_fingerprint_names_corpus_and_python_version(monkeypatch: pytest.Mon
     assert builtin.fingerprint("python-docs") != first
 
 
-def test_a_python_without_its_sources_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_python_without_its_sources_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """As embedded distributions are."""
     monkeypatch.setattr(builtin, "_library_root", lambda: tmp_path)
     with pytest.raises(DataError, match=r"comes without .*topics\.py"):
         builtin.fingerprint("python-code")
 
 
-def test_sources_that_warn_are_used_and_those_that_do_not_parse_or_are_tests_are_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_sources_that_warn_are_used_and_those_that_do_not_parse_or_are_tests_are_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Warnings as errors must not change the corpus."""
     files = {
         "pydoc_data/topics.py": "topics = {'b': 'B  \\n\\n\\n\\nb', 'a': 'A'}",
         "warns.py": 'def f():\n    """Doc."""\n    return "\\d"\n',
         "broken.py": "def f(:\n",
         "test/test_f.py": 'def g():\n    """Doc."""\n',
-        "nested/deep.py": 'if True:\n    class C:\n        def m(self):\n            """Doc of m."""\n',
+        "nested/deep.py": (
+            'if True:\n    class C:\n        def m(self):\n            """Doc of m."""\n'
+        ),
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(builtin, "_library_root", lambda: tmp_path)
     docs, code = builtin._made.__wrapped__()
-    assert docs == ("A\n", "B\n\nb\n", "module nested.deep\n\nC.m(self)\n    Doc of m.\n", "module warns\n\nf()\n    Doc.\n")
-    assert code == ('def m(self):\n    """Doc of m."""\n', 'def f():\n    """Doc."""\n    return "\\d"\n')
+    assert docs == (
+        "A\n",
+        "B\n\nb\n",
+        "module nested.deep\n\nC.m(self)\n    Doc of m.\n",
+        "module warns\n\nf()\n    Doc.\n",
+    )
+    assert code == (
+        'def m(self):\n    """Doc of m."""\n',
+        'def f():\n    """Doc."""\n    return "\\d"\n',
+    )

@@ -14,21 +14,24 @@ Fast = PreTrainedTokenizerFast
 USER, SYSTEM = Message("user", "the cat"), Message("system", "sat on the mat")
 
 LLAMA_2 = (
-    "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}{{ '[INST] ' + m['content'] + ' [/INST]' }}"
-    "{% else %}{{ ' ' + m['content'] | trim + ' ' + eos_token }}{% endif %}{% endfor %}"
+    "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}{{ '[INST] ' + m['content']"
+    " + ' [/INST]' }}{% else %}{{ ' ' + m['content'] | trim + ' ' + eos_token }}{% endif %}{%"
+    " endfor %}"
 )
 GEMMA = (
-    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
-    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] | trim + '<|im_end|>\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{%"
+    " endif %}{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] | trim +"
+    " '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{%"
+    " endif %}"
 )
 FORGETFUL = (
-    "{% for m in messages %}{{ m['role'] + ': ' + ('thinks, ' if loop.last and m['role'] == 'assistant' else '') + m['content'] + '\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+    "{% for m in messages %}{{ m['role'] + ': ' + ('thinks, ' if loop.last and m['role'] =="
+    " 'assistant' else '') + m['content'] + '\n' }}{% endfor %}{% if add_generation_prompt %}{{"
+    " 'assistant: ' }}{% endif %}"
 )
 DATED = (
-    "{{ strftime_now('%d %B %Y') }}{% for m in messages %}{{ m['role'] + m['content'] }}{% endfor %}"
-    "{% if add_generation_prompt %}assistant{% endif %}"
+    "{{ strftime_now('%d %B %Y') }}{% for m in messages %}{{ m['role'] + m['content'] }}{% endfor"
+    " %}{% if add_generation_prompt %}assistant{% endif %}"
 )
 
 
@@ -38,11 +41,15 @@ def example(prompt: Prompt | None, completion: str, given: int = 0) -> Example:
 
 def shown(tokenizer: Fast, encoded: EncodedExample) -> tuple[str, str]:
     """The whole text, and the text that is learned, special tokens included."""
-    learned = [token for token, is_one in zip(encoded.ids, encoded.is_target, strict=True) if is_one]
+    learned = [
+        token for token, is_one in zip(encoded.ids, encoded.is_target, strict=True) if is_one
+    ]
     return tokenizer.decode(encoded.ids), tokenizer.decode(learned)
 
 
-def test_a_text_prompt_stands_as_it_is_and_its_completion_ends_with_end_of_text(tokenizer: Fast) -> None:
+def test_a_text_prompt_stands_as_it_is_and_its_completion_ends_with_end_of_text(
+    tokenizer: Fast,
+) -> None:
     """No heading, no blank in between; bytes are those of the completion."""
     template = Template.of(tokenizer)
     (encoded,) = template.encode([example("the cat", " sät")])
@@ -54,20 +61,35 @@ def test_a_text_prompt_stands_as_it_is_and_its_completion_ends_with_end_of_text(
 def test_messages_stand_under_headings_without_a_chat_template(tokenizer: Fast) -> None:
     """Every answer is learned, each with its end."""
     template = Template.of(tokenizer)
-    (encoded,) = template.encode([example((SYSTEM, USER, Message("assistant", "one"), USER), "two")])
+    (encoded,) = template.encode(
+        [example((SYSTEM, USER, Message("assistant", "one"), USER), "two")]
+    )
     begin = "sat on the mat\n\n### Instruction:\nthe cat\n\n### Response:\n"
     rest = "### Instruction:\nthe cat\n\n### Response:\n"
-    assert shown(tokenizer, encoded) == (f"{begin}one<|endoftext|>{rest}two<|endoftext|>", "one<|endoftext|>two<|endoftext|>")
+    assert shown(tokenizer, encoded) == (
+        f"{begin}one<|endoftext|>{rest}two<|endoftext|>",
+        "one<|endoftext|>two<|endoftext|>",
+    )
     assert (template.style, template.stop_ids, encoded.num_bytes) == ("plain", {0}, 6)
 
 
 def test_messages_follow_the_chat_template_where_there_is_one(chat_tokenizer: Fast) -> None:
-    """Learned are the answers up to the token that ends the turn; what the template writes behind the last one is cut."""
+    """Learned are the answers up to the token that ends the turn; what the template writes behind
+    the last one is cut.
+    """
     template = Template.of(chat_tokenizer)
-    (encoded,) = template.encode([example((SYSTEM, USER, Message("assistant", "one"), USER), "two")])
-    user, system = ("<|im_start|>user\nthe cat<|im_end|>\n", "<|im_start|>system\nsat on the mat<|im_end|>\n")
+    (encoded,) = template.encode(
+        [example((SYSTEM, USER, Message("assistant", "one"), USER), "two")]
+    )
+    user, system = (
+        "<|im_start|>user\nthe cat<|im_end|>\n",
+        "<|im_start|>system\nsat on the mat<|im_end|>\n",
+    )
     answer = "<|im_start|>assistant\n{}<|im_end|>"
-    assert shown(chat_tokenizer, encoded) == (f"{system}{user}{answer.format('one')}\n{user}{answer.format('two')}", "one<|im_end|>two<|im_end|>")
+    assert shown(chat_tokenizer, encoded) == (
+        f"{system}{user}{answer.format('one')}\n{user}{answer.format('two')}",
+        "one<|im_end|>two<|im_end|>",
+    )
     assert (template.style, template.stop_ids, encoded.num_bytes) == ("chat", {0, 263}, 6)
 
 
@@ -76,13 +98,22 @@ def test_the_ids_are_those_transformers_makes_of_the_conversation(chat_tokenizer
     turns = [{"role": "user", "content": "the cat"}, {"role": "assistant", "content": "the dog"}]
     template = Template.of(chat_tokenizer, "chat")
     whole = chat_tokenizer.apply_chat_template(turns, return_dict=False)
-    assert template.encode([example((USER,), "the dog")])[0].ids == whole[: whole.index(263, whole.index(263) + 1) + 1]
-    assert template.prompt_ids((USER,)) == chat_tokenizer.apply_chat_template(turns[:1], add_generation_prompt=True, return_dict=False)
+    assert (
+        template.encode([example((USER,), "the dog")])[0].ids
+        == whole[: whole.index(263, whole.index(263) + 1) + 1]
+    )
+    assert template.prompt_ids((USER,)) == chat_tokenizer.apply_chat_template(
+        turns[:1], add_generation_prompt=True, return_dict=False
+    )
 
 
 @pytest.mark.parametrize("choice", ["plain", "chat"])
-@pytest.mark.parametrize("prompt", ["the cat", "", (USER,), (SYSTEM, USER), (USER, Message("assistant", "one"), USER)])
-def test_generation_starts_from_the_very_ids_that_stood_before_the_answer(chat_tokenizer: Fast, choice: Any, prompt: Prompt) -> None:
+@pytest.mark.parametrize(
+    "prompt", ["the cat", "", (USER,), (SYSTEM, USER), (USER, Message("assistant", "one"), USER)]
+)
+def test_generation_starts_from_the_very_ids_that_stood_before_the_answer(
+    chat_tokenizer: Fast, choice: Any, prompt: Prompt
+) -> None:
     """Also in the middle of a word, and after earlier answers."""
     template = Template.of(chat_tokenizer, choice)
     (encoded,) = template.encode([example(prompt, "t", given=len(prompt))])
@@ -95,7 +126,9 @@ def test_generation_starts_from_the_very_ids_that_stood_before_the_answer(chat_t
 def test_given_answers_are_context_only(chat_tokenizer: Fast) -> None:
     """Nothing of the first messages is learned, whatever the template."""
     for choice in ("chat", "plain"):
-        (encoded,) = Template.of(chat_tokenizer, choice).encode([example((USER, Message("assistant", "one"), USER), "two", given=3)])
+        (encoded,) = Template.of(chat_tokenizer, choice).encode(
+            [example((USER, Message("assistant", "one"), USER), "two", given=3)]
+        )
         assert shown(chat_tokenizer, encoded)[1].startswith("two<|")
 
 
@@ -107,10 +140,15 @@ def test_all_but_the_first_token_is_learned_where_that_is_asked_for(chat_tokeniz
 
 
 @pytest.mark.parametrize("loss_on", ["completion", "all"])
-def test_a_text_without_prompt_is_learned_from_its_first_token_to_its_end(tokenizer: Fast, loss_on: Any) -> None:
+def test_a_text_without_prompt_is_learned_from_its_first_token_to_its_end(
+    tokenizer: Fast, loss_on: Any
+) -> None:
     """It follows end-of-text, as in pre-training."""
     (encoded,) = Template.of(tokenizer).encode([example(None, "the cat")], loss_on)
-    assert shown(tokenizer, encoded) == ("<|endoftext|>the cat<|endoftext|>", "the cat<|endoftext|>")
+    assert shown(tokenizer, encoded) == (
+        "<|endoftext|>the cat<|endoftext|>",
+        "the cat<|endoftext|>",
+    )
     assert encoded.num_bytes == 7
 
 
@@ -125,8 +163,12 @@ def test_special_tokens_that_are_spelled_in_plain_text_stay_text(chat_tokenizer:
 def begins_with_bos(chat_template: str | None = None) -> Fast:
     """A tokenizer of five words that puts <s> before every text by itself."""
     special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "?"}
-    backend = Tokenizer(models.WordLevel({"<s>": 0, "</s>": 1, "a": 2, "b": 3, "?": 4}, special["unk_token"]))
-    backend.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    backend = Tokenizer(
+        models.WordLevel({"<s>": 0, "</s>": 1, "a": 2, "b": 3, "?": 4}, special["unk_token"])
+    )
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 0)]
+    )
     tokenizer = Fast(tokenizer_object=backend, **special)
     tokenizer.chat_template = chat_template
     return tokenizer
@@ -135,41 +177,65 @@ def begins_with_bos(chat_template: str | None = None) -> Fast:
 def test_begin_of_text_stands_once_where_the_tokenizer_puts_it() -> None:
     """Before texts, not before what a chat template renders, which has its own."""
     plain, chat = Template.of(begins_with_bos()), Template.of(begins_with_bos(LLAMA_2))
-    assert plain.encode([example("a", "b")])[0] == EncodedExample([0, 2, 3, 1], [False, False, True, True], 1)
+    assert plain.encode([example("a", "b")])[0] == EncodedExample(
+        [0, 2, 3, 1], [False, False, True, True], 1
+    )
     assert plain.encode([example(None, "b")])[0].is_target == [False, True, True]
     assert (plain.prompt_ids("a"), plain.prompt_ids("")) == ([0, 2], [0])
     assert chat.encode([example((Message("user", "a"),), "b")])[0].ids.count(0) == 1
 
 
-def test_a_template_without_generation_prompt_ends_its_turns_with_end_of_text(tokenizer: Fast) -> None:
+def test_a_template_without_generation_prompt_ends_its_turns_with_end_of_text(
+    tokenizer: Fast,
+) -> None:
     """As Llama 2's; blanks around the answer are the template's."""
     tokenizer.chat_template = LLAMA_2
     template = Template.of(tokenizer)
     (encoded,) = template.encode([example((USER,), "one")])
-    assert shown(tokenizer, encoded) == ("<|endoftext|>[INST] the cat [/INST] one <|endoftext|>", " one <|endoftext|>")
+    assert shown(tokenizer, encoded) == (
+        "<|endoftext|>[INST] the cat [/INST] one <|endoftext|>",
+        " one <|endoftext|>",
+    )
     assert template.stop_ids == {0}
 
 
-def test_a_template_that_ends_no_turn_gets_end_of_text_behind_the_last_answer(tokenizer: Fast) -> None:
-    """Else the model would never learn to stop; and what it is told about today is the same every day."""
+def test_a_template_that_ends_no_turn_gets_end_of_text_behind_the_last_answer(
+    tokenizer: Fast,
+) -> None:
+    """Else the model would never learn to stop; and what it is told about today is the same every
+    day.
+    """
     tokenizer.chat_template = DATED
     (encoded,) = Template.of(tokenizer).encode([example((USER,), "one")])
-    assert shown(tokenizer, encoded) == ("1 January 2026userthe catassistantone<|endoftext|>", "one<|endoftext|>")
+    assert shown(tokenizer, encoded) == (
+        "1 January 2026userthe catassistantone<|endoftext|>",
+        "one<|endoftext|>",
+    )
 
 
 def test_a_template_that_rewrites_earlier_messages_is_refused(tokenizer: Fast) -> None:
     """Answers are found by what is rendered before them, so that must not change."""
     tokenizer.chat_template = FORGETFUL
     template = Template.of(tokenizer)
-    assert shown(tokenizer, template.encode([example((USER,), "one")])[0])[1] == "thinks, one\n<|endoftext|>"
-    with pytest.raises(DataError, match=r"row 1: .* differently once the answer follows.*data\.template=plain"):
+    assert (
+        shown(tokenizer, template.encode([example((USER,), "one")])[0])[1]
+        == "thinks, one\n<|endoftext|>"
+    )
+    with pytest.raises(
+        DataError, match=r"row 1: .* differently once the answer follows.*data\.template=plain"
+    ):
         template.encode([example((USER, Message("assistant", "one"), USER), "two")])
 
 
 def test_messages_that_a_chat_template_refuses_are_named(chat_tokenizer: Fast) -> None:
     """With its own words."""
     chat_tokenizer.chat_template = GEMMA
-    with pytest.raises(DataError, match=r"row 1: .* refuses the messages \(system, user\): System role not supported\. Correct"):
+    with pytest.raises(
+        DataError,
+        match=(
+            r"row 1: .* refuses the messages \(system, user\): System role not supported\. Correct"
+        ),
+    ):
         Template.of(chat_tokenizer).encode([example((SYSTEM, USER), "one")])
     with pytest.raises(DataError, match=r"row 1: .* refuses the messages \(none\)"):
         Template.of(chat_tokenizer).encode([example((), "one")])
@@ -177,19 +243,27 @@ def test_messages_that_a_chat_template_refuses_are_named(chat_tokenizer: Fast) -
 
 def test_the_recipe_chooses_the_template(chat_tokenizer: Fast) -> None:
     """auto: chat where there is one; plain also then."""
-    assert [Template.of(chat_tokenizer, choice).style for choice in ("auto", "chat", "plain")] == ["chat", "chat", "plain"]
+    assert [Template.of(chat_tokenizer, choice).style for choice in ("auto", "chat", "plain")] == [
+        "chat",
+        "chat",
+        "plain",
+    ]
     assert Template.of(chat_tokenizer, "plain").identity != Template.of(chat_tokenizer).identity
     chat_tokenizer.chat_template = None
     with pytest.raises(DataError, match=r"data\.template=chat, but .* no chat template"):
         Template.of(chat_tokenizer, "chat")
 
 
-def test_further_stop_tokens_come_from_the_recipe_and_the_generation_config(chat_tokenizer: Fast) -> None:
+def test_further_stop_tokens_come_from_the_recipe_and_the_generation_config(
+    chat_tokenizer: Fast,
+) -> None:
     """A stop token may be special or any single token, such as a line break."""
     line_break = chat_tokenizer.encode("\n")
     template = Template.of(chat_tokenizer, "plain", stop=["<|im_end|>", "\n"], end_ids=[5])
     assert template.stop_ids == {0, 5, 263, *line_break}
-    with pytest.raises(DataError, match=r"sample\.stop: '<\|imend\|>' is not a token.*did you mean '<\|im_end\|>'"):
+    with pytest.raises(
+        DataError, match=r"sample\.stop: '<\|imend\|>' is not a token.*did you mean '<\|im_end\|>'"
+    ):
         Template.of(chat_tokenizer, stop=["<|imend|>"])
 
 

@@ -1,4 +1,6 @@
-"""The unit-conversion corpus is exact, and nothing that is held out occurs in what training reads."""
+"""The unit-conversion corpus is exact, and nothing that is held out occurs in what training
+reads.
+"""
 
 import re
 from collections import Counter
@@ -36,7 +38,9 @@ def asked(question: str) -> tuple[Fraction, Unit, Unit]:
     for wording in conversion._WORDINGS:
         pattern = re.escape(wording)
         for name in ("value", "source", "target"):
-            pattern = pattern.replace(rf"\{{{name}\}}", rf"(?P<{name}>{r'[0-9.]+' if name == 'value' else '.+?'})")
+            pattern = pattern.replace(
+                rf"\{{{name}\}}", rf"(?P<{name}>{r'[0-9.]+' if name == 'value' else '.+?'})"
+            )
         found = re.fullmatch(pattern, question)
         if found and units_spelled(found["source"]) and units_spelled(found["target"]):
             source, target = next(
@@ -51,7 +55,11 @@ def asked(question: str) -> tuple[Fraction, Unit, Unit]:
 
 def converted(text: str) -> Iterator[Fraction]:
     """Left operands of multiplications and divisions."""
-    return (Fraction(left) for left, sign, _, _ in EQUATION.findall(NUMBER_ENDS.sub(";", text)) if sign != "+")
+    return (
+        Fraction(left)
+        for left, sign, _, _ in EQUATION.findall(NUMBER_ENDS.sub(";", text))
+        if sign != "+"
+    )
 
 
 def stated(text: str) -> Iterator[tuple[Fraction, Unit, Fraction, Unit]]:
@@ -63,9 +71,16 @@ def stated(text: str) -> Iterator[tuple[Fraction, Unit, Fraction, Unit]]:
                     yield Fraction(value), one, Fraction(result), other
 
 
-def test_held_out_pairs_and_values_are_not_asked_in_training(rows: dict[str, list[dict[str, str]]]) -> None:
-    """Whichever unit comes first; new-values and new-pairs are new in just that, new-both in both."""
-    seen = {split: [(*asked(row["question"]), row["kind"]) for row in found] for split, found in rows.items()}
+def test_held_out_pairs_and_values_are_not_asked_in_training(
+    rows: dict[str, list[dict[str, str]]],
+) -> None:
+    """Whichever unit comes first; new-values and new-pairs are new in just that, new-both in
+    both.
+    """
+    seen = {
+        split: [(*asked(row["question"]), row["kind"]) for row in found]
+        for split, found in rows.items()
+    }
     pairs_seen = {frozenset({source.name, target.name}) for _, source, target, _ in seen["train"]}
     values_seen = {value for value, *_ in seen["train"]}
     for split in ("validation", "test"):
@@ -82,7 +97,9 @@ def values_of(found: list[tuple[Fraction, Unit, Unit, str]]) -> set[Fraction]:
     return {value for value, _, _, kind in found if kind != "new-pairs"}
 
 
-def test_no_text_for_training_converts_a_held_out_value_or_states_a_held_out_pair(rows: dict[str, list[dict[str, str]]], text: str) -> None:
+def test_no_text_for_training_converts_a_held_out_value_or_states_a_held_out_pair(
+    rows: dict[str, list[dict[str, str]]], text: str
+) -> None:
     """Nor do intermediate steps, facts and sums."""
     known = {frozenset({pair.large.name, pair.small.name}) for pair in pairs()["train"]}
     everything = "\n".join([text, *(row["document"] for row in rows["train"])])
@@ -98,36 +115,54 @@ def test_no_text_for_training_converts_a_held_out_value_or_states_a_held_out_pai
 
 def test_facts_of_held_out_pairs_stand_nowhere(rows: dict[str, list[dict[str, str]]]) -> None:
     """Not even in the reasoning that belongs to them, which goes through a third unit."""
-    held_out = {frozenset({pair.large.name, pair.small.name}) for split in ("validation", "test") for pair in pairs()[split]}
+    held_out = {
+        frozenset({pair.large.name, pair.small.name})
+        for split in ("validation", "test")
+        for pair in pairs()[split]
+    }
     reasoning = "\n".join(row["reasoning"] for found in rows.values() for row in found)
-    assert not any(frozenset({source.name, target.name}) in held_out for _, source, _, target in stated(reasoning))
+    assert not any(
+        frozenset({source.name, target.name}) in held_out
+        for _, source, _, target in stated(reasoning)
+    )
 
 
 def test_every_equation_is_true(rows: dict[str, list[dict[str, str]]], text: str) -> None:
-    """In the reasoning of all splits and in the text; the last one gives the answer, and that is the exact one."""
+    """In the reasoning of all splits and in the text; the last one gives the answer, and that is
+    the exact one.
+    """
     operations = {"x": Fraction.__mul__, "/": Fraction.__truediv__, "+": Fraction.__add__}
     everything = "\n".join([text, *(row["reasoning"] for found in rows.values() for row in found)])
     equations = EQUATION.findall(NUMBER_ENDS.sub(";", everything))
     assert len(equations) > 8000
     for left, sign, right, result in equations:
         assert operations[sign](Fraction(left), Fraction(right)) == Fraction(result)
-    assert all(convert(value, source, target) == result for value, source, result, target in stated(everything))
+    assert all(
+        convert(value, source, target) == result
+        for value, source, result, target in stated(everything)
+    )
     for row in (row for found in rows.values() for row in found):
         assert row["reasoning"].endswith(f"= {row['answer']}. <answer>{row['answer']}</answer>")
         assert convert(*asked(row["question"])) == Fraction(row["answer"])
 
 
-def test_rows_are_the_same_each_time_and_none_comes_twice(rows: dict[str, list[dict[str, str]]]) -> None:
+def test_rows_are_the_same_each_time_and_none_comes_twice(
+    rows: dict[str, list[dict[str, str]]],
+) -> None:
     """600 in test, 200 of each kind."""
     assert [row.columns for row in islice(conversion_rows("train"), 50)] == rows["train"][:50]
     assert len({row["question"] for row in rows["train"]}) == 2000
     assert Counter(row["kind"] for row in rows["test"]) == dict.fromkeys(KINDS["test"], 200)
-    assert not {row["question"] for row in rows["train"]} & {row["question"] for row in rows["test"]}
+    assert not {row["question"] for row in rows["train"]} & {
+        row["question"] for row in rows["test"]
+    }
 
 
 def test_other_seeds_give_other_questions() -> None:
     """Without end: the number is up to the caller."""
-    first, second = ([problem.question for problem in questions("test", 30, seed)] for seed in (1, 2))
+    first, second = (
+        [problem.question for problem in questions("test", 30, seed)] for seed in (1, 2)
+    )
     assert first != second
 
 

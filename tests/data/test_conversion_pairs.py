@@ -13,7 +13,9 @@ HELD_OUT = ("validation", "test")
 def test_pairs_of_the_splits_are_apart() -> None:
     """Whichever unit comes first."""
     units = {split: {pair.units for pair in found} for split, found in pairs().items()}
-    assert {split: len(found) for split, found in units.items()} == {split: len(found) for split, found in pairs().items()}
+    assert {split: len(found) for split, found in units.items()} == {
+        split: len(found) for split, found in pairs().items()
+    }
     assert not units["train"] & (units["validation"] | units["test"])
     assert not units["validation"] & units["test"]
     assert min(map(len, units.values())) > 3
@@ -31,15 +33,28 @@ def test_facts_are_short_and_of_training() -> None:
     """Every factor is exact and ends; those of many digits are never stated."""
     assert set(facts()) <= {pair.units for pair in pairs()["train"]}
     everything = [pair for found in pairs().values() for pair in found]
-    assert all(pair.factor * pair.small.size == pair.large.size and decimal_text(pair.factor) for pair in everything)
+    assert all(
+        pair.factor * pair.small.size == pair.large.size and decimal_text(pair.factor)
+        for pair in everything
+    )
     assert frozenset({"hour", "minute"}) in facts()
-    assert frozenset({"week", "minute"}) not in {pair.units for pair in everything if pair.is_stated}
+    assert frozenset({"week", "minute"}) not in {
+        pair.units for pair in everything if pair.is_stated
+    }
 
 
 def test_a_value_belongs_to_one_split_wherever_its_point_stands() -> None:
     """About one of seven is for test; single digits are all for training."""
-    assert value_split(Fraction(37)) == value_split(Fraction("3.7")) == value_split(Fraction("0.037")) == value_split(Fraction(37000)) == "test"
-    assert {value_split(Fraction(digit * 10**power)) for digit in range(1, 10) for power in range(4)} == {"train"}
+    assert (
+        value_split(Fraction(37))
+        == value_split(Fraction("3.7"))
+        == value_split(Fraction("0.037"))
+        == value_split(Fraction(37000))
+        == "test"
+    )
+    assert {
+        value_split(Fraction(digit * 10**power)) for digit in range(1, 10) for power in range(4)
+    } == {"train"}
     shares = [value_split(Fraction(number)) for number in range(10, 10_000)]
     assert shares.count("test") / len(shares) == pytest.approx(0.15, abs=0.02)
     assert shares.count("validation") / len(shares) == pytest.approx(0.08, abs=0.02)

@@ -1,4 +1,6 @@
-"""Bytes become lines in the encoding that is asked for or found, and a byte that does not fit is named by its place."""
+"""Bytes become lines in the encoding that is asked for or found, and a byte that does not fit is
+named by its place.
+"""
 
 import gzip
 import io
@@ -20,7 +22,9 @@ def written(path: Path, raw: bytes) -> Path:
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "cp1252"])
-def test_a_file_is_read_alike_whether_its_encoding_is_named_or_found(tmp_path: Path, encoding: str, name: str) -> None:
+def test_a_file_is_read_alike_whether_its_encoding_is_named_or_found(
+    tmp_path: Path, encoding: str, name: str
+) -> None:
     """Byte order marks are no text, CRLF becomes LF."""
     path = written(tmp_path / name, TEXT.encode(encoding))
     assert list(decoded_lines(path, encoding)) == list(decoded_lines(path, "auto")) == LINES
@@ -39,7 +43,10 @@ def test_utf_16_without_a_mark_is_found_by_its_nul_bytes(tmp_path: Path, encodin
 def test_utf_8_is_nothing_to_speak_of(tmp_path: Path) -> None:
     """With a mark, without, in ASCII alone, and empty."""
     for raw in (TEXT.encode(), b"\xef\xbb\xbf" + TEXT.encode(), b"plain", b""):
-        assert (detect(written(tmp_path / "a", raw)).encoding, detect(tmp_path / "a").note) == ("utf-8", None)
+        assert (detect(written(tmp_path / "a", raw)).encoding, detect(tmp_path / "a").note) == (
+            "utf-8",
+            None,
+        )
 
 
 def test_what_is_not_utf_8_is_read_as_cp1252_and_the_first_byte_is_named(tmp_path: Path) -> None:
@@ -51,7 +58,9 @@ def test_what_is_not_utf_8_is_read_as_cp1252_and_the_first_byte_is_named(tmp_pat
     assert "mixed" not in found.note
 
 
-def test_mixed_encodings_are_one_decision_for_the_whole_file_and_that_is_said(tmp_path: Path) -> None:
+def test_mixed_encodings_are_one_decision_for_the_whole_file_and_that_is_said(
+    tmp_path: Path,
+) -> None:
     """UTF-8 lines in a file that is read otherwise come out garbled."""
     path = written(tmp_path / "a", "grün\nblau\n".encode() + "rosé\n".encode("latin-1") + b"gelb\n")
     note = detect(path).note
@@ -63,7 +72,13 @@ def test_mixed_encodings_are_one_decision_for_the_whole_file_and_that_is_said(tm
 def test_mixed_encodings_in_a_file_of_a_named_encoding_are_an_error(tmp_path: Path) -> None:
     """With file, line, byte, and both ways out."""
     path = written(tmp_path / "a.csv", "grün\n".encode() + "rosé\n".encode("latin-1"))
-    with pytest.raises(DataError, match=r"a\.csv:2: byte 4 of the line is 0xe9, which is not UTF-8.*data\.encoding=auto.*iconv -f latin1"):
+    with pytest.raises(
+        DataError,
+        match=(
+            r"a\.csv:2: byte 4 of the line is 0xe9, which is not UTF-8.*data\.encoding=auto.*iconv"
+            r" -f latin1"
+        ),
+    ):
         list(decoded_lines(path))
 
 
@@ -75,7 +90,9 @@ def test_a_byte_that_even_cp1252_lacks_is_an_error(tmp_path: Path) -> None:
 
 def test_utf_16_read_as_utf_8_says_what_it_looks_like(tmp_path: Path) -> None:
     """By its mark."""
-    with pytest.raises(DataError, match=r"a:1: byte 1 .* The file begins as UTF-16 does: data\.encoding=utf-16\."):
+    with pytest.raises(
+        DataError, match=r"a:1: byte 1 .* The file begins as UTF-16 does: data\.encoding=utf-16\."
+    ):
         list(decoded_lines(written(tmp_path / "a", TEXT.encode("utf-16"))))
 
 
@@ -86,7 +103,12 @@ def test_a_torn_utf_16_file_names_the_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("latin_one", "unknown encoding 'latin_one'"), ("utf8x", "did you mean 'utf-8'"), ("base64", "unknown encoding")]
+    ("name", "said"),
+    [
+        ("latin_one", "unknown encoding 'latin_one'"),
+        ("utf8x", "did you mean 'utf-8'"),
+        ("base64", "unknown encoding"),
+    ],
 )
 def test_an_encoding_that_python_does_not_have_is_refused(name: str, said: str) -> None:
     """So are codecs that are not of text."""
@@ -96,6 +118,8 @@ def test_an_encoding_that_python_does_not_have_is_refused(name: str, said: str) 
 
 def test_what_is_read_once_needs_a_named_encoding() -> None:
     """Standard input cannot be looked at twice."""
-    assert list(lines_of_bytes(io.BytesIO(TEXT.encode("cp1252")), "cp1252", "standard input")) == LINES
+    assert (
+        list(lines_of_bytes(io.BytesIO(TEXT.encode("cp1252")), "cp1252", "standard input")) == LINES
+    )
     with pytest.raises(DataError, match="standard input: an encoding is only found in a file"):
         list(lines_of_bytes(io.BytesIO(b""), "auto", "standard input"))

@@ -21,7 +21,11 @@ SIZES = [(3, 4), (1, 1), (2, 14), (5, 1), (1, 7), (6, 6), (1, 2), (9, 3), (4, 4)
 def one_by_one(micro: MicroBatch) -> list[tuple[list[int], list[int]]]:
     """Inputs and targets of each example of a micro-batch, padding left out."""
     if micro.lengths_E is not None:
-        pieces = zip(micro.inputs_BT[0].split(micro.lengths_E.tolist()), micro.targets_BT[0].split(micro.lengths_E.tolist()), strict=True)
+        pieces = zip(
+            micro.inputs_BT[0].split(micro.lengths_E.tolist()),
+            micro.targets_BT[0].split(micro.lengths_E.tolist()),
+            strict=True,
+        )
     else:
         pieces = zip(micro.inputs_BT, micro.targets_BT, strict=True)
     trimmed = ((inputs[: int((inputs != 0).sum())].tolist(), targets) for inputs, targets in pieces)
@@ -36,8 +40,18 @@ def expected(split: ExampleSplit, numbers: Any) -> list[tuple[list[int], list[in
     pairs = []
     for number in numbers:
         ids = split.tokens_N[split.offsets_E[number] : split.offsets_E[number + 1]].tolist()
-        is_target = split.is_target_N[split.offsets_E[number] : split.offsets_E[number + 1]].tolist()
-        pairs.append((ids[:-1], [token if is_one else IGNORED for token, is_one in zip(ids[1:], is_target[1:], strict=True)]))
+        is_target = split.is_target_N[
+            split.offsets_E[number] : split.offsets_E[number + 1]
+        ].tolist()
+        pairs.append(
+            (
+                ids[:-1],
+                [
+                    token if is_one else IGNORED
+                    for token, is_one in zip(ids[1:], is_target[1:], strict=True)
+                ],
+            )
+        )
     return sorted(pairs)
 
 
@@ -52,26 +66,41 @@ def test_an_epoch_holds_every_example_once(example_split: Split, layout: Any) ->
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
 def test_a_batch_depends_on_seed_and_numbers_only(example_split: Split, layout: Any) -> None:
-    """Any partition gives the same examples, also across the border of an epoch; another seed gives another order."""
+    """Any partition gives the same examples, also across the border of an epoch; another seed gives
+    another order.
+    """
     split = example_split(*SIZES)
     make = lambda seed: ExampleSequences(split, 15, layout, seed=seed)  # noqa: E731
     whole = contents(make(1).batch(4, 20), (4,))
-    assert whole == sorted(pair for first in range(4, 24, 5) for pair in contents(make(1).batch(first, 5), (4,)))
-    orders = [[contents(make(seed).batch(sample, 1), (1,)) for sample in range(len(SIZES))] for seed in (1, 1, 2)]
+    assert whole == sorted(
+        pair for first in range(4, 24, 5) for pair in contents(make(1).batch(first, 5), (4,))
+    )
+    orders = [
+        [contents(make(seed).batch(sample, 1), (1,)) for sample in range(len(SIZES))]
+        for seed in (1, 1, 2)
+    ]
     assert orders[0] == orders[1] != orders[2]
     assert len(make(1)) == len(SIZES)
 
 
 def test_a_packed_row_says_where_its_examples_end_and_what_is_scored(example_split: Split) -> None:
-    """Examples of 7 and 2 tokens are 6 and 1 positions; within each, prompt positions but the last are not scored."""
+    """Examples of 7 and 2 tokens are 6 and 1 positions; within each, prompt positions but the last
+    are not scored.
+    """
     split = example_split((3, 4), (1, 1))
     (micro,) = ExampleSequences(split, 15).batch(0, 2).micro_batches((2,))
     assert micro.lengths_E is not None
     assert micro.scored_N is not None
     assert sorted(micro.lengths_E.tolist()) == [1, 6]
     assert micro.inputs_BT.shape == (1, 7)
-    assert {tensor.dtype for tensor in (micro.inputs_BT, micro.targets_BT, micro.lengths_E, micro.scored_N)} == {torch.int64}
-    assert micro.targets_BT.flatten()[micro.scored_N].tolist() == micro.targets_BT[micro.targets_BT != IGNORED].tolist()
+    assert {
+        tensor.dtype
+        for tensor in (micro.inputs_BT, micro.targets_BT, micro.lengths_E, micro.scored_N)
+    } == {torch.int64}
+    assert (
+        micro.targets_BT.flatten()[micro.scored_N].tolist()
+        == micro.targets_BT[micro.targets_BT != IGNORED].tolist()
+    )
     assert sorted(micro.targets_BT[micro.targets_BT != IGNORED].tolist()) == [4, 5, 6, 7, 9]
 
 
@@ -102,24 +131,46 @@ def test_a_split_with_too_long_an_example_is_a_mistake_of_the_caller(example_spl
 
 @st.composite
 def splits(draw: st.DrawFn) -> ExampleSplit:
-    sizes = draw(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=25))
-    is_target = [bool(place) and (place >= prompt) for prompt, answer in sizes for place in range(prompt + answer)]
+    sizes = draw(
+        st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=25)
+    )
+    is_target = [
+        bool(place) and (place >= prompt)
+        for prompt, answer in sizes
+        for place in range(prompt + answer)
+    ]
     lengths = [sum(size) for size in sizes]
     examples = tuple(Example("", "", "", "") for _ in sizes)
-    return ExampleSplit(np.arange(1, sum(lengths) + 1, dtype=np.uint32), np.array(is_target), np.cumsum([0, *lengths]), 0, examples)
+    return ExampleSplit(
+        np.arange(1, sum(lengths) + 1, dtype=np.uint32),
+        np.array(is_target),
+        np.cumsum([0, *lengths]),
+        0,
+        examples,
+    )
 
 
 @settings(deadline=None, max_examples=60)
 @given(splits(), st.integers(1, 4))
-def test_every_layout_and_size_holds_the_same_within_its_budget(split: ExampleSplit, size: int) -> None:
-    """Halved sizes, padded or packed: the same pairs, every target once, no micro-batch above its budget or empty."""
+def test_every_layout_and_size_holds_the_same_within_its_budget(
+    split: ExampleSplit, size: int
+) -> None:
+    """Halved sizes, padded or packed: the same pairs, every target once, no micro-batch above its
+    budget or empty.
+    """
     longest = 23
     for layout in ("packed", "padded"):
         batch = ExampleSequences(split, longest, layout, seed=0).batch(0, split.num_examples)  # type: ignore[arg-type]
         for sizes in ((2 * size,), (size, size), (1,)):
             micros = list(batch.micro_batches(sizes))
-            assert sorted(pair for micro in micros for pair in one_by_one(micro)) == expected(split, range(split.num_examples))
-            targets = [token for micro in micros for token in micro.targets_BT.flatten()[micro.scored_N].tolist()]
+            assert sorted(pair for micro in micros for pair in one_by_one(micro)) == expected(
+                split, range(split.num_examples)
+            )
+            targets = [
+                token
+                for micro in micros
+                for token in micro.targets_BT.flatten()[micro.scored_N].tolist()
+            ]
             assert sorted(targets) == split.tokens_N[split.is_target_N].tolist()
             assert max(micro.inputs_BT.numel() for micro in micros) <= max(sizes) * longest
             assert all(len(micro.scored_N) for micro in micros if micro.scored_N is not None)
@@ -129,14 +180,22 @@ def test_evaluation_scores_every_example_once_longest_first(example_split: Split
     """Rows say which example they are; a row longer than the budget stands alone."""
     split = example_split(*SIZES)
     found = list(evaluation_batches(split, 14))
-    assert sorted(pair for micro, _ in found for pair in one_by_one(micro)) == expected(split, range(len(SIZES)))
+    assert sorted(pair for micro, _ in found for pair in one_by_one(micro)) == expected(
+        split, range(len(SIZES))
+    )
     for micro, numbers in found:
-        assert [one_by_one(micro)[row] for row in range(len(numbers))] == [expected(split, [number])[0] for number in numbers]
+        assert [one_by_one(micro)[row] for row in range(len(numbers))] == [
+            expected(split, [number])[0] for number in numbers
+        ]
     assert [tuple(micro.inputs_BT.shape) for micro, _ in found][:3] == [(1, 15)] * 3
-    assert sorted(np.concatenate([numbers for _, numbers in found]).tolist()) == list(range(len(SIZES)))
+    assert sorted(np.concatenate([numbers for _, numbers in found]).tolist()) == list(
+        range(len(SIZES))
+    )
 
 
 def test_evaluation_can_take_examples_spread_over_the_split(example_split: Split) -> None:
     """The first and the last among them."""
-    numbers = np.concatenate([numbers for _, numbers in evaluation_batches(example_split(*SIZES), 100, max_examples=3)])
+    numbers = np.concatenate(
+        [numbers for _, numbers in evaluation_batches(example_split(*SIZES), 100, max_examples=3)]
+    )
     assert sorted(numbers.tolist()) == [0, 5, 10]

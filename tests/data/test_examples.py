@@ -28,13 +28,24 @@ def rows(path: Path, *values: dict[str, Any]) -> Path:
 @pytest.fixture
 def pairs(tmp_path: Path) -> Path:
     """Forty short prompts and completions."""
-    return rows(tmp_path / "pairs.jsonl", *({"prompt": f"{number} and one is ", "completion": str(number + 1)} for number in range(40)))
+    return rows(
+        tmp_path / "pairs.jsonl",
+        *(
+            {"prompt": f"{number} and one is ", "completion": str(number + 1)}
+            for number in range(40)
+        ),
+    )
 
 
-def texts(prepared: PreparedExamples, tokenizer: Fast, split: str, *, learned: bool = False) -> list[str]:
+def texts(
+    prepared: PreparedExamples, tokenizer: Fast, split: str, *, learned: bool = False
+) -> list[str]:
     found = prepared.splits[split]
     bounds = zip(found.offsets_E[:-1].tolist(), found.offsets_E[1:].tolist(), strict=True)
-    kept = [found.tokens_N[start:end][found.is_target_N[start:end] | (not learned)].tolist() for start, end in bounds]
+    kept = [
+        found.tokens_N[start:end][found.is_target_N[start:end] | (not learned)].tolist()
+        for start, end in bounds
+    ]
     return [tokenizer.decode(ids) for ids in kept]
 
 
@@ -42,12 +53,22 @@ def test_every_row_is_an_example_of_one_split(pairs: Path, tuning: Make, tokeniz
     """Prompts decide; nothing is lost; ids, marks, offsets and examples go together."""
     prepared = prepare_examples(tuning(pairs), tokenizer)
     found = {name: texts(prepared, tokenizer, name) for name in ("train", "validation")}
-    assert sorted(found["train"] + found["validation"]) == sorted(f"{number} and one is {number + 1}<|endoftext|>" for number in range(40))
+    assert sorted(found["train"] + found["validation"]) == sorted(
+        f"{number} and one is {number + 1}<|endoftext|>" for number in range(40)
+    )
     split = prepared.splits["validation"]
-    assert [f"{example.prompt}{example.completion}<|endoftext|>" for example in split.examples] == found["validation"]
-    assert texts(prepared, tokenizer, "validation", learned=True) == [f"{example.completion}<|endoftext|>" for example in split.examples]
+    assert [
+        f"{example.prompt}{example.completion}<|endoftext|>" for example in split.examples
+    ] == found["validation"]
+    assert texts(prepared, tokenizer, "validation", learned=True) == [
+        f"{example.completion}<|endoftext|>" for example in split.examples
+    ]
     assert all(split_of(str(example.prompt), 0.2, 0) == "validation" for example in split.examples)
-    assert (split.tokens_N.dtype, split.is_target_N.dtype, split.num_tokens) == (np.uint32, np.bool_, split.offsets_E[-1])
+    assert (split.tokens_N.dtype, split.is_target_N.dtype, split.num_tokens) == (
+        np.uint32,
+        np.bool_,
+        split.offsets_E[-1],
+    )
     assert split.num_bytes == sum(len(example.completion) for example in split.examples)
 
 
@@ -56,12 +77,15 @@ def test_splits_of_the_source_are_kept(tmp_path: Path, tuning: Make, tokenizer: 
     for name in ("train", "validation", "test"):
         rows(tmp_path / f"{name}.jsonl", {"prompt": name, "completion": "x"})
     prepared = prepare_examples(tuning(tmp_path), tokenizer)
-    assert {name: [example.prompt for example in split.examples] for name, split in prepared.splits.items()} == {
-        name: [name] for name in ("train", "validation", "test")
-    }
+    assert {
+        name: [example.prompt for example in split.examples]
+        for name, split in prepared.splits.items()
+    } == {name: [name] for name in ("train", "validation", "test")}
 
 
-def test_pairs_of_python_code_are_held_out_with_their_document(tuning: Make, tokenizer: Fast, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_of_python_code_are_held_out_with_their_document(
+    tuning: Make, tokenizer: Fast, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """So a base model that was trained on the documents has not seen held-out pairs."""
     function = 'def f{0}(number):\n    """Add {0} to a number."""\n    return number + {0}\n'
     documents = [function.format(number) for number in range(30)]
@@ -75,70 +99,143 @@ def test_pairs_of_python_code_are_held_out_with_their_document(tuning: Make, tok
 
 
 @pytest.mark.parametrize("duplicates", ["report", "drop"])
-def test_prompts_that_stand_in_two_splits_are_counted_and_dropped_if_asked(tmp_path: Path, tuning: Make, tokenizer: Fast, duplicates: str) -> None:
+def test_prompts_that_stand_in_two_splits_are_counted_and_dropped_if_asked(
+    tmp_path: Path, tuning: Make, tokenizer: Fast, duplicates: str
+) -> None:
     """Exactly or but for case and white space; from validation only, whatever the answer."""
-    rows(tmp_path / "train.jsonl", *({"prompt": text, "completion": "x"} for text in ("One", "Two", "two")))
-    rows(tmp_path / "valid.jsonl", *({"prompt": text, "completion": "y"} for text in ("One", "one ", "Three")))
+    rows(
+        tmp_path / "train.jsonl",
+        *({"prompt": text, "completion": "x"} for text in ("One", "Two", "two")),
+    )
+    rows(
+        tmp_path / "valid.jsonl",
+        *({"prompt": text, "completion": "y"} for text in ("One", "one ", "Three")),
+    )
     prepared = prepare_examples(tuning(tmp_path, duplicates=duplicates), tokenizer)
     kept = [example.prompt for example in prepared.splits["validation"].examples]
     assert kept == (["Three"] if duplicates == "drop" else ["One", "one ", "Three"])
-    assert [prepared.report["leakage"]["validation"][kind] for kind in ("exact", "normalised")] == [1, 2]
-    assert "train: 1 of 3 prompts repeat another training prompt (0 of them exactly)" in prepared.notes
+    assert [prepared.report["leakage"]["validation"][kind] for kind in ("exact", "normalised")] == [
+        1,
+        2,
+    ]
+    assert (
+        "train: 1 of 3 prompts repeat another training prompt (0 of them exactly)" in prepared.notes
+    )
     assert "validation: 2 of 3 prompts also stand in training (1 of them exactly)" in prepared.notes
-    assert ("2 of these were dropped from validation and test" in prepared.notes) == (duplicates == "drop")
+    assert ("2 of these were dropped from validation and test" in prepared.notes) == (
+        duplicates == "drop"
+    )
 
 
 @pytest.fixture
 def uneven(tmp_path: Path) -> Path:
     """Short examples, and one of 30 characters that are all their own tokens."""
     long = {"prompt": "0123456789", "completion": "9876543210" * 2}
-    rows(tmp_path / "train.jsonl", {"prompt": "1", "completion": "2"}, long, {"prompt": "3", "completion": "4"})
+    rows(
+        tmp_path / "train.jsonl",
+        {"prompt": "1", "completion": "2"},
+        long,
+        {"prompt": "3", "completion": "4"},
+    )
     rows(tmp_path / "valid.jsonl", {"prompt": "5", "completion": "6"})
     return tmp_path
 
 
-def test_an_example_that_is_too_long_is_an_error_unless_the_recipe_says_what_to_do(uneven: Path, tuning: Make, tokenizer: Fast) -> None:
-    """sequence_length positions predict as many targets, so one token more than that fits: 10 + 20 + end-of-text."""
-    assert prepare_examples(tuning(uneven, 30), tokenizer).report["splits"]["train"]["longest_tokens"] == 31
-    with pytest.raises(DataError, match=r"1 of 3 train examples are longer than sequence_length 29: the first is .*train\.jsonl:2 with 31 tokens"):
+def test_an_example_that_is_too_long_is_an_error_unless_the_recipe_says_what_to_do(
+    uneven: Path, tuning: Make, tokenizer: Fast
+) -> None:
+    """sequence_length positions predict as many targets, so one token more than that fits: 10 + 20
+    + end-of-text.
+    """
+    assert (
+        prepare_examples(tuning(uneven, 30), tokenizer).report["splits"]["train"]["longest_tokens"]
+        == 31
+    )
+    with pytest.raises(
+        DataError,
+        match=(
+            r"1 of 3 train examples are longer than sequence_length 29: the first is"
+            r" .*train\.jsonl:2 with 31 tokens"
+        ),
+    ):
         prepare_examples(tuning(uneven, 29), tokenizer)
 
 
-def test_long_examples_are_cut_at_the_end_and_that_is_said(uneven: Path, tuning: Make, tokenizer: Fast) -> None:
+def test_long_examples_are_cut_at_the_end_and_that_is_said(
+    uneven: Path, tuning: Make, tokenizer: Fast
+) -> None:
     """Such an answer has no end to learn."""
     prepared = prepare_examples(tuning(uneven, 15, long_documents="truncate"), tokenizer)
-    assert texts(prepared, tokenizer, "train", learned=True) == ["2<|endoftext|>", "987654", "4<|endoftext|>"]
+    assert texts(prepared, tokenizer, "train", learned=True) == [
+        "2<|endoftext|>",
+        "987654",
+        "4<|endoftext|>",
+    ]
     assert prepared.splits["train"].num_bytes == 1 + 6 + 1
-    assert (prepared.report["splits"]["train"]["cut"], prepared.report["splits"]["train"]["dropped"]) == (1, 0)
-    assert prepared.notes == ("train: 1 of 3 examples were longer than sequence_length 15 and cut; these lack the token that ends an answer",)
+    assert (
+        prepared.report["splits"]["train"]["cut"],
+        prepared.report["splits"]["train"]["dropped"],
+    ) == (1, 0)
+    assert prepared.notes == (
+        (
+            "train: 1 of 3 examples were longer than sequence_length 15 and cut; these lack the"
+            " token that ends an answer"
+        ),
+    )
 
 
-def test_long_examples_are_dropped_and_that_is_said(uneven: Path, tuning: Make, tokenizer: Fast) -> None:
+def test_long_examples_are_dropped_and_that_is_said(
+    uneven: Path, tuning: Make, tokenizer: Fast
+) -> None:
     """By count."""
     prepared = prepare_examples(tuning(uneven, 15, long_documents="drop"), tokenizer)
     assert texts(prepared, tokenizer, "train") == ["12<|endoftext|>", "34<|endoftext|>"]
     assert prepared.report["splits"]["train"]["dropped"] == 1
-    assert prepared.notes == tuple(prepared.report["notes"]) == ("train: 1 of 3 examples were longer than sequence_length 15 and dropped",)
+    assert (
+        prepared.notes
+        == tuple(prepared.report["notes"])
+        == ("train: 1 of 3 examples were longer than sequence_length 15 and dropped",)
+    )
 
 
-def test_examples_with_nothing_left_to_learn_are_an_error(uneven: Path, tuning: Make, tokenizer: Fast) -> None:
+def test_examples_with_nothing_left_to_learn_are_an_error(
+    uneven: Path, tuning: Make, tokenizer: Fast
+) -> None:
     """With their number and the way out."""
-    with pytest.raises(DataError, match=r"1 of 3 train examples have nothing left to learn.*train\.jsonl:2.*data\.long_documents=drop"):
+    with pytest.raises(
+        DataError,
+        match=(
+            r"1 of 3 train examples have nothing left to"
+            r" learn.*train\.jsonl:2.*data\.long_documents=drop"
+        ),
+    ):
         prepare_examples(tuning(uneven, 9, long_documents="truncate"), tokenizer)
 
 
-def test_a_split_of_which_everything_is_dropped_is_an_error(tmp_path: Path, tuning: Make, tokenizer: Fast) -> None:
+def test_a_split_of_which_everything_is_dropped_is_an_error(
+    tmp_path: Path, tuning: Make, tokenizer: Fast
+) -> None:
     """Nothing trains on nothing."""
     rows(tmp_path / "train.jsonl", {"prompt": "123", "completion": "456"})
     rows(tmp_path / "valid.jsonl", {"prompt": "1", "completion": "2"})
-    with pytest.raises(DataError, match="all 1 train examples are longer than sequence_length 4 and dropped"):
+    with pytest.raises(
+        DataError, match="all 1 train examples are longer than sequence_length 4 and dropped"
+    ):
         prepare_examples(tuning(tmp_path, 4, long_documents="drop"), tokenizer)
 
 
 def test_an_empty_split_says_why(tmp_path: Path, tuning: Make, tokenizer: Fast) -> None:
     """Too few examples, or all of them duplicates."""
-    with pytest.raises(DataError, match=r"validation split would be empty: 1 examples and a share of 0.2 leave it none\. Use more"):
-        prepare_examples(tuning(rows(tmp_path / "a.jsonl", {"prompt": "1", "completion": "2"})), tokenizer)
+    with pytest.raises(
+        DataError,
+        match=(
+            r"validation split would be empty: 1 examples and a share of 0.2 leave it none\. Use"
+            r" more"
+        ),
+    ):
+        prepare_examples(
+            tuning(rows(tmp_path / "a.jsonl", {"prompt": "1", "completion": "2"})), tokenizer
+        )
     for name in ("train", "valid"):
         rows(tmp_path / f"{name}.jsonl", {"prompt": "same", "completion": "x"})
     (tmp_path / "a.jsonl").unlink()
@@ -147,23 +244,40 @@ def test_an_empty_split_says_why(tmp_path: Path, tuning: Make, tokenizer: Fast) 
 
 
 @pytest.mark.parametrize(
-    ("options", "said"), [({"split_by": "position"}, r"data\.split_by=document"), ({"long_documents": "split"}, "part an answer from its prompt")]
+    ("options", "said"),
+    [
+        ({"split_by": "position"}, r"data\.split_by=document"),
+        ({"long_documents": "split"}, "part an answer from its prompt"),
+    ],
 )
-def test_options_that_cut_text_are_refused(pairs: Path, tuning: Make, tokenizer: Fast, options: dict[str, str], said: str) -> None:
+def test_options_that_cut_text_are_refused(
+    pairs: Path, tuning: Make, tokenizer: Fast, options: dict[str, str], said: str
+) -> None:
     """Examples are whole."""
     with pytest.raises(DataError, match=said):
         prepare_examples(tuning(pairs, **options), tokenizer)
 
 
-def test_ids_the_model_does_not_know_are_an_error(pairs: Path, tuning: Make, tokenizer: Fast) -> None:
+def test_ids_the_model_does_not_know_are_an_error(
+    pairs: Path, tuning: Make, tokenizer: Fast
+) -> None:
     """Before training, in words, instead of an index out of range on a device."""
-    largest = int(max(split.tokens_N.max() for split in prepare_examples(tuning(pairs), tokenizer).splits.values()))
+    largest = int(
+        max(
+            split.tokens_N.max()
+            for split in prepare_examples(tuning(pairs), tokenizer).splits.values()
+        )
+    )
     prepare_examples(tuning(pairs), tokenizer, vocabulary=largest + 1)
-    with pytest.raises(DataError, match=rf"the id {largest}, but the model's vocabulary has {largest} entries"):
+    with pytest.raises(
+        DataError, match=rf"the id {largest}, but the model's vocabulary has {largest} entries"
+    ):
         prepare_examples(tuning(pairs), tokenizer, vocabulary=largest)
 
 
-def test_the_chat_template_is_put_on_text_prompts_only_when_asked_for(pairs: Path, tuning: Make, chat_tokenizer: Fast) -> None:
+def test_the_chat_template_is_put_on_text_prompts_only_when_asked_for(
+    pairs: Path, tuning: Make, chat_tokenizer: Fast
+) -> None:
     """As TRL does, text stands as it is; a note says what to do."""
     verbatim = prepare_examples(tuning(pairs), chat_tokenizer)
     assert texts(verbatim, chat_tokenizer, "train")[0] == "0 and one is 1<|endoftext|>"
@@ -174,16 +288,31 @@ def test_the_chat_template_is_put_on_text_prompts_only_when_asked_for(pairs: Pat
     assert asked.notes == ()
 
 
-def test_the_template_comes_back_for_generation(pairs: Path, tuning: Make, chat_tokenizer: Fast) -> None:
+def test_the_template_comes_back_for_generation(
+    pairs: Path, tuning: Make, chat_tokenizer: Fast
+) -> None:
     """With the recipe's stop tokens."""
     prepared = prepare_examples(tuning(pairs, stop=("<|im_start|>",)), chat_tokenizer)
     assert prepared.template.stop_ids == {0, 262, 263}
 
 
-@pytest.mark.parametrize("change", [{"loss_on": "all"}, {"validation": 0.3}, {"sequence_length": 65}, {"template": "plain"}, {"max_documents": 30}])
-def test_the_fingerprint_follows_what_is_learned(pairs: Path, tuning: Make, chat_tokenizer: Fast, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"loss_on": "all"},
+        {"validation": 0.3},
+        {"sequence_length": 65},
+        {"template": "plain"},
+        {"max_documents": 30},
+    ],
+)
+def test_the_fingerprint_follows_what_is_learned(
+    pairs: Path, tuning: Make, chat_tokenizer: Fast, change: dict[str, Any]
+) -> None:
     """And stays the same when nothing changes."""
-    first, again, other = (prepare_examples(tuning(pairs, **fields), chat_tokenizer) for fields in ({}, {}, change))
+    first, again, other = (
+        prepare_examples(tuning(pairs, **fields), chat_tokenizer) for fields in ({}, {}, change)
+    )
     assert first.data_fingerprint == again.data_fingerprint != other.data_fingerprint
     assert first.tokenizer_fingerprint == other.tokenizer_fingerprint
     assert np.array_equal(first.splits["train"].tokens_N, again.splits["train"].tokens_N)
@@ -194,12 +323,20 @@ def test_the_report_counts_what_there_is(pairs: Path, tuning: Make, tokenizer: F
     told: list[tuple[str, int, int | None]] = []
     prepared = prepare_examples(tuning(pairs), tokenizer, lambda *said: told.append(said))
     counts = json.loads(json.dumps(prepared.report))["splits"]
-    assert {name: split["examples"] for name, split in counts.items()} == {name: split.num_examples for name, split in prepared.splits.items()}
-    assert counts["train"]["target_tokens"] == prepared.splits["train"].num_target_tokens < counts["train"]["tokens"]
+    assert {name: split["examples"] for name, split in counts.items()} == {
+        name: split.num_examples for name, split in prepared.splits.items()
+    }
+    assert (
+        counts["train"]["target_tokens"]
+        == prepared.splits["train"].num_target_tokens
+        < counts["train"]["tokens"]
+    )
     assert told[-1] == ("tokenising", 40, 40)
 
 
-def test_real_instructions_become_examples(shared_data: Path, tuning: Make, tokenizer: Fast) -> None:
+def test_real_instructions_become_examples(
+    shared_data: Path, tuning: Make, tokenizer: Fast
+) -> None:
     """GPTeacher's 4,535 rows under headings; every answer ends."""
     path = shared_data / "gpteacher_codegen" / "codegen-instruct.json.gz"
     prepared = prepare_examples(tuning(path, 4096, max_documents=500), tokenizer)
@@ -209,8 +346,17 @@ def test_real_instructions_become_examples(shared_data: Path, tuning: Make, toke
     assert split.num_bytes == sum(len(example.completion.encode()) for example in split.examples)
 
 
-def test_a_table_without_a_header_holds_examples_in_columns_by_number(tmp_path: Path, tuning: Make, tokenizer: Fast) -> None:
+def test_a_table_without_a_header_holds_examples_in_columns_by_number(
+    tmp_path: Path, tuning: Make, tokenizer: Fast
+) -> None:
     """As names: "0" and so on."""
-    (tmp_path / "a.tsv").write_text("".join(f"{number} and one is \t{number + 1}\n" for number in range(20)))
-    prepared = prepare_examples(tuning(tmp_path / "a.tsv", header=False, columns={"prompt": "0", "completion": "1"}), tokenizer)
-    assert sorted(int(example.completion) for split in prepared.splits.values() for example in split.examples) == list(range(1, 21))
+    (tmp_path / "a.tsv").write_text(
+        "".join(f"{number} and one is \t{number + 1}\n" for number in range(20))
+    )
+    prepared = prepare_examples(
+        tuning(tmp_path / "a.tsv", header=False, columns={"prompt": "0", "completion": "1"}),
+        tokenizer,
+    )
+    assert sorted(
+        int(example.completion) for split in prepared.splits.values() for example in split.examples
+    ) == list(range(1, 21))

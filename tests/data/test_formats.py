@@ -14,12 +14,21 @@ from brimful.recipe import DataRecipe
 
 Make = Callable[..., DataRecipe]
 ASKED = (Message("user", "Add 1 and 2."),)
-CHAT = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+CHAT = [
+    {"role": "system", "content": "Be short."},
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Hello"},
+]
 CHAT_PROMPT = (Message("system", "Be short."), Message("user", "Hi"))
 
 
 def read(data: DataRecipe, *rows: Any) -> list[Example]:
-    return list(examples_of([Row(columns, f"rows, row {number}") for number, columns in enumerate(rows, start=1)], data))
+    return list(
+        examples_of(
+            [Row(columns, f"rows, row {number}") for number, columns in enumerate(rows, start=1)],
+            data,
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -29,38 +38,77 @@ def read(data: DataRecipe, *rows: Any) -> list[Example]:
         ({"prompt": CHAT[:2], "completion": CHAT[2:]}, CHAT_PROMPT, "Hello"),
         ({"messages": CHAT, "id": 1}, CHAT_PROMPT, "Hello"),
         ({"instruction": "Add 1 and 2.", "input": "", "output": "3"}, ASKED, "3"),
-        ({"instruction": "Add 1 and 2.", "input": None, "output": "3", "prompt": "all of it"}, ASKED, "3"),
+        (
+            {"instruction": "Add 1 and 2.", "input": None, "output": "3", "prompt": "all of it"},
+            ASKED,
+            "3",
+        ),
         ({"instruction": "Add 1 and 2.", "response": "3", "text": "all of it"}, ASKED, "3"),
-        ({"instruction": "Add.", "input": "1 and 2", "answer": "3"}, (Message("user", "Add.\n\n1 and 2"),), "3"),
-        ({"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}, (Message("user", "Hi"),), "Hello"),
+        (
+            {"instruction": "Add.", "input": "1 and 2", "answer": "3"},
+            (Message("user", "Add.\n\n1 and 2"),),
+            "3",
+        ),
+        (
+            {
+                "conversations": [
+                    {"from": "human", "value": "Hi"},
+                    {"from": "gpt", "value": "Hello"},
+                ]
+            },
+            (Message("user", "Hi"),),
+            "Hello",
+        ),
         ({"text": "a\r\nb"}, None, "a\nb"),
     ],
 )
-def test_formats_are_told_by_their_columns(data_recipe: Make, row: dict[str, Any], prompt: Prompt | None, completion: str) -> None:
+def test_formats_are_told_by_their_columns(
+    data_recipe: Make, row: dict[str, Any], prompt: Prompt | None, completion: str
+) -> None:
     """Further columns do no harm; line ends are normalised."""
     (example,) = read(data_recipe("x"), row)
-    assert (example.prompt, example.completion, example.where) == (prompt, completion, "rows, row 1")
+    assert (example.prompt, example.completion, example.where) == (
+        prompt,
+        completion,
+        "rows, row 1",
+    )
 
 
 def test_columns_of_other_names_are_named_in_the_recipe(data_recipe: Make) -> None:
     """Also for automatic choice: only formats that have these columns are tried."""
     row = {"question": "Add.", "solution": "3", "messages": "something else"}
-    assert read(data_recipe("x", columns={"instruction": "question", "output": "solution"}), row)[0].prompt == (Message("user", "Add."),)
-    assert read(data_recipe("x", columns={"prompt": "question", "completion": "solution"}), row)[0].prompt == "Add."
+    assert read(data_recipe("x", columns={"instruction": "question", "output": "solution"}), row)[
+        0
+    ].prompt == (Message("user", "Add."),)
+    assert (
+        read(data_recipe("x", columns={"prompt": "question", "completion": "solution"}), row)[
+            0
+        ].prompt
+        == "Add."
+    )
     assert read(data_recipe("x", text_column="solution", format="text"), row)[0].completion == "3"
     assert read(data_recipe("x", text_column=1, format="text"), row)[0].completion == "3"
 
 
-def test_a_format_that_is_asked_for_is_used_though_another_would_come_first(data_recipe: Make) -> None:
+def test_a_format_that_is_asked_for_is_used_though_another_would_come_first(
+    data_recipe: Make,
+) -> None:
     """By data.format."""
     row = {"messages": CHAT, "prompt": "a", "completion": "b", "text": "c"}
-    found = {name: read(data_recipe("x", format=name), row)[0].completion for name in ("auto", "messages", "prompt", "text")}
+    found = {
+        name: read(data_recipe("x", format=name), row)[0].completion
+        for name in ("auto", "messages", "prompt", "text")
+    }
     assert found == {"auto": "Hello", "messages": "Hello", "prompt": "b", "text": "c"}
 
 
 def test_an_input_that_only_later_rows_have_is_used(data_recipe: Make) -> None:
     """JSON lines need not have the same columns everywhere."""
-    first, second = read(data_recipe("x"), {"instruction": "a", "output": "b"}, {"instruction": "a", "output": "b", "input": "c"})
+    first, second = read(
+        data_recipe("x"),
+        {"instruction": "a", "output": "b"},
+        {"instruction": "a", "output": "b", "input": "c"},
+    )
     assert (text_of_prompt(first), text_of_prompt(second)) == ("a", "a\n\nc")
 
 
@@ -71,12 +119,24 @@ def test_answers_in_a_prompt_of_messages_are_given(data_recipe: Make) -> None:
     (pair,) = read(data_recipe("x"), {"prompt": turns, "completion": [last]})
     (chat,) = read(data_recipe("x"), {"messages": [*turns, last]})
     assert (pair.given, chat.given) == (4, 0)
-    assert pair.messages == chat.messages == (*CHAT_PROMPT, Message("assistant", "Hello"), Message("user", "Bye"), Message("assistant", "See you"))
+    assert (
+        pair.messages
+        == chat.messages
+        == (
+            *CHAT_PROMPT,
+            Message("assistant", "Hello"),
+            Message("user", "Bye"),
+            Message("assistant", "See you"),
+        )
+    )
 
 
 def test_what_is_held_out_together_is_the_rows_document_else_its_prompt(data_recipe: Make) -> None:
     """The prompt of a conversation is told apart by its roles; of a text it is the text."""
-    rows = [{"prompt": "a", "completion": "b"}, {"prompt": "a", "completion": "b", "document": "whole"}]
+    rows = [
+        {"prompt": "a", "completion": "b"},
+        {"prompt": "a", "completion": "b", "document": "whole"},
+    ]
     assert [example.group for example in read(data_recipe("x"), *rows)] == ["a", "whole"]
     assert read(data_recipe("x"), {"messages": CHAT})[0].group == "system: Be short.\nHi"
     assert read(data_recipe("x"), {"text": "a"})[0].group == "a"
@@ -85,30 +145,82 @@ def test_what_is_held_out_together_is_the_rows_document_else_its_prompt(data_rec
 @pytest.mark.parametrize(
     ("row", "fields", "said"),
     [
-        ({"query": "a", "reply": "b"}, {}, ["row 1", "query, reply", "prompt + completion", "output|response|answer", "data.columns"]),
-        ({"prompt": "a", "reply": "b"}, {"format": "prompt"}, ["prompt, reply", "Accepted: prompt: prompt + completion."]),
-        ({"q": "a"}, {"columns": {"instruction": "q", "output": "sol"}}, ["Accepted: alpaca: q + sol (and input"]),
+        (
+            {"query": "a", "reply": "b"},
+            {},
+            [
+                "row 1",
+                "query, reply",
+                "prompt + completion",
+                "output|response|answer",
+                "data.columns",
+            ],
+        ),
+        (
+            {"prompt": "a", "reply": "b"},
+            {"format": "prompt"},
+            ["prompt, reply", "Accepted: prompt: prompt + completion."],
+        ),
+        (
+            {"q": "a"},
+            {"columns": {"instruction": "q", "output": "sol"}},
+            ["Accepted: alpaca: q + sol (and input"],
+        ),
         ({"q": "a"}, {"columns": {"instructon": "q"}}, ["did you mean 'instruction'?"]),
-        ({"q": "a"}, {"columns": {"instruction": "q", "completion": "q"}}, ["no format has the columns instruction, completion together"]),
-        ({"prompt": "a", "completion": 3}, {}, ["row 1", "'completion' holds 3 (int)", "expected text"]),
+        (
+            {"q": "a"},
+            {"columns": {"instruction": "q", "completion": "q"}},
+            ["no format has the columns instruction, completion together"],
+        ),
+        (
+            {"prompt": "a", "completion": 3},
+            {},
+            ["row 1", "'completion' holds 3 (int)", "expected text"],
+        ),
         ({"instruction": None, "output": "b"}, {}, ["'instruction' holds None"]),
         ({"prompt": CHAT, "completion": "b"}, {}, ["list of messages and the other is not"]),
         ({"messages": "hello"}, {}, ["list of messages with 'role' and 'content', found str"]),
-        ({"messages": [{"role": "user", "text": "a"}]}, {}, ["row 1, message 1", "expected 'role' and 'content', found 'role', 'text'"]),
+        (
+            {"messages": [{"role": "user", "text": "a"}]},
+            {},
+            ["row 1, message 1", "expected 'role' and 'content', found 'role', 'text'"],
+        ),
         ({"messages": ["a"]}, {}, ["message 1", "found str"]),
-        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, {}, ["message 1", "(list)"]),
-        ({"messages": [{"role": "assistent", "content": "a"}]}, {}, ["unknown role 'assistent' - did you mean 'assistant'?"]),
-        ({"conversations": [{"from": "bot", "value": "a"}]}, {}, ["unknown from 'bot'", "human, user, gpt"]),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+            {},
+            ["message 1", "(list)"],
+        ),
+        (
+            {"messages": [{"role": "assistent", "content": "a"}]},
+            {},
+            ["unknown role 'assistent' - did you mean 'assistant'?"],
+        ),
+        (
+            {"conversations": [{"from": "bot", "value": "a"}]},
+            {},
+            ["unknown from 'bot'", "human, user, gpt"],
+        ),
         ({"messages": CHAT[:2]}, {}, ["no message is the assistant's"]),
         ({"messages": [*CHAT, CHAT[1]]}, {}, ["the last message is the user's"]),
         ({"messages": []}, {}, ["no message is the assistant's"]),
-        (["a"], {}, ["expected an object with columns, or a list [question, answer]", "found list of 1"]),
+        (
+            ["a"],
+            {},
+            ["expected an object with columns, or a list [question, answer]", "found list of 1"],
+        ),
         ("a", {}, ["expected an object with columns", "found str"]),
         (["What?", True], {}, ["expected a number or text as answer, found bool"]),
-        ({"text": "a", "code": "b", "test_list": "c"}, {}, ["test_list must be a list of assertions"]),
+        (
+            {"text": "a", "code": "b", "test_list": "c"},
+            {},
+            ["test_list must be a list of assertions"],
+        ),
     ],
 )
-def test_what_makes_no_example_is_named(data_recipe: Make, row: Any, fields: dict[str, Any], said: list[str]) -> None:
+def test_what_makes_no_example_is_named(
+    data_recipe: Make, row: Any, fields: dict[str, Any], said: list[str]
+) -> None:
     """Row, rule and way out."""
     with pytest.raises(DataError) as caught:
         read(data_recipe("x", **fields), row)
@@ -118,12 +230,16 @@ def test_what_makes_no_example_is_named(data_recipe: Make, row: Any, fields: dic
 def test_empty_answers_are_counted(data_recipe: Make) -> None:
     """White space is nothing, too; an empty answer that is only context does no harm."""
     rows = [{"prompt": "a", "completion": text} for text in ("b", "", " \n", "c")]
-    with pytest.raises(DataError, match=r"2 of 4 rows have an empty answer, the first is rows, row 2"):
+    with pytest.raises(
+        DataError, match=r"2 of 4 rows have an empty answer, the first is rows, row 2"
+    ):
         read(data_recipe("x"), *rows)
     empty = [CHAT[1], {"role": "assistant", "content": ""}, CHAT[1]]
     with pytest.raises(DataError, match="1 of 1 rows have an empty answer"):
         read(data_recipe("x"), {"messages": [*empty, CHAT[2]]})
-    assert read(data_recipe("x"), {"prompt": empty, "completion": [CHAT[2]]})[0].completion == "Hello"
+    assert (
+        read(data_recipe("x"), {"prompt": empty, "completion": [CHAT[2]]})[0].completion == "Hello"
+    )
 
 
 def test_rows_of_two_formats_are_refused(data_recipe: Make) -> None:
@@ -132,12 +248,16 @@ def test_rows_of_two_formats_are_refused(data_recipe: Make) -> None:
         read(data_recipe("x"), {"prompt": "a", "completion": "b"}, {"text": "c"})
 
 
-def test_real_instructions_in_the_alpaca_format_are_read(shared_data: Any, data_recipe: Make) -> None:
+def test_real_instructions_in_the_alpaca_format_are_read(
+    shared_data: Any, data_recipe: Make
+) -> None:
     """GPTeacher's 4,535 rows, whose answers are called response."""
     data = data_recipe(shared_data / "gpteacher_codegen" / "codegen-instruct.json.gz")
     examples = list(examples_of(open_rows(data).parts[0].splits["train"], data))
     assert len(examples) == 4535
-    assert text_of_prompt(examples[0]).endswith("given its width and height.\n\nwidth: 5, height: 8")
+    assert text_of_prompt(examples[0]).endswith(
+        "given its width and height.\n\nwidth: 5, height: 8"
+    )
 
 
 @pytest.mark.parametrize(
@@ -146,12 +266,17 @@ def test_real_instructions_in_the_alpaca_format_are_read(shared_data: Any, data_
         (["How many?", 120.0], "<answer>120</answer>"),
         (["How many?", 2.5], "<answer>2.5</answer>"),
         (["How many?", 120.0, "2 x 60 = <answer>120</answer>"], "2 x 60 = <answer>120</answer>"),
-        ({"question": "How many?", "answer": 120, "reasoning": "2 x 60 = 120 "}, "2 x 60 = 120 <answer>120</answer>"),
+        (
+            {"question": "How many?", "answer": 120, "reasoning": "2 x 60 = 120 "},
+            "2 x 60 = 120 <answer>120</answer>",
+        ),
         ({"question": "How many?", "answer": "2 x 60\n#### 120"}, "2 x 60\n#### 120"),
         ({"question": "How many?", "answer": 7, "reasoning": None}, "<answer>7</answer>"),
     ],
 )
-def test_questions_are_answered_with_their_reasoning_and_a_marked_answer(data_recipe: Make, row: Any, completion: str) -> None:
+def test_questions_are_answered_with_their_reasoning_and_a_marked_answer(
+    data_recipe: Make, row: Any, completion: str
+) -> None:
     """Lists of two or three are the format of the guide."""
     (example,) = read(data_recipe("x"), row)
     assert example.prompt == (Message("user", "How many?"),)
@@ -167,5 +292,7 @@ def test_a_problem_of_mbpp_is_worded_as_its_task_words_it(data_recipe: Make) -> 
         "task_id": 700,
     }
     (example,) = read(data_recipe("x"), row)
-    assert example.prompt == (Message("user", render(str(load_task("mbpp").template.text), row, "row")),)
+    assert example.prompt == (
+        Message("user", render(str(load_task("mbpp").template.text), row, "row")),
+    )
     assert example.completion == "```python\ndef add(a):\n    return a + 2\n```"

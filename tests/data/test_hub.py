@@ -21,8 +21,14 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
 
     def start(splits: dict[str, dict[str, list[Any]]]) -> list[tuple[Any, ...]]:
         calls: list[tuple[Any, ...]] = []
-        made = datasets.DatasetDict({name: datasets.Dataset.from_dict(columns) for name, columns in splits.items()})
-        monkeypatch.setattr(datasets, "load_dataset", lambda *args, **options: calls.append((*args, options)) or made)
+        made = datasets.DatasetDict(
+            {name: datasets.Dataset.from_dict(columns) for name, columns in splits.items()}
+        )
+        monkeypatch.setattr(
+            datasets,
+            "load_dataset",
+            lambda *args, **options: calls.append((*args, options)) or made,
+        )
         return calls
 
     return start
@@ -33,7 +39,10 @@ def test_splits_are_mapped_and_the_rest_is_noted(serve: Serve, data_recipe: Make
     calls = serve({"train": {"text": ["a", "b"]}, "dev": {"text": ["c"]}, "extra": {"text": ["d"]}})
     source = open_source(data_recipe("owner/name", config_name="small", revision="abc"))
     splits = source.parts[0].splits
-    assert {name: list(documents) for name, documents in splits.items()} == {"train": ["a", "b"], "validation": ["c"]}
+    assert {name: list(documents) for name, documents in splits.items()} == {
+        "train": ["a", "b"],
+        "validation": ["c"],
+    }
     assert calls == [("owner/name", "small", {"revision": "abc"})]
     assert source.notes == ("owner/name: splits not used: extra",)
 
@@ -50,10 +59,14 @@ def test_rows_are_read_with_all_their_columns(serve: Serve, data_recipe: Make) -
     messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
     serve({"train": {"messages": [messages], "id": [7]}})
     rows = open_rows(data_recipe("owner/name")).parts[0].splits["train"]
-    assert list(rows) == [({"messages": messages, "id": 7}, "data set owner/name, split train, row 1")]
+    assert list(rows) == [
+        ({"messages": messages, "id": 7}, "data set owner/name, split train, row 1")
+    ]
 
 
-def test_the_only_split_trains_and_several_without_train_are_refused(serve: Serve, data_recipe: Make) -> None:
+def test_the_only_split_trains_and_several_without_train_are_refused(
+    serve: Serve, data_recipe: Make
+) -> None:
     """brimful does not guess which of several it is."""
     serve({"all": {"text": ["a"]}})
     assert list(open_source(data_recipe("owner/name")).parts[0].splits["train"]) == ["a"]
@@ -72,7 +85,9 @@ def test_a_missing_column_and_an_empty_cell_are_named(serve: Serve, data_recipe:
         list(open_source(data_recipe("owner/name")).parts[0].splits["train"])
 
 
-def test_a_failure_to_load_says_that_a_local_path_works(monkeypatch: pytest.MonkeyPatch, data_recipe: Make) -> None:
+def test_a_failure_to_load_says_that_a_local_path_works(
+    monkeypatch: pytest.MonkeyPatch, data_recipe: Make
+) -> None:
     """Whatever the library raises, in one sentence."""
 
     def fail(*args: Any, **options: Any) -> None:
@@ -80,7 +95,10 @@ def test_a_failure_to_load_says_that_a_local_path_works(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(datasets, "load_dataset", fail)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(DataError, match=r"Couldn't reach 'owner/name' on the Hub\. HF_HUB_OFFLINE is set.*data\.path=FILE") as caught:
+    with pytest.raises(
+        DataError,
+        match=r"Couldn't reach 'owner/name' on the Hub\. HF_HUB_OFFLINE is set.*data\.path=FILE",
+    ) as caught:
         open_source(data_recipe("owner/name"))
     assert "long trace" not in str(caught.value)
 
@@ -105,7 +123,10 @@ def test_the_fingerprint_follows_the_rows(serve: Serve, data_recipe: Make) -> No
 def test_a_column_by_number_is_the_data_sets(serve: Serve, data_recipe: Make) -> None:
     """In the order of its columns."""
     serve({"train": {"id": [1, 2], "body": ["a", "b"]}})
-    assert list(open_source(data_recipe("owner/name", text_column=1)).parts[0].splits["train"]) == ["a", "b"]
+    assert list(open_source(data_recipe("owner/name", text_column=1)).parts[0].splits["train"]) == [
+        "a",
+        "b",
+    ]
     with pytest.raises(DataError, match="split train: no column number 2: there are 2"):
         open_source(data_recipe("owner/name", text_column=2))
 
@@ -121,10 +142,22 @@ def test_labelled_rows_come_from_the_hub_as_well(serve: Serve) -> None:
         }
     )
     values = {
-        "name": "a", "method": "classify", "sequence_length": 8, "batch": {"sequences": 1}, "training": {"steps": 1}, "model": "owner/model",
-        "data": {"path": "owner/name", "text_column": "sentence"}, "optimizer": {"learning_rate": 1e-3},
-    }  # fmt: skip
+        "name": "a",
+        "method": "classify",
+        "sequence_length": 8,
+        "batch": {"sequences": 1},
+        "training": {"steps": 1},
+        "model": "owner/model",
+        "data": {"path": "owner/name", "text_column": "sentence"},
+        "optimizer": {"learning_rate": 1e-3},
+    }
     found = read_labelled(Recipe.model_validate(values))
-    assert {name: split.targets.tolist() for name, split in found.splits.items()} == {"train": [1, 0] * 10, "validation": [1, 0]}
-    assert found.splits["validation"].wheres == ("data set owner/name, split validation, row 1", "data set owner/name, split validation, row 2")
+    assert {name: split.targets.tolist() for name, split in found.splits.items()} == {
+        "train": [1, 0] * 10,
+        "validation": [1, 0],
+    }
+    assert found.splits["validation"].wheres == (
+        "data set owner/name, split validation, row 1",
+        "data set owner/name, split validation, row 2",
+    )
     assert found.labels.names == ("0", "1")

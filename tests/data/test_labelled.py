@@ -1,4 +1,6 @@
-"""Labelled texts from files: honest splits, stated labels, every repeated text found, and clear errors for bad input."""
+"""Labelled texts from files: honest splits, stated labels, every repeated text found, and clear
+errors for bad input.
+"""
 
 import json
 import random
@@ -18,10 +20,28 @@ from brimful.data.labelled import LabelledTexts, read_labelled
 from brimful.recipe import Recipe
 
 Read = Callable[..., LabelledTexts]
-WORDS = ["red", "green", "blue", "cat", "dog", "sees", "likes", "the", "a", "tree", "house", "runs", "far", "away", "today"]
+WORDS = [
+    "red",
+    "green",
+    "blue",
+    "cat",
+    "dog",
+    "sees",
+    "likes",
+    "the",
+    "a",
+    "tree",
+    "house",
+    "runs",
+    "far",
+    "away",
+    "today",
+]
 
 
-def recipe_for(path: Path | str | list[str], labels: dict[str, Any] | None = None, **data: Any) -> Recipe:
+def recipe_for(
+    path: Path | str | list[str], labels: dict[str, Any] | None = None, **data: Any
+) -> Recipe:
     """Method classify on the data at a path."""
     values = {
         "name": "classified",
@@ -37,7 +57,9 @@ def recipe_for(path: Path | str | list[str], labels: dict[str, Any] | None = Non
     return Recipe.model_validate(values)
 
 
-def read(path: Path | str | list[str], labels: dict[str, Any] | None = None, **data: Any) -> LabelledTexts:
+def read(
+    path: Path | str | list[str], labels: dict[str, Any] | None = None, **data: Any
+) -> LabelledTexts:
     return read_labelled(recipe_for(path, labels, **data))
 
 
@@ -49,10 +71,15 @@ def jsonl(path: Path, *rows: dict[str, Any]) -> Path:
 def some(count: int, start: int = 0) -> list[dict[str, Any]]:
     """Rows that are nothing alike, of two labels."""
     drawn = random.Random(start)
-    return [{"text": f"{' '.join(drawn.choices(WORDS, k=6))} {start + number}", "label": number % 2} for number in range(count)]
+    return [
+        {"text": f"{' '.join(drawn.choices(WORDS, k=6))} {start + number}", "label": number % 2}
+        for number in range(count)
+    ]
 
 
-def refused(pattern: str, path: Path | str | list[str], labels: dict[str, Any] | None = None, **data: Any) -> None:
+def refused(
+    pattern: str, path: Path | str | list[str], labels: dict[str, Any] | None = None, **data: Any
+) -> None:
     with pytest.raises(DataError, match=pattern):
         read(path, labels, **data)
 
@@ -69,52 +96,98 @@ CSV = 'text,label\n"one, two",1\n"say ""no""",0\nthree,1\nfour,0\nfive,1\nsix,0\
         ("a.csv", CSV, {"text_column": 0, "label_column": 1, "header": True}),
         ("a.csv", "\ufeff" + CSV, {"text_column": "text"}),
         ("a.data", CSV, {"file_type": "csv"}),
-        ("a.tsv", 'label\ttext\n1\tone, two\n0\tsay "no"\n1\tthree\n0\tfour\n1\tfive\n0\tsix\n', {}),
+        (
+            "a.tsv",
+            'label\ttext\n1\tone, two\n0\tsay "no"\n1\tthree\n0\tfour\n1\tfive\n0\tsix\n',
+            {},
+        ),
         (
             "a.json",
-            '[["one, two", 1], ["say \\"no\\"", 0], ["three", 1], ["four", 0], ["five", 1], ["six", 0]]',
+            (
+                '[["one, two", 1], ["say \\"no\\"", 0], ["three", 1], ["four", 0], ["five", 1],'
+                ' ["six", 0]]'
+            ),
             {"text_column": 0, "label_column": 1},
         ),
     ],
 )
-def test_tables_of_every_kind_give_the_same_texts_and_targets(tmp_path: Path, name: str, content: str, data: dict[str, Any]) -> None:
+def test_tables_of_every_kind_give_the_same_texts_and_targets(
+    tmp_path: Path, name: str, content: str, data: dict[str, Any]
+) -> None:
     """With a header or without, by name or by number, CRLF, a byte order mark, another suffix."""
     (tmp_path / name).write_bytes(content.encode())
     found = read(tmp_path / name, validation=0.34, **data)
-    pairs = [(text, target) for split in found.splits.values() for text, target in zip(split.texts, split.targets.tolist(), strict=True)]
-    assert sorted(pairs) == sorted([("one, two", 1), ('say "no"', 0), ("three", 1), ("four", 0), ("five", 1), ("six", 0)])
-    assert (found.labels.names, found.labels.multiple, found.labels.positive) == (("0", "1"), False, 1)
-    assert {name: len(split.texts) for name, split in found.splits.items()} == {"train": 4, "validation": 2}
+    pairs = [
+        (text, target)
+        for split in found.splits.values()
+        for text, target in zip(split.texts, split.targets.tolist(), strict=True)
+    ]
+    assert sorted(pairs) == sorted(
+        [("one, two", 1), ('say "no"', 0), ("three", 1), ("four", 0), ("five", 1), ("six", 0)]
+    )
+    assert (found.labels.names, found.labels.multiple, found.labels.positive) == (
+        ("0", "1"),
+        False,
+        1,
+    )
+    assert {name: len(split.texts) for name, split in found.splits.items()} == {
+        "train": 4,
+        "validation": 2,
+    }
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "cp1252", "utf-16"])
 def test_encodings_are_found_and_said(tmp_path: Path, encoding: str) -> None:
     """The same texts from each; the fingerprint follows the bytes."""
     texts = ["größer", "naïve", "été", "rosé"]
-    (tmp_path / "a.csv").write_bytes(("text,label\n" + "".join(f"{text},{number % 2}\n" for number, text in enumerate(texts))).encode(encoding))
+    (tmp_path / "a.csv").write_bytes(
+        (
+            "text,label\n" + "".join(f"{text},{number % 2}\n" for number, text in enumerate(texts))
+        ).encode(encoding)
+    )
     found = read(tmp_path / "a.csv", validation=0.5, encoding="auto")
     assert sorted(text for split in found.splits.values() for text in split.texts) == sorted(texts)
     assert any(f"is read as {encoding}" in note for note in found.notes) == (encoding != "utf-8")
 
 
 def test_parquet_with_lists_of_labels_has_several_per_text(tmp_path: Path) -> None:
-    """Rows of ones; an empty list is none. Held out by the rarest label of each, of equally rare ones the first."""
+    """Rows of ones; an empty list is none. Held out by the rarest label of each, of equally rare
+    ones the first.
+    """
     labels = [["a"], ["b", "a"], [], ["c"], ["b"]] * 20
-    pyarrow.parquet.write_table(pyarrow.table({"text": [f"text number {number}" for number in range(100)], "label": labels}), tmp_path / "a.parquet")
+    pyarrow.parquet.write_table(
+        pyarrow.table(
+            {"text": [f"text number {number}" for number in range(100)], "label": labels}
+        ),
+        tmp_path / "a.parquet",
+    )
     found = read(tmp_path / "a.parquet", {"near_duplicates": None})
-    assert (found.labels.names, found.labels.multiple, found.labels.positive) == (("a", "b", "c"), True, None)
+    assert (found.labels.names, found.labels.multiple, found.labels.positive) == (
+        ("a", "b", "c"),
+        True,
+        None,
+    )
     train = found.splits["train"]
     assert (train.targets.dtype, train.targets.shape) == (np.float32, (80, 3))
     for text, row in zip(train.texts, train.targets.tolist(), strict=True):
         assert row == [float(name in labels[int(text.split()[-1])]) for name in "abc"]
     counts = found.report["splits"]["validation"]["labels"]
-    assert (counts["a"], counts["c"], sum(not row.any() for row in found.splits["validation"].targets)) == (8, 4, 4)
+    assert (
+        counts["a"],
+        counts["c"],
+        sum(not row.any() for row in found.splits["validation"].targets),
+    ) == (8, 4, 4)
 
 
 def test_several_labels_in_a_cell_of_text_are_cut_where_the_recipe_asks(tmp_path: Path) -> None:
     """They are one label otherwise."""
-    (tmp_path / "a.csv").write_text("text;label\n".replace(";", ",") + "".join(f"words {number},x|y\nothers {number},x\n" for number in range(10)))
-    several = read(tmp_path / "a.csv", {"kind": "multiple", "separator": "|", "near_duplicates": None})
+    (tmp_path / "a.csv").write_text(
+        "text;label\n".replace(";", ",")
+        + "".join(f"words {number},x|y\nothers {number},x\n" for number in range(10))
+    )
+    several = read(
+        tmp_path / "a.csv", {"kind": "multiple", "separator": "|", "near_duplicates": None}
+    )
     assert (several.labels.names, several.labels.multiple) == (("x", "y"), True)
     assert read(tmp_path / "a.csv", {"near_duplicates": None}).labels.names == ("x", "x|y")
 
@@ -128,7 +201,9 @@ def test_splits_of_the_source_are_kept_and_the_rest_is_held_out_by_label(tmp_pat
     assert found.splits["test"].wheres[3] == f"{own}:4"
     assert Counter(found.splits["validation"].targets.tolist()) == {0: 20, 1: 20}
     assert len(found.splits["train"].texts) == 160
-    assert list(found.splits["train"].texts) == [row["text"] for row in some(200) if row["text"] not in found.splits["validation"].texts]
+    assert list(found.splits["train"].texts) == [
+        row["text"] for row in some(200) if row["text"] not in found.splits["validation"].texts
+    ]
 
 
 def test_several_paths_are_held_out_together(tmp_path: Path) -> None:
@@ -142,8 +217,12 @@ def test_several_paths_are_held_out_together(tmp_path: Path) -> None:
     assert found.report["duplicates"]["train"]["exact"] == 80
 
 
-def planted(rows: list[tuple[str, str]], held_out: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], dict[int, str], set[int]]:
-    """Twelve of each hundred held-out rows replaced by repetitions of rows: which, of what kind, and which with another label."""
+def planted(
+    rows: list[tuple[str, str]], held_out: list[tuple[str, str]]
+) -> tuple[list[tuple[str, str]], dict[int, str], set[int]]:
+    """Twelve of each hundred held-out rows replaced by repetitions of rows: which, of what kind,
+    and which with another label.
+    """
     drawn = random.Random(7)
     changed, kinds, conflicts = list(held_out), {}, set()
     for number in drawn.sample(range(len(held_out)), round(0.12 * len(held_out))):
@@ -163,10 +242,20 @@ def planted(rows: list[tuple[str, str]], held_out: list[tuple[str, str]]) -> tup
 
 
 @pytest.mark.parametrize("duplicates", ["report", "drop"])
-def test_planted_repetitions_in_real_sentences_are_found_to_the_row(tmp_path: Path, shared_data: Path, duplicates: str) -> None:
-    """Exact, case and white space, one word of a long text changed; some with another label. What was there before is found as well."""
-    files = {name: (shared_data / "sst2" / f"{name}.tsv").read_text().splitlines() for name in ("train", "dev")}
-    rows = {name: [(line.split("\t")[0], line.split("\t")[1]) for line in lines] for name, lines in files.items()}
+def test_planted_repetitions_in_real_sentences_are_found_to_the_row(
+    tmp_path: Path, shared_data: Path, duplicates: str
+) -> None:
+    """Exact, case and white space, one word of a long text changed; some with another label. What
+    was there before is found as well.
+    """
+    files = {
+        name: (shared_data / "sst2" / f"{name}.tsv").read_text().splitlines()
+        for name in ("train", "dev")
+    }
+    rows = {
+        name: [(line.split("\t")[0], line.split("\t")[1]) for line in lines]
+        for name, lines in files.items()
+    }
     before = {text for text, _ in rows["train"]}
     assert not before & {text for text, _ in rows["dev"]}
     changed, kinds, conflicts = planted(rows["train"], rows["dev"])
@@ -177,21 +266,43 @@ def test_planted_repetitions_in_real_sentences_are_found_to_the_row(tmp_path: Pa
     planted_wheres = {f"{tmp_path / 'dev.tsv'}:{number + 1}" for number in kinds}
     counts = Counter(kinds.values())
     assert len(kinds) == 105
-    assert (report["exact"], report["normalised"], report["near"]) == (counts["exact"], counts["exact"] + counts["normalised"], counts["near"])
+    assert (report["exact"], report["normalised"], report["near"]) == (
+        counts["exact"],
+        counts["exact"] + counts["normalised"],
+        counts["near"],
+    )
     assert (report["repeated"], report["conflicts"]) == (105, len(conflicts))
     assert conflicts
     if duplicates == "report":
-        assert {where for where, repeated in zip(split.wheres, split.is_repeated_E, strict=True) if repeated} == planted_wheres
+        assert {
+            where
+            for where, repeated in zip(split.wheres, split.is_repeated_E, strict=True)
+            if repeated
+        } == planted_wheres
         assert len(split.texts) == 872
     else:
         assert planted_wheres.isdisjoint(split.wheres)
-        assert (len(split.texts), split.is_repeated_E.any(), found.report["duplicates"]["dropped"]) == (767, False, 105)
+        assert (
+            len(split.texts),
+            split.is_repeated_E.any(),
+            found.report["duplicates"]["dropped"],
+        ) == (767, False, 105)
     assert len(found.splits["train"].texts) == 6920
 
 
 def test_real_messages_are_read_whole(shared_data: Path) -> None:
-    """No suffix, no header, CRLF, quotation marks as text: 5,574 rows, 747 spam, 415 that repeat another but for case and white space."""
-    found = read(shared_data / "sms_spam", {"near_duplicates": None}, file_type="tsv", text_column=1, label_column=0, validation=0.1, test=0.1)
+    """No suffix, no header, CRLF, quotation marks as text: 5,574 rows, 747 spam, 415 that repeat
+    another but for case and white space.
+    """
+    found = read(
+        shared_data / "sms_spam",
+        {"near_duplicates": None},
+        file_type="tsv",
+        text_column=1,
+        label_column=0,
+        validation=0.1,
+        test=0.1,
+    )
     texts = [text for split in found.splits.values() for text in split.texts]
     assert len(texts) == 5574
     assert not any(text.endswith("\r") for text in texts)
@@ -201,7 +312,10 @@ def test_real_messages_are_read_whole(shared_data: Path) -> None:
     for count in (counts["validation"], counts["test"]):
         assert abs(count["spam"] - 74.7) <= 1
         assert abs(count["ham"] - 482.7) <= 3
-    assert [found.report["duplicates"][name]["repeated"] for name in ("validation", "test")] == [0, 0]
+    assert [found.report["duplicates"][name]["repeated"] for name in ("validation", "test")] == [
+        0,
+        0,
+    ]
     assert len(texts) - len({" ".join(text.casefold().split()) for text in texts}) == 415
 
 
@@ -217,11 +331,22 @@ def test_texts_are_prepared_before_they_are_compared(tmp_path: Path) -> None:
 
 def test_labels_are_mapped_and_that_is_said(tmp_path: Path) -> None:
     """Three classes become two."""
-    jsonl(tmp_path / "a.jsonl", *({**row, "label": number % 3} for number, row in enumerate(some(60))))
-    found = read(tmp_path / "a.jsonl", {"mapping": {"2": "1"}, "names": ["0", "1"], "positive": "1"})
+    jsonl(
+        tmp_path / "a.jsonl", *({**row, "label": number % 3} for number, row in enumerate(some(60)))
+    )
+    found = read(
+        tmp_path / "a.jsonl", {"mapping": {"2": "1"}, "names": ["0", "1"], "positive": "1"}
+    )
     assert found.notes[0] == "labels: 0 = 0, 1 = 1; 2 -> 1"
-    assert found.report["labels"] == {"names": ["0", "1"], "multiple": False, "positive": "1", "mapping": {"2": "1"}}
-    assert sum(found.report["splits"][name]["labels"]["1"] for name in ("train", "validation")) == 40
+    assert found.report["labels"] == {
+        "names": ["0", "1"],
+        "multiple": False,
+        "positive": "1",
+        "mapping": {"2": "1"},
+    }
+    assert (
+        sum(found.report["splits"][name]["labels"]["1"] for name in ("train", "validation")) == 40
+    )
 
 
 def test_empty_texts_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -231,7 +356,10 @@ def test_empty_texts_are_left_out_and_counted(tmp_path: Path) -> None:
     found = read(path)
     assert f"3 of 23 rows have no text and are left out, the first is {path}:21" in found.notes
     assert sum(len(split.texts) for split in found.splits.values()) == 20
-    refused(r"6 of 10 rows have no text in column 'text'", jsonl(tmp_path / "b.jsonl", *some(4), *blanks, *blanks))
+    refused(
+        r"6 of 10 rows have no text in column 'text'",
+        jsonl(tmp_path / "b.jsonl", *some(4), *blanks, *blanks),
+    )
 
 
 def test_labels_that_a_benchmark_does_not_publish_leave_their_split_out(tmp_path: Path) -> None:
@@ -249,7 +377,9 @@ def test_a_text_column_and_a_label_column_that_are_one_are_an_error(tmp_path: Pa
     """As they are when they are the wrong way round."""
     path = jsonl(tmp_path / "a.jsonl", *some(300))
     refused("are the same column, 'text'", path, text_column="text", label_column="text")
-    (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"{row['label']},{row['text']}\n" for row in some(300)))
+    (tmp_path / "a.csv").write_text(
+        "text,label\n" + "".join(f"{row['label']},{row['text']}\n" for row in some(300))
+    )
     refused("wrong way round", tmp_path / "a.csv")
 
 
@@ -257,22 +387,51 @@ def test_a_text_column_and_a_label_column_that_are_one_are_an_error(tmp_path: Pa
     ("name", "content", "said"),
     [
         ("a.csv", b"text,label\nx,1\ny\n", r"a\.csv:3: 1 fields, but the header names 2"),
-        ("a.csv", b'text,label\nx,1\n"open,0\n' + b"y,1\n" * 99, r"a\.csv:3: not valid CSV.*opens in line 3"),
-        ("a.csv", b"text,label\nx,1\n\xe9,0\n", r"a\.csv:3: byte 1 of the line is 0xe9.*data\.encoding=auto"),
+        (
+            "a.csv",
+            b'text,label\nx,1\n"open,0\n' + b"y,1\n" * 99,
+            r"a\.csv:3: not valid CSV.*opens in line 3",
+        ),
+        (
+            "a.csv",
+            b"text,label\nx,1\n\xe9,0\n",
+            r"a\.csv:3: byte 1 of the line is 0xe9.*data\.encoding=auto",
+        ),
         ("a.csv", b"text,label\nx,1\ny\0,0\n", r"a\.csv:3: character 2 of the line is NUL"),
         ("a.csv", b"text,label\nx,1\ny,\n", r"a\.csv:3: the label is missing"),
         ("a.csv", b"text,label\nx,1\ny,1\nz,1\n", r"all 2 training texts have the label '1'"),
-        ("a.csv", b"text,class\nx,1\n", r"a\.csv:2: no column 'label'. Columns: text, class\. Choose one with data\.label_column=NAME"),
+        (
+            "a.csv",
+            b"text,class\nx,1\n",
+            (
+                r"a\.csv:2: no column 'label'. Columns: text, class\. Choose one with"
+                r" data\.label_column=NAME"
+            ),
+        ),
         ("a.csv", b"text,label\n", r"a\.csv holds no rows"),
         ("a.csv", b"", r"a\.csv holds no rows"),
-        ("a.jsonl", b'{"text": "x", "label": 1}\n{"text": 5, "label": 0}\n', r"a\.jsonl:2: field 'text' holds 5 \(int\)"),
-        ("a.jsonl", b'{"text": "x", "label": 0.5}\n', r"a\.jsonl:1: the label 0\.5 lies between classes"),
-        ("a.jsonl", b'{"text": "x", "label": ["a"]}\n{"text": "y", "label": null}\n', r"a\.jsonl:2: the label is missing"),
+        (
+            "a.jsonl",
+            b'{"text": "x", "label": 1}\n{"text": 5, "label": 0}\n',
+            r"a\.jsonl:2: field 'text' holds 5 \(int\)",
+        ),
+        (
+            "a.jsonl",
+            b'{"text": "x", "label": 0.5}\n',
+            r"a\.jsonl:1: the label 0\.5 lies between classes",
+        ),
+        (
+            "a.jsonl",
+            b'{"text": "x", "label": ["a"]}\n{"text": "y", "label": null}\n',
+            r"a\.jsonl:2: the label is missing",
+        ),
         ("a.txt", b"some text\n", r"plain text without columns.*no labels.*data\.file_type=tsv"),
         ("data", b"ham\tx\n", r"not of a readable kind.*data\.file_type=tsv"),
     ],
 )
-def test_bad_input_is_named_with_its_place(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+def test_bad_input_is_named_with_its_place(
+    tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
     """And with what to do."""
     (tmp_path / name).write_bytes(content)
     refused(said, tmp_path / name)
@@ -282,19 +441,35 @@ def test_an_unknown_label_in_test_names_row_label_and_remedy(tmp_path: Path) -> 
     """Before training."""
     jsonl(tmp_path / "train.jsonl", *some(20))
     path = jsonl(tmp_path / "test.jsonl", *some(3, start=100), {"text": "x", "label": 2})
-    refused(rf"{path}:4: unknown label '2' in test.*training has: 0, 1\. 1 of 4 rows.*labels\.mapping", tmp_path)
+    refused(
+        rf"{path}:4: unknown label '2' in test.*training has: 0, 1\. 1 of 4 rows.*labels\.mapping",
+        tmp_path,
+    )
     assert read(tmp_path, {"mapping": {"2": "1"}}).labels.names == ("0", "1")
 
 
 def test_a_label_that_validation_would_lack_is_an_error_with_numbers(tmp_path: Path) -> None:
     """Too few texts with it, or only repeated ones."""
-    path = jsonl(tmp_path / "a.jsonl", *({"text": f"{row['text']}", "label": "common"} for row in some(40)), {"text": "only one", "label": "rare"})
-    refused(r"validation split would hold no text with the label 'rare': train 33 texts \(common 32, rare 1\); validation 8", path)
+    path = jsonl(
+        tmp_path / "a.jsonl",
+        *({"text": f"{row['text']}", "label": "common"} for row in some(40)),
+        {"text": "only one", "label": "rare"},
+    )
+    refused(
+        r"validation split would hold no text with the label 'rare': train 33 texts \(common 32,"
+        r" rare 1\); validation 8",
+        path,
+    )
     jsonl(tmp_path / "train.jsonl", *some(40))
-    jsonl(tmp_path / "valid.jsonl", some(40)[1], *(row for row in some(20, start=100) if row["label"] == 0))
+    jsonl(
+        tmp_path / "valid.jsonl",
+        some(40)[1],
+        *(row for row in some(20, start=100) if row["label"] == 0),
+    )
     (tmp_path / "a.jsonl").unlink()
     refused(
-        r"no text with the label '1' when texts that repeat others are left out.*of which 1 repeat texts before them.*near_duplicates, now 0\.8",
+        r"no text with the label '1' when texts that repeat others are left out.*of which 1 repeat"
+        r" texts before them.*near_duplicates, now 0\.8",
         tmp_path,
     )
     refused(r"no text with the label '1'", tmp_path, duplicates="drop")
@@ -304,7 +479,9 @@ def test_a_test_split_that_only_repeats_training_is_an_error(tmp_path: Path) -> 
     """Nothing would be left to score; one that lacks a label is told of."""
     jsonl(tmp_path / "train.jsonl", *some(40))
     jsonl(tmp_path / "test.jsonl", *some(4))
-    refused(r"the test split would hold no text when texts that repeat others are left out", tmp_path)
+    refused(
+        r"the test split would hold no text when texts that repeat others are left out", tmp_path
+    )
     jsonl(tmp_path / "test.jsonl", *(row for row in some(9, start=70) if row["label"] == 1))
     assert any(note.startswith("test: no text has the label 0") for note in read(tmp_path).notes)
 
@@ -314,16 +491,31 @@ def test_many_labels_may_be_missing_where_few_are_held_out(tmp_path: Path) -> No
     path = jsonl(tmp_path / "a.jsonl", *some(40), {"text": "only one", "label": 2})
     found = read(path)
     assert found.labels.names == ("0", "1", "2")
-    assert "validation: no text has the label 2 (1 of 3 labels), so nothing is said about it there" in found.notes
+    assert (
+        "validation: no text has the label 2 (1 of 3 labels), so nothing is said about it there"
+        in found.notes
+    )
 
 
 def test_a_first_row_that_may_be_a_header_or_may_not_is_asked_about(tmp_path: Path) -> None:
     """Where the recipe leaves it open."""
     body = "".join(f"{row['text']},{row['label']}\n" for row in some(30))
     (tmp_path / "a.csv").write_text(f"sentence,class\n{body}")
-    refused(r"a\.csv:1: the first row reads like names of columns.*data\.header=true", tmp_path / "a.csv", text_column=0, label_column=1)
-    assert read(tmp_path / "a.csv", text_column=0, label_column=1, header=True).labels.names == ("0", "1")
-    assert read(tmp_path / "a.csv", text_column=0, label_column=1, header=False).labels.names == ("0", "1", "class")
+    refused(
+        r"a\.csv:1: the first row reads like names of columns.*data\.header=true",
+        tmp_path / "a.csv",
+        text_column=0,
+        label_column=1,
+    )
+    assert read(tmp_path / "a.csv", text_column=0, label_column=1, header=True).labels.names == (
+        "0",
+        "1",
+    )
+    assert read(tmp_path / "a.csv", text_column=0, label_column=1, header=False).labels.names == (
+        "0",
+        "1",
+        "class",
+    )
     (tmp_path / "b.csv").write_text(f"something,1\n{body}")
     assert "the label column is named '1', and 15 rows have that label" in " ".join(
         read(tmp_path / "b.csv", text_column="something", label_column="1").notes
@@ -337,7 +529,9 @@ def test_one_line_of_ten_megabytes_is_no_trouble(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"text,label\n{huge},1\n{body}")
     started = time.process_time()
     found = read(tmp_path / "a.csv", {"near_duplicates": None})
-    assert max(len(text) for text in found.splits["train"].texts + found.splits["validation"].texts) == len(huge)
+    assert max(
+        len(text) for text in found.splits["train"].texts + found.splits["validation"].texts
+    ) == len(huge)
     assert time.process_time() - started < 4
     (tmp_path / "b.csv").write_text(f"{huge},1\n{body}")
     refused("no column 'text'", tmp_path / "b.csv")
@@ -363,10 +557,16 @@ def test_position_cannot_hold_labelled_texts_out(tmp_path: Path) -> None:
         ({}, {"file_type": "jsonl"}),
     ],
 )
-def test_the_fingerprint_follows_what_is_read_and_how(tmp_path: Path, labels: dict[str, Any], data: dict[str, Any]) -> None:
+def test_the_fingerprint_follows_what_is_read_and_how(
+    tmp_path: Path, labels: dict[str, Any], data: dict[str, Any]
+) -> None:
     """And stays the same when nothing changes, or only what training does with the texts."""
     path = jsonl(tmp_path / "a.jsonl", *some(40))
-    first, again, other = read(path), read(path, {"loss": "focal", "threshold": "0.5"}), read(path, labels, **data)
+    first, again, other = (
+        read(path),
+        read(path, {"loss": "focal", "threshold": "0.5"}),
+        read(path, labels, **data),
+    )
     assert first.fingerprint == again.fingerprint != other.fingerprint
 
 
@@ -374,7 +574,9 @@ def test_the_report_is_json_and_progress_is_told(tmp_path: Path) -> None:
     """With counts, lengths, labels, duplicates and notes."""
     told: list[tuple[str, int, int | None]] = []
     path = jsonl(tmp_path / "a.jsonl", *some(1000))
-    found = read_labelled(recipe_for(path, {"near_duplicates": None}), lambda *said: told.append(said))
+    found = read_labelled(
+        recipe_for(path, {"near_duplicates": None}), lambda *said: told.append(said)
+    )
     report = json.loads(json.dumps(found.report))
     assert report["splits"]["train"]["labels"] == {"0": 400, "1": 400}
     assert report["splits"]["validation"]["words"] == {"median": 7.0, "p99": 7.0, "most": 7}

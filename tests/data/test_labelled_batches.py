@@ -12,7 +12,15 @@ from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import DataError, RecipeError
 from brimful.data.labelled import LabelledSplit
-from brimful.data.labelled_batches import EncodedLabels, LabelledSequences, Passes, class_weights, encode_split, shortened, weights_of
+from brimful.data.labelled_batches import (
+    EncodedLabels,
+    LabelledSequences,
+    Passes,
+    class_weights,
+    encode_split,
+    shortened,
+    weights_of,
+)
 from brimful.data.labels import Labels
 from brimful.recipe import Recipe
 
@@ -32,8 +40,12 @@ def _padded(passes: Passes, lengths: list[int], numbers: list[int]) -> int:
     return len(numbers) * passes.width(max(lengths[number] for number in numbers))
 
 
-@given(st.lists(st.integers(1, 64), min_size=1, max_size=30), st.integers(64, 300), st.integers(0, 200))
-def test_every_text_is_in_one_pass_and_no_pass_is_beyond_the_budget(lengths: list[int], budget: int, overhead: int) -> None:
+@given(
+    st.lists(st.integers(1, 64), min_size=1, max_size=30), st.integers(64, 300), st.integers(0, 200)
+)
+def test_every_text_is_in_one_pass_and_no_pass_is_beyond_the_budget(
+    lengths: list[int], budget: int, overhead: int
+) -> None:
     passes = Passes(pad_id=0, limit=64, overhead=overhead)
 
     laid_out = passes.laid_out(lengths, budget)
@@ -51,9 +63,15 @@ def test_no_other_cut_of_the_sorted_texts_costs_less(lengths: list[int], overhea
         return sum(_padded(passes, lengths, numbers) + overhead for numbers in laid_out)
 
     def cut(places: tuple[int, ...]) -> list[list[int]]:
-        return [order[start:end] for start, end in zip((0, *places), (*places, len(order)), strict=True)]
+        return [
+            order[start:end] for start, end in zip((0, *places), (*places, len(order)), strict=True)
+        ]
 
-    cheapest = min(cost(cut(places)) for count in range(len(order)) for places in combinations(range(1, len(order)), count))
+    cheapest = min(
+        cost(cut(places))
+        for count in range(len(order))
+        for places in combinations(range(1, len(order)), count)
+    )
     assert cost(passes.laid_out(lengths, 10_000)) == cheapest
 
 
@@ -65,7 +83,9 @@ def test_overhead_trades_padding_for_fewer_passes() -> None:
 
 
 def test_rows_are_filled_on_the_right_and_the_mask_says_where_text_is() -> None:
-    inputs_BT, mask_BT = Passes(pad_id=9, limit=64, overhead=0).filled([np.array([5, 6], np.uint32), np.arange(8, dtype=np.uint32)])
+    inputs_BT, mask_BT = Passes(pad_id=9, limit=64, overhead=0).filled(
+        [np.array([5, 6], np.uint32), np.arange(8, dtype=np.uint32)]
+    )
 
     assert inputs_BT.tolist() == [[5, 6, 9, 9, 9, 9, 9, 9], [0, 1, 2, 3, 4, 5, 6, 7]]
     assert mask_BT is not None
@@ -80,17 +100,26 @@ def test_a_step_sees_each_text_of_an_epoch_once_and_the_same_again_with_the_same
     seen = [ids.tolist() for start in (0, 2, 4) for ids in sequences.batch(start, 2).ids]
 
     assert sorted(seen) == sorted(encoded.ids(number).tolist() for number in range(6))
-    assert [ids.tolist() for ids in LabelledSequences(encoded, None, Passes(0, 32, 0), seed=7).batch(0, 6).ids] == seen
+    assert [
+        ids.tolist()
+        for ids in LabelledSequences(encoded, None, Passes(0, 32, 0), seed=7).batch(0, 6).ids
+    ] == seen
 
 
 def test_the_divisor_is_the_sum_of_the_steps_weights_whatever_the_passes() -> None:
     encoded = _encoded([4, 30, 8, 16], np.array([0, 1, 0, 1]))
-    batch = LabelledSequences(encoded, np.array([0.5, 3.0], np.float32), Passes(0, 32, 0), seed=1).batch(0, 4)
+    batch = LabelledSequences(
+        encoded, np.array([0.5, 3.0], np.float32), Passes(0, 32, 0), seed=1
+    ).batch(0, 4)
 
     pieces = list(batch.micro_batches((1,)))
 
     assert len(pieces) > 1
-    assert batch.loss_divisor == 7.0 == sum(float(micro.weights.sum()) for micro in pieces if micro.weights is not None)
+    assert (
+        batch.loss_divisor
+        == 7.0
+        == sum(float(micro.weights.sum()) for micro in pieces if micro.weights is not None)
+    )
     assert batch.num_target_tokens == 58
 
 
@@ -100,20 +129,27 @@ def test_balanced_weights_follow_scikit_learns_convention() -> None:
     targets = np.array([0] * 30 + [1] * 10)
     weights = class_weights(targets, HAM_SPAM, "balanced")
 
-    np.testing.assert_allclose(weights, compute_class_weight("balanced", classes=np.array([0, 1]), y=targets), rtol=1e-6)
+    np.testing.assert_allclose(
+        weights, compute_class_weight("balanced", classes=np.array([0, 1]), y=targets), rtol=1e-6
+    )
     assert class_weights(targets, HAM_SPAM, "none") is None
     assert class_weights(targets, HAM_SPAM, {"spam": 4.0}).tolist() == [1.0, 4.0]
     with pytest.raises(RecipeError, match="there is no label 'span' - did you mean 'spam'"):
         class_weights(targets, HAM_SPAM, {"span": 4.0})
 
 
-def test_of_several_labels_a_text_has_each_label_it_has_weighs_as_much_as_the_texts_without() -> None:
+def test_of_several_labels_a_text_has_each_label_it_has_weighs_as_much_as_the_texts_without() -> (
+    None
+):
     targets = np.array([[1, 0, 0], [1, 1, 0], [1, 0, 0], [0, 0, 0]], np.float32)
 
     weights = class_weights(targets, TOPICS, "balanced")
 
     assert weights.tolist() == pytest.approx([1 / 3, 3.0, 1.0])
-    assert weights_of(targets[:2], weights).tolist() == [pytest.approx([1 / 3, 1, 1]), pytest.approx([1 / 3, 3, 1])]
+    assert weights_of(targets[:2], weights).tolist() == [
+        pytest.approx([1 / 3, 1, 1]),
+        pytest.approx([1 / 3, 3, 1]),
+    ]
 
 
 def test_a_text_that_is_cut_keeps_the_special_token_at_its_end() -> None:
@@ -126,27 +162,60 @@ def test_a_text_that_is_cut_keeps_the_special_token_at_its_end() -> None:
 def words() -> PreTrainedTokenizerFast:
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-    tokenizer = Tokenizer(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "[UNK]": 2, "a": 3, "b": 4}, unk_token="[UNK]"))
+    tokenizer = Tokenizer(
+        models.WordLevel({"[CLS]": 0, "[SEP]": 1, "[UNK]": 2, "a": 3, "b": 4}, unk_token="[UNK]")
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 0), ("[SEP]", 1)])
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", pad_token="[UNK]")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 0), ("[SEP]", 1)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        pad_token="[UNK]",
+    )
 
 
-@pytest.mark.parametrize(("policy", "texts", "cut", "dropped", "last"), [("truncate", 3, 1, 0, [0, 3, 3, 1]), ("drop", 2, 0, 1, [0, 4, 1])])
+@pytest.mark.parametrize(
+    ("policy", "texts", "cut", "dropped", "last"),
+    [("truncate", 3, 1, 0, [0, 3, 3, 1]), ("drop", 2, 0, 1, [0, 4, 1])],
+)
 def test_long_texts_are_cut_or_dropped_as_the_recipe_says(
-    words: PreTrainedTokenizerFast, tiny: Callable[..., Recipe], policy: str, texts: int, cut: int, dropped: int, last: list[int]
+    words: PreTrainedTokenizerFast,
+    tiny: Callable[..., Recipe],
+    policy: str,
+    texts: int,
+    cut: int,
+    dropped: int,
+    last: list[int],
 ) -> None:
-    split = LabelledSplit(("a", "b", "a a a a"), np.array([0, 1, 0]), ("x:1", "x:2", "x:3"), np.zeros(3, dtype=bool))
+    split = LabelledSplit(
+        ("a", "b", "a a a a"), np.array([0, 1, 0]), ("x:1", "x:2", "x:3"), np.zeros(3, dtype=bool)
+    )
 
-    encoded = encode_split("train", split, words, tiny("sequence_length=4", f"data.long_documents={policy}"))
+    encoded = encode_split(
+        "train", split, words, tiny("sequence_length=4", f"data.long_documents={policy}")
+    )
 
     assert (len(encoded), encoded.num_cut, encoded.num_dropped) == (texts, cut, dropped)
     assert encoded.ids(texts - 1).tolist() == last
     assert len(encoded.split.wheres) == texts == len(encoded.split.targets)
 
 
-def test_a_long_text_is_told_with_its_place(words: PreTrainedTokenizerFast, tiny: Callable[..., Recipe]) -> None:
-    split = LabelledSplit(("a", "a a a a"), np.array([0, 1]), ("x.csv:2", "x.csv:3"), np.zeros(2, dtype=bool))
+def test_a_long_text_is_told_with_its_place(
+    words: PreTrainedTokenizerFast, tiny: Callable[..., Recipe]
+) -> None:
+    split = LabelledSplit(
+        ("a", "a a a a"), np.array([0, 1]), ("x.csv:2", "x.csv:3"), np.zeros(2, dtype=bool)
+    )
 
-    with pytest.raises(DataError, match=r"1 of 2 train texts are longer than sequence_length 4: the first is x.csv:3 with 6 tokens"):
+    with pytest.raises(
+        DataError,
+        match=(
+            r"1 of 2 train texts are longer than sequence_length 4: the first is x.csv:3 with 6"
+            r" tokens"
+        ),
+    ):
         encode_split("train", split, words, tiny("sequence_length=4"))

@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 
 from brimful.base.errors import DataError
-from brimful.data.labels import Cell, Labels, are_lists, check_known, choose_names, label_counts, names_in_cell, naming_notes, positive_of, targets_of
+from brimful.data.labels import (
+    Cell,
+    Labels,
+    are_lists,
+    check_known,
+    choose_names,
+    label_counts,
+    names_in_cell,
+    naming_notes,
+    positive_of,
+    targets_of,
+)
 from brimful.recipe import LabelsRecipe
 
 COLUMNS = ("text", "label")
@@ -22,7 +33,18 @@ def names(value: Any, *, multiple: bool = False, **fields: Any) -> tuple[str, ..
     return names_in_cell(Cell(value, "a.csv:7"), rules(**fields), multiple=multiple)
 
 
-@pytest.mark.parametrize(("value", "name"), [(" spam ", "spam"), (1, "1"), (1.0, "1"), (-2, "-2"), (True, "true"), ("1.0", "1.0"), ("Spam", "Spam")])
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        (" spam ", "spam"),
+        (1, "1"),
+        (1.0, "1"),
+        (-2, "-2"),
+        (True, "true"),
+        ("1.0", "1.0"),
+        ("Spam", "Spam"),
+    ],
+)
 def test_whole_numbers_truth_values_and_trimmed_texts_are_labels(value: Any, name: str) -> None:
     """Case is kept."""
     assert names(value) == (name,)
@@ -35,7 +57,10 @@ def test_a_missing_label_is_an_error_with_its_place(value: Any) -> None:
         names(value)
 
 
-@pytest.mark.parametrize(("value", "said"), [(0.5, "0.5 lies between classes"), ({"a": 1}, "is a dict"), (["a"], "labels.kind=multiple")])
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(0.5, "0.5 lies between classes"), ({"a": 1}, "is a dict"), (["a"], "labels.kind=multiple")],
+)
 def test_what_names_no_class_is_an_error(value: Any, said: str) -> None:
     """With the value."""
     with pytest.raises(DataError, match=said):
@@ -44,9 +69,18 @@ def test_what_names_no_class_is_an_error(value: Any, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "found"),
-    [("a, b,,a", ("a", "b")), ("", ()), ([], ()), (["b", "a", "b"], ("b", "a")), ([1, 2.0, True], ("1", "2", "true")), (3, ("3",))],
+    [
+        ("a, b,,a", ("a", "b")),
+        ("", ()),
+        ([], ()),
+        (["b", "a", "b"], ("b", "a")),
+        ([1, 2.0, True], ("1", "2", "true")),
+        (3, ("3",)),
+    ],
 )
-def test_a_cell_of_several_labels_is_a_list_or_a_text_cut_at_the_separator(value: Any, found: tuple[str, ...]) -> None:
+def test_a_cell_of_several_labels_is_a_list_or_a_text_cut_at_the_separator(
+    value: Any, found: tuple[str, ...]
+) -> None:
     """Each once; an empty cell says that there is none."""
     assert names(value, multiple=True) == found
 
@@ -68,19 +102,35 @@ def test_cells_that_are_lists_mean_several_labels_unless_the_recipe_says() -> No
     """Either way."""
     lists, plain = [Cell("a", "x"), Cell(["a"], "x")], [Cell("a,b", "x")]
     assert [are_lists(lists, rules()), are_lists(plain, rules())] == [True, False]
-    assert [are_lists(lists, rules(kind="single")), are_lists(plain, rules(kind="multiple"))] == [False, True]
+    assert [are_lists(lists, rules(kind="single")), are_lists(plain, rules(kind="multiple"))] == [
+        False,
+        True,
+    ]
 
 
 def test_labels_are_those_of_training_in_order() -> None:
     """Numbers by size; the recipe's as it has them."""
-    assert choose_names([("10",), ("9",), ("-1",)], rules(), COLUMNS, multiple=False) == ("-1", "9", "10")
-    assert choose_names([("b",), ("a",), ("10",)], rules(), COLUMNS, multiple=False) == ("10", "a", "b")
-    assert choose_names([("b",), ("a",)], rules(names=["b", "a", "c"]), COLUMNS, multiple=False) == ("b", "a", "c")
+    assert choose_names([("10",), ("9",), ("-1",)], rules(), COLUMNS, multiple=False) == (
+        "-1",
+        "9",
+        "10",
+    )
+    assert choose_names([("b",), ("a",), ("10",)], rules(), COLUMNS, multiple=False) == (
+        "10",
+        "a",
+        "b",
+    )
+    assert choose_names(
+        [("b",), ("a",)], rules(names=["b", "a", "c"]), COLUMNS, multiple=False
+    ) == ("b", "a", "c")
 
 
 def test_one_class_only_is_an_error() -> None:
     """With its name and number of texts; one label that some texts have is two classes."""
-    with pytest.raises(DataError, match=r"all 5 training texts have the label 'ham': there is nothing to tell apart"):
+    with pytest.raises(
+        DataError,
+        match=r"all 5 training texts have the label 'ham': there is nothing to tell apart",
+    ):
         choose_names([("ham",)] * 5, rules(), COLUMNS, multiple=False)
     assert choose_names([("toxic",), ()], rules(), COLUMNS, multiple=True) == ("toxic",)
     with pytest.raises(DataError, match="none of the 2 training texts has a label"):
@@ -91,7 +141,11 @@ def test_a_label_column_that_holds_texts_is_an_error_that_suggests_the_other_way
     """Many labels are fine where they come back."""
     texts = [(f"some text {number}",) for number in range(150)]
     with pytest.raises(
-        DataError, match=r"the label column 'label' has 150 different values in 150 rows.*wrong way round\? Now data\.text_column=text"
+        DataError,
+        match=(
+            r"the label column 'label' has 150 different values in 150 rows.*wrong way round\? Now"
+            r" data\.text_column=text"
+        ),
     ):
         choose_names(texts, rules(), COLUMNS, multiple=False)
     assert len(choose_names(texts * 2, rules(), COLUMNS, multiple=False)) == 150
@@ -100,9 +154,14 @@ def test_a_label_column_that_holds_texts_is_an_error_that_suggests_the_other_way
 def test_an_unknown_label_is_named_with_place_number_and_remedy() -> None:
     """The nearest known one, too."""
     with pytest.raises(DataError) as caught:
-        check_known([("ham",), ("spamm",), ("x",)], ["t:1", "t:2", "t:3"], ("ham", "spam"), "test", rules())
+        check_known(
+            [("ham",), ("spamm",), ("x",)], ["t:1", "t:2", "t:3"], ("ham", "spam"), "test", rules()
+        )
     said = str(caught.value)
-    assert said.startswith("t:2: unknown label 'spamm' in test - did you mean 'spam'? The labels that training has: ham, spam. 2 of 3 rows")
+    assert said.startswith(
+        "t:2: unknown label 'spamm' in test - did you mean 'spam'? The labels that training has:"
+        " ham, spam. 2 of 3 rows"
+    )
     assert 'labels.mapping=\'{"spamm": "ham"}\'' in said
     check_known([("ham",)], ["t:1"], ("ham", "spam"), "test", rules())
 
@@ -118,7 +177,10 @@ def test_an_unknown_label_of_ten_megabytes_gives_a_short_error_at_once() -> None
 
 def test_a_label_that_the_recipe_does_not_list_is_unknown_in_training_too() -> None:
     """The list is the recipe's."""
-    with pytest.raises(DataError, match=r"in train\. The labels that labels\.names lists: a, b\..*add it to labels\.names"):
+    with pytest.raises(
+        DataError,
+        match=r"in train\. The labels that labels\.names lists: a, b\..*add it to labels\.names",
+    ):
         check_known([("zzz",)], ["t:1"], ("a", "b"), "train", rules(names=["a", "b"]))
 
 
@@ -165,6 +227,9 @@ def test_notes_say_which_number_is_which_label_and_what_had_no_effect() -> None:
         "labels.mapping: no row has the label '3'",
         "no training text has the label 9: it cannot be learned",
     ]
-    assert naming_notes(cells, Labels(("ham", "spam"), positive=1), rules(), Counter({"ham": 3, "spam": 1}))[1] == (
-        "positive label: spam, the rarer one in training (25.0% of the texts)"
+    assert (
+        naming_notes(
+            cells, Labels(("ham", "spam"), positive=1), rules(), Counter({"ham": 3, "spam": 1})
+        )[1]
+        == "positive label: spam, the rarer one in training (25.0% of the texts)"
     )

@@ -19,10 +19,24 @@ PAIRS = [
 
 
 def test_exact_and_normalised_duplicates_are_told_apart() -> None:
-    """Case and white space do not hide a copy; twins within validation are none of training's business."""
+    """Case and white space do not hide a copy; twins within validation are none of training's
+    business.
+    """
     report = scan(PAIRS).report
-    assert report["train"] == {"documents": 5, "exact": 1, "exact_share": 0.2, "normalised": 2, "normalised_share": 0.4}
-    assert report["validation"] == {"documents": 4, "exact": 1, "exact_share": 0.25, "normalised": 2, "normalised_share": 0.5}
+    assert report["train"] == {
+        "documents": 5,
+        "exact": 1,
+        "exact_share": 0.2,
+        "normalised": 2,
+        "normalised_share": 0.4,
+    }
+    assert report["validation"] == {
+        "documents": 4,
+        "exact": 1,
+        "exact_share": 0.25,
+        "normalised": 2,
+        "normalised_share": 0.5,
+    }
     assert (report["test"]["exact"], report["test"]["normalised"]) == (0, 1)
     assert report["test"]["normalised_share"] == 1.0
 
@@ -31,7 +45,9 @@ def test_leaked_documents_can_be_dropped() -> None:
     """Training keeps everything, the others lose what stands in training."""
     found = scan(PAIRS)
     assert found.leaked == {2: "validation", 5: "validation", 8: "test"}
-    assert list(without(PAIRS, found.leaked)) == [pair for number, pair in enumerate(PAIRS) if number not in (2, 5, 8)]
+    assert list(without(PAIRS, found.leaked)) == [
+        pair for number, pair in enumerate(PAIRS) if number not in (2, 5, 8)
+    ]
 
 
 def test_examples_show_the_first_leaks() -> None:
@@ -46,7 +62,13 @@ def test_examples_show_the_first_leaks() -> None:
 def test_counts_equal_those_of_a_plain_comparison() -> None:
     """On random documents from a small vocabulary, against sets of texts."""
     draw = random.Random(1)
-    pairs = [(draw.choice(["train", "train", "validation", "test"]), draw.choice("abAB") + " " * draw.randint(0, 2)) for _ in range(300)]
+    pairs = [
+        (
+            draw.choice(["train", "train", "validation", "test"]),
+            draw.choice("abAB") + " " * draw.randint(0, 2),
+        )
+        for _ in range(300)
+    ]
     for key, fold in (("exact", str), ("normalised", normalised)):
         texts = [fold(text) for split, text in pairs if split == "train"]
         expected = {"train": len(texts) - len(set(texts))}

@@ -1,4 +1,6 @@
-"""Near duplicates are those that comparing all pairs finds, all of them and no others, in little time."""
+"""Near duplicates are those that comparing all pairs finds, all of them and no others, in little
+time.
+"""
 
 import random
 import time
@@ -29,14 +31,20 @@ def varied(drawn: random.Random, alphabet: str, count: int) -> list[str]:
 @pytest.mark.parametrize("threshold", [0.05, 0.5, 0.8, 1.0])
 @pytest.mark.parametrize("alphabet", ALPHABETS, ids=["two", "nine", "thousands"])
 def test_exactly_what_comparing_all_pairs_finds(alphabet: str, threshold: float) -> None:
-    """For every text, among those it may be compared with: a match where there is one, none where there is none."""
+    """For every text, among those it may be compared with: a match where there is one, none where
+    there is none.
+    """
     drawn = random.Random(f"{alphabet[:2]} {threshold}")
     for _ in range(8):
         texts = varied(drawn, alphabet, 40)
         before_D = np.array([drawn.randint(0, number) for number in range(len(texts))])
         found_D = near_duplicates(texts, before_D, threshold)
         for number, text in enumerate(texts):
-            similar = {other for other in range(before_D[number]) if similarity(text, texts[other]) >= threshold}
+            similar = {
+                other
+                for other in range(before_D[number])
+                if similarity(text, texts[other]) >= threshold
+            }
             assert found_D[number] in (similar or {-1})
 
 
@@ -46,12 +54,19 @@ def test_a_similarity_of_just_the_threshold_counts() -> None:
         one = "".join(chr(0x100 + number) for number in range(num_grams + 4))
         assert similarity(one, one[:-1]) == threshold
         assert near_duplicates([one, one[:-1]], np.array([0, 1]), threshold).tolist() == [-1, 0]
-        assert near_duplicates([one, one[:-1]], np.array([0, 1]), threshold + 1e-6).tolist() == [-1, -1]
+        assert near_duplicates([one, one[:-1]], np.array([0, 1]), threshold + 1e-6).tolist() == [
+            -1,
+            -1,
+        ]
 
 
 def test_short_texts_are_one_gram() -> None:
     """Of four characters or fewer, empty ones included; NUL is a character like others."""
-    assert (grams_of("abcd"), grams_of(""), grams_of("abcdef")) == ({"abcd"}, {""}, {"abcde", "bcdef"})
+    assert (grams_of("abcd"), grams_of(""), grams_of("abcdef")) == (
+        {"abcd"},
+        {""},
+        {"abcde", "bcdef"},
+    )
     texts = ["no", "no", "on", "", "", "no\0"]
     assert near_duplicates(texts, np.arange(6), 0.5).tolist() == [-1, 0, -1, -1, 3, -1]
 
@@ -74,7 +89,11 @@ def test_thousands_of_texts_from_one_template_are_compared_quickly() -> None:
     """All pairs of 8,000 would be 32 million comparisons; all but a few are found to be alike."""
     drawn = random.Random(1)
     started = time.process_time()
-    texts = [f"your order {drawn.randrange(10**6)} will be delivered tomorrow between nine and twelve, please be at home" for _ in range(8000)]
+    texts = [
+        f"your order {drawn.randrange(10**6)} will be delivered tomorrow between nine and twelve,"
+        " please be at home"
+        for _ in range(8000)
+    ]
     found_D = near_duplicates(texts, np.arange(8000), 0.8)
     assert (found_D >= 0).sum() > 7900
     assert time.process_time() - started < 5

@@ -1,4 +1,6 @@
-"""Steps that prepare texts: found by name, applied in order, known by the versions of what they stand on."""
+"""Steps that prepare texts: found by name, applied in order, known by the versions of what they
+stand on.
+"""
 
 import importlib.metadata
 from collections.abc import Callable
@@ -41,8 +43,12 @@ def test_an_unknown_step_is_told_with_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("name", STEPS)
-@pytest.mark.parametrize("text", ["", " ", "plain", "Việt Nam 😂", "a\nb\tc", "e\u0301", "x" * 5000])
-def test_every_step_makes_text_of_any_text_and_of_its_own_result_the_same(name: str, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["", " ", "plain", "Việt Nam 😂", "a\nb\tc", "e\u0301", "x" * 5000]
+)
+def test_every_step_makes_text_of_any_text_and_of_its_own_result_the_same(
+    name: str, text: str
+) -> None:
     step = _step(name)
     once = step(text)
 
@@ -50,8 +56,14 @@ def test_every_step_makes_text_of_any_text_and_of_its_own_result_the_same(name: 
     assert step(once) == once
 
 
-def test_the_identity_names_the_versions_of_a_steps_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "module_in", lambda *_: SimpleNamespace(STEP=str, LIBRARIES=("numpy", "xxhash"), EXTRA="x"))
+def test_the_identity_names_the_versions_of_a_steps_libraries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        module,
+        "module_in",
+        lambda *_: SimpleNamespace(STEP=str, LIBRARIES=("numpy", "xxhash"), EXTRA="x"),
+    )
     numpy, xxhash = (importlib.metadata.version(name) for name in ("numpy", "xxhash"))
 
     assert preparation_identity(["any"]) == {"any": f"numpy {numpy}, xxhash {xxhash}"}
@@ -61,8 +73,12 @@ def test_brimfuls_own_steps_stand_on_nothing() -> None:
     assert preparation_identity(["nfc", "lowercase"]) == {"nfc": "", "lowercase": ""}
 
 
-def test_equal_versions_are_no_news_and_others_are_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "module_in", lambda *_: SimpleNamespace(STEP=str, LIBRARIES=("numpy",), EXTRA="x"))
+def test_equal_versions_are_no_news_and_others_are_told_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        module, "module_in", lambda *_: SimpleNamespace(STEP=str, LIBRARIES=("numpy",), EXTRA="x")
+    )
     here = preparation_identity(["any"])["any"]
 
     assert preparation_notes({"any": here}) == []
@@ -71,8 +87,14 @@ def test_equal_versions_are_no_news_and_others_are_told_with_the_remedy(monkeypa
     assert "pip install 'numpy==0.0.1'" in note
 
 
-def test_a_missing_library_is_told_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "module_in", lambda *_: SimpleNamespace(STEP=str, LIBRARIES=("no-such-library",), EXTRA="vietnamese"))
+def test_a_missing_library_is_told_with_the_extra_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        module,
+        "module_in",
+        lambda *_: SimpleNamespace(STEP=str, LIBRARIES=("no-such-library",), EXTRA="vietnamese"),
+    )
 
     with pytest.raises(RequestError, match=r"pip install 'brimful\[vietnamese\]'"):
         preparation(["any"])

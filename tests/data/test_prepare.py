@@ -20,7 +20,11 @@ Make = Callable[..., Recipe]
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     """Sixty small documents."""
-    texts = [f"The story of number {number}.\n" + "the cat sat on the mat, the dog sat on the log\n" * (1 + number % 3) for number in range(60)]
+    texts = [
+        f"The story of number {number}.\n"
+        + "the cat sat on the mat, the dog sat on the log\n" * (1 + number % 3)
+        for number in range(60)
+    ]
     path = tmp_path / "stories.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     return path
@@ -28,8 +32,12 @@ def corpus(tmp_path: Path) -> Path:
 
 def texts_back(prepared: PreparedData, name: str) -> list[str]:
     split = prepared.splits[name]
-    bounds = zip(split.document_offsets[:-1].tolist(), split.document_offsets[1:].tolist(), strict=True)
-    return [prepared.tokenizer.decode(split.tokens_N[start : end - 1].tolist()) for start, end in bounds]
+    bounds = zip(
+        split.document_offsets[:-1].tolist(), split.document_offsets[1:].tolist(), strict=True
+    )
+    return [
+        prepared.tokenizer.decode(split.tokens_N[start : end - 1].tolist()) for start, end in bounds
+    ]
 
 
 def forbidden(*args: Any, **options: Any) -> Any:
@@ -40,12 +48,16 @@ def test_every_document_comes_back_from_its_ids(corpus: Path, tmp_path: Path, re
     """Training and validation together are the corpus, apart they share nothing."""
     prepared = prepare(recipe({"path": corpus, "validation": 0.2}), tmp_path / "cache")
     train, validation = texts_back(prepared, "train"), texts_back(prepared, "validation")
-    assert sorted(train + validation) == sorted(json.loads(line)["text"] for line in corpus.read_text().splitlines())
+    assert sorted(train + validation) == sorted(
+        json.loads(line)["text"] for line in corpus.read_text().splitlines()
+    )
     assert len(train) > len(validation) > 0
     assert not set(train) & set(validation)
 
 
-def test_the_second_time_everything_comes_from_the_cache(corpus: Path, tmp_path: Path, recipe: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_time_everything_comes_from_the_cache(
+    corpus: Path, tmp_path: Path, recipe: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing is read for training, trained or tokenised; the values are equal."""
     wanted = recipe({"path": corpus, "validation": 0.2})
     first = prepare(wanted, tmp_path / "cache")
@@ -53,23 +65,42 @@ def test_the_second_time_everything_comes_from_the_cache(corpus: Path, tmp_path:
         monkeypatch.setattr(prepare_module, name, forbidden)
     second = prepare(wanted, tmp_path / "cache", forbidden)
     assert second.report == first.report
-    assert (second.data_fingerprint, second.tokenizer_fingerprint) == (first.data_fingerprint, first.tokenizer_fingerprint)
+    assert (second.data_fingerprint, second.tokenizer_fingerprint) == (
+        first.data_fingerprint,
+        first.tokenizer_fingerprint,
+    )
     assert second.tokenizer_report == first.tokenizer_report
     assert np.array_equal(second.splits["train"].tokens_N, first.splits["train"].tokens_N)
 
 
-def test_a_changed_vocabulary_never_reads_stale_ids(corpus: Path, tmp_path: Path, recipe: Make) -> None:
+def test_a_changed_vocabulary_never_reads_stale_ids(
+    corpus: Path, tmp_path: Path, recipe: Make
+) -> None:
     """Both live side by side, and each decodes with its own tokenizer."""
-    prepared = [prepare(recipe({"path": corpus, "validation": 0.2}, {"vocabulary": size}), tmp_path / "cache") for size in (265, 285, 265)]
+    prepared = [
+        prepare(
+            recipe({"path": corpus, "validation": 0.2}, {"vocabulary": size}), tmp_path / "cache"
+        )
+        for size in (265, 285, 265)
+    ]
     assert [len(one.tokenizer) for one in prepared] == [265, 285, 265]
     assert prepared[0].splits["train"].num_tokens > prepared[1].splits["train"].num_tokens
     assert texts_back(prepared[0], "train") == texts_back(prepared[1], "train")
     assert prepared[0].data_fingerprint == prepared[1].data_fingerprint
-    assert prepared[0].tokenizer_fingerprint == prepared[2].tokenizer_fingerprint != prepared[1].tokenizer_fingerprint
+    assert (
+        prepared[0].tokenizer_fingerprint
+        == prepared[2].tokenizer_fingerprint
+        != prepared[1].tokenizer_fingerprint
+    )
 
 
-@pytest.mark.parametrize("change", [{"validation": 0.3}, {"split_by": "position"}, {"max_documents": 50}, {"duplicates": "drop"}])
-def test_changed_data_options_make_new_ids(corpus: Path, tmp_path: Path, recipe: Make, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [{"validation": 0.3}, {"split_by": "position"}, {"max_documents": 50}, {"duplicates": "drop"}],
+)
+def test_changed_data_options_make_new_ids(
+    corpus: Path, tmp_path: Path, recipe: Make, change: dict[str, Any]
+) -> None:
     """Options that change the documents of a split change the fingerprint of the data."""
     before = prepare(recipe({"path": corpus, "validation": 0.2}), tmp_path / "cache")
     after = prepare(recipe({"path": corpus, "validation": 0.2, **change}), tmp_path / "cache")
@@ -89,13 +120,28 @@ def test_changed_content_makes_new_ids(corpus: Path, tmp_path: Path, recipe: Mak
 def test_layout_and_seed_do_not_make_new_ids(corpus: Path, tmp_path: Path, recipe: Make) -> None:
     """They decide how ids become batches, not what they are."""
     before = prepare(recipe({"path": corpus, "validation": 0.2}), tmp_path / "cache")
-    after = prepare(recipe({"path": corpus, "validation": 0.2, "layout": "document"}).model_copy(update={"seed": 7}), tmp_path / "cache")
+    after = prepare(
+        recipe({"path": corpus, "validation": 0.2, "layout": "document"}).model_copy(
+            update={"seed": 7}
+        ),
+        tmp_path / "cache",
+    )
     assert before.data_fingerprint == after.data_fingerprint
     assert len(list((tmp_path / "cache" / "tokens").iterdir())) == 1
 
 
-@pytest.mark.parametrize("pattern", ["tokens/*/train.tokens.bin", "tokens/*/report.json", "tokenizers/*/tokenizer.json", "tokenizers/*/brimful.json"])
-def test_a_damaged_cache_is_made_again(corpus: Path, tmp_path: Path, recipe: Make, pattern: str) -> None:
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "tokens/*/train.tokens.bin",
+        "tokens/*/report.json",
+        "tokenizers/*/tokenizer.json",
+        "tokenizers/*/brimful.json",
+    ],
+)
+def test_a_damaged_cache_is_made_again(
+    corpus: Path, tmp_path: Path, recipe: Make, pattern: str
+) -> None:
     """With the same result as before."""
     wanted = recipe({"path": corpus, "validation": 0.2})
     first = prepare(wanted, tmp_path / "cache")
@@ -113,52 +159,83 @@ def test_the_tokenizer_sees_training_documents_only(tmp_path: Path, recipe: Make
     prepared = prepare(recipe({"path": tmp_path}, {"kind": "character"}), tmp_path / "cache")
     assert set(prepared.tokenizer.get_vocab()) == {"<|endoftext|>", "<|unknown|>", "a", "b"}
     report = prepared.tokenizer_report
-    assert (report.unknown_share, report.round_trip, report.verdict, report.characters_per_token) == (0.25, False, "exempt", 1.0)
+    assert (
+        report.unknown_share,
+        report.round_trip,
+        report.verdict,
+        report.characters_per_token,
+    ) == (0.25, False, "exempt", 1.0)
 
 
 def test_the_report_counts_what_the_tokens_hold(corpus: Path, tmp_path: Path, recipe: Make) -> None:
-    """Documents, bytes, characters and tokens per split; compression without the end-of-text tokens."""
+    """Documents, bytes, characters and tokens per split; compression without the end-of-text
+    tokens.
+    """
     prepared = prepare(recipe({"path": corpus, "validation": 0.2}), tmp_path / "cache")
     split, counts = prepared.splits["validation"], prepared.report["splits"]["validation"]
     texts = {"bytes": split.num_bytes, "characters": split.num_characters, "words": split.num_words}
     assert counts == {"documents": split.num_documents, **texts, "tokens": len(split.tokens_N)}
     assert counts["words"] == sum(len(text.split()) for text in texts_back(prepared, "validation"))
     assert counts["characters"] == sum(map(len, texts_back(prepared, "validation")))
-    assert prepared.tokenizer_report.characters_per_token == counts["characters"] / (counts["tokens"] - counts["documents"])
+    assert prepared.tokenizer_report.characters_per_token == counts["characters"] / (
+        counts["tokens"] - counts["documents"]
+    )
     assert prepared.report["tokenizer"]["round_trip"] is True
     assert json.loads(json.dumps(prepared.report)) == prepared.report
 
 
 def test_leaked_documents_are_reported_and_dropped_on_request(tmp_path: Path, recipe: Make) -> None:
     """And where nothing would be left, that is the error."""
-    rows = [f"the story of {number}, the story of {number}, the end of the story" for number in range(9)]
+    rows = [
+        f"the story of {number}, the story of {number}, the end of the story" for number in range(9)
+    ]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
-    (tmp_path / "valid.jsonl").write_text(json.dumps({"text": rows[0].upper()}) + "\n" + json.dumps({"text": "the other story of the end"}) + "\n")
+    (tmp_path / "valid.jsonl").write_text(
+        json.dumps({"text": rows[0].upper()})
+        + "\n"
+        + json.dumps({"text": "the other story of the end"})
+        + "\n"
+    )
     small = {"kind": "character"}
     reported = prepare(recipe({"path": tmp_path}, small), tmp_path / "cache")
     assert reported.report["splits"]["validation"]["documents"] == 2
-    assert reported.report["notes"] == ["validation: 1 of 2 documents also stand in training (0 of them exactly)"]
+    assert reported.report["notes"] == [
+        "validation: 1 of 2 documents also stand in training (0 of them exactly)"
+    ]
     dropped = prepare(recipe({"path": tmp_path, "duplicates": "drop"}, small), tmp_path / "cache")
     assert texts_back(dropped, "validation") == ["the other story of the end"]
     assert dropped.report["leakage"]["dropped"] == 1
     (tmp_path / "valid.jsonl").write_text(json.dumps({"text": rows[0].upper()}) + "\n")
-    with pytest.raises(DataError, match=r"validation split would be empty: .*\(1 were dropped as duplicates"):
+    with pytest.raises(
+        DataError, match=r"validation split would be empty: .*\(1 were dropped as duplicates"
+    ):
         prepare(recipe({"path": tmp_path, "duplicates": "drop"}, small), tmp_path / "cache")
 
 
-def test_a_validation_split_that_would_be_empty_is_an_error_before_any_training(tmp_path: Path, recipe: Make) -> None:
+def test_a_validation_split_that_would_be_empty_is_an_error_before_any_training(
+    tmp_path: Path, recipe: Make
+) -> None:
     """One document, held out by hash, leaves one side empty; by position it works."""
     (tmp_path / "a.txt").write_text("the cat sat on the mat\n" * 50)
-    with pytest.raises(DataError, match=r"split would be empty: 1 document .*data\.split_by=position"):
+    with pytest.raises(
+        DataError, match=r"split would be empty: 1 document .*data\.split_by=position"
+    ):
         prepare(recipe({"path": tmp_path / "a.txt"}), tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
-    assert set(prepare(recipe({"path": tmp_path / "a.txt", "split_by": "position"}, {"kind": "character"}), tmp_path / "cache").splits) == {
+    assert set(
+        prepare(
+            recipe({"path": tmp_path / "a.txt", "split_by": "position"}, {"kind": "character"}),
+            tmp_path / "cache",
+        ).splits
+    ) == {
         "train",
         "validation",
     }
 
 
-def test_a_tokenizer_that_hardly_compresses_stops_the_run_each_time(tmp_path: Path, recipe: Make) -> None:
+def test_a_tokenizer_that_hardly_compresses_stops_the_run_each_time(
+    tmp_path: Path, recipe: Make
+) -> None:
     """Also when it comes from the cache."""
     draw = np.random.default_rng(1)
     (tmp_path / "a.txt").write_text("".join(map(chr, draw.integers(33, 127, 4000))))
@@ -168,26 +245,41 @@ def test_a_tokenizer_that_hardly_compresses_stops_the_run_each_time(tmp_path: Pa
             prepare(wanted, tmp_path / "cache")
 
 
-def test_a_document_that_spells_end_of_text_stays_one_document(tmp_path: Path, recipe: Make) -> None:
+def test_a_document_that_spells_end_of_text_stays_one_document(
+    tmp_path: Path, recipe: Make
+) -> None:
     """The special id stands only where documents end."""
     texts = [f"model {number} writes <|endoftext|> and the story goes on\n" for number in range(40)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    prepared = prepare(recipe({"path": tmp_path / "a.jsonl", "validation": 0.3}, {"vocabulary": 280}), tmp_path / "cache")
+    prepared = prepare(
+        recipe({"path": tmp_path / "a.jsonl", "validation": 0.3}, {"vocabulary": 280}),
+        tmp_path / "cache",
+    )
     for split in prepared.splits.values():
         assert np.count_nonzero(split.tokens_N == 0) == split.num_documents
-    assert sorted(texts_back(prepared, "train") + texts_back(prepared, "validation")) == sorted(texts)
+    assert sorted(texts_back(prepared, "train") + texts_back(prepared, "validation")) == sorted(
+        texts
+    )
 
 
 def test_progress_tells_every_phase(corpus: Path, tmp_path: Path, recipe: Make) -> None:
     """Reading, training the tokenizer, tokenising, each to its end."""
     seen: dict[str, tuple[int, int | None]] = {}
-    prepare(recipe({"path": corpus, "validation": 0.2}), tmp_path / "cache", lambda what, done, total: seen.update({what: (done, total)}))
+    prepare(
+        recipe({"path": corpus, "validation": 0.2}),
+        tmp_path / "cache",
+        lambda what, done, total: seen.update({what: (done, total)}),
+    )
     assert list(seen) == ["reading", "training the tokenizer", "tokenising"]
     assert all(done == total for done, total in seen.values())
 
 
-def test_real_text_is_prepared_with_good_compression(shared_data: Path, tmp_path: Path, recipe: Make) -> None:
-    """Sixty training articles of WikiText-2 and its validation file: byte-level BPE of 1024 reaches 2 characters per token."""
+def test_real_text_is_prepared_with_good_compression(
+    shared_data: Path, tmp_path: Path, recipe: Make
+) -> None:
+    """Sixty training articles of WikiText-2 and its validation file: byte-level BPE of 1024 reaches
+    2 characters per token.
+    """
     wanted = {"path": shared_data / "wikitext-2", "document_start": "^ = [^=]", "max_documents": 60}
     prepared = prepare(recipe(wanted, {"vocabulary": 1024}), tmp_path / "cache")
     assert prepared.tokenizer_report.round_trip
@@ -195,7 +287,9 @@ def test_real_text_is_prepared_with_good_compression(shared_data: Path, tmp_path
     assert prepared.splits["validation"].num_bytes == 1_121_681 - 2
 
 
-def test_an_encoder_and_a_decoder_of_the_same_text_have_tokenizers_of_their_own(recipe: Make, corpus: Path, tmp_path: Path) -> None:
+def test_an_encoder_and_a_decoder_of_the_same_text_have_tokenizers_of_their_own(
+    recipe: Make, corpus: Path, tmp_path: Path
+) -> None:
     """Both from one cache, whichever comes first; an encoder's documents end with its own token."""
     decoder = recipe({"path": corpus, "validation": 0.2})
     model = {"architecture": "modernbert", "layers": 1, "heads": 1, "width": 8}

@@ -26,8 +26,14 @@ def test_the_guides_lists_are_questions(tmp_path: Path) -> None:
 
 def test_without_a_column_answer_the_rows_own_answer_counts(tmp_path: Path) -> None:
     """Such as that of a conversation."""
-    (question,) = read(tmp_path, [{"prompt": "a?", "completion": "It is <answer>3</answer>", "kind": "sums"}]).asked
-    assert (question.reference, question.kind, question.row["prompt"]) == ("It is <answer>3</answer>", "sums", "a?")
+    (question,) = read(
+        tmp_path, [{"prompt": "a?", "completion": "It is <answer>3</answer>", "kind": "sums"}]
+    ).asked
+    assert (question.reference, question.kind, question.row["prompt"]) == (
+        "It is <answer>3</answer>",
+        "sums",
+        "a?",
+    )
     assert question.prompt == "a?"
 
 
@@ -40,7 +46,9 @@ def test_a_question_that_stands_there_twice_is_asked_once(tmp_path: Path) -> Non
 
 def test_one_question_with_two_answers_is_refused(tmp_path: Path) -> None:
     """One of them is wrong, and what it accepts would be trained on."""
-    with pytest.raises(DataError, match=r"row 2: the question of .*row 1 with another answer \(2, before 1\)"):
+    with pytest.raises(
+        DataError, match=r"row 2: the question of .*row 1 with another answer \(2, before 1\)"
+    ):
         read(tmp_path, [["a?", 1], ["a?", 2]])
 
 

@@ -2,14 +2,27 @@
 
 import pytest
 
-from brimful.data.repeats import EXACT, NEAR, NONE, NORMALISED, LabelledRow, find_repeats, repeat_notes, repeat_report
+from brimful.data.repeats import (
+    EXACT,
+    NEAR,
+    NONE,
+    NORMALISED,
+    LabelledRow,
+    find_repeats,
+    repeat_notes,
+    repeat_report,
+)
 
-LONG = "the quick brown fox jumps over the lazy dog and then goes home to sleep for a very long time"
+LONG = (
+    "the quick brown fox jumps over the lazy dog and then goes home to sleep for a very long time"
+)
 CHANGED = LONG.replace("very", "quite")
 
 
 def row(text: str, split: int, label: str = "a") -> LabelledRow:
-    return LabelledRow(text, (label,), split, f"{('train', 'valid', 'test')[split]}: {text[:9]} {label}")
+    return LabelledRow(
+        text, (label,), split, f"{('train', 'valid', 'test')[split]}: {text[:9]} {label}"
+    )
 
 
 def kinds(*rows: LabelledRow, threshold: float | None = 0.8) -> list[int]:
@@ -18,20 +31,44 @@ def kinds(*rows: LabelledRow, threshold: float | None = 0.8) -> list[int]:
 
 def test_the_three_kinds_each_name_what_they_repeat() -> None:
     """Equal, equal but for case and white space, nearly equal."""
-    rows = [row(LONG, 0), row("other", 0), row(LONG, 1), row(LONG.upper() + " ", 1), row(CHANGED, 1), row("something else", 1)]
+    rows = [
+        row(LONG, 0),
+        row("other", 0),
+        row(LONG, 1),
+        row(LONG.upper() + " ", 1),
+        row(CHANGED, 1),
+        row("something else", 1),
+    ]
     found = find_repeats(rows, 0.8)
     assert found.kind_R.tolist() == [NONE, NONE, EXACT, NORMALISED, NEAR, NONE]
     assert found.match_R.tolist() == [-1, -1, 0, 0, 0, -1]
 
 
 def test_what_counts_is_the_split_before() -> None:
-    """Within training an earlier row; validation against training, test against both; not within validation or test."""
+    """Within training an earlier row; validation against training, test against both; not within
+    validation or test.
+    """
     assert kinds(row("x", 0), row("x", 0)) == [NONE, EXACT]
     assert kinds(row("t", 0), row("x", 1), row("x", 1), row("X", 1)) == [NONE] * 4
-    assert kinds(row("t", 0), row("x", 1), row("x", 2), row("X", 2)) == [NONE, NONE, EXACT, NORMALISED]
+    assert kinds(row("t", 0), row("x", 1), row("x", 2), row("X", 2)) == [
+        NONE,
+        NONE,
+        EXACT,
+        NORMALISED,
+    ]
     assert kinds(row("t", 0), row("x", 2), row("x", 2)) == [NONE] * 3
-    assert kinds(row("t", 0), row(LONG, 1), row(CHANGED, 1), row(CHANGED.upper(), 2)) == [NONE, NONE, NONE, NORMALISED]
-    assert kinds(row(LONG, 0), row(CHANGED, 1), row(CHANGED.upper(), 1), row(CHANGED, 2)) == [NONE, NEAR, NEAR, EXACT]
+    assert kinds(row("t", 0), row(LONG, 1), row(CHANGED, 1), row(CHANGED.upper(), 2)) == [
+        NONE,
+        NONE,
+        NONE,
+        NORMALISED,
+    ]
+    assert kinds(row(LONG, 0), row(CHANGED, 1), row(CHANGED.upper(), 1), row(CHANGED, 2)) == [
+        NONE,
+        NEAR,
+        NEAR,
+        EXACT,
+    ]
 
 
 def test_an_exact_copy_elsewhere_does_not_hide_a_copy_in_training() -> None:
@@ -58,34 +95,83 @@ def test_conflicts_are_equal_texts_with_other_labels() -> None:
         row("z", 2, "b"),
         row("z", 2, "b"),
     ]
-    assert find_repeats(rows, None).is_conflict_R.tolist() == [True, True, False, True, False, True, True, True]
+    assert find_repeats(rows, None).is_conflict_R.tolist() == [
+        True,
+        True,
+        False,
+        True,
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 def test_the_order_of_several_labels_makes_no_conflict() -> None:
     """They are sets."""
-    rows = [LabelledRow("x", ("a", "b"), 0, ""), LabelledRow("x", ("b", "a"), 1, ""), LabelledRow("x", ("a",), 1, "")]
+    rows = [
+        LabelledRow("x", ("a", "b"), 0, ""),
+        LabelledRow("x", ("b", "a"), 1, ""),
+        LabelledRow("x", ("a",), 1, ""),
+    ]
     assert find_repeats(rows, None).is_conflict_R.tolist() == [False, False, True]
 
 
 def test_the_report_counts_and_shows_both_places() -> None:
     """The notes say it in sentences."""
-    rows = [row(LONG, 0), row("x", 0), row("x", 0, "b"), row(CHANGED, 1), row("X", 1, "b"), row("new", 1)]
+    rows = [
+        row(LONG, 0),
+        row("x", 0),
+        row("x", 0, "b"),
+        row(CHANGED, 1),
+        row("X", 1, "b"),
+        row("new", 1),
+    ]
     report = repeat_report(rows, find_repeats(rows, 0.8), 0.8)
-    assert report["train"] == {"texts": 3, "exact": 1, "normalised": 1, "near": 0, "repeated": 1, "repeated_share": 1 / 3, "conflicts": 2}
-    assert report["validation"] == {"texts": 3, "exact": 0, "normalised": 1, "near": 1, "repeated": 2, "repeated_share": 2 / 3, "conflicts": 1}
+    assert report["train"] == {
+        "texts": 3,
+        "exact": 1,
+        "normalised": 1,
+        "near": 0,
+        "repeated": 1,
+        "repeated_share": 1 / 3,
+        "conflicts": 2,
+    }
+    assert report["validation"] == {
+        "texts": 3,
+        "exact": 0,
+        "normalised": 1,
+        "near": 1,
+        "repeated": 2,
+        "repeated_share": 2 / 3,
+        "conflicts": 1,
+    }
     assert [(one["split"], one["kind"], one["of"]["where"]) for one in report["examples"]] == [
         ("validation", "normalised", "train: x a"),
         ("validation", "near", "train: the quick a"),
         ("train", "exact", "train: x a"),
     ]
     assert 0.8 <= report["examples"][1]["similarity"] < 1
-    assert [one["where"] for one in report["conflict_examples"][0]["rows"]] == ["train: x a", "train: x b", "valid: X b"]
+    assert [one["where"] for one in report["conflict_examples"][0]["rows"]] == [
+        "train: x a",
+        "train: x b",
+        "valid: X b",
+    ]
     assert repeat_notes(report, 0) == [
         "train: 1 of 3 texts (33.3%) repeat an earlier training text: 1 exactly",
-        "train: 2 of 3 texts stand in training with another label, such as train: x a (a) and train: x b (b); they are kept",
-        "validation: 2 of 3 texts (66.7%) repeat a training text: 1 but for case and white space, 1 nearly (similarity of character 5-grams 0.8 or "
-        "more); scored apart, and nothing is chosen by them",
-        "validation: 1 of 3 texts stand in training with another label, such as valid: X b (b) and train: x a (a)",
+        (
+            "train: 2 of 3 texts stand in training with another label, such as train: x a (a) and"
+            " train: x b (b); they are kept"
+        ),
+        (
+            "validation: 2 of 3 texts (66.7%) repeat a training text: 1 but for case and white"
+            " space, 1 nearly (similarity of character 5-grams 0.8 or more); scored apart, and"
+            " nothing is chosen by them"
+        ),
+        (
+            "validation: 1 of 3 texts stand in training with another label, such as valid: X b (b)"
+            " and train: x a (a)"
+        ),
     ]
     assert "; dropped" in repeat_notes(report, 2)[2]
 
@@ -94,13 +180,19 @@ def test_nothing_to_tell_gives_no_notes() -> None:
     """Zeros stay in the report."""
     rows = [row("x", 0), row("y", 1)]
     report = repeat_report(rows, find_repeats(rows, 0.8), 0.8)
-    assert (report["validation"]["repeated"], report["examples"], repeat_notes(report, 0)) == (0, [], [])
+    assert (report["validation"]["repeated"], report["examples"], repeat_notes(report, 0)) == (
+        0,
+        [],
+        [],
+    )
 
 
 def test_progress_is_told() -> None:
     """Of what takes long: texts that could repeat another."""
     told: list[tuple[str, int, int | None]] = []
-    find_repeats([row("x", 0), row("y", 0), row("y", 0), row("z", 1)], 0.8, lambda *said: told.append(said))
+    find_repeats(
+        [row("x", 0), row("y", 0), row("y", 0), row("z", 1)], 0.8, lambda *said: told.append(said)
+    )
     assert told == [("looking for near duplicates", 2, 2)]
 
 

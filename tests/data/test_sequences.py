@@ -18,7 +18,13 @@ Split = Callable[..., TokenSplit]
 
 def counting(num_tokens: int) -> TokenSplit:
     """Token n is number n, so a batch shows where it was read."""
-    return TokenSplit(np.arange(num_tokens, dtype="<u4"), np.array([0, num_tokens], dtype="<u8"), num_tokens, num_tokens, 1)
+    return TokenSplit(
+        np.arange(num_tokens, dtype="<u4"),
+        np.array([0, num_tokens], dtype="<u8"),
+        num_tokens,
+        num_tokens,
+        1,
+    )
 
 
 def rows(sequences: Sequences, first: int, count: int) -> list[tuple[list[int], list[int]]]:
@@ -52,11 +58,15 @@ def test_any_partition_into_batches_gives_the_same_samples(layout: str, token_sp
 
 @pytest.mark.parametrize("num_tokens", [17, 100, 101, 107, 1000])
 def test_every_epoch_covers_all_windows_once_from_its_own_start(num_tokens: int) -> None:
-    """Windows stand end to end; starts and orders differ between epochs, the number of windows does not."""
+    """Windows stand end to end; starts and orders differ between epochs, the number of windows does
+    not.
+    """
     sequences = Sequences(counting(num_tokens), 8, seed=1)
     starts, orders = set(), set()
     for epoch in range(30):
-        firsts = [inputs[0] for inputs, _ in rows(sequences, epoch * len(sequences), len(sequences))]
+        firsts = [
+            inputs[0] for inputs, _ in rows(sequences, epoch * len(sequences), len(sequences))
+        ]
         assert sorted(firsts) == list(range(min(firsts), min(firsts) + 8 * len(sequences), 8))
         starts.add(min(firsts))
         orders.add(tuple(np.argsort(firsts)))
@@ -68,7 +78,11 @@ def test_every_epoch_covers_all_windows_once_from_its_own_start(num_tokens: int)
 def test_the_seed_decides_the_order() -> None:
     """Same seed, same samples; another seed, others."""
     split = counting(5000)
-    assert rows(Sequences(split, 8, seed=1), 0, 50) == rows(Sequences(split, 8, seed=1), 0, 50) != rows(Sequences(split, 8, seed=2), 0, 50)
+    assert (
+        rows(Sequences(split, 8, seed=1), 0, 50)
+        == rows(Sequences(split, 8, seed=1), 0, 50)
+        != rows(Sequences(split, 8, seed=2), 0, 50)
+    )
 
 
 def test_one_window_is_enough_and_less_is_an_error() -> None:
@@ -80,11 +94,15 @@ def test_one_window_is_enough_and_less_is_an_error() -> None:
 
 def test_a_document_sequence_runs_from_end_of_text_to_end_of_text(token_split: Split) -> None:
     """No sequence sees another document."""
-    samples = sorted(rows(Sequences(token_split(2, 1, 3), 8, "document"), 0, 3), key=lambda row: row[1][0])
+    samples = sorted(
+        rows(Sequences(token_split(2, 1, 3), 8, "document"), 0, 3), key=lambda row: row[1][0]
+    )
     assert samples == [([0, 1, 2], [1, 2, 0]), ([0, 4], [4, 0]), ([0, 6, 7, 8], [6, 7, 8, 0])]
 
 
-def test_documents_are_padded_to_a_multiple_of_eight_and_at_most_the_sequence_length(token_split: Split) -> None:
+def test_documents_are_padded_to_a_multiple_of_eight_and_at_most_the_sequence_length(
+    token_split: Split,
+) -> None:
     """Padding is never a target."""
     batch = Sequences(token_split(2, 8), 12, "document").batch(0, 2)
     assert batch.inputs_BT.shape == (2, 12)
@@ -95,7 +113,13 @@ def test_documents_are_padded_to_a_multiple_of_eight_and_at_most_the_sequence_le
 def test_long_documents_are_an_error_unless_declared(token_split: Split) -> None:
     """The error has the numbers; a document whose tokens and end-of-text just fit is not long."""
     assert len(Sequences(token_split(3, 2), 4, "document")) == 2
-    with pytest.raises(DataError, match=r"1 of 2 documents are longer than sequence_length 4: the first is number 2 with 5 tokens"):
+    with pytest.raises(
+        DataError,
+        match=(
+            r"1 of 2 documents are longer than sequence_length 4: the first is number 2 with 5"
+            r" tokens"
+        ),
+    ):
         Sequences(token_split(3, 4), 4, "document")
 
 
@@ -106,9 +130,13 @@ def test_truncated_documents_lose_their_end_and_are_counted(token_split: Split) 
     assert sequences.num_long_documents == 1
 
 
-@given(lengths=st.lists(st.integers(0, 30), min_size=1, max_size=8), sequence_length=st.integers(2, 9))
+@given(
+    lengths=st.lists(st.integers(0, 30), min_size=1, max_size=8), sequence_length=st.integers(2, 9)
+)
 @settings(max_examples=60, deadline=None)
-def test_split_documents_have_every_token_as_target_once(lengths: list[int], sequence_length: int) -> None:
+def test_split_documents_have_every_token_as_target_once(
+    lengths: list[int], sequence_length: int
+) -> None:
     """The pieces continue one another."""
     offsets = np.cumsum([0, *(length + 1 for length in lengths)])
     ids = np.arange(1, offsets[-1] + 1)
@@ -119,15 +147,25 @@ def test_split_documents_have_every_token_as_target_once(lengths: list[int], seq
     assert sorted(target for _, targets in samples for target in targets) == sorted(ids.tolist())
     assert all(len(targets) <= sequence_length for _, targets in samples)
     assert all(inputs[1:] == targets[:-1] for inputs, targets in samples)
-    assert all(inputs[0] == (targets[0] - 1 if targets[0] - 1 in ids and targets[0] > 1 else 0) for inputs, targets in samples if targets[0])
+    assert all(
+        inputs[0] == (targets[0] - 1 if targets[0] - 1 in ids and targets[0] > 1 else 0)
+        for inputs, targets in samples
+        if targets[0]
+    )
 
 
 @given(num_tokens=st.integers(2, 200), context=st.integers(1, 20), data=st.data())
 @settings(max_examples=100, deadline=None)
-def test_every_token_but_the_first_is_scored_once(num_tokens: int, context: int, data: st.DataObject) -> None:
-    """For any context, stride and batch size; the target is what follows the input, in windows of the full width."""
+def test_every_token_but_the_first_is_scored_once(
+    num_tokens: int, context: int, data: st.DataObject
+) -> None:
+    """For any context, stride and batch size; the target is what follows the input, in windows of
+    the full width.
+    """
     stride = data.draw(st.integers(1, context))
-    batches = list(evaluation_batches(counting(num_tokens), context, stride, data.draw(st.integers(1, 5))))
+    batches = list(
+        evaluation_batches(counting(num_tokens), context, stride, data.draw(st.integers(1, 5)))
+    )
     targets = torch.cat([batch.targets_BT[batch.targets_BT != IGNORED] for batch in batches])
     assert sorted(targets.tolist()) == list(range(1, num_tokens))
     for batch in batches:
@@ -137,7 +175,9 @@ def test_every_token_but_the_first_is_scored_once(num_tokens: int, context: int,
 
 
 def test_a_sliding_window_gives_every_later_target_its_context() -> None:
-    """With context 8 and stride 2 no target after the first window has fewer than 6 tokens before it in its window."""
+    """With context 8 and stride 2 no target after the first window has fewer than 6 tokens before
+    it in its window.
+    """
     windows = torch.cat([batch.targets_BT for batch in evaluation_batches(counting(101), 8, 2, 3)])
     assert (windows[1:, :6] == IGNORED).all()
     assert (windows[1:-1, 6:] != IGNORED).all()
@@ -146,8 +186,20 @@ def test_a_sliding_window_gives_every_later_target_its_context() -> None:
 def test_a_limit_spreads_the_windows_evenly() -> None:
     """From the first to the last, each once."""
     batches = list(evaluation_batches(counting(801), 8, 8, 4, max_sequences=5))
-    assert torch.cat([batch.inputs_BT[:, 0] for batch in batches]).tolist() == [0, 192, 392, 592, 792]
-    assert sum(len(batch.inputs_BT) for batch in evaluation_batches(counting(801), 8, 8, 4, max_sequences=1000)) == 100
+    assert torch.cat([batch.inputs_BT[:, 0] for batch in batches]).tolist() == [
+        0,
+        192,
+        392,
+        592,
+        792,
+    ]
+    assert (
+        sum(
+            len(batch.inputs_BT)
+            for batch in evaluation_batches(counting(801), 8, 8, 4, max_sequences=1000)
+        )
+        == 100
+    )
 
 
 def test_wrong_windows_are_refused_at_once() -> None:

@@ -24,8 +24,14 @@ def tsv(text: str, **options: bool) -> list[Row]:
 
 def test_without_a_header_columns_are_called_by_their_numbers() -> None:
     """And the first row is data."""
-    assert csv('x,1\n"y, z",0\n', has_header=False) == [Row({"0": "x", "1": "1"}, "a.csv:1"), Row({"0": "y, z", "1": "0"}, "a.csv:2")]
-    assert tsv("ham\tx\n\nspam\ty\n", has_header=False) == [Row({"0": "ham", "1": "x"}, "a.tsv:1"), Row({"0": "spam", "1": "y"}, "a.tsv:3")]
+    assert csv('x,1\n"y, z",0\n', has_header=False) == [
+        Row({"0": "x", "1": "1"}, "a.csv:1"),
+        Row({"0": "y, z", "1": "0"}, "a.csv:2"),
+    ]
+    assert tsv("ham\tx\n\nspam\ty\n", has_header=False) == [
+        Row({"0": "ham", "1": "x"}, "a.tsv:1"),
+        Row({"0": "spam", "1": "y"}, "a.tsv:3"),
+    ]
 
 
 def test_blank_lines_before_the_header_are_passed_over() -> None:
@@ -35,21 +41,32 @@ def test_blank_lines_before_the_header_are_passed_over() -> None:
 
 def test_a_row_over_several_lines_stands_where_it_begins() -> None:
     """So does the next one."""
-    assert [row.where for row in csv('text,label\n"one\ntwo\nthree",1\nx,0\n')] == ["a.csv:2", "a.csv:5"]
+    assert [row.where for row in csv('text,label\n"one\ntwo\nthree",1\nx,0\n')] == [
+        "a.csv:2",
+        "a.csv:5",
+    ]
 
 
 def test_columns_keep_their_order_and_a_repeated_name_goes_by_number() -> None:
     """The first has the name."""
-    assert [list(row.columns.items()) for row in csv("b,a,b\n1,2,3\n")] == [[("b", "1"), ("a", "2"), ("2", "3")]]
+    assert [list(row.columns.items()) for row in csv("b,a,b\n1,2,3\n")] == [
+        [("b", "1"), ("a", "2"), ("2", "3")]
+    ]
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("text,label\nx,1\ny\n", "a.csv:3: 1 fields, but the header names 2: text, label. The first field is 'y'."),
+        (
+            "text,label\nx,1\ny\n",
+            "a.csv:3: 1 fields, but the header names 2: text, label. The first field is 'y'.",
+        ),
         ("text,label\nx,1\ny,0,\n", "a.csv:3: 3 fields, but the header names 2"),
         ("text,label\nx,1\na\0b,0\n", "a.csv:3: character 2 of the line is NUL"),
-        ("text,label\rx,1\ry,0\r", "a.csv:1: a carriage return stands alone outside quotation marks."),
+        (
+            "text,label\rx,1\ry,0\r",
+            "a.csv:1: a carriage return stands alone outside quotation marks.",
+        ),
     ],
 )
 def test_a_broken_row_is_named_by_its_line(text: str, said: str) -> None:
@@ -74,21 +91,33 @@ def test_without_a_header_the_first_row_says_how_many_fields_there_are() -> None
         ('text,label\n"a ""quoted"" word",1\n"ends"too early,0\n', 3),
     ],
 )
-def test_a_quotation_mark_that_is_not_closed_is_named_by_the_line_that_opens_it(text: str, line: int) -> None:
+def test_a_quotation_mark_that_is_not_closed_is_named_by_the_line_that_opens_it(
+    text: str, line: int
+) -> None:
     """However many lines it swallows; rows before it are read."""
     rows = csv_rows(lines(text), "a.csv")
-    with pytest.raises(DataError, match=rf"a\.csv:{line}: not valid CSV: .*the last one opens in line {line}[. ]"):
+    with pytest.raises(
+        DataError, match=rf"a\.csv:{line}: not valid CSV: .*the last one opens in line {line}[. ]"
+    ):
         list(rows)
 
 
 def test_a_row_that_swallowed_others_and_closed_by_chance_says_that_it_runs_over_lines() -> None:
     """Its fields do not add up."""
-    with pytest.raises(DataError, match=r"a\.csv:2: 1 fields.*The row runs over 4 lines: is a quotation mark not closed\?"):
+    with pytest.raises(
+        DataError,
+        match=r"a\.csv:2: 1 fields.*The row runs over 4 lines: is a quotation mark not closed\?",
+    ):
         csv('text,label\n"open,1\ny,0\nz,1\n"\n')
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("text\tlabel\nx\t1\n", "file_type=tsv"), ("text;label\nx;1\n", "semicolons"), ("x,1\n", "by number .* without a header")]
+    ("text", "said"),
+    [
+        ("text\tlabel\nx\t1\n", "file_type=tsv"),
+        ("text;label\nx;1\n", "semicolons"),
+        ("x,1\n", "by number .* without a header"),
+    ],
 )
 def test_a_missing_column_says_what_else_the_first_line_may_be(text: str, said: str) -> None:
     """Another separator, or no header."""

@@ -8,24 +8,43 @@ import pytest
 from transformers import AutoTokenizer, LlamaConfig
 
 from brimful.base.errors import DataError
-from brimful.data.tokenizer import TokenizerReport, check_compression, round_trips, tokenizer_fingerprint, train_tokenizer, verdict
+from brimful.data.tokenizer import (
+    TokenizerReport,
+    check_compression,
+    round_trips,
+    tokenizer_fingerprint,
+    train_tokenizer,
+    verdict,
+)
 from brimful.data.tokens import batch_encoder
 from brimful.model.description import CLS_ID, ENCODER_TOKENS, MASK_ID, PAD_ID, SEP_ID
 
-TEXTS = ["def add(a, b):\n    return a + b\n", "the cat , the hat . it 's n't\r\n\n\n  the end", "naïve 日本 🙂 <|endoftext|> the end"] * 4
+TEXTS = [
+    "def add(a, b):\n    return a + b\n",
+    "the cat , the hat . it 's n't\r\n\n\n  the end",
+    "naïve 日本 🙂 <|endoftext|> the end",
+] * 4
 UNSEEN = "Ж\x00\u200b <|unknown|> \t the\n\n cat's"
 
 
 @pytest.mark.parametrize("kind", ["bpe", "character"])
 def test_training_text_comes_back_exactly(kind: str) -> None:
-    """Spaces before punctuation, line ends, accents, emoji and the spelling of special tokens included."""
+    """Spaces before punctuation, line ends, accents, emoji and the spelling of special tokens
+    included.
+    """
     tokenizer = train_tokenizer(kind, 280 if kind == "bpe" else None, 2, TEXTS)  # type: ignore[arg-type]
     assert round_trips(tokenizer, TEXTS)
-    assert (tokenizer.eos_token, tokenizer.eos_token_id, tokenizer.clean_up_tokenization_spaces) == ("<|endoftext|>", 0, False)
+    assert (
+        tokenizer.eos_token,
+        tokenizer.eos_token_id,
+        tokenizer.clean_up_tokenization_spaces,
+    ) == ("<|endoftext|>", 0, False)
 
 
 def test_a_byte_level_tokenizer_knows_every_text() -> None:
-    """All 256 bytes are in the alphabet: no unknown token exists, and the vocabulary has the size asked for."""
+    """All 256 bytes are in the alphabet: no unknown token exists, and the vocabulary has the size
+    asked for.
+    """
     tokenizer = train_tokenizer("bpe", 280, 2, TEXTS)
     assert len(tokenizer) == 280
     assert tokenizer.unk_token is None
@@ -33,11 +52,19 @@ def test_a_byte_level_tokenizer_knows_every_text() -> None:
 
 
 def test_digits_can_be_tokens_of_their_own() -> None:
-    """Where they would else be merged; everything still comes back, and the tokenizer is another one."""
+    """Where they would else be merged; everything still comes back, and the tokenizer is another
+    one.
+    """
     texts = ["2024 plus 2024 is 4048, not 2024.2024\n"] * 4
-    together, apart = (train_tokenizer("bpe", 262, 2, texts, split_digits=split) for split in (False, True))
+    together, apart = (
+        train_tokenizer("bpe", 262, 2, texts, split_digits=split) for split in (False, True)
+    )
     assert any(sum(map(str.isdigit, token)) > 1 for token in together.get_vocab())
-    assert not any(sum(map(str.isdigit, token)) and len(token) > 1 for token in apart.get_vocab() if token != apart.eos_token)
+    assert not any(
+        sum(map(str.isdigit, token)) and len(token) > 1
+        for token in apart.get_vocab()
+        if token != apart.eos_token
+    )
     assert round_trips(apart, [*texts, UNSEEN])
     assert tokenizer_fingerprint(together) != tokenizer_fingerprint(apart)
 
@@ -84,7 +111,10 @@ def test_the_same_text_gives_the_same_tokenizer() -> None:
     assert first == second != tokenizer_fingerprint(train_tokenizer("bpe", 270, 2, TEXTS))
 
 
-@pytest.mark.parametrize(("ratio", "word"), [(1.49, "fail"), (1.5, "low"), (2.5, "good"), (3.49, "good"), (3.5, "excellent")])
+@pytest.mark.parametrize(
+    ("ratio", "word"),
+    [(1.49, "fail"), (1.5, "low"), (2.5, "good"), (3.49, "good"), (3.5, "excellent")],
+)
 def test_compression_is_judged_by_the_guides_gates(ratio: float, word: str) -> None:
     """A character tokenizer is exempt."""
     assert verdict("bpe", ratio) == word
@@ -92,12 +122,25 @@ def test_compression_is_judged_by_the_guides_gates(ratio: float, word: str) -> N
 
 
 def report(kind: str, characters: float, num_bytes: float) -> TokenizerReport:
-    return TokenizerReport(kind, 300, characters, num_bytes, characters, num_bytes, 0.0, True, verdict(kind, characters), "")
+    return TokenizerReport(
+        kind,
+        300,
+        characters,
+        num_bytes,
+        characters,
+        num_bytes,
+        0.0,
+        True,
+        verdict(kind, characters),
+        "",
+    )
 
 
 def test_a_tokenizer_that_hardly_compresses_is_refused() -> None:
     """Not so characters, nor scripts of several bytes a character."""
-    with pytest.raises(DataError, match=r"only 1\.20 characters .* below 1\.5 .*tokenizer\.vocabulary \(now 300\)"):
+    with pytest.raises(
+        DataError, match=r"only 1\.20 characters .* below 1\.5 .*tokenizer\.vocabulary \(now 300\)"
+    ):
         check_compression(report("bpe", 1.2, 1.3))
     check_compression(report("bpe", 1.2, 3.6))
     check_compression(report("character", 1.0, 1.0))
@@ -110,7 +153,9 @@ KINDS = pytest.mark.parametrize(("kind", "vocabulary"), [("bpe", 280), ("charact
 def test_an_encoders_tokenizer_puts_its_special_tokens_around_a_text(
     tmp_path: Path, kind: Literal["bpe", "character"], vocabulary: int | None
 ) -> None:
-    """Also when AutoTokenizer loads it; a document of the training text has none but the [SEP] that is put behind it."""
+    """Also when AutoTokenizer loads it; a document of the training text has none but the [SEP] that
+    is put behind it.
+    """
     tokenizer = train_tokenizer(kind, vocabulary, 2, TEXTS, encoder=True)
     tokenizer.save_pretrained(tmp_path)
     loaded = AutoTokenizer.from_pretrained(tmp_path)
@@ -119,7 +164,12 @@ def test_an_encoders_tokenizer_puts_its_special_tokens_around_a_text(
     for each in (tokenizer, loaded):
         assert each("the cat").input_ids == [CLS_ID, *plain, SEP_ID]
         assert each("the cat", "the hat").input_ids[len(plain) + 1] == SEP_ID
-        assert [each.pad_token_id, each.cls_token_id, each.sep_token_id, each.mask_token_id] == [PAD_ID, CLS_ID, SEP_ID, MASK_ID]
+        assert [each.pad_token_id, each.cls_token_id, each.sep_token_id, each.mask_token_id] == [
+            PAD_ID,
+            CLS_ID,
+            SEP_ID,
+            MASK_ID,
+        ]
         assert (each.bos_token_id, each.eos_token_id) == (CLS_ID, SEP_ID)
         assert each("the [MASK]").input_ids[-2] == MASK_ID
         assert each.decode(each("the cat").input_ids, skip_special_tokens=True) == "the cat"
@@ -129,7 +179,9 @@ def test_an_encoders_tokenizer_puts_its_special_tokens_around_a_text(
 
 
 @KINDS
-def test_training_text_that_spells_an_encoders_special_tokens_is_text(kind: Literal["bpe", "character"], vocabulary: int | None) -> None:
+def test_training_text_that_spells_an_encoders_special_tokens_is_text(
+    kind: Literal["bpe", "character"], vocabulary: int | None
+) -> None:
     tokenizer = train_tokenizer(kind, vocabulary, 2, [*TEXTS, "[]CLSEPADMK"], encoder=True)
     (ids,) = batch_encoder(tokenizer)(["a [MASK] b [SEP][PAD] [CLS]"])
 
@@ -139,17 +191,27 @@ def test_training_text_that_spells_an_encoders_special_tokens_is_text(kind: Lite
 
 @pytest.mark.parametrize("encoder", [False, True])
 def test_capital_letters_can_become_small_ones(encoder: bool) -> None:
-    tokenizer = train_tokenizer("bpe", 270, 2, [text.title() for text in TEXTS], lowercase=True, encoder=encoder)
+    tokenizer = train_tokenizer(
+        "bpe", 270, 2, [text.title() for text in TEXTS], lowercase=True, encoder=encoder
+    )
     one, other = batch_encoder(tokenizer)(["The CAT", "the cat"])
 
     assert one == other
-    assert not any(re.search("[A-Z]", token) for token in tokenizer.get_vocab() if len(token) > 1 and token not in tokenizer.all_special_tokens)
+    assert not any(
+        re.search("[A-Z]", token)
+        for token in tokenizer.get_vocab()
+        if len(token) > 1 and token not in tokenizer.all_special_tokens
+    )
     assert round_trips(tokenizer, ["The CAT", UNSEEN])
-    assert tokenizer_fingerprint(tokenizer) != tokenizer_fingerprint(train_tokenizer("bpe", 270, 2, TEXTS, encoder=encoder))
+    assert tokenizer_fingerprint(tokenizer) != tokenizer_fingerprint(
+        train_tokenizer("bpe", 270, 2, TEXTS, encoder=encoder)
+    )
 
 
 @KINDS
-def test_a_tokenizer_that_is_no_encoders_is_the_same_as_ever(kind: Literal["bpe", "character"], vocabulary: int | None) -> None:
+def test_a_tokenizer_that_is_no_encoders_is_the_same_as_ever(
+    kind: Literal["bpe", "character"], vocabulary: int | None
+) -> None:
     """Its file's fingerprint is a recorded one: runs from before go on."""
     expected = {
         "bpe": "62208df6cb6e39e00358308ff5ca25b1a802bea14e3cc629302c342156b5056c",

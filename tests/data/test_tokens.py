@@ -12,7 +12,14 @@ import pytest
 from brimful.base.errors import DataError
 from brimful.data import tokens
 from brimful.data.tokenizer import train_tokenizer
-from brimful.data.tokens import batch_encoder, cache_key, read_tokens, text_pieces, token_dtype, write_tokens
+from brimful.data.tokens import (
+    batch_encoder,
+    cache_key,
+    read_tokens,
+    text_pieces,
+    token_dtype,
+    write_tokens,
+)
 
 DOCUMENTS = [("train", "abc"), ("validation", "é"), ("train", ""), ("train", "de")]
 
@@ -22,7 +29,9 @@ def spell(texts: list[str]) -> list[list[int]]:
     return [[ord(character) for character in text] for text in texts]
 
 
-def write(folder: Path, documents: list[tuple[str, str]] = DOCUMENTS, vocabulary: int = 1000) -> None:
+def write(
+    folder: Path, documents: list[tuple[str, str]] = DOCUMENTS, vocabulary: int = 1000
+) -> None:
     write_tokens(folder, documents, spell, vocabulary=vocabulary, end_of_text=0)
 
 
@@ -34,7 +43,13 @@ def test_documents_are_separated_by_end_of_text_and_counted(tmp_path: Path) -> N
     train = splits["train"]
     assert train.tokens_N.tolist() == [97, 98, 99, 0, 0, 100, 101, 0]
     assert train.document_offsets.tolist() == [0, 4, 5, 8]
-    assert (train.num_documents, train.num_bytes, train.num_characters, train.num_tokens, train.end_of_text) == (3, 5, 5, 8, 0)
+    assert (
+        train.num_documents,
+        train.num_bytes,
+        train.num_characters,
+        train.num_tokens,
+        train.end_of_text,
+    ) == (3, 5, 5, 8, 0)
     assert (splits["validation"].num_bytes, splits["validation"].num_characters) == (2, 1)
     assert isinstance(train.tokens_N, np.memmap)
 
@@ -43,7 +58,13 @@ def test_documents_are_separated_by_end_of_text_and_counted(tmp_path: Path) -> N
 def test_ids_take_16_bits_while_they_fit(tmp_path: Path, vocabulary: int, width: int) -> None:
     """The largest id of each vocabulary survives."""
     largest = vocabulary - 1
-    write_tokens(tmp_path / "key", [("train", "x")], lambda texts: [[largest] for _ in texts], vocabulary=vocabulary, end_of_text=1)
+    write_tokens(
+        tmp_path / "key",
+        [("train", "x")],
+        lambda texts: [[largest] for _ in texts],
+        vocabulary=vocabulary,
+        end_of_text=1,
+    )
     splits = read_tokens(tmp_path / "key")
     assert splits is not None
     assert splits["train"].tokens_N.tolist() == [largest, 1]
@@ -71,7 +92,11 @@ def test_a_damaged_cache_is_not_read_but_replaced(tmp_path: Path, name: str, dam
     path = tmp_path / "key" / name
     raw = bytearray(path.read_bytes())
     raw[3] ^= 1
-    {"flip": lambda: path.write_bytes(raw), "shorten": lambda: path.write_bytes(raw[:-1]), "remove": path.unlink}[damage]()
+    {
+        "flip": lambda: path.write_bytes(raw),
+        "shorten": lambda: path.write_bytes(raw[:-1]),
+        "remove": path.unlink,
+    }[damage]()
     if damage == "shorten" and name == "index.json":
         path.write_bytes(raw[:-3])
     assert read_tokens(tmp_path / "key") is None
@@ -131,7 +156,9 @@ def test_no_documents_and_no_room_are_errors(tmp_path: Path) -> None:
 
 
 def test_long_documents_are_cut_between_visible_text_and_line_break() -> None:
-    """Joined they are the text; every piece but the last is long enough; text without such a place stays whole."""
+    """Joined they are the text; every piece but the last is long enough; text without such a place
+    stays whole.
+    """
     text = "".join(f"line {number} \n\n\n  indented\n" for number in range(200))
     pieces = list(text_pieces(text, 100))
     assert "".join(pieces) == text
@@ -144,7 +171,12 @@ def test_long_documents_are_cut_between_visible_text_and_line_break() -> None:
 @pytest.mark.parametrize("kind", ["bpe", "character"])
 def test_cutting_a_long_document_does_not_change_its_ids(kind: str, shared_data: Path) -> None:
     """On 200,000 characters of Shakespeare with ragged white space, in pieces of 50 and of 5000."""
-    text = (shared_data / "tinyshakespeare" / "input.txt").read_text()[:200_000].replace(".\n", " .  \n \t").replace("!\n", "!\r\n\n\x85\u3000\n")
+    text = (
+        (shared_data / "tinyshakespeare" / "input.txt")
+        .read_text()[:200_000]
+        .replace(".\n", " .  \n \t")
+        .replace("!\n", "!\r\n\n\x85\u3000\n")
+    )
     encode = batch_encoder(train_tokenizer(kind, 600 if kind == "bpe" else None, 2, [text]))  # type: ignore[arg-type]
     (whole,) = encode([text])
     for size in (50, 5000):
@@ -158,17 +190,29 @@ def test_a_document_longer_than_a_batch_is_one_document(tmp_path: Path) -> None:
     splits = read_tokens(tmp_path / "key")
     assert splits is not None
     assert splits["train"].document_offsets.tolist() == [0, len(text) + 1, len(text) + 3]
-    assert np.array_equal(splits["train"].tokens_N[: len(text)], np.frombuffer(text.encode(), np.uint8))
+    assert np.array_equal(
+        splits["train"].tokens_N[: len(text)], np.frombuffer(text.encode(), np.uint8)
+    )
 
 
 def test_progress_reaches_the_total(tmp_path: Path) -> None:
     """Counted in documents."""
     seen: list[tuple[str, int, int | None]] = []
-    write_tokens(tmp_path / "key", DOCUMENTS, spell, vocabulary=1000, end_of_text=0, num_documents=4, progress=lambda *told: seen.append(told))
+    write_tokens(
+        tmp_path / "key",
+        DOCUMENTS,
+        spell,
+        vocabulary=1000,
+        end_of_text=0,
+        num_documents=4,
+        progress=lambda *told: seen.append(told),
+    )
     assert seen[-1] == ("tokenising", 4, 4)
 
 
 def test_keys_differ_when_any_part_does() -> None:
     """And do not depend on the order of the parts."""
     assert cache_key(a=1, b=[2]) == cache_key(b=[2], a=1)
-    assert len({cache_key(a=1, b=2), cache_key(a=1, b=3), cache_key(a=1), cache_key(a="1", b=2)}) == 4
+    assert (
+        len({cache_key(a=1, b=2), cache_key(a=1, b=3), cache_key(a=1), cache_key(a="1", b=2)}) == 4
+    )

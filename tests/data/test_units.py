@@ -8,9 +8,23 @@ import pytest
 
 from brimful.base.env import shared_data_folder
 from brimful.base.errors import DataError
-from brimful.data.units import UNITS, Unit, convert, decimal_text, significant_digits, units_of, units_spelled
+from brimful.data.units import (
+    UNITS,
+    Unit,
+    convert,
+    decimal_text,
+    significant_digits,
+    units_of,
+    units_spelled,
+)
 
-SPELLED = "|".join(sorted({re.escape(one).replace(r"\^", r"(?:\^|\*\*)") for unit in UNITS for one in unit.spellings}, key=len, reverse=True))
+SPELLED = "|".join(
+    sorted(
+        {re.escape(one).replace(r"\^", r"(?:\^|\*\*)") for unit in UNITS for one in unit.spellings},
+        key=len,
+        reverse=True,
+    )
+)
 
 
 def named(text: str) -> Unit:
@@ -46,7 +60,9 @@ def test_conversions_are_exact(value: str, source: str, target: str, expected: s
 
 
 def test_the_guides_answers_are_reproduced() -> None:
-    """All 1000 within 1e-3: its year is the tropical one, its ton metric, its ounce mass or volume by what it is turned into."""
+    """All 1000 within 1e-3: its year is the tropical one, its ton metric, its ounce mass or volume
+    by what it is turned into.
+    """
     folder = shared_data_folder()
     path = folder / "unit_conversion" / "train.json" if folder else None
     if path is None or not path.is_file():
@@ -55,18 +71,33 @@ def test_the_guides_answers_are_reproduced() -> None:
     assert len(rows) == 1000
     for question, answer in rows:
         value, results = conversions_of(question)
-        assert any(float(result) == pytest.approx(answer, rel=1e-3) for result in results), (question, value, results)
+        assert any(float(result) == pytest.approx(answer, rel=1e-3) for result in results), (
+            question,
+            value,
+            results,
+        )
 
 
 def conversions_of(question: str) -> tuple[Fraction, list[Fraction]]:
-    """What a question may ask, from any sentence with one number and two units: the first unit stands behind the number, or behind `from`."""
+    """What a question may ask, from any sentence with one number and two units: the first unit
+    stands behind the number, or behind `from`.
+    """
     (number,) = re.findall(r"(?<![\w^*])\d+(?![\w^*])", question)
     source = re.search(rf"(?:{number}|from) ({SPELLED})(?![\w^/*])", question)
     assert source, question
     rest = f"{question[: source.start(1)]}_{question[source.end(1) :]}"
     targets = re.findall(rf"(?<![\w^/*])({SPELLED})(?![\w^/*])", rest)
-    pairs = [(first, second) for first in units_spelled(source[1]) for target in targets for second in units_spelled(target)]
-    return Fraction(number), [convert(Fraction(number), first, second) for first, second in pairs if first.quantity == second.quantity]
+    pairs = [
+        (first, second)
+        for first in units_spelled(source[1])
+        for target in targets
+        for second in units_spelled(target)
+    ]
+    return Fraction(number), [
+        convert(Fraction(number), first, second)
+        for first, second in pairs
+        if first.quantity == second.quantity
+    ]
 
 
 def test_spellings_are_found_with_their_plurals_and_powers() -> None:
@@ -94,7 +125,16 @@ def test_units_of_different_things_do_not_convert() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [("3.048", "3.048"), ("1/8", "0.125"), ("-7/2", "-3.5"), ("420", "420"), ("0", "0"), ("1/1000", "0.001"), ("1/3", None)]
+    ("value", "text"),
+    [
+        ("3.048", "3.048"),
+        ("1/8", "0.125"),
+        ("-7/2", "-3.5"),
+        ("420", "420"),
+        ("0", "0"),
+        ("1/1000", "0.001"),
+        ("1/3", None),
+    ],
 )
 def test_decimals_are_written_out_where_they_end(value: str, text: str | None) -> None:
     """Without zeros behind the point."""

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 from brimful.data.chat import Template
 from brimful.data.tokens import TokenSplit
@@ -26,7 +33,9 @@ def model(request: pytest.FixtureRequest) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         if request.param == "gpt2":
-            return GPT2LMHeadModel(GPT2Config(n_positions=CONTEXT, n_embd=32, n_layer=2, n_head=2, **ids)).eval()
+            return GPT2LMHeadModel(
+                GPT2Config(n_positions=CONTEXT, n_embd=32, n_layer=2, n_head=2, **ids)
+            ).eval()
         config = LlamaConfig(
             max_position_embeddings=CONTEXT,
             hidden_size=32,
@@ -40,12 +49,18 @@ def model(request: pytest.FixtureRequest) -> PreTrainedModel:
 
 
 class Splits:
-    """Makes splits of plain ids: one document, four bytes and two characters a token unless told otherwise."""
+    """Makes splits of plain ids: one document, four bytes and two characters a token unless told
+    otherwise.
+    """
 
     def of(self, ids: Sequence[int] | np.ndarray, *, num_bytes: int | None = None) -> TokenSplit:
         tokens_N = np.asarray(ids, dtype=np.uint16)
         return TokenSplit(
-            tokens_N, np.array([0, len(tokens_N)], np.uint64), 4 * len(tokens_N) if num_bytes is None else num_bytes, 2 * len(tokens_N), 1
+            tokens_N,
+            np.array([0, len(tokens_N)], np.uint64),
+            4 * len(tokens_N) if num_bytes is None else num_bytes,
+            2 * len(tokens_N),
+            1,
         )
 
     def random(self, count: int, seed: int = 0) -> TokenSplit:
@@ -60,7 +75,9 @@ def splits() -> Splits:
 @pytest.fixture(scope="session")
 def byte_tokenizer() -> PreTrainedTokenizerFast:
     """One token per byte, 256 is end-of-text."""
-    bytes_only = {byte: number for number, byte in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    bytes_only = {
+        byte: number for number, byte in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))
+    }
     tokenizer = Tokenizer(models.BPE(bytes_only | {"<|endoftext|>": 256}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -73,15 +90,32 @@ class Subjects:
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
         self._tokenizer = tokenizer
 
-    def of(self, *, context: int = 1024, is_tuned: bool = True, text_ending: str | None = None) -> Subject:
+    def of(
+        self, *, context: int = 1024, is_tuned: bool = True, text_ending: str | None = None
+    ) -> Subject:
         config = LlamaConfig(
-            vocab_size=257, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, max_position_embeddings=context,
-            initializer_range=0.3, bos_token_id=256, eos_token_id=256,
-        )  # fmt: skip
+            vocab_size=257,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=context,
+            initializer_range=0.3,
+            bos_token_id=256,
+            eos_token_id=256,
+        )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(3)
             model = LlamaForCausalLM(config).eval()
-        return Subject(model, self._tokenizer, Template.of(self._tokenizer, "plain"), frozenset({256}), is_tuned, context, text_ending)
+        return Subject(
+            model,
+            self._tokenizer,
+            Template.of(self._tokenizer, "plain"),
+            frozenset({256}),
+            is_tuned,
+            context,
+            text_ending,
+        )
 
 
 @pytest.fixture
@@ -116,6 +150,12 @@ def model_of(okadfa_recipe: Callable[..., Recipe]) -> Callable[..., PreTrainedMo
     """`model_of(key=value)`: the model of `okadfa_recipe`, fresh."""
 
     def make(**model: object) -> PreTrainedModel:
-        return build(okadfa_recipe(**model), vocabulary=VOCABULARY, end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
+        return build(
+            okadfa_recipe(**model),
+            vocabulary=VOCABULARY,
+            end_of_text_id=0,
+            attention="sdpa",
+            device=torch.device("cpu"),
+        )
 
     return make

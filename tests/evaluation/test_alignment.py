@@ -24,54 +24,86 @@ def batches() -> list[Batch]:
 
 
 def measured(model: PreTrainedModel, batches: list[Batch], **rules: str) -> Alignment:
-    return measure_alignment(model, FeedbackRecipe.model_validate(rules), SEED, batches, loss_chunk=8)
+    return measure_alignment(
+        model, FeedbackRecipe.model_validate(rules), SEED, batches, loss_chunk=8
+    )
 
 
-def gradient(model: PreTrainedModel, loss_sum: LossSum, batches: list[Batch], part: torch.nn.Module) -> Tensor:
+def gradient(
+    model: PreTrainedModel, loss_sum: LossSum, batches: list[Batch], part: torch.nn.Module
+) -> Tensor:
     """Of all parameters of a part, by the ordinary way of training."""
     model.zero_grad()
     for batch in batches:
         for micro in batch.micro_batches((1, 1)):
             loss_sum(Network(model, hidden_states_of(model), 8), micro).backward()
-    return torch.cat([parameter.grad.flatten() for parameter in part.parameters() if parameter.grad is not None])
+    return torch.cat(
+        [parameter.grad.flatten() for parameter in part.parameters() if parameter.grad is not None]
+    )
 
 
-def test_figures_are_those_of_the_gradients_that_training_takes(model_of: MakeModel, batches: list[Batch]) -> None:
+def test_figures_are_those_of_the_gradients_that_training_takes(
+    model_of: MakeModel, batches: list[Batch]
+) -> None:
     model = model_of()
     found = measured(model, batches)
     block = model.model.layers[0]
-    fed_back, true = (gradient(model, loss, batches, block) for loss in (Feedback(FeedbackRecipe(), SEED), next_token_loss_sum))
+    fed_back, true = (
+        gradient(model, loss, batches, block)
+        for loss in (Feedback(FeedbackRecipe(), SEED), next_token_loss_sum)
+    )
 
-    assert [each.name for each in found.segments] == ["embedding", "block 1", "block 2", "above the blocks"]
+    assert [each.name for each in found.segments] == [
+        "embedding",
+        "block 1",
+        "block 2",
+        "above the blocks",
+    ]
     first = found.segments[1]
-    assert first.cosine == pytest.approx(float(torch.cosine_similarity(fed_back, true, dim=0)), abs=1e-5)
+    assert first.cosine == pytest.approx(
+        float(torch.cosine_similarity(fed_back, true, dim=0)), abs=1e-5
+    )
     assert first.norm_ratio == pytest.approx(float(fed_back.norm() / true.norm()), rel=1e-4)
-    assert first.relative_error == pytest.approx(float((fed_back - true).norm() / true.norm()), rel=1e-4)
+    assert first.relative_error == pytest.approx(
+        float((fed_back - true).norm() / true.norm()), rel=1e-4
+    )
 
 
-def test_the_top_gets_the_true_gradient_and_the_mean_is_of_what_lies_below_it(model_of: MakeModel, batches: list[Batch]) -> None:
+def test_the_top_gets_the_true_gradient_and_the_mean_is_of_what_lies_below_it(
+    model_of: MakeModel, batches: list[Batch]
+) -> None:
     found = measured(model_of(), batches)
     top = found.segments[-1]
 
     assert (top.cosine, top.norm_ratio, top.relative_error) == pytest.approx((1, 1, 0), abs=1e-5)
-    assert found.mean_cosine == pytest.approx(sum(each.cosine or 0 for each in found.segments[1:3]) / 2)
+    assert found.mean_cosine == pytest.approx(
+        sum(each.cosine or 0 for each in found.segments[1:3]) / 2
+    )
 
 
-def test_every_part_of_a_block_is_a_segment_where_it_is_fed_back_to(model_of: MakeModel, batches: list[Batch]) -> None:
+def test_every_part_of_a_block_is_a_segment_where_it_is_fed_back_to(
+    model_of: MakeModel, batches: list[Batch]
+) -> None:
     names = [each.name for each in measured(model_of(), batches, points="sublayer").below_the_top]
 
     assert names == ["block 1 attention", "block 1 MLP", "block 2 attention", "block 2 MLP"]
 
 
-def test_layers_that_nothing_is_fed_back_to_have_no_direction(model_of: MakeModel, batches: list[Batch]) -> None:
+def test_layers_that_nothing_is_fed_back_to_have_no_direction(
+    model_of: MakeModel, batches: list[Batch]
+) -> None:
     found = measured(model_of(), batches, points="none")
 
-    assert [(each.cosine, each.norm_ratio, each.relative_error) for each in found.below_the_top] == [(None, 0, 1)] * 2
+    assert [
+        (each.cosine, each.norm_ratio, each.relative_error) for each in found.below_the_top
+    ] == [(None, 0, 1)] * 2
     assert found.mean_cosine is None
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
-def test_other_architectures_are_measured_as_well(model_of: MakeModel, batches: list[Batch], architecture: str) -> None:
+def test_other_architectures_are_measured_as_well(
+    model_of: MakeModel, batches: list[Batch], architecture: str
+) -> None:
     found = measured(model_of(architecture=architecture, tie_embeddings=False), batches)
 
     assert all(each.cosine is not None for each in found.segments)

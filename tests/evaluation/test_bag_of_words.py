@@ -1,4 +1,6 @@
-"""The floor learns words from training texts, chooses on validation alone, and never on what repeats training texts."""
+"""The floor learns words from training texts, chooses on validation alone, and never on what
+repeats training texts.
+"""
 
 import random
 from collections.abc import Sequence
@@ -18,12 +20,21 @@ from brimful.evaluation.label_scores import score_labels
 BINARY = Labels(("ham", "spam"), False, 1)
 THREE = Labels(("ham", "spam", "news"), False, None)
 SEVERAL = Labels(("cash", "visit"), True, None)
-WORDS = {"cash": ["win", "£", "prize", "free"], "visit": ["dinner", "home", "soon", "tonight"], "any": ["the", "you", "a", "now", "see", "to"]}
+WORDS = {
+    "cash": ["win", "£", "prize", "free"],
+    "visit": ["dinner", "home", "soon", "tonight"],
+    "any": ["the", "you", "a", "now", "see", "to"],
+}
 
 
 def _split(rows: Sequence[tuple[str, Any]], kind: type = np.int64) -> LabelledSplit:
     texts, targets = zip(*rows, strict=True)
-    return LabelledSplit(texts, np.array(targets, kind), tuple(f"t:{number}" for number in range(len(rows))), np.zeros(len(rows), bool))
+    return LabelledSplit(
+        texts,
+        np.array(targets, kind),
+        tuple(f"t:{number}" for number in range(len(rows))),
+        np.zeros(len(rows), bool),
+    )
 
 
 def _text(drawn: random.Random, *topics: str) -> str:
@@ -34,13 +45,21 @@ def _text(drawn: random.Random, *topics: str) -> str:
 
 def _binary(num: int, seed: int = 0) -> LabelledSplit:
     drawn = random.Random(seed)
-    return _split([(_text(drawn, "cash" if number % 4 == 0 else "visit"), int(number % 4 == 0)) for number in range(num)])
+    return _split(
+        [
+            (_text(drawn, "cash" if number % 4 == 0 else "visit"), int(number % 4 == 0))
+            for number in range(num)
+        ]
+    )
 
 
 def _several(num: int, seed: int = 0) -> LabelledSplit:
     drawn = random.Random(seed)
     chosen = [[int(number % 2 == 0), int(number % 3 == 0)] for number in range(num)]
-    rows = [(_text(drawn, *(name for name, has in zip(SEVERAL.names, each, strict=True) if has)), each) for each in chosen]
+    rows = [
+        (_text(drawn, *(name for name, has in zip(SEVERAL.names, each, strict=True) if has)), each)
+        for each in chosen
+    ]
     return _split(rows, np.float32)
 
 
@@ -52,7 +71,13 @@ def test_words_that_tell_the_labels_apart_are_learned() -> None:
     assert (logits_EC.argmax(1) == [1, 0]).all()
     assert floor.settings["class_weight"] in ("equal", "balanced")
     assert floor.settings["converged"]
-    scores = score_labels(floor.on(_binary(80, 2)).logits_EC, _binary(80, 2), labels=BINARY, calibration=floor.calibration, seconds=0)
+    scores = score_labels(
+        floor.on(_binary(80, 2)).logits_EC,
+        _binary(80, 2),
+        labels=BINARY,
+        calibration=floor.calibration,
+        seconds=0,
+    )
     assert scores.metrics["f1"].value == 1.0
 
 
@@ -60,7 +85,9 @@ def test_every_penalty_and_weighting_is_tried_and_the_best_on_validation_is_take
     floor = bag_of_words(_binary(60), _binary(40, 1), BINARY, "best_f1")
     tried = [(each.inverse_penalty, each.is_balanced) for each in floor.candidates]
 
-    assert tried == [(penalty, is_balanced) for penalty in INVERSE_PENALTIES for is_balanced in (False, True)]
+    assert tried == [
+        (penalty, is_balanced) for penalty in INVERSE_PENALTIES for is_balanced in (False, True)
+    ]
     first_best = max(floor.candidates, key=lambda each: each.score)
     assert floor.settings["inverse_penalty"] == first_best.inverse_penalty
     assert floor.settings["class_weight"] == ("balanced" if first_best.is_balanced else "equal")
@@ -77,7 +104,10 @@ def test_marks_and_words_of_one_letter_count() -> None:
 
 def test_validation_texts_that_repeat_training_texts_choose_nothing() -> None:
     train, validation = _binary(60), _binary(40, 1)
-    texts, targets = train.texts + validation.texts, np.concatenate([1 - train.targets, validation.targets])
+    texts, targets = (
+        train.texts + validation.texts,
+        np.concatenate([1 - train.targets, validation.targets]),
+    )
     both = LabelledSplit(texts, targets, train.wheres + validation.wheres, np.arange(100) < 60)
 
     chosen, expected = (bag_of_words(train, each, BINARY, "best_f1") for each in (both, validation))
@@ -90,7 +120,13 @@ def test_balanced_weights_are_taken_off_where_a_threshold_decides() -> None:
     """A word that says nothing: probabilities are the base rate, whatever the weights."""
     rows = [("word", int(number % 10 == 0)) for number in range(200)]
     floor = bag_of_words(_split(rows), _split(rows), BINARY, "0.5")
-    known = module._Known(floor.vectorizer.transform(["word"] * 200), np.eye(2, dtype=bool)[[row[1] for row in rows]], None, np.zeros(0), BINARY)
+    known = module._Known(
+        floor.vectorizer.transform(["word"] * 200),
+        np.eye(2, dtype=bool)[[row[1] for row in rows]],
+        None,
+        np.zeros(0),
+        BINARY,
+    )
 
     fit = known.fitted(100.0, True)
 
@@ -114,7 +150,9 @@ def test_more_labels_are_one_regression_and_a_label_without_training_texts_is_ne
 
 def test_several_labels_per_text_are_a_regression_each_with_its_own_threshold() -> None:
     floor = bag_of_words(_several(120), _several(60, 1), SEVERAL, "best_f1")
-    given = floor.calibration.probabilities(floor.logits(["win £ home soon", "free prize", "to see you"]), multiple=True)
+    given = floor.calibration.probabilities(
+        floor.logits(["win £ home soon", "free prize", "to see you"]), multiple=True
+    )
 
     assert floor.calibration.decide(given, SEVERAL).tolist() == [[1, 1], [1, 0], [0, 0]]
 
@@ -131,9 +169,15 @@ def test_a_large_set_is_not_tuned_and_says_so(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "MAX_TEXTS", 150)
     floor = bag_of_words(_binary(200), _binary(60, 1), BINARY, "best_f1")
 
-    assert (floor.candidates, floor.settings["chosen_by"], floor.settings["training_texts"]) == ((), "nothing", 150)
-    assert floor.settings["note"] == (
-        "150 of 200 training texts, evenly taken; a large set: nothing was tuned but the thresholds, features of one text left out"
+    assert (floor.candidates, floor.settings["chosen_by"], floor.settings["training_texts"]) == (
+        (),
+        "nothing",
+        150,
+    )
+    assert (
+        floor.settings["note"]
+        == "150 of 200 training texts, evenly taken; a large set: nothing was tuned but the"
+        " thresholds, features of one text left out"
     )
     assert (floor.logits(["win £ now", "see you at home"]).argmax(1) == [1, 0]).all()
 
@@ -154,12 +198,21 @@ def test_texts_without_a_word_are_an_error_that_says_where_to_look() -> None:
 
 def test_on_real_messages_the_floor_is_high_and_calibrated(shared_data: Path) -> None:
     """Spam among SMS: three fifths train, a fifth chooses, a fifth is scored."""
-    lines = (shared_data / "sms_spam" / "SMSSpamCollection").read_text(encoding="utf-8").splitlines()
-    rows = [(text, int(label == "spam")) for label, _, text in (line.partition("\t") for line in lines)]
-    train, validation, test = (_split([row for number, row in enumerate(rows) if number % 5 in kept]) for kept in ({0, 1, 2}, {3}, {4}))
+    lines = (
+        (shared_data / "sms_spam" / "SMSSpamCollection").read_text(encoding="utf-8").splitlines()
+    )
+    rows = [
+        (text, int(label == "spam")) for label, _, text in (line.partition("\t") for line in lines)
+    ]
+    train, validation, test = (
+        _split([row for number, row in enumerate(rows) if number % 5 in kept])
+        for kept in ({0, 1, 2}, {3}, {4})
+    )
     floor = bag_of_words(train, validation, BINARY, "best_f1")
 
-    scores = score_labels(floor.logits(test.texts), test, labels=BINARY, calibration=floor.calibration, seconds=0)
+    scores = score_labels(
+        floor.logits(test.texts), test, labels=BINARY, calibration=floor.calibration, seconds=0
+    )
 
     assert 0.91 < (scores.metrics["f1"].value or 0) < 0.98
     assert 0.96 < (scores.metrics["pr_auc"].value or 0) < 1

@@ -60,7 +60,9 @@ def test_counting_in_pieces_counts_the_same(splits, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(baselines, "CHUNK_TOKENS", pieces)
         in_pieces = ngram_baselines(train, held_out, 50)
         for name in ("uniform", "unigram", "bigram"):
-            assert getattr(in_pieces, name).loss == pytest.approx(getattr(whole, name).loss, rel=1e-12)
+            assert getattr(in_pieces, name).loss == pytest.approx(
+                getattr(whole, name).loss, rel=1e-12
+            )
 
 
 def test_pairs_that_training_never_saw_cost_a_finite_price(splits) -> None:
@@ -81,30 +83,53 @@ def test_ids_beyond_the_vocabulary_and_splits_too_short_are_refused(splits) -> N
 def test_the_record_holds_the_three(splits) -> None:
     record = ngram_baselines(splits.random(100), splits.random(50), 50).to_json()
     assert record["tokens"] == 49
-    assert set(record["bigram"]) == set(record["unigram"]) == set(record["uniform"]) == {"loss", "bits_per_byte"}
+    assert (
+        set(record["bigram"])
+        == set(record["unigram"])
+        == set(record["uniform"])
+        == {"loss", "bits_per_byte"}
+    )
 
 
 def test_on_real_text_the_bigram_beats_tuned_interpolation_of_the_same_counts(splits) -> None:
-    """Words of WikiText-2 against Jelinek-Mercer with its weight tuned on the evaluation text itself: a bound in the rival's favour."""
+    """Words of WikiText-2 against Jelinek-Mercer with its weight tuned on the evaluation text
+    itself: a bound in the rival's favour.
+    """
     folder = shared_data_folder()
     if folder is None:
         pytest.skip("real text is not here; set BRIMFUL_DATA")
     words_of = {}
     text = {
-        name: gzip.decompress((folder / "wikitext-2" / f"{name}.txt.gz").read_bytes())[:1_500_000].decode(errors="ignore").split()
+        name: gzip.decompress((folder / "wikitext-2" / f"{name}.txt.gz").read_bytes())[:1_500_000]
+        .decode(errors="ignore")
+        .split()
         for name in ("train", "valid")
     }
     ids = {
-        name: np.array([words_of.setdefault(word, len(words_of)) if name == "train" else words_of.get(word, 0) for word in text[name]])
+        name: np.array(
+            [
+                words_of.setdefault(word, len(words_of))
+                if name == "train"
+                else words_of.get(word, 0)
+                for word in text[name]
+            ]
+        )
         for name in ("train", "valid")
     }
     vocabulary = len(words_of)
     counted = ngram_baselines(splits.of(ids["train"]), splits.of(ids["valid"]), vocabulary)
     counts_V = np.bincount(ids["train"], minlength=vocabulary)
-    pairs, pair_counts = np.unique(ids["train"][:-1] * vocabulary + ids["train"][1:], return_counts=True)
+    pairs, pair_counts = np.unique(
+        ids["train"][:-1] * vocabulary + ids["train"][1:], return_counts=True
+    )
     keys = ids["valid"][:-1] * vocabulary + ids["valid"][1:]
     place = np.searchsorted(pairs, keys).clip(max=len(pairs) - 1)
-    relative = np.where(pairs[place] == keys, pair_counts[place], 0) / np.maximum(counts_V[ids["valid"][:-1]], 1)
+    relative = np.where(pairs[place] == keys, pair_counts[place], 0) / np.maximum(
+        counts_V[ids["valid"][:-1]], 1
+    )
     unigram = (counts_V[ids["valid"][1:]] + 1) / (counts_V.sum() + vocabulary)
-    rival = min(-np.log(weight * relative + (1 - weight) * unigram).mean() for weight in np.linspace(0.05, 0.95, 19))
+    rival = min(
+        -np.log(weight * relative + (1 - weight) * unigram).mean()
+        for weight in np.linspace(0.05, 0.95, 19)
+    )
     assert counted.bigram.loss < rival < counted.unigram.loss

@@ -20,29 +20,46 @@ def split() -> ExampleSplit:
     is_target = np.concatenate([np.arange(length) >= PROMPT for length in LENGTHS])
     offsets = np.concatenate([[0], np.cumsum(LENGTHS)]).astype(np.int64)
     examples = tuple(Example("a", "b", f"row {number}", "a") for number in range(len(LENGTHS)))
-    return ExampleSplit(drawn.integers(0, 50, sum(LENGTHS)).astype(np.uint32), is_target, offsets, 100, examples)
+    return ExampleSplit(
+        drawn.integers(0, 50, sum(LENGTHS)).astype(np.uint32), is_target, offsets, 100, examples
+    )
 
 
-def _scored(model: PreTrainedModel, split: ExampleSplit, budget: int, most: int | None = None) -> Likelihood:
-    return score_examples(model, split, budget_tokens=budget, chunk_tokens=4, device=torch.device("cpu"), max_examples=most)
+def _scored(
+    model: PreTrainedModel, split: ExampleSplit, budget: int, most: int | None = None
+) -> Likelihood:
+    return score_examples(
+        model,
+        split,
+        budget_tokens=budget,
+        chunk_tokens=4,
+        device=torch.device("cpu"),
+        max_examples=most,
+    )
 
 
 @pytest.mark.parametrize("budget", [1, 16, 1000])
-def test_each_example_has_the_loss_that_it_has_alone(model: PreTrainedModel, split: ExampleSplit, budget: int) -> None:
+def test_each_example_has_the_loss_that_it_has_alone(
+    model: PreTrainedModel, split: ExampleSplit, budget: int
+) -> None:
     score = _scored(model, split, budget)
 
     for number, length in enumerate(LENGTHS):
         start = int(split.offsets_E[number])
         ids = torch.from_numpy(split.tokens_N[start : start + length].astype(np.int64))[None]
         log_probabilities = model(ids).logits[0, :-1].log_softmax(-1)
-        expected = -log_probabilities[torch.arange(length - 1), ids[0, 1:]][PROMPT - 1 :].sum().item()
+        expected = (
+            -log_probabilities[torch.arange(length - 1), ids[0, 1:]][PROMPT - 1 :].sum().item()
+        )
         assert score.window_nats_N[number] == pytest.approx(expected, rel=1e-4)
     assert score.window_tokens_N.tolist() == [length - PROMPT for length in LENGTHS]
     assert score.loss == pytest.approx(score.window_nats_N.sum() / score.tokens)
     assert score.bytes == 100
 
 
-def test_a_subset_is_spread_and_its_bytes_are_estimated(model: PreTrainedModel, split: ExampleSplit) -> None:
+def test_a_subset_is_spread_and_its_bytes_are_estimated(
+    model: PreTrainedModel, split: ExampleSplit
+) -> None:
     score = _scored(model, split, 1000, most=2)
 
     assert score.windows == 2
@@ -51,16 +68,26 @@ def test_a_subset_is_spread_and_its_bytes_are_estimated(model: PreTrainedModel, 
 
 
 @pytest.mark.parametrize(("most", "count"), [(None, len(LENGTHS)), (2, 2), (1000, len(LENGTHS))])
-def test_progress_ends_with_all_examples_that_there_are(model: PreTrainedModel, split: ExampleSplit, most: int | None, count: int) -> None:
+def test_progress_ends_with_all_examples_that_there_are(
+    model: PreTrainedModel, split: ExampleSplit, most: int | None, count: int
+) -> None:
     told: list[tuple[str, int, int | None]] = []
     score_examples(
-        model, split, budget_tokens=16, chunk_tokens=4, device=torch.device("cpu"), max_examples=most, progress=lambda *values: told.append(values)
+        model,
+        split,
+        budget_tokens=16,
+        chunk_tokens=4,
+        device=torch.device("cpu"),
+        max_examples=most,
+        progress=lambda *values: told.append(values),
     )
 
     assert told[-1] == ("evaluate", count, count)
 
 
-def test_out_of_memory_makes_fewer_examples_go_together(model: PreTrainedModel, split: ExampleSplit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_makes_fewer_examples_go_together(
+    model: PreTrainedModel, split: ExampleSplit, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole, real = _scored(model, split, 1000), model.base_model.forward
 
     def forward(input_ids: torch.Tensor, **others: object) -> object:
@@ -76,7 +103,9 @@ def test_out_of_memory_makes_fewer_examples_go_together(model: PreTrainedModel, 
 
 
 def test_nothing_to_score_is_an_error(model: PreTrainedModel) -> None:
-    empty = ExampleSplit(np.zeros(0, np.uint32), np.zeros(0, np.bool_), np.zeros(1, np.int64), 0, ())
+    empty = ExampleSplit(
+        np.zeros(0, np.uint32), np.zeros(0, np.bool_), np.zeros(1, np.int64), 0, ()
+    )
 
     with pytest.raises(RequestError, match="no examples"):
         _scored(model, empty, 16)

@@ -41,19 +41,31 @@ def test_norms_are_those_of_the_layer_itself(model_of: MakeModel, batch: Batch) 
         set_to_identity(first.v_proj)
         read: list[torch.Tensor] = []
         written: list[torch.Tensor] = []
-        handle = first.register_forward_hook(lambda module, args, out, r=read, w=written: (r.append(args[0]), w.append(out), None)[-1])
+        handle = first.register_forward_hook(
+            lambda module, args, out, r=read, w=written: (r.append(args[0]), w.append(out), None)[
+                -1
+            ]
+        )
         with torch.no_grad():
             model(batch.inputs_BT)
         handle.remove()
 
-        assert layers(model, batch)[0].output_norm == pytest.approx(float(written[0].norm() / read[0].norm()), rel=1e-4)
+        assert layers(model, batch)[0].output_norm == pytest.approx(
+            float(written[0].norm() / read[0].norm()), rel=1e-4
+        )
 
 
 def test_more_features_come_closer_to_softmax_attention(model_of: MakeModel, batch: Batch) -> None:
-    few, many = (layers(model_of(features=features, temperature=4.0), batch) for features in (4, 512))
+    few, many = (
+        layers(model_of(features=features, temperature=4.0), batch) for features in (4, 512)
+    )
 
-    assert all((one.cosine or 0) < (other.cosine or 0) for one, other in zip(few, many, strict=True))
-    assert all((each.cosine or 0) > 0.95 and each.norm_ratio == pytest.approx(1, abs=0.1) for each in many)
+    assert all(
+        (one.cosine or 0) < (other.cosine or 0) for one, other in zip(few, many, strict=True)
+    )
+    assert all(
+        (each.cosine or 0) > 0.95 and each.norm_ratio == pytest.approx(1, abs=0.1) for each in many
+    )
     assert [each.name for each in many] == ["block 1", "block 2"]
     assert many[0].temperatures == pytest.approx([4.0, 4.0])
 
@@ -76,20 +88,30 @@ def test_a_layer_whose_attention_adds_nothing_is_dead(model_of: MakeModel, batch
     assert found.dead == ("block 2",)
 
 
-def test_violation_is_zero_for_orthogonal_rows_and_counts_per_head(model_of: MakeModel, batch: Batch) -> None:
+def test_violation_is_zero_for_orthogonal_rows_and_counts_per_head(
+    model_of: MakeModel, batch: Batch
+) -> None:
     model = model_of()
     first = attentions_of(model)[0]
     set_to_identity(first.q_proj)
     set_to_identity(first.k_proj, 2.0)  # W W^T - I = 3 I, its square 9 per row
 
-    assert (layers(model, batch)[0].violation, layers(model, batch)[0].worst_violation) == pytest.approx((4.5, 9.0))
+    assert (
+        layers(model, batch)[0].violation,
+        layers(model, batch)[0].worst_violation,
+    ) == pytest.approx((4.5, 9.0))
 
 
 def test_nothing_is_left_on_the_model_and_batches_add_up(model_of: MakeModel, batch: Batch) -> None:
     model = model_of(dropout=0.5).train()
-    halves = [Batch(batch.inputs_BT[:1], batch.targets_BT[:1]), Batch(batch.inputs_BT[1:], batch.targets_BT[1:])]
+    halves = [
+        Batch(batch.inputs_BT[:1], batch.targets_BT[:1]),
+        Batch(batch.inputs_BT[1:], batch.targets_BT[1:]),
+    ]
 
-    assert layers(model, *halves)[1].cosine == pytest.approx(layers(model, batch)[1].cosine, abs=1e-5)
+    assert layers(model, *halves)[1].cosine == pytest.approx(
+        layers(model, batch)[1].cosine, abs=1e-5
+    )
     assert model.training
     assert not any(each._forward_pre_hooks for each in attentions_of(model))
 

@@ -9,7 +9,16 @@ from sklearn.metrics import auc, precision_recall_curve, roc_curve
 
 from brimful.data.labels import Labels
 from brimful.evaluation import label_curves
-from brimful.evaluation.label_curves import MAX_POINTS, SWEEP, curves_of, histogram, pr_curve, reliability, sweep, thin
+from brimful.evaluation.label_curves import (
+    MAX_POINTS,
+    SWEEP,
+    curves_of,
+    histogram,
+    pr_curve,
+    reliability,
+    sweep,
+    thin,
+)
 from brimful.evaluation.label_metrics import probability_statistic
 
 BINARY = Labels(("ham", "spam"), False, 1)
@@ -24,7 +33,9 @@ def _scores(num: int, seed: int = 0) -> tuple[NDArray[np.bool_], NDArray[np.floa
 def _distance(points_P2: NDArray[np.float64], line_K2: NDArray[np.float64]) -> float:
     """The longest way from a point to a line through points."""
     start_K2, along_K2 = line_K2[:-1], np.diff(line_K2, axis=0)
-    place_PK = ((points_P2[:, None] - start_K2) * along_K2).sum(2) / np.maximum((along_K2**2).sum(1), 1e-30)
+    place_PK = ((points_P2[:, None] - start_K2) * along_K2).sum(2) / np.maximum(
+        (along_K2**2).sum(1), 1e-30
+    )
     nearest_PK2 = start_K2 + place_PK.clip(0, 1)[..., None] * along_K2
     return float(np.hypot(*(points_P2[:, None] - nearest_PK2).transpose(2, 0, 1)).min(1).max())
 
@@ -44,10 +55,16 @@ def test_few_examples_give_the_exact_roc_curve() -> None:
 def test_many_examples_give_a_curve_of_at_most_200_points_that_stays_near(kind: str) -> None:
     has_E, scores_E = _scores(3000)
     if kind == "roc":
-        exact, found = np.column_stack(roc_curve(has_E, scores_E, drop_intermediate=False)[:2]), np.array(label_curves.roc_curve(has_E, scores_E))
+        exact, found = (
+            np.column_stack(roc_curve(has_E, scores_E, drop_intermediate=False)[:2]),
+            np.array(label_curves.roc_curve(has_E, scores_E)),
+        )
     else:
         precision, recall, _ = precision_recall_curve(has_E, scores_E)
-        exact, found = np.column_stack([recall, precision])[-2::-1], np.array(pr_curve(has_E, scores_E))
+        exact, found = (
+            np.column_stack([recall, precision])[-2::-1],
+            np.array(pr_curve(has_E, scores_E)),
+        )
 
     assert len(found) <= MAX_POINTS
     assert found[-1] == pytest.approx(exact[-1], abs=1e-5)
@@ -63,13 +80,17 @@ def test_the_first_point_of_precision_is_that_of_the_highest_threshold() -> None
 
 
 def test_corners_are_kept_and_straight_runs_are_not() -> None:
-    steps = np.array([[0.0, 0.0], [0.0, 0.2], [0.0, 0.5], [0.3, 0.5], [0.5, 0.5], [0.5, 1.0], [1.0, 1.0]])
+    steps = np.array(
+        [[0.0, 0.0], [0.0, 0.2], [0.0, 0.5], [0.3, 0.5], [0.5, 0.5], [0.5, 1.0], [1.0, 1.0]]
+    )
 
     assert thin(steps).tolist() == [0, 2, 4, 5, 6]
     assert thin(steps, 3).tolist() == [0, 2, 6]
 
 
-@pytest.mark.parametrize("points", [[[0.0, 0.0]], [[0.0, 0.0], [1.0, 1.0]], [[0.5, 0.5], [0.5, 0.7], [0.5, 0.5]]])
+@pytest.mark.parametrize(
+    "points", [[[0.0, 0.0]], [[0.0, 0.0], [1.0, 1.0]], [[0.5, 0.5], [0.5, 0.7], [0.5, 0.5]]]
+)
 def test_short_and_closed_lines_keep_all_their_points(points: list[list[float]]) -> None:
     assert thin(np.array(points)).tolist() == list(range(len(points)))
 
@@ -84,7 +105,9 @@ def test_the_sweep_is_precision_recall_and_f1_at_101_thresholds() -> None:
     for threshold, precision, recall, f1 in found:
         given_E = scores_E >= threshold
         hits = (given_E & has_E).sum()
-        assert precision == (pytest.approx(hits / given_E.sum(), abs=1e-5) if given_E.any() else None)
+        assert precision == (
+            pytest.approx(hits / given_E.sum(), abs=1e-5) if given_E.any() else None
+        )
         assert recall == pytest.approx(hits / has_E.sum(), abs=1e-5)
         assert f1 == pytest.approx(2 * hits / (given_E.sum() + has_E.sum()), abs=1e-5)
 
@@ -96,7 +119,9 @@ def test_the_bins_of_the_diagram_give_the_calibration_error_that_is_told() -> No
     bins = reliability(true_EC, given_EC, BINARY)
 
     error = sum(each["count"] * abs(each["probability"] - each["share"]) for each in bins) / 500
-    told = probability_statistic(true_EC, given_EC, np.zeros(500), BINARY)(np.ones((1, 500)))["ece"][0]
+    told = probability_statistic(true_EC, given_EC, np.zeros(500), BINARY)(np.ones((1, 500)))[
+        "ece"
+    ][0]
     assert error == pytest.approx(told, abs=1e-4)
     assert sum(each["count"] for each in bins) == 500
     assert all(before["high"] <= after["low"] for before, after in pairwise(bins))
@@ -109,13 +134,18 @@ def test_histograms_count_every_example_by_its_label() -> None:
 
     found = histogram(true_EC, np.column_stack([1 - scores_E, scores_E]), BINARY)
 
-    assert {name: sum(counts) for name, counts in found["by_label"].items()} == {"ham": (~has_E).sum(), "spam": has_E.sum()}
+    assert {name: sum(counts) for name, counts in found["by_label"].items()} == {
+        "ham": (~has_E).sum(),
+        "spam": has_E.sum(),
+    }
     assert found["by_label"]["spam"] == np.histogram(scores_E[has_E], 20, (0, 1))[0].tolist()
     assert len(found["edges"]) == 21
 
 
 @pytest.mark.parametrize("count", [3, 13])
-def test_without_a_positive_label_there_are_curves_by_label_where_they_can_be_told_apart(count: int) -> None:
+def test_without_a_positive_label_there_are_curves_by_label_where_they_can_be_told_apart(
+    count: int,
+) -> None:
     labels = Labels(tuple(f"l{number}" for number in range(count)), False, None)
     true_EC = np.eye(count, dtype=bool)[np.arange(60) % count]
     given_EC = np.random.default_rng(0).dirichlet(np.ones(count), 60)
@@ -126,15 +156,20 @@ def test_without_a_positive_label_there_are_curves_by_label_where_they_can_be_to
     assert list(found["by_label"]) == (list(labels.names) if count == 3 else [])
     if count == 3:
         assert found["by_label"]["l1"] == {
-            "roc": label_curves.roc_curve(true_EC[:, 1], given_EC[:, 1]), "pr": pr_curve(true_EC[:, 1], given_EC[:, 1]),
-        }  # fmt: skip
+            "roc": label_curves.roc_curve(true_EC[:, 1], given_EC[:, 1]),
+            "pr": pr_curve(true_EC[:, 1], given_EC[:, 1]),
+        }
 
 
-@pytest.mark.parametrize("has", [[], [False, False], [True, True]], ids=["no examples", "none has it", "all have it"])
+@pytest.mark.parametrize(
+    "has", [[], [False, False], [True, True]], ids=["no examples", "none has it", "all have it"]
+)
 def test_curves_that_cannot_be_drawn_are_empty(has: list[bool]) -> None:
     has_E = np.array(has, bool)
     scores_E = np.linspace(0.2, 0.8, len(has))
-    found = curves_of(np.column_stack([~has_E, has_E]), np.column_stack([1 - scores_E, scores_E]), BINARY)
+    found = curves_of(
+        np.column_stack([~has_E, has_E]), np.column_stack([1 - scores_E, scores_E]), BINARY
+    )
 
     assert found["roc"] == []
     assert bool(found["pr"]) is bool(has_E.any())

@@ -21,11 +21,20 @@ MakeRecipe = Callable[..., Recipe]
         ("feedback", {"architecture": "llama"}, {"alignment"}),
     ],
 )
-def test_what_there_is_is_measured(okadfa_recipe: MakeRecipe, splits, method: str, model: dict[str, object], expected: set[str]) -> None:
+def test_what_there_is_is_measured(
+    okadfa_recipe: MakeRecipe, splits, method: str, model: dict[str, object], expected: set[str]
+) -> None:
     recipe = okadfa_recipe(method=method, **model)
     assert has_layers_to_look_at(recipe)
-    network = build(recipe, vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
-    record = json.loads(json.dumps(measure_layers(network, recipe, splits.random(1009), loss_chunk=64).to_json(), allow_nan=False))
+    network = build(
+        recipe, vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu")
+    )
+    record = json.loads(
+        json.dumps(
+            measure_layers(network, recipe, splits.random(1009), loss_chunk=64).to_json(),
+            allow_nan=False,
+        )
+    )
 
     assert set(record) == {"tokens", *expected}
     assert record["tokens"] == 16 * 16  # 16 windows of the sequence length, of all there are
@@ -36,12 +45,16 @@ def test_what_there_is_is_measured(okadfa_recipe: MakeRecipe, splits, method: st
 
 def test_weights_that_diverged_are_null_in_the_record(okadfa_recipe: MakeRecipe, splits) -> None:
     recipe = okadfa_recipe()
-    network = build(recipe, vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
+    network = build(
+        recipe, vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu")
+    )
     with torch.no_grad():
         network.model.layers[0].attention_part.attention.q_proj.weight.fill_(torch.nan)
     record = measure_layers(network, recipe, splits.random(100), loss_chunk=64).to_json()
 
-    assert json.loads(json.dumps(record, allow_nan=False))["attention"]["layers"][0]["cosine"] is None
+    assert (
+        json.loads(json.dumps(record, allow_nan=False))["attention"]["layers"][0]["cosine"] is None
+    )
 
 
 def test_other_models_have_nothing_to_look_at(okadfa_recipe: MakeRecipe) -> None:

@@ -22,12 +22,19 @@ CPU = torch.device("cpu")
 
 
 def score(model: PreTrainedModel, split: TokenSplit, **changes: object) -> Likelihood:
-    settings: dict[str, object] = {"context": 16, "batch_size": 3, "chunk_tokens": 7, "device": CPU} | changes
+    settings: dict[str, object] = {
+        "context": 16,
+        "batch_size": 3,
+        "chunk_tokens": 7,
+        "device": CPU,
+    } | changes
     return score_split(model, split, **settings)
 
 
 def by_definition(model: PreTrainedModel, split: TokenSplit, context: int, stride: int) -> float:
-    """Nats of all tokens but the first, one after the other, each from the window that has to score it."""
+    """Nats of all tokens but the first, one after the other, each from the window that has to score
+    it.
+    """
     ids = torch.from_numpy(split.tokens_N.astype(np.int64))
     nats = 0.0
     for target in range(1, len(ids)):
@@ -40,7 +47,9 @@ def by_definition(model: PreTrainedModel, split: TokenSplit, context: int, strid
 
 @pytest.mark.parametrize("stride", [None, 16, 5, 1])
 @pytest.mark.parametrize("count", [2, 17, 18, 75])
-def test_the_loss_is_that_of_the_definition(model: PreTrainedModel, splits, count: int, stride: int | None) -> None:
+def test_the_loss_is_that_of_the_definition(
+    model: PreTrainedModel, splits, count: int, stride: int | None
+) -> None:
     split = splits.random(count)
     scores = score(model, split, stride=stride)
     nats = by_definition(model, split, 16, stride or 16)
@@ -54,9 +63,13 @@ def test_the_loss_is_that_of_the_definition(model: PreTrainedModel, splits, coun
 
 
 @pytest.mark.parametrize("stride", [16, 5])
-def test_a_model_that_reads_without_limit_is_scored_in_windows_of_the_length_asked_for(splits, stride: int) -> None:
+def test_a_model_that_reads_without_limit_is_scored_in_windows_of_the_length_asked_for(
+    splits, stride: int
+) -> None:
     model, split = (
-        OkadfaForCausalLM(OkadfaConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2)).eval(),
+        OkadfaForCausalLM(
+            OkadfaConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
+        ).eval(),
         splits.random(75),
     )
     scores = score(model, split, stride=stride)
@@ -64,7 +77,9 @@ def test_a_model_that_reads_without_limit_is_scored_in_windows_of_the_length_ask
     assert scores.loss == pytest.approx(by_definition(model, split, 16, stride) / 74, rel=1e-5)
 
 
-def test_a_model_that_knows_nothing_scores_the_logarithm_of_its_vocabulary(model: PreTrainedModel, splits) -> None:
+def test_a_model_that_knows_nothing_scores_the_logarithm_of_its_vocabulary(
+    model: PreTrainedModel, splits
+) -> None:
     with torch.no_grad():
         model.get_output_embeddings().weight.zero_()
     scores = score(model, splits.random(200))
@@ -78,13 +93,22 @@ def test_the_interval_surrounds_the_value_in_both_units(model: PreTrainedModel, 
     assert scores.loss_interval is not None
     assert scores.bits_per_byte_interval is not None
     assert scores.loss_interval.low < scores.loss < scores.loss_interval.high
-    assert scores.bits_per_byte_interval.low < scores.bits_per_byte < scores.bits_per_byte_interval.high
+    assert (
+        scores.bits_per_byte_interval.low
+        < scores.bits_per_byte
+        < scores.bits_per_byte_interval.high
+    )
 
 
 @pytest.mark.parametrize(("batch_size", "chunk_tokens"), [(1, 1), (2, 1000), (64, 16)])
-def test_batch_and_chunk_sizes_change_nothing(model: PreTrainedModel, splits, batch_size: int, chunk_tokens: int) -> None:
+def test_batch_and_chunk_sizes_change_nothing(
+    model: PreTrainedModel, splits, batch_size: int, chunk_tokens: int
+) -> None:
     split = splits.random(150)
-    changed, usual = score(model, split, batch_size=batch_size, chunk_tokens=chunk_tokens), score(model, split)
+    changed, usual = (
+        score(model, split, batch_size=batch_size, chunk_tokens=chunk_tokens),
+        score(model, split),
+    )
     np.testing.assert_allclose(changed.window_nats_N, usual.window_nats_N, rtol=1e-5)
 
 
@@ -92,10 +116,18 @@ def test_some_windows_stand_for_their_share_of_the_bytes(model: PreTrainedModel,
     scores = score(model, splits.random(161, 1), max_sequences=4)
     assert (scores.windows, scores.tokens) == (4, 64)
     assert scores.bytes == round(4 * 161 * 64 / 160)
-    assert scores.bits_per_byte == pytest.approx(scores.loss * 64 / math.log(2) / (4 * 161 * 64 / 160))
+    assert scores.bits_per_byte == pytest.approx(
+        scores.loss * 64 / math.log(2) / (4 * 161 * 64 / 160)
+    )
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("MPS backend out of memory (MPS allocated: 5.56 GB)")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("MPS backend out of memory (MPS allocated: 5.56 GB)"),
+    ],
+)
 def test_running_out_of_memory_halves_the_batch_and_scores_only_what_failed_again(
     model: PreTrainedModel, splits, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -103,7 +135,14 @@ def test_running_out_of_memory_halves_the_batch_and_scores_only_what_failed_agai
     usual = score(model, split)
     real = likelihood.token_losses
 
-    def small_device(hidden_BTD: Tensor, weight_VD: Tensor, targets_BT: Tensor, *, chunk_tokens: int, softcap: float | None) -> Tensor:
+    def small_device(
+        hidden_BTD: Tensor,
+        weight_VD: Tensor,
+        targets_BT: Tensor,
+        *,
+        chunk_tokens: int,
+        softcap: float | None,
+    ) -> Tensor:
         rows_seen.append(len(targets_BT))
         if len(rows_seen) > 1 and len(targets_BT) > 2:
             raise error
@@ -116,14 +155,20 @@ def test_running_out_of_memory_halves_the_batch_and_scores_only_what_failed_agai
     assert (usual.batch_sizes, scores.batch_sizes) == ((3,), (8, 4, 2))
 
 
-def test_when_not_even_one_window_fits_the_error_says_what_needs_less(model: PreTrainedModel, splits, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_not_even_one_window_fits_the_error_says_what_needs_less(
+    model: PreTrainedModel, splits, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_memory(*_: object, **__: object) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     monkeypatch.setattr(likelihood, "token_losses", no_memory)
     model.train()
     with pytest.raises(
-        RequestError, match=r"out of memory \(tried to allocate 2.00 GiB\): not even one window of 16 tokens.*chunks of 7.*plan.loss_chunk"
+        RequestError,
+        match=(
+            r"out of memory \(tried to allocate 2.00 GiB\): not even one window of 16"
+            r" tokens.*chunks of 7.*plan.loss_chunk"
+        ),
     ):
         score(model, splits.random(100), batch_size=4)
     assert model.training
@@ -131,10 +176,14 @@ def test_when_not_even_one_window_fits_the_error_says_what_needs_less(model: Pre
 
 def test_autocast_stays_close(model: PreTrainedModel, splits) -> None:
     split = splits.random(300)
-    assert score(model, split, autocast_dtype=torch.bfloat16).loss == pytest.approx(score(model, split).loss, rel=0.02)
+    assert score(model, split, autocast_dtype=torch.bfloat16).loss == pytest.approx(
+        score(model, split).loss, rel=0.02
+    )
 
 
-def test_scoring_a_training_model_leaves_dropout_out_and_puts_it_back(model: PreTrainedModel, splits) -> None:
+def test_scoring_a_training_model_leaves_dropout_out_and_puts_it_back(
+    model: PreTrainedModel, splits
+) -> None:
     split = splits.random(100)
     usual = score(model, split).loss
     for module in model.modules():
@@ -153,14 +202,28 @@ def test_progress_counts_target_tokens_up_to_all(model: PreTrainedModel, splits)
 def test_the_record_is_json_and_complete(model: PreTrainedModel, splits) -> None:
     record = json.loads(json.dumps(score(model, splits.random(100)).to_json(), allow_nan=False))
     assert set(record) == {
-        "loss", "perplexity", "bits_per_byte", "loss_interval", "bits_per_byte_interval", "tokens", "bytes", "documents",
-        "seconds", "tokens_per_second", "context", "stride", "windows", "batch_sizes",
-    }  # fmt: skip
+        "loss",
+        "perplexity",
+        "bits_per_byte",
+        "loss_interval",
+        "bits_per_byte_interval",
+        "tokens",
+        "bytes",
+        "documents",
+        "seconds",
+        "tokens_per_second",
+        "context",
+        "stride",
+        "windows",
+        "batch_sizes",
+    }
     assert record["tokens_per_second"] == pytest.approx(record["tokens"] / record["seconds"])
     assert len(record["loss_interval"]) == 2
 
 
-def test_perplexity_per_word_spreads_all_nats_over_the_words(model: PreTrainedModel, splits) -> None:
+def test_perplexity_per_word_spreads_all_nats_over_the_words(
+    model: PreTrainedModel, splits
+) -> None:
     split = dataclasses.replace(splits.random(101), num_words=40)
     record = score(model, split).to_json()
     assert record["words"] == 40
@@ -169,7 +232,9 @@ def test_perplexity_per_word_spreads_all_nats_over_the_words(model: PreTrainedMo
     assert part["words"] == round(40 * 16 / 100)
 
 
-def test_a_broken_model_is_recorded_as_broken_never_as_a_number(model: PreTrainedModel, splits) -> None:
+def test_a_broken_model_is_recorded_as_broken_never_as_a_number(
+    model: PreTrainedModel, splits
+) -> None:
     with torch.no_grad():
         next(model.parameters()).fill_(math.nan)
     record = json.loads(json.dumps(score(model, splits.random(100)).to_json(), allow_nan=False))
@@ -187,7 +252,9 @@ def test_a_broken_model_is_recorded_as_broken_never_as_a_number(model: PreTraine
         ({"batch_size": 0}, "batch_size"),
     ],
 )
-def test_requests_out_of_range_say_the_rule(model: PreTrainedModel, splits, changes: dict[str, object], said: str) -> None:
+def test_requests_out_of_range_say_the_rule(
+    model: PreTrainedModel, splits, changes: dict[str, object], said: str
+) -> None:
     with pytest.raises(RequestError, match=said):
         score(model, splits.random(100), **changes)
 
@@ -197,7 +264,9 @@ def test_a_split_with_nothing_to_predict_is_refused(model: PreTrainedModel, spli
         score(model, splits.of([3]))
 
 
-def test_a_head_with_a_bias_is_refused_instead_of_scored_without_it(model: PreTrainedModel, splits) -> None:
+def test_a_head_with_a_bias_is_refused_instead_of_scored_without_it(
+    model: PreTrainedModel, splits
+) -> None:
     model.get_output_embeddings().bias = torch.nn.Parameter(torch.ones(50))
     with pytest.raises(RequestError, match="bias"):
         score(model, splits.random(100))

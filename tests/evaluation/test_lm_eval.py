@@ -27,23 +27,40 @@ metadata: {version: 1.0}
 """
 
 
-def test_without_the_harness_the_error_says_how_to_get_it(subjects: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_harness_the_error_says_how_to_get_it(
+    subjects: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def absent(name: str) -> None:
         raise ImportError(f"No module named {name!r}")
 
     monkeypatch.setattr(importlib, "import_module", absent)
-    with pytest.raises(RequestError, match=r'which is not here \(No module named .lm_eval.\)\. Install it: pip install "brimful\[lm-eval\]"'):
+    with pytest.raises(
+        RequestError,
+        match=(
+            r"which is not here \(No module named .lm_eval.\)\. Install it: pip install"
+            r' "brimful\[lm-eval\]"'
+        ),
+    ):
         evaluate_with_lm_eval(subjects.of(), ["hellaswag"])
 
 
 @pytest.mark.skipif(not is_installed, reason="lm-eval is not installed")
 @pytest.mark.filterwarnings("ignore")
 def test_a_task_of_the_harness_runs_on_the_model_in_memory(subjects: Any, tmp_path: Path) -> None:
-    rows = [{"q": f"{number} + 1 =", "choices": [f" {number + 1}", f" {number + 2}"], "gold": 0} for number in range(12)]
+    rows = [
+        {"q": f"{number} + 1 =", "choices": [f" {number + 1}", f" {number + 2}"], "gold": 0}
+        for number in range(12)
+    ]
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "add.yaml").write_text(TASK.replace("DATA", str(tmp_path / "data.jsonl")))
-    [told] = evaluate_with_lm_eval(subjects.of(is_tuned=False), [str(tmp_path / "add.yaml")], max_examples=8)
-    assert (told["task"], told["n"], told["prompt"]) == ("lm-eval:add_one", 8, "lm-eval's plain prompt")
+    [told] = evaluate_with_lm_eval(
+        subjects.of(is_tuned=False), [str(tmp_path / "add.yaml")], max_examples=8
+    )
+    assert (told["task"], told["n"], told["prompt"]) == (
+        "lm-eval:add_one",
+        8,
+        "lm-eval's plain prompt",
+    )
     assert 0 <= told["metrics"]["acc"]["value"] <= 1
     assert told["metrics"]["acc"]["n"] == 8
     assert told["notes"][1:] == ["the first 8 of 12 examples"]
@@ -52,5 +69,7 @@ def test_a_task_of_the_harness_runs_on_the_model_in_memory(subjects: Any, tmp_pa
 @pytest.mark.skipif(not is_installed, reason="lm-eval is not installed")
 @pytest.mark.filterwarnings("ignore")
 def test_an_unknown_task_of_the_harness_is_named_with_the_nearest(subjects: Any) -> None:
-    with pytest.raises(RequestError, match="lm-eval has no task 'hellaswg' - did you mean 'hellaswag'"):
+    with pytest.raises(
+        RequestError, match="lm-eval has no task 'hellaswg' - did you mean 'hellaswag'"
+    ):
         evaluate_with_lm_eval(subjects.of(), ["hellaswg"])

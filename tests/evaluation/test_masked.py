@@ -1,4 +1,6 @@
-"""The loss of hidden tokens over a whole split is that of transformers, whatever the batch, and no record calls it a perplexity."""
+"""The loss of hidden tokens over a whole split is that of transformers, whatever the batch, and no
+record calls it a perplexity.
+"""
 
 from collections.abc import Callable
 
@@ -23,7 +25,12 @@ RULES = Rules(0.2, VOCABULARY, seed=3)
 
 @pytest.fixture
 def model(tiny: Callable[..., Recipe]) -> PreTrainedModel:
-    recipe = tiny("method=mlm", "model.architecture=modernbert", "model.dropout=0.2", f"sequence_length={CONTEXT}")
+    recipe = tiny(
+        "method=mlm",
+        "model.architecture=modernbert",
+        "model.dropout=0.2",
+        f"sequence_length={CONTEXT}",
+    )
     return build(recipe, vocabulary=VOCABULARY, end_of_text_id=0, attention="sdpa", device=CPU)
 
 
@@ -34,11 +41,24 @@ def split() -> TokenSplit:
     return TokenSplit(tokens, np.array([0, 71, 200], "<u8"), 500, 480, 2)
 
 
-def _score(model: PreTrainedModel, split: TokenSplit, batch_size: int = 4, most: int | None = None) -> Likelihood:
-    return score_masked(model, split, RULES, context=CONTEXT, batch_size=batch_size, chunk_tokens=7, device=CPU, max_sequences=most)
+def _score(
+    model: PreTrainedModel, split: TokenSplit, batch_size: int = 4, most: int | None = None
+) -> Likelihood:
+    return score_masked(
+        model,
+        split,
+        RULES,
+        context=CONTEXT,
+        batch_size=batch_size,
+        chunk_tokens=7,
+        device=CPU,
+        max_sequences=most,
+    )
 
 
-def test_the_loss_is_the_mean_over_all_hidden_tokens_of_all_windows(model: PreTrainedModel, split: TokenSplit) -> None:
+def test_the_loss_is_the_mean_over_all_hidden_tokens_of_all_windows(
+    model: PreTrainedModel, split: TokenSplit
+) -> None:
     scored = _score(model, split)
 
     model.eval()
@@ -46,7 +66,9 @@ def test_the_loss_is_the_mean_over_all_hidden_tokens_of_all_windows(model: PreTr
     for batch in masked_evaluation_batches(split, CONTEXT, 1, RULES):
         with torch.no_grad():
             logits_BTV = model(input_ids=batch.inputs_BT, attention_mask=batch.mask_BT).logits
-        nats += float(F.cross_entropy(logits_BTV.flatten(0, 1), batch.targets_BT.flatten(), reduction="sum"))
+        nats += float(
+            F.cross_entropy(logits_BTV.flatten(0, 1), batch.targets_BT.flatten(), reduction="sum")
+        )
         tokens += batch.num_target_tokens
     assert scored.tokens == tokens == int(scored.window_tokens_N.sum())
     assert scored.loss == pytest.approx(nats / tokens, rel=1e-5)
@@ -55,7 +77,9 @@ def test_the_loss_is_the_mean_over_all_hidden_tokens_of_all_windows(model: PreTr
 
 
 @pytest.mark.parametrize("batch_size", [1, 5, 100])
-def test_the_batch_size_changes_nothing_and_the_model_stays_in_training_mode(model: PreTrainedModel, split: TokenSplit, batch_size: int) -> None:
+def test_the_batch_size_changes_nothing_and_the_model_stays_in_training_mode(
+    model: PreTrainedModel, split: TokenSplit, batch_size: int
+) -> None:
     model.train()
     one, other = _score(model, split), _score(model, split, batch_size)
 
@@ -64,15 +88,34 @@ def test_the_batch_size_changes_nothing_and_the_model_stays_in_training_mode(mod
     assert model.training
 
 
-def test_the_record_says_masked_and_holds_no_perplexity(model: PreTrainedModel, split: TokenSplit) -> None:
+def test_the_record_says_masked_and_holds_no_perplexity(
+    model: PreTrainedModel, split: TokenSplit
+) -> None:
     record = _score(model, split).to_json()
 
-    assert (record["kind"], record["masked_share"], record["documents"], record["context"]) == ("masked", 0.2, 2, CONTEXT)
-    assert {"loss", "loss_interval", "tokens", "seconds", "tokens_per_second", "windows", "batch_sizes"} <= set(record)
-    assert not {"perplexity", "bits_per_byte", "bits_per_byte_interval", "bytes", "stride"} & set(record)
+    assert (record["kind"], record["masked_share"], record["documents"], record["context"]) == (
+        "masked",
+        0.2,
+        2,
+        CONTEXT,
+    )
+    assert {
+        "loss",
+        "loss_interval",
+        "tokens",
+        "seconds",
+        "tokens_per_second",
+        "windows",
+        "batch_sizes",
+    } <= set(record)
+    assert not {"perplexity", "bits_per_byte", "bits_per_byte_interval", "bytes", "stride"} & set(
+        record
+    )
 
 
-def test_a_loss_that_is_not_finite_is_told_in_words(model: PreTrainedModel, split: TokenSplit) -> None:
+def test_a_loss_that_is_not_finite_is_told_in_words(
+    model: PreTrainedModel, split: TokenSplit
+) -> None:
     with torch.no_grad():
         model.head.norm.weight.fill_(torch.nan)
 
@@ -83,7 +126,9 @@ def test_fewer_windows_can_be_scored(model: PreTrainedModel, split: TokenSplit) 
     assert _score(model, split, most=3).windows == 3 < _score(model, split).windows
 
 
-def test_when_memory_runs_out_fewer_windows_go_through_at_once(model: PreTrainedModel, split: TokenSplit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_memory_runs_out_fewer_windows_go_through_at_once(
+    model: PreTrainedModel, split: TokenSplit, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole, real = _score(model, split), likelihood.token_losses
 
     def small(hidden: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
@@ -98,14 +143,24 @@ def test_when_memory_runs_out_fewer_windows_go_through_at_once(model: PreTrained
     assert scored.loss == pytest.approx(whole.loss, rel=1e-5)
 
 
-def test_a_last_window_with_nothing_but_the_end_of_a_document_is_no_window(model: PreTrainedModel) -> None:
-    tokens = np.array([*range(5, 5 + CONTEXT), 2], "<u2")  # 15 tokens follow the first, then [SEP] alone
+def test_a_last_window_with_nothing_but_the_end_of_a_document_is_no_window(
+    model: PreTrainedModel,
+) -> None:
+    tokens = np.array(
+        [*range(5, 5 + CONTEXT), 2], "<u2"
+    )  # 15 tokens follow the first, then [SEP] alone
     scored = _score(model, TokenSplit(tokens, np.array([0, len(tokens)], "<u8"), 16, 16, 1))
 
     assert scored.windows == 1
 
 
-@pytest.mark.parametrize(("tokens", "told"), [([5], "at least 2"), ([2, 2, 2], "empty documents only")])
-def test_a_split_without_text_is_refused(model: PreTrainedModel, tokens: list[int], told: str) -> None:
+@pytest.mark.parametrize(
+    ("tokens", "told"), [([5], "at least 2"), ([2, 2, 2], "empty documents only")]
+)
+def test_a_split_without_text_is_refused(
+    model: PreTrainedModel, tokens: list[int], told: str
+) -> None:
     with pytest.raises(RequestError, match=told):
-        _score(model, TokenSplit(np.array(tokens, "<u2"), np.array([0, len(tokens)], "<u8"), 1, 1, 1))
+        _score(
+            model, TokenSplit(np.array(tokens, "<u2"), np.array([0, len(tokens)], "<u8"), 1, 1, 1)
+        )

@@ -10,25 +10,44 @@ from brimful.evaluation.metric import Answer, load_metric, mean_of_examples, met
 REFERENCE = "def f(x):\n    return x + 1\n"
 
 
-def _answer(text: str, finish: str = "end_of_text", status: str | None = "failed", detail: str = "") -> Answer:
+def _answer(
+    text: str, finish: str = "end_of_text", status: str | None = "failed", detail: str = ""
+) -> Answer:
     return Answer(text, text, REFERENCE, finish, len(text), status, detail)  # type: ignore[arg-type]
 
 
 ODD = ["", " ", "# comment", REFERENCE, "def f(", "\0", "\ud800", "x" * 5000, "(" * 300, "東京"]
-EXAMPLES = [[_answer(text), _answer(text, "length", "passed"), _answer(REFERENCE, "stop", "error", "NameError: x")] for text in ODD]
+EXAMPLES = [
+    [
+        _answer(text),
+        _answer(text, "length", "passed"),
+        _answer(REFERENCE, "stop", "error", "NameError: x"),
+    ]
+    for text in ODD
+]
 
 
 @pytest.mark.parametrize("name", metric_names())
 def test_every_metric_scores_whatever_was_written(name: str) -> None:
     scores = load_metric(name).score(EXAMPLES)
     assert all(len(of_answers) == len(EXAMPLES) for of_answers in scores.of_answers.values())
-    assert all(math.isfinite(value) for of_answers in scores.of_answers.values() for samples in of_answers for value in samples)
+    assert all(
+        math.isfinite(value)
+        for of_answers in scores.of_answers.values()
+        for samples in of_answers
+        for value in samples
+    )
     assert scores.errors == [] or [len(samples) for samples in scores.errors] == [3] * len(EXAMPLES)
-    assert all(summary.n == len(EXAMPLES) and summary.interval is not None for summary in scores.summaries.values())
+    assert all(
+        summary.n == len(EXAMPLES) and summary.interval is not None
+        for summary in scores.summaries.values()
+    )
 
 
 @pytest.mark.parametrize("name", metric_names())
-def test_the_value_of_every_metric_with_scores_is_their_mean_and_lies_in_its_interval(name: str) -> None:
+def test_the_value_of_every_metric_with_scores_is_their_mean_and_lies_in_its_interval(
+    name: str,
+) -> None:
     """So that runs can be compared example by example."""
     scores = load_metric(name).score(EXAMPLES)
     assert scores.of_answers.keys() <= scores.summaries.keys()
@@ -42,7 +61,10 @@ def test_the_value_of_every_metric_with_scores_is_their_mean_and_lies_in_its_int
 @pytest.mark.parametrize("name", metric_names())
 def test_every_metric_stands_nothing_to_score(name: str) -> None:
     summaries = load_metric(name).score([]).summaries
-    assert all(summary.n == 0 and summary.value is None and summary.interval is None for summary in summaries.values())
+    assert all(
+        summary.n == 0 and summary.value is None and summary.interval is None
+        for summary in summaries.values()
+    )
     assert all(summary.to_json()["interval"] is None for summary in summaries.values())
 
 

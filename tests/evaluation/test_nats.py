@@ -32,7 +32,16 @@ def test_nats_that_are_not_finite_are_not_kept(tmp_path: Path) -> None:
     assert read_nats(tmp_path, "validation") is None
 
 
-@pytest.mark.parametrize("content", ["[]", '{"nats": [1.0]}', '{"nats": [1.0], "tokens": [1, 2]}', '{"nats": ["x"], "tokens": [1]}', "{"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        '{"nats": [1.0]}',
+        '{"nats": [1.0], "tokens": [1, 2]}',
+        '{"nats": ["x"], "tokens": [1]}',
+        "{",
+    ],
+)
 def test_a_damaged_file_is_told(tmp_path: Path, content: str) -> None:
     path = path_of(tmp_path, "validation")
     path.parent.mkdir()

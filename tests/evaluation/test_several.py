@@ -21,10 +21,14 @@ def test_the_mean_over_seeds_has_students_interval() -> None:
     interval = seeds_interval([1.0, 2.0, 3.0])
 
     assert interval is not None
-    assert (interval.low, interval.high) == pytest.approx((2 - 4.3027 / math.sqrt(3), 2 + 4.3027 / math.sqrt(3)))
+    assert (interval.low, interval.high) == pytest.approx(
+        (2 - 4.3027 / math.sqrt(3), 2 + 4.3027 / math.sqrt(3))
+    )
 
 
-@pytest.mark.parametrize(("count", "t"), [(2, 12.706), (11, 2.228), (12, 2.201), (31, 2.042), (1001, 1.962)])
+@pytest.mark.parametrize(
+    ("count", "t"), [(2, 12.706), (11, 2.228), (12, 2.201), (31, 2.042), (1001, 1.962)]
+)
 def test_the_interval_narrows_as_students_t_does(count: int, t: float) -> None:
     values = [float(number % 2) for number in range(count)]
     interval = seeds_interval(values)
@@ -44,7 +48,9 @@ def test_the_difference_of_two_variants_over_seeds_is_welchs() -> None:
     interval = seeds_difference([10.0, 12.0], [1.0, 3.0])
 
     assert interval is not None
-    assert (interval.low, interval.high) == pytest.approx((9 - 4.3027 * math.sqrt(2), 9 + 4.3027 * math.sqrt(2)))
+    assert (interval.low, interval.high) == pytest.approx(
+        (9 - 4.3027 * math.sqrt(2), 9 + 4.3027 * math.sqrt(2))
+    )
 
 
 def test_a_model_that_no_seed_changes_leaves_the_spread_of_the_other() -> None:

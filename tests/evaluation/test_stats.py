@@ -31,7 +31,9 @@ def test_the_interval_of_equal_weights_is_that_of_the_normal_approximation() -> 
     interval = mean_interval(sums_N, np.ones(900), resamples=4000)
     error = sums_N.std(ddof=1) / np.sqrt(900)
     assert interval is not None
-    assert [interval.low, interval.high] == pytest.approx([sums_N.mean() - 1.96 * error, sums_N.mean() + 1.96 * error], abs=0.1 * error)
+    assert [interval.low, interval.high] == pytest.approx(
+        [sums_N.mean() - 1.96 * error, sums_N.mean() + 1.96 * error], abs=0.1 * error
+    )
 
 
 def test_the_same_seed_gives_the_same_interval() -> None:
@@ -41,28 +43,39 @@ def test_the_same_seed_gives_the_same_interval() -> None:
 
 
 def test_windows_that_resemble_their_neighbours_widen_the_interval() -> None:
-    """20 windows a document, all alike: windows count for much less than their number, blocks know it."""
+    """20 windows a document, all alike: windows count for much less than their number, blocks know
+    it.
+    """
     sums_N = np.repeat(np.random.default_rng(3).normal(5.0, 1.0, 100), 20)
-    alone, blocked = (mean_interval(sums_N, np.ones(2000), max_blocks=blocks) for blocks in (2000, 100))
+    alone, blocked = (
+        mean_interval(sums_N, np.ones(2000), max_blocks=blocks) for blocks in (2000, 100)
+    )
     assert alone is not None
     assert blocked is not None
     assert 3.5 < (blocked.high - blocked.low) / (alone.high - alone.low) < 5.5
 
 
-@pytest.mark.parametrize("sums", [[], [3.0], [3.0, float("nan"), 2.0]], ids=["nothing", "one window", "NaN"])
+@pytest.mark.parametrize(
+    "sums", [[], [3.0], [3.0, float("nan"), 2.0]], ids=["nothing", "one window", "NaN"]
+)
 def test_where_nothing_can_be_said_there_is_no_interval(sums: list[float]) -> None:
     assert mean_interval(sums, np.ones(len(sums))) is None
 
 
 def test_windows_without_tokens_change_nothing() -> None:
     sums_N, weights_N = np.random.default_rng(6).random((2, 40))
-    assert mean_interval([*sums_N, 0.0, 0.0], [*weights_N, 0.0, 0.0]) == mean_interval(sums_N, weights_N)
+    assert mean_interval([*sums_N, 0.0, 0.0], [*weights_N, 0.0, 0.0]) == mean_interval(
+        sums_N, weights_N
+    )
 
 
 def test_an_interval_scales_into_another_unit() -> None:
     interval = mean_interval([1.0, 2.0, 4.0], [1, 1, 1])
     assert interval is not None
-    assert (interval.scaled(2).low, interval.scaled(2).high) == (2 * interval.low, 2 * interval.high)
+    assert (interval.scaled(2).low, interval.scaled(2).high) == (
+        2 * interval.low,
+        2 * interval.high,
+    )
 
 
 def test_pairing_sees_a_small_difference_that_two_intervals_do_not() -> None:
@@ -97,8 +110,12 @@ def test_the_difference_of_a_run_with_itself_is_0_with_p_1() -> None:
     assert (paired.difference, paired.p_value) == (0.0, 1.0)
 
 
-@pytest.mark.parametrize(("won", "lost", "exact"), [(4, 0, 0.125), (6, 0, 0.03125), (9, 1, 0.021484), (5, 5, 1.0)])
-def test_of_passes_and_failures_the_p_value_is_that_of_mcnemars_exact_test(won: int, lost: int, exact: float) -> None:
+@pytest.mark.parametrize(
+    ("won", "lost", "exact"), [(4, 0, 0.125), (6, 0, 0.03125), (9, 1, 0.021484), (5, 5, 1.0)]
+)
+def test_of_passes_and_failures_the_p_value_is_that_of_mcnemars_exact_test(
+    won: int, lost: int, exact: float
+) -> None:
     """Twice the binomial tail; a bootstrap calls four of 164 problems a real difference."""
     first_N = [1.0] * (won + 50) + [0.0] * (lost + 104)
     second_N = [0.0] * won + [1.0] * 50 + [1.0] * lost + [0.0] * 104
@@ -108,7 +125,10 @@ def test_of_passes_and_failures_the_p_value_is_that_of_mcnemars_exact_test(won: 
 
 def test_chance_alone_gets_below_5_percent_about_5_times_in_100() -> None:
     generator = np.random.default_rng(11)
-    p_values = [sign_flip_p_value(generator.choice([-1.0, 0.0, 1.0], 40, p=[0.1, 0.8, 0.1]), resamples=400) for _ in range(400)]
+    p_values = [
+        sign_flip_p_value(generator.choice([-1.0, 0.0, 1.0], 40, p=[0.1, 0.8, 0.1]), resamples=400)
+        for _ in range(400)
+    ]
     assert np.mean([p_value < 0.05 for p_value in p_values]) < 0.07
 
 
@@ -138,5 +158,7 @@ def test_a_share_with_few_of_a_kind_gets_wilsons_interval_and_any_other_mean_a_b
 
 def test_the_bootstrap_of_a_statistic_agrees_with_that_of_the_mean() -> None:
     values_N = np.random.default_rng(9).normal(3, 1, 80)
-    assert bootstrap_interval(lambda numbers_N: float(values_N[numbers_N].mean()), 80) == mean_interval(values_N, np.ones(80))
+    assert bootstrap_interval(
+        lambda numbers_N: float(values_N[numbers_N].mean()), 80
+    ) == mean_interval(values_N, np.ones(80))
     assert bootstrap_interval(lambda _: 1.0, 1) is None

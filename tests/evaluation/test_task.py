@@ -24,20 +24,31 @@ ROW = {
 
 
 @pytest.mark.parametrize("name", task_names())
-def test_every_task_says_what_it_is_and_fills_its_templates_from_a_row_of_its_data(name: str) -> None:
+def test_every_task_says_what_it_is_and_fills_its_templates_from_a_row_of_its_data(
+    name: str,
+) -> None:
     task = load_task(name)
     assert task.name == name
     assert task.description.endswith(".")
     assert task.source
     assert task.metrics
-    for template in (task.id, task.reference, task.kind, task.template.text, task.plain.text, task.plain.shot):
+    for template in (
+        task.id,
+        task.reference,
+        task.kind,
+        task.template.text,
+        task.plain.text,
+        task.plain.shot,
+    ):
         assert template is None or "{{" not in render(template, ROW, "a row")
     assert isinstance(holds(task.data.scored, ROW, "a row"), bool)
 
 
 @pytest.mark.parametrize("name", task_names())
 def test_an_untuned_models_answer_ends_before_the_next_question(name: str) -> None:
-    """With solved examples a base model would go on with a question of its own: the stop strings stand in what follows an answer."""
+    """With solved examples a base model would go on with a question of its own: the stop strings
+    stand in what follows an answer.
+    """
     plain = load_task(name).plain
     if plain.shots:
         two = render(str(plain.shot), ROW, "a row") * 2
@@ -47,11 +58,14 @@ def test_an_untuned_models_answer_ends_before_the_next_question(name: str) -> No
 def test_the_mbpp_prompt_is_the_one_of_its_readme() -> None:
     task = load_task("mbpp")
     asked = (
-        "You are an expert Python programmer, and here is your task: Write f. Your code should pass these tests:\n\n"
-        "assert f(1) == 2\nassert f(2) == 3\n[BEGIN]\n"
+        "You are an expert Python programmer, and here is your task: Write f. Your code should pass"
+        " these tests:\n\nassert f(1) == 2\nassert f(2) == 3\n[BEGIN]\n"
     )
     assert render(task.plain.text, ROW, "a row") == asked
-    assert render(str(task.plain.shot), ROW, "a row") == f"{asked}def f(x):\n    return x + 1\n[DONE]\n\n"
+    assert (
+        render(str(task.plain.shot), ROW, "a row")
+        == f"{asked}def f(x):\n    return x + 1\n[DONE]\n\n"
+    )
     assert task.plain.shots == 3
 
 
@@ -69,7 +83,10 @@ def test_the_guides_two_ways_of_counting_share_the_answers_and_the_file() -> Non
     assert strict.same_data_as is None
 
 
-@pytest.mark.parametrize(("name", "needs"), [("humaneval", True), ("mbpp", True), ("gsm8k", False), ("code-syntax", False)])
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [("humaneval", True), ("mbpp", True), ("gsm8k", False), ("code-syntax", False)],
+)
 def test_only_programs_need_the_sandbox(name: str, needs: bool) -> None:
     assert load_task(name).needs_sandbox is needs
 
@@ -89,9 +106,17 @@ def test_values_can_be_overridden() -> None:
         ("mbpp", ["template.extraction=cod"], "unknown extraction - did you mean 'code'"),
         ("mbpp", ["id='{{ x'"], "a template: "),
         ("mbpp", ["data.scored='1 <'"], "a template: "),
-        ("mbpp", ["data.run=validation"], "exactly one of data.hub, data.builtin, data.file and data.run"),
+        (
+            "mbpp",
+            ["data.run=validation"],
+            "exactly one of data.hub, data.builtin, data.file and data.run",
+        ),
         ("mbpp", ["data.splits=[]"], "name the splits"),
-        ("unit-conversion", ["data.builtin=unit-conversio"], "unknown built-in corpus 'unit-conversio' - did you mean 'unit-conversion'"),
+        (
+            "unit-conversion",
+            ["data.builtin=unit-conversio"],
+            "unknown built-in corpus 'unit-conversio' - did you mean 'unit-conversion'",
+        ),
         ("unit-conversion", ["verifier=numbr"], "unknown verifier 'numbr' - did you mean 'number'"),
         ("unit-conversion", ["kind='{{ x'"], "a template: "),
         ("mbpp", ["plain.shot=null"], "shots above 0 need the template"),
@@ -106,9 +131,20 @@ def test_a_wrong_task_is_one_clear_error(name: str, overrides: list[str], said: 
     assert ".." not in str(error.value)
 
 
-@pytest.mark.parametrize("fill", [lambda row: render("{{ task_id }}", row, "file:3"), lambda row: holds("task_id > 3", row, "file:3")])
+@pytest.mark.parametrize(
+    "fill",
+    [
+        lambda row: render("{{ task_id }}", row, "file:3"),
+        lambda row: holds("task_id > 3", row, "file:3"),
+    ],
+)
 def test_a_row_without_the_columns_is_named_with_those_it_has(fill: object) -> None:
-    with pytest.raises(DataError, match=r"file:3: 'task_id' is undefined\. Its columns are a, b\. Are these the task's data\?"):
+    with pytest.raises(
+        DataError,
+        match=(
+            r"file:3: 'task_id' is undefined\. Its columns are a, b\. Are these the task's data\?"
+        ),
+    ):
         fill({"a": 1, "b": 2})  # type: ignore[operator]
 
 

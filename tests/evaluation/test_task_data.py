@@ -15,7 +15,13 @@ from brimful.evaluation.task import load_task
 from brimful.evaluation.task_data import load_examples
 
 MBPP = [
-    {"task_id": number, "text": f"Task {number}.", "code": f"x = {number}", "test_list": ["assert True"], "test_setup_code": ""}
+    {
+        "task_id": number,
+        "text": f"Task {number}.",
+        "code": f"x = {number}",
+        "test_list": ["assert True"],
+        "test_setup_code": "",
+    }
     for number in (1, 2, 3, 4, 11, 12, 510, 511)
 ]
 
@@ -26,7 +32,12 @@ def _example(prompt: str | None, completion: str) -> Example:
 
 OWN = {
     "train": [_example(f"Train {number}", f"x = {'1' * number}") for number in range(1, 8)],
-    "validation": [_example("Ask", "x = 1"), _example("SQL", "SELECT a FROM b"), _example(None, "x = 3"), _example("More", "```\nx = 4\n```")],
+    "validation": [
+        _example("Ask", "x = 1"),
+        _example("SQL", "SELECT a FROM b"),
+        _example(None, "x = 3"),
+        _example("More", "```\nx = 4\n```"),
+    ],
 }
 
 
@@ -48,7 +59,10 @@ def test_a_file_stands_in_for_the_hub(tmp_path: Path, name: str) -> None:
 
 
 def test_columns_may_have_other_names(tmp_path: Path) -> None:
-    path = _jsonl(tmp_path / "s.jsonl", [{"prompt" if key == "text" else key: value for key, value in row.items()} for row in MBPP])
+    path = _jsonl(
+        tmp_path / "s.jsonl",
+        [{"prompt" if key == "text" else key: value for key, value in row.items()} for row in MBPP],
+    )
     found = load_examples(load_task("mbpp-sanitized"), paths={"mbpp-sanitized": str(path)}, own={})
     assert found.scored[0].row["text"] == "Task 11."
 
@@ -56,9 +70,18 @@ def test_columns_may_have_other_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, r"evaluation\.data: no file .* for task mbpp\. Leave it out to use google-research-datasets/mbpp"),
+        (
+            None,
+            (
+                r"evaluation\.data: no file .* for task mbpp\. Leave it out to use"
+                r" google-research-datasets/mbpp"
+            ),
+        ),
         ('{"a": 1}\n', "'task_id' is undefined"),
-        ('{"task_id": 20, "code": "x"}', r"t\.jsonl:1: 'text' is undefined\. Its columns are task_id, code"),
+        (
+            '{"task_id": 20, "code": "x"}',
+            r"t\.jsonl:1: 'text' is undefined\. Its columns are task_id, code",
+        ),
         ("{", "not valid JSON"),
     ],
 )
@@ -92,7 +115,10 @@ def test_the_hub_is_asked_for_the_tasks_splits(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     found = load_examples(load_task("mbpp"), paths={}, own={})
-    assert asked == [("google-research-datasets/mbpp", "full", "prompt"), ("google-research-datasets/mbpp", "full", "test")]
+    assert asked == [
+        ("google-research-datasets/mbpp", "full", "prompt"),
+        ("google-research-datasets/mbpp", "full", "test"),
+    ]
     assert ([example.id for example in found.scored], len(found.shots)) == (["11", "12", "510"], 3)
     assert found.scored[0].where == "google-research-datasets/mbpp, split test, row 1"
 
@@ -104,9 +130,10 @@ def test_without_network_the_error_names_the_way_out(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
     with pytest.raises(DataError) as error:
         load_examples(load_task("humaneval"), paths={}, own={})
-    assert str(error.value) == (
-        "task humaneval: loading openai/openai_humaneval from the Hugging Face hub failed: no network. "
-        "A local file works too: evaluation.data='{humaneval: FILE}'."
+    assert (
+        str(error.value)
+        == "task humaneval: loading openai/openai_humaneval from the Hugging Face hub failed: no"
+        " network. A local file works too: evaluation.data='{humaneval: FILE}'."
     )
 
 
@@ -120,7 +147,9 @@ def test_the_runs_own_examples_are_scored_where_their_answer_is_python() -> None
 def test_an_examples_name_is_its_place_and_its_content() -> None:
     """Two runs on the same data are compared by it."""
     first, second = (load_examples(load_task("bleu"), paths={}, own=OWN).scored for _ in range(2))
-    other = load_examples(load_task("bleu"), paths={}, own=OWN | {"validation": [_example("Ask", "x = 2")]}).scored
+    other = load_examples(
+        load_task("bleu"), paths={}, own=OWN | {"validation": [_example("Ask", "x = 2")]}
+    ).scored
     assert [example.id for example in first] == [example.id for example in second]
     assert first[0].id.startswith("0-")
     assert first[0].id != other[0].id
@@ -135,12 +164,24 @@ def test_solved_examples_are_typical_ones_of_training_and_never_scored() -> None
 
 def test_messages_are_kept_for_asking_and_read_as_text() -> None:
     messages = (Message("system", "Be brief."), Message("user", "Ask"))
-    [example] = load_examples(load_task("bleu"), paths={}, own={"validation": [Example(messages, "x = 1", "row 1", "")]}).scored
+    [example] = load_examples(
+        load_task("bleu"), paths={}, own={"validation": [Example(messages, "x = 1", "row 1", "")]}
+    ).scored
     assert example.own_prompt == messages
     assert example.row["prompt"] == "system: Be brief.\nAsk"
 
 
-@pytest.mark.parametrize(("limit", "ids"), [(1, [0]), (2, [0, 2]), (3, [0, 1, 2]), (4, [0, 1, 2, 3]), (9, [0, 1, 2, 3]), (None, [0, 1, 2, 3])])
+@pytest.mark.parametrize(
+    ("limit", "ids"),
+    [
+        (1, [0]),
+        (2, [0, 2]),
+        (3, [0, 1, 2]),
+        (4, [0, 1, 2, 3]),
+        (9, [0, 1, 2, 3]),
+        (None, [0, 1, 2, 3]),
+    ],
+)
 def test_a_limit_takes_examples_that_are_evenly_spread(limit: int | None, ids: list[int]) -> None:
     own = {"validation": [_example(f"Ask {number}", f"x = {number}") for number in range(4)]}
     found = load_examples(load_task("bleu"), paths={}, own=own, max_examples=limit)
@@ -151,18 +192,37 @@ def test_a_limit_takes_examples_that_are_evenly_spread(limit: int | None, ids: l
 @pytest.mark.parametrize(
     ("own", "limit", "said"),
     [
-        ({}, None, "asks the run's own validation examples, and there are none: it belongs to runs of method sft"),
-        ({"validation": [_example("Ask", "no code")]}, None, "no example is left to score. 1 of 1 validation examples are left out"),
+        (
+            {},
+            None,
+            (
+                "asks the run's own validation examples, and there are none: it belongs to runs of"
+                " method sft"
+            ),
+        ),
+        (
+            {"validation": [_example("Ask", "no code")]},
+            None,
+            "no example is left to score. 1 of 1 validation examples are left out",
+        ),
         (OWN, 0, "max_examples must be at least 1, got 0"),
     ],
 )
-def test_nothing_to_score_is_an_error(own: dict[str, list[Example]], limit: int | None, said: str) -> None:
+def test_nothing_to_score_is_an_error(
+    own: dict[str, list[Example]], limit: int | None, said: str
+) -> None:
     with pytest.raises(RequestError) as error:
         load_examples(load_task("code-syntax"), paths={}, own=own, max_examples=limit)
     assert said in str(error.value)
 
 
-GSM8K = [{"question": f"How many are {number} and 1?", "answer": f"<<{number}+1={number + 1}>>\n#### {number + 1}"} for number in range(12)]
+GSM8K = [
+    {
+        "question": f"How many are {number} and 1?",
+        "answer": f"<<{number}+1={number + 1}>>\n#### {number + 1}",
+    }
+    for number in range(12)
+]
 
 
 def test_a_folder_holds_a_file_for_each_split(tmp_path: Path) -> None:
@@ -182,11 +242,21 @@ def test_a_file_alone_brings_no_solved_examples(tmp_path: Path) -> None:
     assert (len(found.scored), found.shots) == (12, [])
 
 
-@pytest.mark.parametrize(("files", "said"), [([], "there is none"), (["test.json", "test.jsonl"], r"there is 2 of them \(test\.json, test\.jsonl\)")])
-def test_a_folder_without_one_file_for_a_split_is_refused(tmp_path: Path, files: list[str], said: str) -> None:
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ([], "there is none"),
+        (["test.json", "test.jsonl"], r"there is 2 of them \(test\.json, test\.jsonl\)"),
+    ],
+)
+def test_a_folder_without_one_file_for_a_split_is_refused(
+    tmp_path: Path, files: list[str], said: str
+) -> None:
     for name in files:
         (tmp_path / name).touch()
-    with pytest.raises(DataError, match=f"task gsm8k reads one file test.jsonl .* of the folder .*; {said}"):
+    with pytest.raises(
+        DataError, match=f"task gsm8k reads one file test.jsonl .* of the folder .*; {said}"
+    ):
         load_examples(load_task("gsm8k"), paths={"gsm8k": str(tmp_path)}, own={})
 
 
@@ -195,7 +265,9 @@ def test_built_in_questions_need_no_file_and_have_types() -> None:
     assert len({example.id for example in found.scored}) == len(found.scored) >= 300
     assert len({example.kind for example in found.scored}) >= 3
     assert len(found.shots) == 4
-    assert not {shot["question"] for shot in found.shots} & {example.row["question"] for example in found.scored}
+    assert not {shot["question"] for shot in found.shots} & {
+        example.row["question"] for example in found.scored
+    }
     assert "<answer>" in found.shots[0]["reasoning"]
     assert found.source == "built-in unit-conversion, split test"
 
@@ -212,9 +284,21 @@ def test_a_limit_takes_examples_of_every_type() -> None:
 def test_the_guides_lists_are_questions_of_either_task(tmp_path: Path, name: str) -> None:
     """A question that stands there twice is asked twice, under names of its own."""
     path = tmp_path / "train.json"
-    path.write_text(json.dumps([["Express 2 h in min.", 120.0], ["Express 2 h in min.", 120.0], ["1 m in ft?", 3.280839895013123, "about 3"]]))
+    path.write_text(
+        json.dumps(
+            [
+                ["Express 2 h in min.", 120.0],
+                ["Express 2 h in min.", 120.0],
+                ["1 m in ft?", 3.280839895013123, "about 3"],
+            ]
+        )
+    )
     found = load_examples(load_task(name), paths={"unit-conversion-guide": str(path)}, own={})
-    assert [example.reference for example in found.scored] == ["120.0", "120.0", "3.280839895013123"]
+    assert [example.reference for example in found.scored] == [
+        "120.0",
+        "120.0",
+        "3.280839895013123",
+    ]
     assert [example.kind for example in found.scored] == ["", "", ""]
     assert len({example.id for example in found.scored}) == 3
     assert len(found.shots) == 4
@@ -223,21 +307,31 @@ def test_the_guides_lists_are_questions_of_either_task(tmp_path: Path, name: str
 def test_a_task_that_needs_a_file_says_which() -> None:
     with pytest.raises(DataError) as error:
         load_examples(load_task("unit-conversion-guide-5-percent"), paths={}, own={})
-    assert str(error.value) == (
-        "task unit-conversion-guide-5-percent needs a file with lists of [question, answer] or [question, answer, reasoning]: "
-        "evaluation.data='{unit-conversion-guide: FILE}'."
+    assert (
+        str(error.value)
+        == "task unit-conversion-guide-5-percent needs a file with lists of [question, answer] or"
+        " [question, answer, reasoning]: evaluation.data='{unit-conversion-guide: FILE}'."
     )
 
 
 @pytest.mark.parametrize("row", [["a question alone"], "text", ["q", 1, "r", "x"]])
-def test_a_row_that_is_neither_columns_nor_such_a_list_is_named(tmp_path: Path, row: object) -> None:
+def test_a_row_that_is_neither_columns_nor_such_a_list_is_named(
+    tmp_path: Path, row: object
+) -> None:
     path = tmp_path / "train.json"
     path.write_text(json.dumps([["1 m in cm?", 100], row]))
-    with pytest.raises(DataError, match=r"train\.json.*expected an object with columns, or a list \[question, answer\]"):
-        load_examples(load_task("unit-conversion-guide"), paths={"unit-conversion-guide": str(path)}, own={})
+    with pytest.raises(
+        DataError,
+        match=r"train\.json.*expected an object with columns, or a list \[question, answer\]",
+    ):
+        load_examples(
+            load_task("unit-conversion-guide"), paths={"unit-conversion-guide": str(path)}, own={}
+        )
 
 
-def test_the_published_problems_of_gsm8k_have_references_that_a_number_can_be_held_against(shared_data: Path) -> None:
+def test_the_published_problems_of_gsm8k_have_references_that_a_number_can_be_held_against(
+    shared_data: Path,
+) -> None:
     task = load_task("gsm8k")
     found = load_examples(task, paths={"gsm8k": str(shared_data / "gsm8k")}, own={})
     assert (len(found.scored), len(found.shots)) == (1319, 8)
@@ -249,9 +343,13 @@ def test_the_published_problems_of_gsm8k_have_references_that_a_number_can_be_he
 
 
 @pytest.mark.parametrize(("file", "count"), [("train.json", 1000), ("rft_nickctomlin.json", 859)])
-def test_the_guides_own_files_are_read_as_they_are(shared_data: Path, file: str, count: int) -> None:
+def test_the_guides_own_files_are_read_as_they_are(
+    shared_data: Path, file: str, count: int
+) -> None:
     task = load_task("unit-conversion-guide")
-    found = load_examples(task, paths={"unit-conversion-guide": str(shared_data / "unit_conversion" / file)}, own={})
+    found = load_examples(
+        task, paths={"unit-conversion-guide": str(shared_data / "unit_conversion" / file)}, own={}
+    )
     assert len(found.scored) == count
     assert task.judge is not None
     for example in found.scored:
@@ -266,6 +364,12 @@ def test_the_guides_own_files_are_read_as_they_are(shared_data: Path, file: str,
         ("mbpp-sanitized", "mbpp/sanitized-mbpp.json", 257, 3),
     ],
 )
-def test_the_published_files_hold_as_many_questions_as_published(shared_data: Path, name: str, file: str, count: int, shots: int) -> None:
+def test_the_published_files_hold_as_many_questions_as_published(
+    shared_data: Path, name: str, file: str, count: int, shots: int
+) -> None:
     found = load_examples(load_task(name), paths={name: str(shared_data / file)}, own={})
-    assert (len(found.scored), len(found.shots), len({example.id for example in found.scored})) == (count, shots, count)
+    assert (len(found.scored), len(found.shots), len({example.id for example in found.scored})) == (
+        count,
+        shots,
+        count,
+    )

@@ -14,7 +14,13 @@ SHOTS = [{"prompt": f"Solved {number}", "completion": f"x = {number}\n"} for num
 
 def _examples(*prompts: str, own: bool = False) -> TaskExamples:
     scored = [
-        TaskExample(str(number), {"prompt": prompt, "completion": "x = 0", "entry_point": "f"}, "x = 0", prompt if own else None, "a row")
+        TaskExample(
+            str(number),
+            {"prompt": prompt, "completion": "x = 0", "entry_point": "f"},
+            "x = 0",
+            prompt if own else None,
+            "a row",
+        )
         for number, prompt in enumerate(prompts)
     ]
     return TaskExamples(scored, list(SHOTS), [], "here")
@@ -22,29 +28,41 @@ def _examples(*prompts: str, own: bool = False) -> TaskExamples:
 
 def test_an_untuned_model_continues_solved_examples(subjects: Any) -> None:
     """The question stands where the model goes on, in the form that the solved ones show."""
-    questions = questions_for(load_task("code-syntax"), _examples("Ask"), subjects.of(is_tuned=False))
+    questions = questions_for(
+        load_task("code-syntax"), _examples("Ask"), subjects.of(is_tuned=False)
+    )
     assert questions.style == "few-shot 2"
-    assert questions.asked[0].text == "# Task: Solved 1\nx = 1\n\n# Task: Solved 2\nx = 2\n\n# Task: Ask\nx ="
+    assert (
+        questions.asked[0].text
+        == "# Task: Solved 1\nx = 1\n\n# Task: Solved 2\nx = 2\n\n# Task: Ask\nx ="
+    )
     assert questions.asked[0].begun == "x ="
     assert questions.asked[0].ids == subjects.of().template.prompt_ids(questions.asked[0].text)
 
 
 def test_without_solved_examples_the_prompt_is_plain(subjects: Any) -> None:
-    questions = questions_for(load_task("humaneval"), _examples('def f():\n    """F."""\n'), subjects.of(is_tuned=False))
+    questions = questions_for(
+        load_task("humaneval"), _examples('def f():\n    """F."""\n'), subjects.of(is_tuned=False)
+    )
     assert (questions.style, questions.asked[0].text) == ("plain", 'def f():\n    """F."""')
 
 
 def test_a_tuned_model_is_asked_through_its_template(subjects: Any) -> None:
     subject = subjects.of()
-    questions = questions_for(load_task("humaneval"), _examples('def f():\n    """F."""\n'), subject)
+    questions = questions_for(
+        load_task("humaneval"), _examples('def f():\n    """F."""\n'), subject
+    )
     text = (
-        'Complete the following Python function. Answer with the whole function in one Python code block.\n\n```python\ndef f():\n    """F."""\n```'
+        "Complete the following Python function. Answer with the whole function in one Python code"
+        ' block.\n\n```python\ndef f():\n    """F."""\n```'
     )
     assert (questions.style, questions.asked[0].text) == ("template", text)
     assert questions.asked[0].ids == subject.template.prompt_ids((Message("user", text),))
 
 
-def test_a_model_tuned_on_prompts_that_are_text_is_asked_with_text_that_ends_alike(subjects: Any) -> None:
+def test_a_model_tuned_on_prompts_that_are_text_is_asked_with_text_that_ends_alike(
+    subjects: Any,
+) -> None:
     subject = subjects.of(text_ending="\n\n")
     [question] = questions_for(load_task("humaneval"), _examples("def f(): ...\n"), subject).asked
     assert question.text.endswith("```\n\n")
@@ -66,13 +84,21 @@ def test_the_runs_own_examples_are_asked_as_in_training(subjects: Any) -> None:
         ([], None),
     ],
 )
-def test_what_text_prompts_end_in_is_read_off_the_training_examples(prompts: list[Any], ending: str | None) -> None:
+def test_what_text_prompts_end_in_is_read_off_the_training_examples(
+    prompts: list[Any], ending: str | None
+) -> None:
     assert text_ending_of(Example(prompt, "x", "", "") for prompt in prompts) == ending
 
 
 def test_solved_examples_are_dropped_one_by_one_until_the_prompt_fits(subjects: Any) -> None:
-    """Each byte is a token: 64 for the answer, and 31, 23 or 7 more characters of solved examples do not fit."""
-    questions = questions_for(load_task("code-syntax"), _examples("a", "a" * 20, "a" * 40, "a" * 60), subjects.of(context=128, is_tuned=False))
+    """Each byte is a token: 64 for the answer, and 31, 23 or 7 more characters of solved examples
+    do not fit.
+    """
+    questions = questions_for(
+        load_task("code-syntax"),
+        _examples("a", "a" * 20, "a" * 40, "a" * 60),
+        subjects.of(context=128, is_tuned=False),
+    )
     assert questions.max_new_tokens == 64
     assert [question.shots for question in questions.asked] == [2, 1, 0]
     assert [example.id for example in questions.skipped] == ["3"]
@@ -91,10 +117,18 @@ def test_a_context_with_room_for_everything_leaves_nothing_to_note(subjects: Any
 
 
 @pytest.mark.parametrize("is_tuned", [True, False])
-def test_solved_examples_that_the_data_lack_are_missed_by_an_untuned_model_only(subjects: Any, is_tuned: bool) -> None:
+def test_solved_examples_that_the_data_lack_are_missed_by_an_untuned_model_only(
+    subjects: Any, is_tuned: bool
+) -> None:
     row = {"question": "How many are 1 and 1?", "answer": "#### 2"}
     examples = TaskExamples([TaskExample("1", row, "2", None, "a row")], [], [], "test.jsonl")
     questions = questions_for(load_task("gsm8k"), examples, subjects.of(is_tuned=is_tuned))
     assert questions.style == ("template" if is_tuned else "plain")
-    assert questions.notes == [] if is_tuned else ["0 of 8 solved examples stand before a question: test.jsonl has no more"]
-    assert questions.asked[0].text == (row["question"] if is_tuned else f"Question: {row['question']}\nAnswer:")
+    assert (
+        questions.notes == []
+        if is_tuned
+        else ["0 of 8 solved examples stand before a question: test.jsonl has no more"]
+    )
+    assert questions.asked[0].text == (
+        row["question"] if is_tuned else f"Question: {row['question']}\nAnswer:"
+    )

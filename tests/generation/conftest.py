@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 from brimful.model.published import Loading, attach_adapters, fingerprint_of, load_model
 from brimful.recipe import AdapterRecipe
@@ -35,10 +42,18 @@ def tokenizer() -> PreTrainedTokenizerFast:
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=["<|endoftext|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), min_frequency=1, show_progress=False
+        vocab_size=300,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        min_frequency=1,
+        show_progress=False,
     )
-    bpe.train_from_iterator(["the cat sat on the mat and the rat ran to the other cat " * 3], trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|endoftext|>", clean_up_tokenization_spaces=False)
+    bpe.train_from_iterator(
+        ["the cat sat on the mat and the rat ran to the other cat " * 3], trainer
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe, eos_token="<|endoftext|>", clean_up_tokenization_spaces=False
+    )
 
 
 def make_model(architecture: str, context: int = CONTEXT, width: int = 32) -> PreTrainedModel:
@@ -47,12 +62,19 @@ def make_model(architecture: str, context: int = CONTEXT, width: int = 32) -> Pr
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
         if architecture == "gpt2":
-            return GPT2LMHeadModel(GPT2Config(n_positions=context, n_embd=width, n_layer=2, n_head=2, **ids)).eval()
+            return GPT2LMHeadModel(
+                GPT2Config(n_positions=context, n_embd=width, n_layer=2, n_head=2, **ids)
+            ).eval()
         config = LlamaConfig(
-            max_position_embeddings=context, hidden_size=width, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            max_position_embeddings=context,
+            hidden_size=width,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
             intermediate_size=2 * width,
-            tie_word_embeddings=True, **ids,
-        )  # fmt: skip
+            tie_word_embeddings=True,
+            **ids,
+        )
         return LlamaForCausalLM(config).eval()
 
 
@@ -68,7 +90,9 @@ def tiny_llama() -> PreTrainedModel:
 
 
 @pytest.fixture
-def make_run(tmp_path: Path, tokenizer: PreTrainedTokenizerFast, tiny_llama: PreTrainedModel) -> Callable[..., Path]:
+def make_run(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, tiny_llama: PreTrainedModel
+) -> Callable[..., Path]:
     """Writes a finished run into tmp_path/runs."""
 
     def make(name: str = "tiny") -> Path:
@@ -106,7 +130,9 @@ def write_tuned_facts(folder: Path, base: Path, recipe: str, *, prompts: str = "
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").write_text(TUNED_RECIPE.replace("BASE", str(base)) + recipe)
     fingerprint = fingerprint_of(base, make_base())
-    (folder / "data.json").write_text(json.dumps({"prompts": prompts, "base": {"source": str(base), "fingerprint": fingerprint}}))
+    (folder / "data.json").write_text(
+        json.dumps({"prompts": prompts, "base": {"source": str(base), "fingerprint": fingerprint}})
+    )
     (folder / "plan.json").write_text(json.dumps({"precision": "fp32"}))
 
 
@@ -120,15 +146,26 @@ def base_folder(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> Path:
 
 
 @pytest.fixture
-def make_tuned(tmp_path: Path, base_folder: Path, tokenizer: PreTrainedTokenizerFast) -> Callable[..., Path]:
-    """Writes a finished run that tuned the model in `base_folder`; adapters and changed weights are as random as training leaves them."""
+def make_tuned(
+    tmp_path: Path, base_folder: Path, tokenizer: PreTrainedTokenizerFast
+) -> Callable[..., Path]:
+    """Writes a finished run that tuned the model in `base_folder`; adapters and changed weights are
+    as random as training leaves them.
+    """
 
     def make(
-        adapter: AdapterRecipe | None = ADAPTER, *, name: str = "tuned", quantize: str = "none", more: str = "", prompts: str = "messages"
+        adapter: AdapterRecipe | None = ADAPTER,
+        *,
+        name: str = "tuned",
+        quantize: str = "none",
+        more: str = "",
+        prompts: str = "messages",
     ) -> Path:
         folder = tmp_path / "runs" / name
         section = "" if adapter is None else f"adapter: {adapter.model_dump_json()}\n"
-        write_tuned_facts(folder, base_folder, f"{section}quantize: {quantize}\n{more}", prompts=prompts)
+        write_tuned_facts(
+            folder, base_folder, f"{section}quantize: {quantize}\n{more}", prompts=prompts
+        )
         model = load_model(base_folder, Loading("fp32", "sdpa", torch.device("cpu"), quantize))
         if adapter is not None:
             attach_adapters(model, adapter, seed=1)

@@ -12,14 +12,32 @@ from rich.console import Console
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.data.chat import Template
 from brimful.data.formats import Message
-from brimful.generation.answers import Conversation, Writing, converse, manner_of_asking, show_before_and_after, show_beside, write
+from brimful.generation.answers import (
+    Conversation,
+    Writing,
+    converse,
+    manner_of_asking,
+    show_before_and_after,
+    show_beside,
+    write,
+)
 from brimful.generation.load import LoadedRun, load_run, load_untuned
 from brimful.generation.sampler import GREEDY, SamplingSettings
 from brimful.generation.samples import Sample, draw_samples
 from brimful.recipe import AdapterRecipe
 
 MakeRun = Callable[..., Path]
-SAMPLE = Sample("a task", "x = 1\n", "end_of_text", seed=0, temperature=0.0, top_k=None, top_p=1.0, tokens=7, seconds=0.1)
+SAMPLE = Sample(
+    "a task",
+    "x = 1\n",
+    "end_of_text",
+    seed=0,
+    temperature=0.0,
+    top_k=None,
+    top_p=1.0,
+    tokens=7,
+    seconds=0.1,
+)
 CPU = torch.device("cpu")
 GREEDILY = Writing(GREEDY, tokens=6)
 LINES = ("before [b]" + " word" * 3, "after\nsecond line")
@@ -67,11 +85,17 @@ def test_an_answer_that_is_code_alone_gets_one_line(loaded: LoadedRun) -> None:
 
 def test_code_with_text_around_it_is_shown_alone(loaded: LoadedRun) -> None:
     sample = replace(SAMPLE, completion="Here:\n```python\nx = 1\n```\nDone.")
-    assert judging("x = 1\n").remarks(loaded, sample) == ["--- its code:", "x = 1", "--- parses as Python"]
+    assert judging("x = 1\n").remarks(loaded, sample) == [
+        "--- its code:",
+        "x = 1",
+        "--- parses as Python",
+    ]
 
 
 def test_an_empty_answer_shows_no_code(loaded: LoadedRun) -> None:
-    assert judging("", "is no program: empty").remarks(loaded, replace(SAMPLE, completion="```\n```")) == ["--- is no program: empty"]
+    assert judging("", "is no program: empty").remarks(
+        loaded, replace(SAMPLE, completion="```\n```")
+    ) == ["--- is no program: empty"]
 
 
 def test_an_answer_that_was_cut_says_so_whether_or_not_it_is_code(loaded: LoadedRun) -> None:
@@ -99,10 +123,16 @@ def test_an_answer_to_a_message_stands_alone_and_other_texts_behind_their_prompt
         (sample,) = write(run, "the cat", GREEDILY)
         text, *rest = capsys.readouterr().out.split("\n---")
         assert text.removesuffix("\n") == opening + sample.completion
-        assert rest == ([] if run is fresh or sample.finish == "end_of_text" else [" stopped after 6 tokens, without its end\n"])
+        assert rest == (
+            []
+            if run is fresh or sample.finish == "end_of_text"
+            else [" stopped after 6 tokens, without its end\n"]
+        )
 
 
-def test_several_answers_are_numbered(loaded: LoadedRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_answers_are_numbered(
+    loaded: LoadedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
     samples = write(loaded, "the cat", Writing(SamplingSettings(1.0, None, 1.0), tokens=4, count=2))
     out = capsys.readouterr().out
     assert len(samples) == 2
@@ -114,14 +144,29 @@ def test_several_answers_are_numbered(loaded: LoadedRun, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("adapter", [AdapterRecipe(rank=4), None])
-def test_the_model_from_before_is_asked_with_the_same_tokens(make_tuned: MakeRun, adapter: AdapterRecipe | None) -> None:
+def test_the_model_from_before_is_asked_with_the_same_tokens(
+    make_tuned: MakeRun, adapter: AdapterRecipe | None
+) -> None:
     run = make_tuned(adapter)
     console = Console(file=io.StringIO(), width=80)
     show_before_and_after(console, run, CPU, "the cat", GREEDILY)
 
-    before, after = (load(run).model for load in (lambda run: load_untuned(run, CPU), lambda run: load_run(run, CPU, torch.float32)))
+    before, after = (
+        load(run).model
+        for load in (
+            lambda run: load_untuned(run, CPU),
+            lambda run: load_run(run, CPU, torch.float32),
+        )
+    )
     texts = [
-        draw_samples(replace(load_untuned(run, CPU), model=model), "the cat", GREEDY, max_new_tokens=6, count=1, seed=0)[0].completion
+        draw_samples(
+            replace(load_untuned(run, CPU), model=model),
+            "the cat",
+            GREEDY,
+            max_new_tokens=6,
+            count=1,
+            seed=0,
+        )[0].completion
         for model in (before, after)
     ]
     out = str(console.file.getvalue())  # type: ignore[attr-defined]
@@ -139,63 +184,106 @@ def test_a_run_that_tuned_nothing_has_no_before(make_run: MakeRun) -> None:
         show_before_and_after(Console(file=io.StringIO()), run, CPU, "the cat", GREEDILY)
 
 
-def test_it_is_said_how_a_model_is_asked(loaded: LoadedRun, on_text: LoadedRun, fresh: LoadedRun) -> None:
+def test_it_is_said_how_a_model_is_asked(
+    loaded: LoadedRun, on_text: LoadedRun, fresh: LoadedRun
+) -> None:
     assert [manner_of_asking(run) for run in (loaded, on_text, fresh)] == [
-        "the prompt under headings of plain text", "the prompt as it stands", "the prompt as it stands",
-    ]  # fmt: skip
-    loaded.tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
-    assert manner_of_asking(replace(loaded, template=Template.of(loaded.tokenizer))) == "the prompt in the tokenizer's chat template"
+        "the prompt under headings of plain text",
+        "the prompt as it stands",
+        "the prompt as it stands",
+    ]
+    loaded.tokenizer.chat_template = (
+        "{% for message in messages %}{{ message.content }}{% endfor %}"
+    )
+    assert (
+        manner_of_asking(replace(loaded, template=Template.of(loaded.tokenizer)))
+        == "the prompt in the tokenizer's chat template"
+    )
 
 
 def test_two_answers_stand_side_by_side_in_a_wide_terminal() -> None:
     lines = shown(120).splitlines()
     assert next(line for line in lines if "base" in line).split() == ["base", "tuned"]
-    assert next(line for line in lines if "before" in line).split() == ["before", "[b]", "word", "word", "word", "after"]
+    assert next(line for line in lines if "before" in line).split() == [
+        "before",
+        "[b]",
+        "word",
+        "word",
+        "word",
+        "after",
+    ]
 
 
 def test_two_answers_stand_one_above_the_other_in_a_narrow_terminal() -> None:
-    assert shown(80).splitlines() == ["=== base ===", "before [b] word word word", "", "=== tuned ===", "after", "second line", ""]
+    assert shown(80).splitlines() == [
+        "=== base ===",
+        "before [b] word word word",
+        "",
+        "=== tuned ===",
+        "after",
+        "second line",
+        "",
+    ]
 
 
 # --- conversations
 
 
-def test_a_conversation_goes_on_from_all_that_was_said_until_it_begins_anew(loaded: LoadedRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_conversation_goes_on_from_all_that_was_said_until_it_begins_anew(
+    loaded: LoadedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
     converse(loaded, GREEDILY, asking("the cat", "on", "/new", "on"))
     _, first, later, alone = (
-        part.split("\n---")[0].strip() for part in capsys.readouterr().out.replace("ends.\n", "ends.\n---end\n").split("end\n")[:4]
+        part.split("\n---")[0].strip()
+        for part in capsys.readouterr().out.replace("ends.\n", "ends.\n---end\n").split("end\n")[:4]
     )
 
     def answer(*messages: Message) -> str:
-        return draw_samples(loaded, messages, GREEDY, max_new_tokens=6, count=1, seed=0)[0].completion
+        return draw_samples(loaded, messages, GREEDY, max_new_tokens=6, count=1, seed=0)[
+            0
+        ].completion
 
     said = answer(Message("user", "the cat"))
     assert first == said.strip()
-    assert later == answer(Message("user", "the cat"), Message("assistant", said), Message("user", "on")).strip()
+    assert (
+        later
+        == answer(
+            Message("user", "the cat"), Message("assistant", said), Message("user", "on")
+        ).strip()
+    )
     assert alone == answer(Message("user", "on")).strip()
     assert later != alone
 
 
-def test_a_session_of_another_run_asks_for_prompts_that_know_nothing_of_each_other(fresh: LoadedRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_session_of_another_run_asks_for_prompts_that_know_nothing_of_each_other(
+    fresh: LoadedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
     converse(fresh, GREEDILY, asking("the cat", "the cat"))
     asked, *texts = capsys.readouterr().out.splitlines()
     assert asked.startswith("Type a prompt")
     assert texts[: len(texts) // 2] == texts[len(texts) // 2 :]
 
 
-def test_the_oldest_turns_are_left_out_where_the_answer_would_not_fit(loaded: LoadedRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_oldest_turns_are_left_out_where_the_answer_would_not_fit(
+    loaded: LoadedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
     conversation = Conversation(loaded, max_new_tokens=100)
     for number in range(6):
         asked, dropped = conversation.asking(f"the mat {number}")
         assert len(loaded.prompt_ids(asked)) + 100 <= loaded.context
         assert asked[0].role == "user"
         conversation.go_on(f"the mat {number}", GREEDILY)
-        told = "--- the conversation is longer than 256 tokens: its oldest turns (1) are forgotten" in capsys.readouterr().out
+        told = (
+            "--- the conversation is longer than 256 tokens: its oldest turns (1) are forgotten"
+            in capsys.readouterr().out
+        )
         assert told == (dropped == 1)
     assert dropped == 1
 
 
-def test_a_question_that_does_not_fit_is_told_and_ends_nothing(loaded: LoadedRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_question_that_does_not_fit_is_told_and_ends_nothing(
+    loaded: LoadedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
     converse(loaded, GREEDILY, asking("q" * 400, "the cat"))
     said = capsys.readouterr()
     assert "the model reads at most 256" in said.err

@@ -10,7 +10,10 @@ from brimful.generation.author import source_fingerprint, teacher
 from brimful.recipe import QuestionsRecipe, RftRecipe
 
 CPU = torch.device("cpu")
-SHOTS = [Example((Message("user", f"What is {number}?"),), f"It is {number}.", "row", "") for number in range(5)]
+SHOTS = [
+    Example((Message("user", f"What is {number}?"),), f"It is {number}.", "row", "")
+    for number in range(5)
+]
 
 
 def rft(**values: object) -> RftRecipe:
@@ -22,8 +25,12 @@ def test_a_teacher_is_told_what_to_do_and_shown_solved_examples(base_model: Path
     text = author.tokenizer.decode(author.prompt_ids("What is 9?"))
 
     assert text.startswith("Be brief.")
-    assert [text.index(part) for part in ("What is 0?", "It is 0.", "What is 1?", "It is 1.", "What is 9?")] == sorted(
-        text.index(part) for part in ("What is 0?", "It is 0.", "What is 1?", "It is 1.", "What is 9?")
+    assert [
+        text.index(part)
+        for part in ("What is 0?", "It is 0.", "What is 1?", "It is 1.", "What is 9?")
+    ] == sorted(
+        text.index(part)
+        for part in ("What is 0?", "It is 0.", "What is 1?", "It is 1.", "What is 9?")
     )
     assert "What is 2?" not in text
     assert author.stop.texts == ("### Instruction:",)

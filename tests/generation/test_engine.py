@@ -32,7 +32,9 @@ def recorded_shapes(model: PreTrainedModel) -> list[tuple[int, int]]:
 
 
 def without_cache(model: PreTrainedModel, prompt: list[int], max_new_tokens: int) -> list[int]:
-    """Greedy, reading the whole window again for every token; a full window goes on from its last half."""
+    """Greedy, reading the whole window again for every token; a full window goes on from its last
+    half.
+    """
     window, new = list(prompt), []
     with torch.no_grad():
         for _ in range(max_new_tokens):
@@ -45,28 +47,49 @@ def without_cache(model: PreTrainedModel, prompt: list[int], max_new_tokens: int
 
 @pytest.mark.parametrize("penalty", [1.0, 1.4], ids=["plain", "penalised"])
 @pytest.mark.parametrize("prompt", PROMPTS, ids=len)
-def test_greedy_equals_transformers_token_for_token(model: PreTrainedModel, prompt: list[int], penalty: float) -> None:
+def test_greedy_equals_transformers_token_for_token(
+    model: PreTrainedModel, prompt: list[int], penalty: float
+) -> None:
     theirs = model.generate(
-        torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), do_sample=False, max_new_tokens=20, eos_token_id=None, pad_token_id=0,
+        torch.tensor([prompt]),
+        attention_mask=torch.ones(1, len(prompt)),
+        do_sample=False,
+        max_new_tokens=20,
+        eos_token_id=None,
+        pad_token_id=0,
         repetition_penalty=penalty,
-    )  # fmt: skip
-    ours = generate(model, [prompt], replace(GREEDY, repetition_penalty=penalty), max_new_tokens=20, stop_ids=NOTHING, seeds=[0])
+    )
+    ours = generate(
+        model,
+        [prompt],
+        replace(GREEDY, repetition_penalty=penalty),
+        max_new_tokens=20,
+        stop_ids=NOTHING,
+        seeds=[0],
+    )
     assert ours == [Generation(theirs[0, len(prompt) :].tolist(), "length")]
 
 
 @pytest.mark.parametrize("settings", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-def test_a_batch_of_ragged_prompts_equals_one_by_one(model: PreTrainedModel, settings: SamplingSettings) -> None:
+def test_a_batch_of_ragged_prompts_equals_one_by_one(
+    model: PreTrainedModel, settings: SamplingSettings
+) -> None:
     seeds = sample_seeds(11, len(PROMPTS))
     together = generate(model, PROMPTS, settings, max_new_tokens=20, stop_ids=NOTHING, seeds=seeds)
     alone = [
-        generate(model, [prompt], settings, max_new_tokens=20, stop_ids=NOTHING, seeds=[seed])[0] for prompt, seed in zip(PROMPTS, seeds, strict=True)
+        generate(model, [prompt], settings, max_new_tokens=20, stop_ids=NOTHING, seeds=[seed])[0]
+        for prompt, seed in zip(PROMPTS, seeds, strict=True)
     ]
     assert together == alone
 
 
 def test_rows_that_outgrow_the_context_go_on_from_its_last_half(model: PreTrainedModel) -> None:
-    ours = generate(model, PROMPTS, GREEDY, max_new_tokens=80, stop_ids=NOTHING, seeds=[0] * len(PROMPTS))
-    assert [row.token_ids for row in ours] == [without_cache(model, prompt, 80) for prompt in PROMPTS]
+    ours = generate(
+        model, PROMPTS, GREEDY, max_new_tokens=80, stop_ids=NOTHING, seeds=[0] * len(PROMPTS)
+    )
+    assert [row.token_ids for row in ours] == [
+        without_cache(model, prompt, 80) for prompt in PROMPTS
+    ]
 
 
 def test_a_prompt_that_fills_the_context_is_served(model: PreTrainedModel) -> None:
@@ -77,33 +100,63 @@ def test_a_prompt_that_fills_the_context_is_served(model: PreTrainedModel) -> No
 
 def test_samples_of_one_prompt_differ_and_share_one_prefill(model: PreTrainedModel) -> None:
     shapes = recorded_shapes(model)
-    samples = generate(model, [PROMPTS[2]] * 6, SAMPLED, max_new_tokens=10, stop_ids=NOTHING, seeds=sample_seeds(0, 6))
+    samples = generate(
+        model,
+        [PROMPTS[2]] * 6,
+        SAMPLED,
+        max_new_tokens=10,
+        stop_ids=NOTHING,
+        seeds=sample_seeds(0, 6),
+    )
     assert shapes == [(1, len(PROMPTS[2]))] + [(6, 1)] * 9
     assert len({tuple(sample.token_ids) for sample in samples}) == 6
 
 
 def test_a_row_stops_at_a_stop_token_and_leaves_the_batch(model: PreTrainedModel) -> None:
-    whole = generate(model, PROMPTS, SAMPLED, max_new_tokens=20, stop_ids=NOTHING, seeds=[1, 2, 3, 4])
-    stop = next(token for token in whole[1].token_ids[3:] if all(token not in row.token_ids for row in (whole[0], whole[2], whole[3])))
+    whole = generate(
+        model, PROMPTS, SAMPLED, max_new_tokens=20, stop_ids=NOTHING, seeds=[1, 2, 3, 4]
+    )
+    stop = next(
+        token
+        for token in whole[1].token_ids[3:]
+        if all(token not in row.token_ids for row in (whole[0], whole[2], whole[3]))
+    )
     stopped_after = whole[1].token_ids.index(stop)
     shapes = recorded_shapes(model)
-    ours = generate(model, PROMPTS, SAMPLED, max_new_tokens=20, stop_ids=frozenset({stop}), seeds=[1, 2, 3, 4])
-    assert ours == [whole[0], Generation(whole[1].token_ids[:stopped_after], "end_of_text"), whole[2], whole[3]]
+    ours = generate(
+        model, PROMPTS, SAMPLED, max_new_tokens=20, stop_ids=frozenset({stop}), seeds=[1, 2, 3, 4]
+    )
+    assert ours == [
+        whole[0],
+        Generation(whole[1].token_ids[:stopped_after], "end_of_text"),
+        whole[2],
+        whole[3],
+    ]
     assert shapes == [(4, 9)] + [(4, 1)] * stopped_after + [(3, 1)] * (19 - stopped_after)
 
 
 def test_tokens_are_told_as_they_are_drawn_without_the_stop_token(model: PreTrainedModel) -> None:
     told: list[tuple[int, int]] = []
-    first = generate(model, PROMPTS[:1], GREEDY, max_new_tokens=1, stop_ids=NOTHING, seeds=[0])[0].token_ids[0]
+    first = generate(model, PROMPTS[:1], GREEDY, max_new_tokens=1, stop_ids=NOTHING, seeds=[0])[
+        0
+    ].token_ids[0]
     rows = generate(
-        model, PROMPTS[:2], GREEDY, max_new_tokens=4, stop_ids=frozenset({first}), seeds=[0, 0], on_token=lambda row, token: told.append((row, token))
+        model,
+        PROMPTS[:2],
+        GREEDY,
+        max_new_tokens=4,
+        stop_ids=frozenset({first}),
+        seeds=[0, 0],
+        on_token=lambda row, token: told.append((row, token)),
     )
     assert rows[0] == Generation([], "end_of_text")
     assert told == [(1, token) for token in rows[1].token_ids]
     assert len(told) == 4
 
 
-def test_a_training_model_is_put_back_into_training_mode_also_after_an_error(model: PreTrainedModel) -> None:
+def test_a_training_model_is_put_back_into_training_mode_also_after_an_error(
+    model: PreTrainedModel,
+) -> None:
     model.train()
     generate(model, [[1]], GREEDY, max_new_tokens=1, stop_ids=NOTHING, seeds=[0])
     assert model.training
@@ -126,14 +179,24 @@ def test_a_training_model_is_put_back_into_training_mode_also_after_an_error(mod
     ],
 )
 def test_requests_that_cannot_be_served_say_why(
-    model: PreTrainedModel, prompts: list[list[int]], max_new_tokens: int, seeds: list[int], said: str
+    model: PreTrainedModel,
+    prompts: list[list[int]],
+    max_new_tokens: int,
+    seeds: list[int],
+    said: str,
 ) -> None:
     with pytest.raises(RequestError, match=said):
-        generate(model, prompts, GREEDY, max_new_tokens=max_new_tokens, stop_ids=NOTHING, seeds=seeds)
+        generate(
+            model, prompts, GREEDY, max_new_tokens=max_new_tokens, stop_ids=NOTHING, seeds=seeds
+        )
 
 
-def small_device(model: PreTrainedModel, fails: Callable[[int, int], bool]) -> list[tuple[int, int]]:
-    """Shapes (rows, tokens) of the passes from now on; those run out of memory where `fails(pass number, rows)` says so."""
+def small_device(
+    model: PreTrainedModel, fails: Callable[[int, int], bool]
+) -> list[tuple[int, int]]:
+    """Shapes (rows, tokens) of the passes from now on; those run out of memory where `fails(pass
+    number, rows)` says so.
+    """
     shapes: list[tuple[int, int]] = []
 
     def look(_: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
@@ -146,20 +209,37 @@ def small_device(model: PreTrainedModel, fails: Callable[[int, int], bool]) -> l
 
 
 @pytest.mark.parametrize("settings", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-def test_out_of_memory_lets_half_the_rows_go_on_and_changes_no_text(model: PreTrainedModel, settings: SamplingSettings) -> None:
+def test_out_of_memory_lets_half_the_rows_go_on_and_changes_no_text(
+    model: PreTrainedModel, settings: SamplingSettings
+) -> None:
     seeds = sample_seeds(11, len(PROMPTS))
     told: list[tuple[int, int]] = []
     usual = generate(model, PROMPTS, settings, max_new_tokens=24, stop_ids=NOTHING, seeds=seeds)
     shapes = small_device(model, lambda number, rows: number > 10 and rows > 1)
-    ours = generate(model, PROMPTS, settings, max_new_tokens=24, stop_ids=NOTHING, seeds=seeds, on_token=lambda row, token: told.append((row, token)))
+    ours = generate(
+        model,
+        PROMPTS,
+        settings,
+        max_new_tokens=24,
+        stop_ids=NOTHING,
+        seeds=seeds,
+        on_token=lambda row, token: told.append((row, token)),
+    )
     assert ours == usual
     assert [rows for rows, _ in shapes[:14]] == [4] * 11 + [2, 1, 1]
-    assert {row: [token for told_row, token in told if told_row == row] for row in range(4)} == dict(enumerate(row.token_ids for row in usual))
+    assert {
+        row: [token for told_row, token in told if told_row == row] for row in range(4)
+    } == dict(enumerate(row.token_ids for row in usual))
 
 
 def test_when_not_even_one_row_fits_the_error_says_so(model: PreTrainedModel) -> None:
     small_device(model, lambda number, rows: number > 3)
-    with pytest.raises(RequestError, match=r"out of memory \(tried to allocate 20.00 MiB\) with one text of 6 tokens.*shorter text"):
+    with pytest.raises(
+        RequestError,
+        match=(
+            r"out of memory \(tried to allocate 20.00 MiB\) with one text of 6 tokens.*shorter text"
+        ),
+    ):
         generate(model, PROMPTS[:2], GREEDY, max_new_tokens=9, stop_ids=NOTHING, seeds=[0, 0])
 
 
@@ -169,36 +249,67 @@ def test_no_prompts_give_no_texts(model: PreTrainedModel) -> None:
 
 def uneven(count: int) -> list[Request]:
     """Requests whose prompts and lengths differ; some prompts stand in several of them."""
-    return [Request(key, tuple(PROMPTS[key // 2 % len(PROMPTS)]), 7 * key, 1 + key * 5 % 17) for key in range(count)]
+    return [
+        Request(key, tuple(PROMPTS[key // 2 % len(PROMPTS)]), 7 * key, 1 + key * 5 % 17)
+        for key in range(count)
+    ]
 
 
-def streamed(engine: Engine, requests: list[Request], settings: SamplingSettings = SAMPLED, stop: StopRules = NEVER) -> dict[int, Generation]:
-    return {request.key: generation for request, generation in engine.stream(requests, settings, stop)}
+def streamed(
+    engine: Engine,
+    requests: list[Request],
+    settings: SamplingSettings = SAMPLED,
+    stop: StopRules = NEVER,
+) -> dict[int, Generation]:
+    return {
+        request.key: generation for request, generation in engine.stream(requests, settings, stop)
+    }
 
 
-@pytest.mark.parametrize("settings", [SAMPLED, replace(SAMPLED, repetition_penalty=1.3, min_p=0.02)], ids=["sampled", "penalised"])
-def test_a_text_is_the_same_alone_and_among_others_that_enter_and_leave(model: PreTrainedModel, settings: SamplingSettings) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [SAMPLED, replace(SAMPLED, repetition_penalty=1.3, min_p=0.02)],
+    ids=["sampled", "penalised"],
+)
+def test_a_text_is_the_same_alone_and_among_others_that_enter_and_leave(
+    model: PreTrainedModel, settings: SamplingSettings
+) -> None:
     requests = uneven(64)
     together = streamed(Engine(model, most_rows=64), requests, settings)
     for rows in (1, 5):
-        assert streamed(Engine(model, most_rows=rows), requests[:16], settings) == {key: together[key] for key in range(16)}
-    assert [len(together[request.key].token_ids) for request in requests] == [request.max_new_tokens for request in requests]
+        assert streamed(Engine(model, most_rows=rows), requests[:16], settings) == {
+            key: together[key] for key in range(16)
+        }
+    assert [len(together[request.key].token_ids) for request in requests] == [
+        request.max_new_tokens for request in requests
+    ]
 
 
-def test_a_text_that_outgrows_the_context_beside_others_is_the_same_alone(model: PreTrainedModel) -> None:
-    requests = [Request(key, tuple(PROMPTS[key % 4]), key, 40 if key % 3 else 4) for key in range(6)]
-    assert streamed(Engine(model, most_rows=4), requests) == streamed(Engine(model, most_rows=1), requests)
+def test_a_text_that_outgrows_the_context_beside_others_is_the_same_alone(
+    model: PreTrainedModel,
+) -> None:
+    requests = [
+        Request(key, tuple(PROMPTS[key % 4]), key, 40 if key % 3 else 4) for key in range(6)
+    ]
+    assert streamed(Engine(model, most_rows=4), requests) == streamed(
+        Engine(model, most_rows=1), requests
+    )
 
 
 def test_a_place_that_a_text_leaves_is_taken_by_one_that_waits(model: PreTrainedModel) -> None:
     requests = [Request(key, (1, 2), key, 10 if key == 0 else 5) for key in range(3)]
     shapes = recorded_shapes(model)
-    order = [request.key for request, _ in Engine(model, most_rows=2).stream(requests, SAMPLED, StopRules(NOTHING))]
+    order = [
+        request.key
+        for request, _ in Engine(model, most_rows=2).stream(requests, SAMPLED, StopRules(NOTHING))
+    ]
     assert shapes == [(1, 2), *[(2, 1)] * 8, (1, 1)]
     assert order == [1, 2, 0]
 
 
-def test_requests_are_taken_only_when_there_is_room_and_closing_takes_no_more(model: PreTrainedModel) -> None:
+def test_requests_are_taken_only_when_there_is_room_and_closing_takes_no_more(
+    model: PreTrainedModel,
+) -> None:
     taken: list[int] = []
 
     def asked() -> Iterator[Request]:
@@ -223,7 +334,9 @@ def test_rows_keep_to_the_positions_that_they_may_take_together(model: PreTraine
     assert max(rows for rows, _ in shapes) == 3
 
 
-def test_memory_that_runs_out_among_texts_that_come_and_go_changes_none(model: PreTrainedModel) -> None:
+def test_memory_that_runs_out_among_texts_that_come_and_go_changes_none(
+    model: PreTrainedModel,
+) -> None:
     requests = uneven(20)
     usual = streamed(Engine(model, most_rows=6), requests)
     shapes = small_device(model, lambda number, rows: number > 12 and rows > 3)
@@ -231,10 +344,15 @@ def test_memory_that_runs_out_among_texts_that_come_and_go_changes_none(model: P
     assert max(rows for rows, _ in shapes[20:]) <= 3
 
 
-def test_memory_that_runs_out_as_all_running_texts_end_loses_no_waiting_one(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_runs_out_as_all_running_texts_end_loses_no_waiting_one(
+    model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     requests = [Request(key, (1, 2, 3), key, 4) for key in range(6)]
     usual = streamed(Engine(model, most_rows=2), requests)
-    leave, failures = Slots.leave, [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")]
+    leave, failures = (
+        Slots.leave,
+        [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")],
+    )
 
     def failing(self: Slots, leaving: Sequence[int]) -> list[int]:
         if failures:
@@ -248,33 +366,59 @@ def test_memory_that_runs_out_as_all_running_texts_end_loses_no_waiting_one(mode
 
 def test_log_probabilities_are_those_of_the_model_without_filters(model: PreTrainedModel) -> None:
     requests = uneven(6)
-    for request, generation in Engine(model, most_rows=4).stream(requests, SAMPLED, StopRules(NOTHING), logprobs=True):
+    for request, generation in Engine(model, most_rows=4).stream(
+        requests, SAMPLED, StopRules(NOTHING), logprobs=True
+    ):
         ids = torch.tensor([[*request.prompt_ids, *generation.token_ids]])
         with torch.no_grad():
-            expected = model(ids).logits[0, len(request.prompt_ids) - 1 : -1].log_softmax(-1).gather(1, ids[0, len(request.prompt_ids) :, None])[:, 0]
+            expected = (
+                model(ids)
+                .logits[0, len(request.prompt_ids) - 1 : -1]
+                .log_softmax(-1)
+                .gather(1, ids[0, len(request.prompt_ids) :, None])[:, 0]
+            )
         assert generation.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
 
 
-def test_a_stop_text_ends_at_the_token_that_completes_it(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> None:
+def test_a_stop_text_ends_at_the_token_that_completes_it(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
+) -> None:
     requests = [Request(key, tuple(PROMPTS[key % 4]), key, 24) for key in range(8)]
     whole = streamed(Engine(model), requests)
-    texts = {request.key: text_behind(tokenizer, request.prompt_ids, whole[request.key].token_ids) for request in requests}
+    texts = {
+        request.key: text_behind(tokenizer, request.prompt_ids, whole[request.key].token_ids)
+        for request in requests
+    }
     stops = (texts[0][9:12], texts[1][5])
     ours = streamed(Engine(model, tokenizer), requests, stop=StopRules(NOTHING, stops))
     for request in requests:
         ids = whole[request.key].token_ids
-        ends = [end for end in range(1, len(ids) + 1) if first_stop(text_behind(tokenizer, request.prompt_ids, ids[:end]), stops) is not None]
+        ends = [
+            end
+            for end in range(1, len(ids) + 1)
+            if first_stop(text_behind(tokenizer, request.prompt_ids, ids[:end]), stops) is not None
+        ]
         expected = Generation(ids[: ends[0]], "stop") if ends else whole[request.key]
         assert ours[request.key] == expected
     assert ours[0].finish == ours[1].finish == "stop"
 
 
-def test_empty_stop_texts_and_stop_texts_without_a_tokenizer_are_refused(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> None:
+def test_empty_stop_texts_and_stop_texts_without_a_tokenizer_are_refused(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
+) -> None:
     for engine, texts in ((Engine(model), ("a",)), (Engine(model, tokenizer), ("a", ""))):
-        with pytest.raises(RequestError, match="need the model's tokenizer, and none of them can be empty"):
+        with pytest.raises(
+            RequestError, match="need the model's tokenizer, and none of them can be empty"
+        ):
             streamed(engine, uneven(1), stop=StopRules(NOTHING, texts))
 
 
 def test_the_longest_texts_come_first_and_equal_prompts_together() -> None:
-    requests = [Request(0, (1,), 0, 9), Request(1, (2, 2), 0, 9), Request(2, (1,), 1, 9), Request(3, (3, 3), 0, 9), Request(4, (2, 2), 1, 9)]
+    requests = [
+        Request(0, (1,), 0, 9),
+        Request(1, (2, 2), 0, 9),
+        Request(2, (1,), 1, 9),
+        Request(3, (3, 3), 0, 9),
+        Request(4, (2, 2), 1, 9),
+    ]
     assert [request.key for request in longest_first(requests)] == [3, 1, 4, 0, 2]

@@ -1,4 +1,6 @@
-"""An export is the model that was trained: copied as it is, or merged and equal but for rounding."""
+"""An export is the model that was trained: copied as it is, or merged and equal but for
+rounding.
+"""
 
 import json
 import shutil
@@ -40,27 +42,43 @@ def check_of(exported: Exported) -> MergeCheck:
 
 
 def first_order_bound(model: PreTrainedModel, position: int, token: int, unit: float) -> float:
-    """How far one logit can move when every weight moves by at most `unit` of itself: the sum of |gradient x weight|."""
+    """How far one logit can move when every weight moves by at most `unit` of itself: the sum of
+    |gradient x weight|.
+    """
     model.zero_grad()
     model(input_ids=IDS_BT).logits[0, position, token].backward()
-    return unit * sum(float((parameter.grad * parameter.detach()).abs().sum()) for parameter in model.parameters() if parameter.grad is not None)
+    return unit * sum(
+        float((parameter.grad * parameter.detach()).abs().sum())
+        for parameter in model.parameters()
+        if parameter.grad is not None
+    )
 
 
-@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft 0.21 asks transformers 5.23 for it
-def test_exported_adapters_load_with_peft_on_the_base_and_give_equal_logits(make_tuned: MakeTuned, base_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.filterwarnings(
+    "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"
+)  # peft 0.21 asks transformers 5.23 for it
+def test_exported_adapters_load_with_peft_on_the_base_and_give_equal_logits(
+    make_tuned: MakeTuned, base_folder: Path, tmp_path: Path
+) -> None:
     run = make_tuned()
     exported = export_run(run, tmp_path / "out")
 
     ours = logits_of(load_run(run, CPU, torch.float32).model)
-    assert json.loads((exported.folder / "adapter_config.json").read_text())["base_model_name_or_path"] == str(base_folder)
+    assert json.loads((exported.folder / "adapter_config.json").read_text())[
+        "base_model_name_or_path"
+    ] == str(base_folder)
     assert torch.equal(logits_of(PeftModel.from_pretrained(load(base_folder), run / "model")), ours)
-    assert torch.equal(logits_of(PeftModel.from_pretrained(load(base_folder), exported.folder)), ours)
+    assert torch.equal(
+        logits_of(PeftModel.from_pretrained(load(base_folder), exported.folder)), ours
+    )
     assert torch.equal(logits_of(load(exported.folder)), ours)
     assert len(AutoTokenizer.from_pretrained(exported.folder)) == 279
     assert exported.num_bytes == sum(path.stat().st_size for path in exported.folder.iterdir())
 
 
-def test_a_base_that_was_named_from_here_is_found_from_elsewhere(make_tuned: MakeTuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_base_that_was_named_from_here_is_found_from_elsewhere(
+    make_tuned: MakeTuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = make_tuned()
     facts = json.loads((run / "data.json").read_text())
     facts["base"]["source"] = "base"
@@ -68,20 +86,28 @@ def test_a_base_that_was_named_from_here_is_found_from_elsewhere(make_tuned: Mak
     monkeypatch.chdir(tmp_path)
 
     exported = export_run(run, tmp_path / "out")
-    assert json.loads((exported.folder / "adapter_config.json").read_text())["base_model_name_or_path"] == str(tmp_path / "base")
+    assert json.loads((exported.folder / "adapter_config.json").read_text())[
+        "base_model_name_or_path"
+    ] == str(tmp_path / "base")
 
 
-def test_a_whole_model_is_copied_and_ends_at_every_stop_token(make_tuned: MakeTuned, tmp_path: Path) -> None:
+def test_a_whole_model_is_copied_and_ends_at_every_stop_token(
+    make_tuned: MakeTuned, tmp_path: Path
+) -> None:
     run = make_tuned(None, more='sample: {stop: ["a", "b"]}\n')
     exported = export_run(run, tmp_path / "out")
 
     tokenizer = AutoTokenizer.from_pretrained(exported.folder)
     stops = tokenizer.convert_tokens_to_ids(["a", "b"])
-    assert torch.equal(logits_of(load(exported.folder)), logits_of(load_run(run, CPU, torch.float32).model))
+    assert torch.equal(
+        logits_of(load(exported.folder)), logits_of(load_run(run, CPU, torch.float32).model)
+    )
     assert load(exported.folder).generation_config.eos_token_id == [tokenizer.eos_token_id, *stops]
 
 
-def test_a_model_trained_from_nothing_is_copied_as_it_is(make_run: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_model_trained_from_nothing_is_copied_as_it_is(
+    make_run: Callable[..., Path], tmp_path: Path
+) -> None:
     run = make_run()
     folder = export_run(run, tmp_path / "deep" / "out").folder
     hashes = json.loads((folder / "MANIFEST.json").read_text())["files"]
@@ -91,17 +117,33 @@ def test_a_model_trained_from_nothing_is_copied_as_it_is(make_run: Callable[...,
     assert hashes.keys() == {path.name for path in folder.iterdir()} - {"MANIFEST.json"}
 
 
-@pytest.mark.parametrize("adapter", [AdapterRecipe(rank=4), AdapterRecipe(rank=4, dora=True), AdapterRecipe(rank=3, rslora=True, targets=["q_proj"])])
-def test_merged_weights_in_fp32_give_the_logits_of_base_and_adapters(make_tuned: MakeTuned, tmp_path: Path, adapter: AdapterRecipe) -> None:
+@pytest.mark.parametrize(
+    "adapter",
+    [
+        AdapterRecipe(rank=4),
+        AdapterRecipe(rank=4, dora=True),
+        AdapterRecipe(rank=3, rslora=True, targets=["q_proj"]),
+    ],
+)
+def test_merged_weights_in_fp32_give_the_logits_of_base_and_adapters(
+    make_tuned: MakeTuned, tmp_path: Path, adapter: AdapterRecipe
+) -> None:
     run = make_tuned(adapter)
     check = check_of(export_merged(run, tmp_path / "out", "fp32"))
 
-    merged, apart = logits_of(load(tmp_path / "out")), logits_of(load_run(run, CPU, torch.float32).model)
+    merged, apart = (
+        logits_of(load(tmp_path / "out")),
+        logits_of(load_run(run, CPU, torch.float32).model),
+    )
     assert (merged - apart).abs().max() < 2e-5 * apart.abs().max()
-    assert check.difference == check.unrounded <= check.summing < check.allowed < 1e-2 * check.tuning
+    assert (
+        check.difference == check.unrounded <= check.summing < check.allowed < 1e-2 * check.tuning
+    )
 
 
-@pytest.mark.parametrize(("dtype", "torch_dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
+@pytest.mark.parametrize(
+    ("dtype", "torch_dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)]
+)
 def test_merged_weights_differ_by_no_more_than_rounding_allows(
     make_tuned: MakeTuned, tmp_path: Path, dtype: export.Dtype, torch_dtype: torch.dtype
 ) -> None:
@@ -114,23 +156,34 @@ def test_merged_weights_differ_by_no_more_than_rounding_allows(
     unit_roundoff = torch.finfo(torch_dtype).eps / 2
     assert 0 < difference_TV.max() < 1.1 * first_order_bound(merged, position, token, unit_roundoff)
     assert 0 < check.difference <= check.allowed < check.tuning
-    assert {parameter.dtype for parameter in load(tmp_path / "out", torch_dtype).parameters()} == {torch_dtype}
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == str(torch_dtype).removeprefix("torch.")
+    assert {parameter.dtype for parameter in load(tmp_path / "out", torch_dtype).parameters()} == {
+        torch_dtype
+    }
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == str(
+        torch_dtype
+    ).removeprefix("torch.")
 
 
-def test_a_merged_model_stands_alone_with_tokenizer_and_every_stop_token(make_tuned: MakeTuned, base_folder: Path, tmp_path: Path) -> None:
+def test_a_merged_model_stands_alone_with_tokenizer_and_every_stop_token(
+    make_tuned: MakeTuned, base_folder: Path, tmp_path: Path
+) -> None:
     run = make_tuned(more='sample: {stop: ["b", "a"]}\n')
     exported = export_merged(run, tmp_path / "out")
     shutil.rmtree(base_folder)
 
     tokenizer, model = AutoTokenizer.from_pretrained(exported.folder), load(exported.folder)
-    assert model.generation_config.eos_token_id == [tokenizer.eos_token_id, *tokenizer.convert_tokens_to_ids(["a", "b"])]
+    assert model.generation_config.eos_token_id == [
+        tokenizer.eos_token_id,
+        *tokenizer.convert_tokens_to_ids(["a", "b"]),
+    ]
     assert not [path.name for path in exported.folder.iterdir() if "adapter" in path.name]
     assert check_of(exported).quantized is None
     assert [path.name for path in tmp_path.iterdir() if "tmp-" in path.name] == []
 
 
-def test_adapters_of_a_4_bit_base_are_merged_into_the_unquantised_one_and_the_distance_is_measured(make_tuned: MakeTuned, tmp_path: Path) -> None:
+def test_adapters_of_a_4_bit_base_are_merged_into_the_unquantised_one_and_the_distance_is_measured(
+    make_tuned: MakeTuned, tmp_path: Path
+) -> None:
     run = make_tuned(quantize="nf4")
     check = check_of(export_merged(run, tmp_path / "out", "fp32"))
 
@@ -142,14 +195,24 @@ def test_adapters_of_a_4_bit_base_are_merged_into_the_unquantised_one_and_the_di
 
 
 def test_a_difference_that_rounding_does_not_explain_is_refused() -> None:
-    check = MergeCheck(tokens=48, unrounded=1e-5, summing=1e-4, difference=0.1, allowed=0.2, tuning=4.0)
+    check = MergeCheck(
+        tokens=48, unrounded=1e-5, summing=1e-4, difference=0.1, allowed=0.2, tuning=4.0
+    )
     refuse_unlike(check, "bf16")
-    for wrong in (replace(check, difference=0.3), replace(check, unrounded=0.1), replace(check, difference=float("nan"))):
-        with pytest.raises(RunFolderError, match=r"not the tuned one.*in bf16, where 0\.2 is\. Nothing was written"):
+    for wrong in (
+        replace(check, difference=0.3),
+        replace(check, unrounded=0.1),
+        replace(check, difference=float("nan")),
+    ):
+        with pytest.raises(
+            RunFolderError, match=r"not the tuned one.*in bf16, where 0\.2 is\. Nothing was written"
+        ):
             refuse_unlike(wrong, "bf16")
 
 
-def test_a_wrong_merge_is_noticed_and_leaves_nothing(make_tuned: MakeTuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_merge_is_noticed_and_leaves_nothing(
+    make_tuned: MakeTuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = make_tuned()
     merge = export.merge_adapters
 
@@ -169,7 +232,9 @@ def test_an_existing_folder_is_never_touched(make_tuned: MakeTuned, tmp_path: Pa
     run = make_tuned()
     (tmp_path / "out").mkdir()
     for write in (export_run, export_merged):
-        with pytest.raises(RequestError, match=r"exists; an export never replaces anything.*--to FOLDER"):
+        with pytest.raises(
+            RequestError, match=r"exists; an export never replaces anything.*--to FOLDER"
+        ):
             write(run, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
@@ -182,13 +247,17 @@ def test_an_unfinished_run_is_refused(make_tuned: MakeTuned, tmp_path: Path) -> 
             write(run, tmp_path / "out")
 
 
-def test_merging_needs_adapters(make_tuned: MakeTuned, make_run: Callable[..., Path], tmp_path: Path) -> None:
+def test_merging_needs_adapters(
+    make_tuned: MakeTuned, make_run: Callable[..., Path], tmp_path: Path
+) -> None:
     for run in (make_tuned(None), make_run()):
         with pytest.raises(RequestError, match="no adapters to merge: its model is whole already"):
             export_merged(run, tmp_path / "out")
 
 
-def test_too_little_room_is_told_before_anything_is_written(make_tuned: MakeTuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_room_is_told_before_anything_is_written(
+    make_tuned: MakeTuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = make_tuned()
     monkeypatch.setattr(export, "disk_free_bytes", lambda _folder: 1024)
     for write in (export_run, export_merged):
@@ -204,12 +273,16 @@ def test_a_place_that_cannot_be_written_is_told(make_tuned: MakeTuned, tmp_path:
         export_run(run, tmp_path / "file" / "out")
 
 
-def test_without_a_folder_the_export_stands_in_the_run_and_says_what_it_is(make_tuned: MakeTuned, base_folder: Path) -> None:
+def test_without_a_folder_the_export_stands_in_the_run_and_says_what_it_is(
+    make_tuned: MakeTuned, base_folder: Path
+) -> None:
     run = make_tuned()
     copied, merged = export.export(run), export.export(run, merge=True)
 
     assert (copied.folder, merged.folder) == (run / "export", run / "merged")
-    assert copied.lines()[0].endswith(f"adapters in PEFT layout for {base_folder}, with its tokenizer")
+    assert copied.lines()[0].endswith(
+        f"adapters in PEFT layout for {base_folder}, with its tokenizer"
+    )
     assert "the whole model in bf16, adapters merged" in merged.lines()[0]
     assert "logits at 48 tokens differ by up to" in merged.lines()[1]
     assert len(merged.lines()) == 2

@@ -1,9 +1,18 @@
-"""Models are asked as they want to be: their name for the cache, positions, masks, logits of chosen positions only."""
+"""Models are asked as they want to be: their name for the cache, positions, masks, logits of chosen
+positions only.
+"""
 
 import pytest
 import torch
 from torch import nn
-from transformers import BloomConfig, BloomForCausalLM, DynamicCache, MambaConfig, MambaForCausalLM, PreTrainedModel
+from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    DynamicCache,
+    MambaConfig,
+    MambaForCausalLM,
+    PreTrainedModel,
+)
 
 from brimful.base.errors import RequestError
 from brimful.generation.forward import Forward
@@ -33,7 +42,9 @@ def test_models_with_other_names_and_without_positions_go_on_from_their_cache(nu
 
 
 def test_one_token_sees_the_slots_that_it_is_shown(model: PreTrainedModel) -> None:
-    """A text with a foreign token before it reads as without, under fused attention and under the plain one."""
+    """A text with a foreign token before it reads as without, under fused attention and under the
+    plain one.
+    """
     for attention in ("sdpa", "eager"):
         model.set_attn_implementation(attention)
         forward, cache, with_foreign = Forward(model), DynamicCache(), DynamicCache()
@@ -42,7 +53,10 @@ def test_one_token_sees_the_slots_that_it_is_shown(model: PreTrainedModel) -> No
             expected = forward(IDS[:, 3:], cache, positions_BT=POSITIONS[:, 3:])
             forward(torch.tensor([[5, 9, 20, 77]]), with_foreign, positions_BT=POSITIONS)
             seen = torch.tensor([[True, True, True, False, True]])
-            torch.testing.assert_close(forward(IDS[:, 3:], with_foreign, positions_BT=POSITIONS[:, 3:], seen_BS=seen), expected)
+            torch.testing.assert_close(
+                forward(IDS[:, 3:], with_foreign, positions_BT=POSITIONS[:, 3:], seen_BS=seen),
+                expected,
+            )
 
 
 def test_a_model_without_a_cache_is_refused(model: PreTrainedModel) -> None:

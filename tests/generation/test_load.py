@@ -12,7 +12,14 @@ from transformers import AutoTokenizer, PreTrainedModel
 from brimful.base.errors import DataError, PlanError, RequestError, RunFolderError
 from brimful.data.formats import Message
 from brimful.generation.engine import generate
-from brimful.generation.load import LoadedRun, load_base, load_run, load_unquantised, load_untuned, resolve_run
+from brimful.generation.load import (
+    LoadedRun,
+    load_base,
+    load_run,
+    load_unquantised,
+    load_untuned,
+    resolve_run,
+)
 from brimful.generation.sampler import GREEDY
 from brimful.model.published import without_adapters
 from brimful.recipe import AdapterRecipe
@@ -32,7 +39,9 @@ def edit_json(path: Path, **values: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def test_a_run_loads_as_the_model_tokenizer_and_recipe_that_were_saved(make_run: MakeRun, tiny_llama: PreTrainedModel) -> None:
+def test_a_run_loads_as_the_model_tokenizer_and_recipe_that_were_saved(
+    make_run: MakeRun, tiny_llama: PreTrainedModel
+) -> None:
     loaded = load_run(make_run(), CPU, torch.float32)
     ids_BT = torch.tensor([[1, 2, 3]])
     with torch.no_grad():
@@ -47,7 +56,14 @@ def test_a_run_loads_as_the_model_tokenizer_and_recipe_that_were_saved(make_run:
 def test_a_run_loads_in_the_dtype_asked_for(make_run: MakeRun) -> None:
     loaded = load_run(make_run(), CPU, torch.bfloat16)
     assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.bfloat16}
-    rows = generate(loaded.model, [loaded.prompt_ids("the ")], GREEDY, max_new_tokens=3, stop_ids=frozenset(), seeds=[0])
+    rows = generate(
+        loaded.model,
+        [loaded.prompt_ids("the ")],
+        GREEDY,
+        max_new_tokens=3,
+        stop_ids=frozenset(),
+        seeds=[0],
+    )
     assert len(rows[0].token_ids) == 3
 
 
@@ -67,7 +83,9 @@ def test_an_empty_prompt_starts_with_end_of_text(make_run: MakeRun) -> None:
 def test_prompts_start_with_end_of_text_where_training_sequences_did(make_run: MakeRun) -> None:
     folder = make_run()
     recipe = (folder / "recipe.yaml").read_text()
-    (folder / "recipe.yaml").write_text(recipe.replace('"builtin:python-docs"', '"builtin:python-docs", layout: document'))
+    (folder / "recipe.yaml").write_text(
+        recipe.replace('"builtin:python-docs"', '"builtin:python-docs", layout: document')
+    )
     loaded = load_run(folder, CPU, torch.float32)
     assert loaded.prompt_ids("the") == [loaded.end_of_text_id, *loaded.encode("the")]
 
@@ -75,9 +93,15 @@ def test_prompts_start_with_end_of_text_where_training_sequences_did(make_run: M
 def test_an_unfinished_run_says_how_far_it_is_and_how_to_go_on(make_run: MakeRun) -> None:
     folder = make_run()
     (folder / "model").rename(folder / "elsewhere")
-    records = [{"kind": "start", "step": 0, "total_steps": 500}, {"kind": "step", "step": 120, "loss": 3.0}]
+    records = [
+        {"kind": "start", "step": 0, "total_steps": 500},
+        {"kind": "step", "step": 120, "loss": 3.0},
+    ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    with pytest.raises(RunFolderError, match=r"no model yet \(training reached step 120 of 500\).*same `brimful train` command"):
+    with pytest.raises(
+        RunFolderError,
+        match=r"no model yet \(training reached step 120 of 500\).*same `brimful train` command",
+    ):
         load_run(folder, CPU, torch.float32)
 
 
@@ -118,14 +142,20 @@ def test_pickled_weights_are_never_read(make_run: MakeRun) -> None:
 def test_code_in_the_model_folder_is_never_run(make_run: MakeRun, tmp_path: Path) -> None:
     folder = make_run()
     (folder / "model" / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
-    edit_json(folder / "model" / "config.json", model_type="own", auto_map={"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"})
+    edit_json(
+        folder / "model" / "config.json",
+        model_type="own",
+        auto_map={"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"},
+    )
     with pytest.raises(RunFolderError, match="cannot be loaded"):
         load_run(folder, CPU, torch.float32)
     assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("kind", ["make_run", "make_tuned"])
-def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(request: pytest.FixtureRequest, kind: str) -> None:
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
     folder = request.getfixturevalue(kind)()
     more = AutoTokenizer.from_pretrained(folder / "model")
     more.add_tokens([f"<|extra{number}|>" for number in range(301 - len(more))])
@@ -143,7 +173,9 @@ def test_a_run_is_found_by_its_name_or_its_path(make_run: MakeRun) -> None:
 def test_a_mistyped_name_is_answered_with_the_nearest_run(make_run: MakeRun) -> None:
     make_run("quickstart")
     runs = make_run("shakespeare").parent
-    with pytest.raises(RunFolderError, match=r"did you mean 'quickstart'.*Runs there: quickstart, shakespeare"):
+    with pytest.raises(
+        RunFolderError, match=r"did you mean 'quickstart'.*Runs there: quickstart, shakespeare"
+    ):
         resolve_run("quikstart", runs)
 
 
@@ -184,21 +216,35 @@ def test_a_tuned_run_is_its_base_with_its_adapters(make_tuned: MakeRun) -> None:
 
 def test_a_fully_tuned_run_is_its_own_weights(make_tuned: MakeRun) -> None:
     folder = make_tuned(None)
-    assert not torch.equal(logits_of(load_run(folder, CPU, torch.float32).model), logits_of(load_untuned(folder, CPU).model))
+    assert not torch.equal(
+        logits_of(load_run(folder, CPU, torch.float32).model),
+        logits_of(load_untuned(folder, CPU).model),
+    )
     assert load_run(folder, CPU, torch.bfloat16).model.dtype == torch.bfloat16
 
 
-def test_adapters_of_a_4_bit_base_load_on_one_and_on_the_unquantised_one(make_tuned: MakeRun) -> None:
+def test_adapters_of_a_4_bit_base_load_on_one_and_on_the_unquantised_one(
+    make_tuned: MakeRun,
+) -> None:
     folder = make_tuned(quantize="nf4")
-    quantized, whole = load_run(folder, CPU, torch.float32).model, load_unquantised(folder, CPU).model
-    assert quantized.get_submodule("model.layers.0.mlp.up_proj.base_layer").weight.dtype == torch.uint8
+    quantized, whole = (
+        load_run(folder, CPU, torch.float32).model,
+        load_unquantised(folder, CPU).model,
+    )
+    assert (
+        quantized.get_submodule("model.layers.0.mlp.up_proj.base_layer").weight.dtype == torch.uint8
+    )
     assert {parameter.dtype for parameter in whole.parameters()} == {torch.float32}
 
 
 def test_text_for_a_run_on_messages_is_one_message_under_the_template(make_tuned: MakeRun) -> None:
     loaded = tuned(make_tuned)
     text = "### Instruction:\nthe cat\n\n### Response:\n"
-    assert loaded.prompt_ids("the cat") == loaded.prompt_ids((Message("user", "the cat"),)) == loaded.encode(text)
+    assert (
+        loaded.prompt_ids("the cat")
+        == loaded.prompt_ids((Message("user", "the cat"),))
+        == loaded.encode(text)
+    )
     assert loaded.takes_messages
 
 
@@ -208,25 +254,38 @@ def test_text_for_a_run_on_text_stands_as_it_is(make_tuned: MakeRun) -> None:
     assert loaded.prompt_ids("") == [loaded.end_of_text_id]
 
 
-def test_every_stop_token_of_recipe_tokenizer_and_base_ends_an_answer(make_tuned: MakeRun, base_folder: Path) -> None:
+def test_every_stop_token_of_recipe_tokenizer_and_base_ends_an_answer(
+    make_tuned: MakeRun, base_folder: Path
+) -> None:
     edit_json(base_folder / "generation_config.json", eos_token_id=[5, 9])
     loaded = tuned(make_tuned, more='sample: {stop: ["a"]}\n')
     stop = loaded.tokenizer.convert_tokens_to_ids("a")
     assert loaded.stop_ids == {loaded.end_of_text_id, 5, 9, stop}
 
     for token in (9, stop):
-        loaded.model.get_output_embeddings().bias = torch.nn.Parameter(10_000.0 * torch.nn.functional.one_hot(torch.tensor(token), 300))
-        rows = generate(loaded.model, [loaded.prompt_ids("the")], GREEDY, max_new_tokens=5, stop_ids=loaded.stop_ids, seeds=[0])
+        loaded.model.get_output_embeddings().bias = torch.nn.Parameter(
+            10_000.0 * torch.nn.functional.one_hot(torch.tensor(token), 300)
+        )
+        rows = generate(
+            loaded.model,
+            [loaded.prompt_ids("the")],
+            GREEDY,
+            max_new_tokens=5,
+            stop_ids=loaded.stop_ids,
+            seeds=[0],
+        )
         assert (rows[0].token_ids, rows[0].finish) == ([], "end_of_text")
 
 
-def test_a_chat_template_makes_the_prompt_and_its_end_of_turn_ends_the_answer(make_tuned: MakeRun) -> None:
+def test_a_chat_template_makes_the_prompt_and_its_end_of_turn_ends_the_answer(
+    make_tuned: MakeRun,
+) -> None:
     folder = make_tuned()
     chat = AutoTokenizer.from_pretrained(folder / "model")
     chat.add_special_tokens({"additional_special_tokens": ["<|start|>", "<|end|>"]})
     chat.chat_template = (
-        "{% for message in messages %}<|start|>{{ message.role }}\n{{ message.content }}<|end|>\n{% endfor %}"
-        "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+        "{% for message in messages %}<|start|>{{ message.role }}\n{{ message.content }}<|end|>\n{%"
+        " endfor %}{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
     )
     chat.save_pretrained(folder / "model")
     loaded = load_run(folder, CPU, torch.float32)
@@ -239,7 +298,10 @@ def test_a_chat_template_makes_the_prompt_and_its_end_of_turn_ends_the_answer(ma
 
 
 def test_a_stop_token_that_is_none_is_told(make_tuned: MakeRun) -> None:
-    with pytest.raises(DataError, match=r"sample\.stop: '<\|end\|>' is not a token.*Its special tokens: <\|endoftext\|>"):
+    with pytest.raises(
+        DataError,
+        match=r"sample\.stop: '<\|end\|>' is not a token.*Its special tokens: <\|endoftext\|>",
+    ):
         tuned(make_tuned, more='sample: {stop: ["<|end|>"]}\n')
 
 
@@ -252,23 +314,40 @@ def test_messages_for_a_run_that_continues_text_are_refused(make_run: MakeRun) -
 def test_a_base_that_is_gone_is_told(make_tuned: MakeRun, base_folder: Path) -> None:
     folder = make_tuned()
     base_folder.rename(base_folder.with_name("moved"))
-    with pytest.raises(RunFolderError, match=r"base that tuned was tuned from is gone\. Put it back there"):
+    with pytest.raises(
+        RunFolderError, match=r"base that tuned was tuned from is gone\. Put it back there"
+    ):
         load_run(folder, CPU, torch.float32)
 
 
 def test_a_base_that_changed_is_told(make_tuned: MakeRun, base_folder: Path) -> None:
     folder = make_tuned()
-    tensors = {name: tensor.clone() for name, tensor in load_file(base_folder / "model.safetensors").items()}
+    tensors = {
+        name: tensor.clone()
+        for name, tensor in load_file(base_folder / "model.safetensors").items()
+    }
     tensors["model.norm.weight"] *= 2
     save_file(tensors, base_folder / "model.safetensors", metadata={"format": "pt"})
-    for load in (lambda: load_run(folder, CPU, torch.float32), lambda: load_untuned(folder, CPU), lambda: load_unquantised(folder, CPU)):
-        with pytest.raises(RunFolderError, match=r"was tuned from has changed since \(fingerprint .*\)\. Put the old one back"):
+    for load in (
+        lambda: load_run(folder, CPU, torch.float32),
+        lambda: load_untuned(folder, CPU),
+        lambda: load_unquantised(folder, CPU),
+    ):
+        with pytest.raises(
+            RunFolderError,
+            match=r"was tuned from has changed since \(fingerprint .*\)\. Put the old one back",
+        ):
             load()
 
 
 def test_adapters_of_another_run_are_told(make_tuned: MakeRun) -> None:
-    folder, other = make_tuned(), make_tuned(AdapterRecipe(rank=4, targets=["q_proj"]), name="other")
-    (other / "model" / "adapter_model.safetensors").replace(folder / "model" / "adapter_model.safetensors")
+    folder, other = (
+        make_tuned(),
+        make_tuned(AdapterRecipe(rank=4, targets=["q_proj"]), name="other"),
+    )
+    (other / "model" / "adapter_model.safetensors").replace(
+        folder / "model" / "adapter_model.safetensors"
+    )
     with pytest.raises(PlanError, match="do not belong to the model"):
         load_run(folder, CPU, torch.float32)
 
@@ -284,5 +363,7 @@ def test_a_run_that_tuned_nothing_has_no_model_from_before(make_run: MakeRun) ->
     folder = make_run()
     (folder / "data.json").write_text("{}")
     for load in (load_untuned, load_unquantised, load_base):
-        with pytest.raises(RunFolderError, match="trained a fresh model; there is nothing from before"):
+        with pytest.raises(
+            RunFolderError, match="trained a fresh model; there is nothing from before"
+        ):
             load(folder, CPU)

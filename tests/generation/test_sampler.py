@@ -8,7 +8,15 @@ import pytest
 import torch
 
 from brimful.base.errors import RequestError
-from brimful.generation.sampler import GREEDY, SamplingSettings, checked, next_token, penalised, sample_seeds, uniform_numbers
+from brimful.generation.sampler import (
+    GREEDY,
+    SamplingSettings,
+    checked,
+    next_token,
+    penalised,
+    sample_seeds,
+    uniform_numbers,
+)
 from brimful.recipe import SampleRecipe
 
 NUM_DRAWS = 20_000
@@ -34,19 +42,27 @@ def asked_for(settings: SamplingSettings) -> np.ndarray:
 
 
 def draw(settings: SamplingSettings, seed: int = 3) -> np.ndarray:
-    ids_B = next_token(LOGITS_V.expand(NUM_DRAWS, -1), settings, uniform_numbers([seed] * NUM_DRAWS, range(NUM_DRAWS)))
+    ids_B = next_token(
+        LOGITS_V.expand(NUM_DRAWS, -1),
+        settings,
+        uniform_numbers([seed] * NUM_DRAWS, range(NUM_DRAWS)),
+    )
     return np.bincount(ids_B.numpy(), minlength=len(LOGITS_V))
 
 
 def fits(counts: np.ndarray, probabilities: np.ndarray) -> bool:
-    """Chi-square test at 1 in 10,000 (quantile by Wilson and Hilferty's approximation); impossible tokens must not occur."""
+    """Chi-square test at 1 in 10,000 (quantile by Wilson and Hilferty's approximation); impossible
+    tokens must not occur.
+    """
     possible = probabilities > 0
     if counts[~possible].any():
         return False
     expected = NUM_DRAWS * probabilities[possible]
     statistic = ((counts[possible] - expected) ** 2 / expected).sum()
     freedom = max(possible.sum() - 1, 1)
-    return bool(statistic < freedom * (1 - 2 / (9 * freedom) + 3.719 * math.sqrt(2 / (9 * freedom))) ** 3)
+    return bool(
+        statistic < freedom * (1 - 2 / (9 * freedom) + 3.719 * math.sqrt(2 / (9 * freedom))) ** 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,54 +85,91 @@ def test_draws_follow_the_model_within_the_filters(settings: SamplingSettings) -
 
 
 def test_the_chi_square_test_notices_a_temperature_that_is_a_little_off() -> None:
-    assert not fits(draw(SamplingSettings(1.0, None, 1.0)), asked_for(SamplingSettings(1.08, None, 1.0)))
+    assert not fits(
+        draw(SamplingSettings(1.0, None, 1.0)), asked_for(SamplingSettings(1.08, None, 1.0))
+    )
 
 
 def test_top_p_applies_after_top_k_renormalised() -> None:
-    """Within the top 2 the first holds 0.62: enough for top_p 0.6, although it holds only 0.37 of the whole."""
+    """Within the top 2 the first holds 0.62: enough for top_p 0.6, although it holds only 0.37 of
+    the whole.
+    """
     assert set(np.flatnonzero(draw(SamplingSettings(1.0, 2, 0.6)))) == {0}
     assert set(np.flatnonzero(draw(SamplingSettings(1.0, None, 0.6)))) == {0, 3}
 
 
 @pytest.mark.parametrize(
-    "settings", [GREEDY, SamplingSettings(1e-9, None, 1.0), SamplingSettings(1.0, 1, 1.0), SamplingSettings(1.0, None, 1e-9)], ids=str
+    "settings",
+    [
+        GREEDY,
+        SamplingSettings(1e-9, None, 1.0),
+        SamplingSettings(1.0, 1, 1.0),
+        SamplingSettings(1.0, None, 1e-9),
+    ],
+    ids=str,
 )
 def test_greedy_and_its_limits_take_the_likeliest_token(settings: SamplingSettings) -> None:
     logits_BV = torch.randn(50, 300, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(next_token(logits_BV, settings, uniform_numbers(range(50), [0] * 50)), logits_BV.argmax(-1))
+    assert torch.equal(
+        next_token(logits_BV, settings, uniform_numbers(range(50), [0] * 50)), logits_BV.argmax(-1)
+    )
 
 
-@pytest.mark.parametrize("settings", [SamplingSettings(1.0, None, 1.0), SamplingSettings(0.8, 50, 0.9)], ids=str)
+@pytest.mark.parametrize(
+    "settings", [SamplingSettings(1.0, None, 1.0), SamplingSettings(0.8, 50, 0.9)], ids=str
+)
 def test_a_row_draws_the_same_token_alone_and_in_a_batch(settings: SamplingSettings) -> None:
     logits_BV = torch.randn(16, 300, generator=torch.Generator().manual_seed(1))
     together = next_token(logits_BV, settings, uniform_numbers(range(16), [5] * 16))
-    alone = [next_token(logits_BV[row : row + 1], settings, uniform_numbers([row], [5])).item() for row in range(16)]
+    alone = [
+        next_token(logits_BV[row : row + 1], settings, uniform_numbers([row], [5])).item()
+        for row in range(16)
+    ]
     assert together.tolist() == alone
     assert len(set(alone)) > 1
 
 
 @pytest.mark.parametrize("uniform", [0.0, 1 - 2.0**-53])
-@pytest.mark.parametrize("settings", [SamplingSettings(1.0, None, 1.0), SamplingSettings(1.0, None, 0.7)], ids=str)
+@pytest.mark.parametrize(
+    "settings", [SamplingSettings(1.0, None, 1.0), SamplingSettings(1.0, None, 0.7)], ids=str
+)
 @pytest.mark.parametrize("width", [4, 1000])
-def test_the_ends_of_the_uniform_range_never_draw_a_token_without_probability(uniform: float, settings: SamplingSettings, width: int) -> None:
+def test_the_ends_of_the_uniform_range_never_draw_a_token_without_probability(
+    uniform: float, settings: SamplingSettings, width: int
+) -> None:
     logits_BV = torch.full((1, width), -math.inf)
     logits_BV[0, 1:3] = torch.tensor([1.0, 0.3])
-    assert next_token(logits_BV, settings, np.array([uniform])).item() == (1 if uniform == 0.0 else 2)
+    assert next_token(logits_BV, settings, np.array([uniform])).item() == (
+        1 if uniform == 0.0 else 2
+    )
 
 
 @pytest.mark.parametrize(
-    "settings", [SamplingSettings(0.7, None, 1.0), SamplingSettings(2.0, None, 0.9), SamplingSettings(2.0, None, 0.999)], ids=str
+    "settings",
+    [
+        SamplingSettings(0.7, None, 1.0),
+        SamplingSettings(2.0, None, 0.9),
+        SamplingSettings(2.0, None, 0.999),
+    ],
+    ids=str,
 )
-def test_wide_vocabularies_are_searched_as_a_running_sum_over_all_tokens_says(settings: SamplingSettings) -> None:
+def test_wide_vocabularies_are_searched_as_a_running_sum_over_all_tokens_says(
+    settings: SamplingSettings,
+) -> None:
     """Blocks, and the few likeliest tokens that are looked at first, change nothing."""
     logits_BV = 3 * torch.randn(60, 5003, generator=torch.Generator().manual_seed(2))
     uniform_B = uniform_numbers(range(60), [0] * 60)
-    probabilities, order = (logits_BV.double() / settings.temperature).softmax(-1), torch.arange(5003).expand(60, -1)
+    probabilities, order = (
+        (logits_BV.double() / settings.temperature).softmax(-1),
+        torch.arange(5003).expand(60, -1),
+    )
     if settings.top_p < 1:
         probabilities, order = probabilities.sort(descending=True)
         probabilities[probabilities.cumsum(-1) - probabilities >= settings.top_p] = 0
     cumulative = probabilities.cumsum(-1)
-    rank = torch.searchsorted(cumulative, torch.from_numpy(uniform_B)[:, None] * cumulative[:, -1:], right=True)
+    rank = torch.searchsorted(
+        cumulative, torch.from_numpy(uniform_B)[:, None] * cumulative[:, -1:], right=True
+    )
     assert torch.equal(next_token(logits_BV, settings, uniform_B), order.gather(1, rank)[:, 0])
 
 
@@ -138,7 +191,9 @@ def test_the_penalty_lowers_what_was_said_whatever_its_sign() -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-@pytest.mark.parametrize("settings", [GREEDY, SamplingSettings(1.0, None, 1.0)], ids=["greedy", "sampled"])
+@pytest.mark.parametrize(
+    "settings", [GREEDY, SamplingSettings(1.0, None, 1.0)], ids=["greedy", "sampled"]
+)
 def test_logits_that_are_not_finite_are_refused(bad: float, settings: SamplingSettings) -> None:
     logits_BV = torch.zeros(2, 5)
     logits_BV[1, 3] = bad
@@ -164,7 +219,9 @@ def test_settings_out_of_range_are_refused_by_name(values: Any, named: str) -> N
 
 
 def test_settings_come_from_the_recipe() -> None:
-    assert SamplingSettings.from_recipe(SampleRecipe(temperature=0.5, top_k=None, top_p=0.9)) == SamplingSettings(0.5, None, 0.9)
+    assert SamplingSettings.from_recipe(
+        SampleRecipe(temperature=0.5, top_k=None, top_p=0.9)
+    ) == SamplingSettings(0.5, None, 0.9)
 
 
 def test_more_samples_leave_the_seeds_of_the_first_as_they_were() -> None:

@@ -22,19 +22,30 @@ def loaded(make_run: Callable[..., Path]) -> LoadedRun:
 
 def test_what_is_shown_is_the_completion(loaded: LoadedRun) -> None:
     shown: list[str] = []
-    (sample,) = draw_samples(loaded, "the cat", SETTINGS, max_new_tokens=12, count=1, seed=3, show=shown.append)
+    (sample,) = draw_samples(
+        loaded, "the cat", SETTINGS, max_new_tokens=12, count=1, seed=3, show=shown.append
+    )
 
     assert "".join(shown) == sample.completion
     assert sample.completion
-    assert (sample.prompt, sample.temperature, sample.top_k, sample.top_p) == ("the cat", 1.0, 20, 0.9)
+    assert (sample.prompt, sample.temperature, sample.top_k, sample.top_p) == (
+        "the cat",
+        1.0,
+        20,
+        0.9,
+    )
     assert 0 < sample.tokens <= 12
     assert sample.finish in {"length", "end_of_text"}
     assert sample.seconds > 0
 
 
-def test_several_samples_differ_are_not_shown_and_each_can_be_drawn_again_alone(loaded: LoadedRun) -> None:
+def test_several_samples_differ_are_not_shown_and_each_can_be_drawn_again_alone(
+    loaded: LoadedRun,
+) -> None:
     shown: list[str] = []
-    samples = draw_samples(loaded, "the", SETTINGS, max_new_tokens=8, count=3, seed=3, show=shown.append)
+    samples = draw_samples(
+        loaded, "the", SETTINGS, max_new_tokens=8, count=3, seed=3, show=shown.append
+    )
     again = draw_samples(loaded, "the", SETTINGS, max_new_tokens=8, count=3, seed=3)
 
     assert shown == []
@@ -57,13 +68,28 @@ def test_records_replace_the_older_ones_one_a_line(loaded: LoadedRun, tmp_path: 
 
     records = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
     assert [record["completion"] for record in records] == [sample.completion for sample in samples]
-    assert records[0].keys() == {"prompt", "completion", "finish", "seed", "temperature", "top_k", "top_p", "tokens", "seconds"}
+    assert records[0].keys() == {
+        "prompt",
+        "completion",
+        "finish",
+        "seed",
+        "temperature",
+        "top_k",
+        "top_p",
+        "tokens",
+        "seconds",
+    }
 
 
-def test_a_tuned_run_answers_a_conversation_and_keeps_its_last_message(make_tuned: Callable[..., Path]) -> None:
+def test_a_tuned_run_answers_a_conversation_and_keeps_its_last_message(
+    make_tuned: Callable[..., Path],
+) -> None:
     tuned = load_run(make_tuned(), torch.device("cpu"), torch.float32)
     asked = (Message("user", "the cat"), Message("assistant", "sat"), Message("user", "on"))
-    alone, text, later = (draw_samples(tuned, prompt, SETTINGS, max_new_tokens=6, count=1, seed=3)[0] for prompt in (asked[-1:], "on", asked))
+    alone, text, later = (
+        draw_samples(tuned, prompt, SETTINGS, max_new_tokens=6, count=1, seed=3)[0]
+        for prompt in (asked[-1:], "on", asked)
+    )
 
     assert (alone.prompt, text.prompt, later.prompt) == ("on", "on", "on")
     assert alone.completion == text.completion != later.completion

@@ -4,7 +4,13 @@ import random
 
 import pytest
 import torch
-from transformers import Gemma2Config, Gemma2ForCausalLM, MistralConfig, MistralForCausalLM, PreTrainedModel
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+)
 
 from brimful.generation.engine import context_of
 from brimful.generation.forward import Forward
@@ -13,25 +19,41 @@ from brimful.generation.slots import Slots
 
 
 def alone(model: PreTrainedModel, texts: list[list[int]]) -> torch.Tensor:
-    return torch.stack([model(torch.tensor([text]), use_cache=False).logits[0, -1] for text in texts])
+    return torch.stack(
+        [model(torch.tensor([text]), use_cache=False).logits[0, -1] for text in texts]
+    )
 
 
 @pytest.mark.parametrize("kind", ["slots", "groups"])
 def test_rows_that_come_and_go_read_as_alone(model: PreTrainedModel, kind: str) -> None:
-    drawn, cache = random.Random(0), Slots(Forward(model), most_rows=8, context=128) if kind == "slots" else Groups(Forward(model))
+    drawn, cache = (
+        random.Random(0),
+        Slots(Forward(model), most_rows=8, context=128)
+        if kind == "slots"
+        else Groups(Forward(model)),
+    )
     texts: list[list[int]] = []
     with torch.inference_mode():
         for _ in range(14):
             if len(texts) < 6:
-                prompts = [drawn.choices(range(300), k=length) for length in sorted(drawn.choices(range(1, 12), k=2))]
+                prompts = [
+                    drawn.choices(range(300), k=length)
+                    for length in sorted(drawn.choices(range(1, 12), k=2))
+                ]
                 read = cache.prefill(prompts)
-                torch.testing.assert_close(read.logits_PV, alone(model, prompts), rtol=1e-4, atol=1e-4)
+                torch.testing.assert_close(
+                    read.logits_PV, alone(model, prompts), rtol=1e-4, atol=1e-4
+                )
                 sources = sorted(drawn.choices([0, 1], k=drawn.randint(1, 3)))
                 cache.enter(read, sources)
                 texts += [list(prompts[source]) for source in sources]
             texts = [[*text, drawn.randrange(300)] for text in texts]
-            torch.testing.assert_close(cache.step([text[-1] for text in texts]), alone(model, texts), rtol=1e-4, atol=1e-4)
-            order = cache.leave(drawn.sample(range(len(texts)), k=drawn.randint(0, len(texts) // 2)))
+            torch.testing.assert_close(
+                cache.step([text[-1] for text in texts]), alone(model, texts), rtol=1e-4, atol=1e-4
+            )
+            order = cache.leave(
+                drawn.sample(range(len(texts)), k=drawn.randint(0, len(texts) // 2))
+            )
             texts = [texts[place] for place in order]
 
 
@@ -45,23 +67,51 @@ def test_a_leaving_row_moves_one_other_row_only(model: PreTrainedModel) -> None:
 
 
 def test_slots_suit_models_whose_layers_keep_every_position(model: PreTrainedModel) -> None:
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 16, "vocab_size": 40}
-    windows = {window: MistralForCausalLM(MistralConfig(**sizes, max_position_embeddings=64, sliding_window=window)) for window in (8, 64)}
-    mixed = Gemma2ForCausalLM(Gemma2Config(**sizes, head_dim=8, max_position_embeddings=64, sliding_window=8))
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "intermediate_size": 16,
+        "vocab_size": 40,
+    }
+    windows = {
+        window: MistralForCausalLM(
+            MistralConfig(**sizes, max_position_embeddings=64, sliding_window=window)
+        )
+        for window in (8, 64)
+    }
+    mixed = Gemma2ForCausalLM(
+        Gemma2Config(**sizes, head_dim=8, max_position_embeddings=64, sliding_window=8)
+    )
     windows[64].set_attn_implementation("sdpa")
-    suits = [Slots.suit(Forward(each), context_of(each)) for each in (model, windows[64], windows[8], mixed)]
+    suits = [
+        Slots.suit(Forward(each), context_of(each))
+        for each in (model, windows[64], windows[8], mixed)
+    ]
     assert suits == [True, True, False, False]
 
 
 def test_a_window_that_holds_the_context_hides_nothing_in_slots() -> None:
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 16, "vocab_size": 40}
-    model = MistralForCausalLM(MistralConfig(**sizes, max_position_embeddings=30, sliding_window=30, initializer_range=0.3)).eval()
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "intermediate_size": 16,
+        "vocab_size": 40,
+    }
+    model = MistralForCausalLM(
+        MistralConfig(**sizes, max_position_embeddings=30, sliding_window=30, initializer_range=0.3)
+    ).eval()
     cache, texts = Slots(Forward(model), most_rows=2, context=30), [list(range(1, 29)), [5]]
     with torch.inference_mode():
         cache.enter(cache.prefill(texts), [0, 1])
         for token in (7, 8):
             texts = [[*text, token] for text in texts]
-            torch.testing.assert_close(cache.step([token, token]), alone(model, texts), rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(
+                cache.step([token, token]), alone(model, texts), rtol=1e-4, atol=1e-4
+            )
 
 
 def test_the_store_never_outgrows_what_was_planned(model: PreTrainedModel) -> None:

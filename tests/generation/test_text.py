@@ -15,8 +15,19 @@ def pieces_of(tokenizer: PreTrainedTokenizerFast, ids: list[int]) -> list[str]:
     return [*(stream.push(token) for token in ids), stream.flush()]
 
 
-@pytest.mark.parametrize("text", ["the cat sat", "naïve café — 東京 \U0001f469‍\U0001f52c!", "\n\n  spaces\t", "a\ufffdb\ufffd", ""])
-def test_streamed_text_is_the_text_and_every_piece_is_whole_characters(tokenizer: PreTrainedTokenizerFast, text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the cat sat",
+        "naïve café — 東京 \U0001f469‍\U0001f52c!",
+        "\n\n  spaces\t",
+        "a\ufffdb\ufffd",
+        "",
+    ],
+)
+def test_streamed_text_is_the_text_and_every_piece_is_whole_characters(
+    tokenizer: PreTrainedTokenizerFast, text: str
+) -> None:
     ids = tokenizer.encode(text, add_special_tokens=False)
     pieces = pieces_of(tokenizer, ids)
     assert "".join(pieces) == text
@@ -30,7 +41,9 @@ def test_text_comes_as_soon_as_its_character_is_whole(tokenizer: PreTrainedToken
     assert pieces_of(tokenizer, ids) == ["", "é", "!", ""]
 
 
-def test_a_character_that_never_becomes_whole_shows_at_the_end(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_a_character_that_never_becomes_whole_shows_at_the_end(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
     ids = tokenizer.encode("a東", add_special_tokens=False)
     assert pieces_of(tokenizer, ids[:-1]) == ["a", "", "", "\ufffd"]
 
@@ -60,7 +73,9 @@ def test_characters_of_several_tokens_on_both_sides_stay_whole() -> None:
     assert "".join([*map(stream.push, ids), stream.flush()]) == "\u6771"
 
 
-def test_streaming_any_tokens_equals_decoding_them_at_once(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_streaming_any_tokens_equals_decoding_them_at_once(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
     generator = torch.Generator().manual_seed(0)
     for _ in range(30):
         ids = torch.randint(0, 300, (40,), generator=generator).tolist()
@@ -72,9 +87,17 @@ def test_the_first_stop_text_is_the_one_that_stands_first() -> None:
     assert first_stop("one", ("two",)) is None
 
 
-@pytest.mark.parametrize("stops", [("at",), ("e c", "xyz"), ("\u6771",), ("cat sat on the mat",), ("\ufffd",), (" ",)], ids=repr)
-def test_a_stop_text_is_found_with_the_token_that_completes_it(tokenizer: PreTrainedTokenizerFast, stops: tuple[str, ...]) -> None:
-    """As decoding the whole text after every token finds it, also across tokens, inside them, and between end-of-text tokens that say nothing."""
+@pytest.mark.parametrize(
+    "stops",
+    [("at",), ("e c", "xyz"), ("\u6771",), ("cat sat on the mat",), ("\ufffd",), (" ",)],
+    ids=repr,
+)
+def test_a_stop_text_is_found_with_the_token_that_completes_it(
+    tokenizer: PreTrainedTokenizerFast, stops: tuple[str, ...]
+) -> None:
+    """As decoding the whole text after every token finds it, also across tokens, inside them, and
+    between end-of-text tokens that say nothing.
+    """
     drawn = random.Random(0)
     pieces = ["the cat ", "sat on the mat", " \u6771\u4eac", "e", " c", "at", "\u00e9"]
     for _ in range(40):
@@ -83,6 +106,12 @@ def test_a_stop_text_is_found_with_the_token_that_completes_it(tokenizer: PreTra
         for _ in range(drawn.randrange(20)):
             ids.insert(drawn.randrange(len(ids)), drawn.choice([0, drawn.randrange(300)]))
         finder = StopFinder(tokenizer, stops)
-        found = next((end for end in range(1, len(ids) + 1) if finder.completes(prompt, ids[:end])), None)
-        wanted = (end for end in range(1, len(ids) + 1) if first_stop(text_behind(tokenizer, prompt, ids[:end]), stops) is not None)
+        found = next(
+            (end for end in range(1, len(ids) + 1) if finder.completes(prompt, ids[:end])), None
+        )
+        wanted = (
+            end
+            for end in range(1, len(ids) + 1)
+            if first_stop(text_behind(tokenizer, prompt, ids[:end]), stops) is not None
+        )
         assert found == next(wanted, None)

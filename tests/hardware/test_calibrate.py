@@ -9,7 +9,13 @@ import torch
 
 from brimful.base.errors import DeviceError, RunFolderError
 from brimful.hardware import catalog
-from brimful.hardware.calibrate import PASSES, _half_way, calibrate, disk_bytes_per_s, measure_matrix_rates
+from brimful.hardware.calibrate import (
+    PASSES,
+    _half_way,
+    calibrate,
+    disk_bytes_per_s,
+    measure_matrix_rates,
+)
 from brimful.hardware.calibration import Calibration
 from brimful.hardware.operators import Case, Run, cases
 from brimful.hardware.probe import cpu_device
@@ -31,8 +37,12 @@ def test_an_unusably_slow_dtype_does_not_take_longer_than_it_may() -> None:
     assert time.process_time() - start_s < 3
 
 
-def test_the_rate_is_operations_over_the_fastest_time_for_every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    durations_s = iter([0.5, 1.0, 2.0, 6.0, 7.0])  # the first warms up; the next three reach the 8 seconds
+def test_the_rate_is_operations_over_the_fastest_time_for_every_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    durations_s = iter(
+        [0.5, 1.0, 2.0, 6.0, 7.0]
+    )  # the first warms up; the next three reach the 8 seconds
     clock_s = [0.0]
     starting = [True]
 
@@ -43,7 +53,9 @@ def test_the_rate_is_operations_over_the_fastest_time_for_every_thread(monkeypat
         return clock_s[0]
 
     monkeypatch.setattr("brimful.hardware.calibrate.time.perf_counter", tick)
-    assert measure_matrix_rates(CPU, ["fp32"], seconds=8, size=10) == {"fp32": torch.get_num_threads() * 2 * 10**3 / 1.0}
+    assert measure_matrix_rates(CPU, ["fp32"], seconds=8, size=10) == {
+        "fp32": torch.get_num_threads() * 2 * 10**3 / 1.0
+    }
 
 
 def test_measuring_leaves_the_random_state_alone() -> None:
@@ -61,7 +73,9 @@ def test_measuring_leaves_the_random_state_alone() -> None:
         (["fp32"], 0.0, "seconds must be positive"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(dtypes: list[str], seconds: float, message: str) -> None:
+def test_what_cannot_be_measured_is_refused(
+    dtypes: list[str], seconds: float, message: str
+) -> None:
     with pytest.raises(DeviceError, match=message):
         measure_matrix_rates(CPU, dtypes, seconds)
 
@@ -74,14 +88,22 @@ def _few(device: torch.device, dtypes: tuple[str, ...]) -> list[Case]:
     return list(smallest.values())
 
 
-def test_a_calibration_has_a_rate_for_every_class_and_says_what_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_calibration_has_a_rate_for_every_class_and_says_what_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("brimful.hardware.calibrate.cases", _few)
     monkeypatch.setattr("brimful.hardware.calibrate.DISK_BYTES", 1 << 16)
     monkeypatch.setattr("brimful.hardware.calibrate.keep_freed_memory", lambda: None)
     told: list[tuple[str, int, int]] = []
     threads = torch.get_num_threads()
 
-    measured = calibrate(cpu_device(), tmp_path / "runs", threads=1, seconds=0.001, progress=lambda *news: told.append(news))
+    measured = calibrate(
+        cpu_device(),
+        tmp_path / "runs",
+        threads=1,
+        seconds=0.001,
+        progress=lambda *news: told.append(news),
+    )
 
     rates = measured.rates
     assert set(rates.bytes_per_s) >= set(CLASSES)
@@ -97,7 +119,9 @@ def test_a_calibration_has_a_rate_for_every_class_and_says_what_it_does(tmp_path
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_two_threads_are_at_most_twice_as_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_threads_are_at_most_twice_as_fast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("brimful.hardware.calibrate.cases", _few)
     monkeypatch.setattr("brimful.hardware.calibrate.DISK_BYTES", 1 << 16)
     monkeypatch.setattr("brimful.hardware.calibrate.PARALLEL_S", 0.001)
@@ -106,11 +130,16 @@ def test_two_threads_are_at_most_twice_as_fast(tmp_path: Path, monkeypatch: pyte
     measured = calibrate(cpu_device(), tmp_path, threads=2, seconds=0.001)
 
     assert measured.threads == 2
-    assert all(1.0 <= measured.extras[f"{name}_speed_up"] <= 2.0 for name in ("products", "cached", "large"))
+    assert all(
+        1.0 <= measured.extras[f"{name}_speed_up"] <= 2.0
+        for name in ("products", "cached", "large")
+    )
     assert torch.get_num_threads() == 1
 
 
-def test_an_operator_that_there_is_no_memory_for_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operator_that_there_is_no_memory_for_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_room(_: torch.device) -> Run:
         raise torch.OutOfMemoryError
 
@@ -123,7 +152,10 @@ def test_an_operator_that_there_is_no_memory_for_is_left_out(tmp_path: Path, mon
     monkeypatch.setattr("brimful.hardware.calibrate.keep_freed_memory", lambda: None)
 
     dtypes = ("fp32", "bf16")
-    assert calibrate(cpu_device(), tmp_path, threads=1, seconds=0.001).points in {len(_few(CPU, dtypes)), len(_few(CPU, dtypes[:1]))}
+    assert calibrate(cpu_device(), tmp_path, threads=1, seconds=0.001).points in {
+        len(_few(CPU, dtypes)),
+        len(_few(CPU, dtypes[:1])),
+    }
 
 
 def test_a_device_of_the_catalog_cannot_be_calibrated(tmp_path: Path) -> None:
@@ -147,10 +179,21 @@ def test_a_gpu_is_measured_with_and_without_tf32_and_keeps_its_setting() -> None
 
 
 def test_rates_for_several_threads_lie_half_way_and_the_interval_holds_both_ends() -> None:
-    one = Rates({"matrix": {"fp32": 1e11}}, {"copy": 1e10}, {"copy": 4e10}, cache_bytes=1 << 20, overlaps=False, share=(0.8, 1.25), source="by hand")
+    one = Rates(
+        {"matrix": {"fp32": 1e11}},
+        {"copy": 1e10},
+        {"copy": 4e10},
+        cache_bytes=1 << 20,
+        overlaps=False,
+        share=(0.8, 1.25),
+        source="by hand",
+    )
 
     two = _half_way(one, {"products": 2.0, "cached": 1.5, "large": 1.2})
 
     assert two.flop_per_s["matrix"]["fp32"] == pytest.approx(2**0.5 * 1e11)
-    assert (two.bytes_per_s["copy"], two.cached_bytes_per_s["copy"]) == (pytest.approx(1.2**0.5 * 1e10), pytest.approx(1.5**0.5 * 4e10))
+    assert (two.bytes_per_s["copy"], two.cached_bytes_per_s["copy"]) == (
+        pytest.approx(1.2**0.5 * 1e10),
+        pytest.approx(1.5**0.5 * 4e10),
+    )
     assert two.share == (pytest.approx(0.8 / 2**0.5), pytest.approx(1.25 * 2**0.5))

@@ -1,4 +1,6 @@
-"""What is remembered of a device: calibrations, runs beside their predictions, and what follows from them."""
+"""What is remembered of a device: calibrations, runs beside their predictions, and what follows
+from them.
+"""
 
 import dataclasses
 import json
@@ -9,21 +11,47 @@ import pytest
 
 from brimful.base.errors import RunFolderError
 from brimful.hardware import calibration
-from brimful.hardware.calibration import Calibration, Correction, basis_of, correction, current_versions, load, note_run, reason, reset, save, stored
+from brimful.hardware.calibration import (
+    Calibration,
+    Correction,
+    basis_of,
+    correction,
+    current_versions,
+    load,
+    note_run,
+    reason,
+    reset,
+    save,
+    stored,
+)
 from brimful.hardware.device import Device, abilities_of
 from brimful.hardware.rates import Rates
 
 NAME = "Some CPU @ 3.0 GHz"
-DEVICE = Device(NAME, "cpu", None, 1 << 30, 1 << 29, None, {}, None, abilities_of("cpu", None), 2, "test")
+DEVICE = Device(
+    NAME, "cpu", None, 1 << 30, 1 << 29, None, {}, None, abilities_of("cpu", None), 2, "test"
+)
 MEASURED = Calibration(
-    NAME, Rates({"matrix": {"fp32": 1e11}}, {"matrix": 1e10}, source="test"), 2, {"disk_bytes_per_s": 1e9}, current_versions(), made=0.0, points=1
+    NAME,
+    Rates({"matrix": {"fp32": 1e11}}, {"matrix": 1e10}, source="test"),
+    2,
+    {"disk_bytes_per_s": 1e9},
+    current_versions(),
+    made=0.0,
+    points=1,
 )
 BASIS = "test, 2 threads"
 
 
 def _note(*ratios: float, name: str = "step_time_s", **changes: Any) -> None:
     for ratio in ratios:
-        note_run(NAME, measured={name: 2.0 * ratio}, predicted={name: 2.0}, key="r", **{"basis": BASIS, **changes})
+        note_run(
+            NAME,
+            measured={name: 2.0 * ratio},
+            predicted={name: 2.0},
+            key="r",
+            **{"basis": BASIS, **changes},
+        )
 
 
 def test_a_saved_calibration_comes_back() -> None:
@@ -70,7 +98,15 @@ def test_devices_do_not_share_a_file() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "null", '{"schema": 99}', '{"schema": 1, "calibration": {}, "runs": []}', '{"schema": 1, "calibration": null, "runs": [{}]}'],
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"schema": 99}',
+        '{"schema": 1, "calibration": {}, "runs": []}',
+        '{"schema": 1, "calibration": null, "runs": [{}]}',
+    ],
 )
 def test_a_damaged_file_is_ignored_with_a_note_and_written_anew(text: str) -> None:
     save(MEASURED)
@@ -148,7 +184,9 @@ def test_only_the_last_runs_count() -> None:
 @pytest.mark.parametrize("share", [(0.4, 2.5), (0.8, 1.25), (1.0, 1.0)])
 @pytest.mark.parametrize("runs", [1, 5, 20])
 @pytest.mark.parametrize("ratio", [2.0, 0.5])
-def test_a_machine_that_is_steadily_slower_or_faster_is_inside_the_interval(ratio: float, runs: int, share: tuple[float, float]) -> None:
+def test_a_machine_that_is_steadily_slower_or_faster_is_inside_the_interval(
+    ratio: float, runs: int, share: tuple[float, float]
+) -> None:
     _note(*[ratio] * runs)
     found = correction(NAME, "step_time_s", basis=BASIS, share=share)
 
@@ -158,7 +196,9 @@ def test_a_machine_that_is_steadily_slower_or_faster_is_inside_the_interval(rati
 
 
 def test_the_interval_by_hand() -> None:
-    """One run that took twice as long: log(factor) = log(2) / 4; h = log(2.5) sqrt(3/4) below it and above log(2)."""
+    """One run that took twice as long: log(factor) = log(2) / 4; h = log(2.5) sqrt(3/4) below it
+    and above log(2).
+    """
     _note(2.0)
     found = correction(NAME, "step_time_s", basis=BASIS, share=(0.4, 2.5))
 
@@ -168,7 +208,10 @@ def test_the_interval_by_hand() -> None:
 
 def test_guessed_rates_leave_a_wider_interval_than_measured_ones_which_narrows_with_runs() -> None:
     _note(1.0)
-    guessed, measured = (correction(NAME, "step_time_s", basis=BASIS, share=share) for share in ((0.4, 2.5), (0.9, 1.1)))
+    guessed, measured = (
+        correction(NAME, "step_time_s", basis=BASIS, share=share)
+        for share in ((0.4, 2.5), (0.9, 1.1))
+    )
     _note(*[1.0] * 19)
     later = correction(NAME, "step_time_s", basis=BASIS, share=(0.4, 2.5))
 
@@ -184,7 +227,10 @@ def test_runs_with_other_rates_or_threads_say_nothing_about_times_but_about_memo
     assert correction(NAME, "step_time_s", basis=BASIS) == Correction()
     assert correction(NAME, "step_time_s", basis="assumed, 1 thread").runs == 2
     assert correction(NAME, "peak_memory_bytes", basis=BASIS).runs == 1
-    assert list(calibration.corrections(NAME)) == [("peak_memory_bytes", ""), ("step_time_s", "assumed, 1 thread")]
+    assert list(calibration.corrections(NAME)) == [
+        ("peak_memory_bytes", ""),
+        ("step_time_s", "assumed, 1 thread"),
+    ]
 
 
 def test_the_basis_names_rates_and_threads() -> None:
@@ -227,7 +273,12 @@ def test_a_correction_that_was_applied_is_taken_out() -> None:
 
 
 def test_values_that_cannot_be_compared_are_left_out() -> None:
-    note_run(NAME, measured={"a": 1.0, "b": math.nan, "c": 1.0, "d": 0.0}, predicted={"a": 2.0, "b": 1.0, "d": 1.0}, key="r")
+    note_run(
+        NAME,
+        measured={"a": 1.0, "b": math.nan, "c": 1.0, "d": 0.0},
+        predicted={"a": 2.0, "b": 1.0, "d": 1.0},
+        key="r",
+    )
     note_run(NAME, measured={"a": 1.0}, predicted={}, key="r")
 
     assert [dict(run.measured) for run in stored(NAME).runs] == [{"a": 1.0}]
@@ -240,7 +291,9 @@ def test_the_file_does_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> 
     assert [run.measured["step_time_s"] for run in stored(NAME).runs] == [4.0, 6.0, 8.0]
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_made_is_told(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path / "file"))
 

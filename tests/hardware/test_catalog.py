@@ -13,7 +13,9 @@ from brimful.base.units import GIB
 from brimful.hardware import catalog
 from brimful.hardware.device import DTYPES
 
-ROWS: list[dict[str, Any]] = tomllib.loads(resources.files("brimful.hardware").joinpath("catalog.toml").read_text(encoding="utf-8"))["accelerator"]
+ROWS: list[dict[str, Any]] = tomllib.loads(
+    resources.files("brimful.hardware").joinpath("catalog.toml").read_text(encoding="utf-8")
+)["accelerator"]
 every_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
 
 
@@ -61,14 +63,40 @@ def test_a_row_says_exactly_one_thing_about_its_generation(row: dict[str, Any]) 
 
 @every_row
 def test_a_row_has_no_key_that_nobody_reads_or_explains(row: dict[str, Any]) -> None:
-    known = {"name", "aliases", "vendor", "kind", "compute_capability", "architecture", "memory_mib", "torch_memory_gib", "usable_memory_share"}
-    known |= {"bandwidth_gb_per_s", "measured_bf16_matmul_tflops", "multiprocessors", "l2_cache_mb", "power_w"}
-    known |= {"price_usd_per_hour", "price_offers", "price_source", "source", "read", "uncertain", "note"}
+    known = {
+        "name",
+        "aliases",
+        "vendor",
+        "kind",
+        "compute_capability",
+        "architecture",
+        "memory_mib",
+        "torch_memory_gib",
+        "usable_memory_share",
+    }
+    known |= {
+        "bandwidth_gb_per_s",
+        "measured_bf16_matmul_tflops",
+        "multiprocessors",
+        "l2_cache_mb",
+        "power_w",
+    }
+    known |= {
+        "price_usd_per_hour",
+        "price_offers",
+        "price_source",
+        "source",
+        "read",
+        "uncertain",
+        "note",
+    }
     assert row.keys() <= known | {f"dense_{dtype}_tflops" for dtype in DTYPES}
 
 
 def test_names_and_other_names_are_unique() -> None:
-    every_name = [name.casefold() for row in ROWS for name in (row["name"], *row.get("aliases", ()))]
+    every_name = [
+        name.casefold() for row in ROWS for name in (row["name"], *row.get("aliases", ()))
+    ]
     assert len(every_name) == len(set(every_name))
     assert catalog.names() == [row["name"] for row in ROWS]
     assert len(ROWS) >= 80
@@ -111,7 +139,12 @@ def test_case_and_listed_other_names_are_understood() -> None:
 def test_an_ambiguous_name_lists_all_it_could_be() -> None:
     with pytest.raises(DeviceError) as error:
         catalog.get("A100")
-    for name in ("NVIDIA A100-PCIE-40GB", "NVIDIA A100-SXM4-40GB", "NVIDIA A100 80GB PCIe", "NVIDIA A100-SXM4-80GB"):
+    for name in (
+        "NVIDIA A100-PCIE-40GB",
+        "NVIDIA A100-SXM4-40GB",
+        "NVIDIA A100 80GB PCIe",
+        "NVIDIA A100-SXM4-80GB",
+    ):
         assert repr(name) in str(error.value)
     assert "A10G" not in str(error.value)
 
@@ -121,7 +154,10 @@ def test_a_part_of_a_name_is_an_error_even_when_only_one_row_has_it() -> None:
         catalog.get("T4")
 
 
-@pytest.mark.parametrize("name", ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA H300", ""])
+@pytest.mark.parametrize(
+    "name",
+    ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA H300", ""],
+)
 def test_an_unknown_name_is_an_error_never_a_neighbour(name: str) -> None:
     assert catalog.find(name) is None
     with pytest.raises(DeviceError, match="unknown accelerator"):

@@ -42,7 +42,9 @@ def make_device(**changes: object) -> Device:
         ((12, 0), {"fp16", "compile", "bf16", "tf32", "flash_attention", "fp8"}),
     ],
 )
-def test_abilities_follow_from_the_compute_capability(capability: tuple[int, int], able: set[str]) -> None:
+def test_abilities_follow_from_the_compute_capability(
+    capability: tuple[int, int], able: set[str]
+) -> None:
     abilities = dataclasses.asdict(abilities_of("cuda", capability))
     assert {name for name, has in abilities.items() if has} == able
 
@@ -76,8 +78,14 @@ def test_a_rate_is_given_for_its_own_dtype_only() -> None:
     ("changes", "message"),
     [
         ({"memory_bytes": 0}, "memory_bytes must be positive"),
-        ({"bandwidth_bytes_per_s": float("inf")}, "bandwidth_bytes_per_s must be positive and finite"),
-        ({"dense_flop_per_s": {"fp32": float("nan")}}, r"dense_flop_per_s\[fp32\] must be positive"),
+        (
+            {"bandwidth_bytes_per_s": float("inf")},
+            "bandwidth_bytes_per_s must be positive and finite",
+        ),
+        (
+            {"dense_flop_per_s": {"fp32": float("nan")}},
+            r"dense_flop_per_s\[fp32\] must be positive",
+        ),
         ({"dense_flop_per_s": {"int4": 1e12}}, "unknown dtype 'int4'"),
         ({"kind": "tpu"}, "kind must be one of cuda, mps, cpu"),
     ],
@@ -95,9 +103,17 @@ def test_a_device_keeps_its_rates_when_the_mapping_it_was_made_from_changes() ->
 
 
 def test_a_device_survives_json() -> None:
-    device = make_device(index=1, free_memory_bytes=7 * 2**30, uncertain=("fp32",), multiprocessors=40)
+    device = make_device(
+        index=1, free_memory_bytes=7 * 2**30, uncertain=("fp32",), multiprocessors=40
+    )
     assert Device.from_json(json.loads(json.dumps(device.to_json()))) == device
-    cpu = make_device(kind="cpu", compute_capability=None, threads=2, bandwidth_bytes_per_s=None, dense_flop_per_s={})
+    cpu = make_device(
+        kind="cpu",
+        compute_capability=None,
+        threads=2,
+        bandwidth_bytes_per_s=None,
+        dense_flop_per_s={},
+    )
     assert Device.from_json(json.loads(json.dumps(cpu.to_json()))) == cpu
 
 
@@ -115,5 +131,8 @@ def test_measured_rates_replace_the_known_ones_and_say_so() -> None:
 
 
 def test_devices_and_catalog_are_read_without_torch() -> None:
-    code = "import sys; from brimful.hardware import device, catalog; catalog.get('NVIDIA H200'); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys; from brimful.hardware import device, catalog; catalog.get('NVIDIA H200');"
+        " sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -47,7 +47,14 @@ def diagnosis_of(*gpus: Device, **changes: object) -> Diagnosis:
         free_memory_bytes=30 * GIB,
         folder="/data/runs",
         disk_free_bytes=500 * GIB,
-        versions={"python": "3.11.7", "torch": "2.13.0", "transformers": "5.23.0", "tokenizers": "0.23.3", "datasets": "5.2.0", "peft": None},
+        versions={
+            "python": "3.11.7",
+            "torch": "2.13.0",
+            "transformers": "5.23.0",
+            "tokenizers": "0.23.3",
+            "datasets": "5.2.0",
+            "peft": None,
+        },
         torch_backend="CUDA 13.0" if gpus else None,
         built_for=BUILT_FOR if gpus else (),
         driver_gpu_count=len(gpus) or None,
@@ -63,7 +70,9 @@ def only_warning(diagnosis: Diagnosis) -> str:
     return warning
 
 
-@pytest.mark.parametrize("name", ["NVIDIA H200", "NVIDIA A100-SXM4-40GB", "NVIDIA GeForce RTX 5090"])
+@pytest.mark.parametrize(
+    "name", ["NVIDIA H200", "NVIDIA A100-SXM4-40GB", "NVIDIA GeForce RTX 5090"]
+)
 def test_a_healthy_gpu_machine_gets_no_warning(name: str) -> None:
     assert warnings_of(diagnosis_of(present(name))) == ()
 
@@ -73,7 +82,11 @@ def test_a_healthy_cpu_machine_gets_no_warning() -> None:
 
 
 def test_a_v100_is_told_that_its_wheels_end_and_that_it_has_no_bf16() -> None:
-    end, precision = warnings_of(diagnosis_of(present("Tesla V100-SXM2-16GB"), built_for=("sm_70", "sm_80"), torch_backend="CUDA 12.6"))
+    end, precision = warnings_of(
+        diagnosis_of(
+            present("Tesla V100-SXM2-16GB"), built_for=("sm_70", "sm_80"), torch_backend="CUDA 12.6"
+        )
+    )
     assert "loses its torch wheels after torch 2.14" in end
     assert 'pip install "torch<2.15" --index-url https://download.pytorch.org/whl/cu126' in end
     assert "has no bf16: training runs in fp16 with loss scaling" in precision
@@ -86,7 +99,9 @@ def test_a_v100_under_a_build_without_it_is_told_what_to_install() -> None:
 
 
 def test_a_gpu_newer_than_the_build_is_told_to_get_a_newer_one() -> None:
-    warning = only_warning(diagnosis_of(present("NVIDIA GeForce RTX 5090"), built_for=("sm_80", "sm_90")))
+    warning = only_warning(
+        diagnosis_of(present("NVIDIA GeForce RTX 5090"), built_for=("sm_80", "sm_90"))
+    )
     assert "sm_120" in warning
     assert "newer CUDA" in warning
 
@@ -96,7 +111,9 @@ def test_a_t4_keeps_its_wheels_but_has_no_bf16() -> None:
 
 
 def test_a_gpu_without_any_half_precision_trains_in_fp32() -> None:
-    warnings = warnings_of(diagnosis_of(present("NVIDIA GeForce GTX 1080 Ti"), built_for=("sm_60", "sm_70")))
+    warnings = warnings_of(
+        diagnosis_of(present("NVIDIA GeForce GTX 1080 Ti"), built_for=("sm_60", "sm_70"))
+    )
     assert any("training runs in fp32" in warning for warning in warnings)
 
 
@@ -105,20 +122,42 @@ def test_a_cpu_build_on_a_gpu_machine_is_pointed_out() -> None:
 
 
 def test_a_driver_that_torch_cannot_use_is_reported_in_torchs_words() -> None:
-    warning = only_warning(diagnosis_of(driver_gpu_count=1, torch_backend="CUDA 13.0", driver_problem="The NVIDIA driver on your system is too old."))
+    warning = only_warning(
+        diagnosis_of(
+            driver_gpu_count=1,
+            torch_backend="CUDA 13.0",
+            driver_problem="The NVIDIA driver on your system is too old.",
+        )
+    )
     assert "The NVIDIA driver on your system is too old. Update the driver" in warning
 
 
 def test_hidden_gpus_are_counted() -> None:
     a100 = present("NVIDIA A100-SXM4-40GB")
-    assert "CUDA_VISIBLE_DEVICES='1' hides 3 of 4 GPUs" in only_warning(diagnosis_of(a100, driver_gpu_count=4, visible_devices="1"))
+    assert "CUDA_VISIBLE_DEVICES='1' hides 3 of 4 GPUs" in only_warning(
+        diagnosis_of(a100, driver_gpu_count=4, visible_devices="1")
+    )
     assert warnings_of(diagnosis_of(a100, visible_devices="0")) == ()
-    all_hidden = diagnosis_of(driver_gpu_count=0, visible_devices="", torch_backend="CUDA 13.0", driver_problem="No CUDA GPUs are available")
+    all_hidden = diagnosis_of(
+        driver_gpu_count=0,
+        visible_devices="",
+        torch_backend="CUDA 13.0",
+        driver_problem="No CUDA GPUs are available",
+    )
     assert "hides all GPUs" in only_warning(all_hidden)
 
 
 def test_hiding_gpus_on_a_machine_without_any_is_no_warning() -> None:
-    assert warnings_of(diagnosis_of(visible_devices="", torch_backend="CUDA 13.0", driver_problem="Found no NVIDIA driver")) == ()
+    assert (
+        warnings_of(
+            diagnosis_of(
+                visible_devices="",
+                torch_backend="CUDA 13.0",
+                driver_problem="Found no NVIDIA driver",
+            )
+        )
+        == ()
+    )
 
 
 def test_selecting_the_smaller_and_older_of_two_gpus_is_pointed_out() -> None:
@@ -142,7 +181,9 @@ def test_selecting_the_cpu_beside_a_gpu_is_pointed_out() -> None:
 def test_a_gpu_full_of_other_programs_is_pointed_out() -> None:
     h200 = present("NVIDIA H200")
     busy = dataclasses.replace(h200, free_memory_bytes=h200.memory_bytes // 2)
-    assert "70.2 GiB of the 140.4 GiB of NVIDIA H200 (cuda:0) are taken" in only_warning(diagnosis_of(busy))
+    assert "70.2 GiB of the 140.4 GiB of NVIDIA H200 (cuda:0) are taken" in only_warning(
+        diagnosis_of(busy)
+    )
     with_a_desktop = dataclasses.replace(h200, free_memory_bytes=round(0.9 * h200.memory_bytes))
     assert warnings_of(diagnosis_of(with_a_desktop)) == ()
 
@@ -163,8 +204,16 @@ def test_a_missing_compiler_matters_on_the_cpu_only() -> None:
 
 
 def test_missing_needed_packages_are_named_and_optional_ones_are_not() -> None:
-    versions = {"torch": "2.13.0", "transformers": None, "tokenizers": "0.23.3", "datasets": None, "peft": None}
-    assert "Not installed, but needed: transformers, datasets." in only_warning(diagnosis_of(versions=versions))
+    versions = {
+        "torch": "2.13.0",
+        "transformers": None,
+        "tokenizers": "0.23.3",
+        "datasets": None,
+        "peft": None,
+    }
+    assert "Not installed, but needed: transformers, datasets." in only_warning(
+        diagnosis_of(versions=versions)
+    )
 
 
 def test_a_device_that_cannot_be_selected_is_the_first_warning() -> None:
@@ -174,13 +223,19 @@ def test_a_device_that_cannot_be_selected_is_the_first_warning() -> None:
 
 
 def meaning(device: Device, ability: str) -> str:
-    return next(consequence.meaning for consequence in consequences_of(device) if consequence.ability == ability)
+    return next(
+        consequence.meaning
+        for consequence in consequences_of(device)
+        if consequence.ability == ability
+    )
 
 
 @pytest.mark.parametrize("name", catalog.names())
 def test_every_ability_of_every_device_has_a_consequence_in_words(name: str) -> None:
     device = catalog.get(name)
-    assert {consequence.ability: consequence.has for consequence in consequences_of(device)} == dataclasses.asdict(device.abilities)
+    assert {
+        consequence.ability: consequence.has for consequence in consequences_of(device)
+    } == dataclasses.asdict(device.abilities)
     assert all(consequence.meaning for consequence in consequences_of(device))
 
 
@@ -238,7 +293,9 @@ def test_a_choice_that_cannot_be_used_is_a_warning_of_the_doctor(tmp_path: Path)
     assert "cuda:99 is not on this machine" in diagnosis.warnings[0]
 
 
-def test_a_machine_with_gpus_is_examined(tmp_path: Path, fake_cuda: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_with_gpus_is_examined(
+    tmp_path: Path, fake_cuda: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake_cuda(("Tesla T4", 14.74, (7, 5)), ("Tesla V100-SXM2-16GB", 15.77, (7, 0)))
     monkeypatch.setattr(host, "nvidia_gpu_count", lambda: 2)
     monkeypatch.setattr(doctor.torch.version, "cuda", "13.0")
@@ -246,4 +303,7 @@ def test_a_machine_with_gpus_is_examined(tmp_path: Path, fake_cuda: Callable[...
     assert diagnosis.selected is not None
     assert diagnosis.selected.name == "Tesla T4"
     assert diagnosis.torch_backend == "CUDA 13.0"
-    assert any("no code for Tesla V100-SXM2-16GB (cuda:1) (sm_70)" in warning for warning in diagnosis.warnings)
+    assert any(
+        "no code for Tesla V100-SXM2-16GB (cuda:1) (sm_70)" in warning
+        for warning in diagnosis.warnings
+    )

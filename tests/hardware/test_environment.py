@@ -25,6 +25,8 @@ def test_versions_machine_and_command_are_told(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_packages_that_are_not_installed_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("brimful.hardware.environment.PACKAGES", ("numpy", "no-such-package-anywhere"))
+    monkeypatch.setattr(
+        "brimful.hardware.environment.PACKAGES", ("numpy", "no-such-package-anywhere")
+    )
 
     assert list(describe_environment(catalog.get("Tesla T4"))["packages"]) == ["numpy"]

@@ -10,7 +10,9 @@ from brimful.hardware.device import Device
 from brimful.hardware.fitted import KNOWN, capability_of, efficiencies, limited, rates_of
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
 
-NVIDIA = [name for name in catalog.names() if (catalog.get(name).compute_capability or (0, 0)) >= (7, 0)]
+NVIDIA = [
+    name for name in catalog.names() if (catalog.get(name).compute_capability or (0, 0)) >= (7, 0)
+]
 
 
 def _rates(name: str, power_w: float | None = None) -> Rates:
@@ -43,7 +45,9 @@ def test_without_a_known_power_limit_there_is_none() -> None:
     unnamed = rates_of(dataclasses.replace(known, name="an L4 with another name"))
 
     assert unnamed is not None
-    assert unnamed.flop_per_s["matrix"]["bf16"] == pytest.approx(known.flop_per_s("bf16") * efficiencies().values["matrix 8.9"])
+    assert unnamed.flop_per_s["matrix"]["bf16"] == pytest.approx(
+        known.flop_per_s("bf16") * efficiencies().values["matrix 8.9"]
+    )
 
 
 @pytest.mark.parametrize("name", ["Apple M4", "AMD Instinct MI300X", "Tesla P100-PCIE-16GB"])
@@ -61,7 +65,11 @@ def test_a_gpu_without_16_bit_or_memory_rates_has_none_either() -> None:
 def test_a_gpu_without_bf16_computes_it_in_fp32() -> None:
     rates = _rates("Tesla T4")
 
-    assert rates.flop_per_s["matrix"]["bf16"] == rates.flop_per_s["matrix"]["fp32"] < rates.flop_per_s["matrix"]["fp16"]
+    assert (
+        rates.flop_per_s["matrix"]["bf16"]
+        == rates.flop_per_s["matrix"]["fp32"]
+        < rates.flop_per_s["matrix"]["fp16"]
+    )
 
 
 def test_a_generation_without_runs_takes_a_wider_interval() -> None:
@@ -70,8 +78,13 @@ def test_a_generation_without_runs_takes_a_wider_interval() -> None:
     assert unseen.share[0] < seen.share[0] < seen.share[1] < unseen.share[1]
 
 
-@pytest.mark.parametrize(("capability", "known"), [((7, 5), "7.5"), ((8, 7), "8.6"), ((9, 0), "9.0"), ((10, 3), "10.0"), ((13, 0), "12.0")])
-def test_a_compute_capability_takes_the_shares_of_the_next_lower_one(capability: tuple[int, int], known: str) -> None:
+@pytest.mark.parametrize(
+    ("capability", "known"),
+    [((7, 5), "7.5"), ((8, 7), "8.6"), ((9, 0), "9.0"), ((10, 3), "10.0"), ((13, 0), "12.0")],
+)
+def test_a_compute_capability_takes_the_shares_of_the_next_lower_one(
+    capability: tuple[int, int], known: str
+) -> None:
     device: Device = dataclasses.replace(catalog.get("NVIDIA L4"), compute_capability=capability)
 
     assert capability_of(device) == known
@@ -88,5 +101,9 @@ def test_every_share_has_a_value_within_reason_and_the_runs_behind_it_are_named(
 
     assert "runs" in found.source
     assert {f"matrix {name}" for name in KNOWN} <= found.values.keys()
-    assert all(0.2 < value < 1.3 for name, value in found.values.items() if name.startswith(("matrix", "attention", "bandwidth")))
+    assert all(
+        0.2 < value < 1.3
+        for name, value in found.values.items()
+        if name.startswith(("matrix", "attention", "bandwidth"))
+    )
     assert 1 <= found.norm <= 3

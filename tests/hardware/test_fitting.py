@@ -11,7 +11,9 @@ MATRIX, THIN_RATE, COPY, CACHED_COPY, MATRIX_BYTES, LAUNCH_S = 1e11, 3e10, 2e10,
 
 def _product(m: int, n: int, k: int, dtype: str = "fp32", rate: float = MATRIX) -> Point:
     flop, moved = 2 * m * n * k, 4 * (m * k + k * n + m * n)
-    return Point("", "matrix", dtype, flop, moved, min(m, n), flop / rate + moved / MATRIX_BYTES + LAUNCH_S)
+    return Point(
+        "", "matrix", dtype, flop, moved, min(m, n), flop / rate + moved / MATRIX_BYTES + LAUNCH_S
+    )
 
 
 def _copy(num_bytes: int, rate: float, operator: str = "clone") -> Point:
@@ -19,10 +21,13 @@ def _copy(num_bytes: int, rate: float, operator: str = "clone") -> Point:
 
 
 POINTS = [
-    *(_product(size, size, size) for size in (64, 128, 256, 512, 1024)), _product(1024, 64, 64), _product(64, 64, 4096),
+    *(_product(size, size, size) for size in (64, 128, 256, 512, 1024)),
+    _product(1024, 64, 64),
+    _product(64, 64, 4096),
     *(_product(1024, 8, size, rate=THIN_RATE) for size in (128, 512, 2048)),
-    *(_copy(size, CACHED_COPY) for size in (1 << 10, 1 << 14, 1 << 18)), *(_copy(size, COPY) for size in (1 << 26, 1 << 27)),
-]  # fmt: skip
+    *(_copy(size, CACHED_COPY) for size in (1 << 10, 1 << 14, 1 << 18)),
+    *(_copy(size, COPY) for size in (1 << 26, 1 << 27)),
+]
 
 
 def _fitted(points: list[Point] = POINTS) -> Fitted:
@@ -44,7 +49,10 @@ def test_rates_that_made_the_points_are_found() -> None:
 
 
 def test_the_share_holds_nine_of_ten_points() -> None:
-    slowed = [Point(**{**vars(point), "time_s": point.time_s * factor}) for point, factor in zip(POINTS, [0.8, 1.25] * 8, strict=False)]
+    slowed = [
+        Point(**{**vars(point), "time_s": point.time_s * factor})
+        for point, factor in zip(POINTS, [0.8, 1.25] * 8, strict=False)
+    ]
     low, high = _fitted(slowed).rates.share
 
     assert low < 0.95
@@ -52,7 +60,9 @@ def test_the_share_holds_nine_of_ten_points() -> None:
 
 
 def test_a_class_has_the_median_rate_of_its_operators() -> None:
-    rates = _fitted([*POINTS, _copy(1 << 26, COPY / 4, "cat"), _copy(1 << 26, COPY / 2, "stack")]).rates
+    rates = _fitted(
+        [*POINTS, _copy(1 << 26, COPY / 4, "cat"), _copy(1 << 26, COPY / 2, "stack")]
+    ).rates
 
     assert rates.bytes_per_s["copy"] == pytest.approx(rates.bytes_per_s["stack"])
 
@@ -61,7 +71,9 @@ def test_a_class_that_was_seen_in_16_bit_only_still_has_a_rate() -> None:
     unpacked = Point("dequantise_nf4", "dequantise", "bf16", 0, 1 << 20, 0, 1e-4)
     rates = _fitted([*POINTS, unpacked]).rates
 
-    assert rates.moving("dequantise", "dequantise_nf4", sixteen_bit=False, num_bytes=1 << 30) == pytest.approx((1 << 20) / 1e-4, rel=0.1)
+    assert rates.moving(
+        "dequantise", "dequantise_nf4", sixteen_bit=False, num_bytes=1 << 30
+    ) == pytest.approx((1 << 20) / 1e-4, rel=0.1)
     assert "dequantise" + SIXTEEN_BIT in {**rates.bytes_per_s, **rates.cached_bytes_per_s}
 
 
@@ -81,6 +93,9 @@ def test_more_threads_speed_up_every_kind_by_its_own_factor() -> None:
 
 
 def test_noise_does_not_make_a_rate_much_higher_than_the_fastest_product() -> None:
-    wild = [Point("", "batched matrix", "fp32", 10**8, 10**6, 64, 1e-3 * factor) for factor in (1.0, 1.01, 1.02)]
+    wild = [
+        Point("", "batched matrix", "fp32", 10**8, 10**6, 64, 1e-3 * factor)
+        for factor in (1.0, 1.01, 1.02)
+    ]
 
     assert _fitted([*POINTS, *wild]).rates.flop_per_s["batched matrix"]["fp32"] < 2e11

@@ -24,7 +24,9 @@ def test_limits_of_cgroup_v2_are_the_tightest_on_the_way_to_the_root(tmp_path: P
     write(tmp_path / "fs/outer/memory.stat", "anon 700\ninactive_file 200\n")
     write(tmp_path / "fs/outer/inner/memory.max", "max\n")
     write(tmp_path / "fs/outer/inner/memory.current", "900\n")
-    assert host.control_group_limits(tmp_path / "cgroup", tmp_path / "fs") == Limits(1.5, 4000, 3200)
+    assert host.control_group_limits(tmp_path / "cgroup", tmp_path / "fs") == Limits(
+        1.5, 4000, 3200
+    )
 
 
 def test_limits_of_cgroup_v1_are_read_from_each_controller(tmp_path: Path) -> None:
@@ -34,7 +36,9 @@ def test_limits_of_cgroup_v1_are_read_from_each_controller(tmp_path: Path) -> No
     write(tmp_path / "fs/memory/job/memory.limit_in_bytes", "5000\n")
     write(tmp_path / "fs/memory/job/memory.usage_in_bytes", "4000\n")
     write(tmp_path / "fs/memory/job/memory.stat", "total_inactive_file 500\n")
-    assert host.control_group_limits(tmp_path / "cgroup", tmp_path / "fs") == Limits(3.0, 5000, 1500)
+    assert host.control_group_limits(tmp_path / "cgroup", tmp_path / "fs") == Limits(
+        3.0, 5000, 1500
+    )
 
 
 def test_a_container_that_is_told_the_hosts_path_reads_its_own_root(tmp_path: Path) -> None:
@@ -67,12 +71,18 @@ def test_a_memory_limit_counts_only_when_it_is_the_lower_one() -> None:
 @pytest.mark.parametrize(
     ("text", "name", "has_bf16"),
     [
-        ("processor : 0\nmodel name\t: Big CPU\nflags\t\t: fpu avx512f avx512_bf16\n", "Big CPU", True),
+        (
+            "processor : 0\nmodel name\t: Big CPU\nflags\t\t: fpu avx512f avx512_bf16\n",
+            "Big CPU",
+            True,
+        ),
         ("model name : Old CPU\nflags : fpu avx2\n", "Old CPU", False),
         ("model name : Arm CPU\nFeatures : fp asimd bf16\n", "Arm CPU", True),
     ],
 )
-def test_the_cpu_is_read_from_what_the_system_says(tmp_path: Path, text: str, name: str, has_bf16: bool) -> None:
+def test_the_cpu_is_read_from_what_the_system_says(
+    tmp_path: Path, text: str, name: str, has_bf16: bool
+) -> None:
     write(tmp_path / "cpuinfo", text)
     assert host.cpu_name(tmp_path / "cpuinfo") == name
     assert host.cpu_has_bf16(tmp_path / "cpuinfo") == has_bf16
@@ -84,10 +94,14 @@ def test_without_cpuinfo_there_is_still_a_name_but_no_bf16(tmp_path: Path) -> No
 
 
 def test_free_disk_is_asked_where_the_folder_will_be(tmp_path: Path) -> None:
-    assert host.disk_free_bytes(tmp_path / "not" / "yet") == pytest.approx(host.disk_free_bytes(tmp_path), rel=0.1)
+    assert host.disk_free_bytes(tmp_path / "not" / "yet") == pytest.approx(
+        host.disk_free_bytes(tmp_path), rel=0.1
+    )
 
 
-def test_the_drivers_gpus_are_counted_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_drivers_gpus_are_counted_without_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(host.shutil, "which", lambda name: None)
     assert host.nvidia_gpu_count(tmp_path) is None
     write(tmp_path / "dev/nvidiactl", "")
@@ -101,13 +115,17 @@ def test_the_drivers_gpus_are_counted_without_torch(tmp_path: Path, monkeypatch:
     assert host.nvidia_gpu_count(tmp_path) == 2
 
 
-def test_nvidia_smi_alone_is_a_sign_of_a_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvidia_smi_alone_is_a_sign_of_a_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(host.shutil, "which", lambda name: "/usr/lib/wsl/lib/nvidia-smi")
     assert host.nvidia_gpu_count(tmp_path) == 0
 
 
 def test_freed_memory_stays_in_the_process_after_asking_for_it() -> None:
-    """In a process of its own: 64 MiB that were touched, freed and touched again fault in only once."""
+    """In a process of its own: 64 MiB that were touched, freed and touched again fault in only
+    once.
+    """
     script = (
         "import resource\n"
         "from brimful.hardware.host import keep_freed_memory\n"
@@ -119,7 +137,12 @@ def test_freed_memory_stays_in_the_process_after_asking_for_it() -> None:
         "faults(); returned = faults(); keep_freed_memory(); faults(); kept = faults()\n"
         "print(returned, kept)\n"
     )
-    returned, kept = map(int, subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split())
+    returned, kept = map(
+        int,
+        subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        ).stdout.split(),
+    )
     if returned < 1000:
         pytest.skip("this C library or kernel keeps freed memory anyway")
     assert kept < returned / 10

@@ -1,4 +1,6 @@
-"""The monitor beside a run: what it writes, what it costs, and that nothing of it reaches the run."""
+"""The monitor beside a run: what it writes, what it costs, and that nothing of it reaches the
+run.
+"""
 
 import json
 import threading
@@ -21,7 +23,12 @@ def records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "monitor.jsonl").read_text().splitlines()]
 
 
-def watched(folder: Path, readers: dict[str, Reader], until: int, say: Callable[[str], None] = lambda message: None) -> Monitored:
+def watched(
+    folder: Path,
+    readers: dict[str, Reader],
+    until: int,
+    say: Callable[[str], None] = lambda message: None,
+) -> Monitored:
     """What a monitor with these readers writes in `until` samples and the last one."""
     enough, seen = threading.Event(), 0
 
@@ -33,7 +40,9 @@ def watched(folder: Path, readers: dict[str, Reader], until: int, say: Callable[
         return {}
 
     def look(device: Device, run_folder: Path) -> Sensors:
-        return Sensors(readers={**readers, "count": count}, device={"name": device.name}, limits={"cores": 2.0})
+        return Sensors(
+            readers={**readers, "count": count}, device={"name": device.name}, limits={"cores": 2.0}
+        )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(monitor, "interval_s", lambda *_: 0.001)
@@ -47,7 +56,10 @@ def test_a_run_on_this_machine_is_sampled_from_its_beginning_to_its_end(tmp_path
         pass
     told = records(tmp_path)
 
-    assert [record["kind"] for record in told] in (["monitor", "sample", "monitor_end"], ["monitor", "sample", "sample", "monitor_end"])
+    assert [record["kind"] for record in told] in (
+        ["monitor", "sample", "monitor_end"],
+        ["monitor", "sample", "sample", "monitor_end"],
+    )
     seen = read_monitor(tmp_path)
     assert seen.latest is not None
     assert seen.latest.readings["rss_bytes"] > 10 << 20
@@ -73,7 +85,9 @@ def test_a_sensor_that_fails_is_absent_then_dropped_and_the_others_go_on(tmp_pat
         raise OSError("the GPU fell off the bus")
 
     said: list[str] = []
-    seen = watched(tmp_path, {"power": broken, "memory": lambda _: {"rss_bytes": 5}}, 6, said.append)
+    seen = watched(
+        tmp_path, {"power": broken, "memory": lambda _: {"rss_bytes": 5}}, 6, said.append
+    )
 
     assert len(asked) == monitor.FAILURES_BEFORE_DROP
     assert seen.sessions[0].absent == {"power": "OSError: the GPU fell off the bus"}
@@ -98,7 +112,9 @@ def test_a_file_that_cannot_be_written_ends_the_monitor_and_not_the_run(tmp_path
     assert said[0].startswith("note: the monitor stopped early: ")
 
 
-def test_a_sensor_that_hangs_holds_the_run_up_no_longer_than_agreed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sensor_that_hangs_holds_the_run_up_no_longer_than_agreed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(monitor, "PATIENCE_S", 0.05)
     forever, said = threading.Event(), list[str]()
 
@@ -121,7 +137,15 @@ def test_a_sensor_that_hangs_holds_the_run_up_no_longer_than_agreed(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("cost_s", "cores", "expected_s"),
-    [(0.0, 1, 1.0), (0.0005, 1, 1.0), (0.004, 1, 4.0), (0.004, 16, 4.0), (0.001, 0.25, 2.0), (5.0, 1, 30.0), (0.001, 0.0, 30.0)],
+    [
+        (0.0, 1, 1.0),
+        (0.0005, 1, 1.0),
+        (0.004, 1, 4.0),
+        (0.004, 16, 4.0),
+        (0.001, 0.25, 2.0),
+        (5.0, 1, 30.0),
+        (0.001, 0.0, 30.0),
+    ],
 )
 def test_the_interval_keeps_a_samples_cost_to_a_thousandth_and_to_little_of_what_the_process_gets(
     cost_s: float, cores: float, expected_s: float
@@ -131,11 +155,22 @@ def test_the_interval_keeps_a_samples_cost_to_a_thousandth_and_to_little_of_what
 
 def a_day(num_samples: int, covers_s: float = 1.0) -> list[dict[str, Any]]:
     values = [
-        {"power_w": float(place % 7), "energy_j": float(place), "rss_bytes": place % 11, "disk_free_bytes": 100 - place % 13}
+        {
+            "power_w": float(place % 7),
+            "energy_j": float(place),
+            "rss_bytes": place % 11,
+            "disk_free_bytes": 100 - place % 13,
+        }
         for place in range(num_samples)
     ]
     return [
-        {"kind": "sample", "time": 100.0 + place, "covers_s": covers_s, **each, "throttled_s": {"power cap": 0.25}}
+        {
+            "kind": "sample",
+            "time": 100.0 + place,
+            "covers_s": covers_s,
+            **each,
+            "throttled_s": {"power cap": 0.25},
+        }
         for place, each in enumerate(values)
     ]
 
@@ -146,19 +181,34 @@ def test_thinning_keeps_peaks_means_energy_and_throttling(tmp_path: Path) -> Non
     after, resolution_s = thinned(before, 400)
 
     def seen(told: list[dict[str, Any]]) -> list[Any]:
-        (tmp_path / "monitor.jsonl").write_text("".join(json.dumps(record) + "\n" for record in told))
+        (tmp_path / "monitor.jsonl").write_text(
+            "".join(json.dumps(record) + "\n" for record in told)
+        )
         found = read_monitor(tmp_path)
         throttled = (found.throttled() or {})["power cap"]
-        return [found.mean("power_w"), found.energy_wh, throttled, found.peak("rss_bytes"), min(found.series("disk_free_bytes")[1]), found.covered_s]
+        return [
+            found.mean("power_w"),
+            found.energy_wh,
+            throttled,
+            found.peak("rss_bytes"),
+            min(found.series("disk_free_bytes")[1]),
+            found.covered_s,
+        ]
 
     assert 100 <= len(after) <= 202
     assert resolution_s == pytest.approx(10.01)
     assert seen(after) == pytest.approx(seen(before))
 
 
-def test_the_file_stays_small_and_the_interval_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_stays_small_and_the_interval_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(monitor, "MOST_SAMPLES", 40)
-    (tmp_path / "monitor.jsonl").write_text("".join(json.dumps(record) + "\n" for record in [{"kind": "monitor", "time": 1.0}, *a_day(60)]))
+    (tmp_path / "monitor.jsonl").write_text(
+        "".join(
+            json.dumps(record) + "\n" for record in [{"kind": "monitor", "time": 1.0}, *a_day(60)]
+        )
+    )
     log = monitor._Log(tmp_path / "monitor.jsonl")
     log.keep_small()
     log.append({"kind": "sample", "time": 999.0, "covers_s": 6.0})
@@ -181,6 +231,12 @@ def test_a_run_on_a_gpu_is_sampled_with_what_the_driver_and_torch_say(tmp_path: 
 
     assert seen.latest is not None
     assert seen.latest.readings["torch_allocated_bytes"] >= held.nbytes
-    assert seen.latest.readings["device_memory_bytes"] >= seen.latest.readings["torch_reserved_bytes"]
+    assert (
+        seen.latest.readings["device_memory_bytes"] >= seen.latest.readings["torch_reserved_bytes"]
+    )
     assert seen.limits["device_memory_bytes"] >= device.memory_bytes
-    assert seen.sessions[0].device["uuid"].endswith(str(torch.cuda.get_device_properties(device.index or 0).uuid))
+    assert (
+        seen.sessions[0]
+        .device["uuid"]
+        .endswith(str(torch.cuda.get_device_properties(device.index or 0).uuid))
+    )

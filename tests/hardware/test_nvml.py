@@ -1,4 +1,6 @@
-"""NVML at its boundary: a library of C functions that write through pointers, as the driver's does, and the real one where there is a GPU."""
+"""NVML at its boundary: a library of C functions that write through pointers, as the driver's does,
+and the real one where there is a GPU.
+"""
 
 import subprocess
 from collections.abc import Callable
@@ -15,7 +17,9 @@ NOT_SUPPORTED = pynvml.NVML_ERROR_NOT_SUPPORTED
 
 
 class FakeNvml:
-    """Functions of libnvidia-ml by their C names; those that are not set do not exist in this driver."""
+    """Functions of libnvidia-ml by their C names; those that are not set do not exist in this
+    driver.
+    """
 
     def __init__(self) -> None:
         self.handles: list[str] = []
@@ -23,16 +27,30 @@ class FakeNvml:
         self.nvmlDeviceGetHandleByUUID = self._by_uuid
         self.nvmlDeviceGetUUID = lambda handle, text, size: self._set(text, "value", UUID.encode())
         self.nvmlSystemGetDriverVersion = lambda text, size: self._set(text, "value", b"580.1")
-        self.nvmlDeviceGetUtilizationRates = lambda handle, rates: self._write(rates, gpu=87, memory=41)
-        self.nvmlDeviceGetMemoryInfo_v2 = lambda handle, memory: self._write(memory, total=80 << 30, used=30 << 30)
-        self.nvmlDeviceGetMemoryInfo = lambda handle, memory: self._write(memory, total=80 << 30, used=31 << 30)
+        self.nvmlDeviceGetUtilizationRates = lambda handle, rates: self._write(
+            rates, gpu=87, memory=41
+        )
+        self.nvmlDeviceGetMemoryInfo_v2 = lambda handle, memory: self._write(
+            memory, total=80 << 30, used=30 << 30
+        )
+        self.nvmlDeviceGetMemoryInfo = lambda handle, memory: self._write(
+            memory, total=80 << 30, used=31 << 30
+        )
         self.nvmlDeviceGetPowerUsage = self._number(312_500)
         self.nvmlDeviceGetTotalEnergyConsumption = self._number(5_000_000)
-        self.nvmlDeviceGetTemperature = lambda handle, sensor, degrees: self._write(degrees, value=64)
-        self.nvmlDeviceGetClockInfo = lambda handle, kind, clock: self._write(clock, value={1: 1410, 2: 1593}[kind.value])
-        self.nvmlDeviceGetCurrentClocksEventReasons = self._number(pynvml.nvmlClocksEventReasonSwPowerCap)
+        self.nvmlDeviceGetTemperature = lambda handle, sensor, degrees: self._write(
+            degrees, value=64
+        )
+        self.nvmlDeviceGetClockInfo = lambda handle, kind, clock: self._write(
+            clock, value={1: 1410, 2: 1593}[kind.value]
+        )
+        self.nvmlDeviceGetCurrentClocksEventReasons = self._number(
+            pynvml.nvmlClocksEventReasonSwPowerCap
+        )
         self.nvmlDeviceGetEnforcedPowerLimit = self._number(400_000)
-        self.nvmlDeviceGetTemperatureThreshold = lambda handle, which, degrees: self._write(degrees, value=90)
+        self.nvmlDeviceGetTemperatureThreshold = lambda handle, which, degrees: self._write(
+            degrees, value=90
+        )
 
     def _by_uuid(self, name: Any, handle: Any) -> int:
         self.handles.append(name.value.decode())
@@ -70,12 +88,23 @@ def readings(uuid: str = UUID) -> dict[str, Any]:
 
 def test_every_figure_comes_in_our_units(driver: FakeNvml) -> None:
     assert readings() == {
-        "device_utilization": 0.87, "memory_access_utilization": 0.41, "device_memory_bytes": 30 << 30, "power_w": 312.5, "energy_j": 5000.0,
-        "temperature_c": 64, "sm_clock_mhz": 1410, "memory_clock_mhz": 1593, "throttle_reasons": ("power cap",),
-    }  # fmt: skip
+        "device_utilization": 0.87,
+        "memory_access_utilization": 0.41,
+        "device_memory_bytes": 30 << 30,
+        "power_w": 312.5,
+        "energy_j": 5000.0,
+        "temperature_c": 64,
+        "sm_clock_mhz": 1410,
+        "memory_clock_mhz": 1593,
+        "throttle_reasons": ("power cap",),
+    }
     found = find_device(UUID)
     assert found.facts == {"uuid": UUID, "driver": "580.1"}
-    assert found.limits == {"power_limit_w": 400.0, "device_memory_bytes": 80 << 30, "temperature_limit_c": 90}
+    assert found.limits == {
+        "power_limit_w": 400.0,
+        "device_memory_bytes": 80 << 30,
+        "temperature_limit_c": 90,
+    }
     assert found.absent == {}
 
 
@@ -87,7 +116,9 @@ def test_torchs_uuid_finds_the_device_whatever_its_number_is(driver: FakeNvml) -
 
 def test_a_uuid_that_the_driver_does_not_know_leaves_the_pci_address(driver: FakeNvml) -> None:
     asked = []
-    driver.nvmlDeviceGetHandleByPciBusId_v2 = lambda address, handle: asked.append(address.value) or 0  # type: ignore[attr-defined]
+    driver.nvmlDeviceGetHandleByPciBusId_v2 = lambda address, handle: (
+        asked.append(address.value) or 0
+    )  # type: ignore[attr-defined]
 
     find_device("other", "0000:3B:00.0")
 
@@ -108,14 +139,23 @@ def test_what_a_gpu_does_not_answer_is_absent_and_said(driver: FakeNvml) -> None
     assert not {"device_utilization", "energy_j"} & readings().keys()
 
 
-def test_an_answer_that_the_binding_cannot_read_costs_only_its_own_reading(driver: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_the_binding_cannot_read_costs_only_its_own_reading(
+    driver: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
     driver.nvmlDeviceGetUtilizationRates = lambda handle, rates: 1 // 0
     driver.nvmlDeviceGetEnforcedPowerLimit = lambda handle, target: 1 // 0
     monkeypatch.delattr(pynvml, "nvmlDeviceGetTotalEnergyConsumption")
     found = find_device(UUID)
 
     assert found.absent.keys() == {"device_utilization", "energy_j"}
-    assert found.queries.keys() == {"device_memory_bytes", "power_w", "temperature_c", "sm_clock_mhz", "memory_clock_mhz", "throttled_s"}
+    assert found.queries.keys() == {
+        "device_memory_bytes",
+        "power_w",
+        "temperature_c",
+        "sm_clock_mhz",
+        "memory_clock_mhz",
+        "throttled_s",
+    }
     assert "power_limit_w" not in found.limits
 
 
@@ -129,7 +169,9 @@ def test_older_drivers_are_asked_under_older_names(driver: FakeNvml) -> None:
 
 def test_without_a_driver_there_is_an_error_of_nvmls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pynvml, "nvmlLib", None)
-    monkeypatch.setattr(pynvml, "CDLL", lambda name: (_ for _ in ()).throw(OSError("no such library")))
+    monkeypatch.setattr(
+        pynvml, "CDLL", lambda name: (_ for _ in ()).throw(OSError("no such library"))
+    )
 
     with pytest.raises(pynvml.NVMLError):
         find_device(UUID)
@@ -137,28 +179,49 @@ def test_without_a_driver_there_is_an_error_of_nvmls(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     ("bits", "words"),
-    [(0, ()), (1 | 2 | 0x100, ()), (4, ("power cap",)), (8, ("hardware slowdown",)), (8 | 0x40, ("thermal (hardware)",)), (0x80, ("power brake",)), (4 | 0x20, ("power cap", "thermal (software)")), (0x10, ("sync boost",))],
-)  # fmt: skip
+    [
+        (0, ()),
+        (1 | 2 | 0x100, ()),
+        (4, ("power cap",)),
+        (8, ("hardware slowdown",)),
+        (8 | 0x40, ("thermal (hardware)",)),
+        (0x80, ("power brake",)),
+        (4 | 0x20, ("power cap", "thermal (software)")),
+        (0x10, ("sync boost",)),
+    ],
+)
 def test_idle_and_user_set_clocks_are_no_throttling(bits: int, words: tuple[str, ...]) -> None:
     assert reasons_in_words(bits) == words
 
 
 @pytest.mark.gpu
 def test_figures_agree_with_nvidia_smi() -> None:
-    """Both ask one driver, a moment apart: constants are equal, memory and temperature nearly, the rest plausible."""
+    """Both ask one driver, a moment apart: constants are equal, memory and temperature nearly, the
+    rest plausible.
+    """
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     held = torch.zeros(512 << 20, dtype=torch.uint8, device="cuda")
     uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
     fields = "uuid,driver_version,memory.total,memory.used,temperature.gpu,power.draw,power.limit,utilization.gpu"
     told = subprocess.run(
-        ["nvidia-smi", f"--id=GPU-{uuid}", f"--query-gpu={fields}", "--format=csv,noheader,nounits"], capture_output=True, text=True, check=True
+        [
+            "nvidia-smi",
+            f"--id=GPU-{uuid}",
+            f"--query-gpu={fields}",
+            "--format=csv,noheader,nounits",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     smi = dict(zip(fields.split(","), (word.strip() for word in told.split(",")), strict=True))
     device, seen = find_device(uuid), readings(uuid)
 
     assert device.facts == {"uuid": smi["uuid"], "driver": smi["driver_version"]}
-    assert device.limits["device_memory_bytes"] / 2**20 == pytest.approx(float(smi["memory.total"]), abs=1)
+    assert device.limits["device_memory_bytes"] / 2**20 == pytest.approx(
+        float(smi["memory.total"]), abs=1
+    )
     assert seen["device_memory_bytes"] / 2**20 == pytest.approx(float(smi["memory.used"]), abs=64)
     assert seen["temperature_c"] == pytest.approx(float(smi["temperature.gpu"]), abs=5)
     assert device.limits["power_limit_w"] == pytest.approx(float(smi["power.limit"]), abs=1)

@@ -41,7 +41,11 @@ def test_an_operator_runs_and_is_the_one_it_says(case: Case) -> None:
 
 
 def test_a_gpu_gets_larger_ones() -> None:
-    (large,) = (case for case in cases(torch.device("cuda"), ("fp32",)) if case.name.startswith(f"product {1024 * GPU_SCALE}x1024x1024"))
+    (large,) = (
+        case
+        for case in cases(torch.device("cuda"), ("fp32",))
+        if case.name.startswith(f"product {1024 * GPU_SCALE}x1024x1024")
+    )
 
     assert large.flop == 2 * 1024 * GPU_SCALE * 1024 * 1024
 

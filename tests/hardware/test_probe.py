@@ -30,7 +30,11 @@ def test_the_cpu_is_measured() -> None:
     assert 1 <= device.threads <= (psutil.cpu_count() or 1)
     assert device.free_memory_bytes is not None
     assert 0 < device.free_memory_bytes <= device.memory_bytes <= psutil.virtual_memory().total
-    assert (device.index, device.compute_capability, dict(device.dense_flop_per_s)) == (None, None, {})
+    assert (device.index, device.compute_capability, dict(device.dense_flop_per_s)) == (
+        None,
+        None,
+        {},
+    )
     assert probe.torch_device(device) == torch.device("cpu")
     assert probe.devices_here()[-1].name == device.name
 
@@ -80,7 +84,9 @@ def test_an_unknown_gpu_gets_abilities_but_no_rates(fake_cuda: FakeCuda) -> None
     assert "the catalog has no 'NVIDIA A100-SXM4-40GB MIG 1g.5gb'" in device.source
 
 
-def test_a_card_with_the_same_name_and_another_memory_size_gets_no_rates(fake_cuda: FakeCuda) -> None:
+def test_a_card_with_the_same_name_and_another_memory_size_gets_no_rates(
+    fake_cuda: FakeCuda,
+) -> None:
     fake_cuda(("NVIDIA GeForce RTX 3080", 11.76, (8, 6)))
     device = probe.probe("cuda:0")
     assert dict(device.dense_flop_per_s) == {}
@@ -98,24 +104,37 @@ def test_auto_takes_the_largest_gpu_and_cuda_the_current_one(fake_cuda: FakeCuda
 def test_auto_passes_over_a_gpu_that_torch_has_no_code_for(fake_cuda: FakeCuda) -> None:
     fake_cuda(V100, T4)
     assert probe.probe("auto").name == "Tesla T4"
-    with pytest.raises(DeviceError, match=r"no code for Tesla V100-SXM2-16GB \(sm_70\); it was built for sm_75, sm_80, sm_90"):
+    with pytest.raises(
+        DeviceError,
+        match=r"no code for Tesla V100-SXM2-16GB \(sm_70\); it was built for sm_75, sm_80, sm_90",
+    ):
         probe.probe("cuda:0")
 
 
 def test_a_number_beyond_the_last_gpu_is_refused(fake_cuda: FakeCuda) -> None:
     fake_cuda(T4, A100)
-    with pytest.raises(DeviceError, match=r"numbered 0 to 1.*cuda:0 \(Tesla T4\), cuda:1 \(NVIDIA A100-SXM4-40GB\)"):
+    with pytest.raises(
+        DeviceError, match=r"numbered 0 to 1.*cuda:0 \(Tesla T4\), cuda:1 \(NVIDIA A100-SXM4-40GB\)"
+    ):
         probe.probe("cuda:2")
 
 
-def test_a_gpu_that_refuses_is_an_error_to_use_but_not_to_list(fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_refuses_is_an_error_to_use_but_not_to_list(
+    fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(index: int) -> tuple[int, int]:
-        raise RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable\nmore lines")
+        raise RuntimeError(
+            "CUDA error: all CUDA-capable devices are busy or unavailable\nmore lines"
+        )
 
     fake_cuda(T4)
     monkeypatch.setattr(torch.cuda, "mem_get_info", refuse)
     with pytest.raises(
-        DeviceError, match=r"cuda:0 \(Tesla T4\) cannot be used: CUDA error: all CUDA-capable devices are busy or unavailable\. Another"
+        DeviceError,
+        match=(
+            r"cuda:0 \(Tesla T4\) cannot be used: CUDA error: all CUDA-capable devices are busy or"
+            r" unavailable\. Another"
+        ),
     ):
         probe.probe("auto")
     assert probe.devices_here()[0].free_memory_bytes is None
@@ -145,12 +164,19 @@ def test_nothing_runs_on_a_row_of_the_catalog() -> None:
         ("NVIDIA H200", (), True),
     ],
 )
-def test_code_runs_on_its_own_major_version_and_ptx_on_newer_ones(name: str, built: tuple[str, ...], runs: bool) -> None:
+def test_code_runs_on_its_own_major_version_and_ptx_on_newer_ones(
+    name: str, built: tuple[str, ...], runs: bool
+) -> None:
     assert probe.is_built_for(catalog.get(name), built) is runs
 
 
-def test_amd_devices_are_known_by_architecture(fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_cuda(("AMD Instinct MI300X", 191.98, (9, 4), "gfx942:sramecc+:xnack-"), built=("gfx90a", "gfx942"))
+def test_amd_devices_are_known_by_architecture(
+    fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_cuda(
+        ("AMD Instinct MI300X", 191.98, (9, 4), "gfx942:sramecc+:xnack-"),
+        built=("gfx90a", "gfx942"),
+    )
     monkeypatch.setattr(torch.version, "hip", "6.4")
     device = probe.probe("auto")
     assert (device.compute_capability, device.architecture) == (None, "gfx942")
@@ -164,7 +190,11 @@ def test_an_apple_gpu_is_measured_and_rated_by_the_catalog(monkeypatch: pytest.M
     monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 21 * GIB)
     monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: 20 * GIB)
     device = probe.probe("mps")
-    assert (device.memory_bytes, device.free_memory_bytes, device.bandwidth_bytes_per_s) == (21 * GIB, GIB, 400e9)
+    assert (device.memory_bytes, device.free_memory_bytes, device.bandwidth_bytes_per_s) == (
+        21 * GIB,
+        GIB,
+        400e9,
+    )
     assert probe.torch_device(device) == torch.device("mps")
 
 

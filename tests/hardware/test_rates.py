@@ -1,4 +1,6 @@
-"""Rates say how fast the closest thing is that was told apart, and never make up what nobody measured."""
+"""Rates say how fast the closest thing is that was told apart, and never make up what nobody
+measured.
+"""
 
 import json
 
@@ -9,10 +11,23 @@ from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, SIXTEEN_BIT, THIN, T
 
 def _rates() -> Rates:
     return Rates(
-        flop_per_s={"matrix": {"fp32": 1e11, "bf16": 2e11}, THIN: {"bf16": 5e10}, "attention": {"bf16": 3e10}},
-        bytes_per_s={"pointwise": 1e10, "copy": 8e9, f"copy{SIXTEEN_BIT}": 2e9, "silu": 5e9, "transcendental": 4e9},
-        cached_bytes_per_s={"pointwise": 5e10, "silu": 2e10}, cache_bytes=1 << 20, share=(0.8, 1.3), source="by hand",
-    )  # fmt: skip
+        flop_per_s={
+            "matrix": {"fp32": 1e11, "bf16": 2e11},
+            THIN: {"bf16": 5e10},
+            "attention": {"bf16": 3e10},
+        },
+        bytes_per_s={
+            "pointwise": 1e10,
+            "copy": 8e9,
+            f"copy{SIXTEEN_BIT}": 2e9,
+            "silu": 5e9,
+            "transcendental": 4e9,
+        },
+        cached_bytes_per_s={"pointwise": 5e10, "silu": 2e10},
+        cache_bytes=1 << 20,
+        share=(0.8, 1.3),
+        source="by hand",
+    )
 
 
 def test_an_operator_that_was_told_apart_goes_before_its_class() -> None:
@@ -39,8 +54,13 @@ def test_an_unknown_bandwidth_is_an_error() -> None:
         _rates().moving("gather", "embedding", sixteen_bit=False, num_bytes=64)
 
 
-@pytest.mark.parametrize(("dtype", "smallest", "rate"), [("bf16", THIN_BELOW - 1, 5e10), ("bf16", THIN_BELOW, 2e11), ("fp32", 8, 1e11)])
-def test_thin_products_have_a_rate_of_their_own_where_they_were_told_apart(dtype: str, smallest: int, rate: float) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "smallest", "rate"),
+    [("bf16", THIN_BELOW - 1, 5e10), ("bf16", THIN_BELOW, 2e11), ("fp32", 8, 1e11)],
+)
+def test_thin_products_have_a_rate_of_their_own_where_they_were_told_apart(
+    dtype: str, smallest: int, rate: float
+) -> None:
     assert _rates().computing("matrix", dtype, smallest=smallest) == rate
 
 
@@ -48,7 +68,9 @@ def test_only_products_of_two_matrices_are_thin() -> None:
     assert _rates().computing("attention", "bf16", smallest=1) == 3e10
 
 
-@pytest.mark.parametrize(("kind", "dtype"), [("attention", "fp32"), ("batched matrix", "bf16"), ("matrix", "fp16")])
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("attention", "fp32"), ("batched matrix", "bf16"), ("matrix", "fp16")]
+)
 def test_another_types_rate_is_never_given_instead(kind: str, dtype: str) -> None:
     with pytest.raises(KeyError):
         _rates().computing(kind, dtype, smallest=64)

@@ -14,7 +14,16 @@ from brimful.base.units import GIB
 from brimful.hardware import host, nvml, sensors
 from brimful.hardware.device import Device
 from brimful.hardware.probe import cpu_device
-from brimful.hardware.sensors import Counter, Machine, PackageEnergy, Process, Sensors, pci_address, rapl_packages, sensors_of
+from brimful.hardware.sensors import (
+    Counter,
+    Machine,
+    PackageEnergy,
+    Process,
+    Sensors,
+    pci_address,
+    rapl_packages,
+    sensors_of,
+)
 
 
 def read(found: Sensors, seconds: float = 1.0) -> dict[str, Any]:
@@ -70,7 +79,9 @@ def test_a_package_under_two_drivers_counts_once_and_unreadable_ones_not(tmp_pat
     packages(tmp_path, package_0=1)
     (tmp_path / "intel-rapl-mmio:0").mkdir()
     for name in ("name", "energy_uj"):
-        (tmp_path / "intel-rapl-mmio:0" / name).write_text((tmp_path / "intel-rapl:0" / name).read_text())
+        (tmp_path / "intel-rapl-mmio:0" / name).write_text(
+            (tmp_path / "intel-rapl:0" / name).read_text()
+        )
     (tmp_path / "intel-rapl:9").mkdir()
 
     assert len(rapl_packages(tmp_path)) == 1
@@ -94,23 +105,40 @@ def test_swap_of_the_process_is_read_where_linux_tells(tmp_path: Path) -> None:
 
 def test_traffic_to_the_disk_is_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process()
-    monkeypatch.setattr(process, "_process", SimpleNamespace(
-        memory_info=lambda: SimpleNamespace(rss=5),
-        io_counters=iter([SimpleNamespace(read_bytes=0, write_bytes=100), SimpleNamespace(read_bytes=50, write_bytes=300)]).__next__,
-    ))  # fmt: skip
+    monkeypatch.setattr(
+        process,
+        "_process",
+        SimpleNamespace(
+            memory_info=lambda: SimpleNamespace(rss=5),
+            io_counters=iter(
+                [
+                    SimpleNamespace(read_bytes=0, write_bytes=100),
+                    SimpleNamespace(read_bytes=50, write_bytes=300),
+                ]
+            ).__next__,
+        ),
+    )
 
     assert "disk_write_bytes_per_s" not in process(0.0)
     found = process(2.0)
     assert (found["disk_read_bytes_per_s"], found["disk_write_bytes_per_s"]) == (25.0, 100.0)
 
 
-GPU = dataclasses.replace(cpu_device(), name="NVIDIA T4", kind="cuda", index=1, memory_bytes=15 * GIB, threads=None)
+GPU = dataclasses.replace(
+    cpu_device(), name="NVIDIA T4", kind="cuda", index=1, memory_bytes=15 * GIB, threads=None
+)
 
 
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     def properties(index: int) -> SimpleNamespace:
-        return SimpleNamespace(total_memory=15 * GIB, uuid=f"uuid-{index}", pci_domain_id=0, pci_bus_id=59, pci_device_id=0)
+        return SimpleNamespace(
+            total_memory=15 * GIB,
+            uuid=f"uuid-{index}",
+            pci_domain_id=0,
+            pci_bus_id=59,
+            pci_device_id=0,
+        )
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
     memory = {"allocated_bytes": {"all": {"current": 3}}, "reserved_bytes": {"all": {"current": 4}}}
@@ -118,13 +146,20 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (5 * GIB, 15 * GIB))
 
 
-def test_a_gpu_is_known_to_the_driver_by_what_torch_says_of_it(two_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_is_known_to_the_driver_by_what_torch_says_of_it(
+    two_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = []
 
     def find_device(uuid: str, address: str | None) -> nvml.NvmlDevice:
         asked.append((uuid, address))
         queries = {"power_w": lambda: {"power_w": 70.0}, "energy_j": lambda: {"energy_j": 9.0}}
-        return nvml.NvmlDevice(queries, {"uuid": "GPU-uuid-1"}, {"power_limit_w": 70.0}, {"temperature_c": "Not Supported"})
+        return nvml.NvmlDevice(
+            queries,
+            {"uuid": "GPU-uuid-1"},
+            {"power_limit_w": 70.0},
+            {"temperature_c": "Not Supported"},
+        )
 
     monkeypatch.setattr(nvml, "find_device", find_device)
     found = sensors_of(GPU, tmp_path)
@@ -138,7 +173,9 @@ def test_a_gpu_is_known_to_the_driver_by_what_torch_says_of_it(two_gpus: None, t
     assert found.absent == {"temperature_c": "Not Supported"}
 
 
-def test_a_gpu_without_nvml_still_tells_its_memory(two_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_without_nvml_still_tells_its_memory(
+    two_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(uuid: str, address: str | None) -> nvml.NvmlDevice:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
@@ -159,11 +196,16 @@ def test_an_apple_gpu_tells_its_memory(tmp_path: Path, monkeypatch: pytest.Monke
     apple: Device = dataclasses.replace(GPU, name="Apple M2", kind="mps", index=None)
     values = read(sensors_of(apple, tmp_path))
 
-    assert [values[f"{name}_bytes"] for name in ("torch_allocated", "torch_reserved", "device_memory")] == [3, 7, 7]
+    assert [
+        values[f"{name}_bytes"] for name in ("torch_allocated", "torch_reserved", "device_memory")
+    ] == [3, 7, 7]
 
 
 def test_sensors_of_a_cpu_are_those_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    chips = {"nvme": [SimpleNamespace(current=80.0)], "coretemp": [SimpleNamespace(current=51.0), SimpleNamespace(current=64.0)]}
+    chips = {
+        "nvme": [SimpleNamespace(current=80.0)],
+        "coretemp": [SimpleNamespace(current=51.0), SimpleNamespace(current=64.0)],
+    }
     monkeypatch.setattr(psutil, "sensors_temperatures", lambda: chips, raising=False)
     monkeypatch.setattr(psutil, "cpu_freq", lambda: None)
 
@@ -175,7 +217,9 @@ def failing(*_: Any, **__: Any) -> Any:
     raise TypeError("an answer of another kind")
 
 
-def test_a_sensor_that_raises_while_it_is_looked_for_is_named_and_the_others_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sensor_that_raises_while_it_is_looked_for_is_named_and_the_others_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     device = cpu_device()
     monkeypatch.setattr(psutil, "cpu_freq", failing)
     monkeypatch.setattr(psutil, "sensors_temperatures", failing, raising=False)
@@ -185,8 +229,9 @@ def test_a_sensor_that_raises_while_it_is_looked_for_is_named_and_the_others_are
     found = sensors_of(device, tmp_path)
 
     assert found.absent == dict.fromkeys(
-        ("energy_j", "cpu_clock_mhz", "temperature_c", "process", "machine"), "TypeError: an answer of another kind"
-    )  # fmt: skip
+        ("energy_j", "cpu_clock_mhz", "temperature_c", "process", "machine"),
+        "TypeError: an answer of another kind",
+    )
     assert read(found).keys() == {"disk_free_bytes"}
 
 

@@ -44,7 +44,9 @@ def test_short_runs_are_timed_many_at_once(clock: _Clock) -> None:
         clock.now_s += 1e-5
 
     assert Stopwatch(CPU, own_time=True, seconds=0.0).time_s(run) == pytest.approx(1e-5)
-    assert len(runs) == pytest.approx(2 + stopwatch.FEWEST_BATCHES * stopwatch.BATCH_S / 1e-5, abs=10)
+    assert len(runs) == pytest.approx(
+        2 + stopwatch.FEWEST_BATCHES * stopwatch.BATCH_S / 1e-5, abs=10
+    )
 
 
 def test_of_a_process_s_own_time_the_median_counts(clock: _Clock) -> None:

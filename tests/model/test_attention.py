@@ -1,4 +1,6 @@
-"""Attention in blocks of rows is causal attention: same values, same gradients, whatever the length."""
+"""Attention in blocks of rows is causal attention: same values, same gradients, whatever the
+length.
+"""
 
 from collections.abc import Callable
 
@@ -16,13 +18,20 @@ from brimful.recipe import Recipe
 def _heads(length: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
     """Queries, keys and values (2, 3, length, 8)."""
     generator = torch.Generator().manual_seed(length)
-    return [torch.randn(2, 3, length, 8, generator=generator, dtype=dtype).requires_grad_() for _ in range(3)]
+    return [
+        torch.randn(2, 3, length, 8, generator=generator, dtype=dtype).requires_grad_()
+        for _ in range(3)
+    ]
 
 
-@pytest.mark.parametrize("length", [1, 2, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, 2 * BLOCK_ROWS + 3])
+@pytest.mark.parametrize(
+    "length", [1, 2, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, 2 * BLOCK_ROWS + 3]
+)
 def test_values_and_gradients_are_those_of_the_fused_kernel(length: int) -> None:
     ours, theirs = _heads(length), _heads(length)
-    upstream = torch.randn(2, 3, length, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    upstream = torch.randn(
+        2, 3, length, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
 
     attended = block_causal_attention(*ours, scale=0.3)
     expected = scaled_dot_product_attention(*theirs, is_causal=True, scale=0.3)
@@ -53,10 +62,14 @@ def test_bf16_stays_within_its_rounding() -> None:
     attended = block_causal_attention(*rounded, scale=0.35)
 
     assert attended.dtype == torch.bfloat16
-    torch.testing.assert_close(attended.double(), block_causal_attention(*exact, scale=0.35), atol=0.03, rtol=0.03)
+    torch.testing.assert_close(
+        attended.double(), block_causal_attention(*exact, scale=0.35), atol=0.03, rtol=0.03
+    )
 
 
-def test_gradients_of_dropout_are_those_of_the_weights_that_were_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_of_dropout_are_those_of_the_weights_that_were_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(attention, "BLOCK_ROWS", 3)
     heads = [tensor[:1, :2, :5, :4].detach().clone().requires_grad_() for tensor in _heads(8)]
 
@@ -78,21 +91,44 @@ def test_dropout_keeps_the_expected_value() -> None:
     assert attended[:, :, 0].unique().tolist() == pytest.approx([0.0, 4 / 3])
 
 
-@pytest.mark.parametrize("model", ["{architecture: gpt2, layers: 2, heads: 2, width: 32}", "{layers: 2, heads: 4, kv_heads: 2, width: 32}"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "{architecture: gpt2, layers: 2, heads: 2, width: 32}",
+        "{layers: 2, heads: 4, kv_heads: 2, width: 32}",
+    ],
+)
 def test_a_whole_model_says_the_same_with_it(tiny: Callable[..., Recipe], model: str) -> None:
     register()
     blocks, fused = (
-        build(tiny(f"model={model}", "sequence_length=80"), vocabulary=50, end_of_text_id=0, attention=name, device=torch.device("cpu"))
+        build(
+            tiny(f"model={model}", "sequence_length=80"),
+            vocabulary=50,
+            end_of_text_id=0,
+            attention=name,
+            device=torch.device("cpu"),
+        )
         for name in (attention.NAME, "sdpa")
     )
     ids_BT = torch.arange(160).reshape(2, 80) % 50
 
-    torch.testing.assert_close(blocks(ids_BT, use_cache=False).logits, fused(ids_BT, use_cache=False).logits, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        blocks(ids_BT, use_cache=False).logits,
+        fused(ids_BT, use_cache=False).logits,
+        rtol=1e-4,
+        atol=1e-5,
+    )
 
 
 def test_generating_with_it_is_refused_rather_than_wrong(tiny: Callable[..., Recipe]) -> None:
     register()
-    model = build(tiny(), vocabulary=50, end_of_text_id=0, attention=attention.NAME, device=torch.device("cpu")).eval()
+    model = build(
+        tiny(),
+        vocabulary=50,
+        end_of_text_id=0,
+        attention=attention.NAME,
+        device=torch.device("cpu"),
+    ).eval()
     cache = model(torch.tensor([[1, 2, 3]]), use_cache=True).past_key_values
 
     with pytest.raises(ValueError, match="generate with sdpa"):
@@ -100,12 +136,16 @@ def test_generating_with_it_is_refused_rather_than_wrong(tiny: Callable[..., Rec
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
-def test_repeated_key_and_value_heads_give_what_grouped_ones_give(tiny: Callable[..., Recipe], kv_heads: int) -> None:
+def test_repeated_key_and_value_heads_give_what_grouped_ones_give(
+    tiny: Callable[..., Recipe], kv_heads: int
+) -> None:
     recipe = tiny(f"model={{layers: 2, heads: 4, width: 32, kv_heads: {kv_heads}}}")
     ids_BT = torch.randint(0, 300, (2, 17), generator=torch.Generator().manual_seed(0))
     states = []
     for name in ("sdpa", attention.EXPANDED):
-        model = build(recipe, vocabulary=300, end_of_text_id=0, attention=name, device=torch.device("cpu"))
+        model = build(
+            recipe, vocabulary=300, end_of_text_id=0, attention=name, device=torch.device("cpu")
+        )
         loss = model(input_ids=ids_BT, labels=ids_BT).loss
         loss.backward()
         states.append((loss.detach(), [parameter.grad for parameter in model.parameters()]))
@@ -119,7 +159,9 @@ def test_repeated_heads_respect_padding(tiny: Callable[..., Recipe]) -> None:
     mask_BT = torch.ones_like(ids_BT)
     mask_BT[1, 6:] = 0
     logits = [
-        build(recipe, vocabulary=300, end_of_text_id=0, attention=name, device=torch.device("cpu"))(input_ids=ids_BT, attention_mask=mask_BT).logits
+        build(recipe, vocabulary=300, end_of_text_id=0, attention=name, device=torch.device("cpu"))(
+            input_ids=ids_BT, attention_mask=mask_BT
+        ).logits
         for name in ("sdpa", attention.EXPANDED)
     ]
 

@@ -18,7 +18,13 @@ from transformers import (
 from brimful.base.errors import PlanError
 from brimful.model.blocks import depth_of_parameters, named_blocks_of
 
-_BERT = {"hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 10}
+_BERT = {
+    "hidden_size": 8,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+    "vocab_size": 10,
+}
 
 
 def _bert() -> nn.Module:
@@ -26,7 +32,9 @@ def _bert() -> nn.Module:
 
 
 def _gpt2() -> nn.Module:
-    return GPT2LMHeadModel(GPT2Config(n_layer=3, n_embd=8, n_head=2, vocab_size=10, bos_token_id=0, eos_token_id=0))
+    return GPT2LMHeadModel(
+        GPT2Config(n_layer=3, n_embd=8, n_head=2, vocab_size=10, bos_token_id=0, eos_token_id=0)
+    )
 
 
 def _llama() -> nn.Module:
@@ -34,11 +42,21 @@ def _llama() -> nn.Module:
 
 
 def _modernbert() -> nn.Module:
-    return ModernBertForMaskedLM(ModernBertConfig(**_BERT, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2))
+    return ModernBertForMaskedLM(
+        ModernBertConfig(
+            **_BERT, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2
+        )
+    )
 
 
 @pytest.mark.parametrize(
-    ("make", "name"), [(_bert, "bert.encoder.layer"), (_gpt2, "transformer.h"), (_llama, "model.layers"), (_modernbert, "model.layers")]
+    ("make", "name"),
+    [
+        (_bert, "bert.encoder.layer"),
+        (_gpt2, "transformer.h"),
+        (_llama, "model.layers"),
+        (_modernbert, "model.layers"),
+    ],
 )
 def test_blocks_are_found_by_name(make: Any, name: str) -> None:
     found, blocks = named_blocks_of(make())
@@ -49,11 +67,35 @@ def test_blocks_are_found_by_name(make: Any, name: str) -> None:
 @pytest.mark.parametrize(
     ("make", "depths"),
     [
-        (_bert, {"bert.embeddings.word_embeddings.weight": 0, "bert.embeddings.LayerNorm.bias": 0, "bert.encoder.layer.2.output.dense.bias": 3, "classifier.weight": 4}),
-        (_gpt2, {"transformer.wte.weight": 0, "transformer.wpe.weight": 0, "transformer.h.0.ln_1.weight": 1, "transformer.ln_f.weight": 4}),
-        (_modernbert, {"model.embeddings.tok_embeddings.weight": 0, "model.layers.1.mlp.Wi.weight": 2, "model.final_norm.weight": 4, "head.dense.weight": 4}),
+        (
+            _bert,
+            {
+                "bert.embeddings.word_embeddings.weight": 0,
+                "bert.embeddings.LayerNorm.bias": 0,
+                "bert.encoder.layer.2.output.dense.bias": 3,
+                "classifier.weight": 4,
+            },
+        ),
+        (
+            _gpt2,
+            {
+                "transformer.wte.weight": 0,
+                "transformer.wpe.weight": 0,
+                "transformer.h.0.ln_1.weight": 1,
+                "transformer.ln_f.weight": 4,
+            },
+        ),
+        (
+            _modernbert,
+            {
+                "model.embeddings.tok_embeddings.weight": 0,
+                "model.layers.1.mlp.Wi.weight": 2,
+                "model.final_norm.weight": 4,
+                "head.dense.weight": 4,
+            },
+        ),
     ],
-)  # fmt: skip
+)
 def test_depth_counts_from_the_embeddings_to_the_head(make: Any, depths: dict[str, int]) -> None:
     found = depth_of_parameters(make())
 

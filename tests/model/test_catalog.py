@@ -1,4 +1,6 @@
-"""The model catalog: every row is the network its publisher counted, and every wrong name or file says what to do."""
+"""The model catalog: every row is the network its publisher counted, and every wrong name or file
+says what to do.
+"""
 
 import json
 import re
@@ -16,13 +18,22 @@ import huggingface_hub
 import pytest
 import torch
 from huggingface_hub import errors
-from transformers import AutoModel, AutoModelForCausalLM, AutoModelForImageTextToText, AutoModelForMaskedLM, Gemma3Config, PretrainedConfig
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoModelForMaskedLM,
+    Gemma3Config,
+    PretrainedConfig,
+)
 from transformers.utils import logging as transformers_logging
 
 from brimful.base.errors import PlanError
 from brimful.model import catalog
 
-ROWS: list[dict[str, Any]] = tomllib.loads(resources.files("brimful.model").joinpath("catalog.toml").read_text(encoding="utf-8"))["model"]
+ROWS: list[dict[str, Any]] = tomllib.loads(
+    resources.files("brimful.model").joinpath("catalog.toml").read_text(encoding="utf-8")
+)["model"]
 every_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
 ABSENT = "brimful-tests/absent"
 
@@ -34,27 +45,56 @@ def _num_parameters(config: PretrainedConfig, build: Any) -> int:
 
 
 @every_row
-def test_a_row_builds_the_model_with_the_published_number_of_parameters(row: dict[str, Any]) -> None:
+def test_a_row_builds_the_model_with_the_published_number_of_parameters(
+    row: dict[str, Any],
+) -> None:
     config = catalog.config_of_model(row["name"])
     masked = config.architectures[0].endswith("ForMaskedLM")
-    assert _num_parameters(config, AutoModelForMaskedLM if masked else AutoModelForCausalLM) == row["parameters"]
+    assert (
+        _num_parameters(config, AutoModelForMaskedLM if masked else AutoModelForCausalLM)
+        == row["parameters"]
+    )
     assert masked == ("bare_parameters" in row)
     if masked:
         assert _num_parameters(config, AutoModel) == row["bare_parameters"]
 
 
-@pytest.mark.parametrize(("size", "whole"), [("4b", 4_300_079_472), ("12b", 12_187_325_040), ("27b", 27_432_406_640)])
+@pytest.mark.parametrize(
+    ("size", "whole"), [("4b", 4_300_079_472), ("12b", 12_187_325_040), ("27b", 27_432_406_640)]
+)
 def test_the_text_model_of_gemma_3_completes_the_published_whole(size: str, whole: int) -> None:
-    """The hub counts text, vision tower (SigLIP, 896 pixels in patches of 14) and projector together."""
-    vision = {"hidden_size": 1152, "intermediate_size": 4304, "num_attention_heads": 16, "num_hidden_layers": 27, "image_size": 896, "patch_size": 14}
+    """The hub counts text, vision tower (SigLIP, 896 pixels in patches of 14) and projector
+    together.
+    """
+    vision = {
+        "hidden_size": 1152,
+        "intermediate_size": 4304,
+        "num_attention_heads": 16,
+        "num_hidden_layers": 27,
+        "image_size": 896,
+        "patch_size": 14,
+    }
     text = catalog.config_of_model(f"google/gemma-3-{size}-pt").to_dict()
     config = Gemma3Config(text_config=text, vision_config=vision | {"vision_use_head": False})
     assert _num_parameters(config, AutoModelForImageTextToText) == whole
 
 
 @every_row
-def test_a_row_says_where_it_comes_from_and_has_no_key_that_nobody_reads(row: dict[str, Any]) -> None:
-    known = {"name", "other_names", "parameters", "bare_parameters", "parameters_source", "published_dtype", "config", "null", "source", "read"}
+def test_a_row_says_where_it_comes_from_and_has_no_key_that_nobody_reads(
+    row: dict[str, Any],
+) -> None:
+    known = {
+        "name",
+        "other_names",
+        "parameters",
+        "bare_parameters",
+        "parameters_source",
+        "published_dtype",
+        "config",
+        "null",
+        "source",
+        "read",
+    }
     assert row.keys() <= known | {"uncertain", "note"}
     assert row["source"]
     assert row["parameters_source"]
@@ -65,7 +105,10 @@ def test_a_row_says_where_it_comes_from_and_has_no_key_that_nobody_reads(row: di
 @every_row
 def test_the_config_of_a_row_keeps_every_value_of_the_row(row: dict[str, Any]) -> None:
     config = catalog.config_of_model(row["name"])
-    kept = config.to_dict() | {"head_dim": getattr(config, "head_dim", None), "model_type": config.model_type}
+    kept = config.to_dict() | {
+        "head_dim": getattr(config, "head_dim", None),
+        "model_type": config.model_type,
+    }
     for key, value in row["config"].items():
         if isinstance(value, dict):
             assert value.items() <= kept[key].items(), key
@@ -79,7 +122,9 @@ def test_the_config_of_a_row_keeps_every_value_of_the_row(row: dict[str, Any]) -
 
 
 def test_names_and_other_names_are_unique() -> None:
-    every_name = [name.casefold() for row in ROWS for name in (row["name"], *row.get("other_names", ()))]
+    every_name = [
+        name.casefold() for row in ROWS for name in (row["name"], *row.get("other_names", ()))
+    ]
     assert len(every_name) == len(set(every_name))
     assert catalog.names() == [row["name"] for row in ROWS]
     assert len(ROWS) >= 80
@@ -88,8 +133,16 @@ def test_names_and_other_names_are_unique() -> None:
 def test_a_row_is_found_by_its_exact_name_or_another_listed_name_in_any_case() -> None:
     row = catalog.find("nousresearch/llama-2-7B-hf ")
     assert row is not None
-    assert (row.name, row.parameters, row.published_dtype) == ("meta-llama/Llama-2-7b-hf", 6_738_415_616, "fp16")
-    assert (row.config["model_type"], row.config["hidden_size"], row.read) == ("llama", 4096, "2026-11-21")
+    assert (row.name, row.parameters, row.published_dtype) == (
+        "meta-llama/Llama-2-7b-hf",
+        6_738_415_616,
+        "fp16",
+    )
+    assert (row.config["model_type"], row.config["hidden_size"], row.read) == (
+        "llama",
+        4096,
+        "2026-11-21",
+    )
     assert row.source.startswith("catalog, read 2026-11-21")
     assert catalog.find("Llama-2-7b-hf") is None
     assert catalog.find("") is None
@@ -103,8 +156,14 @@ def test_a_null_of_the_published_config_survives() -> None:
 
 
 def test_gemma_layers_alternate_between_a_window_and_full_attention() -> None:
-    assert catalog.config_of_model("google/gemma-2-2b").layer_types[:4] == ["sliding_attention", "full_attention"] * 2
-    assert catalog.config_of_model("google/gemma-3-4b-pt").layer_types[:12] == (["sliding_attention"] * 5 + ["full_attention"]) * 2
+    assert (
+        catalog.config_of_model("google/gemma-2-2b").layer_types[:4]
+        == ["sliding_attention", "full_attention"] * 2
+    )
+    assert (
+        catalog.config_of_model("google/gemma-3-4b-pt").layer_types[:12]
+        == (["sliding_attention"] * 5 + ["full_attention"]) * 2
+    )
 
 
 def test_a_config_asked_for_twice_is_two_objects() -> None:
@@ -114,40 +173,61 @@ def test_a_config_asked_for_twice_is_two_objects() -> None:
 
 
 def test_questions_about_rows_load_no_framework() -> None:
-    code = "import sys; from brimful.model import catalog; catalog.find('gpt2'); print({'torch', 'transformers'} & set(sys.modules))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    code = (
+        "import sys; from brimful.model import catalog; catalog.find('gpt2'); print({'torch',"
+        " 'transformers'} & set(sys.modules))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout.strip() == "set()"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Callable[..., Path]:
-    """`folder(values)` is a model folder whose config.json holds them; a text is written as it is."""
+    """`folder(values)` is a model folder whose config.json holds them; a text is written as it
+    is.
+    """
 
     def write(values: object) -> Path:
         (tmp_path / "model").mkdir()
-        (tmp_path / "model" / "config.json").write_text(values if isinstance(values, str) else json.dumps(values))
+        (tmp_path / "model" / "config.json").write_text(
+            values if isinstance(values, str) else json.dumps(values)
+        )
         return tmp_path / "model"
 
     return write
 
 
-TINY = {"model_type": "llama", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 16}
+TINY = {
+    "model_type": "llama",
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "vocab_size": 16,
+}
 
 
-def test_a_local_folder_or_file_needs_no_catalog_and_no_network(folder: Callable[..., Path]) -> None:
+def test_a_local_folder_or_file_needs_no_catalog_and_no_network(
+    folder: Callable[..., Path],
+) -> None:
     path = folder(TINY)
     for given in (path, path / "config.json"):
         config = catalog.config_of_model(str(given))
         assert (config.model_type, config.hidden_size, config.vocab_size) == ("llama", 8, 16)
 
 
-def test_a_local_folder_comes_before_the_catalog(folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_folder_comes_before_the_catalog(
+    folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder(TINY).rename(tmp_path / "gpt2")
     monkeypatch.chdir(tmp_path)
     assert catalog.config_of_model("gpt2").model_type == "llama"
 
 
-def test_a_local_folder_without_a_config_does_not_hide_a_catalog_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_folder_without_a_config_does_not_hide_a_catalog_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "gpt2").mkdir()
     monkeypatch.chdir(tmp_path)
     assert catalog.config_of_model("gpt2").model_type == "gpt2"
@@ -161,17 +241,31 @@ def test_a_local_folder_without_a_config_does_not_hide_a_catalog_name(tmp_path: 
         ({}, "has no model_type, .* it has no keys at all"),
         ({"hidden_size": 8}, "has no model_type, .* it has hidden_size"),
         ({"model_type": "lama"}, "does not know model_type 'lama' - did you mean 'llama'?"),
-        ({"model_type": "vit"}, r"a model without a vocabulary \(no vocab_size\): model_type 'vit'. Causal language models"),
-        ({"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]}, r"an encoder-decoder model: model_type 't5' \(T5For"),
+        (
+            {"model_type": "vit"},
+            (
+                r"a model without a vocabulary \(no vocab_size\): model_type 'vit'. Causal language"
+                r" models"
+            ),
+        ),
+        (
+            {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]},
+            r"an encoder-decoder model: model_type 't5' \(T5For",
+        ),
         ({"model_type": "clip"}, "no head to predict tokens: model_type 'clip'"),
-        ({"model_type": "gpt2", "n_layer": "many"}, "for model_type 'gpt2': .*'n_layer' expected int, got str"),
+        (
+            {"model_type": "gpt2", "n_layer": "many"},
+            "for model_type 'gpt2': .*'n_layer' expected int, got str",
+        ),
         (
             {"model_type": "own", "auto_map": {"AutoConfig": "o/r--configuration_own.C"}},
             r"run Python code from the repository \(configuration_own.py\)",
         ),
     ],
 )
-def test_a_config_that_cannot_be_planned_says_why(folder: Callable[..., Path], values: object, message: str) -> None:
+def test_a_config_that_cannot_be_planned_says_why(
+    folder: Callable[..., Path], values: object, message: str
+) -> None:
     with pytest.raises(PlanError, match=message):
         catalog.config_of_model(str(folder(values)))
 
@@ -200,18 +294,30 @@ class OwnConfig(PretrainedConfig):
 """
 
 
-def test_custom_code_runs_with_consent_only(folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+def test_custom_code_runs_with_consent_only(
+    folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules")
+    )
     monkeypatch.setattr(sys, "path", [*sys.path])
-    automatic = {"AutoConfig": "configuration_own.OwnConfig", "AutoModelForCausalLM": "modeling_own.OwnModel"}
+    automatic = {
+        "AutoConfig": "configuration_own.OwnConfig",
+        "AutoModelForCausalLM": "modeling_own.OwnModel",
+    }
     path = folder({"model_type": "own", "auto_map": automatic})
     (path / "configuration_own.py").write_text(CUSTOM_CODE)
-    with pytest.raises(PlanError, match=r"configuration_own\.py, modeling_own\.py\)\. That needs your explicit consent"):
+    with pytest.raises(
+        PlanError,
+        match=r"configuration_own\.py, modeling_own\.py\)\. That needs your explicit consent",
+    ):
         catalog.config_of_model(str(path))
     assert type(catalog.config_of_model(str(path), trust_custom_code=True)).__name__ == "OwnConfig"
 
 
-def test_custom_code_beside_a_file_of_another_name_is_not_looked_for(folder: Callable[..., Path]) -> None:
+def test_custom_code_beside_a_file_of_another_name_is_not_looked_for(
+    folder: Callable[..., Path],
+) -> None:
     path = folder({"model_type": "own", "auto_map": {"AutoConfig": "configuration_own.C"}})
     file = (path / "config.json").rename(path / "other.json")
     with pytest.raises(PlanError, match=r"beside a file named config\.json only"):
@@ -228,14 +334,31 @@ def _raising(error: Exception) -> Callable[..., NoReturn]:
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (errors.GatedRepoError("no", response=Mock()), "is gated on the Hugging Face hub and this user has no access. Accept its terms"),
-        (errors.RepositoryNotFoundError("no", response=Mock()), "not in the catalog, and not on the Hugging Face hub or private there"),
-        (errors.RemoteEntryNotFoundError("no", response=Mock()), r"on the Hugging Face hub has no config\.json"),
-        (ConnectionError("Name or service not known"), r"could not be reached \(Name or service not known\)"),
-        (errors.OfflineModeIsEnabled("offline mode is enabled"), r"could not be reached \(offline mode is enabled\)"),
+        (
+            errors.GatedRepoError("no", response=Mock()),
+            "is gated on the Hugging Face hub and this user has no access. Accept its terms",
+        ),
+        (
+            errors.RepositoryNotFoundError("no", response=Mock()),
+            "not in the catalog, and not on the Hugging Face hub or private there",
+        ),
+        (
+            errors.RemoteEntryNotFoundError("no", response=Mock()),
+            r"on the Hugging Face hub has no config\.json",
+        ),
+        (
+            ConnectionError("Name or service not known"),
+            r"could not be reached \(Name or service not known\)",
+        ),
+        (
+            errors.OfflineModeIsEnabled("offline mode is enabled"),
+            r"could not be reached \(offline mode is enabled\)",
+        ),
     ],
 )
-def test_what_the_hub_refuses_is_said_in_one_message(error: Exception, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_hub_refuses_is_said_in_one_message(
+    error: Exception, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", _raising(error))
     with pytest.raises(PlanError, match=message) as raised:
         catalog.config_of_model(ABSENT)
@@ -243,13 +366,22 @@ def test_what_the_hub_refuses_is_said_in_one_message(error: Exception, message: 
     assert "\n" not in str(raised.value)
 
 
-def test_a_misspelt_name_without_network_is_told_the_nearest_exact_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", _raising(ConnectionError("no network")))
-    with pytest.raises(PlanError, match=r"not in the catalog of \d+ models - did you mean 'meta-llama/Llama-3\.1-8B'\?"):
+def test_a_misspelt_name_without_network_is_told_the_nearest_exact_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        huggingface_hub, "get_hf_file_metadata", _raising(ConnectionError("no network"))
+    )
+    with pytest.raises(
+        PlanError,
+        match=r"not in the catalog of \d+ models - did you mean 'meta-llama/Llama-3\.1-8B'\?",
+    ):
         catalog.config_of_model("meta-llama/Llama-3.1-8C")
 
 
-def test_a_hub_out_of_reach_is_asked_once(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_hub_out_of_reach_is_asked_once(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     asked = []
 
     def no_network(host: object, *_: object, **__: object) -> NoReturn:
@@ -264,7 +396,9 @@ def test_a_hub_out_of_reach_is_asked_once(monkeypatch: pytest.MonkeyPatch, capfd
 
 
 def _on_the_hub(file: Path, *, online: bool) -> Callable[..., str]:
-    def download(name: str, _: str, *, local_files_only: bool = False, etag_timeout: float = 0.0) -> str:
+    def download(
+        name: str, _: str, *, local_files_only: bool = False, etag_timeout: float = 0.0
+    ) -> str:
         assert name == ABSENT
         assert local_files_only or (online and 0 < etag_timeout <= catalog.HUB_TIMEOUT_S)
         return str(file)
@@ -273,35 +407,70 @@ def _on_the_hub(file: Path, *, online: bool) -> Callable[..., str]:
 
 
 @pytest.mark.parametrize("online", [True, False])
-def test_a_config_comes_from_the_hub_or_from_its_cache(online: bool, folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_config_comes_from_the_hub_or_from_its_cache(
+    online: bool, folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     metadata = Mock() if online else _raising(ConnectionError("no network"))
     monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", metadata)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", _on_the_hub(folder(TINY) / "config.json", online=online))
+    monkeypatch.setattr(
+        huggingface_hub, "hf_hub_download", _on_the_hub(folder(TINY) / "config.json", online=online)
+    )
     assert catalog.config_of_model(ABSENT).hidden_size == 8
 
 
-def test_libraries_are_quiet_meanwhile_and_as_before_afterwards(folder: Callable[..., Path], capfd: pytest.CaptureFixture[str]) -> None:
+def test_libraries_are_quiet_meanwhile_and_as_before_afterwards(
+    folder: Callable[..., Path], capfd: pytest.CaptureFixture[str]
+) -> None:
     before = transformers_logging.get_verbosity()
-    catalog.config_of_model(str(folder({"model_type": "gpt2", "vocab_size": 16})))  # its default bos_token_id, 50256, is worth a log line
+    catalog.config_of_model(
+        str(folder({"model_type": "gpt2", "vocab_size": 16}))
+    )  # its default bos_token_id, 50256, is worth a log line
     assert capfd.readouterr() == ("", "")
     assert transformers_logging.get_verbosity() == before
 
 
-def test_a_strangers_config_is_filled_in_and_keeps_neither_code_nor_kernels_even_of_its_parts() -> None:
-    part = {"hidden_size": 64, "num_hidden_layers": 2, "_attn_implementation": "org/kernel", "quantization_config": {"load_in_4bit": True}, "note": 1}
+def test_a_strangers_config_is_filled_in_and_keeps_neither_code_nor_kernels_even_of_its_parts() -> (
+    None
+):
+    part = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "_attn_implementation": "org/kernel",
+        "quantization_config": {"load_in_4bit": True},
+        "note": 1,
+    }
 
-    values, ignored = catalog.checked_values({"model_type": "gemma3", "text_config": part, "auto_map": {"AutoModel": "x.Y"}, "mystery": 2}, "here")
+    values, ignored = catalog.checked_values(
+        {
+            "model_type": "gemma3",
+            "text_config": part,
+            "auto_map": {"AutoModel": "x.Y"},
+            "mystery": 2,
+        },
+        "here",
+    )
 
     text = values["text_config"]
-    assert (text["model_type"], text["hidden_size"], text["vocab_size"], text["max_position_embeddings"]) == ("gemma3_text", 64, 262_208, 131_072)
+    assert (
+        text["model_type"],
+        text["hidden_size"],
+        text["vocab_size"],
+        text["max_position_embeddings"],
+    ) == ("gemma3_text", 64, 262_208, 131_072)
     assert not {"_attn_implementation", "quantization_config", "note"} & text.keys()
     assert not {"auto_map", "mystery", "id2label"} & values.keys()
     assert ignored == ("mystery",)
 
 
 def test_values_that_are_used_under_another_name_are_not_called_left_out() -> None:
-    values, ignored = catalog.checked_values({"model_type": "llama", "rope_theta": 5.0, "id2label": {"0": "a"}}, "here")
+    values, ignored = catalog.checked_values(
+        {"model_type": "llama", "rope_theta": 5.0, "id2label": {"0": "a"}}, "here"
+    )
 
-    assert (values["rope_parameters"]["rope_theta"], values["vocab_size"], ignored) == (5.0, 32_000, ())
+    assert (values["rope_parameters"]["rope_theta"], values["vocab_size"], ignored) == (
+        5.0,
+        32_000,
+        (),
+    )
     values, ignored = catalog.checked_values({"model_type": "gpt2", "num_hidden_layers": 3}, "here")
     assert (values["n_layer"], ignored) == (3, ())

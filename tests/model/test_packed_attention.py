@@ -19,9 +19,18 @@ from brimful.training.session import recompute_activations
 
 LENGTHS = (3, BLOCK_ROWS + 16, 1, 2 * BLOCK_ROWS + 2, 17)
 VALUES = {
-    "vocab_size": 60, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "head_dim": 8, "max_position_embeddings": 256, "pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0,
-}  # fmt: skip
+    "vocab_size": 60,
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 256,
+    "pad_token_id": 0,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
 OWN_VALUES: dict[str, dict[str, object]] = {
     "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256, "vocab_size": 60},
     "gemma2": {"sliding_window": 20, "query_pre_attn_scalar": 8},
@@ -37,10 +46,22 @@ def _known() -> None:
 
 
 def _model(kind: str, attention: str = NAME, **values: object) -> PreTrainedModel:
-    """A tiny network with the weights of one seed, large enough that attention decides something; dropout off."""
-    config = AutoConfig.for_model(kind, **(OWN_VALUES[kind] if "n_embd" in OWN_VALUES.get(kind, {}) else VALUES | OWN_VALUES.get(kind, {})) | values)
+    """A tiny network with the weights of one seed, large enough that attention decides something;
+    dropout off.
+    """
+    config = AutoConfig.for_model(
+        kind,
+        **(
+            OWN_VALUES[kind]
+            if "n_embd" in OWN_VALUES.get(kind, {})
+            else VALUES | OWN_VALUES.get(kind, {})
+        )
+        | values,
+    )
     torch.manual_seed(0)
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.float32)
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(
+        config, attn_implementation=attention, dtype=torch.float32
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim > 1:
@@ -54,43 +75,66 @@ def _examples(lengths: Sequence[int] = LENGTHS) -> list[tuple[Tensor, Tensor]]:
     examples = []
     for length in lengths:
         ids_T = torch.randint(1, 60, (length + 1,), generator=generator)
-        examples.append((ids_T[:-1], ids_T[1:].masked_fill(torch.arange(length) < length // 3, IGNORED)))
+        examples.append(
+            (ids_T[:-1], ids_T[1:].masked_fill(torch.arange(length) < length // 3, IGNORED))
+        )
     return examples
 
 
 def _packed(examples: list[tuple[Tensor, Tensor]]) -> MicroBatch:
     inputs_BT, targets_BT = (torch.cat(parts)[None] for parts in zip(*examples, strict=True))
     scored_N = (targets_BT.flatten() != IGNORED).nonzero()[:, 0]
-    return MicroBatch(inputs_BT, targets_BT, scored_N, torch.tensor([len(inputs_T) for inputs_T, _ in examples]))
+    return MicroBatch(
+        inputs_BT, targets_BT, scored_N, torch.tensor([len(inputs_T) for inputs_T, _ in examples])
+    )
 
 
 def _padded(examples: list[tuple[Tensor, Tensor]]) -> MicroBatch:
     inputs_BT, targets_BT = (
-        torch.nn.utils.rnn.pad_sequence([example[part] for example in examples], batch_first=True, padding_value=padding)
+        torch.nn.utils.rnn.pad_sequence(
+            [example[part] for example in examples], batch_first=True, padding_value=padding
+        )
         for part, padding in ((0, 0), (1, IGNORED))
     )
     return MicroBatch(inputs_BT, targets_BT)
 
 
-def _loss_and_gradients(model: PreTrainedModel, micros: list[MicroBatch]) -> tuple[Tensor, dict[str, Tensor]]:
+def _loss_and_gradients(
+    model: PreTrainedModel, micros: list[MicroBatch]
+) -> tuple[Tensor, dict[str, Tensor]]:
     model.zero_grad()
     network = Network(model, hidden_states_of(model), loss_chunk=50)
     loss = sum((next_token_loss_sum(network, micro) for micro in micros), start=torch.zeros(()))
     loss.backward()
-    return loss.detach(), {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+    return loss.detach(), {
+        name: parameter.grad.clone()
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None
+    }
 
 
-def _assert_equal(made: tuple[Tensor, dict[str, Tensor]], expected: tuple[Tensor, dict[str, Tensor]]) -> None:
+def _assert_equal(
+    made: tuple[Tensor, dict[str, Tensor]], expected: tuple[Tensor, dict[str, Tensor]]
+) -> None:
     torch.testing.assert_close(made[0], expected[0], rtol=1e-5, atol=0)
     assert made[1].keys() == expected[1].keys()
     for name, gradient in expected[1].items():
-        torch.testing.assert_close(made[1][name], gradient, rtol=1e-5, atol=1e-5 * gradient.abs().max().item())
+        torch.testing.assert_close(
+            made[1][name], gradient, rtol=1e-5, atol=1e-5 * gradient.abs().max().item()
+        )
 
 
-@pytest.mark.parametrize(("kind", "reference"), [("llama", "sdpa"), ("gpt2", "sdpa"), ("gemma2", "eager"), ("mistral", "sdpa")])
-def test_packed_padded_and_one_by_one_give_the_same_loss_and_gradients(kind: str, reference: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "reference"),
+    [("llama", "sdpa"), ("gpt2", "sdpa"), ("gemma2", "eager"), ("mistral", "sdpa")],
+)
+def test_packed_padded_and_one_by_one_give_the_same_loss_and_gradients(
+    kind: str, reference: str
+) -> None:
     examples = _examples()
-    one_by_one = _loss_and_gradients(_model(kind, reference), [_padded([example]) for example in examples])
+    one_by_one = _loss_and_gradients(
+        _model(kind, reference), [_padded([example]) for example in examples]
+    )
 
     _assert_equal(_loss_and_gradients(_model(kind), [_packed(examples)]), one_by_one)
     _assert_equal(_loss_and_gradients(_model(kind), [_padded(examples)]), one_by_one)
@@ -112,7 +156,12 @@ def test_every_kind_of_model_named_as_packable_is(kind: str) -> None:
 def test_empty_examples_change_nothing() -> None:
     model, micro = _model("llama"), _packed(_examples())
     assert micro.lengths_E is not None
-    with_empty = MicroBatch(micro.inputs_BT, micro.targets_BT, micro.scored_N, torch.nn.functional.pad(micro.lengths_E, (0, 7)))
+    with_empty = MicroBatch(
+        micro.inputs_BT,
+        micro.targets_BT,
+        micro.scored_N,
+        torch.nn.functional.pad(micro.lengths_E, (0, 7)),
+    )
 
     assert torch.equal(hidden_states_of(model)(micro), hidden_states_of(model)(with_empty))
 
@@ -153,7 +202,9 @@ def test_rows_with_padding_on_the_left_and_a_cache_are_attended_as_elsewhere(kin
     mask_BT = torch.ones_like(ids_BT)
     mask_BT[1, :9] = 0
     texts = [
-        _model(kind, attention).generate(ids_BT, attention_mask=mask_BT, max_new_tokens=8, do_sample=False, eos_token_id=None)
+        _model(kind, attention).generate(
+            ids_BT, attention_mask=mask_BT, max_new_tokens=8, do_sample=False, eos_token_id=None
+        )
         for attention in (NAME, "eager")
     ]
 
@@ -170,7 +221,9 @@ def test_a_model_with_sinks_is_refused_rather_than_wrong() -> None:
 def test_a_step_can_be_traced_without_data() -> None:
     with FakeTensorMode(allow_non_fake_inputs=True):
         model = _model("llama")
-        hidden_BTD = hidden_states_of(model)(MicroBatch(torch.zeros(1, 90, dtype=torch.int64), torch.zeros(1, 90, dtype=torch.int64)))
+        hidden_BTD = hidden_states_of(model)(
+            MicroBatch(torch.zeros(1, 90, dtype=torch.int64), torch.zeros(1, 90, dtype=torch.int64))
+        )
         hidden_BTD.sum().backward()
 
     assert hidden_BTD.shape == (1, 90, 32)
@@ -185,15 +238,33 @@ def _compiling_once() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_compiling_once")
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
-def test_packed_rows_are_compiled_once_however_long_they_are_and_however_many_examples_they_hold() -> None:
+def test_packed_rows_are_compiled_once_however_long_they_are_and_however_many_examples_they_hold() -> (
+    None
+):
     model, said = _model("llama"), list[str]()
-    rows = [_packed(_examples(lengths)) for lengths in ((40, 50, 6), (96,), (1, 2, 3, 60, 30), (70, 91, 2))]
+    rows = [
+        _packed(_examples(lengths))
+        for lengths in ((40, 50, 6), (96,), (1, 2, 3, 60, 30), (70, 91, 2))
+    ]
     expected = _loss_and_gradients(model, rows)
     body: Callable[[MicroBatch], Tensor] = compiled(model, shape=(1, 96), say=said.append)
     model.zero_grad()
 
-    loss = sum((next_token_loss_sum(Network(model, body, loss_chunk=50), micro) for micro in rows), start=torch.zeros(()))
+    loss = sum(
+        (next_token_loss_sum(Network(model, body, loss_chunk=50), micro) for micro in rows),
+        start=torch.zeros(()),
+    )
     loss.backward()
 
     assert said == []
-    _assert_equal((loss.detach(), {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}), expected)
+    _assert_equal(
+        (
+            loss.detach(),
+            {
+                name: parameter.grad
+                for name, parameter in model.named_parameters()
+                if parameter.grad is not None
+            },
+        ),
+        expected,
+    )

@@ -1,4 +1,6 @@
-"""Published models come whole or not at all; adapters are counted, attached, loaded and merged as asked."""
+"""Published models come whole or not at all; adapters are counted, attached, loaded and merged as
+asked.
+"""
 
 import json
 import shutil
@@ -10,7 +12,14 @@ import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+)
 
 from brimful.base.errors import DeviceError, PlanError, RecipeError
 from brimful.data.tokenizer import train_tokenizer
@@ -39,15 +48,25 @@ IDS_BT = torch.arange(1, 20)[None]
 
 def llama(width: int = 64) -> LlamaForCausalLM:
     torch.manual_seed(0)
-    shape = {"hidden_size": width, "intermediate_size": 2 * width, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
-    return LlamaForCausalLM(LlamaConfig(vocab_size=300, max_position_embeddings=64, tie_word_embeddings=True, **shape))
+    shape = {
+        "hidden_size": width,
+        "intermediate_size": 2 * width,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+    }
+    return LlamaForCausalLM(
+        LlamaConfig(vocab_size=300, max_position_embeddings=64, tie_word_embeddings=True, **shape)
+    )
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A published model with its tokenizer."""
     llama().save_pretrained(tmp_path / "base")
-    train_tokenizer("bpe", 270, 1, ["the cat sat on the mat and the rat ran to the other cat"]).save_pretrained(tmp_path / "base")
+    train_tokenizer(
+        "bpe", 270, 1, ["the cat sat on the mat and the rat ran to the other cat"]
+    ).save_pretrained(tmp_path / "base")
     return tmp_path / "base"
 
 
@@ -69,7 +88,11 @@ def randomise(model: PreTrainedModel) -> None:
 
 
 def trainable(model: PreTrainedModel) -> dict[str, Tensor]:
-    return {name: parameter.data for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return {
+        name: parameter.data
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    }
 
 
 def logits_of(model: PreTrainedModel) -> Tensor:
@@ -92,7 +115,10 @@ def test_a_published_model_comes_with_its_weights_in_the_type_asked_for(folder: 
     assert torch.equal(logits_of(model), logits_of(llama().eval()))
     assert not model.training
     assert not has_adapters(model)
-    assert {parameter.dtype for parameter in load_model(folder, Loading("bf16", "sdpa", CPU)).parameters()} == {torch.bfloat16}
+    assert {
+        parameter.dtype
+        for parameter in load_model(folder, Loading("bf16", "sdpa", CPU)).parameters()
+    } == {torch.bfloat16}
 
 
 def test_a_model_that_is_not_there_or_damaged_is_told(folder: Path, tmp_path: Path) -> None:
@@ -100,7 +126,9 @@ def test_a_model_that_is_not_there_or_damaged_is_told(folder: Path, tmp_path: Pa
         load_model(tmp_path / "gone", PLAIN)
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-10])
-    with pytest.raises(PlanError, match=r"the model of .*base cannot be loaded: .*whole \.safetensors"):
+    with pytest.raises(
+        PlanError, match=r"the model of .*base cannot be loaded: .*whole \.safetensors"
+    ):
         load_model(folder, PLAIN)
 
 
@@ -117,10 +145,14 @@ def test_a_tokenizer_needs_an_end_of_text_token(folder: Path) -> None:
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         if (folder / name).exists():
             edit_json(folder / name, lambda values: values.pop("eos_token", None))
-    with pytest.raises(PlanError, match=r"no end-of-text token.*Set one in its tokenizer_config\.json"):
+    with pytest.raises(
+        PlanError, match=r"no end-of-text token.*Set one in its tokenizer_config\.json"
+    ):
         load_tokenizer(folder)
     shutil.rmtree(folder)
-    with pytest.raises(PlanError, match=r"the tokenizer of .*base cannot be loaded: .*A local folder works too"):
+    with pytest.raises(
+        PlanError, match=r"the tokenizer of .*base cannot be loaded: .*A local folder works too"
+    ):
         load_tokenizer(folder)
 
 
@@ -158,7 +190,9 @@ def test_a_base_in_4_bits_trains_adapters_on_the_cpu_and_stays_as_it_is(folder: 
     assert packed.dtype == torch.uint8
     assert {tensor.dtype for tensor in trainable(model).values()} == {torch.float32}
 
-    optimizer = torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.5)
+    optimizer = torch.optim.SGD(
+        [parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.5
+    )
     losses = []
     for _ in range(8):
         loss = model(input_ids=IDS_BT, labels=IDS_BT).loss
@@ -170,7 +204,9 @@ def test_a_base_in_4_bits_trains_adapters_on_the_cpu_and_stays_as_it_is(folder: 
     assert torch.equal(packed.data, before)
 
 
-def test_4_bits_without_bitsandbytes_say_how_to_install_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_4_bits_without_bitsandbytes_say_how_to_install_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(published, "find_spec", lambda _name: None)
     with pytest.raises(DeviceError, match=r"needs bitsandbytes.*pip install 'brimful\[quantize\]'"):
         load_model(folder, Loading("fp32", "sdpa", CPU, quantize="nf4"))
@@ -182,13 +218,27 @@ def test_4_bits_without_bitsandbytes_say_how_to_install_it(folder: Path, monkeyp
 @pytest.mark.parametrize(
     ("name", "adapter", "expected"),
     [
-        ("google/gemma-2-2b", AdapterRecipe(rank=8, targets=["q_proj", "k_proj", "v_proj", "o_proj"]), 3_194_880),
-        ("google/gemma-2-2b", AdapterRecipe(rank=16, targets="q_proj, k_proj, v_proj, o_proj"), 6_389_760),
-        ("google/gemma-2-2b", AdapterRecipe(rank=32, targets=["q_proj", "k_proj", "v_proj", "o_proj"]), 12_779_520),
+        (
+            "google/gemma-2-2b",
+            AdapterRecipe(rank=8, targets=["q_proj", "k_proj", "v_proj", "o_proj"]),
+            3_194_880,
+        ),
+        (
+            "google/gemma-2-2b",
+            AdapterRecipe(rank=16, targets="q_proj, k_proj, v_proj, o_proj"),
+            6_389_760,
+        ),
+        (
+            "google/gemma-2-2b",
+            AdapterRecipe(rank=32, targets=["q_proj", "k_proj", "v_proj", "o_proj"]),
+            12_779_520,
+        ),
         ("HuggingFaceTB/SmolLM2-360M", AdapterRecipe(rank=4), 2_170_880),
     ],
 )
-def test_adapters_of_published_models_have_their_known_size_without_any_weights(name: str, adapter: AdapterRecipe, expected: int) -> None:
+def test_adapters_of_published_models_have_their_known_size_without_any_weights(
+    name: str, adapter: AdapterRecipe, expected: int
+) -> None:
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config_of_model(name), attn_implementation="eager")
     attach_adapters(model, adapter, seed=0)
@@ -215,7 +265,10 @@ def test_fresh_adapters_are_in_fp32_freeze_the_rest_and_change_nothing_yet(folde
     before = logits_of(model)
     attach_adapters(model, RANK_4, seed=1)
     assert torch.equal(logits_of(model), before)
-    assert all("lora_" in name and tensor.dtype == torch.float32 for name, tensor in trainable(model).items())
+    assert all(
+        "lora_" in name and tensor.dtype == torch.float32
+        for name, tensor in trainable(model).items()
+    )
 
 
 def test_rank_scale_targets_and_variants_reach_peft(folder: Path) -> None:
@@ -227,14 +280,26 @@ def test_rank_scale_targets_and_variants_reach_peft(folder: Path) -> None:
     named = attached(AdapterRecipe(rank=4, alpha=6, targets=["q_proj", "down_proj"]))
     assert {name.split(".")[-4] for name in trainable(named)} == {"q_proj", "down_proj"}
     assert named.model.layers[0].self_attn.q_proj.scaling == {"default": 6 / 4}
-    assert attached(AdapterRecipe(rank=4, alpha=6, rslora=True)).model.layers[0].self_attn.q_proj.scaling == {"default": 6 / 4**0.5}
-    assert attached(AdapterRecipe(rank=4, dropout=0.25)).model.layers[0].self_attn.q_proj.lora_dropout["default"].p == 0.25
-    assert any("magnitude" in name for name in trainable(attached(AdapterRecipe(rank=4, dora=True))))
+    assert attached(AdapterRecipe(rank=4, alpha=6, rslora=True)).model.layers[
+        0
+    ].self_attn.q_proj.scaling == {"default": 6 / 4**0.5}
+    assert (
+        attached(AdapterRecipe(rank=4, dropout=0.25))
+        .model.layers[0]
+        .self_attn.q_proj.lora_dropout["default"]
+        .p
+        == 0.25
+    )
+    assert any(
+        "magnitude" in name for name in trainable(attached(AdapterRecipe(rank=4, dora=True)))
+    )
     assert not any("lm_head" in name for name in trainable(attached(RANK_4)))
 
 
 def test_layers_of_gpt2_take_adapters_too_and_merge() -> None:
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=300, n_positions=32, n_embd=32, n_layer=1, n_head=2)).eval()
+    model = GPT2LMHeadModel(
+        GPT2Config(vocab_size=300, n_positions=32, n_embd=32, n_layer=1, n_head=2)
+    ).eval()
     attach_adapters(model, RANK_4, seed=1)
     assert {name.split(".")[-4] for name in trainable(model)} == {"c_attn", "c_proj", "c_fc"}
 
@@ -246,7 +311,13 @@ def test_layers_of_gpt2_take_adapters_too_and_merge() -> None:
 
 @pytest.mark.parametrize("targets", [["q_proj", "query"], "query"])
 def test_targets_that_match_nothing_name_what_there_is(targets: list[str] | str) -> None:
-    with pytest.raises(RecipeError, match=r"no linear layer is named query\. This model has down_proj, gate_proj, k_proj, o_proj, q_proj"):
+    with pytest.raises(
+        RecipeError,
+        match=(
+            r"no linear layer is named query\. This model has down_proj, gate_proj, k_proj, o_proj,"
+            r" q_proj"
+        ),
+    ):
         attach_adapters(llama(), AdapterRecipe(targets=targets), seed=0)
 
 
@@ -276,7 +347,10 @@ def test_adapters_are_back_after_an_error(folder: Path, adapters: Path) -> None:
     assert torch.equal(logits_of(model), tuned)
 
 
-@pytest.mark.parametrize("other", [llama(32), GPT2LMHeadModel(GPT2Config(vocab_size=300, n_embd=32, n_layer=1, n_head=2))])
+@pytest.mark.parametrize(
+    "other",
+    [llama(32), GPT2LMHeadModel(GPT2Config(vocab_size=300, n_embd=32, n_layer=1, n_head=2))],
+)
 def test_adapters_of_another_model_are_refused(adapters: Path, other: PreTrainedModel) -> None:
     with pytest.raises(PlanError, match="do not belong to the model"):
         load_adapters(other, adapters)
@@ -300,8 +374,17 @@ def test_damaged_adapters_are_refused(folder: Path, adapters: Path) -> None:
         load_adapters(load_model(folder, PLAIN), adapters)
 
 
-@pytest.mark.parametrize("adapter", [RANK_4, AdapterRecipe(rank=4, dora=True), AdapterRecipe(rank=4, rslora=True, targets=["q_proj"])])
-def test_merged_adapters_leave_a_plain_model_that_computes_the_same(folder: Path, adapter: AdapterRecipe) -> None:
+@pytest.mark.parametrize(
+    "adapter",
+    [
+        RANK_4,
+        AdapterRecipe(rank=4, dora=True),
+        AdapterRecipe(rank=4, rslora=True, targets=["q_proj"]),
+    ],
+)
+def test_merged_adapters_leave_a_plain_model_that_computes_the_same(
+    folder: Path, adapter: AdapterRecipe
+) -> None:
     model = load_model(folder, PLAIN)
     classes = [type(module) for module in model.modules()]
     attach_adapters(model, adapter, seed=1)
@@ -310,7 +393,11 @@ def test_merged_adapters_leave_a_plain_model_that_computes_the_same(folder: Path
     changed = merge_adapters(model)
 
     plain = load_model(folder, PLAIN)
-    differing = {name for name, parameter in model.named_parameters() if not torch.equal(parameter, plain.get_parameter(name))}
+    differing = {
+        name
+        for name, parameter in model.named_parameters()
+        if not torch.equal(parameter, plain.get_parameter(name))
+    }
     assert differing == changed
     assert [type(module) for module in model.modules()] == classes
     assert not has_adapters(model)

@@ -11,5 +11,7 @@ def test_names_are_known_however_often_they_are_registered() -> None:
         register()
 
     assert {NAME, EXPANDED, PACKED} <= set(ALL_ATTENTION_FUNCTIONS.valid_keys())
-    config = AutoConfig.for_model("okadfa", vocab_size=8, hidden_size=16, num_hidden_layers=1, num_attention_heads=2)
+    config = AutoConfig.for_model(
+        "okadfa", vocab_size=8, hidden_size=16, num_hidden_layers=1, num_attention_heads=2
+    )
     assert AutoModelForCausalLM.from_config(config).config.model_type == "okadfa"

@@ -22,21 +22,54 @@ from transformers import (
 from brimful.base.errors import PlanError
 from brimful.model.sequence_classifier import load_with_fresh_head, text_positions
 
-_SMALL: dict[str, Any] = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 20}
+_SMALL: dict[str, Any] = {
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "vocab_size": 20,
+}
 
 
 def _models() -> dict[str, PreTrainedModel]:
     torch.manual_seed(3)
     return {
         "bert": BertForMaskedLM(BertConfig(**_SMALL, max_position_embeddings=32)),
-        "roberta": RobertaForMaskedLM(RobertaConfig(**_SMALL, max_position_embeddings=34, pad_token_id=1)),
-        "modernbert": ModernBertForMaskedLM(ModernBertConfig(**_SMALL, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)),
-        "gpt2": GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=8, n_head=2, vocab_size=20, n_positions=32, bos_token_id=0, eos_token_id=0)),
-    }  # fmt: skip
+        "roberta": RobertaForMaskedLM(
+            RobertaConfig(**_SMALL, max_position_embeddings=34, pad_token_id=1)
+        ),
+        "modernbert": ModernBertForMaskedLM(
+            ModernBertConfig(
+                **_SMALL,
+                pad_token_id=0,
+                bos_token_id=1,
+                eos_token_id=2,
+                cls_token_id=1,
+                sep_token_id=2,
+            )
+        ),
+        "gpt2": GPT2LMHeadModel(
+            GPT2Config(
+                n_layer=2,
+                n_embd=8,
+                n_head=2,
+                vocab_size=20,
+                n_positions=32,
+                bos_token_id=0,
+                eos_token_id=0,
+            )
+        ),
+    }
 
 
 def _load(folder: Path, **changes: Any) -> PreTrainedModel:
-    options = {"multiple": False, "pad_id": 1, "attention": "sdpa", "device": torch.device("cpu"), "seed": 5} | changes
+    options = {
+        "multiple": False,
+        "pad_id": 1,
+        "attention": "sdpa",
+        "device": torch.device("cpu"),
+        "seed": 5,
+    } | changes
     return load_with_fresh_head(folder, ["ham", "spam", "other"], **options)
 
 
@@ -46,7 +79,9 @@ def published(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path / request.param
 
 
-def test_the_body_is_the_published_one_and_the_head_depends_on_the_seed_alone(published: Path) -> None:
+def test_the_body_is_the_published_one_and_the_head_depends_on_the_seed_alone(
+    published: Path,
+) -> None:
     before = torch.random.get_rng_state()
     model, again, other = _load(published), _load(published), _load(published, seed=6)
 
@@ -67,17 +102,28 @@ def test_the_config_names_the_labels_and_how_many_a_text_has(published: Path) ->
     single, several = _load(published).config, _load(published, multiple=True).config
 
     assert single.id2label == {0: "ham", 1: "spam", 2: "other"}
-    assert (single.problem_type, several.problem_type) == ("single_label_classification", "multi_label_classification")
+    assert (single.problem_type, several.problem_type) == (
+        "single_label_classification",
+        "multi_label_classification",
+    )
     assert single.pad_token_id == 1
 
 
 @pytest.mark.parametrize("kernel", ["brimful_blocks", "brimful_expanded"])
-def test_a_causal_body_gives_the_same_logits_by_brimfuls_own_kernels(tmp_path: Path, kernel: str) -> None:
+def test_a_causal_body_gives_the_same_logits_by_brimfuls_own_kernels(
+    tmp_path: Path, kernel: str
+) -> None:
     _models()["gpt2"].save_pretrained(tmp_path)
-    ids, mask = torch.tensor([[3, 4, 5, 6], [7, 8, 1, 1]]), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    ids, mask = (
+        torch.tensor([[3, 4, 5, 6], [7, 8, 1, 1]]),
+        torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]),
+    )
 
     with torch.inference_mode():
-        ours, theirs = (_load(tmp_path, attention=attention)(input_ids=ids, attention_mask=mask).logits for attention in (kernel, "sdpa"))
+        ours, theirs = (
+            _load(tmp_path, attention=attention)(input_ids=ids, attention_mask=mask).logits
+            for attention in (kernel, "sdpa")
+        )
 
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
 
@@ -88,7 +134,10 @@ def test_a_body_that_lacks_weights_is_told(tmp_path: Path) -> None:
     del weights["bert.encoder.layer.1.output.dense.weight"]
     save_file(weights, tmp_path / "bert" / "model.safetensors", metadata={"format": "pt"})
 
-    with pytest.raises(PlanError, match=r"are not those of its config.json: bert.encoder.layer.1.output.dense.weight"):
+    with pytest.raises(
+        PlanError,
+        match=r"are not those of its config.json: bert.encoder.layer.1.output.dense.weight",
+    ):
         _load(tmp_path / "bert")
 
 
@@ -99,6 +148,8 @@ def test_a_folder_without_weights_is_told(tmp_path: Path) -> None:
         _load(tmp_path)
 
 
-@pytest.mark.parametrize(("name", "positions"), [("bert", 32), ("roberta", 32), ("modernbert", None)])
+@pytest.mark.parametrize(
+    ("name", "positions"), [("bert", 32), ("roberta", 32), ("modernbert", None)]
+)
 def test_learned_positions_limit_a_text(name: str, positions: int | None) -> None:
     assert text_positions(_models()[name]) == positions

@@ -21,7 +21,10 @@ def _lines(path: Path, rows: list[dict[str, Any]]) -> None:
 def test_a_language_model_shows_the_samples_that_it_kept(tiny: Any, tmp_path: Path) -> None:
     recipe: Recipe = tiny()
     (tmp_path / "recipe.yaml").write_text(recipe.to_yaml())
-    _lines(tmp_path / "samples.jsonl", [{"prompt": "The ", "completion": f"cat {number}"} for number in range(5)])
+    _lines(
+        tmp_path / "samples.jsonl",
+        [{"prompt": "The ", "completion": f"cat {number}"} for number in range(5)],
+    )
 
     (group,) = told(tmp_path, [])["groups"]
     assert group["examples"][0] == {"prompt": "The ", "texts": [["goes on", "cat 0"]]}
@@ -29,14 +32,21 @@ def test_a_language_model_shows_the_samples_that_it_kept(tiny: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize("model", ["answerdotai/ModernBERT-base", None])
-def test_an_encoder_shows_what_it_filled_in_and_answers_no_text(model: str | None, tmp_path: Path) -> None:
+def test_an_encoder_shows_what_it_filled_in_and_answers_no_text(
+    model: str | None, tmp_path: Path
+) -> None:
     recipe = load("tiny-encoder", [f"model={model}", "tokenizer=null"] if model else [])
     (tmp_path / "recipe.yaml").write_text(recipe.to_yaml())
-    _lines(tmp_path / "samples.jsonl", [{"prompt": "The [MASK] sat", "completion": "'cat' stands there, guess number 1"}])
+    _lines(
+        tmp_path / "samples.jsonl",
+        [{"prompt": "The [MASK] sat", "completion": "'cat' stands there, guess number 1"}],
+    )
 
     (group,) = told(tmp_path, [])["groups"]
     assert group["title"] == "What it fills in"
-    assert group["examples"] == [{"prompt": "The [MASK] sat", "texts": [["there", "'cat' stands there, guess number 1"]]}]
+    assert group["examples"] == [
+        {"prompt": "The [MASK] sat", "texts": [["there", "'cat' stands there, guess number 1"]]}
+    ]
     with pytest.raises(RequestError, match="is an encoder: it fills in masked words"):
         told(tmp_path, ["The "])
 
@@ -45,27 +55,53 @@ def test_a_classifier_shows_its_most_confident_mistakes(tmp_path: Path) -> None:
     folder = tmp_path / "sorted"
     folder.mkdir()
     (folder / "recipe.yaml").write_text(load("moderation-offline").to_yaml())
-    mistake = {"text": "call me", "label": "ham", "predicted": "spam", "probability": 0.98, "where": "texts.csv:3"}
-    write_json_atomically(folder / "scores.json", {"validation": {"kind": "labels", "labels": ["ham", "spam"], "examples": 9, "mistakes": [mistake]}})
+    mistake = {
+        "text": "call me",
+        "label": "ham",
+        "predicted": "spam",
+        "probability": 0.98,
+        "where": "texts.csv:3",
+    }
+    write_json_atomically(
+        folder / "scores.json",
+        {
+            "validation": {
+                "kind": "labels",
+                "labels": ["ham", "spam"],
+                "examples": 9,
+                "mistakes": [mistake],
+            }
+        },
+    )
 
     (group,) = told(folder, [])["groups"]
     assert group["title"] == "Most confident mistakes of the validation texts"
     assert group["examples"][0]["texts"] == [["labelled ham", "the model says spam (0.980)"]]
 
 
-def test_a_study_shows_the_same_questions_answered_by_its_first_and_its_last_run(tmp_path: Path) -> None:
+def test_a_study_shows_the_same_questions_answered_by_its_first_and_its_last_run(
+    tmp_path: Path,
+) -> None:
     variants = [{"name": name, "runs": [name]} for name in ("base", "sft", "rft-1")]
-    write_json_atomically(tmp_path / "study.json", {"recipe": "rounds", "comparison": {"variants": variants}})
+    write_json_atomically(
+        tmp_path / "study.json", {"recipe": "rounds", "comparison": {"variants": variants}}
+    )
     for name in ("base", "sft", "rft-1"):
         summary = {"task": "units", "metrics": {"accuracy": {"value": 0.5}}}
         (tmp_path / name / "evaluations").mkdir(parents=True)
         write_json_atomically(tmp_path / name / "evaluations" / "units.json", summary)
-        records = [{"id": str(number), "prompt": f"question {number}", "completion": f"{name} {number}"} for number in range(5)]
+        records = [
+            {"id": str(number), "prompt": f"question {number}", "completion": f"{name} {number}"}
+            for number in range(5)
+        ]
         _lines(tmp_path / name / "evaluations" / "units.jsonl", records)
 
     (group,) = told(tmp_path, [])["groups"]
     assert group["title"] == "Answers to units"
-    assert group["examples"][1] == {"prompt": "question 1", "texts": [["base", "base 1"], ["rft-1", "rft-1 1"]]}
+    assert group["examples"][1] == {
+        "prompt": "question 1",
+        "texts": [["base", "base 1"], ["rft-1", "rft-1 1"]],
+    }
     (tmp_path / "study.json").write_text('{"recipe": "rounds"}')
     assert told(tmp_path, []) == {"lines": [], "groups": []}
 

@@ -40,7 +40,9 @@ def test_what_comes_too_soon_or_says_the_same_is_left_out_unless_it_is_the_end(s
     assert (shown.updates, shown.text) == (before, "end")
 
 
-def test_a_cell_that_is_interrupted_while_it_shows_its_first_page_goes_on_with_the_same_output() -> None:
+def test_a_cell_that_is_interrupted_while_it_shows_its_first_page_goes_on_with_the_same_output() -> (
+    None
+):
     ids: list[str] = []
 
     def display(data: dict[str, str], *, raw: bool, display_id: str) -> None:
@@ -75,7 +77,10 @@ def test_outside_a_notebook_every_helper_says_what_to_do_in_a_terminal() -> None
     calls = [
         nb.gpu,
         nb.drive,
-        *(lambda helper=helper: helper("tiny") for helper in (nb.plan, nb.train, nb.watch, nb.examples, nb.report, nb.download)),
+        *(
+            lambda helper=helper: helper("tiny")
+            for helper in (nb.plan, nb.train, nb.watch, nb.examples, nb.report, nb.download)
+        ),
     ]
     for call in [*calls, lambda: nb.push("tiny", "you/tiny")]:
         with pytest.raises(RequestError, match=r"this is none\. In a terminal: brimful plan"):

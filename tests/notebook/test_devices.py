@@ -1,4 +1,6 @@
-"""Devices compared in a notebook: from what `brimful plan --json` says, and from what the driver says."""
+"""Devices compared in a notebook: from what `brimful plan --json` says, and from what the driver
+says.
+"""
 
 import json
 from collections.abc import Callable
@@ -21,7 +23,11 @@ def entries(tiny: Callable[..., Recipe]) -> list[dict[str, Any]]:
     (fits,) = survey(tiny("plan={}"), "Tesla T4")
     fitting: dict[str, Any] = json.loads(json.dumps(fits.to_json()))
     small = json.loads(json.dumps(fitting | {"device": "<b>Small</b>", "verdict": "does not fit"}))
-    return [fitting, small, {"device": "Unknown", "verdict": "unknown", "reason": "no bandwidth is known"}]
+    return [
+        fitting,
+        small,
+        {"device": "Unknown", "verdict": "unknown", "reason": "no bandwidth is known"},
+    ]
 
 
 def test_devices_stand_in_a_table_with_this_one_first(entries: list[dict[str, Any]]) -> None:
@@ -38,15 +44,24 @@ def test_devices_stand_in_a_table_with_this_one_first(entries: list[dict[str, An
     assert "&lt;b&gt;Small&lt;/b&gt;" in html
 
 
-def test_the_note_says_where_a_recipe_fits_that_does_not_fit_here(entries: list[dict[str, Any]]) -> None:
+def test_the_note_says_where_a_recipe_fits_that_does_not_fit_here(
+    entries: list[dict[str, Any]],
+) -> None:
     fitting, small, unknown = entries
 
-    assert devices._what_to_do([small, fitting]).startswith("It does not surely fit here. It fits on: Tesla T4.")
+    assert devices._what_to_do([small, fitting]).startswith(
+        "It does not surely fit here. It fits on: Tesla T4."
+    )
     assert devices._what_to_do([fitting, small]).startswith("It fits here and would take about ")
-    assert devices._what_to_do([unknown, fitting]) == "Here it cannot be planned: no bandwidth is known. It fits on: Tesla T4."
+    assert (
+        devices._what_to_do([unknown, fitting])
+        == "Here it cannot be planned: no bandwidth is known. It fits on: Tesla T4."
+    )
 
 
-def test_a_plan_is_told_closely_with_its_memory_choices_and_times(entries: list[dict[str, Any]]) -> None:
+def test_a_plan_is_told_closely_with_its_memory_choices_and_times(
+    entries: list[dict[str, Any]],
+) -> None:
     html, text = devices.closely(entries[0])
 
     assert text.startswith("tiny on Tesla T4: fits: yes; peak ")
@@ -72,13 +87,17 @@ def test_gpu_and_plan_ask_once_for_the_same_recipe(
     devices.plan(str(recipe_file), on=["Tesla T4", "Small"])
 
     assert asked == [["plan", str(recipe_file), "--json", "--on", "here,Tesla T4,Small"]]
-    assert shown.text.count("\nTesla T4  ") == 1, "this device does not stand among the others again"
+    assert shown.text.count("\nTesla T4  ") == 1, (
+        "this device does not stand among the others again"
+    )
     assert "tiny on Tesla T4: fits" in shown.text
     with pytest.raises(RecipeError, match="did you mean 'quickstart'"):
         devices.plan("quikstart")
 
 
-def test_without_a_driver_there_is_no_gpu_and_a_way_to_one(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_there_is_no_gpu_and_a_way_to_one(
+    shown: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_driver() -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
@@ -89,9 +108,16 @@ def test_without_a_driver_there_is_no_gpu_and_a_way_to_one(shown: Any, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("Tesla T4", "has no bf16"), (b"NVIDIA L4", "computes in bf16"), ("NVIDIA X9", "the catalog has no such GPU")]
+    ("name", "said"),
+    [
+        ("Tesla T4", "has no bf16"),
+        (b"NVIDIA L4", "computes in bf16"),
+        ("NVIDIA X9", "the catalog has no such GPU"),
+    ],
 )
-def test_a_gpu_is_named_with_its_memory_and_what_it_cannot_do(name: str | bytes, said: str, shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_is_named_with_its_memory_and_what_it_cannot_do(
+    name: str | bytes, said: str, shown: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fakes = {
         "nvmlInit": lambda: None,
         "nvmlDeviceGetCount": lambda: 1,

@@ -1,4 +1,6 @@
-"""Training started, found again and ended, at the boundary of a notebook; real kernels are in tests/notebooks."""
+"""Training started, found again and ended, at the boundary of a notebook; real kernels are in
+tests/notebooks.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,9 @@ from brimful.notebook.job import CommandFailed, Job, Outcome
 from brimful.recipe import load
 
 
-def test_a_recipe_is_taken_as_it_is_or_at_the_size_of_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_is_taken_as_it_is_or_at_the_size_of_a_test(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("BRIMFUL_NOTEBOOK", raising=False)
     assert follow.sized("tiny-gpt") == "tiny-gpt"
     monkeypatch.setenv("BRIMFUL_NOTEBOOK", "small")
@@ -23,7 +27,9 @@ def test_a_recipe_is_taken_as_it_is_or_at_the_size_of_a_test(monkeypatch: pytest
 
 def test_a_run_is_where_its_recipe_says(recipe_file: Path) -> None:
     assert follow.place_of(load(str(recipe_file))) == runs_folder() / "tiny"
-    assert follow.place_of(load(str(recipe_file), ["run.folder=/elsewhere", "run.name=mine"])) == Path("/elsewhere/mine")
+    assert follow.place_of(
+        load(str(recipe_file), ["run.folder=/elsewhere", "run.name=mine"])
+    ) == Path("/elsewhere/mine")
 
 
 @pytest.mark.parametrize(
@@ -36,14 +42,44 @@ def test_a_run_is_where_its_recipe_says(recipe_file: Path) -> None:
             follow.TrainingEnded,
             "Run this cell again",
         ),
-        (130, "interrupted", "stopped", follow.TrainingEnded, r"^interrupted\. Run this cell again"),
-        (75, "the session ends soon: stopped at step 3 of 9; a checkpoint is saved.", "stopped", follow.TrainingEnded, "the session ends soon"),
-        (2, "the model does not fit", "ended with an error", CommandFailed, "^the model does not fit$"),
-        (None, "", "killed", follow.TrainingEnded, r"tiny was killed\. .*memory.* Run this cell again"),
+        (
+            130,
+            "interrupted",
+            "stopped",
+            follow.TrainingEnded,
+            r"^interrupted\. Run this cell again",
+        ),
+        (
+            75,
+            "the session ends soon: stopped at step 3 of 9; a checkpoint is saved.",
+            "stopped",
+            follow.TrainingEnded,
+            "the session ends soon",
+        ),
+        (
+            2,
+            "the model does not fit",
+            "ended with an error",
+            CommandFailed,
+            "^the model does not fit$",
+        ),
+        (
+            None,
+            "",
+            "killed",
+            follow.TrainingEnded,
+            r"tiny was killed\. .*memory.* Run this cell again",
+        ),
     ],
 )
 def test_an_end_before_the_end_is_shown_and_stops_the_notebook(
-    exit_code: int | None, said: str, shown_as: str, error: type[BrimfulError], message: str, shown: Any, tmp_path: Path
+    exit_code: int | None,
+    said: str,
+    shown_as: str,
+    error: type[BrimfulError],
+    message: str,
+    shown: Any,
+    tmp_path: Path,
 ) -> None:
     following = follow._Following(Board(), Job(tmp_path / "job"), tmp_path / "tiny")
     with pytest.raises(error, match=message) as caught:
@@ -60,29 +96,45 @@ def test_a_run_that_was_finished_before_is_shown_as_it_stands(shown: Any, tmp_pa
     (tmp_path / "job" / "end.json").write_text('{"exit_code": 0}')
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "metrics.jsonl").write_text(
-        '{"kind": "start", "step": 0, "total_steps": 4}\n{"kind": "end", "step": 4, "reason": "finished"}\n'
+        '{"kind": "start", "step": 0, "total_steps": 4}\n{"kind": "end", "step": 4, "reason":'
+        ' "finished"}\n'
     )
 
-    assert follow._Following(Board(), Job(tmp_path / "job"), tmp_path / "tiny").to_the_end() == tmp_path / "tiny"
+    assert (
+        follow._Following(Board(), Job(tmp_path / "job"), tmp_path / "tiny").to_the_end()
+        == tmp_path / "tiny"
+    )
     assert shown.text.startswith("tiny: finished step 0 of 4")
 
 
-def test_what_another_process_writes_is_not_started_a_second_time(recipe_file: Path, shown: Any) -> None:
+def test_what_another_process_writes_is_not_started_a_second_time(
+    recipe_file: Path, shown: Any
+) -> None:
     place = runs_folder() / "tiny"
     place.mkdir(parents=True)
-    with Lease.acquire(place), pytest.raises(RunFolderError, match=r"is being written by process \d+, which no notebook started"):
+    with (
+        Lease.acquire(place),
+        pytest.raises(
+            RunFolderError, match=r"is being written by process \d+, which no notebook started"
+        ),
+    ):
         follow.train(str(recipe_file))
     assert shown.outputs == []
 
 
-def test_another_command_for_a_run_that_is_being_trained_is_refused(recipe_file: Path, shown: Any) -> None:
+def test_another_command_for_a_run_that_is_being_trained_is_refused(
+    recipe_file: Path, shown: Any
+) -> None:
     job = Job(runs_folder() / ".notebook" / "tiny")
     job.start(["recipes"])
     process = job.process()
     assert process is not None
     process.suspend()
     try:
-        with pytest.raises(BrimfulError, match=r"tiny is being trained by another command: brimful recipes\. .* run\.name=NAME"):
+        with pytest.raises(
+            BrimfulError,
+            match=r"tiny is being trained by another command: brimful recipes\. .* run\.name=NAME",
+        ):
             follow.train(str(recipe_file))
     finally:
         process.kill()
@@ -91,7 +143,10 @@ def test_another_command_for_a_run_that_is_being_trained_is_refused(recipe_file:
 def test_watching_shows_how_a_run_stands_and_returns_where_nobody_writes_it(shown: Any) -> None:
     place = runs_folder() / "study" / "lora"
     place.mkdir(parents=True)
-    (place / "metrics.jsonl").write_text('{"kind": "start", "step": 0, "total_steps": 4}\n{"kind": "end", "step": 4, "reason": "finished"}\n')
+    (place / "metrics.jsonl").write_text(
+        '{"kind": "start", "step": 0, "total_steps": 4}\n{"kind": "end", "step": 4, "reason":'
+        ' "finished"}\n'
+    )
 
     assert follow.watch("study") == runs_folder() / "study"
     assert shown.text.startswith("study · lora: not running")

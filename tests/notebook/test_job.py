@@ -61,7 +61,9 @@ def test_a_killed_process_has_no_exit_code(tmp_path: Path) -> None:
 def test_another_process_with_the_same_number_is_not_taken_for_it(tmp_path: Path) -> None:
     me = psutil.Process()
     for started, found in ((me.create_time(), True), (me.create_time() - 100, False)):
-        write_json_atomically(tmp_path / "process.json", {"pid": me.pid, "process_started": started, "words": []})
+        write_json_atomically(
+            tmp_path / "process.json", {"pid": me.pid, "process_started": started, "words": []}
+        )
         assert (Job(tmp_path).process() is not None) is found
 
 
@@ -75,5 +77,7 @@ def test_asking_gives_the_output_or_the_message(tmp_path: Path) -> None:
     assert "name: quickstart" in ask(["recipes", "show", "quickstart"])
     with pytest.raises(CommandFailed, match=r"^no shipped recipe 'quikstart'"):
         ask(["recipes", "show", "quikstart"])
-    with pytest.raises(CommandFailed, match=r"no-such-verb ended with exit code 2:\n(?s:.)*No such command"):
+    with pytest.raises(
+        CommandFailed, match=r"no-such-verb ended with exit code 2:\n(?s:.)*No such command"
+    ):
         ask(["no-such-verb"])

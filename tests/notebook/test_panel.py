@@ -6,11 +6,26 @@ from pathlib import Path
 from brimful.base.rundir import Lease
 from brimful.notebook.panel import CURVE_POINTS, RunPanel, curve, page, written_now
 
-START = {"kind": "start", "step": 0, "total_steps": 40, "tokens_per_step": 512, "run": "tiny", "resumed": False}
+START = {
+    "kind": "start",
+    "step": 0,
+    "total_steps": 40,
+    "tokens_per_step": 512,
+    "run": "tiny",
+    "resumed": False,
+}
 
 
 def _step(step: int, loss: float = 3.0) -> dict[str, object]:
-    return {"kind": "step", "step": step, "loss": loss, "learning_rate": 1e-3, "step_time_s": 0.5, "tokens_per_second": 1024.0, "skipped": 0}
+    return {
+        "kind": "step",
+        "step": step,
+        "loss": loss,
+        "learning_rate": 1e-3,
+        "step_time_s": 0.5,
+        "tokens_per_second": 1024.0,
+        "skipped": 0,
+    }
 
 
 def _append(folder: Path, *records: dict[str, object], name: str = "metrics.jsonl") -> None:
@@ -25,7 +40,12 @@ def test_a_panel_follows_its_folder_and_starts_anew_where_the_journal_does(tmp_p
     panel.look()
     assert (panel.heading(), panel.share, panel.lines) == ("", 0.0, [])
 
-    _append(folder, START, _step(10), {"kind": "evaluation", "step": 10, "split": "validation", "loss": 2.5, "best": True})
+    _append(
+        folder,
+        START,
+        _step(10),
+        {"kind": "evaluation", "step": 10, "split": "validation", "loss": 2.5, "best": True},
+    )
     panel.look()
     assert panel.heading().startswith("step 10 of 40 (25 %)")
     assert panel.is_training
@@ -40,7 +60,11 @@ def test_a_panel_follows_its_folder_and_starts_anew_where_the_journal_does(tmp_p
 
 def test_a_page_escapes_whatever_a_run_is_called_or_says(tmp_path: Path) -> None:
     panel = RunPanel(tmp_path / "<i>tiny")
-    _append(panel.folder, START | {"run": "<script>"}, {"kind": "event", "step": 3, "message": "<b>odd</b> & so on"})
+    _append(
+        panel.folder,
+        START | {"run": "<script>"},
+        {"kind": "event", "step": 3, "message": "<b>odd</b> & so on"},
+    )
     panel.look()
     html, text = page(panel, "<u>study</u>", "training <now>", "running", ["<reading>"], ["a & b"])
 

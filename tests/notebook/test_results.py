@@ -14,8 +14,13 @@ from brimful.notebook import results
 
 
 def test_examples_are_escaped_and_stand_beside_each_other() -> None:
-    example = {"prompt": "<b>?", "texts": [["before tuning", "<i>no"], ["after tuning", "yes & yes"]]}
-    html, text = results.examples_page({"lines": ["loss < 3"], "groups": [{"title": "Before & after", "examples": [example]}]})
+    example = {
+        "prompt": "<b>?",
+        "texts": [["before tuning", "<i>no"], ["after tuning", "yes & yes"]],
+    }
+    html, text = results.examples_page(
+        {"lines": ["loss < 3"], "groups": [{"title": "Before & after", "examples": [example]}]}
+    )
 
     assert "<b>?" not in html
     assert "<i>no" not in html
@@ -33,7 +38,9 @@ def test_a_study_shows_its_table_first(tmp_path: Path, shown: Any) -> None:
 
 
 def test_the_report_is_shown_in_a_frame_of_its_own(tmp_path: Path, shown: Any) -> None:
-    (tmp_path / "run.json").write_text(json.dumps({"schema_version": SCHEMA_VERSION, "status": "finished"}))
+    (tmp_path / "run.json").write_text(
+        json.dumps({"schema_version": SCHEMA_VERSION, "status": "finished"})
+    )
     (tmp_path / "report.html").write_text('<html><body class="x">it\'s "done"</body></html>')
     results.report(tmp_path, height=400)
 
@@ -45,10 +52,21 @@ def test_the_report_is_shown_in_a_frame_of_its_own(tmp_path: Path, shown: Any) -
 
 
 @pytest.mark.parametrize(
-    ("status", "newer", "written_anew"), [("finished", "", False), ("running", "", True), ("finished", "metrics.jsonl", True), ("finished", "scores.json", True)]
-)  # fmt: skip
+    ("status", "newer", "written_anew"),
+    [
+        ("finished", "", False),
+        ("running", "", True),
+        ("finished", "metrics.jsonl", True),
+        ("finished", "scores.json", True),
+    ],
+)
 def test_an_old_report_is_written_anew(
-    tmp_path: Path, shown: Any, monkeypatch: pytest.MonkeyPatch, status: str, newer: str, written_anew: bool
+    tmp_path: Path,
+    shown: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    status: str,
+    newer: str,
+    written_anew: bool,
 ) -> None:
     page = tmp_path / "report.html"
 
@@ -58,7 +76,9 @@ def test_an_old_report_is_written_anew(
         return ""
 
     monkeypatch.setattr(results, "ask", ask)
-    (tmp_path / "run.json").write_text(json.dumps({"schema_version": SCHEMA_VERSION, "status": status}))
+    (tmp_path / "run.json").write_text(
+        json.dumps({"schema_version": SCHEMA_VERSION, "status": status})
+    )
     (tmp_path / "metrics.jsonl").write_text("")
     page.write_text("of an hour ago")
     if newer:
@@ -68,11 +88,15 @@ def test_an_old_report_is_written_anew(
     assert ("as it stands" in shown.html) == written_anew
 
 
-def test_what_cannot_be_shown_is_told(tmp_path: Path, shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_shown_is_told(
+    tmp_path: Path, shown: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RequestError, match="height=10: a report needs 200 pixels or more"):
         results.report(tmp_path, height=10)
     (tmp_path / "runs" / "tiny").mkdir(parents=True)
-    with pytest.raises(RunFolderError, match=r"there is no run 'tinny' in .* - did you mean 'tiny'"):
+    with pytest.raises(
+        RunFolderError, match=r"there is no run 'tinny' in .* - did you mean 'tiny'"
+    ):
         results.report("tinny")
     assert shown.outputs == []

@@ -35,12 +35,18 @@ def run_folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_zip_file_holds_the_run_without_its_checkpoints(run_folder: Path, shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_zip_file_holds_the_run_without_its_checkpoints(
+    run_folder: Path, shown: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(run_folder.parent)
     path = takeaway.download(run_folder)
 
     with zipfile.ZipFile(path) as archive:
-        assert set(archive.namelist()) == {"tiny/report.html", "tiny/model/config.json", "tiny/model/model.safetensors"}
+        assert set(archive.namelist()) == {
+            "tiny/report.html",
+            "tiny/model/config.json",
+            "tiny/model/model.safetensors",
+        }
         assert archive.read("tiny/report.html") == b"report.html"
     assert '<a href="tiny.zip" download>tiny.zip</a>' in shown.html
     assert [entry.name for entry in run_folder.parent.iterdir() if entry.name.startswith(".")] == []
@@ -55,10 +61,15 @@ def test_the_zip_file_holds_the_model_once_and_a_run_however_it_is_called(run_fo
     run_folder.rename(study / "merged")
 
     with zipfile.ZipFile(takeaway.packed(study)) as archive:
-        assert set(archive.namelist()) == {f"study/merged/{name}" for name in ("report.html", "model/config.json", "model/model.safetensors")}
+        assert set(archive.namelist()) == {
+            f"study/merged/{name}"
+            for name in ("report.html", "model/config.json", "model/model.safetensors")
+        }
 
 
-def test_what_a_run_removes_while_it_is_zipped_is_left_out(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_run_removes_while_it_is_zipped_is_left_out(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write = zipfile.ZipFile.write
 
     def write_late(archive: zipfile.ZipFile, file: Path, *told: Any) -> None:
@@ -71,7 +82,9 @@ def test_what_a_run_removes_while_it_is_zipped_is_left_out(run_folder: Path, mon
         assert set(archive.namelist()) == {"tiny/report.html", "tiny/model/model.safetensors"}
 
 
-def test_colab_sends_the_file_to_the_browser(run_folder: Path, shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colab_sends_the_file_to_the_browser(
+    run_folder: Path, shown: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent: list[str] = []
     files = ModuleType("google.colab.files")
     files.download = sent.append  # type: ignore[attr-defined]
@@ -86,10 +99,14 @@ def test_a_zip_file_that_cannot_be_written_leaves_nothing(run_folder: Path, show
     (run_folder.parent / "tiny.zip").mkdir()
     with pytest.raises(RunFolderError, match=r"tiny\.zip cannot be written"):
         takeaway.download(run_folder)
-    assert [entry.name for entry in run_folder.parent.iterdir() if entry.name.endswith(".tmp")] == []
+    assert [
+        entry.name for entry in run_folder.parent.iterdir() if entry.name.endswith(".tmp")
+    ] == []
 
 
-def test_drive_is_mounted_in_this_process_where_it_is_colab_and_nowhere_else(tmp_path: Path, shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drive_is_mounted_in_this_process_where_it_is_colab_and_nowhere_else(
+    tmp_path: Path, shown: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert takeaway.drive() is None
     mounted: list[str] = []
     drive = ModuleType("google.colab.drive")
@@ -125,9 +142,24 @@ class _Hub(BaseHTTPRequestHandler):
             self._answer(200, {"url": f"{self.server.server_name}/you/tiny", "name": "you/tiny"})  # type: ignore[attr-defined]
         elif self.path.startswith("/api/models/you/tiny/preupload/"):
             files = json.loads(body)["files"]
-            self._answer(200, {"files": [{"path": file["path"], "uploadMode": "regular", "shouldIgnore": False} for file in files]})
+            self._answer(
+                200,
+                {
+                    "files": [
+                        {"path": file["path"], "uploadMode": "regular", "shouldIgnore": False}
+                        for file in files
+                    ]
+                },
+            )
         else:
-            self._answer(200, {"commitUrl": f"http://{self.headers['Host']}/you/tiny/commit/1", "commitOid": "1", "success": True})
+            self._answer(
+                200,
+                {
+                    "commitUrl": f"http://{self.headers['Host']}/you/tiny/commit/1",
+                    "commitOid": "1",
+                    "success": True,
+                },
+            )
 
     def do_GET(self) -> None:
         self._answer(200, {"id": "you/tiny", "sha": "1", "siblings": []})
@@ -157,7 +189,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[_Hub]]:
         from huggingface_hub import HfApi, constants
 
         address = f"http://127.0.0.1:{server.server_port}"
-        monkeypatch.setattr("huggingface_hub.HfApi", lambda: HfApi(endpoint=address, token="hf_test"))
+        monkeypatch.setattr(
+            "huggingface_hub.HfApi", lambda: HfApi(endpoint=address, token="hf_test")
+        )
         monkeypatch.setattr(constants, "ENDPOINT", address)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         yield Hub
@@ -165,7 +199,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[_Hub]]:
         thread.join()
 
 
-def test_only_the_exported_model_is_sent_and_into_a_private_repository(run_folder: Path, hub: type[_Hub], shown: Any) -> None:
+def test_only_the_exported_model_is_sent_and_into_a_private_repository(
+    run_folder: Path, hub: type[_Hub], shown: Any
+) -> None:
     (run_folder / "model" / "model.safetensors").rename(run_folder / "model" / "tokenizer.json")
     (run_folder / "model").rename(run_folder / "export")
     address = takeaway.push(run_folder, "you/tiny")
@@ -173,14 +209,18 @@ def test_only_the_exported_model_is_sent_and_into_a_private_repository(run_folde
     asked = dict(hub.asked)
     created = json.loads(asked["/api/repos/create"])
     assert created == {"name": "tiny", "organization": "you", "visibility": "private"}
-    (commit,) = [body for path, body in hub.asked if path.startswith("/api/models/you/tiny/commit/")]
+    (commit,) = [
+        body for path, body in hub.asked if path.startswith("/api/models/you/tiny/commit/")
+    ]
     sent = [json.loads(line)["value"] for line in commit.splitlines()]
     assert {entry["path"] for entry in sent if "path" in entry} == {"config.json", "tokenizer.json"}
     assert "you/tiny" in address
     assert address in shown.html
 
 
-def test_an_export_that_is_older_than_the_model_is_not_sent(run_folder: Path, hub: type[_Hub], shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_that_is_older_than_the_model_is_not_sent(
+    run_folder: Path, hub: type[_Hub], shown: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     export = run_folder / "export"
     shutil.copytree(run_folder / "model", export)
     asked: list[list[str]] = []
@@ -203,16 +243,26 @@ def test_an_export_that_is_older_than_the_model_is_not_sent(run_folder: Path, hu
     (words,) = asked
     assert words[:3] == ["export", str(run_folder), "--to"]
     (commit,) = [body for path, body in hub.asked if "/commit/" in path]
-    assert {entry["path"] for line in commit.splitlines() if "path" in (entry := json.loads(line)["value"])} == {"new.json"}
+    assert {
+        entry["path"]
+        for line in commit.splitlines()
+        if "path" in (entry := json.loads(line)["value"])
+    } == {"new.json"}
     assert (export / "old.json").exists(), "nobody's export is replaced"
     assert [path.name for path in run_folder.iterdir() if path.name.startswith(".export")] == []
 
 
-def test_a_hub_that_refuses_says_how_to_log_in(run_folder: Path, hub: type[_Hub], shown: Any) -> None:
+def test_a_hub_that_refuses_says_how_to_log_in(
+    run_folder: Path, hub: type[_Hub], shown: Any
+) -> None:
     hub.refuses = True
     (run_folder / "model").rename(run_folder / "export")
-    with pytest.raises(RequestError, match=r"the hub did not take you/tiny: .*Log in with a token that may write"):
+    with pytest.raises(
+        RequestError, match=r"the hub did not take you/tiny: .*Log in with a token that may write"
+    ):
         takeaway.push(run_folder, "you/tiny")
-    with pytest.raises(RequestError, match=r"push to 'tiny': write your account and a name, as in you/tiny"):
+    with pytest.raises(
+        RequestError, match=r"push to 'tiny': write your account and a name, as in you/tiny"
+    ):
         takeaway.push(run_folder, "tiny")
     assert shown.outputs == []

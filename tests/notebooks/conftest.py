@@ -1,4 +1,6 @@
-"""Notebooks run in real kernels: at the size of a test, in a folder of their own, and without a network."""
+"""Notebooks run in real kernels: at the size of a test, in a folder of their own, and without a
+network.
+"""
 
 import shutil
 from collections.abc import Callable
@@ -12,7 +14,9 @@ OFFLINE = Path(__file__).parent / "offline"
 
 @pytest.fixture
 def contacts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No kernel and no process that it starts reaches another machine; the file names those that were tried."""
+    """No kernel and no process that it starts reaches another machine; the file names those that
+    were tried.
+    """
     path = tmp_path / "contacts.txt"
     path.write_text("")
     for name, value in {
@@ -28,12 +32,16 @@ def contacts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def shared_cache(new_cache: Callable[[], str]) -> str:
-    """Of all notebooks: this machine is measured once, and what several of them read is prepared once."""
+    """Of all notebooks: this machine is measured once, and what several of them read is prepared
+    once.
+    """
     return new_cache()
 
 
 @pytest.fixture
-def notebooks(tmp_path: Path, contacts: Path, shared_cache: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+def notebooks(
+    tmp_path: Path, contacts: Path, shared_cache: str, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """A copy of the folder of notebooks, told to run small."""
     monkeypatch.setenv("BRIMFUL_CACHE", shared_cache)
     folder = tmp_path / "notebooks"

@@ -1,4 +1,6 @@
-"""Every notebook runs from top to bottom on a CPU, with nothing downloaded, and shows what its text promises."""
+"""Every notebook runs from top to bottom on a CPU, with nothing downloaded, and shows what its text
+promises.
+"""
 
 import re
 import subprocess
@@ -20,7 +22,11 @@ CELL_S = 400.0
 def _outputs(notebook: Any, call: str) -> list[Any]:
     """Of the cell that makes a call."""
     (cell,) = [
-        cell for cell in notebook.cells if cell.cell_type == "code" and f"nb.{call}(" in cell.source and not cell.source.startswith("# @title")
+        cell
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        and f"nb.{call}(" in cell.source
+        and not cell.source.startswith("# @title")
     ]
     found: list[Any] = cell.outputs
     return found
@@ -30,21 +36,32 @@ def _outputs(notebook: Any, call: str) -> list[Any]:
     ("code", "contact"),
     [
         ("import socket; socket.create_connection(('192.0.2.1', 443))", "192.0.2.1"),
-        ("import urllib.request; urllib.request.urlopen('https://huggingface.example')", "huggingface.example"),
+        (
+            "import urllib.request; urllib.request.urlopen('https://huggingface.example')",
+            "huggingface.example",
+        ),
     ],
 )
-def test_a_process_that_tries_to_reach_another_machine_is_refused_and_written_down(code: str, contact: str, contacts: Path) -> None:
-    tried = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+def test_a_process_that_tries_to_reach_another_machine_is_refused_and_written_down(
+    code: str, contact: str, contacts: Path
+) -> None:
+    tried = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
 
     assert f"the tests allow no connection to {contact}" in tried.stderr
     assert contacts.read_text().splitlines() == [contact]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_runs_from_top_to_bottom(name: str, notebooks: Path, contacts: Path, tmp_path: Path) -> None:
+def test_a_notebook_runs_from_top_to_bottom(
+    name: str, notebooks: Path, contacts: Path, tmp_path: Path
+) -> None:
     notebook = nbformat.read(notebooks / f"{name}.ipynb", 4)
     _mount(notebook, tmp_path / "drive")
-    NotebookClient(notebook, timeout=CELL_S, resources={"metadata": {"path": str(notebooks)}}).execute()
+    NotebookClient(
+        notebook, timeout=CELL_S, resources={"metadata": {"path": str(notebooks)}}
+    ).execute()
 
     assert contacts.read_text() == "", "nothing may be downloaded"
     (training,) = _outputs(notebook, "train")
@@ -65,7 +82,9 @@ def test_a_notebook_runs_from_top_to_bottom(name: str, notebooks: Path, contacts
 
 
 def _mount(notebook: Any, place: Path) -> None:
-    """A folder in place of Google Drive, which is mounted only in Colab; the cell that asks for it is run, too."""
+    """A folder in place of Google Drive, which is mounted only in Colab; the cell that asks for it
+    is run, too.
+    """
     place.mkdir()
     (cell,) = [cell for cell in notebook.cells if "MIRROR = nb.drive()" in cell.source]
     cell.source += f"\nassert MIRROR is None\nMIRROR = {str(place)!r}\n"
@@ -76,8 +95,17 @@ def _check_examples(name: str, outputs: list[Any]) -> None:
     expected = {
         "tour": ("bits/byte", "bigram baseline", "What it writes"),
         "gpt-from-scratch": ("bits/byte", "The city of", "goes on"),
-        "code-lora": ("code-syntax", "before tuning", "after tuning", "checks whether a number is prime"),
-        "okadfa": ("gradient cosine with backprop", "attention cosine with softmax", "orthogonality violation"),
+        "code-lora": (
+            "code-syntax",
+            "before tuning",
+            "after tuning",
+            "checks whether a number is prime",
+        ),
+        "okadfa": (
+            "gradient cosine with backprop",
+            "attention cosine with softmax",
+            "orthogonality violation",
+        ),
         "moderation": ("F1 of spam", "free prize, call now", "label spam"),
         "reasoning-rft": ("| base |", "| rft-1 |", "Answers to unit-conversion"),
     }[name]

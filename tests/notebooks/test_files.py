@@ -1,4 +1,6 @@
-"""What lies in the repository: notebooks made from their texts, without outputs or traces of a machine."""
+"""What lies in the repository: notebooks made from their texts, without outputs or traces of a
+machine.
+"""
 
 import json
 import re
@@ -15,7 +17,11 @@ NAMES = BUILD["NAMES"]
 
 
 def _cells(name: str, kind: str) -> list[Any]:
-    return [cell for cell in nbformat.read(NOTEBOOKS / f"{name}.ipynb", 4).cells if cell.cell_type == kind]
+    return [
+        cell
+        for cell in nbformat.read(NOTEBOOKS / f"{name}.ipynb", 4).cells
+        if cell.cell_type == kind
+    ]
 
 
 def test_every_notebook_is_one_of_the_texts() -> None:
@@ -24,7 +30,9 @@ def test_every_notebook_is_one_of_the_texts() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_is_what_its_text_makes(name: str) -> None:
-    assert (NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8") == BUILD["as_text"](name), "write them anew: python notebooks/build.py"
+    assert (NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8") == BUILD["as_text"](name), (
+        "write them anew: python notebooks/build.py"
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -43,19 +51,34 @@ def test_a_notebook_is_valid_and_holds_no_outputs_and_no_paths_of_a_machine(name
 def test_badges_open_the_notebook_itself(name: str) -> None:
     head = _cells(name, "markdown")[0].source
 
-    assert f"https://colab.research.google.com/github/brimful/brimful/blob/main/notebooks/{name}.ipynb" in head
-    assert f"https://kaggle.com/kernels/welcome?src=https://github.com/brimful/brimful/blob/main/notebooks/{name}.ipynb" in head
+    assert (
+        f"https://colab.research.google.com/github/brimful/brimful/blob/main/notebooks/{name}.ipynb"
+        in head
+    )
+    assert (
+        f"https://kaggle.com/kernels/welcome?src=https://github.com/brimful/brimful/blob/main/notebooks/{name}.ipynb"
+        in head
+    )
     assert re.search(r"^# \w", head, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_recipes_that_a_notebook_names_exist_at_both_sizes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipes_that_a_notebook_names_exist_at_both_sizes(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from brimful.recipe import load
 
     monkeypatch.chdir(NOTEBOOKS)
-    (named,) = {found for cell in _cells(name, "code") for found in re.findall(r'nb\.sized\("([\w-]+)"\)', cell.source)}
+    (named,) = {
+        found
+        for cell in _cells(name, "code")
+        for found in re.findall(r'nb\.sized\("([\w-]+)"\)', cell.source)
+    }
     others = {
-        found for cell in _cells(name, "code") for line in re.findall(r"nb\.sized.*#(.*)", cell.source) for found in re.findall(r'"([\w-]+)"', line)
+        found
+        for cell in _cells(name, "code")
+        for line in re.findall(r"nb\.sized.*#(.*)", cell.source)
+        for found in re.findall(r'"([\w-]+)"', line)
     }
 
     small = load(f"small/{named}.yaml")
@@ -66,7 +89,9 @@ def test_recipes_that_a_notebook_names_exist_at_both_sizes(name: str, monkeypatc
 
 def test_small_data_are_what_their_script_makes(tmp_path: Path) -> None:
     script = tmp_path / "make.py"
-    script.write_text((NOTEBOOKS / "small" / "make.py").read_text(encoding="utf-8"), encoding="utf-8")
+    script.write_text(
+        (NOTEBOOKS / "small" / "make.py").read_text(encoding="utf-8"), encoding="utf-8"
+    )
     runpy.run_path(str(script), run_name="__main__")
 
     made = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path != script}

@@ -1,4 +1,6 @@
-"""Devices to plan for (catalog rows, and CPUs and GPUs made by hand) and traces whose every byte can be worked out by hand."""
+"""Devices to plan for (catalog rows, and CPUs and GPUs made by hand) and traces whose every byte
+can be worked out by hand.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -22,12 +24,22 @@ from brimful.recipe import Recipe
 
 @pytest.fixture(scope="session")
 def cpu() -> Callable[..., Device]:
-    """`cpu(free_memory_bytes=..., ...)` is a CPU with 2 threads whose bf16 products are twice as fast, with fields replaced."""
+    """`cpu(free_memory_bytes=..., ...)` is a CPU with 2 threads whose bf16 products are twice as
+    fast, with fields replaced.
+    """
     made = Device(
-        name="a CPU", kind="cpu", index=None, memory_bytes=16 * GIB, free_memory_bytes=8 * GIB, bandwidth_bytes_per_s=None,
-        dense_flop_per_s={"fp32": 1e11, "bf16": 2e11}, compute_capability=None, abilities=Abilities(flash_attention=True, compile=True), threads=2,
+        name="a CPU",
+        kind="cpu",
+        index=None,
+        memory_bytes=16 * GIB,
+        free_memory_bytes=8 * GIB,
+        bandwidth_bytes_per_s=None,
+        dense_flop_per_s={"fp32": 1e11, "bf16": 2e11},
+        compute_capability=None,
+        abilities=Abilities(flash_attention=True, compile=True),
+        threads=2,
         source="made by hand",
-    )  # fmt: skip
+    )
     return lambda **changes: dataclasses.replace(made, **changes)
 
 
@@ -41,8 +53,9 @@ def devices(cpu: Callable[..., Device]) -> dict[str, Device]:
 
 @dataclasses.dataclass(frozen=True)
 class HandTraces:
-    """Weights; gradients and states from a first step that needs nothing else; activations and logits of a second one. All five are alive at
-    the peak, in the second forward pass. Multiples of 2 MiB from 10 MiB on are reserved as they are allocated.
+    """Weights; gradients and states from a first step that needs nothing else; activations and
+    logits of a second one. All five are alive at the peak, in the second forward pass. Multiples of
+    2 MiB from 10 MiB on are reserved as they are allocated.
 
     Attributes:
         weights_bytes, gradients_bytes, states_bytes: Whatever the micro-batch.
@@ -69,58 +82,117 @@ class HandTraces:
 
     def peak_bytes(self, micro_batch: int) -> int:
         """What is alive at the peak."""
-        return self.weights_bytes + self.gradients_bytes + self.states_bytes + micro_batch * self.sequence_bytes + self.logits_bytes
+        return (
+            self.weights_bytes
+            + self.gradients_bytes
+            + self.states_bytes
+            + micro_batch * self.sequence_bytes
+            + self.logits_bytes
+        )
 
     def at(self, micro_batch: int) -> Trace:
         """The trace of this micro-batch."""
         kinds = ("weights", "gradients", "optimizer states", "activations", "loss and logits")
-        sizes = [self.weights_bytes, self.gradients_bytes, self.states_bytes, micro_batch * self.sequence_bytes, self.logits_bytes]
+        sizes = [
+            self.weights_bytes,
+            self.gradients_bytes,
+            self.states_bytes,
+            micro_batch * self.sequence_bytes,
+            self.logits_bytes,
+        ]
         events = [1, 2, 3, 4, 5, -5, -4]
         return Trace(
-            events_E=np.array(events, np.int32), event_layers_E=np.full(len(events), GLOBAL, np.int32), sizes_S=np.array(sizes, np.int64),
-            kinds_S=np.array([KINDS.index(kind) for kind in kinds], np.int32), places_S=np.arange(5, dtype=np.int32),
-            layers_S=np.full(5, GLOBAL, np.int32), places=tuple(f"place of {kind}" for kind in kinds),
+            events_E=np.array(events, np.int32),
+            event_layers_E=np.full(len(events), GLOBAL, np.int32),
+            sizes_S=np.array(sizes, np.int64),
+            kinds_S=np.array([KINDS.index(kind) for kind in kinds], np.int32),
+            places_S=np.arange(5, dtype=np.int32),
+            layers_S=np.full(5, GLOBAL, np.int32),
+            places=tuple(f"place of {kind}" for kind in kinds),
             marks={"inputs": 0, "backward": 1, "optimizer": 2, "forward 2": 3, "backward 2": 5},
-            parameters=self.parameters, trainable=self.parameters,
-        )  # fmt: skip
+            parameters=self.parameters,
+            trainable=self.parameters,
+        )
 
     def work_at(self, micro_batch: int) -> Work:
-        """A pass issues 50 operators, 60 where it computes twice, 30 when fused; the update issues one."""
+        """A pass issues 50 operators, 60 where it computes twice, 30 when fused; the update issues
+        one.
+        """
         flop, moved_bytes = micro_batch * self.sequence_flop, micro_batch * self.moved_bytes
         rows = [
-            ("matrix", "micro-batch", "forward", flop, 0, 0, 10, 10), ("matrix", "micro-batch", "backward", 2 * flop, 0, 0, 20, 20),
-            *([("matrix", "micro-batch", "recomputation", flop, 0, 0, 10, 10)] if self.recomputed else []),
+            ("matrix", "micro-batch", "forward", flop, 0, 0, 10, 10),
+            ("matrix", "micro-batch", "backward", 2 * flop, 0, 0, 20, 20),
+            *(
+                [("matrix", "micro-batch", "recomputation", flop, 0, 0, 10, 10)]
+                if self.recomputed
+                else []
+            ),
             ("pointwise", "micro-batch", "forward", 0, moved_bytes, moved_bytes // 2, 20, 0),
             ("optimizer", "optimizer", "optimizer", 0, self.update_bytes, self.update_bytes, 1, 1),
-        ]  # fmt: skip
-        kinds, parts, phases, flop_W, bytes_W, fused_W, launches_W, fused_launches_W = (np.array(column) for column in zip(*rows, strict=True))
+        ]
+        kinds, parts, phases, flop_W, bytes_W, fused_W, launches_W, fused_launches_W = (
+            np.array(column) for column in zip(*rows, strict=True)
+        )
         ones = np.ones(len(rows), np.int64)
         sides = 64 * (flop_W > 0)
         return Work(
-            flop_W, bytes_W, fused_W, sides, sides, sides, ones, launches_W, fused_launches_W,
-            classes_W=np.array([CLASSES.index(kind) for kind in kinds]), dtypes_W=DTYPES.index(self.dtype) * ones,
-            parts_W=np.array([PARTS.index(part) for part in parts]), phases_W=np.array([PHASES.index(phase) for phase in phases]),
-            layers_W=GLOBAL * ones, operators_W=0 * ones, repeats_W=np.ones(len(rows)), operators=("made by hand",),
-        )  # fmt: skip
+            flop_W,
+            bytes_W,
+            fused_W,
+            sides,
+            sides,
+            sides,
+            ones,
+            launches_W,
+            fused_launches_W,
+            classes_W=np.array([CLASSES.index(kind) for kind in kinds]),
+            dtypes_W=DTYPES.index(self.dtype) * ones,
+            parts_W=np.array([PARTS.index(part) for part in parts]),
+            phases_W=np.array([PHASES.index(phase) for phase in phases]),
+            layers_W=GLOBAL * ones,
+            operators_W=0 * ones,
+            repeats_W=np.ones(len(rows)),
+            operators=("made by hand",),
+        )
 
 
 @pytest.fixture(scope="session")
 def rates() -> Callable[..., Rates]:
-    """`rates(...)` are the dense rates of `cpu`, 100 GB/s and 0.1 ms for every operator issued, one after the other, with fields replaced."""
+    """`rates(...)` are the dense rates of `cpu`, 100 GB/s and 0.1 ms for every operator issued, one
+    after the other, with fields replaced.
+    """
     made = Rates(
-        flop_per_s={name: {"fp32": 1e11, "bf16": 2e11, "fp16": 2e11} for name in MATRIX_CLASSES}, bytes_per_s=dict.fromkeys(CLASSES, 1e11),
-        host_s=1e-4, overlaps=False, share=(0.8, 1.25), source="made by hand",
-    )  # fmt: skip
+        flop_per_s={name: {"fp32": 1e11, "bf16": 2e11, "fp16": 2e11} for name in MATRIX_CLASSES},
+        bytes_per_s=dict.fromkeys(CLASSES, 1e11),
+        host_s=1e-4,
+        overlaps=False,
+        share=(0.8, 1.25),
+        source="made by hand",
+    )
     return lambda **changes: dataclasses.replace(made, **changes)
 
 
 @pytest.fixture(scope="session")
 def work_of() -> Callable[..., Work]:
-    """`work_of({"flop": 8, "kind": "matrix"}, {...})` are operators, one per row; what a row leaves out is that of one fp32 addition of nothing."""
+    """`work_of({"flop": 8, "kind": "matrix"}, {...})` are operators, one per row; what a row leaves
+    out is that of one fp32 addition of nothing.
+    """
     plain: dict[str, Any] = {
-        "flop": 0, "bytes": 0, "m": 0, "n": 0, "k": 0, "batch": 1, "launches": 1, "repeats": 1.0,
-        "kind": "pointwise", "dtype": "fp32", "part": "micro-batch", "phase": "forward", "layer": GLOBAL, "name": "add",
-    }  # fmt: skip
+        "flop": 0,
+        "bytes": 0,
+        "m": 0,
+        "n": 0,
+        "k": 0,
+        "batch": 1,
+        "launches": 1,
+        "repeats": 1.0,
+        "kind": "pointwise",
+        "dtype": "fp32",
+        "part": "micro-batch",
+        "phase": "forward",
+        "layer": GLOBAL,
+        "name": "add",
+    }
 
     def make(*rows: dict[str, Any]) -> Work:
         whole = [plain | row for row in rows]
@@ -132,35 +204,65 @@ def work_of() -> Callable[..., Work]:
             "phases": ("phase", PHASES),
             "operators": ("name", names),
         }
-        counts = {f"{key}_W": np.array([row[key] for row in whole], np.int64) for key in ("flop", "bytes", "m", "n", "k", "batch", "launches")}
-        fused = {f"fused_{key}_W": np.array([row.get(f"fused_{key}", row[key]) for row in whole], np.int64) for key in ("bytes", "launches")}
-        indices = {f"{name}_W": np.array([known.index(row[key]) for row in whole], np.int64) for name, (key, known) in numbered.items()}
+        counts = {
+            f"{key}_W": np.array([row[key] for row in whole], np.int64)
+            for key in ("flop", "bytes", "m", "n", "k", "batch", "launches")
+        }
+        fused = {
+            f"fused_{key}_W": np.array(
+                [row.get(f"fused_{key}", row[key]) for row in whole], np.int64
+            )
+            for key in ("bytes", "launches")
+        }
+        indices = {
+            f"{name}_W": np.array([known.index(row[key]) for row in whole], np.int64)
+            for name, (key, known) in numbered.items()
+        }
         layers = np.array([row["layer"] for row in whole], np.int64)
-        return Work(**counts, **fused, **indices, layers_W=layers, repeats_W=np.array([row["repeats"] for row in whole], np.float64), operators=names)
+        return Work(
+            **counts,
+            **fused,
+            **indices,
+            layers_W=layers,
+            repeats_W=np.array([row["repeats"] for row in whole], np.float64),
+            operators=names,
+        )
 
     return make
 
 
 @pytest.fixture(scope="session")
 def by_hand() -> Callable[..., HandTraces]:
-    """`by_hand(weights_bytes=..., ...)` are traces of those sizes; by default 400 MiB and 50 MiB for every sequence."""
+    """`by_hand(weights_bytes=..., ...)` are traces of those sizes; by default 400 MiB and 50 MiB
+    for every sequence.
+    """
     return HandTraces
 
 
 def _cheap(spec: StepSpec) -> HandTraces:
     """Sizes in the proportions of a real step, from a few products of the config's numbers."""
     values = spec.config
-    width, blocks = values.get("n_embd") or values["hidden_size"], values.get("n_layer") or values["num_hidden_layers"]
+    width, blocks = (
+        values.get("n_embd") or values["hidden_size"],
+        values.get("n_layer") or values["num_hidden_layers"],
+    )
     frozen, length = spec.adapter is not None, spec.sequence_length
     count = values["vocab_size"] * width + 12 * blocks * width**2
     trained = count // 100 if frozen else count
     weight_bytes = (0.5 if spec.quantize == "nf4" else 2) if frozen else 4
     return HandTraces(
-        weights_bytes=round(weight_bytes * count), gradients_bytes=4 * trained, states_bytes=(2 if spec.optimizer == "8bit" else 8) * trained,
-        sequence_bytes=length * width * (34 if not spec.recompute else 4) * blocks, logits_bytes=8 * values["vocab_size"] * min(spec.loss_chunk, length),
-        parameters=count, sequence_flop=2 * count * length, moved_bytes=68 * length * width * blocks, update_bytes=28 * trained,
-        dtype="fp32" if spec.autocast == "none" else "16-bit", recomputed=spec.recompute,
-    )  # fmt: skip
+        weights_bytes=round(weight_bytes * count),
+        gradients_bytes=4 * trained,
+        states_bytes=(2 if spec.optimizer == "8bit" else 8) * trained,
+        sequence_bytes=length * width * (34 if not spec.recompute else 4) * blocks,
+        logits_bytes=8 * values["vocab_size"] * min(spec.loss_chunk, length),
+        parameters=count,
+        sequence_flop=2 * count * length,
+        moved_bytes=68 * length * width * blocks,
+        update_bytes=28 * trained,
+        dtype="fp32" if spec.autocast == "none" else "16-bit",
+        recomputed=spec.recompute,
+    )
 
 
 @pytest.fixture(scope="session")

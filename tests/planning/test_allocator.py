@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from brimful.base.units import GIB, MIB
-from brimful.planning.allocator import AllocatorSettings, CachingAllocator, OutOfMemory, Usage, replay, round_up
+from brimful.planning.allocator import (
+    AllocatorSettings,
+    CachingAllocator,
+    OutOfMemory,
+    Usage,
+    replay,
+    round_up,
+)
 
 KIB = 1024
 
@@ -18,7 +25,10 @@ def allocate(allocator: CachingAllocator, *sizes_mib: float) -> list[int]:
 
 def blocks(allocator: CachingAllocator) -> list[list[tuple[float, str]]]:
     """Per segment by address: (size in MiB, "used" or "free") of its blocks."""
-    return [[(size / MIB, "used" if in_use else "free") for size, in_use in segment.blocks] for segment in allocator.segments()]
+    return [
+        [(size / MIB, "used" if in_use else "free") for size, in_use in segment.blocks]
+        for segment in allocator.segments()
+    ]
 
 
 # Sizes and segments
@@ -34,7 +44,11 @@ def test_small_requests_share_one_segment_of_2_mib() -> None:
 
     assert (segment.pool, segment.size_bytes) == ("small", 2 * MIB)
     assert segment.blocks == ((512, True), (1024, True), (MIB, True), (MIB - 1536, False))
-    assert (allocator.requested_bytes, allocator.allocated_bytes, allocator.reserved_bytes) == (MIB + 514, MIB + 1536, 2 * MIB)
+    assert (allocator.requested_bytes, allocator.allocated_bytes, allocator.reserved_bytes) == (
+        MIB + 514,
+        MIB + 1536,
+        2 * MIB,
+    )
 
 
 def test_one_mib_is_the_largest_small_request() -> None:
@@ -67,7 +81,9 @@ def test_a_byte_more_than_one_mib_takes_a_segment_of_20_mib() -> None:
         (GIB + 1, GIB + 2 * MIB, GIB + 512),
     ],
 )
-def test_from_10_mib_on_a_request_has_its_own_segment_in_steps_of_2_mib(size_bytes: int, segment_bytes: int, allocated_bytes: int) -> None:
+def test_from_10_mib_on_a_request_has_its_own_segment_in_steps_of_2_mib(
+    size_bytes: int, segment_bytes: int, allocated_bytes: int
+) -> None:
     allocator = CachingAllocator()
     allocator.malloc(size_bytes)
 
@@ -95,7 +111,9 @@ def test_the_large_segment_can_be_set() -> None:
     """3 MiB from 32 MiB; under expandable segments 40 MiB need two pages of 32 MiB."""
     allocator = CachingAllocator(AllocatorSettings(large_segment_bytes=32 * MIB))
     allocate(allocator, 3)
-    expandable = CachingAllocator(AllocatorSettings(expandable_segments=True, large_segment_bytes=32 * MIB))
+    expandable = CachingAllocator(
+        AllocatorSettings(expandable_segments=True, large_segment_bytes=32 * MIB)
+    )
     allocate(expandable, 40)
 
     assert (allocator.reserved_bytes, expandable.reserved_bytes) == (32 * MIB, 64 * MIB)
@@ -118,7 +136,9 @@ def test_the_large_segment_can_be_set() -> None:
         (700, None, 1024),
     ],
 )
-def test_requests_can_be_rounded_to_divisions_of_powers_of_two(size_bytes: int, divisions: int | None, block_bytes: int) -> None:
+def test_requests_can_be_rounded_to_divisions_of_powers_of_two(
+    size_bytes: int, divisions: int | None, block_bytes: int
+) -> None:
     allocator = CachingAllocator(AllocatorSettings(roundup_power2_divisions=divisions))
     allocator.malloc(size_bytes)
 
@@ -163,7 +183,9 @@ def test_free_segments_do_not_join() -> None:
 
 
 def test_the_smallest_block_that_fits_is_taken_not_the_first() -> None:
-    """Free: 30, 20, 24 MiB. 20 MiB take the 20; 18 MiB then take the 24, whose 6 MiB then hold 6 MiB."""
+    """Free: 30, 20, 24 MiB. 20 MiB take the 20; 18 MiB then take the 24, whose 6 MiB then hold 6
+    MiB.
+    """
     allocator = CachingAllocator()
     first, second, third = allocate(allocator, 30, 20, 24)
     for handle in (first, second, third):
@@ -183,7 +205,9 @@ def test_of_equally_large_blocks_the_lowest_is_taken() -> None:
 
 
 def test_holes_that_are_each_too_small_cost_a_new_segment() -> None:
-    """Five times 4 MiB fill 20 MiB. Two holes of 4 MiB do not hold 5 MiB: 17 MiB in use, 40 MiB reserved."""
+    """Five times 4 MiB fill 20 MiB. Two holes of 4 MiB do not hold 5 MiB: 17 MiB in use, 40 MiB
+    reserved.
+    """
     allocator = CachingAllocator()
     first, _, third, _, _ = allocate(allocator, 4, 4, 4, 4, 4)
     allocator.free(first)
@@ -201,7 +225,11 @@ def test_pools_do_not_lend_to_each_other() -> None:
         allocator.free(handle)
     allocate(allocator, 0.5, 1, 1, 1)
 
-    assert [(segment.pool, segment.size_bytes // MIB) for segment in allocator.segments()] == [("large", 20), ("small", 2), ("small", 2)]
+    assert [(segment.pool, segment.size_bytes // MIB) for segment in allocator.segments()] == [
+        ("large", 20),
+        ("small", 2),
+        ("small", 2),
+    ]
 
 
 def test_peaks_stay_when_memory_goes_back() -> None:
@@ -252,16 +280,28 @@ def test_cached_segments_go_back_when_the_limit_is_reached() -> None:
 
 
 def test_a_segment_in_part_use_cannot_go_back() -> None:
-    """20 MiB hold 8 free, 4 used, 8 free; another 20 are used. 10 MiB fit in no hole and not within 40 MiB; 8 MiB fit."""
+    """20 MiB hold 8 free, 4 used, 8 free; another 20 are used. 10 MiB fit in no hole and not within
+    40 MiB; 8 MiB fit.
+    """
     allocator = CachingAllocator(AllocatorSettings(limit_bytes=40 * MIB))
     first, _, third, _ = allocate(allocator, 8, 4, 8, 20)
     allocator.free(first)
     allocator.free(third)
 
-    with pytest.raises(OutOfMemory, match=r"10\.0 MiB cannot be allocated within the limit; 24\.0 MiB are allocated, 40\.0 MiB reserved") as caught:
+    with pytest.raises(
+        OutOfMemory,
+        match=(
+            r"10\.0 MiB cannot be allocated within the limit; 24\.0 MiB are allocated, 40\.0 MiB"
+            r" reserved"
+        ),
+    ) as caught:
         allocate(allocator, 10)
 
-    assert (caught.value.requested_bytes, caught.value.allocated_bytes, caught.value.reserved_bytes) == (10 * MIB, 24 * MIB, 40 * MIB)
+    assert (
+        caught.value.requested_bytes,
+        caught.value.allocated_bytes,
+        caught.value.reserved_bytes,
+    ) == (10 * MIB, 24 * MIB, 40 * MIB)
     assert allocate(allocator, 8) == [first]
 
 
@@ -278,7 +318,9 @@ def test_the_limit_itself_can_be_reserved() -> None:
 
 
 def test_a_free_block_as_large_as_the_split_limit_serves_no_smaller_request() -> None:
-    """32 MiB are not cut for 20 at a limit of 32: 52 MiB reserved. At a limit of 20 even free segments of 20 MiB serve no 5 MiB: 40."""
+    """32 MiB are not cut for 20 at a limit of 32: 52 MiB reserved. At a limit of 20 even free
+    segments of 20 MiB serve no 5 MiB: 40.
+    """
     allocator = CachingAllocator(AllocatorSettings(max_split_size_bytes=32 * MIB))
     allocator.free(allocator.malloc(32 * MIB))
     allocator.malloc(20 * MIB)
@@ -299,17 +341,24 @@ def test_a_free_block_as_large_as_the_split_limit_serves_no_smaller_request() ->
         (90 * MIB, 100, 100),
     ],
 )
-def test_an_oversize_block_serves_only_requests_near_its_size(size_bytes: int, allocated_mib: int, reserved_mib: int) -> None:
+def test_an_oversize_block_serves_only_requests_near_its_size(
+    size_bytes: int, allocated_mib: int, reserved_mib: int
+) -> None:
     allocator = CachingAllocator(AllocatorSettings(max_split_size_bytes=32 * MIB))
     allocator.free(allocator.malloc(100 * MIB))
     allocator.malloc(size_bytes)
 
-    assert (allocator.allocated_bytes, allocator.reserved_bytes) == (allocated_mib * MIB, reserved_mib * MIB)
+    assert (allocator.allocated_bytes, allocator.reserved_bytes) == (
+        allocated_mib * MIB,
+        reserved_mib * MIB,
+    )
 
 
 def test_one_oversize_block_goes_back_before_all_that_is_free() -> None:
     """100 (oversize) and 10 MiB free, limit 130: for 70 MiB the 100 go, the 10 stay."""
-    allocator = CachingAllocator(AllocatorSettings(max_split_size_bytes=32 * MIB, limit_bytes=130 * MIB))
+    allocator = CachingAllocator(
+        AllocatorSettings(max_split_size_bytes=32 * MIB, limit_bytes=130 * MIB)
+    )
     for handle in allocate(allocator, 100, 10):
         allocator.free(handle)
     allocate(allocator, 70)
@@ -319,7 +368,9 @@ def test_one_oversize_block_goes_back_before_all_that_is_free() -> None:
 
 def test_the_largest_oversize_blocks_go_back_until_they_are_enough() -> None:
     """40, 50 and 60 MiB free, limit 150: for 100 MiB the 60 and the 50 go."""
-    allocator = CachingAllocator(AllocatorSettings(max_split_size_bytes=32 * MIB, limit_bytes=150 * MIB))
+    allocator = CachingAllocator(
+        AllocatorSettings(max_split_size_bytes=32 * MIB, limit_bytes=150 * MIB)
+    )
     for handle in allocate(allocator, 40, 50, 60):
         allocator.free(handle)
     allocate(allocator, 100)
@@ -329,7 +380,9 @@ def test_the_largest_oversize_blocks_go_back_until_they_are_enough() -> None:
 
 def test_all_goes_back_where_oversize_blocks_are_not_enough() -> None:
     """40 (oversize) and 10 MiB free, limit 130: 120 MiB need both."""
-    allocator = CachingAllocator(AllocatorSettings(max_split_size_bytes=32 * MIB, limit_bytes=130 * MIB))
+    allocator = CachingAllocator(
+        AllocatorSettings(max_split_size_bytes=32 * MIB, limit_bytes=130 * MIB)
+    )
     for handle in allocate(allocator, 40, 10):
         allocator.free(handle)
     allocate(allocator, 120)
@@ -343,14 +396,25 @@ def test_all_goes_back_where_oversize_blocks_are_not_enough() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: AllocatorSettings(max_split_size_bytes=19 * MIB), "max_split_size_bytes is 19922944; it must be whole MiB and at least 20971520"),
+        (
+            lambda: AllocatorSettings(max_split_size_bytes=19 * MIB),
+            "max_split_size_bytes is 19922944; it must be whole MiB and at least 20971520",
+        ),
         (lambda: AllocatorSettings(max_split_size_bytes=32 * MIB + 1), "max_split_size_bytes"),
-        (lambda: AllocatorSettings(large_segment_bytes=10 * MIB), "large_segment_bytes is 10485760; it must be whole MiB and more than 10485760"),
-        (lambda: AllocatorSettings(roundup_power2_divisions=3), "roundup_power2_divisions is 3; it must be a power of two"),
+        (
+            lambda: AllocatorSettings(large_segment_bytes=10 * MIB),
+            "large_segment_bytes is 10485760; it must be whole MiB and more than 10485760",
+        ),
+        (
+            lambda: AllocatorSettings(roundup_power2_divisions=3),
+            "roundup_power2_divisions is 3; it must be a power of two",
+        ),
         (lambda: AllocatorSettings(limit_bytes=-1), "limit_bytes is -1; it cannot be negative"),
     ],
 )
-def test_settings_that_pytorch_refuses_are_refused(make: Callable[[], AllocatorSettings], message: str) -> None:
+def test_settings_that_pytorch_refuses_are_refused(
+    make: Callable[[], AllocatorSettings], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         make()
 
@@ -359,30 +423,48 @@ def test_settings_that_pytorch_refuses_are_refused(make: Callable[[], AllocatorS
 
 
 def test_a_replay_names_the_peaks_and_their_events() -> None:
-    """Reserved: 30, +12, 30 and 12 free, 20 cut from the 30, and 40 new. Allocated: 30, 42, 12, 0, 20, 60, 60, 20."""
+    """Reserved: 30, +12, 30 and 12 free, 20 cut from the 30, and 40 new. Allocated: 30, 42, 12, 0,
+    20, 60, 60, 20.
+    """
     events_E = np.array([1, 2, -1, -2, 3, 4, 5, -4])
     sizes_S = np.array([30, 12, 20, 40, 0]) * MIB
 
     usage = replay(events_E, sizes_S, AllocatorSettings())
 
     assert usage == Usage(
-        peak_allocated_bytes=60 * MIB, peak_allocated_event=5, reserved_at_allocated_peak_bytes=82 * MIB,
-        peak_reserved_bytes=82 * MIB, peak_reserved_event=5, out_of_memory_event=None,
-    )  # fmt: skip
+        peak_allocated_bytes=60 * MIB,
+        peak_allocated_event=5,
+        reserved_at_allocated_peak_bytes=82 * MIB,
+        peak_reserved_bytes=82 * MIB,
+        peak_reserved_event=5,
+        out_of_memory_event=None,
+    )
 
 
 def test_the_most_reserved_can_come_before_the_most_allocated() -> None:
     """Limit 85: 2 MiB in 20 and 60 in 60 reserve 80 for 62; both die, both go back for 70 in 70."""
-    usage = replay([1, 2, -1, -2, 3], np.array([2, 60, 70]) * MIB, AllocatorSettings(limit_bytes=85 * MIB))
+    usage = replay(
+        [1, 2, -1, -2, 3], np.array([2, 60, 70]) * MIB, AllocatorSettings(limit_bytes=85 * MIB)
+    )
 
     assert (usage.peak_reserved_bytes, usage.peak_reserved_event) == (80 * MIB, 1)
-    assert (usage.peak_allocated_bytes, usage.peak_allocated_event, usage.reserved_at_allocated_peak_bytes) == (70 * MIB, 4, 70 * MIB)
+    assert (
+        usage.peak_allocated_bytes,
+        usage.peak_allocated_event,
+        usage.reserved_at_allocated_peak_bytes,
+    ) == (70 * MIB, 4, 70 * MIB)
 
 
 def test_a_replay_stops_at_the_birth_that_does_not_fit() -> None:
-    usage = replay([1, -1, 2, 3, -2], np.array([30, 20, 30]) * MIB, AllocatorSettings(limit_bytes=40 * MIB))
+    usage = replay(
+        [1, -1, 2, 3, -2], np.array([30, 20, 30]) * MIB, AllocatorSettings(limit_bytes=40 * MIB)
+    )
 
-    assert (usage.out_of_memory_event, usage.peak_allocated_bytes, usage.peak_reserved_bytes) == (3, 30 * MIB, 30 * MIB)
+    assert (usage.out_of_memory_event, usage.peak_allocated_bytes, usage.peak_reserved_bytes) == (
+        3,
+        30 * MIB,
+        30 * MIB,
+    )
 
 
 def test_a_replay_of_nothing_takes_nothing() -> None:
@@ -390,8 +472,15 @@ def test_a_replay_of_nothing_takes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("events_E", "message"), [([1, 1], "event 1: storage 0 is born while it lives"), ([1, -2], "event 1: storage 1 dies"), ([0], "event 0")]
+    ("events_E", "message"),
+    [
+        ([1, 1], "event 1: storage 0 is born while it lives"),
+        ([1, -2], "event 1: storage 1 dies"),
+        ([0], "event 0"),
+    ],
 )
-def test_a_replay_refuses_storages_that_are_born_twice_or_die_unborn(events_E: Sequence[int], message: str) -> None:
+def test_a_replay_refuses_storages_that_are_born_twice_or_die_unborn(
+    events_E: Sequence[int], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         replay(events_E, [1, 1], AllocatorSettings())

@@ -1,4 +1,6 @@
-"""Scripted allocations in expandable segments, worked out by hand: pages of 2 MiB in the small pool, of 20 MiB in the large one."""
+"""Scripted allocations in expandable segments, worked out by hand: pages of 2 MiB in the small
+pool, of 20 MiB in the large one.
+"""
 
 import pytest
 
@@ -15,15 +17,23 @@ def allocate(allocator: CachingAllocator, *sizes_mib: float) -> list[int]:
 
 def blocks(allocator: CachingAllocator) -> list[list[tuple[float, str]]]:
     """Per segment by address: (size in MiB, "used" or "free") of its blocks."""
-    return [[(size / MIB, "used" if in_use else "free") for size, in_use in segment.blocks] for segment in allocator.segments()]
+    return [
+        [(size / MIB, "used" if in_use else "free") for size, in_use in segment.blocks]
+        for segment in allocator.segments()
+    ]
 
 
 def test_an_expandable_segment_grows_by_pages() -> None:
-    """15 MiB map 20; 8 MiB take the 5 left and a page more: 40 MiB; 1 MiB maps 2 in the small pool."""
+    """15 MiB map 20; 8 MiB take the 5 left and a page more: 40 MiB; 1 MiB maps 2 in the small
+    pool.
+    """
     allocator = CachingAllocator(EXPANDABLE)
     allocate(allocator, 15, 8, 1)
 
-    assert blocks(allocator) == [[(1, "used"), (1, "free")], [(15, "used"), (8, "used"), (17, "free")]]
+    assert blocks(allocator) == [
+        [(1, "used"), (1, "free")],
+        [(15, "used"), (8, "used"), (17, "free")],
+    ]
     assert allocator.reserved_bytes == 42 * MIB
 
 
@@ -54,11 +64,15 @@ def test_a_larger_hole_goes_before_an_end_that_can_grow() -> None:
     allocator.free(first)
     allocate(allocator, 5)
 
-    assert blocks(allocator) == [[(5, "used"), (5, "free"), (10, "used"), (14, "used"), (6, "free")]]
+    assert blocks(allocator) == [
+        [(5, "used"), (5, "free"), (10, "used"), (14, "used"), (6, "free")]
+    ]
 
 
 def test_whole_free_pages_go_back_and_are_mapped_again_where_they_were() -> None:
-    """25 MiB free, 10 used, 5 free on two pages: page one goes, 5 + 10 + 5 stay; 24 MiB then map it again and leave 1 of 25."""
+    """25 MiB free, 10 used, 5 free on two pages: page one goes, 5 + 10 + 5 stay; 24 MiB then map it
+    again and leave 1 of 25.
+    """
     allocator = CachingAllocator(EXPANDABLE)
     first, _ = allocate(allocator, 25, 10)
     allocator.free(first)
@@ -82,7 +96,9 @@ def test_pages_in_the_middle_of_a_free_block_go_back() -> None:
 
 
 def test_too_small_a_gap_between_pages_is_passed_over() -> None:
-    """An unmapped page between 15 + 15 free MiB is room for 50: for 51 the end grows, where nothing is free, by 3 pages."""
+    """An unmapped page between 15 + 15 free MiB is room for 50: for 51 the end grows, where nothing
+    is free, by 3 pages.
+    """
     allocator = CachingAllocator(EXPANDABLE)
     _, middle, _ = allocate(allocator, 5, 50, 5)
     allocator.free(middle)

@@ -27,31 +27,49 @@ def _about(value: float) -> Prediction:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("45s", 45), ("90m", 5400), ("90min", 5400), ("3h", 3 * HOUR), ("1.5d", 36 * HOUR), ("1h30m", 5400), (" 2 H ", 2 * HOUR)]
+    ("text", "seconds"),
+    [
+        ("45s", 45),
+        ("90m", 5400),
+        ("90min", 5400),
+        ("3h", 3 * HOUR),
+        ("1.5d", 36 * HOUR),
+        ("1h30m", 5400),
+        (" 2 H ", 2 * HOUR),
+    ],
 )
 def test_a_time_has_a_unit(text: str, seconds: float) -> None:
     assert session_seconds(text) == seconds
     assert parse_budget(text) == Budget("time", seconds)
 
 
-@pytest.mark.parametrize(("text", "usd"), [("$5", 5), ("5$", 5), ("$0.50", 0.5), ("5usd", 5), ("12 USD", 12)])
+@pytest.mark.parametrize(
+    ("text", "usd"), [("$5", 5), ("5$", 5), ("$0.50", 0.5), ("5usd", 5), ("12 USD", 12)]
+)
 def test_money_has_its_sign(text: str, usd: float) -> None:
     assert parse_budget(text) == Budget("money", usd)
 
 
 @pytest.mark.parametrize("text", ["", "3", "three hours", "3 weeks", "-3h", "0h", "h", "3h2"])
 def test_what_is_no_time_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(RequestError, match=r"^--session .* is not a time above zero\. .*90m, 3h, 1\.5d or 1h30m"):
+    with pytest.raises(
+        RequestError, match=r"^--session .* is not a time above zero\. .*90m, 3h, 1\.5d or 1h30m"
+    ):
         session_seconds(text)
 
 
 @pytest.mark.parametrize("text", ["€5", "5 dollars", "$", "$-5", "$0", "5x", "3h for $5"])
 def test_what_is_neither_time_nor_money_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(RequestError, match=r"neither a time nor money above zero\. .*'\$5' or 5usd"):
+    with pytest.raises(
+        RequestError, match=r"neither a time nor money above zero\. .*'\$5' or 5usd"
+    ):
         parse_budget(text)
 
 
-@pytest.mark.parametrize(("text", "said"), [("", "--budget is empty"), ("0", "'0' has no unit"), (".50", "'.50' has no unit")])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("", "--budget is empty"), ("0", "'0' has no unit"), (".50", "'.50' has no unit")],
+)
 def test_money_that_the_shell_swallowed_is_told(text: str, said: str) -> None:
     with pytest.raises(RequestError, match="Within double quotes a shell replaces") as error:
         parse_budget(text)
@@ -79,7 +97,10 @@ def test_a_wrong_price_is_refused(texts: list[str], error: type[BrimfulError], s
         parse_prices(texts)
 
 
-@pytest.mark.parametrize(("limit", "verdict"), [(125, "fits"), (124, "uncertain"), (80, "uncertain"), (79, "does not fit")])
+@pytest.mark.parametrize(
+    ("limit", "verdict"),
+    [(125, "fits"), (124, "uncertain"), (80, "uncertain"), (79, "does not fit")],
+)
 def test_a_budget_is_surely_kept_only_by_the_whole_interval(limit: float, verdict: str) -> None:
     assert Budget("time", limit).verdict(_about(100)) == verdict
 
@@ -87,7 +108,12 @@ def test_a_budget_is_surely_kept_only_by_the_whole_interval(limit: float, verdic
 def test_the_answer_says_how_many_steps_surely_keep_to_it() -> None:
     found = answer(Budget("time", 100), lambda steps: {"total_time_s": _about(10 + steps)}, 1000)
 
-    assert (found.verdict, found.amount.value, found.over, found.total_steps) == ("does not fit", 1010, 910, 1000)
+    assert (found.verdict, found.amount.value, found.over, found.total_steps) == (
+        "does not fit",
+        1010,
+        910,
+        1000,
+    )
     assert 1.25 * (10 + found.steps) <= 100 < 1.25 * (10 + found.steps + 1)
     assert json.loads(json.dumps(found.to_json()))["over"] == 910
 
@@ -109,19 +135,44 @@ def test_steps_that_keep_to_it_do_so_even_where_time_does_not_grow_evenly() -> N
         assert uneven(found.steps)["total_time_s"].high <= limit
 
 
-def test_among_those_that_keep_to_a_time_the_cheapest_comes_first_and_to_money_the_quickest() -> None:
+def test_among_those_that_keep_to_a_time_the_cheapest_comes_first_and_to_money_the_quickest() -> (
+    None
+):
     offers = [
-        Offer("slow", _about(1000), _about(1)), Offer("quick and dear", _about(10), _about(90)), Offer("quick", _about(20), _about(2)),
+        Offer("slow", _about(1000), _about(1)),
+        Offer("quick and dear", _about(10), _about(90)),
+        Offer("quick", _about(20), _about(2)),
         Offer("unpriced", _about(5), None),
-    ]  # fmt: skip
+    ]
 
-    assert [offer.device for offer in ranked(offers, Budget("time", 100))] == ["quick", "quick and dear", "unpriced", "slow"]
-    assert [offer.device for offer in ranked(offers, Budget("money", 4))] == ["quick", "slow", "quick and dear"]
-    assert [offer.device for offer in ranked(offers, Budget("time", 1))] == ["unpriced", "quick and dear", "quick", "slow"]
+    assert [offer.device for offer in ranked(offers, Budget("time", 100))] == [
+        "quick",
+        "quick and dear",
+        "unpriced",
+        "slow",
+    ]
+    assert [offer.device for offer in ranked(offers, Budget("money", 4))] == [
+        "quick",
+        "slow",
+        "quick and dear",
+    ]
+    assert [offer.device for offer in ranked(offers, Budget("time", 1))] == [
+        "unpriced",
+        "quick and dear",
+        "quick",
+        "slow",
+    ]
 
 
-def _predicted(training_s: float, step_s: float = 2.0, start_s: float = 20.0) -> dict[str, Prediction]:
-    parts = {"step_time_s": step_s, "training_time_s": training_s, "evaluation_time_s": 0.1 * training_s, "start_time_s": start_s}
+def _predicted(
+    training_s: float, step_s: float = 2.0, start_s: float = 20.0
+) -> dict[str, Prediction]:
+    parts = {
+        "step_time_s": step_s,
+        "training_time_s": training_s,
+        "evaluation_time_s": 0.1 * training_s,
+        "start_time_s": start_s,
+    }
     return {name: _about(value) for name, value in parts.items()}
 
 
@@ -162,12 +213,22 @@ def test_a_slow_step_is_saved_every_time() -> None:
 
 
 def test_where_the_best_interval_does_not_fit_a_session_it_is_the_longest_that_does() -> None:
-    found = sessions(40, _predicted(1000, step_s=1.0), 15)  # 20 s to start, so that 5 s of work and its checkpoint fit
+    found = sessions(
+        40, _predicted(1000, step_s=1.0), 15
+    )  # 20 s to start, so that 5 s of work and its checkpoint fit
 
     assert (found.every, found.interval_s) == (5, 5)
 
 
 @pytest.mark.parametrize("session_s", [10, 21, 23.9])
-def test_a_session_that_ends_before_its_first_step_is_saved_is_refused_with_the_numbers(session_s: float) -> None:
-    with pytest.raises(RequestError, match=r"too short: start and compiling take about 20\.0 s, a step 2\.0 s, a checkpoint 2\.0 s\. Allow longer"):
+def test_a_session_that_ends_before_its_first_step_is_saved_is_refused_with_the_numbers(
+    session_s: float,
+) -> None:
+    with pytest.raises(
+        RequestError,
+        match=(
+            r"too short: start and compiling take about 20\.0 s, a step 2\.0 s, a checkpoint 2\.0"
+            r" s\. Allow longer"
+        ),
+    ):
         sessions(session_s, _predicted(1000), 2)

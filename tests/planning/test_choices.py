@@ -1,4 +1,6 @@
-"""Choices that need no trace follow from abilities and measured rates, say why, and give way to the user's."""
+"""Choices that need no trace follow from abilities and measured rates, say why, and give way to the
+user's.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -26,12 +28,16 @@ from brimful.recipe import Recipe, load
 
 @pytest.fixture
 def mps(cpu: Callable[..., Device]) -> Device:
-    return cpu(name="an Apple GPU", kind="mps", abilities=Abilities(bf16=True, fp16=True), threads=None)
+    return cpu(
+        name="an Apple GPU", kind="mps", abilities=Abilities(bf16=True, fp16=True), threads=None
+    )
 
 
 @pytest.fixture
 def published(tiny: Callable[..., Recipe]) -> Recipe:
-    return tiny().model_copy(update={"model": "openai-community/gpt2", "tokenizer": None, "plan": tiny("plan={}").plan})
+    return tiny().model_copy(
+        update={"model": "openai-community/gpt2", "tokenizer": None, "plan": tiny("plan={}").plan}
+    )
 
 
 # --- precision
@@ -45,7 +51,9 @@ def published(tiny: Callable[..., Recipe]) -> Recipe:
         ("NVIDIA H200", "bf16", "native on this device"),
     ],
 )
-def test_precision_follows_the_abilities_of_a_gpu(tiny: Callable[..., Recipe], name: str, precision: str, because: str) -> None:
+def test_precision_follows_the_abilities_of_a_gpu(
+    tiny: Callable[..., Recipe], name: str, precision: str, because: str
+) -> None:
     choice = precision_choice(tiny("plan={}"), catalog.get(name))
 
     assert choice.value == precision
@@ -59,7 +67,9 @@ def test_a_gpu_without_16_bit_matrix_units_stays_at_fp32(tiny: Callable[..., Rec
     assert precision_choice(tiny("plan={}"), old).value == "fp32"
 
 
-def test_an_apple_gpu_stays_at_fp32_until_somebody_measured_16_bit(tiny: Callable[..., Recipe], mps: Device) -> None:
+def test_an_apple_gpu_stays_at_fp32_until_somebody_measured_16_bit(
+    tiny: Callable[..., Recipe], mps: Device
+) -> None:
     assert precision_choice(tiny("plan={}"), mps).value == "fp32"
 
 
@@ -82,14 +92,20 @@ def test_a_cpu_uses_bf16_when_it_was_measured_to_pay(
     assert (f"{rates['bf16']:.1f}x as fast" if len(rates) == 2 else "not measured") in choice.reason
 
 
-@pytest.mark.parametrize(("width", "precision"), [(128, "fp32"), (BF16_LEAST_WIDTH, "bf16"), (None, "bf16")])
-def test_a_narrow_classifier_takes_fp32_on_a_cpu(cpu: Callable[..., Device], width: int | None, precision: str) -> None:
+@pytest.mark.parametrize(
+    ("width", "precision"), [(128, "fp32"), (BF16_LEAST_WIDTH, "bf16"), (None, "bf16")]
+)
+def test_a_narrow_classifier_takes_fp32_on_a_cpu(
+    cpu: Callable[..., Device], width: int | None, precision: str
+) -> None:
     device = cpu(abilities=Abilities(bf16=True), dense_flop_per_s={"fp32": 1e11, "bf16": 4e11})
 
     assert precision_choice(load("moderation-offline"), device, width).value == precision
 
 
-def test_bf16_instructions_decide_whatever_a_busy_machine_measures(tiny: Callable[..., Recipe], cpu: Callable[..., Device]) -> None:
+def test_bf16_instructions_decide_whatever_a_busy_machine_measures(
+    tiny: Callable[..., Recipe], cpu: Callable[..., Device]
+) -> None:
     busy = cpu(abilities=Abilities(bf16=True), dense_flop_per_s={"fp32": 1e11, "bf16": 1e10})
 
     assert precision_choice(tiny("plan={}"), busy).value == "bf16"
@@ -101,24 +117,39 @@ def test_bf16_instructions_decide_whatever_a_busy_machine_measures(tiny: Callabl
 @pytest.mark.parametrize(
     ("device", "length", "precision", "chosen"),
     [
-        ("cpu", 64, "bf16", NAME), ("cpu", 256, "bf16", NAME), ("cpu", 1024, "bf16", NAME), ("cpu", 2048, "bf16", "sdpa"), ("cpu", 64, "fp32", "sdpa"),
-        ("cpu", 65, "fp32", NAME), ("cpu", 256, "fp16", "sdpa"), ("Tesla T4", 256, "bf16", "sdpa"),
+        ("cpu", 64, "bf16", NAME),
+        ("cpu", 256, "bf16", NAME),
+        ("cpu", 1024, "bf16", NAME),
+        ("cpu", 2048, "bf16", "sdpa"),
+        ("cpu", 64, "fp32", "sdpa"),
+        ("cpu", 65, "fp32", NAME),
+        ("cpu", 256, "fp16", "sdpa"),
+        ("Tesla T4", 256, "bf16", "sdpa"),
     ],
-)  # fmt: skip
+)
 def test_attention_in_blocks_is_chosen_on_cpus_where_it_was_measured_to_win(
-    tiny: Callable[..., Recipe], devices: dict[str, Device], device: str, length: int, precision: str, chosen: str
+    tiny: Callable[..., Recipe],
+    devices: dict[str, Device],
+    device: str,
+    length: int,
+    precision: str,
+    chosen: str,
 ) -> None:
     recipe = tiny("plan={}", f"sequence_length={length}")
 
     assert attention_choice(recipe, devices[device], precision).value == chosen
 
 
-def test_a_published_model_keeps_torchs_kernel_on_a_cpu(published: Recipe, cpu: Callable[..., Device]) -> None:
+def test_a_published_model_keeps_torchs_kernel_on_a_cpu(
+    published: Recipe, cpu: Callable[..., Device]
+) -> None:
     assert attention_choice(published, cpu(), "bf16").value == "sdpa"
 
 
 @pytest.mark.parametrize("device", ["cpu", "NVIDIA H200"])
-def test_capped_scores_rule_fused_kernels_out(published: Recipe, devices: dict[str, Device], device: str) -> None:
+def test_capped_scores_rule_fused_kernels_out(
+    published: Recipe, devices: dict[str, Device], device: str
+) -> None:
     choice = attention_choice(published, devices[device], "bf16", softcapped=True)
 
     assert choice.value == "eager"
@@ -127,7 +158,12 @@ def test_capped_scores_rule_fused_kernels_out(published: Recipe, devices: dict[s
 
 @pytest.mark.parametrize(
     ("device", "precision", "chosen"),
-    [("Tesla T4", "fp16", "brimful_expanded"), ("NVIDIA H200", "bf16", "sdpa"), ("NVIDIA H200", "fp32", "brimful_expanded"), ("cpu", "bf16", "sdpa")],
+    [
+        ("Tesla T4", "fp16", "brimful_expanded"),
+        ("NVIDIA H200", "bf16", "sdpa"),
+        ("NVIDIA H200", "fp32", "brimful_expanded"),
+        ("cpu", "bf16", "sdpa"),
+    ],
 )
 def test_grouped_heads_are_repeated_where_there_is_no_flash_kernel_for_them(
     published: Recipe, devices: dict[str, Device], device: str, precision: str, chosen: str
@@ -141,16 +177,23 @@ def test_grouped_heads_are_repeated_where_there_is_no_flash_kernel_for_them(
 
 @pytest.mark.parametrize("kind", ["cpu", "mps", "cuda"])
 @pytest.mark.parametrize("vocabulary", [300, 5000, 50_257, 250_000, 10_000_000])
-def test_logits_of_a_piece_of_the_loss_stay_small(tiny: Callable[..., Recipe], cpu: Callable[..., Device], kind: str, vocabulary: int) -> None:
+def test_logits_of_a_piece_of_the_loss_stay_small(
+    tiny: Callable[..., Recipe], cpu: Callable[..., Device], kind: str, vocabulary: int
+) -> None:
     choice = loss_chunk_choice(tiny("plan={}"), cpu(kind=kind), vocabulary)
 
     tokens = int(choice.value)
     assert 64 <= tokens <= 16_384
     assert tokens & (tokens - 1) == 0
-    assert tokens == 64 or 4 * vocabulary * tokens <= {"cpu": 8 * MIB, "mps": 64 * MIB, "cuda": 256 * MIB}[kind]
+    assert (
+        tokens == 64
+        or 4 * vocabulary * tokens <= {"cpu": 8 * MIB, "mps": 64 * MIB, "cuda": 256 * MIB}[kind]
+    )
 
 
-def test_256_mib_of_logits_are_1024_tokens_of_65536_entries(tiny: Callable[..., Recipe], devices: dict[str, Device]) -> None:
+def test_256_mib_of_logits_are_1024_tokens_of_65536_entries(
+    tiny: Callable[..., Recipe], devices: dict[str, Device]
+) -> None:
     choice = loss_chunk_choice(tiny("plan={}"), devices["Tesla T4"], 65_536)
 
     assert choice.value == 1024
@@ -167,7 +210,10 @@ def test_the_update_is_fused_because_that_needs_no_temporary(tiny: Callable[...,
     assert "temporary" in choice.reason
 
 
-@pytest.mark.parametrize(("kind", "variant", "device"), [("adamw_8bit", "8bit", "cpu"), ("paged_adamw_8bit", "paged_8bit", "NVIDIA H200")])
+@pytest.mark.parametrize(
+    ("kind", "variant", "device"),
+    [("adamw_8bit", "8bit", "cpu"), ("paged_adamw_8bit", "paged_8bit", "NVIDIA H200")],
+)
 def test_states_of_8_bits_are_the_recipes_choice_and_the_plan_says_so(
     tiny: Callable[..., Recipe], devices: dict[str, Device], kind: str, variant: str, device: str
 ) -> None:
@@ -178,16 +224,34 @@ def test_states_of_8_bits_are_the_recipes_choice_and_the_plan_says_so(
     assert ("driver" in choice.reason) == (variant == "paged_8bit")
 
 
-def test_a_device_without_kernels_for_8_bits_is_told_what_runs_instead(tiny: Callable[..., Recipe], devices: dict[str, Device], mps: Device) -> None:
-    with pytest.raises(PlanError, match=r"paged_adamw_8bit has kernels for cuda only, not for a CPU; use adamw_8bit or adamw"):
+def test_a_device_without_kernels_for_8_bits_is_told_what_runs_instead(
+    tiny: Callable[..., Recipe], devices: dict[str, Device], mps: Device
+) -> None:
+    with pytest.raises(
+        PlanError,
+        match=r"paged_adamw_8bit has kernels for cuda only, not for a CPU; use adamw_8bit or adamw",
+    ):
         optimizer_choice(tiny("optimizer.kind=paged_adamw_8bit"), devices["cpu"])
-    with pytest.raises(PlanError, match=r"adamw_8bit has kernels for cpu and cuda only, not for an Apple GPU; use adamw\."):
+    with pytest.raises(
+        PlanError,
+        match=r"adamw_8bit has kernels for cpu and cuda only, not for an Apple GPU; use adamw\.",
+    ):
         optimizer_choice(tiny("optimizer.kind=adamw_8bit"), mps)
 
 
-def test_a_variant_of_adamw_in_fp32_contradicts_a_kind_of_8_bits(tiny: Callable[..., Recipe], devices: dict[str, Device]) -> None:
-    with pytest.raises(PlanError, match=r"plan.optimizer=foreach is a variant of optimizer.kind=adamw, the recipe's is adamw_8bit"):
-        optimizer_choice(tiny("optimizer.kind=adamw_8bit", "plan.optimizer=foreach"), devices["cpu"])
+def test_a_variant_of_adamw_in_fp32_contradicts_a_kind_of_8_bits(
+    tiny: Callable[..., Recipe], devices: dict[str, Device]
+) -> None:
+    with pytest.raises(
+        PlanError,
+        match=(
+            r"plan.optimizer=foreach is a variant of optimizer.kind=adamw, the recipe's is"
+            r" adamw_8bit"
+        ),
+    ):
+        optimizer_choice(
+            tiny("optimizer.kind=adamw_8bit", "plan.optimizer=foreach"), devices["cpu"]
+        )
 
 
 def test_one_thread_makes_the_next_batch(tiny: Callable[..., Recipe]) -> None:
@@ -197,7 +261,9 @@ def test_one_thread_makes_the_next_batch(tiny: Callable[..., Recipe]) -> None:
 
 
 @pytest.mark.parametrize("layout", ["stream", "document"])
-def test_packing_is_the_recipes_layout_and_never_the_plans_idea(tiny: Callable[..., Recipe], layout: str) -> None:
+def test_packing_is_the_recipes_layout_and_never_the_plans_idea(
+    tiny: Callable[..., Recipe], layout: str
+) -> None:
     """`data.layout` decides what a step sees."""
     choice = packing_choice(tiny(f"data.layout={layout}"), "llama")
 
@@ -213,30 +279,47 @@ def test_packing_is_the_recipes_layout_and_never_the_plans_idea(tiny: Callable[.
     [
         ("precision=fp16", precision_choice),
         ("attention=eager", lambda recipe, device: attention_choice(recipe, device, "bf16")),
-        ("attention=sdpa", lambda recipe, device: attention_choice(recipe, device, "bf16", softcapped=True)),
+        (
+            "attention=sdpa",
+            lambda recipe, device: attention_choice(recipe, device, "bf16", softcapped=True),
+        ),
         ("loss_chunk=7", lambda recipe, device: loss_chunk_choice(recipe, device, 300)),
         ("optimizer=for_loop", optimizer_choice),
         ("loader_workers=0", lambda recipe, device: loader_choice(recipe)),
     ],
 )
 def test_what_the_user_fixed_stands(
-    tiny: Callable[..., Recipe], devices: dict[str, Device], setting: str, choose: Callable[[Recipe, Device], Any]
+    tiny: Callable[..., Recipe],
+    devices: dict[str, Device],
+    setting: str,
+    choose: Callable[[Recipe, Device], Any],
 ) -> None:
     name, _, value = setting.partition("=")
     for device in devices.values():
         choice = choose(tiny("plan={}", f"plan.{setting}"), device)
 
-        assert (choice.name, str(choice.value).lower(), choice.reason) == (name, value, "fixed by the user")
+        assert (choice.name, str(choice.value).lower(), choice.reason) == (
+            name,
+            value,
+            "fixed by the user",
+        )
 
 
-def test_examples_lie_end_to_end_where_the_model_keeps_them_apart(tuning: Callable[..., Recipe]) -> None:
+def test_examples_lie_end_to_end_where_the_model_keeps_them_apart(
+    tuning: Callable[..., Recipe],
+) -> None:
     assert packing_choice(tuning(), "llama").value == "packed"
     assert packing_choice(tuning(), "stablelm").value == "padded"
     assert packing_choice(tuning("plan.packing=padded"), "llama").value == "padded"
 
 
-@pytest.mark.parametrize(("change", "model_type"), [("plan.attention=sdpa", "llama"), ("plan.attention=auto", "stablelm")])
-def test_packed_rows_that_would_not_stay_apart_are_refused_when_asked_for(tuning: Callable[..., Recipe], change: str, model_type: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "model_type"),
+    [("plan.attention=sdpa", "llama"), ("plan.attention=auto", "stablelm")],
+)
+def test_packed_rows_that_would_not_stay_apart_are_refused_when_asked_for(
+    tuning: Callable[..., Recipe], change: str, model_type: str
+) -> None:
     assert packing_choice(tuning(change), model_type).value == "padded"
     with pytest.raises(PlanError, match=r"would not stay apart.*Use plan.packing=padded"):
         packing_choice(tuning(change, "plan.packing=packed"), model_type)
@@ -256,6 +339,11 @@ def test_an_encoder_takes_a_kernel_that_looks_to_both_sides(
 
 
 @pytest.mark.parametrize("kernel", ["brimful_blocks", "brimful_expanded", "brimful_packed"])
-def test_a_kernel_that_looks_to_the_left_only_is_refused_for_an_encoder(tiny: Callable[..., Recipe], cpu: Callable[..., Device], kernel: str) -> None:
-    with pytest.raises(PlanError, match=f"plan.attention={kernel} hides .* an encoder looks to both sides; use sdpa or eager"):
+def test_a_kernel_that_looks_to_the_left_only_is_refused_for_an_encoder(
+    tiny: Callable[..., Recipe], cpu: Callable[..., Device], kernel: str
+) -> None:
+    with pytest.raises(
+        PlanError,
+        match=f"plan.attention={kernel} hides .* an encoder looks to both sides; use sdpa or eager",
+    ):
         attention_choice(tiny(*ENCODER, f"plan.attention={kernel}"), cpu(), "fp32")

@@ -45,9 +45,13 @@ def plan(recipe: Recipe, cpu: Callable[..., Device], planned: Callable[..., Plan
     """12 steps of half a second; 100 MB of weights and 200 MB of states."""
     made = planned(recipe, cpu())
     return dataclasses.replace(
-        made, predicted={"step_time_s": STEP, "peak_memory_bytes": Prediction(1, 1, 1, "")}, total_steps=12, compile=False, recompute=False,
+        made,
+        predicted={"step_time_s": STEP, "peak_memory_bytes": Prediction(1, 1, 1, "")},
+        total_steps=12,
+        compile=False,
+        recompute=False,
         memory_terms={"weights": 100_000_000, "optimizer states": 200_000_000, "activations": 7},
-    )  # fmt: skip
+    )
 
 
 def test_the_whole_is_training_evaluation_checkpoints_and_start(recipe: Recipe, plan: Plan) -> None:
@@ -66,7 +70,11 @@ def test_training_and_evaluation_err_together_and_the_rest_independently() -> No
 
     total = total_time(parts)
 
-    assert (total.value, total.low, total.high) == (40, 40 - math.hypot(6, 3, 3), pytest.approx(40 + math.hypot(8, 4, 4)))
+    assert (total.value, total.low, total.high) == (
+        40,
+        40 - math.hypot(6, 3, 3),
+        pytest.approx(40 + math.hypot(8, 4, 4)),
+    )
 
 
 def test_a_compiled_run_starts_later(recipe: Recipe, plan: Plan) -> None:
@@ -76,39 +84,66 @@ def test_a_compiled_run_starts_later(recipe: Recipe, plan: Plan) -> None:
     assert "compiling" in compiled["start_time_s"].basis
 
 
-def test_scoring_a_sequence_is_a_forward_pass_unless_its_time_is_known(recipe: Recipe, plan: Plan) -> None:
+def test_scoring_a_sequence_is_a_forward_pass_unless_its_time_is_known(
+    recipe: Recipe, plan: Plan
+) -> None:
     eager = whole_run(recipe, plan, KNOWN)["evaluation_time_s"].value
-    recomputing = whole_run(recipe, dataclasses.replace(plan, recompute=True), KNOWN)["evaluation_time_s"].value
-    known = whole_run(recipe, dataclasses.replace(plan, evaluation_share=0.5), KNOWN)["evaluation_time_s"].value
+    recomputing = whole_run(recipe, dataclasses.replace(plan, recompute=True), KNOWN)[
+        "evaluation_time_s"
+    ].value
+    known = whole_run(recipe, dataclasses.replace(plan, evaluation_share=0.5), KNOWN)[
+        "evaluation_time_s"
+    ].value
 
     assert recomputing == pytest.approx(eager * 3 / 4)
     assert known == pytest.approx(eager * 3 / 2)
 
 
-def test_a_validation_split_that_nobody_read_is_guessed_with_a_wide_interval(recipe: Recipe, plan: Plan) -> None:
-    read, unread = (whole_run(recipe, plan, conditions)["evaluation_time_s"] for conditions in (KNOWN, Conditions()))
+def test_a_validation_split_that_nobody_read_is_guessed_with_a_wide_interval(
+    recipe: Recipe, plan: Plan
+) -> None:
+    read, unread = (
+        whole_run(recipe, plan, conditions)["evaluation_time_s"]
+        for conditions in (KNOWN, Conditions())
+    )
 
     assert "a guess: the data are not read yet" in unread.basis
     assert unread.high / unread.low > 10 * read.high / read.low
-    by_share = whole_run(recipe, plan, Conditions(train_sequences=160))["evaluation_time_s"]  # a fifth is held out
+    by_share = whole_run(recipe, plan, Conditions(train_sequences=160))[
+        "evaluation_time_s"
+    ]  # a fifth is held out
     assert by_share.value == pytest.approx(read.value)
 
 
-def test_a_recipe_can_bound_the_validation_sequences(tiny: Callable[..., Recipe], plan: Plan) -> None:
+def test_a_recipe_can_bound_the_validation_sequences(
+    tiny: Callable[..., Recipe], plan: Plan
+) -> None:
     bounded = whole_run(tiny("evaluation={every: 6, max_sequences: 4}"), plan, KNOWN)
 
-    assert bounded["evaluation_time_s"].value == pytest.approx(whole_run(tiny("plan={}"), plan, KNOWN)["evaluation_time_s"].value / 10)
+    assert bounded["evaluation_time_s"].value == pytest.approx(
+        whole_run(tiny("plan={}"), plan, KNOWN)["evaluation_time_s"].value / 10
+    )
 
 
-def test_automatic_evaluations_and_checkpoints_are_those_of_the_loop(tiny: Callable[..., Recipe], plan: Plan) -> None:
-    assert (evaluate_every, CHECKPOINT_AFTER_S) == (session.evaluate_every, session.CHECKPOINT_AFTER_S)
+def test_automatic_evaluations_and_checkpoints_are_those_of_the_loop(
+    tiny: Callable[..., Recipe], plan: Plan
+) -> None:
+    assert (evaluate_every, CHECKPOINT_AFTER_S) == (
+        session.evaluate_every,
+        session.CHECKPOINT_AFTER_S,
+    )
     automatic = whole_run(tiny("evaluation={every: auto}"), plan, KNOWN, steps=1000)
 
     assert automatic["evaluation_time_s"].basis.startswith("10 x 40 ")
-    assert automatic["checkpoint_time_s"].basis.startswith("18 of 300 MB")  # 10 beside evaluations, one a minute in 500 s
+    assert automatic["checkpoint_time_s"].basis.startswith(
+        "18 of 300 MB"
+    )  # 10 beside evaluations, one a minute in 500 s
 
 
-@pytest.mark.parametrize(("every", "steps", "interval", "count"), [("auto", 1000, 100, 10), ("auto", 19, 1, 19), ("auto", 25, 2, 13), (6, 13, 6, 3)])
+@pytest.mark.parametrize(
+    ("every", "steps", "interval", "count"),
+    [("auto", 1000, 100, 10), ("auto", 19, 1, 19), ("auto", 25, 2, 13), (6, 13, 6, 3)],
+)
 def test_a_run_is_evaluated_at_every_interval_and_at_its_end(
     tiny: Callable[..., Recipe], every: object, steps: int, interval: int, count: int
 ) -> None:
@@ -118,7 +153,10 @@ def test_a_run_is_evaluated_at_every_interval_and_at_its_end(
 
 
 def test_a_share_that_is_known_errs_less_than_a_guessed_one(recipe: Recipe, plan: Plan) -> None:
-    guessed, known = (whole_run(recipe, made, KNOWN)["evaluation_time_s"] for made in (plan, dataclasses.replace(plan, evaluation_share=1 / 3)))
+    guessed, known = (
+        whole_run(recipe, made, KNOWN)["evaluation_time_s"]
+        for made in (plan, dataclasses.replace(plan, evaluation_share=1 / 3))
+    )
 
     assert known.value == guessed.value
     assert guessed.low < known.low < known.high < guessed.high
@@ -150,7 +188,9 @@ def test_a_run_of_unknown_length_is_told_by_the_billion_tokens(recipe: Recipe, p
 
 
 def test_more_steps_take_longer(recipe: Recipe, plan: Plan) -> None:
-    totals = [whole_run(recipe, plan, KNOWN, steps)["total_time_s"].high for steps in (1, 12, 120, 1200)]
+    totals = [
+        whole_run(recipe, plan, KNOWN, steps)["total_time_s"].high for steps in (1, 12, 120, 1200)
+    ]
 
     assert totals == sorted(totals)
 
@@ -163,7 +203,14 @@ def test_a_measured_disk_replaces_the_guess(recipe: Recipe, plan: Plan) -> None:
 
 def test_checkpoints_of_adapters_hold_adapters_alone(recipe: Recipe, plan: Plan) -> None:
     adapted = recipe.model_copy(update={"adapter": object()})
-    tuned = dataclasses.replace(plan, memory_terms={"weights": 9_000_000_000, "adapters": 100_000_000, "optimizer states": 200_000_000})
+    tuned = dataclasses.replace(
+        plan,
+        memory_terms={
+            "weights": 9_000_000_000,
+            "adapters": 100_000_000,
+            "optimizer states": 200_000_000,
+        },
+    )
 
     assert checkpoint_seconds(adapted, tuned, KNOWN) == checkpoint_seconds(recipe, plan, KNOWN)
 

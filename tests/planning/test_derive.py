@@ -1,4 +1,6 @@
-"""How a recipe runs on a device: the effective batch is a promise, choices follow from abilities, and the user's word stands."""
+"""How a recipe runs on a device: the effective batch is a promise, choices follow from abilities,
+and the user's word stands.
+"""
 
 import dataclasses
 import random
@@ -37,7 +39,9 @@ def _reason(plan: Plan, name: str) -> str:
 
 
 def _random_recipe(seed: int) -> Recipe:
-    """Small and large models, short and long sequences, odd and even batches, some of the plan fixed."""
+    """Small and large models, short and long sequences, odd and even batches, some of the plan
+    fixed.
+    """
     draw = random.Random(seed)
     heads, length = draw.choice([1, 2, 8]), draw.choice([2, 33, 128, 1024, 4096])
     plan: dict[str, object] = {}
@@ -57,7 +61,10 @@ def _random_recipe(seed: int) -> Recipe:
             "batch": draw.choice([{"sequences": batch}, {"tokens": batch * length}]),
             "training": draw.choice([{"steps": 10}, {"epochs": 1.5}, {"tokens": 10**6}]),
             "model": {
-                "architecture": draw.choice(["llama", "gpt2"]), "layers": draw.randint(1, 24), "heads": heads, "width": heads * 2 * draw.randint(1, 64),
+                "architecture": draw.choice(["llama", "gpt2"]),
+                "layers": draw.randint(1, 24),
+                "heads": heads,
+                "width": heads * 2 * draw.randint(1, 64),
                 "tie_embeddings": draw.random() < 0.5,
             },
             "tokenizer": {"vocabulary": draw.choice([257, 4096, 50_257])},
@@ -65,7 +72,7 @@ def _random_recipe(seed: int) -> Recipe:
             "optimizer": {"learning_rate": 1e-3},
             "plan": plan,
         }
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("timed", [True, False])
@@ -73,7 +80,9 @@ def _random_recipe(seed: int) -> Recipe:
 def test_the_effective_batch_is_the_recipes_on_every_device(
     devices: dict[str, Device], block: int, planned: Callable[..., Plan], *, timed: bool
 ) -> None:
-    """And the training loop gets through it in order, every sequence once. With rates every recipe is planned for one of the devices."""
+    """And the training loop gets through it in order, every sequence once. With rates every recipe
+    is planned for one of the devices.
+    """
     refused = 0
     for seed in range(50 * block, 50 * (block + 1)):
         recipe = _random_recipe(seed)
@@ -84,16 +93,26 @@ def test_the_effective_batch_is_the_recipes_on_every_device(
                 refused += 1
                 continue
 
-            assert sum(plan.micro_batches) == plan.effective_batch == recipe.effective_batch, (seed, device.name)
+            assert sum(plan.micro_batches) == plan.effective_batch == recipe.effective_batch, (
+                seed,
+                device.name,
+            )
             assert set(plan.micro_batches[:-1]) <= {plan.micro_batches[0]}, (seed, device.name)
             assert 0 < plan.micro_batches[-1] <= plan.micro_batches[0], (seed, device.name)
             assert plan.micro_batches[0] == _choice(plan, "micro_batch"), (seed, device.name)
             assert _sequences_seen(plan) == list(range(recipe.effective_batch)), (seed, device.name)
             assert ("step_time_s" in plan.predicted) is timed, (seed, device.name)
-            assert all(entry.low <= entry.value <= entry.high for entry in plan.predicted.values()), (seed, device.name)
-            assert "mfu" not in plan.predicted or plan.predicted["mfu"].high <= 1 + 1e-9, (seed, device.name)
+            assert all(
+                entry.low <= entry.value <= entry.high for entry in plan.predicted.values()
+            ), (seed, device.name)
+            assert "mfu" not in plan.predicted or plan.predicted["mfu"].high <= 1 + 1e-9, (
+                seed,
+                device.name,
+            )
             if recipe.plan.micro_batch != "auto":
-                assert plan.micro_batches[0] == min(recipe.plan.micro_batch, recipe.effective_batch), (seed, device.name)
+                assert plan.micro_batches[0] == min(
+                    recipe.plan.micro_batch, recipe.effective_batch
+                ), (seed, device.name)
     assert refused < 50
 
 
@@ -107,8 +126,13 @@ def _sequences_seen(plan: Plan) -> list[int]:
     return seen
 
 
-@pytest.mark.parametrize(("effective", "micro", "parts"), [(8, 3, (3, 3, 2)), (9, 3, (3, 3, 3)), (1, 1, (1,)), (5, 5, (5,)), (7, 4, (4, 3))])
-def test_a_batch_is_split_with_only_the_last_part_smaller(effective: int, micro: int, parts: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("effective", "micro", "parts"),
+    [(8, 3, (3, 3, 2)), (9, 3, (3, 3, 3)), (1, 1, (1,)), (5, 5, (5,)), (7, 4, (4, 3))],
+)
+def test_a_batch_is_split_with_only_the_last_part_smaller(
+    effective: int, micro: int, parts: tuple[int, ...]
+) -> None:
     assert split(effective, micro) == parts
 
 
@@ -118,11 +142,20 @@ def test_a_batch_is_split_with_only_the_last_part_smaller(effective: int, micro:
 @pytest.mark.parametrize(
     ("key", "value", "field"),
     [
-        ("precision", "fp32", "precision"), ("precision", "bf16", "precision"), ("precision", "fp16", "precision"), ("micro_batch", 3, None), ("attention", "eager", "attention"),
-        ("recompute", True, "recompute"), ("recompute", False, "recompute"), ("compile", True, "compile"), ("compile", False, "compile"),
-        ("loss_chunk", 7, "loss_chunk"), ("optimizer", "for_loop", "optimizer"), ("loader_workers", 0, "loader_workers"),
+        ("precision", "fp32", "precision"),
+        ("precision", "bf16", "precision"),
+        ("precision", "fp16", "precision"),
+        ("micro_batch", 3, None),
+        ("attention", "eager", "attention"),
+        ("recompute", True, "recompute"),
+        ("recompute", False, "recompute"),
+        ("compile", True, "compile"),
+        ("compile", False, "compile"),
+        ("loss_chunk", 7, "loss_chunk"),
+        ("optimizer", "for_loop", "optimizer"),
+        ("loader_workers", 0, "loader_workers"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("device", ["Tesla T4", "NVIDIA H200", "cpu"])
 def test_what_the_user_fixed_stands_and_is_costed(
     tiny: Callable[..., Recipe],
@@ -134,7 +167,9 @@ def test_what_the_user_fixed_stands_and_is_costed(
     planned: Callable[..., Plan],
     rates: Callable[..., Rates],
 ) -> None:
-    plan = planned(tiny("plan={}", f"plan.{key}={str(value).lower()}"), devices[device], rates=rates())
+    plan = planned(
+        tiny("plan={}", f"plan.{key}={str(value).lower()}"), devices[device], rates=rates()
+    )
 
     assert _choice(plan, key) == value
     assert _reason(plan, key) == "fixed by the user"
@@ -145,7 +180,11 @@ def test_what_the_user_fixed_stands_and_is_costed(
 def test_a_fixed_micro_batch_is_used_as_it_is_even_where_it_divides_badly(
     tiny: Callable[..., Recipe], cpu: Callable[..., Device], planned: Callable[..., Plan]
 ) -> None:
-    assert planned(tiny("batch.sequences=9", "plan={micro_batch: 4}"), cpu()).micro_batches == (4, 4, 1)
+    assert planned(tiny("batch.sequences=9", "plan={micro_batch: 4}"), cpu()).micro_batches == (
+        4,
+        4,
+        1,
+    )
 
 
 def test_a_fixed_micro_batch_above_the_effective_batch_is_the_whole_batch(
@@ -164,7 +203,12 @@ def test_threads_are_the_cpus_or_the_users_and_no_matter_of_a_gpu(
 
 # --- memory
 
-LARGE = ("plan={}", "model={layers: 24, heads: 16, width: 1024}", "sequence_length=1024", "batch.sequences=64")
+LARGE = (
+    "plan={}",
+    "model={layers: 24, heads: 16, width: 1024}",
+    "sequence_length=1024",
+    "batch.sequences=64",
+)
 
 
 @pytest.fixture
@@ -173,10 +217,17 @@ def hand(by_hand: Callable[..., Any]) -> Tracer:
     return lambda spec: by_hand(sequence_bytes=(10 if spec.recompute else 50) * MIB)
 
 
-def test_memory_terms_add_up_to_the_predicted_peak(devices: dict[str, Device], planned: Callable[..., Plan]) -> None:
+def test_memory_terms_add_up_to_the_predicted_peak(
+    devices: dict[str, Device], planned: Callable[..., Plan]
+) -> None:
     apple = dataclasses.replace(devices["cpu"], kind="mps", threads=None)
     for seed in range(40):
-        for device in (devices["Tesla T4"], devices["NVIDIA H200"], dataclasses.replace(devices["cpu"], free_memory_bytes=1000 * GIB), apple):
+        for device in (
+            devices["Tesla T4"],
+            devices["NVIDIA H200"],
+            dataclasses.replace(devices["cpu"], free_memory_bytes=1000 * GIB),
+            apple,
+        ):
             try:
                 plan = planned(_random_recipe(seed), device, process_bytes=300 * MIB)
             except PlanError:
@@ -189,22 +240,44 @@ def test_memory_terms_add_up_to_the_predicted_peak(devices: dict[str, Device], p
 
 
 def test_on_a_gpu_the_peak_is_that_of_torchs_allocator_and_the_drivers_stands_beside_it(
-    tiny: Callable[..., Recipe], devices: dict[str, Device], hand: Tracer, planned: Callable[..., Plan]
+    tiny: Callable[..., Recipe],
+    devices: dict[str, Device],
+    hand: Tracer,
+    planned: Callable[..., Plan],
 ) -> None:
-    """8 sequences: 800 MiB and two workspaces of 32 MiB; the context of 132 multiprocessors is outside."""
+    """8 sequences: 800 MiB and two workspaces of 32 MiB; the context of 132 multiprocessors is
+    outside.
+    """
     plan = planned(tiny("plan={}"), devices["NVIDIA H200"], hand)
 
-    peaks_mib = {name: entry.value / MIB for name, entry in plan.predicted.items() if name.endswith("_bytes")}
+    peaks_mib = {
+        name: entry.value / MIB for name, entry in plan.predicted.items() if name.endswith("_bytes")
+    }
     context_mib = round((132 * 3.37 + 184) * MIB) / MIB
-    assert peaks_mib == {"peak_memory_bytes": 864, "allocated_memory_bytes": 864, "device_memory_bytes": 864 + context_mib}
+    assert peaks_mib == {
+        "peak_memory_bytes": 864,
+        "allocated_memory_bytes": 864,
+        "device_memory_bytes": 864 + context_mib,
+    }
     terms_mib = {name: size / MIB for name, size in plan.memory_terms.items()}
-    assert terms_mib == {"weights": 100, "gradients": 100, "optimizer states": 200, "activations": 400, "library workspaces": 64}
+    assert terms_mib == {
+        "weights": 100,
+        "gradients": 100,
+        "optimizer states": 200,
+        "activations": 400,
+        "library workspaces": 64,
+    }
 
 
 def test_the_micro_batch_on_a_cpu_is_the_largest_that_surely_fits(
-    tiny: Callable[..., Recipe], cpu: Callable[..., Device], hand: Tracer, planned: Callable[..., Plan]
+    tiny: Callable[..., Recipe],
+    cpu: Callable[..., Device],
+    hand: Tracer,
+    planned: Callable[..., Plan],
 ) -> None:
-    """990 of 1100 MiB may be used; with a tenth in doubt 900 MiB of tensors fit, which is 400 and 10 x 50."""
+    """990 of 1100 MiB may be used; with a tenth in doubt 900 MiB of tensors fit, which is 400 and
+    10 x 50.
+    """
     plan = planned(tiny("plan={}", "batch.sequences=64"), cpu(free_memory_bytes=1100 * MIB), hand)
 
     assert plan.micro_batches == (10,) * 6 + (4,)
@@ -213,42 +286,67 @@ def test_the_micro_batch_on_a_cpu_is_the_largest_that_surely_fits(
 
 
 @pytest.mark.parametrize("name", ["Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA H200"])
-def test_the_micro_batch_on_a_gpu_is_the_largest_whose_verdict_is_that_it_fits(tiny: Callable[..., Recipe], cheap_tracer: Tracer, name: str) -> None:
+def test_the_micro_batch_on_a_gpu_is_the_largest_whose_verdict_is_that_it_fits(
+    tiny: Callable[..., Recipe], cheap_tracer: Tracer, name: str
+) -> None:
     device = dataclasses.replace(catalog.get(name), memory_bytes=20 * GIB)
     derived = derive_with_memory(tiny(*LARGE), device, cheap_tracer)
 
     fitting = [size for size in range(1, 65) if derived.memory.at(size).verdict == "fits"]
     assert 1 < derived.largest < 64
     assert fitting == list(range(1, derived.largest + 1))
-    assert derived.plan.micro_batches[0] == derived.footprint.micro_batch == -(-64 // -(-64 // derived.largest))
+    assert (
+        derived.plan.micro_batches[0]
+        == derived.footprint.micro_batch
+        == -(-64 // -(-64 // derived.largest))
+    )
 
 
 def test_more_tokens_than_bring_speed_are_not_taken(
-    tiny: Callable[..., Recipe], devices: dict[str, Device], hand: Tracer, planned: Callable[..., Plan]
+    tiny: Callable[..., Recipe],
+    devices: dict[str, Device],
+    hand: Tracer,
+    planned: Callable[..., Plan],
 ) -> None:
-    plan = planned(tiny("plan={}", "sequence_length=16384", "batch.sequences=6"), devices["NVIDIA H200"], hand)
+    plan = planned(
+        tiny("plan={}", "sequence_length=16384", "batch.sequences=6"), devices["NVIDIA H200"], hand
+    )
 
     assert plan.micro_batches == (3, 3)
     assert _reason(plan, "micro_batch") == "tokens enough to keep the device busy"
-    assert _reason(planned(tiny("plan={}"), devices["NVIDIA H200"], hand), "micro_batch") == "the whole effective batch at once"
+    assert (
+        _reason(planned(tiny("plan={}"), devices["NVIDIA H200"], hand), "micro_batch")
+        == "the whole effective batch at once"
+    )
 
 
-def test_less_memory_never_gives_a_larger_micro_batch(tiny: Callable[..., Recipe], planned: Callable[..., Plan]) -> None:
+def test_less_memory_never_gives_a_larger_micro_batch(
+    tiny: Callable[..., Recipe], planned: Callable[..., Plan]
+) -> None:
     card = catalog.get("Tesla T4")
-    sizes = [planned(tiny(*LARGE), dataclasses.replace(card, memory_bytes=gib * GIB)).micro_batches[0] for gib in (9, 12, 16, 24, 48, 96)]
+    sizes = [
+        planned(tiny(*LARGE), dataclasses.replace(card, memory_bytes=gib * GIB)).micro_batches[0]
+        for gib in (9, 12, 16, 24, 48, 96)
+    ]
 
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[-1]
 
 
 def test_what_may_fit_is_tried_with_one_sequence_and_the_doubt_is_said(
-    tiny: Callable[..., Recipe], cpu: Callable[..., Device], by_hand: Callable[..., Any], planned: Callable[..., Plan]
+    tiny: Callable[..., Recipe],
+    cpu: Callable[..., Device],
+    by_hand: Callable[..., Any],
+    planned: Callable[..., Plan],
 ) -> None:
     """One sequence takes 450 to 495 MiB, recomputed or not; 468 of 520 MiB may be used."""
     plan = planned(tiny("plan={}"), cpu(free_memory_bytes=520 * MIB), lambda spec: by_hand())
 
     assert plan.micro_batches == (1,) * 8
-    assert _reason(plan, "micro_batch") == "one sequence, and even that may not fit: 472.5 MiB of 468.0 MiB"
+    assert (
+        _reason(plan, "micro_batch")
+        == "one sequence, and even that may not fit: 472.5 MiB of 468.0 MiB"
+    )
     assert (plan.recompute, _reason(plan, "recompute")) == (False, "one sequence may just fit")
 
 
@@ -256,33 +354,60 @@ def test_what_cannot_fit_is_refused_with_both_numbers_and_a_remedy(
     tiny: Callable[..., Recipe], cpu: Callable[..., Device], planned: Callable[..., Plan]
 ) -> None:
     with pytest.raises(
-        PlanError, match=r"tiny needs about [\d.]+ GiB for 1 sequence of 1024 tokens, but a CPU has 921\.6 MiB to use\. .*a shorter sequence_length"
+        PlanError,
+        match=(
+            r"tiny needs about [\d.]+ GiB for 1 sequence of 1024 tokens, but a CPU has 921\.6 MiB"
+            r" to use\. .*a shorter sequence_length"
+        ),
     ):
         planned(tiny(*LARGE), cpu(free_memory_bytes=GIB))
 
 
 def test_a_fixed_micro_batch_that_cannot_fit_is_refused_with_its_number(
-    tiny: Callable[..., Recipe], cpu: Callable[..., Device], hand: Tracer, planned: Callable[..., Plan]
+    tiny: Callable[..., Recipe],
+    cpu: Callable[..., Device],
+    hand: Tracer,
+    planned: Callable[..., Plan],
 ) -> None:
-    with pytest.raises(PlanError, match=r"for 8 sequences of 32 tokens.*a smaller fixed plan\.micro_batch"):
+    with pytest.raises(
+        PlanError, match=r"for 8 sequences of 32 tokens.*a smaller fixed plan\.micro_batch"
+    ):
         planned(tiny("plan={micro_batch: 8}"), cpu(free_memory_bytes=500 * MIB), hand)
 
 
-def test_what_cannot_fit_can_still_be_looked_at(tiny: Callable[..., Recipe], cpu: Callable[..., Device], hand: Tracer) -> None:
+def test_what_cannot_fit_can_still_be_looked_at(
+    tiny: Callable[..., Recipe], cpu: Callable[..., Device], hand: Tracer
+) -> None:
     derived = derive_with_memory(tiny("plan={}"), cpu(free_memory_bytes=100 * MIB), hand)
 
-    assert (derived.largest, derived.plan.micro_batches, derived.footprint.verdict) == (0, (1,) * 8, "does not fit")
+    assert (derived.largest, derived.plan.micro_batches, derived.footprint.verdict) == (
+        0,
+        (1,) * 8,
+        "does not fit",
+    )
     assert "weights and optimizer states alone do not fit" in _reason(derived.plan, "recompute")
     with pytest.raises(PlanError):
         refuse_what_cannot_fit(derived)
 
 
-@pytest.mark.parametrize(("free_mib", "verdict"), [(551, "fits"), (550, "fits"), (549, "uncertain"), (500, "uncertain"), (499, "does not fit")])
+@pytest.mark.parametrize(
+    ("free_mib", "verdict"),
+    [(551, "fits"), (550, "fits"), (549, "uncertain"), (500, "uncertain"), (499, "does not fit")],
+)
 def test_free_memory_counts_where_it_was_measured_and_the_process_is_in_it(
-    tiny: Callable[..., Recipe], cpu: Callable[..., Device], hand: Tracer, free_mib: int, verdict: str
+    tiny: Callable[..., Recipe],
+    cpu: Callable[..., Device],
+    hand: Tracer,
+    free_mib: int,
+    verdict: str,
 ) -> None:
-    """One sequence takes 450 to 495 MiB, which is nine tenths of 500 to 550; the process is there already and still grows."""
-    recipe, device = tiny("plan={micro_batch: 1, recompute: false}"), cpu(memory_bytes=100 * GIB, free_memory_bytes=free_mib * MIB)
+    """One sequence takes 450 to 495 MiB, which is nine tenths of 500 to 550; the process is there
+    already and still grows.
+    """
+    recipe, device = (
+        tiny("plan={micro_batch: 1, recompute: false}"),
+        cpu(memory_bytes=100 * GIB, free_memory_bytes=free_mib * MIB),
+    )
 
     assert derive_with_memory(recipe, device, hand).footprint.verdict == verdict
     room = dataclasses.replace(
@@ -302,12 +427,18 @@ def test_weights_gradients_and_states_of_a_real_trace_follow_from_the_parameters
     plan = planned(recipe, devices["cpu"], lambda spec: StoredTraces(spec, None), vocabulary=290)
 
     assert plan.parameters == parameters
-    assert [plan.memory_terms[term] // parameters for term in ("weights", "gradients", "optimizer states")] == [4, 4, 8]
+    assert [
+        plan.memory_terms[term] // parameters
+        for term in ("weights", "gradients", "optimizer states")
+    ] == [4, 4, 8]
     assert sum(plan.memory_terms.values()) == round(plan.predicted["peak_memory_bytes"].value)
 
 
 def test_traces_are_of_the_step_that_the_plan_decides(
-    tiny: Callable[..., Recipe], devices: dict[str, Device], by_hand: Callable[..., Any], planned: Callable[..., Plan]
+    tiny: Callable[..., Recipe],
+    devices: dict[str, Device],
+    by_hand: Callable[..., Any],
+    planned: Callable[..., Plan],
 ) -> None:
     asked: list[StepSpec] = []
 
@@ -321,5 +452,9 @@ def test_traces_are_of_the_step_that_the_plan_decides(
 
     assert [spec.recompute for spec in asked] == [False, False, True]
     for spec in asked:
-        assert (spec.autocast, spec.attention, spec.loss_chunk) == (plan.precision, plan.attention, plan.loss_chunk)
+        assert (spec.autocast, spec.attention, spec.loss_chunk) == (
+            plan.precision,
+            plan.attention,
+            plan.loss_chunk,
+        )
         assert (spec.cuda, spec.flash, spec.sequence_length) == (True, False, 32)

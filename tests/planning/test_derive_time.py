@@ -1,4 +1,6 @@
-"""How long a plan expects its step and its run to take: worked out by hand from operators, rates and earlier runs."""
+"""How long a plan expects its step and its run to take: worked out by hand from operators, rates
+and earlier runs.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -46,23 +48,48 @@ Timed = Callable[..., Plan]
 
 
 @pytest.fixture
-def timed(tiny: Callable[..., Recipe], cpu: Callable[..., Device], by_hand: Callable[..., Any], planned: Callable[..., Plan]) -> Timed:
-    """`timed(rates, "key=value", correction=..., ...)` plans one pass over 8 sequences of 32 tokens in fp32 for the CPU by hand; `traces` are
-    fields of those by hand."""
+def timed(
+    tiny: Callable[..., Recipe],
+    cpu: Callable[..., Device],
+    by_hand: Callable[..., Any],
+    planned: Callable[..., Plan],
+) -> Timed:
+    """`timed(rates, "key=value", correction=..., ...)` plans one pass over 8 sequences of 32 tokens
+    in fp32 for the CPU by hand; `traces` are fields of those by hand.
+    """
 
-    def plan(rates: Rates | None, *overrides: str, traces: dict[str, Any] | None = None, **facts: Any) -> Plan:
-        recipe = tiny("plan={precision: fp32, compile: false, recompute: false, micro_batch: 8}", *overrides)
-        return planned(recipe, cpu(), lambda spec: by_hand(recomputed=spec.recompute, **traces or {}), rates=rates, **facts)
+    def plan(
+        rates: Rates | None, *overrides: str, traces: dict[str, Any] | None = None, **facts: Any
+    ) -> Plan:
+        recipe = tiny(
+            "plan={precision: fp32, compile: false, recompute: false, micro_batch: 8}", *overrides
+        )
+        return planned(
+            recipe,
+            cpu(),
+            lambda spec: by_hand(recomputed=spec.recompute, **traces or {}),
+            rates=rates,
+            **facts,
+        )
 
     return plan
 
 
-def test_a_step_by_hand_takes_its_arithmetic_its_bytes_and_its_operators(timed: Timed, rates: Callable[..., Rates]) -> None:
-    """8 x 300 MFLOP at 100 GFLOP/s, 8 x 10 and 100 MB at 100 GB/s, 51 operators of 0.1 ms; believed to 0.8 to 1.25 of it."""
+def test_a_step_by_hand_takes_its_arithmetic_its_bytes_and_its_operators(
+    timed: Timed, rates: Callable[..., Rates]
+) -> None:
+    """8 x 300 MFLOP at 100 GFLOP/s, 8 x 10 and 100 MB at 100 GB/s, 51 operators of 0.1 ms; believed
+    to 0.8 to 1.25 of it.
+    """
     plan = timed(rates())
 
     assert plan.time_terms == pytest.approx(
-        {"matrix products": 0.024, "element-wise and norms": 0.0008, "optimizer update": 0.001, "issuing operators": 0.0051}
+        {
+            "matrix products": 0.024,
+            "element-wise and norms": 0.0008,
+            "optimizer update": 0.001,
+            "issuing operators": 0.0051,
+        }
     )
     step = plan.predicted["step_time_s"]
     assert (step.value, step.high) == pytest.approx((0.0309, 1.25 * 0.0309))
@@ -70,7 +97,9 @@ def test_a_step_by_hand_takes_its_arithmetic_its_bytes_and_its_operators(timed: 
     assert step.basis.endswith("made by hand")
 
 
-def test_tokens_per_second_and_mfu_follow_from_the_step_time(timed: Timed, rates: Callable[..., Rates]) -> None:
+def test_tokens_per_second_and_mfu_follow_from_the_step_time(
+    timed: Timed, rates: Callable[..., Rates]
+) -> None:
     """256 tokens and 2.4 GFLOP a step, of 100 GFLOP/s."""
     predicted = timed(rates()).predicted
 
@@ -80,14 +109,18 @@ def test_tokens_per_second_and_mfu_follow_from_the_step_time(timed: Timed, rates
         assert getattr(predicted["mfu"], bound) == pytest.approx(0.024 / step_s)
 
 
-def test_computing_twice_costs_time_and_is_no_use_of_the_device(timed: Timed, rates: Callable[..., Rates]) -> None:
+def test_computing_twice_costs_time_and_is_no_use_of_the_device(
+    timed: Timed, rates: Callable[..., Rates]
+) -> None:
     once, twice = timed(rates()).predicted, timed(rates(), "plan.recompute=true").predicted
 
     assert twice["step_time_s"].value - once["step_time_s"].value == pytest.approx(0.008 + 0.001)
     assert twice["mfu"].value == pytest.approx(0.024 / twice["step_time_s"].value)
 
 
-def test_no_end_of_an_interval_beats_the_matrix_units(timed: Timed, rates: Callable[..., Rates]) -> None:
+def test_no_end_of_an_interval_beats_the_matrix_units(
+    timed: Timed, rates: Callable[..., Rates]
+) -> None:
     """Rates ten times the device's own."""
     fast = rates(flop_per_s={"matrix": {"fp32": 1e12}}, host_s=0.0)
 
@@ -99,21 +132,35 @@ def test_no_end_of_an_interval_beats_the_matrix_units(timed: Timed, rates: Calla
     assert sum(plan.time_terms.values()) == pytest.approx(step.value)
 
 
-def test_earlier_runs_scale_the_time_and_replace_its_interval(timed: Timed, rates: Callable[..., Rates]) -> None:
+def test_earlier_runs_scale_the_time_and_replace_its_interval(
+    timed: Timed, rates: Callable[..., Rates]
+) -> None:
     plan, corrected = timed(rates()), timed(rates(), correction=Correction(1.5, 1.4, 1.7, runs=2))
 
     before_s, step = plan.predicted["step_time_s"].value, corrected.predicted["step_time_s"]
-    assert (step.value, step.low, step.high) == pytest.approx((1.5 * before_s, 1.4 * before_s, 1.7 * before_s))
+    assert (step.value, step.low, step.high) == pytest.approx(
+        (1.5 * before_s, 1.4 * before_s, 1.7 * before_s)
+    )
     assert "corrected by 2 earlier runs on this device" in step.basis
-    assert (corrected.correction, plan.correction, plan.rates_basis) == (1.5, 1.0, "made by hand, 2 threads")
-    assert corrected.time_terms == pytest.approx({name: 1.5 * seconds for name, seconds in plan.time_terms.items()})
+    assert (corrected.correction, plan.correction, plan.rates_basis) == (
+        1.5,
+        1.0,
+        "made by hand, 2 threads",
+    )
+    assert corrected.time_terms == pytest.approx(
+        {name: 1.5 * seconds for name, seconds in plan.time_terms.items()}
+    )
 
 
-def test_without_earlier_runs_nothing_is_corrected(timed: Timed, rates: Callable[..., Rates]) -> None:
+def test_without_earlier_runs_nothing_is_corrected(
+    timed: Timed, rates: Callable[..., Rates]
+) -> None:
     assert timed(rates(), correction=Correction()) == timed(rates())
 
 
-def test_time_is_not_guessed_where_no_rate_is_known(timed: Timed, rates: Callable[..., Rates]) -> None:
+def test_time_is_not_guessed_where_no_rate_is_known(
+    timed: Timed, rates: Callable[..., Rates]
+) -> None:
     for unknown in (None, rates(flop_per_s={"matrix": {"bf16": 1e12}})):
         plan = timed(unknown)
 
@@ -122,7 +169,10 @@ def test_time_is_not_guessed_where_no_rate_is_known(timed: Timed, rates: Callabl
 
 
 def test_without_a_dense_rate_there_is_a_time_but_no_share_of_it(
-    tiny: Callable[..., Recipe], cpu: Callable[..., Device], planned: Callable[..., Plan], rates: Callable[..., Rates]
+    tiny: Callable[..., Recipe],
+    cpu: Callable[..., Device],
+    planned: Callable[..., Plan],
+    rates: Callable[..., Rates],
 ) -> None:
     predicted = planned(tiny("plan={}"), cpu(dense_flop_per_s={}), rates=rates()).predicted
 
@@ -130,11 +180,18 @@ def test_without_a_dense_rate_there_is_a_time_but_no_share_of_it(
     assert "mfu" not in predicted
 
 
-def test_a_faster_device_is_predicted_to_be_faster(tiny: Callable[..., Recipe], devices: dict[str, Device], planned: Callable[..., Plan]) -> None:
+def test_a_faster_device_is_predicted_to_be_faster(
+    tiny: Callable[..., Recipe], devices: dict[str, Device], planned: Callable[..., Plan]
+) -> None:
     cards = [devices[name] for name in ("Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA H200")]
     times = [
         planned(
-            tiny("plan={}", "model={layers: 24, heads: 16, width: 1024}", "sequence_length=1024", "batch.sequences=64"),
+            tiny(
+                "plan={}",
+                "model={layers: 24, heads: 16, width: 1024}",
+                "sequence_length=1024",
+                "batch.sequences=64",
+            ),
             card,
             rates=guessed_rates(card),
         )

@@ -11,10 +11,25 @@ from brimful.planning.plan import Plan
 from brimful.recipe import Recipe, load
 
 PLAINEST = Plan(
-    recipe="tiny", device={"name": "a CPU"}, choices=(), micro_batches=(8,), precision="fp32", attention="eager", recompute=False, compile=False,
-    optimizer="fused", loss_chunk=256, loader_workers=1, threads=1, parameters=1000, sequence_length=32, total_steps=12,
-    predicted={}, memory_terms={}, time_terms={},
-)  # fmt: skip
+    recipe="tiny",
+    device={"name": "a CPU"},
+    choices=(),
+    micro_batches=(8,),
+    precision="fp32",
+    attention="eager",
+    recompute=False,
+    compile=False,
+    optimizer="fused",
+    loss_chunk=256,
+    loader_workers=1,
+    threads=1,
+    parameters=1000,
+    sequence_length=32,
+    total_steps=12,
+    predicted={},
+    memory_terms={},
+    time_terms={},
+)
 
 
 def test_the_plainest_plan_keeps_everything(tiny: Callable[..., Recipe]) -> None:
@@ -37,7 +52,9 @@ def test_the_plainest_plan_keeps_everything(tiny: Callable[..., Recipe]) -> None
         ({"compile": True}, "compilation"),
     ],
 )
-def test_every_choice_that_changes_rounding_is_said(tiny: Callable[..., Recipe], choice: dict[str, Any], told: str) -> None:
+def test_every_choice_that_changes_rounding_is_said(
+    tiny: Callable[..., Recipe], choice: dict[str, Any], told: str
+) -> None:
     (change,) = statement(replace(PLAINEST, **choice), tiny()).changes
     assert told in change
 
@@ -56,5 +73,7 @@ def test_a_frozen_base_is_said_to_be_held_in_16_bits() -> None:
 
 def test_states_of_8_bits_are_the_recipes_own_update(tiny: Callable[..., Recipe]) -> None:
     said = statement(replace(PLAINEST, optimizer="8bit"), tiny("optimizer.kind=adamw_8bit"))
-    assert said.keeps[2].startswith("the update: AdamW with states of 8 bits (bitsandbytes) with the recipe's settings")
+    assert said.keeps[2].startswith(
+        "the update: AdamW with states of 8 bits (bitsandbytes) with the recipe's settings"
+    )
     assert said.changes == statement(PLAINEST, tiny()).changes

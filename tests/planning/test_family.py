@@ -1,4 +1,6 @@
-"""A family is believed only where every size is one product in all recordings; real ones are compared with direct traces in tests/rehearsal."""
+"""A family is believed only where every size is one product in all recordings; real ones are
+compared with direct traces in tests/rehearsal.
+"""
 
 import dataclasses
 import json
@@ -14,36 +16,72 @@ from brimful.planning.step import Lora, StepSpec
 from brimful.planning.trace import Trace
 from brimful.planning.work import COUNTS, GLOBAL, PARTS, Calls, Details, Work
 
-POINTS = (Point(4, 128, 4, 128, 384), Point(5, 1024, 6, 1024, 3072), Point(4, 512, 10, 512, 1024), Point(1, 1024, 16, 1024, 768))
+POINTS = (
+    Point(4, 128, 4, 128, 384),
+    Point(5, 1024, 6, 1024, 3072),
+    Point(4, 512, 10, 512, 1024),
+    Point(1, 1024, 16, 1024, 768),
+)
 ADAPTER = {"adapter": Lora(4)}
 
 
 def _kin(**changes: Any) -> Kin:
     config = json.dumps({"model_type": "llama", "max_position_embeddings": 8192})
-    return kin_of(dataclasses.replace(StepSpec(config_json=config, sequence_length=1024), **changes))[0]
+    return kin_of(
+        dataclasses.replace(StepSpec(config_json=config, sequence_length=1024), **changes)
+    )[0]
 
 
 def _member(point: Point, sizes: list[int], parameters: int) -> Trace:
-    """Storages that are born and stay, and one product of m x 8 x 8 that reads the first and writes the others."""
+    """Storages that are born and stay, and one product of m x 8 x 8 that reads the first and writes
+    the others.
+    """
     count = len(sizes)
     zeros, outside = np.zeros(count, np.int32), np.full(count, GLOBAL, np.int32)
-    counts = {name: np.array([1], np.int64) for name in COUNTS} | {"bytes_W": np.array([sum(sizes)]), "fused_bytes_W": np.array([sum(sizes)])}
-    counts |= {"m_W": np.array([point.micro_batch * point.sequence_length]), "flop_W": np.array([128 * point.micro_batch * point.sequence_length])}
-    shapes = {f"{name}_W": np.array([0]) for name in ("classes", "dtypes", "parts", "phases", "operators")} | {"layers_W": np.array([GLOBAL])}
+    counts = {name: np.array([1], np.int64) for name in COUNTS} | {
+        "bytes_W": np.array([sum(sizes)]),
+        "fused_bytes_W": np.array([sum(sizes)]),
+    }
+    counts |= {
+        "m_W": np.array([point.micro_batch * point.sequence_length]),
+        "flop_W": np.array([128 * point.micro_batch * point.sequence_length]),
+    }
+    shapes = {
+        f"{name}_W": np.array([0]) for name in ("classes", "dtypes", "parts", "phases", "operators")
+    } | {"layers_W": np.array([GLOBAL])}
     none = np.zeros(0, np.int64)
-    details = Details(np.zeros(count, np.int64), np.array(sizes), np.array(sizes), Calls(none, none, none, none))
+    details = Details(
+        np.zeros(count, np.int64), np.array(sizes), np.array(sizes), Calls(none, none, none, none)
+    )
     return Trace(
-        events_E=np.arange(1, count + 1, dtype=np.int32), event_layers_E=outside, sizes_S=np.array(sizes), kinds_S=zeros, places_S=zeros, layers_S=outside,
-        places=("x",), parameters=parameters, trainable=8 * point.rank, work=Work(**counts, **shapes, repeats_W=np.ones(1), operators=("mm",)), details=details,
-    )  # fmt: skip
+        events_E=np.arange(1, count + 1, dtype=np.int32),
+        event_layers_E=outside,
+        sizes_S=np.array(sizes),
+        kinds_S=zeros,
+        places_S=zeros,
+        layers_S=outside,
+        places=("x",),
+        parameters=parameters,
+        trainable=8 * point.rank,
+        work=Work(**counts, **shapes, repeats_W=np.ones(1), operators=("mm",)),
+        details=details,
+    )
 
 
 def _recordings(kin: Kin, sizes: Any, points: tuple[Point, ...] = POINTS) -> Recordings:
-    return Recordings(kin, points, tuple(_member(point, sizes(point), 100 + 8 * point.rank) for point in points), example=2, blocks=2)
+    return Recordings(
+        kin,
+        points,
+        tuple(_member(point, sizes(point), 100 + 8 * point.rank) for point in points),
+        example=2,
+        blocks=2,
+    )
 
 
 def test_products_of_all_that_differs_are_found() -> None:
-    spec = dataclasses.replace(_kin(**ADAPTER).member(POINTS[0]), sequence_length=2048, adapter=Lora(32), loss_chunk=4096)
+    spec = dataclasses.replace(
+        _kin(**ADAPTER).member(POINTS[0]), sequence_length=2048, adapter=Lora(32), loss_chunk=4096
+    )
 
     def sizes(point: Point) -> list[int]:
         return [
@@ -66,27 +104,41 @@ def test_products_of_all_that_differs_are_found() -> None:
 
 def test_an_evaluation_batch_is_measured_by_its_own_sequences_and_pieces() -> None:
     points = tuple(
-        dataclasses.replace(point, micro_batch=1, chunk=share * point.scored // 16) for point, share in zip(POINTS, (12, 9, 14, 11), strict=True)
+        dataclasses.replace(point, micro_batch=1, chunk=share * point.scored // 16)
+        for point, share in zip(POINTS, (12, 9, 14, 11), strict=True)
     )
     numbers = {"C": 3, "L": 5, "BTT": 4, "V": 2}
     made = _recordings(
         dataclasses.replace(_kin(**ADAPTER), is_single=True),
-        lambda point: [number * point.evaluation(2).product(name) for name, number in numbers.items()],
+        lambda point: [
+            number * point.evaluation(2).product(name) for name, number in numbers.items()
+        ],
         points,
     )
     made = dataclasses.replace(made, traces=tuple(map(_in_evaluation, made.traces)))
-    member = dataclasses.replace(_kin(**ADAPTER).member(points[0]), sequence_length=2048, adapter=Lora(32), loss_chunk=3000)
+    member = dataclasses.replace(
+        _kin(**ADAPTER).member(points[0]), sequence_length=2048, adapter=Lora(32), loss_chunk=3000
+    )
 
     one = made.family().at(member)
 
-    assert one.at(1).sizes_S.tolist() == [3 * 3000, 5 * (4096 - 3000), 4 * 2 * 2048**2, 2 * (2048 - 2)]
+    assert one.at(1).sizes_S.tolist() == [
+        3 * 3000,
+        5 * (4096 - 3000),
+        4 * 2 * 2048**2,
+        2 * (2048 - 2),
+    ]
     assert one.work is not None
     assert one.work.at(1, 3000).bytes_W.tolist() == [one.at(1).sizes_S.sum()]
 
 
 def _in_evaluation(trace: Trace) -> Trace:
     assert trace.work is not None
-    return dataclasses.replace(trace, marks={"evaluation": 0}, work=dataclasses.replace(trace.work, parts_W=np.array([PARTS.index("evaluation")])))
+    return dataclasses.replace(
+        trace,
+        marks={"evaluation": 0},
+        work=dataclasses.replace(trace.work, parts_W=np.array([PARTS.index("evaluation")])),
+    )
 
 
 def test_a_sum_is_no_product() -> None:
@@ -103,7 +155,12 @@ def test_a_further_recording_that_differs_is_refused() -> None:
 
 
 def test_recordings_that_cannot_tell_two_products_apart_are_refused() -> None:
-    alike = tuple(dataclasses.replace(point, sequence_length=128 * point.micro_batch, scored=128 * point.micro_batch) for point in POINTS)
+    alike = tuple(
+        dataclasses.replace(
+            point, sequence_length=128 * point.micro_batch, scored=128 * point.micro_batch
+        )
+        for point in POINTS
+    )
 
     with pytest.raises(Irregular, match="told apart"):
         _recordings(_kin(), lambda point: [point.micro_batch * 128], alike).family()
@@ -116,4 +173,6 @@ def test_members_with_other_events_are_unlike() -> None:
     with pytest.raises(Irregular, match="events"):
         dataclasses.replace(made, traces=(made.traces[0], other)).refuse_unlike()
     with pytest.raises(Irregular, match="not recorded"):
-        dataclasses.replace(made, traces=(dataclasses.replace(made.traces[0], work=None),)).refuse_unlike()
+        dataclasses.replace(
+            made, traces=(dataclasses.replace(made.traces[0], work=None),)
+        ).refuse_unlike()

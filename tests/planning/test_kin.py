@@ -1,4 +1,6 @@
-"""Which steps differ in length and rank only, and around which lengths a network does nothing else."""
+"""Which steps differ in length and rank only, and around which lengths a network does nothing
+else.
+"""
 
 import dataclasses
 import json
@@ -13,11 +15,16 @@ CONFIG = {"model_type": "llama", "max_position_embeddings": 8192}
 
 def _spec(length: int = 1024, **changes: object) -> StepSpec:
     config = {**CONFIG, **changes.pop("config", {})}  # type: ignore[dict-item]
-    return dataclasses.replace(StepSpec(config_json=json.dumps(config), sequence_length=length), **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(
+        StepSpec(config_json=json.dumps(config), sequence_length=length), **changes
+    )  # type: ignore[arg-type]
 
 
 def test_steps_of_other_lengths_ranks_and_pieces_are_kin() -> None:
-    one, other = _spec(1024, adapter=Lora(4), loss_chunk=64), _spec(2048, adapter=Lora(99), loss_chunk=128)
+    one, other = (
+        _spec(1024, adapter=Lora(4), loss_chunk=64),
+        _spec(2048, adapter=Lora(99), loss_chunk=128),
+    )
 
     assert kin_of(one)[0] == kin_of(other)[0]
     assert kin_of(one)[1] != kin_of(other)[1]
@@ -34,12 +41,24 @@ def test_steps_of_other_lengths_ranks_and_pieces_are_kin() -> None:
         (1024, {"max_position_embeddings": 1000}, (1000 // GRANULE * GRANULE + GRANULE, LONGEST)),
     ],
 )
-def test_windows_and_stretched_positions_bound_the_lengths(length: int, config: dict[str, object], lengths: tuple[int, int]) -> None:
+def test_windows_and_stretched_positions_bound_the_lengths(
+    length: int, config: dict[str, object], lengths: tuple[int, int]
+) -> None:
     assert kin_of(_spec(length, config=config))[0].lengths == lengths
 
 
-@pytest.mark.parametrize("changes", [{"length": 1000}, {"attention": "brimful_blocks"}, {"feedback": "block"}, {"config": {"model_type": "okadfa"}}])
-def test_other_kernels_and_odd_lengths_have_no_kin_of_other_lengths(changes: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"length": 1000},
+        {"attention": "brimful_blocks"},
+        {"feedback": "block"},
+        {"config": {"model_type": "okadfa"}},
+    ],
+)
+def test_other_kernels_and_odd_lengths_have_no_kin_of_other_lengths(
+    changes: dict[str, object],
+) -> None:
     assert kin_of(_spec(**changes)) == []  # type: ignore[arg-type]
     assert [kin.lengths for kin in kin_of(_spec(**changes, adapter=Lora(4)))] == [None]  # type: ignore[arg-type]
 
@@ -50,10 +69,20 @@ def test_adapters_without_a_rank_to_vary_have_no_kin(adapter: object) -> None:
 
 
 def test_a_model_with_as_many_positions_as_a_sequence_keeps_to_that() -> None:
-    (kin,) = kin_of(_spec(1024, config={"model_type": "gpt2", "n_positions": 1024, "max_position_embeddings": None}))
+    (kin,) = kin_of(
+        _spec(
+            1024,
+            config={"model_type": "gpt2", "n_positions": 1024, "max_position_embeddings": None},
+        )
+    )
     member = kin.member(Point(2, 512, 1, 512, 100))
 
-    assert (kin.follows, member.sequence_length, member.config["n_positions"], member.loss_chunk) == ("n_positions", 512, 512, 100)
+    assert (
+        kin.follows,
+        member.sequence_length,
+        member.config["n_positions"],
+        member.loss_chunk,
+    ) == ("n_positions", 512, 512, 100)
 
 
 def test_a_member_has_the_rank_and_the_length_of_its_point() -> None:
@@ -63,8 +92,26 @@ def test_a_member_has_the_rank_and_the_length_of_its_point() -> None:
 
 
 def test_products_are_those_that_the_step_can_have() -> None:
-    assert set(kin_of(_spec(loss="model"))[0].products) == {"", "B", "T", "BT", "TT", "BTT", "BU", "V"}
-    assert kin_of(_spec(1000, adapter=Lora(2)))[0].products == ("", "B", "C", "L", "r", "rB", "rC", "rL")
+    assert set(kin_of(_spec(loss="model"))[0].products) == {
+        "",
+        "B",
+        "T",
+        "BT",
+        "TT",
+        "BTT",
+        "BU",
+        "V",
+    }
+    assert kin_of(_spec(1000, adapter=Lora(2)))[0].products == (
+        "",
+        "B",
+        "C",
+        "L",
+        "r",
+        "rB",
+        "rC",
+        "rL",
+    )
     assert "BM" in kin_of(_spec(task="masked_lm"))[0].products
 
 
@@ -80,4 +127,12 @@ def test_one_sequence_at_a_time_leaves_no_products_of_the_micro_batch() -> None:
 def test_a_product_is_worth_what_its_letters_are() -> None:
     point = Point(micro_batch=3, sequence_length=128, rank=5, scored=128, chunk=300)
 
-    assert [point.product(name) for name in ("", "rBT", "BTT", "BU", "V", "C", "L")] == [1, 5 * 3 * 128, 3 * 128**2, 3 * 129, 125, 300, 84]
+    assert [point.product(name) for name in ("", "rBT", "BTT", "BU", "V", "C", "L")] == [
+        1,
+        5 * 3 * 128,
+        3 * 128**2,
+        3 * 129,
+        125,
+        300,
+        84,
+    ]

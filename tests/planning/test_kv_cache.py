@@ -4,7 +4,15 @@ import sys
 
 import pytest
 import torch
-from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import (
+    DynamicCache,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PretrainedConfig,
+    PreTrainedModel,
+)
 
 from brimful.base.units import GIB
 from brimful.model.okadfa.configuration import OkadfaConfig
@@ -12,14 +20,37 @@ from brimful.model.okadfa.modeling import OkadfaForCausalLM
 from brimful.planning.kv_cache import CPU_ROWS, GPU_ROWS, kv_shape, room_for_rows
 
 SMOLLM2_360M = LlamaConfig(
-    num_hidden_layers=32, hidden_size=960, num_attention_heads=15, num_key_value_heads=5, vocab_size=49_152, max_position_embeddings=8192
+    num_hidden_layers=32,
+    hidden_size=960,
+    num_attention_heads=15,
+    num_key_value_heads=5,
+    vocab_size=49_152,
+    max_position_embeddings=8192,
 )
 
 
 def models() -> list[PreTrainedModel]:
-    llama = LlamaConfig(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, intermediate_size=32, vocab_size=50)
-    wide = LlamaConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, head_dim=16, intermediate_size=32, vocab_size=50)
-    return [LlamaForCausalLM(llama), LlamaForCausalLM(wide), GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=2, n_head=2, vocab_size=50))]
+    llama = LlamaConfig(
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=32,
+        vocab_size=50,
+    )
+    wide = LlamaConfig(
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        head_dim=16,
+        intermediate_size=32,
+        vocab_size=50,
+    )
+    return [
+        LlamaForCausalLM(llama),
+        LlamaForCausalLM(wide),
+        GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=2, n_head=2, vocab_size=50)),
+    ]
 
 
 @pytest.mark.parametrize("number", range(3), ids=["grouped heads", "own head size", "gpt2"])
@@ -35,8 +66,13 @@ def test_the_figures_of_smollm2_360m() -> None:
     assert kv_shape(SMOLLM2_360M).bytes_per_token(2) == 2 * 32 * 5 * 64 * 2
 
 
-@pytest.mark.parametrize(("free_bytes", "is_cpu", "rows"), [(80 * GIB, False, GPU_ROWS), (80 * GIB, True, CPU_ROWS), (1, True, 1)])
-def test_rows_stop_where_more_gain_little_and_one_always_runs(free_bytes: int, is_cpu: bool, rows: int) -> None:
+@pytest.mark.parametrize(
+    ("free_bytes", "is_cpu", "rows"),
+    [(80 * GIB, False, GPU_ROWS), (80 * GIB, True, CPU_ROWS), (1, True, 1)],
+)
+def test_rows_stop_where_more_gain_little_and_one_always_runs(
+    free_bytes: int, is_cpu: bool, rows: int
+) -> None:
     found, positions = room_for_rows(SMOLLM2_360M, 2, free_bytes, is_cpu=is_cpu)
     assert found == rows
     assert positions >= 1
@@ -45,7 +81,11 @@ def test_rows_stop_where_more_gain_little_and_one_always_runs(free_bytes: int, i
 def test_rows_and_their_positions_fit_into_the_memory() -> None:
     for free_bytes in (GIB // 16, GIB, 8 * GIB):
         rows, positions = room_for_rows(SMOLLM2_360M, 2, free_bytes, is_cpu=False)
-        assert rows * SMOLLM2_360M.vocab_size * 4 + positions * kv_shape(SMOLLM2_360M).bytes_per_token(2) < free_bytes
+        assert (
+            rows * SMOLLM2_360M.vocab_size * 4
+            + positions * kv_shape(SMOLLM2_360M).bytes_per_token(2)
+            < free_bytes
+        )
 
 
 def test_a_config_without_attention_is_counted_by_its_width() -> None:
@@ -59,9 +99,13 @@ KERNEL = OkadfaConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4
 @pytest.mark.parametrize("length", [1, 90])
 def test_kernel_attention_keeps_the_same_bytes_of_a_text_however_long(length: int) -> None:
     with torch.no_grad():
-        cache = OkadfaForCausalLM(KERNEL)(torch.zeros(3, length, dtype=torch.long), use_cache=True).past_key_values
+        cache = OkadfaForCausalLM(KERNEL)(
+            torch.zeros(3, length, dtype=torch.long), use_cache=True
+        ).past_key_values
     assert (
-        3 * kv_shape(KERNEL).state_bytes(4) == 3 * kv_shape(KERNEL).state_bytes(2) == sum(layer.recurrent_states[0].nbytes for layer in cache.layers)
+        3 * kv_shape(KERNEL).state_bytes(4)
+        == 3 * kv_shape(KERNEL).state_bytes(2)
+        == sum(layer.recurrent_states[0].nbytes for layer in cache.layers)
     )
     assert kv_shape(KERNEL).bytes_per_token(4) == 0
 
@@ -73,4 +117,11 @@ def test_texts_of_kernel_attention_are_limited_by_their_states_alone() -> None:
         assert positions == sys.maxsize
         assert 0.7 * free_bytes < rows * kv_shape(medium).state_bytes(2) < 0.8 * free_bytes
     assert room_for_rows(medium, 2, 1, is_cpu=False)[0] == 1
-    assert kv_shape(OkadfaConfig(attention="softmax", hidden_size=32, num_hidden_layers=2, num_attention_heads=4)).state_bytes(4) == 0
+    assert (
+        kv_shape(
+            OkadfaConfig(
+                attention="softmax", hidden_size=32, num_hidden_layers=2, num_attention_heads=4
+            )
+        ).state_bytes(4)
+        == 0
+    )

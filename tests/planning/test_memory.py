@@ -1,4 +1,6 @@
-"""From a trace to terms, peaks, their intervals and a verdict, at sizes that can be worked out by hand."""
+"""From a trace to terms, peaks, their intervals and a verdict, at sizes that can be worked out by
+hand.
+"""
 
 import dataclasses
 import json
@@ -30,16 +32,22 @@ HOST = Target("a host", "cpu", 2000 * MIB, 100 * MIB, 0, 0)
 APPLE = Target("an Apple GPU", "mps", 2000 * MIB, 0, 0, 0)
 
 
-def _trace(*events: int, sizes_mib: list[float], kinds: tuple[str, ...] = (), **changes: Any) -> Trace:
+def _trace(
+    *events: int, sizes_mib: list[float], kinds: tuple[str, ...] = (), **changes: Any
+) -> Trace:
     """Storages of these sizes, born and dead in this order."""
     count = len(sizes_mib)
     names = kinds or ("temporaries",) * count
     return Trace(
-        events_E=np.array(events, np.int32), event_layers_E=np.full(len(events), GLOBAL, np.int32),
-        sizes_S=np.array([size * MIB for size in sizes_mib], np.int64), kinds_S=np.array([KINDS.index(name) for name in names], np.int32),
-        places_S=np.arange(count, dtype=np.int32), layers_S=np.full(count, GLOBAL, np.int32),
-        places=tuple(f"place {number}" for number in range(count)), **changes,
-    )  # fmt: skip
+        events_E=np.array(events, np.int32),
+        event_layers_E=np.full(len(events), GLOBAL, np.int32),
+        sizes_S=np.array([size * MIB for size in sizes_mib], np.int64),
+        kinds_S=np.array([KINDS.index(name) for name in names], np.int32),
+        places_S=np.arange(count, dtype=np.int32),
+        layers_S=np.full(count, GLOBAL, np.int32),
+        places=tuple(f"place {number}" for number in range(count)),
+        **changes,
+    )
 
 
 def _footprint(trace: Trace, target: Target, micro_batch: int = 1) -> Footprint:
@@ -49,14 +57,25 @@ def _footprint(trace: Trace, target: Target, micro_batch: int = 1) -> Footprint:
 # --- terms and peaks
 
 
-def test_terms_are_what_is_alive_at_the_peak_and_add_up_to_the_drivers_figure(by_hand: Callable[..., Any]) -> None:
+def test_terms_are_what_is_alive_at_the_peak_and_add_up_to_the_drivers_figure(
+    by_hand: Callable[..., Any],
+) -> None:
     """400 MiB, two sequences of 50, 30 of logits: 530; the context has 100."""
     found = _footprint(by_hand(logits_bytes=30 * MIB).at(2), GPU, 2)
 
     assert {name: size / MIB for name, size in found.terms.items()} == {
-        "weights": 100, "gradients": 100, "optimizer states": 200, "activations": 100, "loss and logits": 30, "CUDA context and libraries": 100,
-    }  # fmt: skip
-    assert (found.allocated.value, found.reserved.value, found.driver.value) == (530 * MIB, 530 * MIB, 630 * MIB)
+        "weights": 100,
+        "gradients": 100,
+        "optimizer states": 200,
+        "activations": 100,
+        "loss and logits": 30,
+        "CUDA context and libraries": 100,
+    }
+    assert (found.allocated.value, found.reserved.value, found.driver.value) == (
+        530 * MIB,
+        530 * MIB,
+        630 * MIB,
+    )
     assert sum(found.terms.values()) == found.driver.value
     assert found.headroom_bytes == 1470 * MIB
 
@@ -78,7 +97,9 @@ def test_rounding_of_every_block_counts_as_slack() -> None:
 
 
 def test_what_was_reserved_before_and_does_not_fit_stays_with_the_allocator() -> None:
-    """400 MiB, given back to the allocator and cut for 300: then 200 find no hole, though 100 are free."""
+    """400 MiB, given back to the allocator and cut for 300: then 200 find no hole, though 100 are
+    free.
+    """
     found = _footprint(_trace(1, -1, 2, 3, sizes_mib=[400, 300, 200]), GPU)
 
     assert (found.allocated.value / MIB, found.reserved.value / MIB) == (500, 600)
@@ -86,24 +107,42 @@ def test_what_was_reserved_before_and_does_not_fit_stays_with_the_allocator() ->
 
 
 def test_no_more_is_reserved_than_the_device_has_while_the_tensors_fit() -> None:
-    """1200 MiB held and 1500 needed: reserved would be 2700 of 2000, but the allocator gives back what it only holds."""
+    """1200 MiB held and 1500 needed: reserved would be 2700 of 2000, but the allocator gives back
+    what it only holds.
+    """
     found = _footprint(_trace(1, -1, 2, sizes_mib=[1200, 1500]), GPU)
 
-    assert (found.allocated.value / MIB, found.reserved.value / MIB, found.verdict) == (1500, 2000, "fits")
+    assert (found.allocated.value / MIB, found.reserved.value / MIB, found.verdict) == (
+        1500,
+        2000,
+        "fits",
+    )
 
 
-def test_intervals_lie_around_the_values_and_allocated_below_reserved(by_hand: Callable[..., Any]) -> None:
+def test_intervals_lie_around_the_values_and_allocated_below_reserved(
+    by_hand: Callable[..., Any],
+) -> None:
     doubtful = dataclasses.replace(GPU, context_uncertainty_bytes=30 * MIB)
     found = _footprint(by_hand().at(2), doubtful)
 
-    assert (found.allocated.low, found.allocated.high) == (ALLOCATED_SHARE[0] * 500 * MIB, ALLOCATED_SHARE[1] * 500 * MIB)
+    assert (found.allocated.low, found.allocated.high) == (
+        ALLOCATED_SHARE[0] * 500 * MIB,
+        ALLOCATED_SHARE[1] * 500 * MIB,
+    )
     assert found.reserved.low == max(RESERVED_SHARE[0], ALLOCATED_SHARE[0]) * 500 * MIB
     assert found.reserved.high == RESERVED_SHARE[1] * 500 * MIB
-    assert (found.driver.low, found.driver.high) == (found.reserved.low + 70 * MIB, found.reserved.high + 130 * MIB)
+    assert (found.driver.low, found.driver.high) == (
+        found.reserved.low + 70 * MIB,
+        found.reserved.high + 130 * MIB,
+    )
 
 
-def test_a_context_takes_no_less_than_nothing_however_little_is_known_of_it(by_hand: Callable[..., Any]) -> None:
-    """As of a Tesla T4, whose context is 83 MiB, give or take 250: a tiny model had less than no memory at the lower end."""
+def test_a_context_takes_no_less_than_nothing_however_little_is_known_of_it(
+    by_hand: Callable[..., Any],
+) -> None:
+    """As of a Tesla T4, whose context is 83 MiB, give or take 250: a tiny model had less than no
+    memory at the lower end.
+    """
     doubtful = dataclasses.replace(GPU, context_uncertainty_bytes=250 * MIB)
 
     for trace in (_trace(1, sizes_mib=[1]), by_hand().at(2)):
@@ -114,7 +153,9 @@ def test_a_context_takes_no_less_than_nothing_however_little_is_known_of_it(by_h
 
 
 @pytest.mark.parametrize(("target", "share"), [(HOST, HOST_SLACK), (APPLE, METAL_SLACK)])
-def test_off_cuda_live_bytes_and_an_assumed_share_count(by_hand: Callable[..., Any], target: Target, share: float) -> None:
+def test_off_cuda_live_bytes_and_an_assumed_share_count(
+    by_hand: Callable[..., Any], target: Target, share: float
+) -> None:
     found = _footprint(by_hand().at(2), target)
 
     assert (found.allocated.low, found.allocated.value, found.allocated.high) == (500 * MIB,) * 3
@@ -133,7 +174,9 @@ def test_terms_without_a_byte_are_left_out(by_hand: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(("off_mib", "verdict"), [(-2, "fits"), (2, "uncertain")])
-def test_a_gpu_surely_holds_what_fits_with_the_tensors_at_their_highest(off_mib: int, verdict: str) -> None:
+def test_a_gpu_surely_holds_what_fits_with_the_tensors_at_their_highest(
+    off_mib: int, verdict: str
+) -> None:
     """Torch has 2000 MiB; live tensors may take more than traced."""
     sure_mib = int(2000 / ALLOCATED_SHARE[1]) // 2 * 2
 
@@ -141,22 +184,37 @@ def test_a_gpu_surely_holds_what_fits_with_the_tensors_at_their_highest(off_mib:
 
 
 @pytest.mark.parametrize(("off_mib", "verdict"), [(-2, "uncertain"), (2, "does not fit")])
-def test_a_gpu_surely_lacks_what_does_not_fit_with_the_tensors_at_their_lowest(off_mib: int, verdict: str) -> None:
+def test_a_gpu_surely_lacks_what_does_not_fit_with_the_tensors_at_their_lowest(
+    off_mib: int, verdict: str
+) -> None:
     possible_mib = int(2000 / ALLOCATED_SHARE[0]) // 2 * 2
 
     assert _footprint(_trace(1, sizes_mib=[possible_mib + off_mib]), GPU).verdict == verdict
 
 
 def test_doubt_about_the_context_makes_the_verdict_doubtful(by_hand: Callable[..., Any]) -> None:
-    """1900 of 2000 MiB fit; with the context 200 MiB off either way that is not sure, and neither is that 2100 do not."""
+    """1900 of 2000 MiB fit; with the context 200 MiB off either way that is not sure, and neither
+    is that 2100 do not.
+    """
     doubtful = dataclasses.replace(GPU, context_uncertainty_bytes=200 * MIB)
 
-    assert [_footprint(_trace(1, sizes_mib=[size]), GPU).verdict for size in (1900, 2100)] == ["fits", "does not fit"]
-    assert [_footprint(_trace(1, sizes_mib=[size]), doubtful).verdict for size in (1900, 2100)] == ["uncertain", "uncertain"]
+    assert [_footprint(_trace(1, sizes_mib=[size]), GPU).verdict for size in (1900, 2100)] == [
+        "fits",
+        "does not fit",
+    ]
+    assert [_footprint(_trace(1, sizes_mib=[size]), doubtful).verdict for size in (1900, 2100)] == [
+        "uncertain",
+        "uncertain",
+    ]
 
 
-@pytest.mark.parametrize(("live_mib", "verdict"), [(1727, "fits"), (1728, "uncertain"), (1900, "uncertain"), (1901, "does not fit")])
-def test_a_host_holds_live_bytes_and_is_in_doubt_about_its_slack(live_mib: int, verdict: str) -> None:
+@pytest.mark.parametrize(
+    ("live_mib", "verdict"),
+    [(1727, "fits"), (1728, "uncertain"), (1900, "uncertain"), (1901, "does not fit")],
+)
+def test_a_host_holds_live_bytes_and_is_in_doubt_about_its_slack(
+    live_mib: int, verdict: str
+) -> None:
     """1900 MiB beside the process; a tenth more than 1727.27 MiB is above that."""
     assert HOST_SLACK == 0.05
 
@@ -164,7 +222,9 @@ def test_a_host_holds_live_bytes_and_is_in_doubt_about_its_slack(live_mib: int, 
 
 
 def test_holes_that_no_giving_back_can_close_make_a_step_fail_that_would_fit_by_its_bytes() -> None:
-    """20 MiB hold 8, 4 and 8; the 4 stay. Of 40 MiB, 20 are taken; 10 find neither a hole nor a segment."""
+    """20 MiB hold 8, 4 and 8; the 4 stay. Of 40 MiB, 20 are taken; 10 find neither a hole nor a
+    segment.
+    """
     holes = Replayed(lambda: _trace(1, 2, 3, 4, -1, -3, 5, sizes_mib=[8, 4, 8, 20, 10]), 0)
 
     assert holes.usage.peak_allocated_bytes == 40 * MIB
@@ -191,7 +251,13 @@ def test_workspaces_are_born_with_the_first_product_and_stay(by_hand: Callable[.
     assert made.sizes_S.tolist()[5:] == [10 * MIB] * WORKSPACES
     assert {KINDS[kind] for kind in made.kinds_S[5:]} == {"library workspaces"}
     assert [made.places[place] for place in made.places_S[5:]] == ["cuBLAS workspace"] * 2
-    assert dict(made.marks) == {"inputs": 0, "backward": 3, "optimizer": 4, "forward 2": 5, "backward 2": 7}
+    assert dict(made.marks) == {
+        "inputs": 0,
+        "backward": 3,
+        "optimizer": 4,
+        "forward 2": 5,
+        "backward 2": 7,
+    }
     assert len(made.event_layers_E) == len(made.events_E)
     assert len(made.layers_S) == len(made.sizes_S)
 
@@ -204,7 +270,9 @@ def test_phases_begin_where_they_did_beside_workspaces(by_hand: Callable[..., An
         assert made.events_E[made.marks[name]] == trace.events_E[event], name
 
 
-def test_a_trace_without_phases_has_them_at_the_end_and_none_are_none(by_hand: Callable[..., Any]) -> None:
+def test_a_trace_without_phases_has_them_at_the_end_and_none_are_none(
+    by_hand: Callable[..., Any],
+) -> None:
     trace = _trace(1, -1, sizes_mib=[1])
 
     assert with_workspaces(trace, MIB).events_E.tolist() == [1, -1, 2, 3]
@@ -228,10 +296,20 @@ def test_the_phase_that_needs_most_is_named_without_its_count(by_hand: Callable[
     trace = by_hand().at(2)
 
     assert _footprint(trace, GPU).peak_phase == _footprint(trace, HOST).peak_phase == "forward"
-    assert [phase_at(trace, event) for event in range(7)] == ["inputs", "backward", "optimizer", "forward", "forward", "backward", "backward"]
+    assert [phase_at(trace, event) for event in range(7)] == [
+        "inputs",
+        "backward",
+        "optimizer",
+        "forward",
+        "forward",
+        "backward",
+        "backward",
+    ]
 
 
-def test_the_largest_tensors_at_the_peak_are_named_with_kind_and_place(by_hand: Callable[..., Any]) -> None:
+def test_the_largest_tensors_at_the_peak_are_named_with_kind_and_place(
+    by_hand: Callable[..., Any],
+) -> None:
     found = _footprint(by_hand(logits_bytes=30 * MIB).at(5), GPU)
 
     assert [(tensor.num_bytes // MIB, tensor.kind, tensor.place) for tensor in found.largest] == [
@@ -252,17 +330,30 @@ def test_dead_tensors_are_not_among_the_largest_and_ten_are_enough() -> None:
 
 
 def test_a_footprint_is_plain_values_for_json(by_hand: Callable[..., Any]) -> None:
-    values = json.loads(json.dumps(_footprint(by_hand(parameters=77).at(2), GPU, 2).to_json(), allow_nan=False))
+    values = json.loads(
+        json.dumps(_footprint(by_hand(parameters=77).at(2), GPU, 2).to_json(), allow_nan=False)
+    )
 
-    assert (values["micro_batch"], values["verdict"], values["peak_phase"], values["parameters"]) == (2, "fits", "forward", 77)
+    assert (
+        values["micro_batch"],
+        values["verdict"],
+        values["peak_phase"],
+        values["parameters"],
+    ) == (2, "fits", "forward", 77)
     assert values["driver_bytes"]["value"] == sum(values["terms_bytes"].values()) == 600 * MIB
     assert values["headroom_bytes"] == values["usable_bytes"] - 600 * MIB
-    assert values["largest"][0] == {"num_bytes": 200 * MIB, "kind": "optimizer states", "place": "place of optimizer states"}
+    assert values["largest"][0] == {
+        "num_bytes": 200 * MIB,
+        "kind": "optimizer states",
+        "place": "place of optimizer states",
+    }
     for name in ("allocated_bytes", "reserved_bytes", "driver_bytes"):
         assert values[name]["low"] <= values[name]["value"] <= values[name]["high"]
 
 
-def test_replays_are_made_once_for_devices_with_the_same_workspaces(by_hand: Callable[..., Any]) -> None:
+def test_replays_are_made_once_for_devices_with_the_same_workspaces(
+    by_hand: Callable[..., Any],
+) -> None:
     replays = Replays(by_hand())
 
     assert replays.at(2, 10) is replays.at(2, 10)
@@ -280,7 +371,9 @@ def test_a_limit_that_is_never_met_gives_what_no_limit_gives() -> None:
     trace = _trace(1, -1, 2, 3, sizes_mib=[30, 30, 8])
     near, free = Replayed(lambda: trace, 0), Replayed(lambda: trace, 0)
 
-    assert near.fits_in(round(1.04 * near.allocated_bytes)) == free.fits_in(round(1.04 * near.allocated_bytes))
+    assert near.fits_in(round(1.04 * near.allocated_bytes)) == free.fits_in(
+        round(1.04 * near.allocated_bytes)
+    )
     assert near.usage == free.usage
 
 

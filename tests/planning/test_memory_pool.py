@@ -56,7 +56,13 @@ def test_neighbours_that_are_in_use_or_mapped_otherwise_do_not_join() -> None:
 
 def test_free_blocks_are_listed_by_size_then_address_and_unmapped_ones_by_address() -> None:
     pool = Pool("large", 2048)
-    for address, size_bytes, mapped in ((9000, 1024, True), (1000, 1024, True), (5000, 512, True), (8000, 512, False), (3000, 4096, False)):
+    for address, size_bytes, mapped in (
+        (9000, 1024, True),
+        (1000, 1024, True),
+        (5000, 512, True),
+        (8000, 512, False),
+        (3000, 4096, False),
+    ):
         pool.insert(pool.add(address, size_bytes, mapped=mapped))
 
     assert pool.free == [(512, 5000), (1024, 1000), (1024, 9000)]

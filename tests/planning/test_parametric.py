@@ -12,27 +12,54 @@ from brimful.planning.work import GLOBAL
 from brimful.rehearsal.models import config_of, with_layers
 from brimful.rehearsal.training import record_training
 
-LLAMA = LlamaConfig(vocab_size=512, hidden_size=64, intermediate_size=160, num_hidden_layers=9, num_attention_heads=4, num_key_value_heads=2)
+LLAMA = LlamaConfig(
+    vocab_size=512,
+    hidden_size=64,
+    intermediate_size=160,
+    num_hidden_layers=9,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+)
 GPT2 = GPT2Config(vocab_size=512, n_embd=64, n_layer=9, n_head=4, n_positions=128)
 BLOCK_BYTES, WHOLE_BYTES = 100, 7
 
 
 def _by_hand(blocks: int, *, odd: int | None = None) -> Trace:
-    """Every block makes a tensor going forward and ends it coming back; `odd` is a block whose tensor is larger."""
+    """Every block makes a tensor going forward and ends it coming back; `odd` is a block whose
+    tensor is larger.
+    """
     forward, backward = [*range(1, blocks + 2)], [*range(-(blocks + 1), 0)]
     sizes = [WHOLE_BYTES, *(BLOCK_BYTES + (index == odd) for index in range(blocks))]
     layers = np.array([GLOBAL, *range(blocks)], np.int32)
     events = np.array(forward + backward, np.int32)
     return Trace(
-        events_E=events, event_layers_E=layers[np.abs(events) - 1], sizes_S=np.array(sizes, np.int64), kinds_S=np.zeros(blocks + 1, np.int32),
-        places_S=np.arange(blocks + 1, dtype=np.int32), layers_S=layers, places=("head", *(f"body.h.{index} mm" for index in range(blocks))),
-        blocks="body.h", marks={"forward": 0, "backward": blocks + 1},
-    )  # fmt: skip
+        events_E=events,
+        event_layers_E=layers[np.abs(events) - 1],
+        sizes_S=np.array(sizes, np.int64),
+        kinds_S=np.zeros(blocks + 1, np.int32),
+        places_S=np.arange(blocks + 1, dtype=np.int32),
+        layers_S=layers,
+        places=("head", *(f"body.h.{index} mm" for index in range(blocks))),
+        blocks="body.h",
+        marks={"forward": 0, "backward": blocks + 1},
+    )
 
 
-def _recorded(config: PretrainedConfig, blocks: int, micro_batch: int = 2, evaluation_factor: int = EVALUATION_FACTOR, **changes: Any) -> Trace:
-    spec = StepSpec(canonical(config.to_dict()), 32, **({"cuda": False, "loss_chunk": 64, "accumulates": False} | changes))
-    return record_training(spec, with_layers(config_of(spec), blocks), micro_batch, evaluation_factor)
+def _recorded(
+    config: PretrainedConfig,
+    blocks: int,
+    micro_batch: int = 2,
+    evaluation_factor: int = EVALUATION_FACTOR,
+    **changes: Any,
+) -> Trace:
+    spec = StepSpec(
+        canonical(config.to_dict()),
+        32,
+        **({"cuda": False, "loss_chunk": 64, "accumulates": False} | changes),
+    )
+    return record_training(
+        spec, with_layers(config_of(spec), blocks), micro_batch, evaluation_factor
+    )
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -60,12 +87,23 @@ def test_too_few_and_too_many_blocks_are_no_example(example: int, blocks: int) -
     ("config", "changes"),
     [
         (LLAMA, {"autocast": "bf16"}),
-        (LLAMA, {"adapter": Lora(4, "q_proj,v_proj"), "quantize": "nf4", "weights": "bf16", "recompute": True, "cuda": True}),
+        (
+            LLAMA,
+            {
+                "adapter": Lora(4, "q_proj,v_proj"),
+                "quantize": "nf4",
+                "weights": "bf16",
+                "recompute": True,
+                "cuda": True,
+            },
+        ),
         (GPT2, {"loss": "model", "optimizer": "foreach"}),
     ],
     ids=["llama", "llama, QLoRA, recomputed, CUDA", "gpt2, foreach"],
 )
-def test_a_stretched_trace_equals_the_direct_one(config: PretrainedConfig, changes: dict[str, Any]) -> None:
+def test_a_stretched_trace_equals_the_direct_one(
+    config: PretrainedConfig, changes: dict[str, Any]
+) -> None:
     short, longer = (_recorded(config, 4 + extra, **changes) for extra in (0, 1))
 
     assert equal(stretch(short, 7, longer), _recorded(config, 7, **changes))
@@ -97,16 +135,23 @@ def test_peaks_of_a_chunked_loss_follow_from_two_chunks() -> None:
     _, chunk_slope_S = affine(other, low, 64, 96)
 
     for micro_batch, chunk in ((2, 96), (12, 128)):
-        parametric = ParametricTrace(low, base_S - chunk_slope_S * 96, slope_S, chunk_slope_S, 32, chunk)
+        parametric = ParametricTrace(
+            low, base_S - chunk_slope_S * 96, slope_S, chunk_slope_S, 32, chunk
+        )
         direct = _recorded(LLAMA, 2, micro_batch, loss_chunk=chunk)
         for phase in ("inputs", "evaluation"):
-            live_bytes = [int(trace.live_E()[trace.marks[phase] :].max()) for trace in (parametric.at(micro_batch), direct)]
+            live_bytes = [
+                int(trace.live_E()[trace.marks[phase] :].max())
+                for trace in (parametric.at(micro_batch), direct)
+            ]
             assert live_bytes[0] == live_bytes[1], (phase, micro_batch, chunk)
 
 
 def test_traces_that_differ_in_a_size_or_a_birth_are_not_equal() -> None:
     one = _by_hand(4)
-    larger = dataclasses.replace(one, sizes_S=np.where(np.arange(len(one.sizes_S)) == 1, one.sizes_S + 1, one.sizes_S))
+    larger = dataclasses.replace(
+        one, sizes_S=np.where(np.arange(len(one.sizes_S)) == 1, one.sizes_S + 1, one.sizes_S)
+    )
 
     assert equal(one, one)
     assert not equal(one, larger)

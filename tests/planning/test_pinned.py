@@ -17,14 +17,21 @@ Saved = tuple[Path, Plan, Recipe]
 
 
 @pytest.fixture
-def saved(tiny: Callable[..., Recipe], cpu: Callable[..., Device], planned: Callable[..., Plan], tmp_path: Path) -> Saved:
+def saved(
+    tiny: Callable[..., Recipe],
+    cpu: Callable[..., Device],
+    planned: Callable[..., Plan],
+    tmp_path: Path,
+) -> Saved:
     """A file, its plan with micro-batch 3, and the recipe without any."""
     plan = planned(tiny("plan.micro_batch=3"), cpu())
     save_plan(tmp_path / "plan.json", tiny(), plan)
     return tmp_path / "plan.json", plan, tiny()
 
 
-def _refused(path: Path, recipe: Recipe, device: Device, *parts: str, error: type[BrimfulError] = PlanError) -> None:
+def _refused(
+    path: Path, recipe: Recipe, device: Device, *parts: str, error: type[BrimfulError] = PlanError
+) -> None:
     with pytest.raises(error) as raised:
         load_plan(path, recipe, device)
     for part in parts:
@@ -37,21 +44,41 @@ def test_a_saved_plan_is_used_as_it_is(saved: Saved, cpu: Callable[..., Device])
     assert load_plan(path, recipe, cpu()) == plan
 
 
-def test_what_does_not_belong_to_the_step_may_differ(saved: Saved, tiny: Callable[..., Recipe], cpu: Callable[..., Device]) -> None:
+def test_what_does_not_belong_to_the_step_may_differ(
+    saved: Saved, tiny: Callable[..., Recipe], cpu: Callable[..., Device]
+) -> None:
     path, plan, _ = saved
 
-    for change in ("name=other", "checkpoint.every=7", "evaluation.every=2", "sample.tokens=3", "run.name=second", "plan.micro_batch=3"):
+    for change in (
+        "name=other",
+        "checkpoint.every=7",
+        "evaluation.every=2",
+        "sample.tokens=3",
+        "run.name=second",
+        "plan.micro_batch=3",
+    ):
         assert load_plan(path, tiny(change), cpu()) == plan, change
 
 
-def test_another_recipe_is_refused_with_what_differs(saved: Saved, tiny: Callable[..., Recipe], cpu: Callable[..., Device]) -> None:
+def test_another_recipe_is_refused_with_what_differs(
+    saved: Saved, tiny: Callable[..., Recipe], cpu: Callable[..., Device]
+) -> None:
     path, _, _ = saved
 
-    _refused(path, tiny("sequence_length=16", "model.layers=3"), cpu(), "made for another recipe:", "model.layers: 2 -> 3", "sequence_length: 32 -> 16",
-             f"Make a new one: brimful plan tiny --save {path}")  # fmt: skip
+    _refused(
+        path,
+        tiny("sequence_length=16", "model.layers=3"),
+        cpu(),
+        "made for another recipe:",
+        "model.layers: 2 -> 3",
+        "sequence_length: 32 -> 16",
+        f"Make a new one: brimful plan tiny --save {path}",
+    )
 
 
-def test_another_device_is_refused_with_both_names(saved: Saved, cpu: Callable[..., Device]) -> None:
+def test_another_device_is_refused_with_both_names(
+    saved: Saved, cpu: Callable[..., Device]
+) -> None:
     path, _, recipe = saved
 
     _refused(path, recipe, cpu(name="another CPU"), "was made for a CPU, but this is another CPU")
@@ -60,11 +87,20 @@ def test_another_device_is_refused_with_both_names(saved: Saved, cpu: Callable[.
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda values: values.update(format_version=99), "has plan version 99, this brimful reads 1"),
+        (
+            lambda values: values.update(format_version=99),
+            "has plan version 99, this brimful reads 1",
+        ),
         (lambda values: values.pop("format"), "is not a saved plan"),
         (lambda values: values.pop("plan"), "is not a saved plan"),
-        (lambda values: values["plan"].pop("choices"), "not a plan that this version of brimful can read"),
-        (lambda values: values["plan"].update(micro_batches=[3, 3]), "feeds 6 sequences per step, the recipe asks for 8"),
+        (
+            lambda values: values["plan"].pop("choices"),
+            "not a plan that this version of brimful can read",
+        ),
+        (
+            lambda values: values["plan"].update(micro_batches=[3, 3]),
+            "feeds 6 sequences per step, the recipe asks for 8",
+        ),
     ],
 )
 def test_what_is_no_plan_of_this_version_is_refused(
@@ -79,17 +115,27 @@ def test_what_is_no_plan_of_this_version_is_refused(
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "\x00"])
-def test_a_file_that_holds_no_plan_is_refused(saved: Saved, cpu: Callable[..., Device], content: str) -> None:
+def test_a_file_that_holds_no_plan_is_refused(
+    saved: Saved, cpu: Callable[..., Device], content: str
+) -> None:
     path, _, recipe = saved
     path.write_text(content)
 
     _refused(path, recipe, cpu(), str(path))
 
 
-def test_a_missing_file_is_told_with_how_to_make_one(saved: Saved, cpu: Callable[..., Device]) -> None:
+def test_a_missing_file_is_told_with_how_to_make_one(
+    saved: Saved, cpu: Callable[..., Device]
+) -> None:
     path, _, recipe = saved
 
-    _refused(path.with_name("absent.json"), recipe, cpu(), "cannot be read", "`brimful plan RECIPE --save FILE` writes one")
+    _refused(
+        path.with_name("absent.json"),
+        recipe,
+        cpu(),
+        "cannot be read",
+        "`brimful plan RECIPE --save FILE` writes one",
+    )
 
 
 def test_a_recipe_that_fixes_something_else_is_refused_with_both_values(
@@ -97,7 +143,14 @@ def test_a_recipe_that_fixes_something_else_is_refused_with_both_values(
 ) -> None:
     path, _, _ = saved
 
-    _refused(path, tiny("plan.micro_batch=4"), cpu(), "plan.micro_batch=4", "says 3", "Leave it out, or plan again with it and --save")
+    _refused(
+        path,
+        tiny("plan.micro_batch=4"),
+        cpu(),
+        "plan.micro_batch=4",
+        "says 3",
+        "Leave it out, or plan again with it and --save",
+    )
 
 
 def test_a_place_that_cannot_be_written_is_told(saved: Saved, tmp_path: Path) -> None:
@@ -107,11 +160,17 @@ def test_a_place_that_cannot_be_written_is_told(saved: Saved, tmp_path: Path) ->
         save_plan(tmp_path / "absent" / "plan.json", recipe, plan)
 
 
-def test_the_plans_choices_become_the_recipes(saved: Saved, cpu: Callable[..., Device], planned: Callable[..., Plan]) -> None:
+def test_the_plans_choices_become_the_recipes(
+    saved: Saved, cpu: Callable[..., Device], planned: Callable[..., Plan]
+) -> None:
     _, plan, recipe = saved
 
     fixed = with_choices_of(plan, recipe)
 
-    assert (fixed.plan.micro_batch, fixed.plan.precision, fixed.plan.recompute) == (3, plan.precision, plan.recompute)
+    assert (fixed.plan.micro_batch, fixed.plan.precision, fixed.plan.recompute) == (
+        3,
+        plan.precision,
+        plan.recompute,
+    )
     assert planned(fixed, cpu()).micro_batches == plan.micro_batches
     assert recipe.plan.micro_batch == "auto"

@@ -37,7 +37,10 @@ def test_it_equals_the_allocator_block_by_block(seed: int) -> None:
         assert replay_plain(events, sizes, limit_bytes) == tuple(vars(expected).values())
 
 
-@pytest.mark.parametrize(("events", "told"), [([1, 1], "born while it lives"), ([1, -1, -1], "dies while it does not live"), ([0], "dies")])
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [([1, 1], "born while it lives"), ([1, -1, -1], "dies while it does not live"), ([0], "dies")],
+)
 def test_a_life_that_cannot_be_is_refused(events: list[int], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         replay_plain(events, [5], None)

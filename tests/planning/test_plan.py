@@ -16,7 +16,12 @@ from brimful.recipe import Recipe
 
 
 @pytest.fixture
-def plan(tiny: Callable[..., Recipe], cpu: Callable[..., Device], planned: Callable[..., Plan], rates: Callable[..., Rates]) -> Plan:
+def plan(
+    tiny: Callable[..., Recipe],
+    cpu: Callable[..., Device],
+    planned: Callable[..., Plan],
+    rates: Callable[..., Rates],
+) -> Plan:
     recipe = tiny("plan={micro_batch: 3}")
     return planned(recipe, cpu(), vocabulary=300, train_sequences=100, rates=rates())
 
@@ -38,9 +43,18 @@ def test_every_device_gives_a_plan_that_survives_its_file(
 def test_the_file_says_how_the_effective_batch_is_divided(plan: Plan) -> None:
     values = plan.to_json()
 
-    assert (values["micro_batch"], values["accumulation"], values["remainder"], values["effective_batch"]) == (3, 2, 2, 8)
+    assert (
+        values["micro_batch"],
+        values["accumulation"],
+        values["remainder"],
+        values["effective_batch"],
+    ) == (3, 2, 2, 8)
     assert values["predicted"]["parameters"] == plan.parameters
-    assert values["predicted"].keys() - {"parameters"} == values["predicted_interval"].keys() == values["basis"].keys()
+    assert (
+        values["predicted"].keys() - {"parameters"}
+        == values["predicted_interval"].keys()
+        == values["basis"].keys()
+    )
 
 
 def test_every_choice_is_explained_with_its_value_and_reason(plan: Plan) -> None:
@@ -53,7 +67,9 @@ def test_every_choice_is_explained_with_its_value_and_reason(plan: Plan) -> None
     assert len(plan.choices) == len({choice.name for choice in plan.choices})
 
 
-def test_the_explanation_names_device_batch_and_every_prediction_with_its_interval(plan: Plan) -> None:
+def test_the_explanation_names_device_batch_and_every_prediction_with_its_interval(
+    plan: Plan,
+) -> None:
     text = plan.explain()
 
     assert text.startswith("a CPU: ")
@@ -66,7 +82,11 @@ def test_the_explanation_names_device_batch_and_every_prediction_with_its_interv
 
 
 def test_switches_are_told_as_on_and_off(plan: Plan) -> None:
-    told = dataclasses.replace(plan, choices=(Choice("compile", True, "pays"), Choice("recompute", False, "fits")), predicted={}).explain()
+    told = dataclasses.replace(
+        plan,
+        choices=(Choice("compile", True, "pays"), Choice("recompute", False, "fits")),
+        predicted={},
+    ).explain()
 
     assert told.splitlines()[1:] == ["  compile    on       pays", "  recompute  off      fits"]
 
@@ -86,11 +106,15 @@ def test_a_plan_without_predictions_still_explains_itself(plan: Plan) -> None:
         lambda values: values["predicted_interval"].update(step_time_s=[1]),
     ],
 )
-def test_what_is_not_a_plan_is_refused(plan: Plan, damage: Callable[[dict[str, Any]], object]) -> None:
+def test_what_is_not_a_plan_is_refused(
+    plan: Plan, damage: Callable[[dict[str, Any]], object]
+) -> None:
     values = json.loads(json.dumps(plan.to_json()))
     damage(values)
 
-    with pytest.raises(PlanError, match=r"not a plan that this version of brimful can read.*Make a new one"):
+    with pytest.raises(
+        PlanError, match=r"not a plan that this version of brimful can read.*Make a new one"
+    ):
         plan_from_json(values)
 
 
@@ -107,6 +131,10 @@ def test_a_plan_of_an_earlier_version_is_read(plan: Plan, optimizer: str, *, fus
 
 
 def test_a_plan_cannot_be_changed(plan: Plan) -> None:
-    for value, field in ((plan, "precision"), (plan.choices[0], "value"), (Prediction(1, 0, 2, "x"), "low")):
+    for value, field in (
+        (plan, "precision"),
+        (plan.choices[0], "value"),
+        (Prediction(1, 0, 2, "x"), "low"),
+    ):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(value, field, "x")

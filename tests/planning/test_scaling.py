@@ -1,4 +1,6 @@
-"""What a changed effective batch asks of the rest of the recipe, and what a rule made of its learning rate, is said."""
+"""What a changed effective batch asks of the rest of the recipe, and what a rule made of its
+learning rate, is said.
+"""
 
 from collections.abc import Callable
 
@@ -8,10 +10,20 @@ from brimful.planning.scaling import notes
 from brimful.recipe import Recipe, load
 
 
-def test_four_times_the_batch_doubles_the_learning_rate_and_quarters_the_steps(tiny: Callable[..., Recipe]) -> None:
-    told = "\n".join(notes(tiny("optimizer.warmup=8", "training.steps=100"), tiny("optimizer.warmup=8", "training.steps=100", "batch.sequences=32")))
+def test_four_times_the_batch_doubles_the_learning_rate_and_quarters_the_steps(
+    tiny: Callable[..., Recipe],
+) -> None:
+    told = "\n".join(
+        notes(
+            tiny("optimizer.warmup=8", "training.steps=100"),
+            tiny("optimizer.warmup=8", "training.steps=100", "batch.sequences=32"),
+        )
+    )
     assert "1,024 tokens instead of 256, k = 4;" in told
-    assert "optimizer.learning_rate=0.02 optimizer.beta1=0.6 optimizer.beta2=0.8 optimizer.eps=5e-09" in told
+    assert (
+        "optimizer.learning_rate=0.02 optimizer.beta1=0.6 optimizer.beta2=0.8 optimizer.eps=5e-09"
+        in told
+    )
     assert "optimizer.warmup=2 training.steps=25" in told
     assert "Malladi" in told
     assert "critical batch size" in told
@@ -20,12 +32,25 @@ def test_four_times_the_batch_doubles_the_learning_rate_and_quarters_the_steps(t
 def test_a_smaller_batch_is_the_same_rule_backwards(tiny: Callable[..., Recipe]) -> None:
     told = "\n".join(notes(tiny(), tiny("batch.sequences=2")))
     assert "k = 0.25" in told
-    assert "optimizer.learning_rate=0.005 optimizer.beta1=0.975 optimizer.beta2=0.9875 optimizer.eps=2e-08" in told
+    assert (
+        "optimizer.learning_rate=0.005 optimizer.beta1=0.975 optimizer.beta2=0.9875"
+        " optimizer.eps=2e-08" in told
+    )
     assert "optimizer.warmup=12 training.steps=48" in told
 
 
-@pytest.mark.parametrize("changes", [(), ("optimizer.learning_rate=1e-3",), ("batch.tokens=256",), ("sequence_length=64", "batch.sequences=4")])
-def test_a_step_of_as_many_tokens_as_before_needs_no_note(tiny: Callable[..., Recipe], changes: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (),
+        ("optimizer.learning_rate=1e-3",),
+        ("batch.tokens=256",),
+        ("sequence_length=64", "batch.sequences=4"),
+    ],
+)
+def test_a_step_of_as_many_tokens_as_before_needs_no_note(
+    tiny: Callable[..., Recipe], changes: tuple[str, ...]
+) -> None:
     assert notes(tiny(), tiny(*changes)) == []
 
 
@@ -34,7 +59,12 @@ def test_another_model_has_a_learning_rate_of_its_own(tiny: Callable[..., Recipe
 
 
 def test_what_the_user_set_is_not_suggested(tiny: Callable[..., Recipe]) -> None:
-    changed = tiny("batch.sequences=32", "optimizer.learning_rate=1e-3", "optimizer.warmup=2", "training.tokens=100000")
+    changed = tiny(
+        "batch.sequences=32",
+        "optimizer.learning_rate=1e-3",
+        "optimizer.warmup=2",
+        "training.tokens=100000",
+    )
     told = "\n".join(notes(tiny(), changed))
     assert "optimizer.learning_rate=" not in told
     assert "optimizer.warmup=" not in told
@@ -43,12 +73,16 @@ def test_what_the_user_set_is_not_suggested(tiny: Callable[..., Recipe]) -> None
 
 
 def test_a_warm_up_that_is_a_share_of_the_steps_stays_one(tiny: Callable[..., Recipe]) -> None:
-    assert "optimizer.warmup" not in "\n".join(notes(tiny("optimizer.warmup=0.1"), tiny("optimizer.warmup=0.1", "batch.sequences=32")))
+    assert "optimizer.warmup" not in "\n".join(
+        notes(tiny("optimizer.warmup=0.1"), tiny("optimizer.warmup=0.1", "batch.sequences=32"))
+    )
 
 
 def test_a_minimum_that_was_written_is_scaled_with_the_peak(tiny: Callable[..., Recipe]) -> None:
     minimum = "optimizer.min_learning_rate=1e-4"
-    assert "optimizer.min_learning_rate=0.0002" in "\n".join(notes(tiny(minimum), tiny(minimum, "batch.sequences=32")))
+    assert "optimizer.min_learning_rate=0.0002" in "\n".join(
+        notes(tiny(minimum), tiny(minimum, "batch.sequences=32"))
+    )
 
 
 def test_a_step_too_far_for_the_rule_is_said_to_be_one(tiny: Callable[..., Recipe]) -> None:
@@ -57,19 +91,42 @@ def test_a_step_too_far_for_the_rule_is_said_to_be_one(tiny: Callable[..., Recip
     assert "too far" in told
 
 
-@pytest.mark.parametrize(("rule", "told"), [("sqrt", "0.01 x sqrt(k) = 0.02: the square-root rule"), ("linear", "0.01 x k = 0.04: the linear rule")])
-def test_a_rule_says_what_it_made_of_the_learning_rate(tiny: Callable[..., Recipe], rule: str, told: str) -> None:
-    first, *rest = notes(tiny(), tiny("batch.sequences=32", f"optimizer.scale_learning_rate={rule}"))
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ("sqrt", "0.01 x sqrt(k) = 0.02: the square-root rule"),
+        ("linear", "0.01 x k = 0.04: the linear rule"),
+    ],
+)
+def test_a_rule_says_what_it_made_of_the_learning_rate(
+    tiny: Callable[..., Recipe], rule: str, told: str
+) -> None:
+    first, *rest = notes(
+        tiny(), tiny("batch.sequences=32", f"optimizer.scale_learning_rate={rule}")
+    )
     assert "1,024 tokens instead of 256, k = 4; optimizer.learning_rate " + told in first
-    assert rest == ["  Consider: optimizer.warmup=1 training.steps=3", "    as many tokens of warm-up and training as before"]
+    assert rest == [
+        "  Consider: optimizer.warmup=1 training.steps=3",
+        "    as many tokens of warm-up and training as before",
+    ]
 
 
-def test_a_rule_leaves_the_learning_rate_that_the_user_set_and_says_so(tiny: Callable[..., Recipe]) -> None:
-    changed = tiny("batch.sequences=32", "optimizer.scale_learning_rate=sqrt", "optimizer.learning_rate=0.003")
-    assert "optimizer.learning_rate=0.003 was set, so optimizer.scale_learning_rate=sqrt leaves it." in notes(tiny(), changed)[0]
+def test_a_rule_leaves_the_learning_rate_that_the_user_set_and_says_so(
+    tiny: Callable[..., Recipe],
+) -> None:
+    changed = tiny(
+        "batch.sequences=32", "optimizer.scale_learning_rate=sqrt", "optimizer.learning_rate=0.003"
+    )
+    assert (
+        "optimizer.learning_rate=0.003 was set, so optimizer.scale_learning_rate=sqrt leaves it."
+        in notes(tiny(), changed)[0]
+    )
 
 
 def test_fine_tuning_counts_examples_whose_length_varies() -> None:
     tuned = ["model=somewhere/model", "tokenizer=null", "method=sft", "batch={sequences: 8}"]
-    original, changed = (load("tiny-gpt", [*tuned, *more]) for more in ([], ["batch.sequences=16", "sequence_length=128"]))
+    original, changed = (
+        load("tiny-gpt", [*tuned, *more])
+        for more in ([], ["batch.sequences=16", "sequence_length=128"])
+    )
     assert "an optimizer step sees 16 examples instead of 8, k = 2;" in notes(original, changed)[0]

@@ -1,7 +1,9 @@
-"""The search takes the fastest way that surely fits, nothing riskier for a gain that prediction cannot tell, and says what came second.
+"""The search takes the fastest way that surely fits, nothing riskier for a gain that prediction
+cannot tell, and says what came second.
 
-By hand: 400 MiB and 50 for every sequence, 10 where activations are recomputed, of which a CPU without other load may use nine tenths with a tenth
-in doubt. A sequence takes 3.1 ms and 1 ms more recomputed; a pass issues 50 operators, 60 recomputed, 30 compiled; the update takes 1 ms and one
+By hand: 400 MiB and 50 for every sequence, 10 where activations are recomputed, of which a CPU
+without other load may use nine tenths with a tenth in doubt. A sequence takes 3.1 ms and 1 ms more
+recomputed; a pass issues 50 operators, 60 recomputed, 30 compiled; the update takes 1 ms and one
 operator.
 """
 
@@ -44,18 +46,26 @@ def prepared(tiny: Callable[..., Recipe], cpu: Callable[..., Device]) -> Prepari
 
 @pytest.fixture
 def tracer(by_hand: Callable[..., Any]) -> Tracer:
-    return lambda spec: by_hand(sequence_bytes=(10 if spec.recompute else 50) * MIB, recomputed=spec.recompute)
+    return lambda spec: by_hand(
+        sequence_bytes=(10 if spec.recompute else 50) * MIB, recomputed=spec.recompute
+    )
 
 
 class Searching(Protocol):
-    def __call__(self, *overrides: str, free_mib: int = AMPLE, steps: int | None = None, **rates: Any) -> Found: ...
+    def __call__(
+        self, *overrides: str, free_mib: int = AMPLE, steps: int | None = None, **rates: Any
+    ) -> Found: ...
 
 
 @pytest.fixture
 def found(prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates]) -> Searching:
-    """`found("key=value", ..., free_mib=, steps=, host_s=, ...)` is what the search takes with the rates by hand, fields replaced."""
+    """`found("key=value", ..., free_mib=, steps=, host_s=, ...)` is what the search takes with the
+    rates by hand, fields replaced.
+    """
 
-    def find(*overrides: str, free_mib: int = AMPLE, steps: int | None = None, **changes: Any) -> Found:
+    def find(
+        *overrides: str, free_mib: int = AMPLE, steps: int | None = None, **changes: Any
+    ) -> Found:
         return search(prepared(*overrides, free_mib=free_mib), tracer, rates(**changes), steps)
 
     return find
@@ -66,8 +76,14 @@ def _seconds(found: Found) -> float:
     return found.taken.time.seconds
 
 
-def _by_hand_s(effective_batch: int, passes: int, host_s: float, *, recomputed: bool = False) -> float:
-    return effective_batch * (0.0041 if recomputed else 0.0031) + 0.001 + host_s * (passes * (60 if recomputed else 50) + 1)
+def _by_hand_s(
+    effective_batch: int, passes: int, host_s: float, *, recomputed: bool = False
+) -> float:
+    return (
+        effective_batch * (0.0041 if recomputed else 0.0031)
+        + 0.001
+        + host_s * (passes * (60 if recomputed else 50) + 1)
+    )
 
 
 # --- the micro-batch
@@ -91,11 +107,15 @@ def test_a_gain_within_the_noise_buys_no_larger_micro_batch(found: Searching) ->
     assert calm.taken.micro_batch == 16
     assert _by_hand_s(64, 1, 2e-5) < _seconds(calm) < (1 + SAME_TIME) * _by_hand_s(64, 1, 2e-5)
     assert calm.choices["micro_batch"].alternative == 64
-    assert calm.choices["micro_batch"].reason.endswith("64 would take 200 ms, 1% less and more memory")
+    assert calm.choices["micro_batch"].reason.endswith(
+        "64 would take 200 ms, 1% less and more memory"
+    )
 
 
 @pytest.mark.parametrize(("host_s", "micro_batches"), [(1e-4, (5, 4)), (5e-6, (3, 3, 3))])
-def test_equal_passes_are_preferred_where_they_cost_nothing(found: Searching, host_s: float, micro_batches: tuple[int, ...]) -> None:
+def test_equal_passes_are_preferred_where_they_cost_nothing(
+    found: Searching, host_s: float, micro_batches: tuple[int, ...]
+) -> None:
     """8 of 9 sequences fit: 5 and 4 in two passes, or three times 3."""
     taken = found("batch.sequences=9", "plan.recompute=false", free_mib=1000, host_s=host_s)
 
@@ -111,25 +131,44 @@ def test_a_batch_that_cannot_be_divided_has_a_smaller_last_pass(found: Searching
     assert (taken.largest, split(7, taken.taken.micro_batch)) == (4, (4, 3))
 
 
-@pytest.mark.parametrize(("effective", "largest", "size"), [(9, 8, 5), (16, 8, 8), (17, 8, 6), (10, 100, 10), (7, 1, 1)])
+@pytest.mark.parametrize(
+    ("effective", "largest", "size"), [(9, 8, 5), (16, 8, 8), (17, 8, 6), (10, 100, 10), (7, 1, 1)]
+)
 def test_without_rates_passes_are_as_few_as_fit_and_then_as_equal_as_can_be(
     prepared: Preparing, tracer: Tracer, effective: int, largest: int, size: int
 ) -> None:
     free_mib = -(-11 * (400 + 50 * largest) // 9)
-    blind = search(prepared(f"batch.sequences={effective}", "plan.recompute=false", free_mib=free_mib), tracer, None, 10**6)
+    blind = search(
+        prepared(f"batch.sequences={effective}", "plan.recompute=false", free_mib=free_mib),
+        tracer,
+        None,
+        10**6,
+    )
 
-    assert (blind.largest, blind.taken.micro_batch, blind.taken.time) == (min(largest, effective), size, None)
+    assert (blind.largest, blind.taken.micro_batch, blind.taken.time) == (
+        min(largest, effective),
+        size,
+        None,
+    )
     assert len(split(effective, size)) == -(-effective // largest)
 
 
-def test_a_rate_that_is_missing_is_as_none(prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates]) -> None:
+def test_a_rate_that_is_missing_is_as_none(
+    prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates]
+) -> None:
     partial = rates(flop_per_s={"matrix": {"bf16": 1e12}})
 
-    assert search(prepared(), tracer, partial, None).taken == search(prepared(), tracer, None, None).taken
+    assert (
+        search(prepared(), tracer, partial, None).taken
+        == search(prepared(), tracer, None, None).taken
+    )
 
 
 def test_operators_that_cannot_be_told_cost_the_time_and_not_the_plan(
-    prepared: Preparing, by_hand: Callable[..., Any], rates: Callable[..., Rates], monkeypatch: pytest.MonkeyPatch
+    prepared: Preparing,
+    by_hand: Callable[..., Any],
+    rates: Callable[..., Rates],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def work_at(traces: Any, micro_batch: int) -> Work:
         raise IrregularWork("not told")
@@ -142,7 +181,9 @@ def test_operators_that_cannot_be_told_cost_the_time_and_not_the_plan(
 
 
 def test_no_more_tokens_than_bring_speed_are_looked_at(prepared: Preparing) -> None:
-    """2048 tokens of 32 on a CPU; but a micro-batch that is fixed above it is the user's business."""
+    """2048 tokens of 32 on a CPU; but a micro-batch that is fixed above it is the user's
+    business.
+    """
     assert highest_useful(prepared("batch.sequences=1000")) == 64
     assert highest_useful(prepared("batch.sequences=1000", "plan.micro_batch=100")) == 100
     assert highest_useful(prepared("batch.sequences=50", "plan.micro_batch=100")) == 50
@@ -152,7 +193,9 @@ def test_no_more_tokens_than_bring_speed_are_looked_at(prepared: Preparing) -> N
 # --- recomputation
 
 
-def test_recomputation_is_taken_when_it_buys_speed_and_both_times_are_told(found: Searching) -> None:
+def test_recomputation_is_taken_when_it_buys_speed_and_both_times_are_told(
+    found: Searching,
+) -> None:
     """50 ms a pass: 2 at a time take 32 passes, 10 recomputed 7."""
     taken = found(free_mib=ROOM_FOR_2, host_s=1e-3)
 
@@ -169,11 +212,16 @@ def test_recomputation_is_not_taken_when_it_costs_and_its_time_is_told(found: Se
 
     assert (taken.taken.recompute, taken.taken.micro_batch) == (False, 2)
     assert _seconds(taken) == pytest.approx(_by_hand_s(64, 32, 1e-5))
-    assert taken.choices["recompute"].reason == "activations of 2 sequences fit; with it 8 at a time would take 268 ms, 25% more"
+    assert (
+        taken.choices["recompute"].reason
+        == "activations of 2 sequences fit; with it 8 at a time would take 268 ms, 25% more"
+    )
     assert taken.choices["micro_batch"].reason == "2 sequences fit 558.0 MiB, one more may not"
 
 
-def test_recomputation_is_not_looked_at_where_all_activations_fit(prepared: Preparing, by_hand: Callable[..., Any]) -> None:
+def test_recomputation_is_not_looked_at_where_all_activations_fit(
+    prepared: Preparing, by_hand: Callable[..., Any]
+) -> None:
     asked = []
 
     def tracer(spec: Any) -> Any:
@@ -184,11 +232,20 @@ def test_recomputation_is_not_looked_at_where_all_activations_fit(prepared: Prep
     assert asked == [False]
 
 
-def test_without_rates_activations_are_recomputed_only_where_not_even_one_sequence_fits(prepared: Preparing, tracer: Tracer) -> None:
-    """One sequence takes 450 to 495 MiB, recomputed 410 to 451; 459 of 510 may be used, 558 of 620."""
-    tight, roomy = (search(prepared(free_mib=free_mib), tracer, None, None) for free_mib in (510, ROOM_FOR_2))
+def test_without_rates_activations_are_recomputed_only_where_not_even_one_sequence_fits(
+    prepared: Preparing, tracer: Tracer
+) -> None:
+    """One sequence takes 450 to 495 MiB, recomputed 410 to 451; 459 of 510 may be used, 558 of
+    620.
+    """
+    tight, roomy = (
+        search(prepared(free_mib=free_mib), tracer, None, None) for free_mib in (510, ROOM_FOR_2)
+    )
 
-    assert (tight.taken.recompute, tight.choices["recompute"].reason) == (True, "without it not even one sequence surely fits")
+    assert (tight.taken.recompute, tight.choices["recompute"].reason) == (
+        True,
+        "without it not even one sequence surely fits",
+    )
     assert (roomy.taken.recompute, roomy.choices["recompute"].alternative) == (False, True)
 
 
@@ -205,7 +262,11 @@ def test_recomputation_does_not_help_weights(found: Searching) -> None:
 def test_a_fixed_micro_batch_is_taken_and_costed(found: Searching) -> None:
     taken = found("batch.sequences=8", "plan.micro_batch=3")
 
-    assert (taken.taken.micro_batch, taken.taken.recompute, taken.choices["micro_batch"].reason) == (3, False, "fixed by the user")
+    assert (
+        taken.taken.micro_batch,
+        taken.taken.recompute,
+        taken.choices["micro_batch"].reason,
+    ) == (3, False, "fixed by the user")
     assert _seconds(taken) == pytest.approx(_by_hand_s(8, 3, 1e-4))
 
 
@@ -213,7 +274,10 @@ def test_a_fixed_micro_batch_that_fits_only_with_recomputation_gets_it(found: Se
     taken = found("plan.micro_batch=8", free_mib=ROOM_FOR_2)
 
     assert (taken.taken.micro_batch, taken.taken.recompute) == (8, True)
-    assert taken.choices["recompute"].reason == "without it not even a micro-batch of 8 sequences surely fits"
+    assert (
+        taken.choices["recompute"].reason
+        == "without it not even a micro-batch of 8 sequences surely fits"
+    )
     assert _seconds(taken) == pytest.approx(_by_hand_s(64, 8, 1e-4, recomputed=True))
 
 
@@ -223,25 +287,42 @@ def test_a_fixed_micro_batch_that_fits_as_it_is_computes_nothing_twice(found: Se
 
 @pytest.mark.parametrize("recompute", [True, False])
 @pytest.mark.parametrize("compiled", [True, False])
-def test_fixed_recomputation_and_compiling_are_costed(found: Searching, *, recompute: bool, compiled: bool) -> None:
+def test_fixed_recomputation_and_compiling_are_costed(
+    found: Searching, *, recompute: bool, compiled: bool
+) -> None:
     """Compiled, a pass issues 20 operators fewer, and sequences move half of their 10 MB."""
-    taken = found(f"plan.recompute={str(recompute).lower()}", f"plan.compile={str(compiled).lower()}")
+    taken = found(
+        f"plan.recompute={str(recompute).lower()}", f"plan.compile={str(compiled).lower()}"
+    )
 
-    assert (taken.taken.recompute, taken.taken.compiled, taken.taken.micro_batch) == (recompute, compiled, 64)
+    assert (taken.taken.recompute, taken.taken.compiled, taken.taken.micro_batch) == (
+        recompute,
+        compiled,
+        64,
+    )
     saved_s = 20e-4 + 64 * 0.00005 if compiled else 0.0
     assert _seconds(taken) == pytest.approx(_by_hand_s(64, 1, 1e-4, recomputed=recompute) - saved_s)
-    assert {taken.choices[name].reason for name in ("recompute", "compile")} == {"fixed by the user"}
+    assert {taken.choices[name].reason for name in ("recompute", "compile")} == {
+        "fixed by the user"
+    }
 
 
 def test_margins_from_conservative_to_tight_take_more_and_more(found: Searching) -> None:
-    sizes = [found("plan.recompute=false", f"plan.margin={margin}", free_mib=1100).largest for margin in ("conservative", "balanced", "tight")]
+    sizes = [
+        found("plan.recompute=false", f"plan.margin={margin}", free_mib=1100).largest
+        for margin in ("conservative", "balanced", "tight")
+    ]
 
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[-1]
 
 
-def test_what_fits_by_less_than_the_margin_is_told_so(prepared: Preparing, tracer: Tracer, devices: dict[str, Device]) -> None:
-    """One sequence surely gets through, but not at the upper end of what the allocator may hold: 1.25 x 514 MiB beside a context of up to 704."""
+def test_what_fits_by_less_than_the_margin_is_told_so(
+    prepared: Preparing, tracer: Tracer, devices: dict[str, Device]
+) -> None:
+    """One sequence surely gets through, but not at the upper end of what the allocator may hold:
+    1.25 x 514 MiB beside a context of up to 704.
+    """
     loose = prepared("plan.margin=conservative", "plan.recompute=false")
     device = dataclasses.replace(devices["NVIDIA H200"], memory_bytes=1250 * MIB)
     card = prepare(loose.recipe, device)
@@ -249,38 +330,55 @@ def test_what_fits_by_less_than_the_margin_is_told_so(prepared: Preparing, trace
     narrow = search(card, tracer, None, None)
 
     assert (narrow.largest, narrow.memory.verdict(1)) == (0, "fits")
-    assert narrow.choices["micro_batch"].reason.startswith("one sequence, and even that fits only narrowly: ")
+    assert narrow.choices["micro_batch"].reason.startswith(
+        "one sequence, and even that fits only narrowly: "
+    )
 
 
 # --- compiling
 
 
 @pytest.mark.parametrize(("margin", "compiles"), [(0.99, False), (1.01, True)])
-def test_compiling_is_taken_when_it_saves_half_more_than_it_costs(found: Searching, margin: float, *, compiles: bool) -> None:
+def test_compiling_is_taken_when_it_saves_half_more_than_it_costs(
+    found: Searching, margin: float, *, compiles: bool
+) -> None:
     """By what the device kind gained at most: operators by hand would gain more."""
     saved_s = _by_hand_s(64, 1, 1e-3) * (1 - 1 / COMPILE_GAIN["cpu"])
     steps = round(margin * 1.5 * COMPILE_SECONDS / saved_s)
 
     taken = found("plan.recompute=false", steps=steps, host_s=1e-3)
 
-    assert (taken.taken.compiled, taken.choices["compile"].value, taken.choices["compile"].alternative) == (compiles, compiles, not compiles)
+    assert (
+        taken.taken.compiled,
+        taken.choices["compile"].value,
+        taken.choices["compile"].alternative,
+    ) == (compiles, compiles, not compiles)
     assert "compiling costs about 12.0 s and would save about" in taken.choices["compile"].reason
     assert (_seconds(taken) < _by_hand_s(64, 1, 1e-3)) is compiles
 
 
 @pytest.mark.parametrize("packing", ["padded", "document"])
-def test_texts_side_by_side_are_not_compiled(prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates], packing: str) -> None:
+def test_texts_side_by_side_are_not_compiled(
+    prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates], packing: str
+) -> None:
     """Only passes of one shape run compiled blocks, and padded texts hardly ever have it."""
     plain = prepared("plan.recompute=false")
-    padded = dataclasses.replace(plain, choices={**plain.choices, "packing": Choice("packing", packing, "")})
+    padded = dataclasses.replace(
+        plain, choices={**plain.choices, "packing": Choice("packing", packing, "")}
+    )
 
-    taken = [search(each, tracer, rates(host_s=1e-3), 10**6).choices["compile"] for each in (plain, padded)]
+    taken = [
+        search(each, tracer, rates(host_s=1e-3), 10**6).choices["compile"]
+        for each in (plain, padded)
+    ]
 
     assert [choice.value for choice in taken] == [True, False]
     assert "many shapes" in taken[1].reason
 
 
-def test_the_steps_after_which_compiling_pays_are_told_where_the_length_of_the_run_is_not_known(found: Searching) -> None:
+def test_the_steps_after_which_compiling_pays_are_told_where_the_length_of_the_run_is_not_known(
+    found: Searching,
+) -> None:
     saved_s = _by_hand_s(64, 1, 1e-3) * (1 - 1 / COMPILE_GAIN["cpu"])
 
     reason = found("plan.recompute=false", host_s=1e-3).choices["compile"].reason
@@ -293,18 +391,29 @@ def _with_evaluation(work_at: Callable[..., Work]) -> Callable[..., Work]:
 
     def twice(traces: Any, micro_batch: int) -> Work:
         work = work_at(traces, micro_batch)
-        arrays = {each.name: getattr(work, each.name) for each in dataclasses.fields(work) if each.name != "operators"}
-        both = work.replaced({name: np.concatenate([array, array[:1]]) for name, array in arrays.items()})
+        arrays = {
+            each.name: getattr(work, each.name)
+            for each in dataclasses.fields(work)
+            if each.name != "operators"
+        }
+        both = work.replaced(
+            {name: np.concatenate([array, array[:1]]) for name, array in arrays.items()}
+        )
         both.parts_W[-1] = PARTS.index("evaluation")
         return both
 
     return twice
 
 
-def test_evaluation_is_not_compiled_and_takes_as_long(found: Searching, by_hand: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_is_not_compiled_and_takes_as_long(
+    found: Searching, by_hand: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The bound on what compiling gains stretches the compiled step alone."""
     monkeypatch.setattr(by_hand, "work_at", _with_evaluation(by_hand.work_at))  # type: ignore[attr-defined]
-    plain, compiled = (found(f"plan={{precision: fp32, recompute: false, compile: {text}}}", host_s=1e-3).taken for text in ("false", "true"))
+    plain, compiled = (
+        found(f"plan={{precision: fp32, recompute: false, compile: {text}}}", host_s=1e-3).taken
+        for text in ("false", "true")
+    )
 
     assert plain.time is not None
     assert compiled.time is not None
@@ -319,14 +428,19 @@ def test_reasons_and_the_worth_of_compiling_count_in_times_as_earlier_runs_measu
     saved_s = _by_hand_s(64, 1, 1e-3) * (1 - 1 / COMPILE_GAIN["cpu"])
     steps = round(1.5 * COMPILE_SECONDS / saved_s / 2)
 
-    one, slow = (search(prepared(), tracer, rates(host_s=1e-3), steps, factor=factor) for factor in (1.0, 3.0))
+    one, slow = (
+        search(prepared(), tracer, rates(host_s=1e-3), steps, factor=factor)
+        for factor in (1.0, 3.0)
+    )
 
     assert (one.taken.compiled, slow.taken.compiled) == (False, True)
     assert one.choices["micro_batch"].reason.startswith("250 ms a step; ")
     assert slow.choices["micro_batch"].reason.startswith("751 ms a step before compiling; ")
 
 
-def test_compiling_never_pays_where_fusing_saves_nothing(prepared: Preparing, by_hand: Callable[..., Any], rates: Callable[..., Rates]) -> None:
+def test_compiling_never_pays_where_fusing_saves_nothing(
+    prepared: Preparing, by_hand: Callable[..., Any], rates: Callable[..., Rates]
+) -> None:
     taken = search(prepared(), lambda spec: by_hand(moved_bytes=0), rates(host_s=0.0), 10**9)
 
     assert taken.taken.compiled is False
@@ -342,9 +456,18 @@ def test_compiling_never_pays_where_fusing_saves_nothing(prepared: Preparing, by
     ],
 )
 def test_compiling_is_not_taken_where_it_cannot_be_done_or_judged(
-    prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates], changes: dict[str, Any], steps: int | None, because: str, *, known: bool
+    prepared: Preparing,
+    tracer: Tracer,
+    rates: Callable[..., Rates],
+    changes: dict[str, Any],
+    steps: int | None,
+    because: str,
+    *,
+    known: bool,
 ) -> None:
-    choice = search(prepared(**changes), tracer, rates() if known else None, steps).choices["compile"]
+    choice = search(prepared(**changes), tracer, rates() if known else None, steps).choices[
+        "compile"
+    ]
 
     assert choice.value is False
     assert because in choice.reason
@@ -356,16 +479,34 @@ def test_compiling_is_not_taken_where_it_cannot_be_done_or_judged(
 def _brute_force_s(prepared: Prepared, memories: dict[bool, Memory], rates: Rates) -> float:
     """The fastest of every micro-batch that surely fits, with and without recomputation."""
     effective = prepared.recipe.effective_batch
-    ways = [(memory, size) for memory in memories.values() for size in range(1, memory.largest(highest_useful(prepared)) + 1)]
-    return min(step_time(memory.work_at, split(effective, size), rates, precision="fp32").seconds for memory, size in ways)
+    ways = [
+        (memory, size)
+        for memory in memories.values()
+        for size in range(1, memory.largest(highest_useful(prepared)) + 1)
+    ]
+    return min(
+        step_time(memory.work_at, split(effective, size), rates, precision="fp32").seconds
+        for memory, size in ways
+    )
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_little_is_lost_against_trying_everything(prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates], seed: int) -> None:
-    """Also where small operators find their operands in a cache, so that the largest micro-batch is not the fastest."""
+def test_little_is_lost_against_trying_everything(
+    prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates], seed: int
+) -> None:
+    """Also where small operators find their operands in a cache, so that the largest micro-batch is
+    not the fastest.
+    """
     draw = random.Random(seed)
-    cache = {"cache_bytes": draw.choice([0, 4, 16]) * 10**7, "cached_bytes_per_s": {"pointwise": 1e12}}
-    speeds = rates(host_s=draw.choice([1e-6, 1e-5, 1e-4, 1e-3]), bytes_per_s=dict.fromkeys(rates().bytes_per_s, 1e10), **cache)
+    cache = {
+        "cache_bytes": draw.choice([0, 4, 16]) * 10**7,
+        "cached_bytes_per_s": {"pointwise": 1e12},
+    }
+    speeds = rates(
+        host_s=draw.choice([1e-6, 1e-5, 1e-4, 1e-3]),
+        bytes_per_s=dict.fromkeys(rates().bytes_per_s, 1e10),
+        **cache,
+    )
     free_mib = draw.choice([ROOM_FOR_2, 800, 1500, AMPLE])
     case = prepared(f"batch.sequences={draw.randint(2, 64)}", free_mib=free_mib)
 

@@ -1,4 +1,6 @@
-"""From a recipe to the step that is traced: types of weights and products, the model's own limits, the loop as it is."""
+"""From a recipe to the step that is traced: types of weights and products, the model's own limits,
+the loop as it is.
+"""
 
 import json
 from collections.abc import Callable
@@ -55,10 +57,24 @@ def _step(recipe: Recipe, device: Device, **changes: Any) -> StepSpec:
         (("adapter={}", "quantize=nf4"), "NVIDIA H200", "bf16", "bf16", "nf4"),
         (("adapter={}", "quantize=nf4"), "Tesla T4", "fp16", "fp16", "nf4"),
     ],
-    ids=["full", "full on a T4", "full in fp32", "LoRA", "LoRA on a T4", "LoRA in fp32", "QLoRA", "QLoRA on a T4"],
-)  # fmt: skip
+    ids=[
+        "full",
+        "full on a T4",
+        "full in fp32",
+        "LoRA",
+        "LoRA on a T4",
+        "LoRA in fp32",
+        "QLoRA",
+        "QLoRA on a T4",
+    ],
+)
 def test_what_trains_is_held_in_fp32_and_what_is_frozen_in_the_type_of_the_products(
-    published: Callable[..., Recipe], overrides: tuple[str, ...], device: str, weights: str, autocast: str, quantize: str
+    published: Callable[..., Recipe],
+    overrides: tuple[str, ...],
+    device: str,
+    weights: str,
+    autocast: str,
+    quantize: str,
 ) -> None:
     spec = _step(published(*overrides), catalog.get(device))
 
@@ -67,11 +83,20 @@ def test_what_trains_is_held_in_fp32_and_what_is_frozen_in_the_type_of_the_produ
     assert spec.adapter is None or spec.adapter.dtype == "fp32"
 
 
-@pytest.mark.parametrize(("device", "autocast"), [("cpu", "bf16"), ("Tesla T4", "fp16"), ("NVIDIA H200", "bf16")])
-def test_a_fresh_model_keeps_fp32_weights(tiny: Callable[..., Recipe], devices: dict[str, Device], device: str, autocast: str) -> None:
+@pytest.mark.parametrize(
+    ("device", "autocast"), [("cpu", "bf16"), ("Tesla T4", "fp16"), ("NVIDIA H200", "bf16")]
+)
+def test_a_fresh_model_keeps_fp32_weights(
+    tiny: Callable[..., Recipe], devices: dict[str, Device], device: str, autocast: str
+) -> None:
     spec = _step(tiny("plan={}"), devices[device])
 
-    assert (spec.weights, spec.autocast, spec.adapter, spec.quantize) == ("fp32", autocast, None, "none")
+    assert (spec.weights, spec.autocast, spec.adapter, spec.quantize) == (
+        "fp32",
+        autocast,
+        None,
+        "none",
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,7 +108,9 @@ def test_a_fresh_model_keeps_fp32_weights(tiny: Callable[..., Recipe], devices: 
         ("{targets: q_proj}", Lora(16, "q_proj")),
     ],
 )
-def test_adapters_are_those_of_the_recipe(published: Callable[..., Recipe], section: str, adapter: Lora) -> None:
+def test_adapters_are_those_of_the_recipe(
+    published: Callable[..., Recipe], section: str, adapter: Lora
+) -> None:
     assert lora_of(published(f"adapter={section}")) == adapter
 
 
@@ -94,33 +121,73 @@ def test_without_adapters_there_are_none(published: Callable[..., Recipe]) -> No
 # --- the step is the loop's
 
 
-def test_the_step_is_that_of_brimfuls_own_loop(published: Callable[..., Recipe], devices: dict[str, Device]) -> None:
-    spec = _step(published("optimizer.clip_norm=null", "plan.loss_chunk=77", "plan.attention=eager"), devices["Tesla T4"])
+def test_the_step_is_that_of_brimfuls_own_loop(
+    published: Callable[..., Recipe], devices: dict[str, Device]
+) -> None:
+    spec = _step(
+        published("optimizer.clip_norm=null", "plan.loss_chunk=77", "plan.attention=eager"),
+        devices["Tesla T4"],
+    )
 
-    assert (spec.task, spec.loss, spec.loss_chunk, spec.attention, spec.sequence_length) == ("causal_lm", "chunked", 77, "eager", 1024)
-    assert (spec.cuda, spec.flash, spec.optimizer, spec.accumulates, spec.clips) == (True, False, "fused", True, False)
+    assert (spec.task, spec.loss, spec.loss_chunk, spec.attention, spec.sequence_length) == (
+        "causal_lm",
+        "chunked",
+        77,
+        "eager",
+        1024,
+    )
+    assert (spec.cuda, spec.flash, spec.optimizer, spec.accumulates, spec.clips) == (
+        True,
+        False,
+        "fused",
+        True,
+        False,
+    )
     assert _step(published(), devices["Tesla T4"]).clips
 
 
 @pytest.mark.parametrize("variant", ["fused", "foreach", "for_loop"])
-def test_the_update_that_is_traced_is_the_one_that_runs(published: Callable[..., Recipe], variant: str) -> None:
-    assert _step(published(f"plan.optimizer={variant}"), catalog.get("Tesla T4")).optimizer == variant
+def test_the_update_that_is_traced_is_the_one_that_runs(
+    published: Callable[..., Recipe], variant: str
+) -> None:
+    assert (
+        _step(published(f"plan.optimizer={variant}"), catalog.get("Tesla T4")).optimizer == variant
+    )
 
 
-@pytest.mark.parametrize(("kind", "variant"), [("adamw_8bit", "8bit"), ("paged_adamw_8bit", "paged_8bit")])
-def test_an_optimizer_of_8_bits_is_traced_as_one(published: Callable[..., Recipe], kind: str, variant: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "variant"), [("adamw_8bit", "8bit"), ("paged_adamw_8bit", "paged_8bit")]
+)
+def test_an_optimizer_of_8_bits_is_traced_as_one(
+    published: Callable[..., Recipe], kind: str, variant: str
+) -> None:
     assert _step(published(f"optimizer.kind={kind}"), catalog.get("Tesla T4")).optimizer == variant
 
 
-def test_a_cpu_is_traced_with_its_own_kernels_and_a_gpu_with_those_of_its_generation(tiny: Callable[..., Recipe], devices: dict[str, Device]) -> None:
-    kernels = {name: (spec.cuda, spec.flash) for name, device in devices.items() for spec in [_step(tiny("plan={}"), device)]}
+def test_a_cpu_is_traced_with_its_own_kernels_and_a_gpu_with_those_of_its_generation(
+    tiny: Callable[..., Recipe], devices: dict[str, Device]
+) -> None:
+    kernels = {
+        name: (spec.cuda, spec.flash)
+        for name, device in devices.items()
+        for spec in [_step(tiny("plan={}"), device)]
+    }
 
     assert kernels["cpu"] == (False, True)
-    assert (kernels["Tesla T4"], kernels["NVIDIA A100-SXM4-80GB"], kernels["NVIDIA H200"]) == ((True, False), (True, True), (True, True))
+    assert (kernels["Tesla T4"], kernels["NVIDIA A100-SXM4-80GB"], kernels["NVIDIA H200"]) == (
+        (True, False),
+        (True, True),
+        (True, True),
+    )
 
 
-def test_devices_with_the_same_abilities_share_a_step(published: Callable[..., Recipe], devices: dict[str, Device]) -> None:
-    steps = {name: _step(published("plan.loss_chunk=1024"), devices[name]).key() for name in ("NVIDIA A100-SXM4-80GB", "NVIDIA H200", "Tesla T4")}
+def test_devices_with_the_same_abilities_share_a_step(
+    published: Callable[..., Recipe], devices: dict[str, Device]
+) -> None:
+    steps = {
+        name: _step(published("plan.loss_chunk=1024"), devices[name]).key()
+        for name in ("NVIDIA A100-SXM4-80GB", "NVIDIA H200", "Tesla T4")
+    }
 
     assert steps["NVIDIA A100-SXM4-80GB"] == steps["NVIDIA H200"] != steps["Tesla T4"]
 
@@ -128,7 +195,9 @@ def test_devices_with_the_same_abilities_share_a_step(published: Callable[..., R
 # --- the model
 
 
-def test_a_described_model_has_the_vocabulary_that_is_known_else_the_recipes(tiny: Callable[..., Recipe]) -> None:
+def test_a_described_model_has_the_vocabulary_that_is_known_else_the_recipes(
+    tiny: Callable[..., Recipe],
+) -> None:
     recipe = tiny("model.context=64")
 
     guessed, known = model_facts(recipe), model_facts(recipe, 290)
@@ -138,33 +207,54 @@ def test_a_described_model_has_the_vocabulary_that_is_known_else_the_recipes(tin
     assert known.config["vocab_size"] == 290
 
 
-def test_a_character_tokenizer_counts_256_entries_until_the_text_is_read(tiny: Callable[..., Recipe]) -> None:
+def test_a_character_tokenizer_counts_256_entries_until_the_text_is_read(
+    tiny: Callable[..., Recipe],
+) -> None:
     assert model_facts(tiny("tokenizer={kind: character}")).vocabulary == 256
 
 
 def test_a_published_model_is_known_from_the_catalog(published: Callable[..., Recipe]) -> None:
     facts = model_facts(published())
 
-    assert (facts.vocabulary, facts.parameters, facts.config["model_type"]) == (49_152, 134_515_008, "llama")
+    assert (facts.vocabulary, facts.parameters, facts.config["model_type"]) == (
+        49_152,
+        134_515_008,
+        "llama",
+    )
     assert facts.context is not None
     assert facts.context >= 1024
 
 
-def test_a_sequence_longer_than_the_model_reads_is_refused_with_both_numbers(published: Callable[..., Recipe]) -> None:
-    with pytest.raises(PlanError, match=r"sequence_length 1025 is above the 1024 positions that openai-community/gpt2 reads; shorten it\."):
+def test_a_sequence_longer_than_the_model_reads_is_refused_with_both_numbers(
+    published: Callable[..., Recipe],
+) -> None:
+    with pytest.raises(
+        PlanError,
+        match=(
+            r"sequence_length 1025 is above the 1024 positions that openai-community/gpt2 reads;"
+            r" shorten it\."
+        ),
+    ):
         model_facts(published("model=openai-community/gpt2", "sequence_length=1025"))
-    assert model_facts(published("model=openai-community/gpt2", "sequence_length=1024")).context == 1024
+    assert (
+        model_facts(published("model=openai-community/gpt2", "sequence_length=1024")).context
+        == 1024
+    )
 
 
 @pytest.mark.parametrize("device", ["cpu", "Tesla T4", "NVIDIA H200"])
-def test_a_model_that_caps_its_scores_takes_eager_attention(published: Callable[..., Recipe], devices: dict[str, Device], device: str) -> None:
+def test_a_model_that_caps_its_scores_takes_eager_attention(
+    published: Callable[..., Recipe], devices: dict[str, Device], device: str
+) -> None:
     recipe = published("model=google/gemma-2-2b", "adapter={}")
 
     assert model_facts(recipe).softcapped
     assert _step(recipe, devices[device]).attention == "eager"
 
 
-def test_grouped_heads_are_noticed(published: Callable[..., Recipe], tiny: Callable[..., Recipe]) -> None:
+def test_grouped_heads_are_noticed(
+    published: Callable[..., Recipe], tiny: Callable[..., Recipe]
+) -> None:
     assert model_facts(published()).grouped
     assert not model_facts(published("model=openai-community/gpt2")).grouped
     assert not model_facts(tiny()).grouped
@@ -172,45 +262,87 @@ def test_grouped_heads_are_noticed(published: Callable[..., Recipe], tiny: Calla
 
 
 @pytest.mark.parametrize("whole_path", [True, False])
-def test_a_local_config_is_enough(published: Callable[..., Recipe], tmp_path: Path, *, whole_path: bool) -> None:
+def test_a_local_config_is_enough(
+    published: Callable[..., Recipe], tmp_path: Path, *, whole_path: bool
+) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     config = LlamaConfig(
-        vocab_size=512, hidden_size=64, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=2048
+        vocab_size=512,
+        hidden_size=64,
+        intermediate_size=160,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=2048,
     )
     (folder / "config.json").write_text(json.dumps(config.to_dict()))
 
     facts = model_facts(published(f"model={folder / 'config.json' if whole_path else folder}"))
 
-    assert (facts.vocabulary, facts.context, facts.parameters, facts.softcapped) == (512, 2048, None, False)
+    assert (facts.vocabulary, facts.context, facts.parameters, facts.softcapped) == (
+        512,
+        2048,
+        None,
+        False,
+    )
     assert facts.config["hidden_size"] == 64
 
 
-def test_positions_stand_under_gpt2s_own_name_too(published: Callable[..., Recipe], tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(GPT2Config(vocab_size=512, n_embd=64, n_layer=2, n_head=4, n_positions=128).to_dict()))
+def test_positions_stand_under_gpt2s_own_name_too(
+    published: Callable[..., Recipe], tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(
+        json.dumps(
+            GPT2Config(vocab_size=512, n_embd=64, n_layer=2, n_head=4, n_positions=128).to_dict()
+        )
+    )
 
     with pytest.raises(PlanError, match="above the 128 positions"):
         model_facts(published(f"model={tmp_path}"))
 
 
-def test_of_a_model_of_several_parts_the_one_that_reads_text_is_planned(published: Callable[..., Recipe], tmp_path: Path) -> None:
-    text = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "attn_logit_softcapping": 50.0}
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": text, "vision_config": {}}))
+def test_of_a_model_of_several_parts_the_one_that_reads_text_is_planned(
+    published: Callable[..., Recipe], tmp_path: Path
+) -> None:
+    text = {
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "attn_logit_softcapping": 50.0,
+    }
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "gemma3", "text_config": text, "vision_config": {}})
+    )
 
     facts = model_facts(published(f"model={tmp_path}"))
 
-    assert (facts.vocabulary, facts.context, facts.softcapped, facts.grouped) == (262_208, 131_072, True, True)
+    assert (facts.vocabulary, facts.context, facts.softcapped, facts.grouped) == (
+        262_208,
+        131_072,
+        True,
+        True,
+    )
     assert (facts.config["model_type"], facts.config["hidden_size"]) == ("gemma3_text", 64)
 
 
 def test_a_config_without_a_vocabulary_is_told() -> None:
-    with pytest.raises(PlanError, match=r"'llama' does not say how large its vocabulary is\. Add its vocab_size"):
+    with pytest.raises(
+        PlanError, match=r"'llama' does not say how large its vocabulary is\. Add its vocab_size"
+    ):
         facts_of_values({"model_type": "llama", "hidden_size": 64}, None)
     with pytest.raises(PlanError, match=r"\('mllama_text_model'\) is no model by itself"):
-        facts_of_values({"model_type": "mllama", "text_config": {"model_type": "mllama_text_model", "vocab_size": 8}}, None)
+        facts_of_values(
+            {
+                "model_type": "mllama",
+                "text_config": {"model_type": "mllama_text_model", "vocab_size": 8},
+            },
+            None,
+        )
 
 
-def test_a_folder_without_a_config_is_refused(published: Callable[..., Recipe], tmp_path: Path) -> None:
+def test_a_folder_without_a_config_is_refused(
+    published: Callable[..., Recipe], tmp_path: Path
+) -> None:
     with pytest.raises(PlanError, match=r"has no config\.json"):
         model_facts(published(f"model={tmp_path}"))
 
@@ -218,10 +350,17 @@ def test_a_folder_without_a_config_is_refused(published: Callable[..., Recipe], 
 ENCODER = ("method=mlm", "model.architecture=modernbert", "data.masked_share=0.3")
 
 
-def test_an_encoders_step_makes_logits_for_hidden_tokens_only(tiny: Callable[..., Recipe], devices: dict[str, Device]) -> None:
+def test_an_encoders_step_makes_logits_for_hidden_tokens_only(
+    tiny: Callable[..., Recipe], devices: dict[str, Device]
+) -> None:
     spec = _step(tiny(*ENCODER), next(iter(devices.values())))
 
-    assert (spec.task, spec.loss, spec.attention, spec.padded) == ("masked_lm", "chunked", "sdpa", False)
+    assert (spec.task, spec.loss, spec.attention, spec.padded) == (
+        "masked_lm",
+        "chunked",
+        "sdpa",
+        False,
+    )
     assert spec.num_masked == spec.scored_tokens == round(0.3 * 31)
     assert _step(tiny(*ENCODER, "data.layout=document"), next(iter(devices.values()))).padded
     assert _step(tiny(), next(iter(devices.values()))).scored_tokens == 32

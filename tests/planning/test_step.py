@@ -7,7 +7,13 @@ CONFIG = {"model_type": "llama", "hidden_size": 64}
 
 
 def test_what_says_nothing_about_the_network_is_left_out_and_order_does_not_matter() -> None:
-    told = {"transformers_version": "5.23.0", "use_cache": True, "hidden_size": 64, "dtype": "bfloat16", "model_type": "llama"}
+    told = {
+        "transformers_version": "5.23.0",
+        "use_cache": True,
+        "hidden_size": 64,
+        "dtype": "bfloat16",
+        "model_type": "llama",
+    }
 
     assert canonical(told) == canonical(CONFIG)
     assert json.loads(canonical(told)) == CONFIG
@@ -17,8 +23,18 @@ def test_equal_steps_have_equal_keys_and_any_field_tells() -> None:
     spec = StepSpec(canonical(CONFIG), 128)
 
     assert spec.key() == StepSpec(canonical(CONFIG), 128).key()
-    changes = [{"sequence_length": 129}, {"adapter": Lora(8)}, {"adapter": Lora(16)}, {"flash": False}, {"loss": "model"}, {"cuda": False}]
-    assert len({dataclasses.replace(spec, **change).key() for change in changes} | {spec.key()}) == len(changes) + 1
+    changes = [
+        {"sequence_length": 129},
+        {"adapter": Lora(8)},
+        {"adapter": Lora(16)},
+        {"flash": False},
+        {"loss": "model"},
+        {"cuda": False},
+    ]
+    assert (
+        len({dataclasses.replace(spec, **change).key() for change in changes} | {spec.key()})
+        == len(changes) + 1
+    )
 
 
 def test_the_config_is_read_back() -> None:

@@ -14,7 +14,14 @@ from brimful.rehearsal.models import config_of
 from brimful.rehearsal.training import record_training
 
 MODEL = config_values(ModelRecipe(layers=2, heads=2, width=32), vocabulary=128, context=64)
-SPEC = StepSpec(config_json=canonical(MODEL), sequence_length=32, weights="bf16", loss=LossChain(), optimizer="foreach", accumulates=False)
+SPEC = StepSpec(
+    config_json=canonical(MODEL),
+    sequence_length=32,
+    weights="bf16",
+    loss=LossChain(),
+    optimizer="foreach",
+    accumulates=False,
+)
 
 
 def _trace(spec: StepSpec) -> Trace:

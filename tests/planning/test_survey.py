@@ -14,7 +14,17 @@ from brimful.base.units import GIB, MIB
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.planning.memory import Replays
-from brimful.planning.survey import Margin, Memory, Prepared, Remedy, _last, _last_below, prepare, remedies, table_sizes
+from brimful.planning.survey import (
+    Margin,
+    Memory,
+    Prepared,
+    Remedy,
+    _last,
+    _last_below,
+    prepare,
+    remedies,
+    table_sizes,
+)
 from brimful.planning.target import Target
 from brimful.recipe import Recipe, load
 
@@ -39,10 +49,15 @@ def published(tmp_path: Path) -> Callable[..., Recipe]:
     return lambda *overrides: load(str(path), overrides)
 
 
-def test_examples_have_many_lengths_which_leaves_the_allocator_more_in_pieces(published: Callable[..., Recipe], by_hand: Callable[..., Any]) -> None:
+def test_examples_have_many_lengths_which_leaves_the_allocator_more_in_pieces(
+    published: Callable[..., Recipe], by_hand: Callable[..., Any]
+) -> None:
     device = catalog.get("NVIDIA H200")
     of_examples, of_sequences = (
-        prepare(published(f"method={method}"), device).memory(lambda spec: by_hand(), recompute=False).at(1) for method in ("sft", "pretrain")
+        prepare(published(f"method={method}"), device)
+        .memory(lambda spec: by_hand(), recompute=False)
+        .at(1)
+        for method in ("sft", "pretrain")
     )
 
     assert of_examples.allocated == of_sequences.allocated
@@ -51,14 +66,23 @@ def test_examples_have_many_lengths_which_leaves_the_allocator_more_in_pieces(pu
 
 @pytest.mark.parametrize("kernel", ["brimful_blocks", "brimful_expanded", "brimful_packed"])
 @pytest.mark.parametrize("encoder", ["bert"], indirect=True)
-def test_a_classifiers_encoder_refuses_a_kernel_that_looks_to_the_left_only(labels_recipe_file: Path, kernel: str) -> None:
-    with pytest.raises(PlanError, match=f"plan.attention={kernel} hides .* an encoder looks to both sides; use sdpa or eager"):
-        prepare(load(str(labels_recipe_file), [f"plan.attention={kernel}"]), catalog.get("NVIDIA H200"))
+def test_a_classifiers_encoder_refuses_a_kernel_that_looks_to_the_left_only(
+    labels_recipe_file: Path, kernel: str
+) -> None:
+    with pytest.raises(
+        PlanError,
+        match=f"plan.attention={kernel} hides .* an encoder looks to both sides; use sdpa or eager",
+    ):
+        prepare(
+            load(str(labels_recipe_file), [f"plan.attention={kernel}"]), catalog.get("NVIDIA H200")
+        )
 
 
 @pytest.mark.parametrize("encoder", ["llama"], indirect=True)
 def test_a_causal_classifier_takes_it(labels_recipe_file: Path) -> None:
-    prepared = prepare(load(str(labels_recipe_file), ["plan.attention=brimful_blocks"]), catalog.get("NVIDIA H200"))
+    prepared = prepare(
+        load(str(labels_recipe_file), ["plan.attention=brimful_blocks"]), catalog.get("NVIDIA H200")
+    )
 
     assert prepared.choices["attention"].value == "brimful_blocks"
 
@@ -67,12 +91,28 @@ def test_a_causal_classifier_takes_it(labels_recipe_file: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_the_largest_micro_batch_is_the_one_that_trying_all_would_find(by_hand: Callable[..., Any], seed: int) -> None:
+def test_the_largest_micro_batch_is_the_one_that_trying_all_would_find(
+    by_hand: Callable[..., Any], seed: int
+) -> None:
     draw = random.Random(seed)
-    traces = by_hand(weights_bytes=draw.randint(1, 300) * MIB, sequence_bytes=draw.randint(1, 200) * MIB, logits_bytes=draw.choice([0, 30 * MIB]))
+    traces = by_hand(
+        weights_bytes=draw.randint(1, 300) * MIB,
+        sequence_bytes=draw.randint(1, 200) * MIB,
+        logits_bytes=draw.choice([0, 30 * MIB]),
+    )
     usable_bytes, highest = draw.randint(300, 8000) * MIB, draw.randint(1, 70)
-    uncertainty_bytes, workspace_bytes = draw.choice([0, 75, 250]) * MIB, draw.choice([0, 8_519_680, 32 * MIB])
-    target = Target("x", draw.choice(["cuda", "cuda", "cpu", "mps"]), usable_bytes, 100 * MIB, uncertainty_bytes, workspace_bytes)
+    uncertainty_bytes, workspace_bytes = (
+        draw.choice([0, 75, 250]) * MIB,
+        draw.choice([0, 8_519_680, 32 * MIB]),
+    )
+    target = Target(
+        "x",
+        draw.choice(["cuda", "cuda", "cpu", "mps"]),
+        usable_bytes,
+        100 * MIB,
+        uncertainty_bytes,
+        workspace_bytes,
+    )
 
     memory = Memory(traces, target)
 
@@ -81,7 +121,9 @@ def test_the_largest_micro_batch_is_the_one_that_trying_all_would_find(by_hand: 
 
 
 def test_in_the_doubt_of_a_small_device_nothing_surely_fits(by_hand: Callable[..., Any]) -> None:
-    """800 MiB for torch, 250 of them in doubt: 600 MiB are less than four fifths and may still be too much."""
+    """800 MiB for torch, 250 of them in doubt: 600 MiB are less than four fifths and may still be
+    too much.
+    """
     target = Target("small", "cuda", 900 * MIB, 100 * MIB, 250 * MIB, 0)
 
     memory = Memory(by_hand(sequence_bytes=200 * MIB), target)
@@ -92,10 +134,19 @@ def test_in_the_doubt_of_a_small_device_nothing_surely_fits(by_hand: Callable[..
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 @pytest.mark.parametrize("seed", range(10))
-def test_a_bolder_margin_never_takes_less(by_hand: Callable[..., Any], kind: Any, seed: int) -> None:
+def test_a_bolder_margin_never_takes_less(
+    by_hand: Callable[..., Any], kind: Any, seed: int
+) -> None:
     draw = random.Random(seed)
-    traces = by_hand(weights_bytes=draw.randint(1, 300) * MIB, sequence_bytes=draw.randint(1, 200) * MIB)
-    memory = Memory(traces, Target("x", kind, draw.randint(300, 8000) * MIB, 100 * MIB, draw.choice([0, 75, 250]) * MIB, 0))
+    traces = by_hand(
+        weights_bytes=draw.randint(1, 300) * MIB, sequence_bytes=draw.randint(1, 200) * MIB
+    )
+    memory = Memory(
+        traces,
+        Target(
+            "x", kind, draw.randint(300, 8000) * MIB, 100 * MIB, draw.choice([0, 75, 250]) * MIB, 0
+        ),
+    )
 
     sizes = [memory.largest(70, margin=margin) for margin in MARGINS]
 
@@ -103,7 +154,9 @@ def test_a_bolder_margin_never_takes_less(by_hand: Callable[..., Any], kind: Any
 
 
 def test_margins_are_the_upper_end_the_sure_and_the_possible(by_hand: Callable[..., Any]) -> None:
-    """400 MiB and 50 a sequence; a context of 50 to 150 MiB leaves 1850 to 1950 of 2000: 1850 / 1.25 = 1480, 1850 / 1.01 = 1832, 1950 / 0.985 = 1980."""
+    """400 MiB and 50 a sequence; a context of 50 to 150 MiB leaves 1850 to 1950 of 2000: 1850 /
+    1.25 = 1480, 1850 / 1.01 = 1832, 1950 / 0.985 = 1980.
+    """
     memory = Memory(by_hand(), Target("x", "cuda", 2000 * MIB, 100 * MIB, 50 * MIB, 0))
 
     assert [memory.largest(70, margin=margin) for margin in MARGINS] == [21, 28, 31]
@@ -112,7 +165,12 @@ def test_margins_are_the_upper_end_the_sure_and_the_possible(by_hand: Callable[.
 def test_no_more_than_what_was_asked_for_is_looked_at(by_hand: Callable[..., Any]) -> None:
     target = Target("large", "cuda", 100 * GIB, 0, 0, 0)
 
-    assert [Memory(by_hand(), target).largest(highest) for highest in (1, 2, 3, 64)] == [1, 2, 3, 64]
+    assert [Memory(by_hand(), target).largest(highest) for highest in (1, 2, 3, 64)] == [
+        1,
+        2,
+        3,
+        64,
+    ]
 
 
 def test_few_of_many_micro_batches_are_traced(by_hand: Callable[..., Any]) -> None:
@@ -153,19 +211,28 @@ def test_devices_share_what_was_replayed(by_hand: Callable[..., Any]) -> None:
         (1, 0, 1, [1]),
     ],
 )
-def test_powers_of_two_the_chosen_the_largest_and_two_beyond_are_shown(chosen: int, largest: int, highest: int, sizes: list[int]) -> None:
+def test_powers_of_two_the_chosen_the_largest_and_two_beyond_are_shown(
+    chosen: int, largest: int, highest: int, sizes: list[int]
+) -> None:
     assert table_sizes(chosen, largest, highest) == sizes
 
 
 # --- what is decided before memory
 
 
-def test_what_needs_no_memory_is_decided_at_once(tiny: Callable[..., Recipe], devices: dict[str, Device]) -> None:
+def test_what_needs_no_memory_is_decided_at_once(
+    tiny: Callable[..., Recipe], devices: dict[str, Device]
+) -> None:
     prepared = prepare(tiny("plan={}"), devices["Tesla T4"], vocabulary=290, process_bytes=MIB)
 
     assert {name: choice.value for name, choice in prepared.choices.items()} == {
-        "precision": "fp16", "attention": "sdpa", "loss_chunk": 16_384, "optimizer": "fused", "loader_workers": 1, "packing": "stream",
-    }  # fmt: skip
+        "precision": "fp16",
+        "attention": "sdpa",
+        "loss_chunk": 16_384,
+        "optimizer": "fused",
+        "loader_workers": 1,
+        "packing": "stream",
+    }
     assert (prepared.model.vocabulary, prepared.target.name) == (290, "Tesla T4")
     assert [prepared.spec(recompute=on).recompute for on in (False, True)] == [False, True]
     assert prepared.spec(recompute=False, optimizer="8bit").optimizer == "8bit"
@@ -180,7 +247,9 @@ def _by_name(found: tuple[Remedy, ...]) -> dict[str, Remedy]:
 
 
 def _one_bytes(prepared: Prepared, tracer: Any, *, recomputes: bool) -> float:
-    return Memory(tracer(prepared.spec(recompute=recomputes)), prepared.target).at(1).allocated.value
+    return (
+        Memory(tracer(prepared.spec(recompute=recomputes)), prepared.target).at(1).allocated.value
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,14 +258,26 @@ def _one_bytes(prepared: Prepared, tracer: Any, *, recomputes: bool) -> float:
         ((), False, {"recomputation", "4-bit base", "half the sequence length"}),
         ((), True, {"4-bit base", "half the sequence length"}),
         (("quantize=nf4",), True, {"half the sequence length"}),
-        (("adapter=null", "optimizer.kind=adamw_8bit"), True, {"adapters", "half the sequence length"}),
+        (
+            ("adapter=null", "optimizer.kind=adamw_8bit"),
+            True,
+            {"adapters", "half the sequence length"},
+        ),
         (("adapter=null",), True, {"8-bit optimizer", "adapters", "half the sequence length"}),
-        (("plan.loss_chunk=2048",), True, {"4-bit base", "half the sequence length", "smaller pieces of the loss"}),
+        (
+            ("plan.loss_chunk=2048",),
+            True,
+            {"4-bit base", "half the sequence length", "smaller pieces of the loss"},
+        ),
         (("sequence_length=3",), True, {"4-bit base"}),
     ],
 )
 def test_what_takes_less_is_offered_where_it_is_not_done_already(
-    published: Callable[..., Recipe], cheap_tracer: Any, overrides: tuple[str, ...], recomputes: bool, names: set[str]
+    published: Callable[..., Recipe],
+    cheap_tracer: Any,
+    overrides: tuple[str, ...],
+    recomputes: bool,
+    names: set[str],
 ) -> None:
     prepared = prepare(published(*overrides), catalog.get("Tesla T4"))
 
@@ -211,7 +292,10 @@ def test_what_takes_less_is_offered_where_it_is_not_done_already(
 
 
 def test_the_most_helpful_stands_first(published: Callable[..., Recipe], cheap_tracer: Any) -> None:
-    prepared = prepare(published("adapter=null"), dataclasses.replace(catalog.get("Tesla T4"), memory_bytes=24 * GIB))
+    prepared = prepare(
+        published("adapter=null"),
+        dataclasses.replace(catalog.get("Tesla T4"), memory_bytes=24 * GIB),
+    )
 
     found = remedies(prepared, cheap_tracer, recomputes=False)
 
@@ -221,22 +305,36 @@ def test_the_most_helpful_stands_first(published: Callable[..., Recipe], cheap_t
 
 
 @pytest.mark.parametrize("adapter", ["adapter={rank: 16}", "adapter=null"])
-def test_an_override_makes_the_recipe_that_was_measured(published: Callable[..., Recipe], cheap_tracer: Any, adapter: str) -> None:
+def test_an_override_makes_the_recipe_that_was_measured(
+    published: Callable[..., Recipe], cheap_tracer: Any, adapter: str
+) -> None:
     device = catalog.get("Tesla T4")
 
     for remedy in remedies(prepare(published(adapter), device), cheap_tracer, recomputes=False):
         changed = prepare(published(adapter, remedy.set), device)
         recomputes = changed.recipe.plan.recompute is True
-        assert _one_bytes(changed, cheap_tracer, recomputes=recomputes) == remedy.footprint.allocated.value, remedy.name
+        assert (
+            _one_bytes(changed, cheap_tracer, recomputes=recomputes)
+            == remedy.footprint.allocated.value
+        ), remedy.name
 
 
-def test_a_fresh_model_is_neither_quantised_nor_adapted(tiny: Callable[..., Recipe], cheap_tracer: Any, devices: dict[str, Device]) -> None:
+def test_a_fresh_model_is_neither_quantised_nor_adapted(
+    tiny: Callable[..., Recipe], cheap_tracer: Any, devices: dict[str, Device]
+) -> None:
     found = remedies(prepare(tiny("plan={}"), devices["small cpu"]), cheap_tracer, recomputes=False)
 
-    assert {remedy.name for remedy in found} <= {"recomputation", "8-bit optimizer", "half the sequence length", "smaller pieces of the loss"}
+    assert {remedy.name for remedy in found} <= {
+        "recomputation",
+        "8-bit optimizer",
+        "half the sequence length",
+        "smaller pieces of the loss",
+    }
 
 
-def test_what_takes_no_less_is_not_offered(tiny: Callable[..., Recipe], by_hand: Callable[..., Any], devices: dict[str, Device]) -> None:
+def test_what_takes_no_less_is_not_offered(
+    tiny: Callable[..., Recipe], by_hand: Callable[..., Any], devices: dict[str, Device]
+) -> None:
     """These traces need the same whatever is changed but the optimizer."""
 
     def tracer(spec: Any) -> Any:
@@ -247,8 +345,12 @@ def test_what_takes_no_less_is_not_offered(tiny: Callable[..., Recipe], by_hand:
     assert [remedy.name for remedy in found] == ["8-bit optimizer"]
 
 
-def test_a_remedy_is_plain_values_for_json(published: Callable[..., Recipe], cheap_tracer: Any) -> None:
-    found = _by_name(remedies(prepare(published(), catalog.get("Tesla T4")), cheap_tracer, recomputes=False))
+def test_a_remedy_is_plain_values_for_json(
+    published: Callable[..., Recipe], cheap_tracer: Any
+) -> None:
+    found = _by_name(
+        remedies(prepare(published(), catalog.get("Tesla T4")), cheap_tracer, recomputes=False)
+    )
 
     values = json.loads(json.dumps(found["4-bit base"].to_json()))
 
@@ -259,4 +361,8 @@ def test_a_remedy_is_plain_values_for_json(published: Callable[..., Recipe], che
 @pytest.mark.parametrize("highest", [0, 1, 2, 7, 40])
 @pytest.mark.parametrize("last", [0, 1, 2, 6, 33, 40])
 def test_the_largest_that_holds_is_found_from_above_as_from_below(highest: int, last: int) -> None:
-    assert _last_below(highest, lambda size: size <= last) == _last(highest, lambda size: size <= last) == min(highest, last)
+    assert (
+        _last_below(highest, lambda size: size <= last)
+        == _last(highest, lambda size: size <= last)
+        == min(highest, last)
+    )

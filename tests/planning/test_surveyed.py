@@ -11,7 +11,9 @@ from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
 
 
-def test_everything_that_was_found_out_is_plain_values(tiny: Callable[..., Recipe], devices: dict[str, Device], cheap_tracer: Any) -> None:
+def test_everything_that_was_found_out_is_plain_values(
+    tiny: Callable[..., Recipe], devices: dict[str, Device], cheap_tracer: Any
+) -> None:
     derived = derive_with_memory(tiny("plan={}"), devices["Tesla T4"], cheap_tracer)
     table = tuple(derived.memory.at(size) for size in (1, 2, 8))
     found = remedies(derived.prepared, cheap_tracer, recomputes=False)
@@ -19,14 +21,21 @@ def test_everything_that_was_found_out_is_plain_values(tiny: Callable[..., Recip
 
     values = json.loads(json.dumps(surveyed.to_json(), allow_nan=False))
 
-    assert (values["device"], values["verdict"], values["largest_micro_batch"], values["smallest_device"]) == ("Tesla T4", "fits", 8, "NVIDIA H200")
+    assert (
+        values["device"],
+        values["verdict"],
+        values["largest_micro_batch"],
+        values["smallest_device"],
+    ) == ("Tesla T4", "fits", 8, "NVIDIA H200")
     assert [row["micro_batch"] for row in values["table"]] == [1, 2, 8]
     assert [row["name"] for row in values["remedies"]] == [remedy.name for remedy in found]
     assert values["plan"] == json.loads(json.dumps(derived.plan.to_json()))
     assert values["memory"]["micro_batch"] == values["plan"]["micro_batch"] == 8
 
 
-def test_device_and_verdict_are_those_of_the_plan(tiny: Callable[..., Recipe], cpu: Callable[..., Device], by_hand: Callable[..., Any]) -> None:
+def test_device_and_verdict_are_those_of_the_plan(
+    tiny: Callable[..., Recipe], cpu: Callable[..., Device], by_hand: Callable[..., Any]
+) -> None:
     small = cpu(free_memory_bytes=2**20)
 
     surveyed = Surveyed(derive_with_memory(tiny("plan={}"), small, lambda spec: by_hand()))
@@ -39,4 +48,8 @@ def test_device_and_verdict_are_those_of_the_plan(tiny: Callable[..., Recipe], c
 def test_a_device_without_a_plan_says_why(devices: dict[str, Device]) -> None:
     told = Unplanned(devices["Tesla T4"], "it cannot be traced").to_json()
 
-    assert told == {"device": "Tesla T4", "verdict": "cannot be estimated", "reason": "it cannot be traced"}
+    assert told == {
+        "device": "Tesla T4",
+        "verdict": "cannot be estimated",
+        "reason": "it cannot be traced",
+    }

@@ -8,7 +8,12 @@ import pytest
 from brimful.base.units import GIB, MIB
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
-from brimful.planning.target import CUBLAS_WORKSPACE_BYTES, CUBLAS_WORKSPACE_HOPPER_BYTES, HOST_GROWTH_BYTES, target_of
+from brimful.planning.target import (
+    CUBLAS_WORKSPACE_BYTES,
+    CUBLAS_WORKSPACE_HOPPER_BYTES,
+    HOST_GROWTH_BYTES,
+    target_of,
+)
 
 SMALL, HOPPER = CUBLAS_WORKSPACE_BYTES, CUBLAS_WORKSPACE_HOPPER_BYTES
 
@@ -49,15 +54,22 @@ def test_an_h100_shows_the_context_that_was_measured() -> None:
         assert abs(target.context_bytes - seen_mib * MIB) <= target.context_uncertainty_bytes
 
 
-@pytest.mark.parametrize(("capability", "workspace_bytes"), [((8, 9), SMALL), ((9, 0), HOPPER), ((10, 0), HOPPER), ((12, 0), SMALL)])
-def test_large_workspaces_came_with_hopper_and_not_to_consumer_cards(capability: tuple[int, int], workspace_bytes: int) -> None:
+@pytest.mark.parametrize(
+    ("capability", "workspace_bytes"),
+    [((8, 9), SMALL), ((9, 0), HOPPER), ((10, 0), HOPPER), ((12, 0), SMALL)],
+)
+def test_large_workspaces_came_with_hopper_and_not_to_consumer_cards(
+    capability: tuple[int, int], workspace_bytes: int
+) -> None:
     device = dataclasses.replace(catalog.get("NVIDIA H200"), compute_capability=capability)
 
     assert target_of(device).workspace_bytes == workspace_bytes
 
 
 def test_a_gpu_of_which_little_is_known_still_has_a_context_in_great_doubt() -> None:
-    unknown = dataclasses.replace(catalog.get("NVIDIA H200"), compute_capability=None, multiprocessors=None)
+    unknown = dataclasses.replace(
+        catalog.get("NVIDIA H200"), compute_capability=None, multiprocessors=None
+    )
 
     target = target_of(unknown)
 
@@ -72,10 +84,17 @@ def test_free_memory_counts_where_it_was_measured() -> None:
 
 
 def test_a_context_larger_than_the_device_leaves_nothing() -> None:
-    assert target_of(dataclasses.replace(catalog.get("NVIDIA H200"), free_memory_bytes=MIB)).torch_bytes == 0
+    assert (
+        target_of(
+            dataclasses.replace(catalog.get("NVIDIA H200"), free_memory_bytes=MIB)
+        ).torch_bytes
+        == 0
+    )
 
 
-def test_a_tenth_of_a_hosts_free_memory_is_left_to_others_and_the_process_is_not_counted_twice(cpu: Callable[..., Device]) -> None:
+def test_a_tenth_of_a_hosts_free_memory_is_left_to_others_and_the_process_is_not_counted_twice(
+    cpu: Callable[..., Device],
+) -> None:
     target = target_of(cpu(free_memory_bytes=1000 * MIB), process_bytes=300 * MIB)
 
     assert (target.usable_bytes, target.context_bytes, target.torch_bytes) == (
@@ -86,11 +105,18 @@ def test_a_tenth_of_a_hosts_free_memory_is_left_to_others_and_the_process_is_not
     assert (target.workspace_bytes, target.context_uncertainty_bytes) == (0, HOST_GROWTH_BYTES)
 
 
-def test_a_host_whose_free_memory_is_unknown_counts_with_all_of_it(cpu: Callable[..., Device]) -> None:
+def test_a_host_whose_free_memory_is_unknown_counts_with_all_of_it(
+    cpu: Callable[..., Device],
+) -> None:
     assert target_of(cpu(free_memory_bytes=None, memory_bytes=1000 * MIB)).usable_bytes == 900 * MIB
 
 
 def test_an_apple_gpu_gives_all_that_metal_recommends(cpu: Callable[..., Device]) -> None:
     target = target_of(cpu(kind="mps", free_memory_bytes=None, memory_bytes=10 * GIB))
 
-    assert (target.kind, target.usable_bytes, target.workspace_bytes, target.context_bytes) == ("mps", 10 * GIB, 0, 0)
+    assert (target.kind, target.usable_bytes, target.workspace_bytes, target.context_bytes) == (
+        "mps",
+        10 * GIB,
+        0,
+        0,
+    )

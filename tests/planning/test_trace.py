@@ -9,9 +9,14 @@ from brimful.planning.work import GLOBAL
 def _trace(events: list[int], sizes: list[int]) -> Trace:
     zeros = np.zeros(len(sizes), np.int32)
     return Trace(
-        events_E=np.array(events, np.int32), event_layers_E=np.full(len(events), GLOBAL, np.int32), sizes_S=np.array(sizes, np.int64),
-        kinds_S=zeros, places_S=zeros, layers_S=zeros + GLOBAL, places=("somewhere",),
-    )  # fmt: skip
+        events_E=np.array(events, np.int32),
+        event_layers_E=np.full(len(events), GLOBAL, np.int32),
+        sizes_S=np.array(sizes, np.int64),
+        kinds_S=zeros,
+        places_S=zeros,
+        layers_S=zeros + GLOBAL,
+        places=("somewhere",),
+    )
 
 
 def test_live_bytes_follow_births_and_deaths() -> None:
@@ -29,9 +34,13 @@ def test_sizes_may_exceed_what_32_bits_hold() -> None:
     assert _trace([1, 2], [3_000_000_000, 3_000_000_000]).live_E().max() == 6_000_000_000
 
 
-def test_traces_that_differ_in_sizes_have_the_same_events_and_those_of_other_kinds_have_not() -> None:
+def test_traces_that_differ_in_sizes_have_the_same_events_and_those_of_other_kinds_have_not() -> (
+    None
+):
     one = _trace([1, -1], [10])
 
     assert same_events(one, _trace([1, -1], [20]))
     assert not same_events(one, _trace([1], [10]))
-    assert not same_events(one, dataclasses.replace(one, kinds_S=np.array([KINDS.index("gradients")], np.int32)))
+    assert not same_events(
+        one, dataclasses.replace(one, kinds_S=np.array([KINDS.index("gradients")], np.int32))
+    )

@@ -1,4 +1,6 @@
-"""Operators of a step by hand: summed, and drawn out to any micro-batch, chunk of the loss and number of blocks."""
+"""Operators of a step by hand: summed, and drawn out to any micro-batch, chunk of the loss and
+number of blocks.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from brimful.planning.work import GLOBAL, PARTS, IrregularWork, ParametricWork, Work, block_growth, repeated
+from brimful.planning.work import (
+    GLOBAL,
+    PARTS,
+    IrregularWork,
+    ParametricWork,
+    Work,
+    block_growth,
+    repeated,
+)
 
 WorkOf = Callable[..., Work]
 LENGTH = 8
@@ -15,14 +25,26 @@ LENGTH = 8
 
 def _totals(work: Work) -> dict[str, float]:
     names = ("flop_W", "bytes_W", "fused_bytes_W", "launches_W")
-    return {f"{part} {name}": float(np.dot(getattr(each, name), each.repeats_W)) for part in PARTS for each in [work.part(part)] for name in names}
+    return {
+        f"{part} {name}": float(np.dot(getattr(each, name), each.repeats_W))
+        for part in PARTS
+        for each in [work.part(part)]
+        for name in names
+    }
 
 
 def test_flop_count_repeats_and_are_told_apart_by_class(work_of: WorkOf) -> None:
-    work = work_of({"flop": 5, "kind": "matrix", "repeats": 3.0}, {"flop": 2, "kind": "attention"}, {"bytes": 9})
+    work = work_of(
+        {"flop": 5, "kind": "matrix", "repeats": 3.0},
+        {"flop": 2, "kind": "attention"},
+        {"bytes": 9},
+    )
 
     assert (len(work), work.flop()) == (3, 17.0)
-    assert {name: flop for name, flop in work.flop_by_class().items() if flop} == {"matrix": 15.0, "attention": 2.0}
+    assert {name: flop for name, flop in work.flop_by_class().items() if flop} == {
+        "matrix": 15.0,
+        "attention": 2.0,
+    }
 
 
 def test_a_part_is_its_own_operators(work_of: WorkOf) -> None:
@@ -35,55 +57,95 @@ def test_a_part_is_its_own_operators(work_of: WorkOf) -> None:
 def test_operators_of_the_update_become_one_row_for_each_kind(work_of: WorkOf) -> None:
     update: dict[str, Any] = {"part": "optimizer", "phase": "optimizer", "kind": "optimizer"}
     norm = update | {"name": "_foreach_norm", "bytes": 7, "layer": 3}
-    rows = [norm, update | {"name": "step", "bytes": 1}, norm, norm | {"dtype": "16-bit"}, norm | {"launches": 4}]
+    rows = [
+        norm,
+        update | {"name": "step", "bytes": 1},
+        norm,
+        norm | {"dtype": "16-bit"},
+        norm | {"launches": 4},
+    ]
     work = work_of({"bytes": 5, "layer": 2}, *rows).with_updates_summed()
 
-    assert [(work.operators[row], moved, launches) for row, moved, launches in zip(work.operators_W, work.bytes_W, work.launches_W, strict=True)] == [
-        ("add", 5, 1), ("_foreach_norm", 21, 6), ("_foreach_norm", 7, 1), ("step", 1, 1),
-    ]  # fmt: skip
+    assert [
+        (work.operators[row], moved, launches)
+        for row, moved, launches in zip(
+            work.operators_W, work.bytes_W, work.launches_W, strict=True
+        )
+    ] == [
+        ("add", 5, 1),
+        ("_foreach_norm", 21, 6),
+        ("_foreach_norm", 7, 1),
+        ("step", 1, 1),
+    ]
     assert work.layers_W.tolist() == [2, GLOBAL, GLOBAL, GLOBAL]
     assert _totals(work) == _totals(work_of({"bytes": 5}, *rows))
 
 
 def test_work_without_an_update_stays_as_it_is(work_of: WorkOf) -> None:
-    assert _totals(work_of({"bytes": 5}, {"bytes": 6}).with_updates_summed()) == _totals(work_of({"bytes": 5}, {"bytes": 6}))
+    assert _totals(work_of({"bytes": 5}, {"bytes": 6}).with_updates_summed()) == _totals(
+        work_of({"bytes": 5}, {"bytes": 6})
+    )
 
 
 def _step(work_of: WorkOf, micro_batch: int, chunk: int, blocks: int = 1, factor: int = 2) -> Work:
-    """A block, then a loss in chunks: 7 FLOP a token, 3 bytes a token and 100 for every chunk; an evaluation batch; an update that grows with blocks."""
-    rows: list[dict[str, Any]] = [{"bytes": 1000 + 10 * micro_batch, "flop": 20 * micro_batch, "layer": layer} for layer in range(blocks)]
+    """A block, then a loss in chunks: 7 FLOP a token, 3 bytes a token and 100 for every chunk; an
+    evaluation batch; an update that grows with blocks.
+    """
+    rows: list[dict[str, Any]] = [
+        {"bytes": 1000 + 10 * micro_batch, "flop": 20 * micro_batch, "layer": layer}
+        for layer in range(blocks)
+    ]
     for part, sequences in (("micro-batch", micro_batch), ("evaluation", factor * micro_batch)):
         tokens = sequences * LENGTH
         for start in range(0, tokens, chunk):
             length = min(chunk, tokens - start)
             rows += [
-                {"name": "mm", "part": part, "kind": "matrix", "flop": 7 * length, "bytes": 3 * length + 100, "m": length},
+                {
+                    "name": "mm",
+                    "part": part,
+                    "kind": "matrix",
+                    "flop": 7 * length,
+                    "bytes": 3 * length + 100,
+                    "m": length,
+                },
                 {"name": "exp", "part": part, "bytes": 2 * length},
             ]
-    return work_of(*rows, {"name": "step", "part": "optimizer", "kind": "optimizer", "bytes": 50 + 40 * blocks})
+    return work_of(
+        *rows, {"name": "step", "part": "optimizer", "kind": "optimizer", "bytes": 50 + 40 * blocks}
+    )
 
 
 def _line(work_of: WorkOf, blocks: int = 1) -> ParametricWork:
     """As the tracer makes it: two chunks in every trace, in evaluation too."""
-    low, high, other = (_step(work_of, size, chunk, blocks, factor=1) for size, chunk in ((4, 24), (5, 24), (4, 16)))
+    low, high, other = (
+        _step(work_of, size, chunk, blocks, factor=1) for size, chunk in ((4, 24), (5, 24), (4, 16))
+    )
     return ParametricWork.through(low, high, (4, 5), LENGTH, 24, (other, 16))
 
 
 @pytest.mark.parametrize("loss_chunk", [3, 8, 16, 24, 1000])
 @pytest.mark.parametrize("micro_batch", [1, 2, 7])
-def test_a_line_through_few_sizes_gives_every_micro_batch_with_every_chunk(work_of: WorkOf, micro_batch: int, loss_chunk: int) -> None:
-    assert _totals(_line(work_of).at(micro_batch, loss_chunk)) == _totals(_step(work_of, micro_batch, loss_chunk))
+def test_a_line_through_few_sizes_gives_every_micro_batch_with_every_chunk(
+    work_of: WorkOf, micro_batch: int, loss_chunk: int
+) -> None:
+    assert _totals(_line(work_of).at(micro_batch, loss_chunk)) == _totals(
+        _step(work_of, micro_batch, loss_chunk)
+    )
 
 
 def test_full_chunks_are_one_row_that_repeats(work_of: WorkOf) -> None:
     """7 sequences of 8 tokens are 5 chunks of 11 and one."""
     work = _line(work_of).at(7, 11).part("micro-batch")
 
-    assert [(rows, repeats) for rows, repeats in zip(work.m_W, work.repeats_W, strict=True) if rows] == [(11, 5.0), (1, 1.0)]
+    assert [
+        (rows, repeats) for rows, repeats in zip(work.m_W, work.repeats_W, strict=True) if rows
+    ] == [(11, 5.0), (1, 1.0)]
 
 
 def test_without_a_chunked_loss_counts_follow_the_sequences(work_of: WorkOf) -> None:
-    low, high = (work_of({"flop": 3 + 5 * size}, {"bytes": size, "part": "evaluation"}) for size in (4, 5))
+    low, high = (
+        work_of({"flop": 3 + 5 * size}, {"bytes": size, "part": "evaluation"}) for size in (4, 5)
+    )
 
     work = ParametricWork.through(low, high, (4, 5), LENGTH, 24, None).at(9, 2)
 
@@ -97,7 +159,9 @@ def test_without_a_chunked_loss_counts_follow_the_sequences(work_of: WorkOf) -> 
 )
 def test_sizes_with_different_operators_are_no_line(work_of: WorkOf, row: dict[str, Any]) -> None:
     with pytest.raises(IrregularWork, match="operators differ"):
-        ParametricWork.through(work_of({"flop": 4}), work_of({"flop": 5} | row), (4, 5), LENGTH, 24, None)
+        ParametricWork.through(
+            work_of({"flop": 4}), work_of({"flop": 5} | row), (4, 5), LENGTH, 24, None
+        )
 
 
 def test_a_count_that_does_not_grow_evenly_is_no_line(work_of: WorkOf) -> None:
@@ -107,7 +171,8 @@ def test_a_count_that_does_not_grow_evenly_is_no_line(work_of: WorkOf) -> None:
 
 def test_a_last_chunk_that_does_other_things_is_no_line(work_of: WorkOf) -> None:
     low, high, other = (
-        work_of({"name": "mm", "flop": chunk}, {"name": "bmm", "flop": size * LENGTH - chunk}) for size, chunk in ((4, 24), (5, 24), (4, 16))
+        work_of({"name": "mm", "flop": chunk}, {"name": "bmm", "flop": size * LENGTH - chunk})
+        for size, chunk in ((4, 24), (5, 24), (4, 16))
     )
 
     with pytest.raises(IrregularWork, match="chunks"):
@@ -116,7 +181,9 @@ def test_a_last_chunk_that_does_other_things_is_no_line(work_of: WorkOf) -> None
 
 @pytest.mark.parametrize("blocks", [3, 4, 7, 30])
 def test_three_blocks_and_one_more_give_any_number(work_of: WorkOf, blocks: int) -> None:
-    grown = _line(work_of, blocks=3).grown(_step(work_of, 7, 40, blocks=4, factor=1), 7, 40, 3, blocks)
+    grown = _line(work_of, blocks=3).grown(
+        _step(work_of, 7, 40, blocks=4, factor=1), 7, 40, 3, blocks
+    )
 
     assert _totals(grown.at(5, 16)) == _totals(_step(work_of, 5, 16, blocks))
 
@@ -129,7 +196,9 @@ def test_only_blocks_in_the_middle_repeat(work_of: WorkOf) -> None:
 
 def test_blocks_that_are_not_alike_are_refused(work_of: WorkOf) -> None:
     short = work_of(*({"layer": layer, "flop": 10, "bytes": 4} for layer in range(3)))
-    longer = work_of(*({"layer": layer, "flop": 10 + 2 * (layer == 2), "bytes": 4} for layer in range(4)))
+    longer = work_of(
+        *({"layer": layer, "flop": 10 + 2 * (layer == 2), "bytes": 4} for layer in range(4))
+    )
 
     with pytest.raises(IrregularWork, match="flop_W"):
         block_growth(short, longer, 3)

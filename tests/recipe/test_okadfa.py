@@ -1,4 +1,6 @@
-"""Sections feedback and orthogonality: where they belong, and the penalty's schedule in optimizer updates."""
+"""Sections feedback and orthogonality: where they belong, and the penalty's schedule in optimizer
+updates.
+"""
 
 from collections.abc import Callable
 
@@ -11,8 +13,12 @@ Tiny = Callable[..., Recipe]
 OKADFA = "model={architecture: okadfa, layers: 1, heads: 2, width: 16}"
 
 
-def test_the_error_is_fed_back_behind_every_block_through_a_uniform_matrix_unless_told_otherwise(tiny: Tiny) -> None:
-    assert tiny("method=feedback").feedback_rules == FeedbackRecipe(points="block", matrix="uniform")
+def test_the_error_is_fed_back_behind_every_block_through_a_uniform_matrix_unless_told_otherwise(
+    tiny: Tiny,
+) -> None:
+    assert tiny("method=feedback").feedback_rules == FeedbackRecipe(
+        points="block", matrix="uniform"
+    )
     told = tiny("method=feedback", OKADFA, "feedback.points=sublayer", "feedback.matrix=identity")
     assert told.feedback_rules == FeedbackRecipe(points="sublayer", matrix="identity")
 
@@ -21,19 +27,48 @@ def test_the_error_is_fed_back_behind_every_block_through_a_uniform_matrix_unles
     ("overrides", "problem"),
     [
         (("feedback.points=none",), "feedback belongs to method feedback, not to pretrain"),
-        (("method=feedback", "feedback.points=sublayer"), "feedback.points=sublayer needs the parts of architecture okadfa; block works for llama"),
-        (("method=feedback", "model=gpt2", "tokenizer=null"), "method feedback trains a fresh model: describe one in the section model"),
-        (("method=feedback", OKADFA, "feedback.points=none", "orthogonality={}"), "feedback.points=none trains no query and key projections"),
-        (("method=feedback", "feedback.points=head"), "feedback.points: must be 'block', 'sublayer' or 'none', got 'head'"),
-        (("method=feedback", "feedback.matrix=random"), "feedback.matrix: must be 'uniform' or 'identity', got 'random'"),
+        (
+            ("method=feedback", "feedback.points=sublayer"),
+            (
+                "feedback.points=sublayer needs the parts of architecture okadfa; block works for"
+                " llama"
+            ),
+        ),
+        (
+            ("method=feedback", "model=gpt2", "tokenizer=null"),
+            "method feedback trains a fresh model: describe one in the section model",
+        ),
+        (
+            ("method=feedback", OKADFA, "feedback.points=none", "orthogonality={}"),
+            "feedback.points=none trains no query and key projections",
+        ),
+        (
+            ("method=feedback", "feedback.points=head"),
+            "feedback.points: must be 'block', 'sublayer' or 'none', got 'head'",
+        ),
+        (
+            ("method=feedback", "feedback.matrix=random"),
+            "feedback.matrix: must be 'uniform' or 'identity', got 'random'",
+        ),
         (("orthogonality.weight=1e-4",), "orthogonality belongs to architecture okadfa"),
         ((OKADFA, "orthogonality.weight=0"), "orthogonality.weight: must be greater than 0, got 0"),
-        ((OKADFA, "orthogonality.weight=.inf"), "orthogonality.weight: must be a finite number, got inf"),
-        ((OKADFA, "orthogonality.warmup=-1"), "orthogonality.warmup: must be greater than or equal to 0, got -1"),
-        ((OKADFA, "orthogonality.warmup=2.5"), "orthogonality: warmup 2.5 must be a share below 1 or a whole number of steps"),
+        (
+            (OKADFA, "orthogonality.weight=.inf"),
+            "orthogonality.weight: must be a finite number, got inf",
+        ),
+        (
+            (OKADFA, "orthogonality.warmup=-1"),
+            "orthogonality.warmup: must be greater than or equal to 0, got -1",
+        ),
+        (
+            (OKADFA, "orthogonality.warmup=2.5"),
+            "orthogonality: warmup 2.5 must be a share below 1 or a whole number of steps",
+        ),
     ],
 )
-def test_a_section_where_it_does_not_belong_is_refused(tiny: Tiny, overrides: tuple[str, ...], problem: str) -> None:
+def test_a_section_where_it_does_not_belong_is_refused(
+    tiny: Tiny, overrides: tuple[str, ...], problem: str
+) -> None:
     with pytest.raises(RecipeError) as caught:
         tiny(*overrides)
     assert problem in str(caught.value)
@@ -49,10 +84,14 @@ def test_a_section_where_it_does_not_belong_is_refused(tiny: Tiny, overrides: tu
         (10, 3, [0.1, 0.2, 0.3]),
     ],
 )
-def test_the_weight_grows_linearly_and_stays(warmup: float, steps: int, expected: list[float]) -> None:
+def test_the_weight_grows_linearly_and_stays(
+    warmup: float, steps: int, expected: list[float]
+) -> None:
     rules = OrthogonalityRecipe(weight=2e-4, warmup=warmup)
 
-    assert [rules.weight_at(step, steps) for step in range(len(expected))] == pytest.approx([2e-4 * share for share in expected])
+    assert [rules.weight_at(step, steps) for step in range(len(expected))] == pytest.approx(
+        [2e-4 * share for share in expected]
+    )
 
 
 def test_the_weight_is_never_above_its_largest_nor_zero() -> None:

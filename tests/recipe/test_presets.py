@@ -1,4 +1,6 @@
-"""Presets: chosen by name, applied before the user's changes, resolved in the loaded recipe, and told by name where they are wrong."""
+"""Presets: chosen by name, applied before the user's changes, resolved in the loaded recipe, and
+told by name where they are wrong.
+"""
 
 import sys
 from pathlib import Path
@@ -48,7 +50,11 @@ def _refused(file: Path, *overrides: str) -> str:
 
 
 def _problems(file: Path, *overrides: str) -> list[str]:
-    return [line.removeprefix("  - ") for line in _refused(file, *overrides).splitlines() if line.startswith("  - ")]
+    return [
+        line.removeprefix("  - ")
+        for line in _refused(file, *overrides).splitlines()
+        if line.startswith("  - ")
+    ]
 
 
 # --- choosing one
@@ -67,11 +73,21 @@ def test_a_preset_changes_what_it_names_and_describes_the_recipe(file: Path) -> 
 def test_without_a_choice_the_recipe_is_as_written(file: Path) -> None:
     recipe = load(str(file))
 
-    assert (recipe.description, recipe.seed, recipe.effective_batch, recipe.run_name) == ("As written.", 1234, 4, "several")
+    assert (recipe.description, recipe.seed, recipe.effective_batch, recipe.run_name) == (
+        "As written.",
+        1234,
+        4,
+        "several",
+    )
 
 
-@pytest.mark.parametrize("overrides", [["preset=fast", "seed=9", "description=mine"], ["seed=9", "description=mine", "preset=fast"]])
-def test_what_the_user_changes_stands_wherever_the_preset_is_named(file: Path, overrides: list[str]) -> None:
+@pytest.mark.parametrize(
+    "overrides",
+    [["preset=fast", "seed=9", "description=mine"], ["seed=9", "description=mine", "preset=fast"]],
+)
+def test_what_the_user_changes_stands_wherever_the_preset_is_named(
+    file: Path, overrides: list[str]
+) -> None:
     recipe = load(str(file), overrides)
 
     assert (recipe.seed, recipe.description, recipe.batch.tokens) == (9, "mine", 128)
@@ -82,7 +98,11 @@ def test_of_two_choices_the_last_counts(file: Path) -> None:
 
 
 def test_a_file_can_choose_a_preset_and_the_user_another_or_none(file: Path) -> None:
-    as_written, fast, big = load(str(file)), load(str(file), ["preset=fast"]), load(str(file), ["preset=big-2"])
+    as_written, fast, big = (
+        load(str(file)),
+        load(str(file), ["preset=fast"]),
+        load(str(file), ["preset=big-2"]),
+    )
     file.write_text(f"{WITH_PRESETS}preset: fast\n")
 
     assert load(str(file)) == fast
@@ -99,7 +119,9 @@ def test_a_preset_can_be_changed_and_added_on_the_command_line(file: Path) -> No
 
 
 def test_what_chooses_is_told_from_what_changes() -> None:
-    assert choosing(["seed=1", "preset=a", "presets.a.changes=[x=1]", "presetting=3", "data.preset=4"]) == ["preset=a", "presets.a.changes=[x=1]"]
+    assert choosing(
+        ["seed=1", "preset=a", "presets.a.changes=[x=1]", "presetting=3", "data.preset=4"]
+    ) == ["preset=a", "presets.a.changes=[x=1]"]
 
 
 # --- the learning rate that follows the batch
@@ -110,15 +132,23 @@ def test_the_batch_of_a_preset_is_the_recipes_own_and_scales_nothing(file: Path)
 
 
 def test_the_batch_of_the_user_scales_the_learning_rate_of_the_preset(file: Path) -> None:
-    assert load(str(file), ["batch.sequences=16", "preset=fast"]).optimizer.learning_rate == pytest.approx(2e-3)
-    assert load(str(file), ["batch.sequences=8", "preset=big-2"]).optimizer.learning_rate == pytest.approx(1e-3)
+    assert load(
+        str(file), ["batch.sequences=16", "preset=fast"]
+    ).optimizer.learning_rate == pytest.approx(2e-3)
+    assert load(
+        str(file), ["batch.sequences=8", "preset=big-2"]
+    ).optimizer.learning_rate == pytest.approx(1e-3)
 
 
 # --- what is kept
 
 
-@pytest.mark.parametrize("overrides", [[], ["preset=fast"], ["preset=big-2", "batch.sequences=8"], ["preset=plain"]])
-def test_the_written_recipe_holds_no_presets_and_loads_back_to_an_equal_one(file: Path, tmp_path: Path, overrides: list[str]) -> None:
+@pytest.mark.parametrize(
+    "overrides", [[], ["preset=fast"], ["preset=big-2", "batch.sequences=8"], ["preset=plain"]]
+)
+def test_the_written_recipe_holds_no_presets_and_loads_back_to_an_equal_one(
+    file: Path, tmp_path: Path, overrides: list[str]
+) -> None:
     recipe = load(str(file), overrides)
     (tmp_path / "again.yaml").write_text(recipe.to_yaml())
 
@@ -136,22 +166,33 @@ def test_a_change_of_a_loaded_recipe_applies_its_preset_no_second_time(file: Pat
 def test_a_variant_of_a_study_comes_after_the_preset_and_chooses_none(file: Path) -> None:
     fast = load(str(file), ["preset=fast"])
 
-    with pytest.raises(RecipeError, match=r"^variant deep has no presets, so none can be chosen: leave out preset=big-2\."):
+    with pytest.raises(
+        RecipeError,
+        match=r"^variant deep has no presets, so none can be chosen: leave out preset=big-2\.",
+    ):
         with_changes(fast, ["preset=big-2"], "variant deep")
 
 
 def test_a_file_with_presets_agrees_with_the_schema() -> None:
     jsonschema.validate(parse_yaml(WITH_PRESETS + "preset: fast\n"), Recipe.model_json_schema())
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(parse_yaml(WITH_PRESETS) | {"presets": {"fast": ["seed=1"]}}, Recipe.model_json_schema())
+        jsonschema.validate(
+            parse_yaml(WITH_PRESETS) | {"presets": {"fast": ["seed=1"]}}, Recipe.model_json_schema()
+        )
 
 
 # --- what is wrong is told
 
 
 def test_an_unknown_preset_is_told_with_the_nearest_and_all(file: Path) -> None:
-    assert _refused(file, "preset=fats") == f"{file} has no preset 'fats' - did you mean 'fast'? Its presets: fast, big-2, plain."
-    assert _refused(file, "preset=gpu") == f"{file} has no preset 'gpu'. Its presets: fast, big-2, plain."
+    assert (
+        _refused(file, "preset=fats")
+        == f"{file} has no preset 'fats' - did you mean 'fast'? Its presets: fast, big-2, plain."
+    )
+    assert (
+        _refused(file, "preset=gpu")
+        == f"{file} has no preset 'gpu'. Its presets: fast, big-2, plain."
+    )
 
 
 def test_an_unknown_preset_that_the_file_chooses_is_told(file: Path) -> None:
@@ -162,15 +203,26 @@ def test_an_unknown_preset_that_the_file_chooses_is_told(file: Path) -> None:
 
 
 def test_a_choice_where_there_are_no_presets_is_refused() -> None:
-    with pytest.raises(RecipeError, match=r"^recipe quickstart has no presets, so none can be chosen: leave out preset=fast\."):
+    with pytest.raises(
+        RecipeError,
+        match=r"^recipe quickstart has no presets, so none can be chosen: leave out preset=fast\.",
+    ):
         load("quickstart", ["preset=fast"])
 
 
 def test_what_a_preset_breaks_is_told_under_its_name_and_the_rest_without_it(file: Path) -> None:
-    changes = "presets.fast.changes=[model.layers=none, optimizer.learning_rat=1, oops, sequence_length=8]"
+    changes = (
+        "presets.fast.changes=[model.layers=none, optimizer.learning_rat=1, oops,"
+        " sequence_length=8]"
+    )
 
-    assert _problems(file, "preset=fast", changes, "seed=x", "model.depth=3", "sequence_length=none") == [
-        "preset fast: 'oops': write overrides as dotted.key=value, for example optimizer.learning_rate=1e-3",
+    assert _problems(
+        file, "preset=fast", changes, "seed=x", "model.depth=3", "sequence_length=none"
+    ) == [
+        (
+            "preset fast: 'oops': write overrides as dotted.key=value, for example"
+            " optimizer.learning_rate=1e-3"
+        ),
         "seed: must be a valid integer, got 'x'",
         "sequence_length: must be a valid integer, got 'none'",
         "preset fast: model.layers: must be a valid integer, got 'none'",
@@ -189,7 +241,10 @@ def test_a_recipe_that_only_a_preset_makes_whole_says_which_there_are(file: Path
     file.write_text(WITH_PRESETS.replace("training: {steps: 3}\n", ""))
 
     assert load(str(file), ["preset=big-2"]).training.epochs == 2
-    assert "  - training: required, but missing\nIt has presets, and none is chosen: preset=fast|big-2|plain.\n" in _refused(file)
+    assert (
+        "  - training: required, but missing\nIt has presets, and none is chosen:"
+        " preset=fast|big-2|plain.\n" in _refused(file)
+    )
     assert "none is chosen" not in _refused(file, "preset=plain")
 
 
@@ -199,26 +254,46 @@ def test_a_recipe_that_only_a_preset_makes_whole_says_which_there_are(file: Path
         ("preset=3", "preset: must be a valid string, got 3"),
         ("presets=fast", "presets: must be a valid dictionary, got 'fast'"),
         ("presets.fast.changes=seed=1", "presets.fast.changes: must be a valid list, got 'seed=1'"),
-        ("presets.fast.changes=[preset=plain]", "presets.fast.changes: a preset cannot choose or change presets: leave out 'preset=plain', got ['preset=plain']"),
+        (
+            "presets.fast.changes=[preset=plain]",
+            (
+                "presets.fast.changes: a preset cannot choose or change presets: leave out"
+                " 'preset=plain', got ['preset=plain']"
+            ),
+        ),
         ("presets.fast.steps=3", "presets.fast.steps: unknown key."),
         ("presets.fast.change=[]", "presets.fast.change: unknown key - did you mean 'changes'?"),
         ("presets.own={changes: []}", "presets.own.description: required, but missing"),
-        ("presets={-x: {description: a, changes: []}}", "presets: name '-x': use letters, digits, '_' and '-', not starting with '-'"),
-        ("presets.fast.description=[", "presets.fast.description: '[' is not a YAML value; quote it"),
+        (
+            "presets={-x: {description: a, changes: []}}",
+            "presets: name '-x': use letters, digits, '_' and '-', not starting with '-'",
+        ),
+        (
+            "presets.fast.description=[",
+            "presets.fast.description: '[' is not a YAML value; quote it",
+        ),
     ],
-)  # fmt: skip
-def test_presets_that_are_none_are_told_with_path_and_rule(file: Path, override: str, problem: str) -> None:
+)
+def test_presets_that_are_none_are_told_with_path_and_rule(
+    file: Path, override: str, problem: str
+) -> None:
     assert _problems(file, override) == [problem]
 
 
 def test_all_that_is_wrong_is_told_at_once(file: Path) -> None:
-    assert _problems(file, "presets.fast.steps=3", "seed=x") == ["presets.fast.steps: unknown key.", "seed: must be a valid integer, got 'x'"]
+    assert _problems(file, "presets.fast.steps=3", "seed=x") == [
+        "presets.fast.steps: unknown key.",
+        "seed: must be a valid integer, got 'x'",
+    ]
 
 
 def test_presets_that_cannot_be_read_are_refused(file: Path) -> None:
     file.write_text(WITH_PRESETS.replace("changes: []", "changes: none"))
 
-    with pytest.raises(RecipeError, match=r"several\.yaml has 1 problem:\n  - presets\.plain\.changes: must be a valid list"):
+    with pytest.raises(
+        RecipeError,
+        match=r"several\.yaml has 1 problem:\n  - presets\.plain\.changes: must be a valid list",
+    ):
         presets_of(str(file))
 
 
@@ -227,8 +302,10 @@ def test_presets_that_cannot_be_read_are_refused(file: Path) -> None:
 
 def test_the_presets_of_a_recipe_are_told_in_the_order_of_the_file(file: Path) -> None:
     assert {name: preset.description for name, preset in presets_of(str(file)).items()} == {
-        "fast": "The small one.", "big-2": "The large one.", "plain": "Nothing changed.",
-    }  # fmt: skip
+        "fast": "The small one.",
+        "big-2": "The large one.",
+        "plain": "Nothing changed.",
+    }
     assert presets_of("quickstart") == {}
 
 
@@ -258,10 +335,14 @@ def test_the_batch_of_a_preset_is_not_told_as_the_users_change(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def noted(*overrides: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["brimful", "plan", str(file), *overrides, "plan.device=cuda:99"])
+        monkeypatch.setattr(
+            sys, "argv", ["brimful", "plan", str(file), *overrides, "plan.device=cuda:99"]
+        )
         with pytest.raises(SystemExit):
             cli.main()
         return capsys.readouterr().err
 
     assert "note:" not in noted("preset=fast")
-    assert "note: an optimizer step sees 256 tokens instead of 128" in noted("preset=fast", "batch.sequences=16")
+    assert "note: an optimizer step sees 256 tokens instead of 128" in noted(
+        "preset=fast", "batch.sequences=16"
+    )

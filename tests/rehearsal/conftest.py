@@ -4,34 +4,65 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from transformers import AutoConfig, BertConfig, GPT2Config, LlamaConfig, PretrainedConfig, Qwen2Config
+from transformers import (
+    AutoConfig,
+    BertConfig,
+    GPT2Config,
+    LlamaConfig,
+    PretrainedConfig,
+    Qwen2Config,
+)
 
 from brimful.model.description import config_values
 from brimful.model.registered import register
 from brimful.planning.step import StepSpec, canonical
 from brimful.recipe import ModelRecipe
 
-DECODER = {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 160, "num_attention_heads": 4, "num_key_value_heads": 2}
+DECODER = {
+    "vocab_size": 512,
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
 
 
 def _config(family: str, blocks: int) -> PretrainedConfig:
     if family == "gpt2":
         return GPT2Config(vocab_size=512, n_embd=64, n_layer=blocks, n_head=4, n_positions=128)
     if family == "modernbert":
-        described = ModelRecipe(architecture="modernbert", layers=blocks, heads=4, width=64, mlp_width=160)
-        return AutoConfig.for_model(**config_values(described, vocabulary=512, context=128), bos_token_id=None, eos_token_id=None)
+        described = ModelRecipe(
+            architecture="modernbert", layers=blocks, heads=4, width=64, mlp_width=160
+        )
+        return AutoConfig.for_model(
+            **config_values(described, vocabulary=512, context=128),
+            bos_token_id=None,
+            eos_token_id=None,
+        )
     if family == "okadfa":
         register()
         described = ModelRecipe(architecture="okadfa", layers=blocks, heads=4, width=64)
-        return AutoConfig.for_model(**config_values(described, vocabulary=512, context=128), bos_token_id=None, eos_token_id=None)
+        return AutoConfig.for_model(
+            **config_values(described, vocabulary=512, context=128),
+            bos_token_id=None,
+            eos_token_id=None,
+        )
     if family == "bert":
-        return BertConfig(vocab_size=512, hidden_size=64, intermediate_size=256, num_hidden_layers=blocks, num_attention_heads=4)
+        return BertConfig(
+            vocab_size=512,
+            hidden_size=64,
+            intermediate_size=256,
+            num_hidden_layers=blocks,
+            num_attention_heads=4,
+        )
     return {"llama": LlamaConfig, "qwen2": Qwen2Config}[family](**DECODER, num_hidden_layers=blocks)
 
 
 @pytest.fixture(scope="session")
 def step() -> Callable[..., StepSpec]:
-    """`step("llama", blocks=2, key=value, ...)` is a step of a tiny model on this CPU, 64 tokens per sequence."""
+    """`step("llama", blocks=2, key=value, ...)` is a step of a tiny model on this CPU, 64 tokens
+    per sequence.
+    """
 
     def make(family: str = "llama", *, blocks: int = 2, **changes: Any) -> StepSpec:
         values: dict[str, Any] = {"sequence_length": 64, "loss_chunk": 128, "cuda": False} | changes

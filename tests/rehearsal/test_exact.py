@@ -1,4 +1,6 @@
-"""What is rehearsed is what happens: live bytes of real steps under torch's profiler beside the trace's."""
+"""What is rehearsed is what happens: live bytes of real steps under torch's profiler beside the
+trace's.
+"""
 
 from collections.abc import Callable
 
@@ -10,7 +12,9 @@ from brimful.rehearsal.models import config_of
 from brimful.rehearsal.training import record_training
 
 GENERATOR_STATE_BYTES = 5056
-"""torch.utils.checkpoint keeps the state of the CPU's random generator for every block, outside of operators."""
+"""torch.utils.checkpoint keeps the state of the CPU's random generator for every block, outside of
+operators.
+"""
 SCALAR_BYTES = 8
 """A Python number that a product with a tensor keeps for its backward pass, on a CPU."""
 
@@ -19,7 +23,18 @@ SCALAR_BYTES = 8
     ("family", "changes", "generator_states", "scalars"),
     [
         ("llama", {"autocast": "bf16"}, 0, 0),
-        ("llama", {"adapter": Lora(4), "quantize": "nf4", "weights": "bf16", "loss": "model", "recompute": True}, 2, 7),
+        (
+            "llama",
+            {
+                "adapter": Lora(4),
+                "quantize": "nf4",
+                "weights": "bf16",
+                "loss": "model",
+                "recompute": True,
+            },
+            2,
+            7,
+        ),
         ("gpt2", {"loss": "model", "optimizer": "foreach", "accumulates": False}, 0, 6),
         ("bert", {"recompute": True}, 2, 0),
         ("modernbert", {"padded": True, "loss_chunk": 50}, 0, 0),
@@ -39,14 +54,21 @@ SCALAR_BYTES = 8
     ],
 )
 def test_the_peak_of_a_real_step_is_the_traces_to_the_byte(
-    step: Callable[..., StepSpec], family: str, changes: dict[str, object], generator_states: int, scalars: int
+    step: Callable[..., StepSpec],
+    family: str,
+    changes: dict[str, object],
+    generator_states: int,
+    scalars: int,
 ) -> None:
     spec = step(family, **changes)
 
     predicted_bytes = int(record_training(spec, config_of(spec), 4).live_E().max())
     measured_bytes = int(measure_steps(real_model(spec, config_of(spec)), spec, 4).live_E().max())
 
-    assert predicted_bytes == pytest.approx(measured_bytes - generator_states * GENERATOR_STATE_BYTES, abs=scalars * 4 * SCALAR_BYTES + 64)
+    assert predicted_bytes == pytest.approx(
+        measured_bytes - generator_states * GENERATOR_STATE_BYTES,
+        abs=scalars * 4 * SCALAR_BYTES + 64,
+    )
 
 
 def test_every_phase_peaks_as_high_as_it_does(step: Callable[..., StepSpec]) -> None:
@@ -56,14 +78,20 @@ def test_every_phase_peaks_as_high_as_it_does(step: Callable[..., StepSpec]) -> 
     measured = measure_steps(real_model(spec, config_of(spec)), spec, 4).peaks()
 
     starts = [*trace.marks.values(), len(trace.events_E)]
-    tops = {name: int(trace.live_E()[first:end].max()) for name, first, end in zip(trace.marks, starts, starts[1:], strict=False) if first < end}
+    tops = {
+        name: int(trace.live_E()[first:end].max())
+        for name, first, end in zip(trace.marks, starts, starts[1:], strict=False)
+        if first < end
+    }
     assert len(measured) >= 8
     del measured[""]  # before the first phase
     for name, top_bytes in measured.items():
         assert tops[name] == pytest.approx(top_bytes, abs=64), name
 
 
-def test_a_step_leaves_nothing_alive_that_the_trace_does_not_know(step: Callable[..., StepSpec]) -> None:
+def test_a_step_leaves_nothing_alive_that_the_trace_does_not_know(
+    step: Callable[..., StepSpec],
+) -> None:
     spec = step("llama")
 
     trace = record_training(spec, config_of(spec), 2)

@@ -1,4 +1,6 @@
-"""What follows for every rank and sequence length from a few recordings is what a direct trace of the step shows, to the byte."""
+"""What follows for every rank and sequence length from a few recordings is what a direct trace of
+the step shows, to the byte.
+"""
 
 import dataclasses
 import functools
@@ -22,21 +24,36 @@ from brimful.rehearsal.tracer import trace_family, trace_one
 from brimful.rehearsal.training import record_training
 
 Step = Callable[..., StepSpec]
-CUDA: dict[str, Any] = {"cuda": True, "autocast": "bf16", "sequence_length": 256, "loss_chunk": 700, "accumulates": False}
+CUDA: dict[str, Any] = {
+    "cuda": True,
+    "autocast": "bf16",
+    "sequence_length": 256,
+    "loss_chunk": 700,
+    "accumulates": False,
+}
 FROZEN: dict[str, Any] = {**CUDA, "weights": "bf16", "adapter": Lora(4)}
 
 
 def _gemma(step: Step, **changes: Any) -> StepSpec:
     config = Gemma2Config(
-        vocab_size=512, hidden_size=64, intermediate_size=160, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=1, head_dim=16,
-        max_position_embeddings=512, sliding_window=4096,
-    )  # fmt: skip
+        vocab_size=512,
+        hidden_size=64,
+        intermediate_size=160,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_hidden_layers=1,
+        head_dim=16,
+        max_position_embeddings=512,
+        sliding_window=4096,
+    )
     return dataclasses.replace(step("llama", **changes), config_json=canonical(config.to_dict()))
 
 
 def _following(spec: StepSpec) -> StepSpec:
     """A GPT-2 with as many positions as a sequence."""
-    return dataclasses.replace(spec, config_json=canonical({**spec.config, "n_positions": spec.sequence_length}))
+    return dataclasses.replace(
+        spec, config_json=canonical({**spec.config, "n_positions": spec.sequence_length})
+    )
 
 
 @functools.cache
@@ -51,16 +68,26 @@ def _widest(spec: StepSpec) -> Kin:
 def _member(spec: StepSpec, *, length: int, rank: int = 4) -> StepSpec:
     adapter = None if spec.adapter is None else dataclasses.replace(spec.adapter, rank=rank)
     if "n_positions" in spec.config and spec.config["n_positions"] == spec.sequence_length:
-        spec = dataclasses.replace(spec, config_json=canonical({**spec.config, "n_positions": length}))
+        spec = dataclasses.replace(
+            spec, config_json=canonical({**spec.config, "n_positions": length})
+        )
     return dataclasses.replace(spec, sequence_length=length, adapter=adapter)  # type: ignore[arg-type]
 
 
 def _totals(work: Work | None) -> dict[str, float]:
-    """Of every count, by part; not bytes of fused kernels, as chains of several pieces of the loss meet some of them once."""
+    """Of every count, by part; not bytes of fused kernels, as chains of several pieces of the loss
+    meet some of them once.
+    """
     assert work is not None
     rows = {part: work.parts_W == index for index, part in enumerate(PARTS)}
-    names = [name for name in COUNTS if name not in ("m_W", "n_W", "k_W", "batch_W", "fused_bytes_W")]
-    return {f"{part} {name}": float((getattr(work, name) * work.repeats_W)[row].sum()) for part, row in rows.items() for name in names}
+    names = [
+        name for name in COUNTS if name not in ("m_W", "n_W", "k_W", "batch_W", "fused_bytes_W")
+    ]
+    return {
+        f"{part} {name}": float((getattr(work, name) * work.repeats_W)[row].sum())
+        for part, row in rows.items()
+        for name in names
+    }
 
 
 def _peak_bytes(trace: Trace) -> int:
@@ -79,9 +106,16 @@ def _direct(spec: StepSpec, micro_batch: int) -> Trace:
         ({**CUDA, "cuda": False, "autocast": "none", "adapter": Lora(8, dropout=0.1)}, 128, 3),
         (CUDA, 1024, 1),
     ],
-    ids=["LoRA, recomputed", "QLoRA without a flash kernel", "LoRA with dropout on a CPU", "every weight"],
+    ids=[
+        "LoRA, recomputed",
+        "QLoRA without a flash kernel",
+        "LoRA with dropout on a CPU",
+        "every weight",
+    ],
 )
-def test_every_rank_and_length_is_as_a_direct_trace_shows(step: Step, changes: dict[str, Any], length: int, rank: int) -> None:
+def test_every_rank_and_length_is_as_a_direct_trace_shows(
+    step: Step, changes: dict[str, Any], length: int, rank: int
+) -> None:
     spec = _member(step("llama", blocks=1, **changes), length=length, rank=rank)
 
     made, direct = _family(_widest(spec)).at(spec), _direct(spec, 3)
@@ -94,7 +128,11 @@ def test_every_rank_and_length_is_as_a_direct_trace_shows(step: Step, changes: d
 
 @pytest.mark.parametrize("family", ["gpt2", "gemma2"])
 def test_learned_positions_and_capped_scores_follow_the_length(step: Step, family: str) -> None:
-    spec = _gemma(step, **FROZEN, attention="eager") if family == "gemma2" else _following(step(family, blocks=1, **CUDA))
+    spec = (
+        _gemma(step, **FROZEN, attention="eager")
+        if family == "gemma2"
+        else _following(step(family, blocks=1, **CUDA))
+    )
     member = _member(spec, length=384, rank=12)
 
     made, direct = _family(_widest(spec)).at(member), _direct(member, 3)
@@ -103,9 +141,13 @@ def test_learned_positions_and_capped_scores_follow_the_length(step: Step, famil
     assert made.trace.parameters == direct.parameters
 
 
-@pytest.mark.parametrize("place", [CUDA, {**CUDA, "cuda": False, "autocast": "none"}], ids=["CUDA", "CPU"])
+@pytest.mark.parametrize(
+    "place", [CUDA, {**CUDA, "cuda": False, "autocast": "none"}], ids=["CUDA", "CPU"]
+)
 @pytest.mark.parametrize("family", ["gpt2", "gemma2"])
-def test_one_sequence_where_it_is_a_special_case_is_as_its_own_trace_shows(step: Step, family: str, place: dict[str, Any]) -> None:
+def test_one_sequence_where_it_is_a_special_case_is_as_its_own_trace_shows(
+    step: Step, family: str, place: dict[str, Any]
+) -> None:
     spec = (
         _gemma(step, **place, adapter=Lora(4, "q_proj,up_proj"), attention="eager")
         if family == "gemma2"
@@ -131,7 +173,9 @@ def test_many_blocks_follow_from_few(step: Step) -> None:
     assert _peak_bytes(made.at(3)) == _peak_bytes(direct)
     assert (made.trace.parameters, made.trace.trainable) == (direct.parameters, direct.trainable)
     assert made.work is not None
-    assert _totals(made.work.at(3, member.loss_chunk)) == pytest.approx(_totals(direct.work), rel=1e-12, abs=2)
+    assert _totals(made.work.at(3, member.loss_chunk)) == pytest.approx(
+        _totals(direct.work), rel=1e-12, abs=2
+    )
 
 
 @pytest.fixture
@@ -147,7 +191,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Kin]:
     return made
 
 
-def test_a_family_is_made_once_and_found_on_disk(step: Step, asked: list[Kin], tmp_path: Any) -> None:
+def test_a_family_is_made_once_and_found_on_disk(
+    step: Step, asked: list[Kin], tmp_path: Any
+) -> None:
     spec = step("llama", blocks=1, **CUDA)
     other = _member(spec, length=128)
     first, again = StoredFamilies(tmp_path), StoredFamilies(tmp_path)
@@ -158,10 +204,15 @@ def test_a_family_is_made_once_and_found_on_disk(step: Step, asked: list[Kin], t
     assert len(asked) == 1
     assert equal(one[0], two[0])
     assert equal(one[1], two[1])
-    assert np.array_equal(StoredTraces(other, tmp_path, first).work_at(3).counts(), StoredTraces(other, tmp_path, again).work_at(3).counts())
+    assert np.array_equal(
+        StoredTraces(other, tmp_path, first).work_at(3).counts(),
+        StoredTraces(other, tmp_path, again).work_at(3).counts(),
+    )
 
 
-def test_one_sequence_has_a_family_of_its_own_only_where_it_is_a_special_case(step: Step, asked: list[Kin], tmp_path: Any) -> None:
+def test_one_sequence_has_a_family_of_its_own_only_where_it_is_a_special_case(
+    step: Step, asked: list[Kin], tmp_path: Any
+) -> None:
     usual, special = step("llama", blocks=1, **CUDA), _following(step("gpt2", blocks=1, **CUDA))
     families = StoredFamilies(tmp_path)
 
@@ -169,13 +220,19 @@ def test_one_sequence_has_a_family_of_its_own_only_where_it_is_a_special_case(st
         StoredTraces(spec, tmp_path, families).at(1)
     again = StoredTraces(special, tmp_path, StoredFamilies(tmp_path))
 
-    assert asked == [_widest(usual), _widest(special), dataclasses.replace(_widest(special), is_single=True)]
+    assert asked == [
+        _widest(usual),
+        _widest(special),
+        dataclasses.replace(_widest(special), is_single=True),
+    ]
     assert equal(again.at(1), _family(asked[-1]).at(special).at(1))
     assert len(again.work_at(1)) > 0
     assert len(asked) == 3
 
 
-def test_what_is_no_product_is_traced_by_itself(step: Step, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_what_is_no_product_is_traced_by_itself(
+    step: Step, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
     spec = step("llama", blocks=1, **CUDA)
     member = _family(_widest(spec)).at(spec)
 

@@ -12,9 +12,15 @@ from brimful.rehearsal.foreign import without_weights
 
 def _llama(*, tied: bool = True) -> LlamaForCausalLM:
     config = LlamaConfig(
-        vocab_size=300, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, max_position_embeddings=64,
-        tie_word_embeddings=tied, use_cache=False,
-    )  # fmt: skip
+        vocab_size=300,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        tie_word_embeddings=tied,
+        use_cache=False,
+    )
     return LlamaForCausalLM(config)
 
 
@@ -30,7 +36,11 @@ def test_weights_gradients_and_states_are_the_models() -> None:
 
     assert terms["weights"] - bytes_of_weights == sum(buffer.nbytes for buffer in model.buffers())
     assert terms["gradients"] == bytes_of_weights
-    assert 2 * bytes_of_weights <= terms["optimizer states"] <= 2 * bytes_of_weights + 8 * len(list(model.parameters()))
+    assert (
+        2 * bytes_of_weights
+        <= terms["optimizer states"]
+        <= 2 * bytes_of_weights + 8 * len(list(model.parameters()))
+    )
 
 
 def test_the_model_is_left_as_it_was() -> None:
@@ -69,17 +79,38 @@ def test_frozen_parameters_have_no_gradients_and_no_states() -> None:
 
 
 def test_a_classifier_and_a_module_that_is_no_transformer_are_planned_for() -> None:
-    config = BertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, max_position_embeddings=32)
-    batch = {"input_ids": torch.zeros((2, 8), dtype=torch.int64), "labels": torch.zeros(2, dtype=torch.int64)}
+    config = BertConfig(
+        vocab_size=100,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=32,
+    )
+    batch = {
+        "input_ids": torch.zeros((2, 8), dtype=torch.int64),
+        "labels": torch.zeros(2, dtype=torch.int64),
+    }
     perceptron = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
 
-    assert plan_model(BertForSequenceClassification(config), batch, device="Tesla T4").at(2).verdict == "fits"
-    alone = plan_model(perceptron, {"x": torch.zeros(4, 8)}, device="Tesla T4", loss_of=lambda model, made: model(made["x"]).sum())
+    assert (
+        plan_model(BertForSequenceClassification(config), batch, device="Tesla T4").at(2).verdict
+        == "fits"
+    )
+    alone = plan_model(
+        perceptron,
+        {"x": torch.zeros(4, 8)},
+        device="Tesla T4",
+        loss_of=lambda model, made: model(made["x"]).sum(),
+    )
     assert alone.at(4).terms["weights"] == 4 * (8 * 8 + 8 + 8 + 1)
 
 
 def test_autocast_keeps_16_bit_copies_of_the_weights() -> None:
-    plain, mixed = (plan_model(_llama(), _text(), device="Tesla T4", autocast=autocast).at(2).terms for autocast in ("none", "fp16"))
+    plain, mixed = (
+        plan_model(_llama(), _text(), device="Tesla T4", autocast=autocast).at(2).terms
+        for autocast in ("none", "fp16")
+    )
 
     assert "16-bit weight copies" not in plain
     assert mixed["16-bit weight copies"] > 0
@@ -92,10 +123,17 @@ def test_what_cannot_be_planned_is_told() -> None:
         plan_model(_llama(), {}, device="Tesla T4")
     with pytest.raises(DeviceError, match="did you mean"):
         plan_model(_llama(), _text(), device="Tesla T5")
-    with pytest.raises(PlanError, match=r"returned no loss: put labels into the batch, or give loss_of="):
-        plan_model(_llama(), {"input_ids": torch.zeros((1, 4), dtype=torch.int64)}, device="Tesla T4").at(1)
+    with pytest.raises(
+        PlanError, match=r"returned no loss: put labels into the batch, or give loss_of="
+    ):
+        plan_model(
+            _llama(), {"input_ids": torch.zeros((1, 4), dtype=torch.int64)}, device="Tesla T4"
+        ).at(1)
     reads_values = plan_model(
-        nn.Linear(2, 1), {"x": torch.zeros(1, 2)}, device="Tesla T4", loss_of=lambda model, batch: model(batch["x"] * batch["x"].max().item()).sum()
+        nn.Linear(2, 1),
+        {"x": torch.zeros(1, 2)},
+        device="Tesla T4",
+        loss_of=lambda model, batch: model(batch["x"] * batch["x"].max().item()).sum(),
     )
     with pytest.raises(PlanError, match="training step of Linear cannot be traced"):
         reads_values.at(1)

@@ -14,17 +14,33 @@ def _loss_peak_bytes(spec: StepSpec) -> int:
     """Most bytes of loss and logits alive at once."""
     trace = record_training(spec, config_of(spec), 4)
     numbers = abs(trace.events_E) - 1
-    changes = ((trace.events_E > 0) * 2 - 1) * trace.sizes_S[numbers] * (trace.kinds_S[numbers] == KINDS.index("loss and logits"))
+    changes = (
+        ((trace.events_E > 0) * 2 - 1)
+        * trace.sizes_S[numbers]
+        * (trace.kinds_S[numbers] == KINDS.index("loss and logits"))
+    )
     return int(changes.cumsum().max())
 
 
 @pytest.mark.parametrize(
     ("loss", "weights", "copies"),
-    [("model", "fp32", 3), ("shifted_copy", "fp32", 3), ("in_place", "fp32", 2), ("shifted_copy", "bf16", 3.5), ("in_place", "bf16", 2.5)],
+    [
+        ("model", "fp32", 3),
+        ("shifted_copy", "fp32", 3),
+        ("in_place", "fp32", 2),
+        ("shifted_copy", "bf16", 3.5),
+        ("in_place", "bf16", 2.5),
+    ],
 )
-def test_a_loss_over_whole_logits_holds_copies_of_them(step: Callable[..., StepSpec], loss: str, weights: str, copies: float) -> None:
-    """In fp32: logits, their (shifted) copy or log-softmax, and the gradient; bf16 logits stand beside as half a copy."""
-    assert _loss_peak_bytes(step(weights=weights, loss=loss)) / (TOKENS * VOCABULARY * 4) == pytest.approx(copies, abs=0.1)
+def test_a_loss_over_whole_logits_holds_copies_of_them(
+    step: Callable[..., StepSpec], loss: str, weights: str, copies: float
+) -> None:
+    """In fp32: logits, their (shifted) copy or log-softmax, and the gradient; bf16 logits stand
+    beside as half a copy.
+    """
+    assert _loss_peak_bytes(step(weights=weights, loss=loss)) / (
+        TOKENS * VOCABULARY * 4
+    ) == pytest.approx(copies, abs=0.1)
 
 
 def test_smaller_chunks_hold_fewer_logits(step: Callable[..., StepSpec]) -> None:
@@ -42,6 +58,9 @@ def test_classification_has_no_logits_to_speak_of(step: Callable[..., StepSpec])
 
 
 def test_there_are_logits_of_hidden_words_only(step: Callable[..., StepSpec]) -> None:
-    few, many = (_loss_peak_bytes(step("modernbert", loss_chunk=TOKENS, masked_share=share)) for share in (0.5, 0.9))
+    few, many = (
+        _loss_peak_bytes(step("modernbert", loss_chunk=TOKENS, masked_share=share))
+        for share in (0.5, 0.9)
+    )
 
     assert many - few > 0.39 * TOKENS * VOCABULARY * 4

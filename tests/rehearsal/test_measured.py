@@ -7,7 +7,9 @@ from brimful.rehearsal.measured import measure_steps, real_model
 from brimful.rehearsal.models import config_of
 
 
-def test_what_is_measured_starts_with_the_weights_and_ends_with_gradients_and_states_beside_them(step: Callable[..., StepSpec]) -> None:
+def test_what_is_measured_starts_with_the_weights_and_ends_with_gradients_and_states_beside_them(
+    step: Callable[..., StepSpec],
+) -> None:
     spec = step("llama")
     model = real_model(spec, config_of(spec))
     weights_bytes = sum(parameter.nbytes for parameter in model.parameters())
@@ -16,7 +18,10 @@ def test_what_is_measured_starts_with_the_weights_and_ends_with_gradients_and_st
 
     assert 0 <= measured.start_bytes - weights_bytes < 1024  # buffers of the rotary positions
     assert 0 <= measured.live_E()[-1] - 4 * weights_bytes < 2048
-    assert max(measured.peaks(), key=lambda phase: measured.peaks()[phase]) in {"forward 3", "backward 3"}
+    assert max(measured.peaks(), key=lambda phase: measured.peaks()[phase]) in {
+        "forward 3",
+        "backward 3",
+    }
 
 
 def test_what_is_alive_is_told_by_operator(step: Callable[..., StepSpec]) -> None:
@@ -25,7 +30,9 @@ def test_what_is_alive_is_told_by_operator(step: Callable[..., StepSpec]) -> Non
 
     alive = measured.alive_at(int(measured.live_E().argmax()))
 
-    assert sum(num_bytes for num_bytes, _ in alive) == measured.live_E().max() - measured.start_bytes
+    assert (
+        sum(num_bytes for num_bytes, _ in alive) == measured.live_E().max() - measured.start_bytes
+    )
     assert any("AdamW.step" in operators for _, operators in alive)
 
 

@@ -31,7 +31,13 @@ SMOLLM2_360M = LlamaConfig(
     tie_word_embeddings=True,
 )
 GEMMA2_2B = Gemma2Config(
-    vocab_size=256000, hidden_size=2304, intermediate_size=9216, num_hidden_layers=26, num_attention_heads=8, num_key_value_heads=4, head_dim=256
+    vocab_size=256000,
+    hidden_size=2304,
+    intermediate_size=9216,
+    num_hidden_layers=26,
+    num_attention_heads=8,
+    num_key_value_heads=4,
+    head_dim=256,
 )
 
 
@@ -47,8 +53,12 @@ def _trained(model: nn.Module) -> int:
     ],
     ids=["SmolLM2-360M, all linear layers, rank 4", "Gemma-2-2B, attention, rank 8"],
 )
-def test_adapters_have_as_many_parameters_as_published(config: LlamaConfig, lora: Lora, count: int) -> None:
-    spec = StepSpec(canonical(config.to_dict()), 64, adapter=lora, weights="bf16", attention="eager")
+def test_adapters_have_as_many_parameters_as_published(
+    config: LlamaConfig, lora: Lora, count: int
+) -> None:
+    spec = StepSpec(
+        canonical(config.to_dict()), 64, adapter=lora, weights="bf16", attention="eager"
+    )
 
     assert _trained(meta_model(spec, config_of(spec))) == count
 
@@ -56,7 +66,11 @@ def test_adapters_have_as_many_parameters_as_published(config: LlamaConfig, lora
 def test_all_linear_leaves_the_output_head_out(step: Callable[..., StepSpec]) -> None:
     spec = step(adapter=Lora(4))
 
-    names = [name for name, parameter in meta_model(spec, config_of(spec)).named_parameters() if parameter.requires_grad]
+    names = [
+        name
+        for name, parameter in meta_model(spec, config_of(spec)).named_parameters()
+        if parameter.requires_grad
+    ]
 
     assert len(names) == 2 * 2 * 7
     assert not [name for name in names if "lm_head" in name or "embed" in name]
@@ -66,7 +80,11 @@ def test_nf4_takes_half_a_byte_per_weight_and_its_scales() -> None:
     linear = nn.Linear(4096, 4096, bias=False, device="meta")
 
     packed = Linear4bit(linear, linear.weight.dtype)
-    num_bytes = sum(tensor.nbytes for name, tensor in [*packed.named_parameters(), *packed.named_buffers()] if name != "codes")
+    num_bytes = sum(
+        tensor.nbytes
+        for name, tensor in [*packed.named_parameters(), *packed.named_buffers()]
+        if name != "codes"
+    )
 
     assert num_bytes / linear.weight.numel() == pytest.approx(0.515869, abs=1e-6)
 
@@ -87,7 +105,10 @@ def test_upcasting_leaves_no_16_bit_weight(step: Callable[..., StepSpec]) -> Non
 
     model = meta_model(spec, config_of(spec))
 
-    assert {str(parameter.dtype) for parameter in model.parameters()} == {"torch.float32", "torch.uint8"}
+    assert {str(parameter.dtype) for parameter in model.parameters()} == {
+        "torch.float32",
+        "torch.uint8",
+    }
     assert type(transformers_model(model)).__name__ == "LlamaForCausalLM"
 
 
@@ -104,7 +125,9 @@ def test_under_cudas_autocast_adapters_of_4_bit_layers_take_their_input_as_it_is
     assert (f"{layer} _to_copy" in places) is converts
 
 
-def test_importing_bitsandbytes_says_nothing_about_its_kernels(caplog: pytest.LogCaptureFixture) -> None:
+def test_importing_bitsandbytes_says_nothing_about_its_kernels(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
 
     with quiet_bitsandbytes():
@@ -131,7 +154,14 @@ def test_an_unknown_model_type_is_refused(step: Callable[..., StepSpec]) -> None
 @pytest.mark.parametrize("model_type", ["llama", "modernbert", "okadfa", "qwen3"])
 def test_a_model_of_another_depth_has_a_kind_for_each_layer(model_type: str) -> None:
     register()
-    config = AutoConfig.for_model(model_type, vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=2)
+    config = AutoConfig.for_model(
+        model_type,
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+    )
 
     for layers in (2, 5):
         other = with_layers(config, layers)

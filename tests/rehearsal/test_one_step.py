@@ -15,7 +15,15 @@ from brimful.rehearsal.reduced import Reduced
 from brimful.training.precision import Precision
 
 CPU = torch.device("cpu")
-PLAIN = Manner(precision="fp32", attention="eager", recompute=False, compile=False, optimizer="for_loop", loss_chunk=32, micro_batches=(1,) * 8)
+PLAIN = Manner(
+    precision="fp32",
+    attention="eager",
+    recompute=False,
+    compile=False,
+    optimizer="for_loop",
+    loss_chunk=32,
+    micro_batches=(1,) * 8,
+)
 
 
 @pytest.fixture
@@ -23,13 +31,17 @@ def reduced(tiny: Callable[..., Recipe]) -> Reduced:
     return Reduced(tiny(), 50, (8,), 256, ())
 
 
-def test_sequences_end_at_different_lengths_and_depend_on_the_seed(reduced: Reduced, tiny: Callable[..., Recipe]) -> None:
+def test_sequences_end_at_different_lengths_and_depend_on_the_seed(
+    reduced: Reduced, tiny: Callable[..., Recipe]
+) -> None:
     batch = sequences_of(reduced)
     targets_B = (batch.targets_BT != IGNORED).sum(dim=1)
     assert batch.inputs_BT.shape == (8, 32)
     assert 16 <= int(targets_B.min()) < int(targets_B.max()) <= 32
     assert torch.equal(batch.inputs_BT, sequences_of(reduced).inputs_BT)
-    assert not torch.equal(batch.inputs_BT, sequences_of(replace(reduced, recipe=tiny("seed=7"))).inputs_BT)
+    assert not torch.equal(
+        batch.inputs_BT, sequences_of(replace(reduced, recipe=tiny("seed=7"))).inputs_BT
+    )
 
 
 def test_the_same_manner_gives_the_same_step(reduced: Reduced) -> None:
@@ -39,10 +51,13 @@ def test_the_same_manner_gives_the_same_step(reduced: Reduced) -> None:
     assert all(update.abs().max() > 0 for update in first.updates.values())
 
 
-def test_the_step_is_that_of_the_recipes_method_with_its_options(reduced: Reduced, tiny: Callable[..., Recipe]) -> None:
+def test_the_step_is_that_of_the_recipes_method_with_its_options(
+    reduced: Reduced, tiny: Callable[..., Recipe]
+) -> None:
     method = "method=feedback"
     backpropagated, *fed_back = (
-        take_step(replace(reduced, recipe=recipe), PLAIN, CPU) for recipe in (tiny(), tiny(method), tiny(method, "feedback.matrix=identity"))
+        take_step(replace(reduced, recipe=recipe), PLAIN, CPU)
+        for recipe in (tiny(), tiny(method), tiny(method, "feedback.matrix=identity"))
     )
     name = "model.layers.0.mlp.up_proj.weight"
     gradients = [stepped.gradients[name].flatten() for stepped in (backpropagated, *fed_back)]
@@ -54,12 +69,19 @@ def test_the_step_is_that_of_the_recipes_method_with_its_options(reduced: Reduce
 
 def test_the_update_starts_from_given_states(reduced: Reduced) -> None:
     own = take_step(reduced, PLAIN, CPU)
-    smaller = take_step(reduced, PLAIN, CPU, {name: 100 * value for name, value in mean_squares(own.gradients).items()})
+    smaller = take_step(
+        reduced,
+        PLAIN,
+        CPU,
+        {name: 100 * value for name, value in mean_squares(own.gradients).items()},
+    )
     name = "model.layers.0.mlp.up_proj.weight"
     assert smaller.updates[name].norm() < 0.2 * own.updates[name].norm()
 
 
-def test_a_step_that_overflows_in_fp16_is_done_again_with_half_the_loss_scale(reduced: Reduced, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_overflows_in_fp16_is_done_again_with_half_the_loss_scale(
+    reduced: Reduced, monkeypatch: pytest.MonkeyPatch
+) -> None:
     manner = replace(PLAIN, precision="fp16")
     calm = take_step(reduced, manner, CPU)
     monkeypatch.setattr(Precision, "initial_loss_scale", 2.0**24)
@@ -70,18 +92,33 @@ def test_a_step_that_overflows_in_fp16_is_done_again_with_half_the_loss_scale(re
     assert all(bool(torch.isfinite(gradient).all()) for gradient in overflowing.gradients.values())
 
 
-def test_a_step_that_is_never_finite_ends_without_an_update(reduced: Reduced, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_is_never_finite_ends_without_an_update(
+    reduced: Reduced, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = one_step.accumulate_gradients
-    monkeypatch.setattr(one_step, "accumulate_gradients", lambda *arguments: real(*arguments) * float("nan"))
+    monkeypatch.setattr(
+        one_step, "accumulate_gradients", lambda *arguments: real(*arguments) * float("nan")
+    )
     step = take_step(reduced, PLAIN, CPU)
     assert step.skipped == 1
     assert all(not update.any() for update in step.updates.values())
 
 
-def test_an_encoders_step_has_hidden_tokens_and_padding_and_is_the_same_in_pieces(tiny: Callable[..., Recipe]) -> None:
-    encoder = Reduced(tiny("method=mlm", "model.architecture=modernbert", "data.masked_share=0.3"), 50, (8,), 256, ())
+def test_an_encoders_step_has_hidden_tokens_and_padding_and_is_the_same_in_pieces(
+    tiny: Callable[..., Recipe],
+) -> None:
+    encoder = Reduced(
+        tiny("method=mlm", "model.architecture=modernbert", "data.masked_share=0.3"),
+        50,
+        (8,),
+        256,
+        (),
+    )
     batch = sequences_of(encoder)
-    whole, pieces = (take_step(encoder, replace(PLAIN, attention="sdpa", micro_batches=sizes), CPU) for sizes in ((8,), (3, 3, 2)))
+    whole, pieces = (
+        take_step(encoder, replace(PLAIN, attention="sdpa", micro_batches=sizes), CPU)
+        for sizes in ((8,), (3, 3, 2))
+    )
 
     assert isinstance(batch, MaskedBatch)
     assert batch.inputs_BT.shape == (8, 32)

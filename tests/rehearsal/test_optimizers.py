@@ -30,10 +30,15 @@ def _states_bytes(optimizer: Any, parameter: nn.Parameter) -> int:
         ("paged_8bit", 64, 2 * (64 * 256 + 4 * 64)),
     ],
 )
-def test_states_take_what_the_variant_says(step: Callable[..., StepSpec], optimizer: str, rows: int, state_bytes: int) -> None:
+def test_states_take_what_the_variant_says(
+    step: Callable[..., StepSpec], optimizer: str, rows: int, state_bytes: int
+) -> None:
     parameter = nn.Parameter(torch.zeros(rows, 256))
 
-    assert _states_bytes(optimizer_of(step(optimizer=optimizer, cuda=True), [parameter]), parameter) == state_bytes
+    assert (
+        _states_bytes(optimizer_of(step(optimizer=optimizer, cuda=True), [parameter]), parameter)
+        == state_bytes
+    )
 
 
 def test_matrices_decay_and_vectors_do_not(step: Callable[..., StepSpec]) -> None:
@@ -59,7 +64,9 @@ def _allocated_bytes(optimizer: torch.optim.Optimizer) -> tuple[int, int]:
     return int(sizes.max()), int(sizes[-1])
 
 
-def test_on_a_cpu_a_rehearsed_update_of_8_bits_takes_what_bitsandbytes_takes(step: Callable[..., StepSpec]) -> None:
+def test_on_a_cpu_a_rehearsed_update_of_8_bits_takes_what_bitsandbytes_takes(
+    step: Callable[..., StepSpec],
+) -> None:
     pytest.importorskip("bitsandbytes")
     taken = []
     for rehearsed in (True, False):
@@ -68,7 +75,9 @@ def test_on_a_cpu_a_rehearsed_update_of_8_bits_takes_what_bitsandbytes_takes(ste
         for parameter in parameters:
             parameter.grad = torch.ones_like(parameter)
         real = build_optimizer(model, OptimizerRecipe(learning_rate=1e-3), variant="8bit")
-        optimizer = optimizer_of(step(optimizer="8bit", cuda=False), parameters) if rehearsed else real
+        optimizer = (
+            optimizer_of(step(optimizer="8bit", cuda=False), parameters) if rehearsed else real
+        )
         taken.append([_allocated_bytes(optimizer) for _ in range(2)])
 
     assert taken[0] == taken[1]

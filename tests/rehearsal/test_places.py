@@ -19,7 +19,9 @@ def _trace(spec: StepSpec) -> Trace:
 def _of(trace: Trace, kind: str) -> dict[str, int]:
     """Layer by place of all storages of a kind."""
     members = np.flatnonzero(trace.kinds_S == KINDS.index(kind))
-    return {trace.places[trace.places_S[storage]]: int(trace.layers_S[storage]) for storage in members}
+    return {
+        trace.places[trace.places_S[storage]]: int(trace.layers_S[storage]) for storage in members
+    }
 
 
 def test_weights_and_gradients_belong_to_their_blocks(step: Callable[..., StepSpec]) -> None:
@@ -49,7 +51,9 @@ def test_only_adapters_have_gradients_on_a_frozen_base(step: Callable[..., StepS
 
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("family", ["llama", "gpt2", "bert"])
-def test_a_backward_pass_goes_through_the_blocks_from_the_last_to_the_first(step: Callable[..., StepSpec], family: str, *, recompute: bool) -> None:
+def test_a_backward_pass_goes_through_the_blocks_from_the_last_to_the_first(
+    step: Callable[..., StepSpec], family: str, *, recompute: bool
+) -> None:
     trace = _trace(step(family, blocks=4, recompute=recompute, accumulates=False))
 
     layers = trace.event_layers_E[trace.marks["backward 2"] : trace.marks["optimizer 2"]]

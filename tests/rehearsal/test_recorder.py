@@ -16,7 +16,9 @@ def recorder() -> Iterator[Recorder]:
         yield made
 
 
-def test_a_tensor_is_born_with_the_bytes_asked_for_and_dies_with_its_last_reference(recorder: Recorder) -> None:
+def test_a_tensor_is_born_with_the_bytes_asked_for_and_dies_with_its_last_reference(
+    recorder: Recorder,
+) -> None:
     tensor = torch.empty(10, 3)
     assert tensor.numel() == 30
     del tensor
@@ -39,7 +41,9 @@ def test_views_share_the_storage_that_they_look_at(recorder: Recorder) -> None:
     assert view.shape == (1, 29)
 
 
-def test_what_outlives_its_forward_pass_is_an_activation_and_what_does_not_is_temporary(recorder: Recorder) -> None:
+def test_what_outlives_its_forward_pass_is_an_activation_and_what_does_not_is_temporary(
+    recorder: Recorder,
+) -> None:
     recorder.begin("forward")
     kept, passing = torch.empty(2), torch.empty(3)
     del passing
@@ -80,7 +84,9 @@ def test_deaths_that_follow_one_another_stand_in_the_order_of_births(recorder: R
     assert recorder.finish().events_E.tolist() == [1, 2, -1, -2]
 
 
-def test_private_tensors_of_an_operator_live_beside_its_output_and_no_longer(recorder: Recorder) -> None:
+def test_private_tensors_of_an_operator_live_beside_its_output_and_no_longer(
+    recorder: Recorder,
+) -> None:
     logits = torch.empty(4, 100)
     lse = torch.logsumexp(logits, -1)
 

@@ -11,15 +11,35 @@ from brimful.recipe import Recipe, load
 from brimful.rehearsal.reduced import LEAST_BLOCKS, LEAST_POSITIONS, MOST_POSITIONS, reduced_step
 
 PLAN = Plan(
-    recipe="tiny", device={"name": "a CPU"}, choices=(), micro_batches=(3, 3, 2), precision="bf16", attention="sdpa", recompute=False, compile=False,
-    optimizer="fused", loss_chunk=64, loader_workers=1, threads=1, parameters=1000, sequence_length=32, total_steps=12,
-    predicted={}, memory_terms={}, time_terms={},
-)  # fmt: skip
+    recipe="tiny",
+    device={"name": "a CPU"},
+    choices=(),
+    micro_batches=(3, 3, 2),
+    precision="bf16",
+    attention="sdpa",
+    recompute=False,
+    compile=False,
+    optimizer="fused",
+    loss_chunk=64,
+    loader_workers=1,
+    threads=1,
+    parameters=1000,
+    sequence_length=32,
+    total_steps=12,
+    predicted={},
+    memory_terms={},
+    time_terms={},
+)
 
 
 def test_a_step_that_is_small_enough_is_left_as_it_is(tiny: Callable[..., Recipe]) -> None:
     reduced = reduced_step(tiny(), PLAN, 300, 1e12)
-    assert (reduced.micro_batches, reduced.loss_chunk, reduced.vocabulary, reduced.told) == ((3, 3, 2), 64, 300, ())
+    assert (reduced.micro_batches, reduced.loss_chunk, reduced.vocabulary, reduced.told) == (
+        (3, 3, 2),
+        64,
+        300,
+        (),
+    )
     assert reduced.recipe.fresh_model == tiny().fresh_model
 
 
@@ -28,7 +48,10 @@ def test_a_large_step_keeps_accumulation_remainder_pieces_of_the_loss_and_severa
     reduced = reduced_step(load("gpt-124m", ["batch.sequences=512"]), plan, 50257, 1e9)
     assert reduced.micro_batches == (2, 2, 1)
     assert reduced.recipe.effective_batch == 5
-    assert (reduced.recipe.fresh_model.layers, reduced.recipe.sequence_length) == (LEAST_BLOCKS, LEAST_POSITIONS)
+    assert (reduced.recipe.fresh_model.layers, reduced.recipe.sequence_length) == (
+        LEAST_BLOCKS,
+        LEAST_POSITIONS,
+    )
     assert reduced.loss_chunk == 2 * LEAST_POSITIONS // 4
     assert reduced.told == (
         "sequences per step 512 -> 5 as 2 + 2 + 1",
@@ -43,16 +66,28 @@ def test_a_large_step_keeps_accumulation_remainder_pieces_of_the_loss_and_severa
 def test_no_more_is_taken_away_than_needed() -> None:
     plan = replace(PLAN, micro_batches=(32,) * 4, sequence_length=256, loss_chunk=2048)
     told = reduced_step(load("tiny-gpt"), plan, 4096, 3e12).told
-    assert told == ("sequences per step 128 -> 64 as 32 + 32", "dropout 0.1 -> 0, so that both steps compute the same")
+    assert told == (
+        "sequences per step 128 -> 64 as 32 + 32",
+        "dropout 0.1 -> 0, so that both steps compute the same",
+    )
 
 
 def test_grouped_heads_stay_grouped(tiny: Callable[..., Recipe]) -> None:
-    model = reduced_step(tiny("model.heads=8", "model.kv_heads=4", "model.width=128", "model.mlp_width=512"), PLAN, 300, 1).recipe.fresh_model
+    model = reduced_step(
+        tiny("model.heads=8", "model.kv_heads=4", "model.width=128", "model.mlp_width=512"),
+        PLAN,
+        300,
+        1,
+    ).recipe.fresh_model
     assert (model.heads, model.kv_heads, model.width, model.mlp_width) == (2, 1, 32, 128)
 
 
-def test_sequences_too_long_for_stored_scores_are_shortened_whatever_the_device(tiny: Callable[..., Recipe]) -> None:
-    reduced = reduced_step(tiny("sequence_length=4096"), replace(PLAN, sequence_length=4096), 300, 1e30)
+def test_sequences_too_long_for_stored_scores_are_shortened_whatever_the_device(
+    tiny: Callable[..., Recipe],
+) -> None:
+    reduced = reduced_step(
+        tiny("sequence_length=4096"), replace(PLAN, sequence_length=4096), 300, 1e30
+    )
     assert reduced.recipe.sequence_length == MOST_POSITIONS
 
 

@@ -4,7 +4,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from brimful.rehearsal.scratch import scratch_bytes
 
-ADD, ADD_, LOGSUMEXP = torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor, torch.ops.aten.logsumexp.default
+ADD, ADD_, LOGSUMEXP = (
+    torch.ops.aten.add.Tensor,
+    torch.ops.aten.add_.Tensor,
+    torch.ops.aten.logsumexp.default,
+)
 
 
 def test_logsumexp_holds_its_exponentials_on_every_device() -> None:
@@ -30,14 +34,26 @@ def test_equal_types_and_scalars_need_no_conversion() -> None:
 
 @pytest.mark.parametrize("cuda", [False])
 def test_the_profiler_sees_the_same_peak(cuda: bool) -> None:
-    logits, total, part = torch.zeros(64, 500), torch.zeros(5000), torch.zeros(5000, dtype=torch.bfloat16)
+    logits, total, part = (
+        torch.zeros(64, 500),
+        torch.zeros(5000),
+        torch.zeros(5000, dtype=torch.bfloat16),
+    )
 
-    for func, args, out in [(LOGSUMEXP, (logits, [1]), torch.zeros(64)), (ADD_, (total, part), None)]:
+    for func, args, out in [
+        (LOGSUMEXP, (logits, [1]), torch.zeros(64)),
+        (ADD_, (total, part), None),
+    ]:
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
             func(*args)
         peak = live = 0
-        for event in sorted((e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"), key=lambda event: event.start_ns()):
+        for event in sorted(
+            (e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"),
+            key=lambda event: event.start_ns(),
+        ):
             live += event.nbytes()
             peak = max(peak, live)
         made = 0 if out is None else out.nbytes
-        assert peak == sum(scratch_bytes(func, args, total if out is None else out, cuda=cuda)) + made
+        assert (
+            peak == sum(scratch_bytes(func, args, total if out is None else out, cuda=cuda)) + made
+        )

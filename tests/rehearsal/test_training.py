@@ -28,7 +28,9 @@ class _Phases:
         self.seen.append(f"{len(optimizer.state)} states")
 
 
-def test_the_steps_are_two_updates_the_second_with_two_micro_batches(step: Callable[..., StepSpec]) -> None:
+def test_the_steps_are_two_updates_the_second_with_two_micro_batches(
+    step: Callable[..., StepSpec],
+) -> None:
     spec, phases = step("llama"), _Phases()
     model = real_model(spec, config_of(spec))
     prepare(model, spec)
@@ -38,7 +40,14 @@ def test_the_steps_are_two_updates_the_second_with_two_micro_batches(step: Calla
 
     micro_batch = ["inputs", "(2, 64) and (2, 64)", "forward", "backward"]
     update = ["optimizer", f"{len(parameters)} states"]
-    assert phases.seen == [*micro_batch, *update, *micro_batch, *micro_batch, *update, "between steps"]
+    assert phases.seen == [
+        *micro_batch,
+        *update,
+        *micro_batch,
+        *micro_batch,
+        *update,
+        "between steps",
+    ]
 
 
 def test_two_recordings_of_a_step_are_equal(step: Callable[..., StepSpec]) -> None:
@@ -51,7 +60,11 @@ def test_two_recordings_of_a_step_are_equal(step: Callable[..., StepSpec]) -> No
 
 
 def test_a_recording_leaves_the_process_as_it_was(step: Callable[..., StepSpec]) -> None:
-    spec, find, state = step("llama", cuda=True), masking_utils.find_packed_sequence_indices, torch.get_rng_state()
+    spec, find, state = (
+        step("llama", cuda=True),
+        masking_utils.find_packed_sequence_indices,
+        torch.get_rng_state(),
+    )
 
     record_training(spec, config_of(spec), 2)
 
@@ -61,7 +74,9 @@ def test_a_recording_leaves_the_process_as_it_was(step: Callable[..., StepSpec])
     assert type(torch.zeros(1)) is torch.Tensor
 
 
-def test_the_garbage_collector_waits_and_stays_off_where_it_was_off(step: Callable[..., StepSpec]) -> None:
+def test_the_garbage_collector_waits_and_stays_off_where_it_was_off(
+    step: Callable[..., StepSpec],
+) -> None:
     gc.disable()
     try:
         with fake_world(step()):
@@ -72,7 +87,9 @@ def test_the_garbage_collector_waits_and_stays_off_where_it_was_off(step: Callab
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2"])
-def test_a_step_without_packing_or_padding_makes_no_mask_and_takes_the_flash_kernel(step: Callable[..., StepSpec], family: str) -> None:
+def test_a_step_without_packing_or_padding_makes_no_mask_and_takes_the_flash_kernel(
+    step: Callable[..., StepSpec], family: str
+) -> None:
     spec = step(family, cuda=True, weights="bf16", sequence_length=80)
 
     trace = record_training(spec, config_of(spec), 2)
@@ -84,8 +101,13 @@ def test_a_step_without_packing_or_padding_makes_no_mask_and_takes_the_flash_ker
 
 
 @pytest.mark.parametrize("cuda", [False, True])
-def test_recomputation_keeps_less_and_computes_more(step: Callable[..., StepSpec], *, cuda: bool) -> None:
-    specs = [step("llama", blocks=4, cuda=cuda, recompute=recompute, weights="bf16") for recompute in (False, True)]
+def test_recomputation_keeps_less_and_computes_more(
+    step: Callable[..., StepSpec], *, cuda: bool
+) -> None:
+    specs = [
+        step("llama", blocks=4, cuda=cuda, recompute=recompute, weights="bf16")
+        for recompute in (False, True)
+    ]
 
     plain, recomputed = (record_training(spec, config_of(spec), 4) for spec in specs)
 
@@ -94,11 +116,18 @@ def test_recomputation_keeps_less_and_computes_more(step: Callable[..., StepSpec
     assert recomputed.live_E()[-1] == plain.live_E()[-1]
 
 
-def test_nothing_but_weights_gradients_and_states_is_left_after_a_step(step: Callable[..., StepSpec]) -> None:
+def test_nothing_but_weights_gradients_and_states_is_left_after_a_step(
+    step: Callable[..., StepSpec],
+) -> None:
     trace = record_training(step("llama"), config_of(step("llama")), 2)
 
     left = trace.alive_at(len(trace.events_E) - 1)
     counters = trace.sizes_S[left][trace.kinds_S[left] == KINDS.index("temporaries")]
 
-    assert {KINDS[kind] for kind in trace.kinds_S[left]} <= {"weights", "gradients", "optimizer states", "temporaries"}
+    assert {KINDS[kind] for kind in trace.kinds_S[left]} <= {
+        "weights",
+        "gradients",
+        "optimizer states",
+        "temporaries",
+    }
     assert counters.sum() < 64

@@ -20,10 +20,25 @@ from brimful.rehearsal.verify import Verification, verify
 from brimful.training.optim import guarded_update
 
 PLAN = Plan(
-    recipe="tiny", device={"name": "a CPU"}, choices=(), micro_batches=(3, 3, 2), precision="fp32", attention="sdpa", recompute=True, compile=False,
-    optimizer="fused", loss_chunk=40, loader_workers=1, threads=1, parameters=1000, sequence_length=32, total_steps=12,
-    predicted={}, memory_terms={}, time_terms={},
-)  # fmt: skip
+    recipe="tiny",
+    device={"name": "a CPU"},
+    choices=(),
+    micro_batches=(3, 3, 2),
+    precision="fp32",
+    attention="sdpa",
+    recompute=True,
+    compile=False,
+    optimizer="fused",
+    loss_chunk=40,
+    loader_workers=1,
+    threads=1,
+    parameters=1000,
+    sequence_length=32,
+    total_steps=12,
+    predicted={},
+    memory_terms={},
+    time_terms={},
+)
 ALL = {"loss", "gradient direction", "gradient length", "update direction", "update length"}
 
 
@@ -33,13 +48,22 @@ def _failed(verification: Verification) -> set[str]:
 
 @pytest.fixture
 def verified(tiny: Callable[..., Recipe]) -> Callable[..., Verification]:
-    """`verified("key=value", precision="bf16")` verifies the tiny recipe on this CPU with fields of its plan replaced."""
-    return lambda *overrides, **changes: verify(tiny(*overrides), replace(PLAN, **changes), probe("cpu"))
+    """`verified("key=value", precision="bf16")` verifies the tiny recipe on this CPU with fields of
+    its plan replaced.
+    """
+    return lambda *overrides, **changes: verify(
+        tiny(*overrides), replace(PLAN, **changes), probe("cpu")
+    )
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-@pytest.mark.parametrize("overrides", [(), ("model.architecture=gpt2", "model.dropout=0.1", "model.tie_embeddings=false")])
-def test_a_sound_plan_passes(verified: Callable[..., Verification], precision: str, overrides: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "overrides",
+    [(), ("model.architecture=gpt2", "model.dropout=0.1", "model.tie_embeddings=false")],
+)
+def test_a_sound_plan_passes(
+    verified: Callable[..., Verification], precision: str, overrides: tuple[str, ...]
+) -> None:
     verification = verified(*overrides, precision=precision)
     assert _failed(verification) == set()
     assert {check.name for check in verification.checks} == ALL
@@ -48,18 +72,28 @@ def test_a_sound_plan_passes(verified: Callable[..., Verification], precision: s
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa", "brimful_blocks", "brimful_expanded"])
 @pytest.mark.parametrize("optimizer", ["fused", "foreach", "for_loop"])
-def test_every_attention_and_optimizer_passes(verified: Callable[..., Verification], attention: str, optimizer: str) -> None:
-    assert verified("model.heads=4", "model.kv_heads=2", attention=attention, optimizer=optimizer).passed
+def test_every_attention_and_optimizer_passes(
+    verified: Callable[..., Verification], attention: str, optimizer: str
+) -> None:
+    assert verified(
+        "model.heads=4", "model.kv_heads=2", attention=attention, optimizer=optimizer
+    ).passed
 
 
-def test_a_tiny_learning_rate_passes_although_weights_round_its_update_away(verified: Callable[..., Verification]) -> None:
+def test_a_tiny_learning_rate_passes_although_weights_round_its_update_away(
+    verified: Callable[..., Verification],
+) -> None:
     assert verified("optimizer.learning_rate=1e-6", precision="fp32").passed
 
 
-def _breaks_only_the_plan(broken: Callable[..., Tensor], real: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _breaks_only_the_plan(
+    broken: Callable[..., Tensor], real: Callable[..., Tensor]
+) -> Callable[..., Tensor]:
     """The plainest step accumulates single sequences and is left alone."""
 
-    def accumulate(network: Any, method: Any, precision: Any, device: Any, micro_batches: Any, scale: Tensor) -> Tensor:
+    def accumulate(
+        network: Any, method: Any, precision: Any, device: Any, micro_batches: Any, scale: Tensor
+    ) -> Tensor:
         pieces = list(micro_batches)
         act = real if max(len(micro.inputs_BT) for micro in pieces) == 1 else broken
         return act(network, method, precision, device, pieces, scale)
@@ -70,7 +104,9 @@ def _breaks_only_the_plan(broken: Callable[..., Tensor], real: Callable[..., Ten
 def _broken(monkeypatch: pytest.MonkeyPatch, change: Callable[..., tuple[Any, Tensor]]) -> None:
     real = one_step.accumulate_gradients
 
-    def broken(network: Any, method: Any, precision: Any, device: Any, pieces: Any, scale: Tensor) -> Tensor:
+    def broken(
+        network: Any, method: Any, precision: Any, device: Any, pieces: Any, scale: Tensor
+    ) -> Tensor:
         pieces, scale = change(pieces, scale)
         return real(network, method, precision, device, pieces, scale)
 
@@ -78,27 +114,41 @@ def _broken(monkeypatch: pytest.MonkeyPatch, change: Callable[..., tuple[Any, Te
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_dropped_micro_batch_fails_everywhere(verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
+def test_a_dropped_micro_batch_fails_everywhere(
+    verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
     _broken(monkeypatch, lambda pieces, scale: (pieces[:-1], scale))
     assert _failed(verified(precision=precision)) == ALL
 
 
-@pytest.mark.parametrize(("precision", "factor"), [("fp32", 1.0001), ("fp16", 1.001), ("bf16", 1.005)])
+@pytest.mark.parametrize(
+    ("precision", "factor"), [("fp32", 1.0001), ("fp16", 1.001), ("bf16", 1.005)]
+)
 def test_a_wrong_loss_scale_fails_on_the_gradients_length(
-    verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch, precision: str, factor: float
+    verified: Callable[..., Verification],
+    monkeypatch: pytest.MonkeyPatch,
+    precision: str,
+    factor: float,
 ) -> None:
     _broken(monkeypatch, lambda pieces, scale: (pieces, scale * factor))
     assert "gradient length" in _failed(verified(precision=precision))
 
 
-def test_a_mean_over_each_micro_batch_instead_of_over_the_step_fails(verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mean_over_each_micro_batch_instead_of_over_the_step_fails(
+    verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = one_step.accumulate_gradients
 
-    def broken(network: Any, method: Any, precision: Any, device: Any, pieces: Any, scale: Tensor) -> Tensor:
+    def broken(
+        network: Any, method: Any, precision: Any, device: Any, pieces: Any, scale: Tensor
+    ) -> Tensor:
         total = sum(int((micro.targets_BT >= 0).sum()) for micro in pieces)
         shares = [total / len(pieces) / int((micro.targets_BT >= 0).sum()) for micro in pieces]
         return torch.stack(
-            [real(network, method, precision, device, [piece], scale * share) for piece, share in zip(pieces, shares, strict=True)]
+            [
+                real(network, method, precision, device, [piece], scale * share)
+                for piece, share in zip(pieces, shares, strict=True)
+            ]
         ).sum()
 
     monkeypatch.setattr(one_step, "accumulate_gradients", _breaks_only_the_plan(broken, real))
@@ -107,14 +157,31 @@ def test_a_mean_over_each_micro_batch_instead_of_over_the_step_fails(verified: C
     assert "update direction" in failed
 
 
-def test_targets_shifted_by_one_fail(verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch) -> None:
-    _broken(monkeypatch, lambda pieces, scale: ([replace(micro, targets_BT=micro.targets_BT.roll(1, dims=1)) for micro in pieces], scale))
+def test_targets_shifted_by_one_fail(
+    verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _broken(
+        monkeypatch,
+        lambda pieces, scale: (
+            [replace(micro, targets_BT=micro.targets_BT.roll(1, dims=1)) for micro in pieces],
+            scale,
+        ),
+    )
     assert "gradient direction" in _failed(verified(precision="bf16"))
 
 
-def test_an_update_that_forgets_to_clip_fails_on_its_length(verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch) -> None:
-    def unclipped(optimizer: torch.optim.AdamW, *arguments: Any, clip_norm: float | None, **named: Any) -> Tensor:
-        return guarded_update(optimizer, *arguments, clip_norm=None if optimizer.defaults["fused"] else clip_norm, **named)
+def test_an_update_that_forgets_to_clip_fails_on_its_length(
+    verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unclipped(
+        optimizer: torch.optim.AdamW, *arguments: Any, clip_norm: float | None, **named: Any
+    ) -> Tensor:
+        return guarded_update(
+            optimizer,
+            *arguments,
+            clip_norm=None if optimizer.defaults["fused"] else clip_norm,
+            **named,
+        )
 
     monkeypatch.setattr(one_step, "guarded_update", unclipped)
     failed = _failed(verified("optimizer.clip_norm=0.1", precision="bf16"))
@@ -122,7 +189,9 @@ def test_an_update_that_forgets_to_clip_fails_on_its_length(verified: Callable[.
     assert not failed & {"loss", "gradient direction", "gradient length"}
 
 
-def test_a_gradient_that_is_not_finite_fails_and_is_still_json(verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gradient_that_is_not_finite_fails_and_is_still_json(
+    verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch
+) -> None:
     _broken(monkeypatch, lambda pieces, scale: (pieces, scale * float("inf")))
     verification = verified()
     assert "gradient direction" in _failed(verification)
@@ -142,15 +211,28 @@ def test_a_step_that_runs_out_of_memory_is_told_with_a_way_out(
         return real(*args)
 
     monkeypatch.setattr(verify_module, "take_step", take_step)
-    with pytest.raises(PlanError, match=rf"out of memory \(tried to allocate 2.00 GiB\) in the {which} step of --verify.*smaller plan.micro_batch"):
+    with pytest.raises(
+        PlanError,
+        match=(
+            rf"out of memory \(tried to allocate 2.00 GiB\) in the {which} step of"
+            r" --verify.*smaller plan.micro_batch"
+        ),
+    ):
         verified()
 
 
-def test_another_devices_plan_runs_on_this_cpu_and_says_what_that_leaves_out(tiny: Callable[..., Recipe]) -> None:
-    verification = verify(tiny(), replace(PLAN, precision="bf16", compile=True), catalog.get("NVIDIA A100-SXM4-80GB"))
+def test_another_devices_plan_runs_on_this_cpu_and_says_what_that_leaves_out(
+    tiny: Callable[..., Recipe],
+) -> None:
+    verification = verify(
+        tiny(), replace(PLAN, precision="bf16", compile=True), catalog.get("NVIDIA A100-SXM4-80GB")
+    )
     assert verification.passed
     assert verification.ran_on == "this machine's CPU"
-    assert verification.untested == ("kernels of NVIDIA A100-SXM4-80GB: this CPU's own took their place", "compiled blocks, which ran uncompiled")
+    assert verification.untested == (
+        "kernels of NVIDIA A100-SXM4-80GB: this CPU's own took their place",
+        "compiled blocks, which ran uncompiled",
+    )
 
 
 @pytest.mark.gpu

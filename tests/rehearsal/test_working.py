@@ -1,4 +1,6 @@
-"""Arithmetic and bytes of operators beside hand counts, closed forms, and torch's own counter on real steps."""
+"""Arithmetic and bytes of operators beside hand counts, closed forms, and torch's own counter on
+real steps.
+"""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -28,7 +30,9 @@ LLAMA = BLOCKS * (2 * WIDTH * WIDTH + 2 * WIDTH * GROUP + 3 * WIDTH * INNER)
 GPT2 = BLOCKS * 12 * WIDTH * WIDTH
 HEAD = VOCABULARY * WIDTH
 SCORES = BLOCKS * 4 * BATCH * LENGTH * LENGTH * WIDTH // 2
-"""FLOP of attention forward: two products of L x L x d for every head, of which a causal kernel makes half."""
+"""FLOP of attention forward: two products of L x L x d for every head, of which a causal kernel
+makes half.
+"""
 
 
 class _Silent:
@@ -67,7 +71,9 @@ def _of(function: Callable[..., Any], *tensors: Tensor, phase: str = "forward") 
 
 
 @pytest.mark.parametrize(("family", "weights"), [("llama", LLAMA), ("gpt2", GPT2)])
-def test_a_step_multiplies_six_times_its_weights_and_three_and_a_half_times_its_scores(step: Step, family: str, weights: int) -> None:
+def test_a_step_multiplies_six_times_its_weights_and_three_and_a_half_times_its_scores(
+    step: Step, family: str, weights: int
+) -> None:
     """Forward 2 N, backward 4 N; a flash kernel makes five products backward for two forward."""
     flop = _cuda(step, family).flop_by_class()
 
@@ -75,9 +81,15 @@ def test_a_step_multiplies_six_times_its_weights_and_three_and_a_half_times_its_
     assert (flop["attention"], flop["attention backward"]) == (SCORES, 2.5 * SCORES)
 
 
-@pytest.mark.parametrize(("family", "weights"), [("llama", LLAMA - BLOCKS * WIDTH * INNER), ("gpt2", GPT2)])
-def test_recomputation_is_one_forward_pass_of_the_blocks_more(step: Step, family: str, weights: int) -> None:
-    """Up to the last tensor that the backward pass needs: not a Llama block's last product; in GPT-2 dropout comes after it."""
+@pytest.mark.parametrize(
+    ("family", "weights"), [("llama", LLAMA - BLOCKS * WIDTH * INNER), ("gpt2", GPT2)]
+)
+def test_recomputation_is_one_forward_pass_of_the_blocks_more(
+    step: Step, family: str, weights: int
+) -> None:
+    """Up to the last tensor that the backward pass needs: not a Llama block's last product; in
+    GPT-2 dropout comes after it.
+    """
     plain, recomputed = (_cuda(step, family, recompute=on) for on in (False, True))
 
     again = recomputed.only(recomputed.phases_W == PHASES.index("recomputation"))
@@ -85,7 +97,9 @@ def test_recomputation_is_one_forward_pass_of_the_blocks_more(step: Step, family
 
 
 def test_adapters_save_the_gradients_of_the_weights_but_for_their_own(step: Step) -> None:
-    """2 N forward and 2 N for gradients that pass through, of which the first block's q, k and v need none without an adapter before them."""
+    """2 N forward and 2 N for gradients that pass through, of which the first block's q, k and v
+    need none without an adapter before them.
+    """
     rank = 4
     inputs_and_outputs = BLOCKS * (2 * (WIDTH + WIDTH) + 2 * (WIDTH + GROUP) + 3 * (WIDTH + INNER))
     flop = _cuda(step, adapter=Lora(rank)).flop_by_class()["matrix"]
@@ -104,10 +118,18 @@ def test_an_evaluation_batch_is_a_forward_pass_of_twice_the_sequences(step: Step
 def test_experts_multiply_only_the_rows_that_were_sent_to_them() -> None:
     """Two of four experts for each token, in torch's grouped products."""
     config = MixtralConfig(
-        vocab_size=VOCABULARY, hidden_size=WIDTH, intermediate_size=96, num_hidden_layers=BLOCKS, num_attention_heads=4, num_key_value_heads=2,
-        num_local_experts=4, num_experts_per_tok=2,
-    )  # fmt: skip
-    work = _work(StepSpec(canonical(config.to_dict()), LENGTH, weights="bf16", accumulates=False)).part("micro-batch")
+        vocab_size=VOCABULARY,
+        hidden_size=WIDTH,
+        intermediate_size=96,
+        num_hidden_layers=BLOCKS,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+    )
+    work = _work(
+        StepSpec(canonical(config.to_dict()), LENGTH, weights="bf16", accumulates=False)
+    ).part("micro-batch")
 
     active = BLOCKS * (2 * WIDTH * WIDTH + 2 * WIDTH * GROUP + 4 * WIDTH + 2 * 3 * WIDTH * 96)
     assert work.flop_by_class()["matrix"] == 6 * (active + HEAD) * TOKENS
@@ -116,23 +138,32 @@ def test_experts_multiply_only_the_rows_that_were_sent_to_them() -> None:
 @pytest.mark.parametrize(
     ("family", "changes"),
     [
-        ("llama", {"autocast": "bf16", "loss_chunk": 50}), ("gpt2", {"recompute": True}), ("llama", {"adapter": Lora(4), "recompute": True}),
+        ("llama", {"autocast": "bf16", "loss_chunk": 50}),
+        ("gpt2", {"recompute": True}),
+        ("llama", {"adapter": Lora(4), "recompute": True}),
         ("bert", {"accumulates": False}),
     ],
     ids=["llama, uneven chunks", "gpt2, recomputed", "LoRA, recomputed", "bert"],
-)  # fmt: skip
-def test_torch_counts_as_many_flop_in_the_real_step(step: Step, family: str, changes: dict[str, Any]) -> None:
+)
+def test_torch_counts_as_many_flop_in_the_real_step(
+    step: Step, family: str, changes: dict[str, Any]
+) -> None:
     spec = step(family, attention="eager", sequence_length=32, **changes)
     model = real_model(spec, config_of(spec))
     prepare(model, spec)
-    optimizer = optimizer_of(spec, [parameter for parameter in model.parameters() if parameter.requires_grad])
+    optimizer = optimizer_of(
+        spec, [parameter for parameter in model.parameters() if parameter.requires_grad]
+    )
     counter = FlopCounterMode(display=False)
 
     with counter:
         run_steps(model, optimizer, spec, BATCH, _Silent())
 
     work = _work(spec)
-    assert counter.get_total_flops() == 2 * work.part("micro-batch").flop() + work.part("further micro-batch").flop()
+    assert (
+        counter.get_total_flops()
+        == 2 * work.part("micro-batch").flop() + work.part("further micro-batch").flop()
+    )
 
 
 def _floats(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -151,23 +182,63 @@ ROWS = torch.zeros(7, dtype=torch.int64)
         (torch.exp, (_floats(10, 100, dtype=torch.bfloat16),), "transcendental", 2 * 2000),
         (torch.sum, (_floats(10, 100),), "reduction", 4000 + 4),
         (lambda x: x[:5] + 1, (_floats(10, 100),), "pointwise", 2 * 2000),
-        (torch.Tensor.copy_, (_floats(10, 100), _floats(10, 100, dtype=torch.bfloat16)), "copy", 4000 + 2000),
+        (
+            torch.Tensor.copy_,
+            (_floats(10, 100), _floats(10, 100, dtype=torch.bfloat16)),
+            "copy",
+            4000 + 2000,
+        ),
         (torch.Tensor.zero_, (_floats(10, 100),), "copy", 4000),
         (torch.zeros_like, (_floats(10, 100),), "copy", 4000),
         (lambda x: x.t().contiguous(), (_floats(10, 100),), "copy", 2 * 4000),
         (F.embedding, (ROWS, _floats(50, 20)), "gather", 7 * 8 + 2 * 7 * 80),
         (lambda x, index: x[index], (_floats(50, 20), ROWS), "gather", 7 * 8 + 2 * 7 * 80),
-        (lambda x, y: x.index_put_((ROWS,), y), (_floats(50, 20), _floats(7, 20)), "gather", 7 * 8 + 2 * 7 * 80),
-        (lambda x, y: x.scatter_add_(0, ROWS, y), (_floats(50), _floats(7)), "gather", 7 * 8 + 3 * 7 * 4),
+        (
+            lambda x, y: x.index_put_((ROWS,), y),
+            (_floats(50, 20), _floats(7, 20)),
+            "gather",
+            7 * 8 + 2 * 7 * 80,
+        ),
+        (
+            lambda x, y: x.scatter_add_(0, ROWS, y),
+            (_floats(50), _floats(7)),
+            "gather",
+            7 * 8 + 3 * 7 * 4,
+        ),
         (lambda x: F.nll_loss(x, ROWS), (_floats(7, 100),), "reduction", 7 * 8 + 4 + 2 * 4),
-        (lambda x, y, out: torch.mm(x, y, out=out), (_floats(10, 100), _floats(100, 30), _floats(10, 30)), "matrix", 4000 + 12_000 + 1200),
-        (lambda x: (x.view(100, 10).t().split(3), x.detach(), x[None].expand(4, 10, 100)), (_floats(10, 100),), "", 0),
+        (
+            lambda x, y, out: torch.mm(x, y, out=out),
+            (_floats(10, 100), _floats(100, 30), _floats(10, 30)),
+            "matrix",
+            4000 + 12_000 + 1200,
+        ),
+        (
+            lambda x: (x.view(100, 10).t().split(3), x.detach(), x[None].expand(4, 10, 100)),
+            (_floats(10, 100),),
+            "",
+            0,
+        ),
     ],
     ids=[
-        "add", "expanded", "in place", "16 bit", "sum", "slice", "copy", "fill", "like", "transposed copy", "embedding", "rows", "rows put",
-        "rows added", "picked", "into a given tensor", "views",
+        "add",
+        "expanded",
+        "in place",
+        "16 bit",
+        "sum",
+        "slice",
+        "copy",
+        "fill",
+        "like",
+        "transposed copy",
+        "embedding",
+        "rows",
+        "rows put",
+        "rows added",
+        "picked",
+        "into a given tensor",
+        "views",
     ],
-)  # fmt: skip
+)
 def test_an_operator_reads_its_operands_and_writes_its_result(
     function: Callable[..., Any], tensors: tuple[Tensor, ...], class_name: str, moved_bytes: int
 ) -> None:
@@ -188,7 +259,9 @@ def test_an_operator_reads_its_operands_and_writes_its_result(
     ],
     ids=["mm", "linear", "mv", "bmm", "baddbmm"],
 )
-def test_a_product_knows_its_shape(function: Callable[..., Tensor], tensors: tuple[Tensor, ...], shape: tuple[int, int, int, int]) -> None:
+def test_a_product_knows_its_shape(
+    function: Callable[..., Tensor], tensors: tuple[Tensor, ...], shape: tuple[int, int, int, int]
+) -> None:
     work = _of(function, *tensors)
     batch, m, n, k = shape
 
@@ -219,7 +292,11 @@ def test_parts_of_a_tensor_are_read_each_and_never_more_than_the_whole() -> None
 
 def test_a_chain_ends_with_its_phase_and_writes_what_the_next_one_needs() -> None:
     """x + 1 for the gradient of silu, silu for that of y; the product is summed after."""
-    x, y, recorder = _floats(10, 100).requires_grad_(), _floats(10, 100).requires_grad_(), Recorder()
+    x, y, recorder = (
+        _floats(10, 100).requires_grad_(),
+        _floats(10, 100).requires_grad_(),
+        Recorder(),
+    )
     recorder.seed(x, "weights", "x")
     recorder.seed(y, "weights", "y")
     for _ in range(2):
@@ -237,31 +314,50 @@ def test_a_chain_ends_with_its_phase_and_writes_what_the_next_one_needs() -> Non
     assert work.phases_W[:4].tolist() == [0, 0, 0, PHASES.index("backward")]
 
 
-@pytest.mark.parametrize(("optimizer", "bytes_per_element"), [("fused", 32), ("8bit", 4 + 4 + 4 * 2 + 4 + 4 * 2)])
-def test_an_update_is_summed_over_parameters_and_touches_weights_gradients_and_states(step: Step, optimizer: str, bytes_per_element: int) -> None:
-    """fp32 throughout, as the parameters that 8-bit states leave out are: weight, gradient and two states; a fused update scales gradients too."""
+@pytest.mark.parametrize(
+    ("optimizer", "bytes_per_element"), [("fused", 32), ("8bit", 4 + 4 + 4 * 2 + 4 + 4 * 2)]
+)
+def test_an_update_is_summed_over_parameters_and_touches_weights_gradients_and_states(
+    step: Step, optimizer: str, bytes_per_element: int
+) -> None:
+    """fp32 throughout, as the parameters that 8-bit states leave out are: weight, gradient and two
+    states; a fused update scales gradients too.
+    """
     spec = step(optimizer=optimizer, adapter=Lora(4), clips=False)
     trace = record_training(spec, config_of(spec), 1)
     assert trace.work is not None
     update = trace.work.part("optimizer")
 
-    moved = {update.operators[row]: int(size) for row, size in zip(update.operators_W, update.bytes_W, strict=True)}
+    moved = {
+        update.operators[row]: int(size)
+        for row, size in zip(update.operators_W, update.bytes_W, strict=True)
+    }
     name = "_fused_adamw_" if optimizer == "fused" else "adamw_8bit"
     assert moved[name] == pytest.approx(bytes_per_element * trace.trainable, rel=0.01)
     assert update.operators_W.tolist().count(update.operators.index(name)) == 1
     assert len(update) < 30
 
 
-@pytest.mark.parametrize(("tensors", "elements", "launches"), [(8, 10, 1), (110, 10, 1), (111, 10, 2), (2, 320 * 65_536, 2)])
+@pytest.mark.parametrize(
+    ("tensors", "elements", "launches"),
+    [(8, 10, 1), (110, 10, 1), (111, 10, 2), (2, 320 * 65_536, 2)],
+)
 def test_a_list_of_tensors_takes_few_kernels(tensors: int, elements: int, launches: int) -> None:
-    work = _of(lambda: torch._foreach_mul_([torch.empty(elements, dtype=torch.bool)] * tensors, True), phase="optimizer")
+    work = _of(
+        lambda: torch._foreach_mul_([torch.empty(elements, dtype=torch.bool)] * tensors, True),
+        phase="optimizer",
+    )
 
     assert work.launches_W.tolist() == [launches]
 
 
 @pytest.mark.parametrize(("bits", "name"), [("nf4", "dequantise_nf4"), ("gptq4", "gptq_matmul")])
-def test_four_bit_layers_unpack_their_weights_forward_and_backward(step: Step, bits: str, name: str) -> None:
-    """The plain step's products. Half a byte for every weight; NF4 writes two more and its fp32 scales, one for 64 weights, and reads these again."""
+def test_four_bit_layers_unpack_their_weights_forward_and_backward(
+    step: Step, bits: str, name: str
+) -> None:
+    """The plain step's products. Half a byte for every weight; NF4 writes two more and its fp32
+    scales, one for 64 weights, and reads these again.
+    """
     changes: dict[str, Any] = {"adapter": Lora(4, "q_proj"), "loss": "model"}
     plain, packed = _cuda(step, **changes), _cuda(step, quantize=bits, gptq_group=32, **changes)
 
@@ -283,4 +379,8 @@ def test_16_bit_is_said_of_what_moves_not_of_its_indices() -> None:
     copied = _of(torch.Tensor.copy_, _floats(10), _floats(10, dtype=torch.bfloat16))
     counted = _of(lambda: torch.arange(10))
 
-    assert [DTYPES[int(work.dtypes_W[0])] for work in (gathered, copied, counted)] == ["16-bit", "16-bit", "other"]
+    assert [DTYPES[int(work.dtypes_W[0])] for work in (gathered, copied, counted)] == [
+        "16-bit",
+        "16-bit",
+        "other",
+    ]

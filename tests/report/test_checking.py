@@ -1,4 +1,6 @@
-"""Checkpoints and models read back: sound ones are told as sound, and a changed bit, a missing file or a quarantine is found."""
+"""Checkpoints and models read back: sound ones are told as sound, and a changed bit, a missing file
+or a quarantine is found.
+"""
 
 import json
 import shutil
@@ -21,13 +23,21 @@ WEIGHTS = {"layer.weight": torch.arange(6.0).reshape(2, 3), "scale": torch.tenso
 
 
 def snapshot(step: int, best_step: int, weights: dict[str, Tensor]) -> Snapshot:
-    tensors = {"model": weights, "optimizer": {"m": torch.zeros(2)}, "random": {"cpu": torch.zeros(4, dtype=torch.uint8)}}
-    return Snapshot(step, tensors, {"progress": {"best_step": best_step}, "journal_bytes": 0}, {"data": "d"})
+    tensors = {
+        "model": weights,
+        "optimizer": {"m": torch.zeros(2)},
+        "random": {"cpu": torch.zeros(4, dtype=torch.uint8)},
+    }
+    return Snapshot(
+        step, tensors, {"progress": {"best_step": best_step}, "journal_bytes": 0}, {"data": "d"}
+    )
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """Two checkpoints, and a model made from the better one, without hashes as older versions left it."""
+    """Two checkpoints, and a model made from the better one, without hashes as older versions left
+    it.
+    """
     store = CheckpointStore(tmp_path / "checkpoints", keep=2)
     store.save(snapshot(10, 10, WEIGHTS))
     store.save(snapshot(20, 10, {name: tensor + 1 for name, tensor in WEIGHTS.items()}))
@@ -39,7 +49,10 @@ def run(tmp_path: Path) -> Path:
 @pytest.fixture
 def hashed(run: Path) -> Path:
     """The same with the hashes of the model's files beside them."""
-    files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in (run / "model").iterdir()}
+    files = {
+        path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        for path in (run / "model").iterdir()
+    }
     (run / "model" / "MANIFEST.json").write_text(json.dumps({"files": files}))
     return run
 
@@ -63,7 +76,9 @@ def test_everything_that_is_sound_is_told_as_sound(hashed: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json"])
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json"]
+)
 def test_a_changed_bit_in_a_checkpoint_is_found(hashed: Path, name: str) -> None:
     flip(hashed / "checkpoints" / "step-00000020" / name)
     found = {each.what: each for each in check_run(hashed)}
@@ -73,7 +88,9 @@ def test_a_changed_bit_in_a_checkpoint_is_found(hashed: Path, name: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["hashed", "run"])
-def test_a_changed_bit_in_the_model_is_found_with_and_without_hashes(kind: str, request: pytest.FixtureRequest) -> None:
+def test_a_changed_bit_in_the_model_is_found_with_and_without_hashes(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
     folder: Path = request.getfixturevalue(kind)
     assert verdicts(folder)["model"] is True
     flip(folder / "model" / "model.safetensors")
@@ -81,16 +98,24 @@ def test_a_changed_bit_in_the_model_is_found_with_and_without_hashes(kind: str, 
 
 
 def test_a_model_without_hashes_is_compared_with_the_checkpoint_it_was_made_from(run: Path) -> None:
-    assert check_run(run)[-1].told == "equal to checkpoints/step-00000010 to the last bit (2 tensors)"
+    assert (
+        check_run(run)[-1].told == "equal to checkpoints/step-00000010 to the last bit (2 tensors)"
+    )
 
 
 def test_adapters_are_compared_under_the_names_that_peft_saves_them_by(run: Path) -> None:
     stored = run / "checkpoints" / "step-00000030"
-    CheckpointStore(run / "checkpoints", keep=9).save(snapshot(30, 30, {"q.lora_A.default.weight": WEIGHTS["layer.weight"]}))
+    CheckpointStore(run / "checkpoints", keep=9).save(
+        snapshot(30, 30, {"q.lora_A.default.weight": WEIGHTS["layer.weight"]})
+    )
     (run / "model" / "model.safetensors").unlink()
-    save_file({"q.lora_A.weight": WEIGHTS["layer.weight"]}, run / "model" / "adapter_model.safetensors")
+    save_file(
+        {"q.lora_A.weight": WEIGHTS["layer.weight"]}, run / "model" / "adapter_model.safetensors"
+    )
     assert stored.is_dir()
-    assert check_run(run)[-1] == Checked("model", True, "equal to checkpoints/step-00000030 to the last bit (1 tensor)")
+    assert check_run(run)[-1] == Checked(
+        "model", True, "equal to checkpoints/step-00000030 to the last bit (1 tensor)"
+    )
 
 
 def test_a_model_that_nothing_is_left_to_compare_with_is_not_called_sound(run: Path) -> None:
@@ -113,8 +138,12 @@ def test_what_is_missing_is_named(hashed: Path) -> None:
     assert "MANIFEST.json is missing" in told["checkpoints/step-00000010"]
 
 
-def test_a_checkpoint_that_is_being_removed_meanwhile_is_no_damage(hashed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rotation, or a mirror's pruning, has begun when the first is read and is done when the second is."""
+def test_a_checkpoint_that_is_being_removed_meanwhile_is_no_damage(
+    hashed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rotation, or a mirror's pruning, has begun when the first is read and is done when the second
+    is.
+    """
     first, second = (hashed / "checkpoints" / f"step-{step:08d}" for step in (10, 20))
 
     def while_it_is_removed(folder: Path) -> dict[str, Any]:
@@ -128,7 +157,9 @@ def test_a_checkpoint_that_is_being_removed_meanwhile_is_no_damage(hashed: Path,
     assert verdicts(hashed) == {"checkpoints/step-00000020": True, "model": True}
 
 
-def test_a_model_whose_checkpoint_is_removed_meanwhile_is_not_damaged(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_whose_checkpoint_is_removed_meanwhile_is_not_damaged(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def removed(run_folder: Path) -> Path:
         shutil.rmtree(run_folder / "checkpoints" / "step-00000010")
         return run_folder / "checkpoints" / "step-00000010"
@@ -138,24 +169,49 @@ def test_a_model_whose_checkpoint_is_removed_meanwhile_is_not_damaged(run: Path,
 
 
 def test_a_checkpoint_in_quarantine_is_told(run: Path) -> None:
-    (run / "checkpoints" / "step-00000020").rename(run / "checkpoints" / "quarantine-step-00000020-abc")
+    (run / "checkpoints" / "step-00000020").rename(
+        run / "checkpoints" / "quarantine-step-00000020-abc"
+    )
     assert verdicts(run)["checkpoints/quarantine-step-00000020-abc"] is False
 
 
-def test_in_a_mirror_the_files_beside_a_checkpoint_and_those_of_the_finished_run_are_read_back(hashed: Path) -> None:
+def test_in_a_mirror_the_files_beside_a_checkpoint_and_those_of_the_finished_run_are_read_back(
+    hashed: Path,
+) -> None:
     (hashed / "model" / "MANIFEST.json").unlink()
     point = hashed / "checkpoints" / "step-00000010"
     (point / "run").mkdir()
     (point / "run" / "recipe.yaml").write_text("name: tiny\n")
-    entry: Callable[[Path], dict[str, object]] = lambda path: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}  # noqa: E731
-    (point / "POINT.json").write_text(json.dumps({"files": {"run/recipe.yaml": entry(point / "run" / "recipe.yaml")}}))
-    (hashed / "finished.json").write_text(json.dumps({"files": {"model/model.safetensors": entry(hashed / "model" / "model.safetensors")}}))
-    assert verdicts(hashed) == {"checkpoints/step-00000010": True, "checkpoints/step-00000020": True, "model": True}
+    entry: Callable[[Path], dict[str, object]] = lambda path: {  # noqa: E731
+        "bytes": path.stat().st_size,
+        "sha256": sha256_of(path),
+    }
+    (point / "POINT.json").write_text(
+        json.dumps({"files": {"run/recipe.yaml": entry(point / "run" / "recipe.yaml")}})
+    )
+    (hashed / "finished.json").write_text(
+        json.dumps(
+            {"files": {"model/model.safetensors": entry(hashed / "model" / "model.safetensors")}}
+        )
+    )
+    assert verdicts(hashed) == {
+        "checkpoints/step-00000010": True,
+        "checkpoints/step-00000020": True,
+        "model": True,
+    }
     (point / "run" / "recipe.yaml").write_text("name: tino\n")
     save_file(
-        {name: tensor * 1 + 1 for name, tensor in load_file(hashed / "model" / "model.safetensors").items()}, hashed / "model" / "model.safetensors"
+        {
+            name: tensor * 1 + 1
+            for name, tensor in load_file(hashed / "model" / "model.safetensors").items()
+        },
+        hashed / "model" / "model.safetensors",
     )
-    assert verdicts(hashed) == {"checkpoints/step-00000010": False, "checkpoints/step-00000020": True, "model": False}
+    assert verdicts(hashed) == {
+        "checkpoints/step-00000010": False,
+        "checkpoints/step-00000020": True,
+        "model": False,
+    }
     (point / "POINT.json").write_text("{")
     assert verdicts(hashed)["checkpoints/step-00000010"] is False
 

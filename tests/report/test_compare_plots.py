@@ -15,12 +15,25 @@ def named(*folders: Path) -> list[tuple[str, RunFiles]]:
 
 
 def texts(svg: str) -> list[str]:
-    return ["".join(element.itertext()).strip() for element in Xml.fromstring(svg).iter() if element.tag.endswith("}text")]  # noqa: S314 - drawn here
+    return [
+        "".join(element.itertext()).strip()
+        # Drawn here.
+        for element in Xml.fromstring(svg).iter()  # noqa: S314
+        if element.tag.endswith("}text")
+    ]
 
 
 def test_loss_time_speed_and_memory_lie_over_one_another(new_run: MakeRun) -> None:
-    drawn = {drawing.key: drawing for drawing in overlays(named(new_run("a", last_step=100), new_run("b", last_step=60)))}
-    assert list(drawn) == ["compare-loss", "compare-loss-by-time", "compare-speed", "compare-memory"]
+    drawn = {
+        drawing.key: drawing
+        for drawing in overlays(named(new_run("a", last_step=100), new_run("b", last_step=60)))
+    }
+    assert list(drawn) == [
+        "compare-loss",
+        "compare-loss-by-time",
+        "compare-speed",
+        "compare-memory",
+    ]
     assert {"a", "b", "optimizer step"} <= set(texts(drawn["compare-loss"].wide))
     assert "a, b" in drawn["compare-memory"].description
     assert "minutes of training" in texts(drawn["compare-loss-by-time"].wide)

@@ -1,4 +1,6 @@
-"""A drawing is one picture for every use: themable SVG on a page, PNG and SVG files that are readable alone."""
+"""A drawing is one picture for every use: themable SVG on a page, PNG and SVG files that are
+readable alone.
+"""
 
 import functools
 from concurrent.futures import ThreadPoolExecutor
@@ -48,18 +50,27 @@ def test_files_are_light_titled_and_need_no_font(tmp_path: Path) -> None:
 
 
 def draw_far_letters(figure: Figure) -> None:
-    figure.add_subplot().barh(["\N{CJK UNIFIED IDEOGRAPH-4E2D}", "\N{GRINNING FACE}", "plain"], [1, 2, 3])
+    figure.add_subplot().barh(
+        ["\N{CJK UNIFIED IDEOGRAPH-4E2D}", "\N{GRINNING FACE}", "plain"], [1, 2, 3]
+    )
 
 
 def test_letters_that_no_font_has_stay_text_and_are_not_warned_of(tmp_path: Path) -> None:
-    drawing = Drawing("far", "\N{CJK UNIFIED IDEOGRAPH-4E2D} & <b>", "", (300, 200), draw_far_letters)
+    drawing = Drawing(
+        "far", "\N{CJK UNIFIED IDEOGRAPH-4E2D} & <b>", "", (300, 200), draw_far_letters
+    )
     assert "\N{CJK UNIFIED IDEOGRAPH-4E2D}" in drawing.wide
     _, svg = drawing.save(tmp_path)
-    texts = [element.text for element in Xml.parse(svg).getroot().iter() if element.tag.endswith("}text")]  # noqa: S314 - drawn here
-    assert {"\N{CJK UNIFIED IDEOGRAPH-4E2D}", "\N{GRINNING FACE}"} <= set(texts) or not texts, "text, or outlines by a font that is installed"
+    root = Xml.parse(svg).getroot()  # noqa: S314 - drawn here
+    texts = [element.text for element in root.iter() if element.tag.endswith("}text")]
+    assert {"\N{CJK UNIFIED IDEOGRAPH-4E2D}", "\N{GRINNING FACE}"} <= set(texts) or not texts, (
+        "text, or outlines by a font that is installed"
+    )
 
 
-def test_an_installed_font_draws_what_dejavu_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_font_draws_what_dejavu_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(drawing_module, "FALLBACKS", ("No Such Font", "cmsy10"))
     for kept in (drawing_module._fallbacks, drawing_module._letters):
         kept.cache_clear()
@@ -81,6 +92,8 @@ def test_every_colour_has_a_variable_of_its_own() -> None:
     assert len(set(VARIABLES.values())) == len(VARIABLES)
 
 
-@pytest.mark.parametrize(("value", "text"), [(0, "0"), (12_000, "12k"), (0.25, "0.25"), (0.0004, "4e-04")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0"), (12_000, "12k"), (0.25, "0.25"), (0.0004, "4e-04")]
+)
 def test_ticks_are_short(value: float, text: str) -> None:
     assert tick(value) == text

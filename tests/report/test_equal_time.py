@@ -12,13 +12,18 @@ def result(name: str, *curve: tuple[float, float]) -> Result:
     return Result(name, None, 1, {}, {}, {}, "cpu", (), curve=curve)
 
 
-@pytest.mark.parametrize(("seconds", "loss"), [(10, 5.0), (15, 4.0), (20, 3.0), (30, 2.5), (40, 2.0), (9.9, None), (40.1, None)])
+@pytest.mark.parametrize(
+    ("seconds", "loss"),
+    [(10, 5.0), (15, 4.0), (20, 3.0), (30, 2.5), (40, 2.0), (9.9, None), (40.1, None)],
+)
 def test_losses_lie_on_lines_between_evaluations(seconds: float, loss: float | None) -> None:
     assert loss_at(CURVE, seconds) == loss
 
 
 def test_every_run_is_read_when_the_fastest_had_ended() -> None:
-    results, notes = at_equal_time([result("slow", *CURVE), result("fast", (4.0, 4.0), (15.0, 3.5))])
+    results, notes = at_equal_time(
+        [result("slow", *CURVE), result("fast", (4.0, 4.0), (15.0, 3.5))]
+    )
 
     assert [each.figures[EQUAL_TIME].value for each in results] == [4.0, 3.5]
     assert "15.0 s of optimizer steps, when fast ended" in notes[0]

@@ -1,4 +1,6 @@
-"""Every figure as PNG and SVG and every table as CSV lies in the run's folder `files`, with a README."""
+"""Every figure as PNG and SVG and every table as CSV lies in the run's folder `files`, with a
+README.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +19,15 @@ def test_the_files_of_a_run_are_named_in_the_readme(new_run: MakeRun) -> None:
     written = write_files(folder)
     names = {path.name for path in written}
     assert written[0].name == "README.txt"
-    assert {"loss.png", "loss.svg", "time.png", "memory.svg", "predictions.csv", "steps.csv", "plan_choices.csv"} <= names
+    assert {
+        "loss.png",
+        "loss.svg",
+        "time.png",
+        "memory.svg",
+        "predictions.csv",
+        "steps.csv",
+        "plan_choices.csv",
+    } <= names
     assert {path.name for path in (folder / "files").iterdir()} == names
     readme = written[0].read_text(encoding="utf-8")
     assert all(path.stem in readme for path in written[1:])

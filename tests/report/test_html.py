@@ -18,7 +18,15 @@ MakeRun = Callable[..., Path]
 ATTACK = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
 VOID = {"meta", "br", "img", "hr", "input", "link"}
 SCORED = {"validation": {"loss": 2.0, "bits_per_byte": 1.1}}
-FILES = ["recipe.yaml", "plan.json", "environment.json", "data.json", "metrics.jsonl", "samples.jsonl", "scores.json"]
+FILES = [
+    "recipe.yaml",
+    "plan.json",
+    "environment.json",
+    "data.json",
+    "metrics.jsonl",
+    "samples.jsonl",
+    "scores.json",
+]
 
 
 class Page(HTMLParser):
@@ -94,17 +102,30 @@ def test_the_page_nests_well_and_loads_nothing(new_run: MakeRun) -> None:
     page = page_of(folder)
     assert page.wrong == page.open == []
     assert not {"script", "link", "iframe", "object", "img"} & set(page.tags)
-    assert all(value.startswith("#") for name, value in page.attributes if name in {"src", "href", "xlink:href"})
+    assert all(
+        value.startswith("#")
+        for name, value in page.attributes
+        if name in {"src", "href", "xlink:href"}
+    )
     source = (folder / "report.html").read_text(encoding="utf-8")
     assert "@import" not in source
-    names = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink", "https://download.pytorch.org/whl/cpu"}
+    names = {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+        "https://download.pytorch.org/whl/cpu",
+    }
     assert set(re.findall(r"https?://[^\"' <\n]*", source)) <= names
     assert "default-src 'none'" in source
 
 
 def test_the_page_follows_the_readers_theme_screen_and_printer(new_run: MakeRun) -> None:
     source = write_report(new_run()).read_text(encoding="utf-8")
-    for rule in ("(prefers-color-scheme: dark)", "(max-width: 600px)", "@media print", 'name="viewport"'):
+    for rule in (
+        "(prefers-color-scheme: dark)",
+        "(max-width: 600px)",
+        "@media print",
+        'name="viewport"',
+    ):
         assert rule in source
 
 
@@ -117,8 +138,18 @@ def test_every_text_of_the_run_is_escaped(new_run: MakeRun) -> None:
             "predicted": {ATTACK: 1},
             "basis": {ATTACK: ATTACK},
         },
-        environment={"command": ATTACK, "device": {"name": ATTACK}, ATTACK: 1, "packages": {ATTACK: ATTACK}},
-        data={"sources": [ATTACK, {"name": ATTACK}], "notes": [ATTACK], "splits": {ATTACK: {}}, "tokenizer": {"kind": ATTACK}},
+        environment={
+            "command": ATTACK,
+            "device": {"name": ATTACK},
+            ATTACK: 1,
+            "packages": {ATTACK: ATTACK},
+        },
+        data={
+            "sources": [ATTACK, {"name": ATTACK}],
+            "notes": [ATTACK],
+            "splits": {ATTACK: {}},
+            "tokenizer": {"kind": ATTACK},
+        },
         scores={ATTACK: {"loss": 1.0, "bits_per_byte": 1.0, "baselines": {ATTACK: {"loss": 2.0}}}},
         samples=[{"prompt": ATTACK, "completion": ATTACK, "finish": ATTACK, "seed": ATTACK}],
         metrics=[
@@ -138,20 +169,39 @@ def test_every_text_of_the_run_is_escaped(new_run: MakeRun) -> None:
 
 
 def test_the_prompt_stands_apart_from_the_completion(new_run: MakeRun) -> None:
-    folder = new_run(samples=[{"prompt": "a < b", "completion": " & c\n  d", "finish": "end_of_text", "tokens": 3, "temperature": 0.8}])
+    folder = new_run(
+        samples=[
+            {
+                "prompt": "a < b",
+                "completion": " & c\n  d",
+                "finish": "end_of_text",
+                "tokens": 3,
+                "temperature": 0.8,
+            }
+        ]
+    )
     source = write_report(folder).read_text(encoding="utf-8")
     assert '<pre class="text"><span class="prompt">a &lt; b</span> &amp; c\n  d</pre>' in source
     assert "temperature 0.8, 3 tokens, ended by itself" in source
 
 
 def test_text_that_no_page_can_hold_becomes_the_replacement_character(new_run: MakeRun) -> None:
-    folder = new_run(samples=[{"prompt": "", "completion": "nul \x00 escape \x1b[2J surrogate \ud800 fine é 猫 \U0001f600\tend"}])
+    folder = new_run(
+        samples=[
+            {
+                "prompt": "",
+                "completion": "nul \x00 escape \x1b[2J surrogate \ud800 fine é 猫 \U0001f600\tend",
+            }
+        ]
+    )
     text = page_of(folder).text
     assert "nul \ufffd escape \ufffd[2J surrogate ? fine é 猫 \U0001f600\tend" in text
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_without_one_file_the_section_says_so_and_the_rest_is_there(new_run: MakeRun, name: str) -> None:
+def test_without_one_file_the_section_says_so_and_the_rest_is_there(
+    new_run: MakeRun, name: str
+) -> None:
     folder = new_run(last_step=1, scores=SCORED, samples=[])
     (folder / name).unlink()
     page = page_of(folder)
@@ -160,9 +210,14 @@ def test_without_one_file_the_section_says_so_and_the_rest_is_there(new_run: Mak
     assert page.wrong == page.open == []
 
 
-@pytest.mark.parametrize("content", [b"[", b'{"splits": 1, "predicted": 2, "choices": 3, "device": 4, "packages": 5, "kind": 6}\n'])
+@pytest.mark.parametrize(
+    "content",
+    [b"[", b'{"splits": 1, "predicted": 2, "choices": 3, "device": 4, "packages": 5, "kind": 6}\n'],
+)
 @pytest.mark.parametrize("name", FILES)
-def test_one_damaged_file_never_costs_the_report(new_run: MakeRun, name: str, content: bytes) -> None:
+def test_one_damaged_file_never_costs_the_report(
+    new_run: MakeRun, name: str, content: bytes
+) -> None:
     folder = new_run(last_step=1 if content == b"[" else 500, scores=SCORED, samples=[])
     (folder / name).write_bytes(content)
     page = page_of(folder)
@@ -203,8 +258,20 @@ def test_a_report_that_cannot_be_written_is_a_clear_error(new_run: MakeRun) -> N
 
 def test_the_page_begins_with_what_was_predicted_and_what_came_true(new_run: MakeRun) -> None:
     text = page_of(new_run()).text
-    table = text[text.index("Predicted and measured", text.index("Environment")) : text.index("How each number came about")]
-    for name in ("Peak memory", "Time per optimizer step", "Tokens per second", "Model FLOPs utilisation", "Checkpoint time", "Energy", "Cost"):
+    table = text[
+        text.index("Predicted and measured", text.index("Environment")) : text.index(
+            "How each number came about"
+        )
+    ]
+    for name in (
+        "Peak memory",
+        "Time per optimizer step",
+        "Tokens per second",
+        "Model FLOPs utilisation",
+        "Checkpoint time",
+        "Energy",
+        "Cost",
+    ):
         assert name in table
     assert text.index("How each number came about") < text.index("Loss, nats per target token")
 
@@ -215,7 +282,18 @@ def test_every_section_of_the_contents_is_there(new_run: MakeRun) -> None:
     anchors = [value[1:] for name, value in page.attributes if name == "href"]
     assert len(ids) == len(set(ids))
     assert set(anchors) <= set(ids)
-    assert {"predictions", "time", "memory", "curves", "scores", "samples", "data", "plan", "reproduce", "environment"} <= set(anchors)
+    assert {
+        "predictions",
+        "time",
+        "memory",
+        "curves",
+        "scores",
+        "samples",
+        "data",
+        "plan",
+        "reproduce",
+        "environment",
+    } <= set(anchors)
 
 
 def test_headings_go_down_one_step_at_a_time(new_run: MakeRun) -> None:
@@ -230,8 +308,17 @@ def test_what_was_not_measured_is_a_dash(new_run: MakeRun) -> None:
     assert "Energy 5 Wh - -" in text
 
 
-def test_running_out_of_memory_is_listed_with_the_micro_batches_before_and_after(new_run: MakeRun) -> None:
-    event = {"kind": "out_of_memory", "step": 7, "phase": "training", "from": [8, 8, 3], "to": [4, 4, 4, 4, 2, 1], "where": "forward"}
+def test_running_out_of_memory_is_listed_with_the_micro_batches_before_and_after(
+    new_run: MakeRun,
+) -> None:
+    event = {
+        "kind": "out_of_memory",
+        "step": 7,
+        "phase": "training",
+        "from": [8, 8, 3],
+        "to": [4, 4, 4, 4, 2, 1],
+        "where": "forward",
+    }
     text = page_of(new_run(metrics=[event])).text
     for told in ("No sequence was lost", "training", "2 x 8 + 3", "4 x 4 + 2 + 1", "forward"):
         assert told in text
@@ -239,20 +326,47 @@ def test_running_out_of_memory_is_listed_with_the_micro_batches_before_and_after
 
 
 def test_a_tuned_run_tells_its_base_its_tasks_and_its_answers_beside_the_untuned_models(
-    tuned_run: MakeRun, untuned: Callable[..., None], answered: Callable[..., None], answer_of: Callable[..., dict[str, Any]]
+    tuned_run: MakeRun,
+    untuned: Callable[..., None],
+    answered: Callable[..., None],
+    answer_of: Callable[..., dict[str, Any]],
 ) -> None:
     folder = tuned_run()
     untuned(folder / "untuned")
-    answered(folder, "code-syntax", [answer_of(1, "def f1():\n    return 1"), answer_of(2, "", "empty")], isolation="landlock")
-    answered(folder / "untuned", "code-syntax", [answer_of(1, "I write prose", "SyntaxError: invalid syntax")], prompt="few-shot 2")
+    answered(
+        folder,
+        "code-syntax",
+        [answer_of(1, "def f1():\n    return 1"), answer_of(2, "", "empty")],
+        isolation="landlock",
+    )
+    answered(
+        folder / "untuned",
+        "code-syntax",
+        [answer_of(1, "I write prose", "SyntaxError: invalid syntax")],
+        prompt="few-shot 2",
+    )
     page = page_of(folder)
     text = " ".join(page.text.split())
     for told in (
-        "What was tuned", "rank 8, alpha 16, dropout 0.05", "Examples", "Learned tokens", "60,000",
-        "it was 2.500 before tuning", "code-syntax: syntax 50.0% (0.0% before tuning).", "isolation: landlock", "Before tuning asked as text to continue",
-        "1 x empty", "all 2, cut to a few lines", "parses as Python", "I write prose", "validation, before tuning", "Loss over answers, nats per token",
-        "--beside-base", "brimful export", "micro-batches of at most 2,048 tokens",
-    ):  # fmt: skip
+        "What was tuned",
+        "rank 8, alpha 16, dropout 0.05",
+        "Examples",
+        "Learned tokens",
+        "60,000",
+        "it was 2.500 before tuning",
+        "code-syntax: syntax 50.0% (0.0% before tuning).",
+        "isolation: landlock",
+        "Before tuning asked as text to continue",
+        "1 x empty",
+        "all 2, cut to a few lines",
+        "parses as Python",
+        "I write prose",
+        "validation, before tuning",
+        "Loss over answers, nats per token",
+        "--beside-base",
+        "brimful export",
+        "micro-batches of at most 2,048 tokens",
+    ):
         assert told in text, told
     assert "Documents" not in text
     assert page.wrong == page.open == []
@@ -262,7 +376,12 @@ def test_a_fresh_model_that_was_asked_tasks_shows_them_too(
     new_run: MakeRun, answered: Callable[..., None], answer_of: Callable[..., dict[str, Any]]
 ) -> None:
     folder = new_run()
-    answered(folder, "humaneval", [answer_of(1, "x", scores={"pass@1": 1.0}, status="passed")], prompt="plain")
+    answered(
+        folder,
+        "humaneval",
+        [answer_of(1, "x", scores={"pass@1": 1.0}, status="passed")],
+        prompt="plain",
+    )
     text = page_of(folder).text
     assert "asked as text to continue" in text
     assert "passed" in text
@@ -270,9 +389,19 @@ def test_a_fresh_model_that_was_asked_tasks_shows_them_too(
     assert "What was tuned" not in text
 
 
-def test_what_a_model_answers_is_escaped(tuned_run: MakeRun, answered: Callable[..., None], answer_of: Callable[..., dict[str, Any]]) -> None:
+def test_what_a_model_answers_is_escaped(
+    tuned_run: MakeRun, answered: Callable[..., None], answer_of: Callable[..., dict[str, Any]]
+) -> None:
     folder = tuned_run(recipe=f"model: {ATTACK!r}\nadapter: {{rank: {ATTACK!r}}}\n")
-    hostile = answer_of(1, ATTACK, ATTACK, id=ATTACK, prompt=ATTACK, reference=ATTACK, scores={"syntax": 0.0, ATTACK: 1.0})
+    hostile = answer_of(
+        1,
+        ATTACK,
+        ATTACK,
+        id=ATTACK,
+        prompt=ATTACK,
+        reference=ATTACK,
+        scores={"syntax": 0.0, ATTACK: 1.0},
+    )
     answered(folder, "code-syntax", [hostile], notes=[ATTACK], isolation=ATTACK, data=ATTACK)
     answered(folder / "untuned", "code-syntax", [hostile], prompt=ATTACK)
     page = page_of(folder)
@@ -282,7 +411,23 @@ def test_what_a_model_answers_is_escaped(tuned_run: MakeRun, answered: Callable[
     assert page.wrong == page.open == []
 
 
-ODD: list[Any] = [None, True, "x", -1, 0, 1e18, float("nan"), float("inf"), [], {}, [1, 2], ["a"], {"a": 1}, [None, None], 10**30]
+ODD: list[Any] = [
+    None,
+    True,
+    "x",
+    -1,
+    0,
+    1e18,
+    float("nan"),
+    float("inf"),
+    [],
+    {},
+    [1, 2],
+    ["a"],
+    {"a": 1},
+    [None, None],
+    10**30,
+]
 
 
 def damaged(value: Any, drawn: random.Random) -> Any:
@@ -297,10 +442,25 @@ def damaged(value: Any, drawn: random.Random) -> Any:
 @pytest.mark.parametrize("seed", range(12))
 def test_values_of_any_other_kind_never_cost_the_report(new_run: MakeRun, seed: int) -> None:
     drawn = random.Random(seed)
-    folder = new_run(last_step=1, scores=SCORED, samples=[{"prompt": "a", "completion": "b", "tokens": 3}])
-    (folder / "mirror.json").write_text(json.dumps({"path": "/drive", "state": "ok", "durable_step": 40, "durable_time": 1.79e9, "error": "full"}))
+    folder = new_run(
+        last_step=1, scores=SCORED, samples=[{"prompt": "a", "completion": "b", "tokens": 3}]
+    )
+    (folder / "mirror.json").write_text(
+        json.dumps(
+            {
+                "path": "/drive",
+                "state": "ok",
+                "durable_step": 40,
+                "durable_time": 1.79e9,
+                "error": "full",
+            }
+        )
+    )
     for path in (*folder.glob("*.json"), *folder.glob("*.jsonl")):
-        lines = [damaged(json.loads(line), drawn) for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [
+            damaged(json.loads(line), drawn)
+            for line in path.read_text(encoding="utf-8").splitlines()
+        ]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     page = page_of(folder)
     assert "Predicted and measured" in page.text

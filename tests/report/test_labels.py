@@ -1,4 +1,6 @@
-"""What a classifier's scores tell as text: nothing is invented where a value is not known, and luck is called luck."""
+"""What a classifier's scores tell as text: nothing is invented where a value is not known, and luck
+is called luck.
+"""
 
 import copy
 from collections.abc import Callable
@@ -34,7 +36,9 @@ def spam(label_score: LabelScore) -> dict[str, Any]:
     return copy.deepcopy(label_score("ham", "spam", positive="spam"))
 
 
-def test_test_is_the_split_that_counts_and_splits_of_other_kinds_are_left_aside(spam: dict[str, Any]) -> None:
+def test_test_is_the_split_that_counts_and_splits_of_other_kinds_are_left_aside(
+    spam: dict[str, Any],
+) -> None:
     scores = {"test": spam, "validation": spam, "held out": {"loss": 2.0}, "broken": 3}
     assert list(label_scores(scores)) == ["validation", "test"]
     assert main_split(scores) == "test"
@@ -42,7 +46,9 @@ def test_test_is_the_split_that_counts_and_splits_of_other_kinds_are_left_aside(
     assert main_split({"validation": {"loss": 2.0}}) is None
 
 
-def test_every_metric_stands_beside_the_floors_with_intervals_and_the_paired_difference(spam: dict[str, Any]) -> None:
+def test_every_metric_stands_beside_the_floors_with_intervals_and_the_paired_difference(
+    spam: dict[str, Any],
+) -> None:
     spam["metrics"]["f1"] = {"value": 0.9421, "low": 0.91, "high": 0.968}
     spam["floor"]["metrics"]["f1"] = {"value": 0.9205, "low": 0.88, "high": 0.95}
     spam["floor"]["difference"]["f1"] = {"value": 0.0216, "low": 0.0008, "high": 0.044}
@@ -50,50 +56,103 @@ def test_every_metric_stands_beside_the_floors_with_intervals_and_the_paired_dif
 
     row = metric_rows(spam)[0]
 
-    assert (row.key, row.name, row.value, row.interval) == ("f1", "F1 of spam", "94.2%", "91.0% to 96.8%")
+    assert (row.key, row.name, row.value, row.interval) == (
+        "f1",
+        "F1 of spam",
+        "94.2%",
+        "91.0% to 96.8%",
+    )
     assert (row.floor, row.floor_interval) == ("92.0%", "88.0% to 95.0%")
-    assert (row.difference, row.difference_interval, row.verdict, row.repeated) == ("+2.2 points", "+0.1 to +4.4", "better", "95.0%")
+    assert (row.difference, row.difference_interval, row.verdict, row.repeated) == (
+        "+2.2 points",
+        "+0.1 to +4.4",
+        "better",
+        "95.0%",
+    )
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "told"), [(0.001, 0.05, "better"), (-0.05, -0.001, "worse"), (-0.01, 0.05, "within chance"), (0.0, 0.05, "within chance")]
+    ("low", "high", "told"),
+    [
+        (0.001, 0.05, "better"),
+        (-0.05, -0.001, "worse"),
+        (-0.01, 0.05, "within chance"),
+        (0.0, 0.05, "within chance"),
+    ],
 )
-def test_a_difference_is_real_where_its_interval_leaves_out_0(spam: dict[str, Any], low: float, high: float, told: str) -> None:
+def test_a_difference_is_real_where_its_interval_leaves_out_0(
+    spam: dict[str, Any], low: float, high: float, told: str
+) -> None:
     spam["floor"]["difference"] = {"pr_auc": {"value": (low + high) / 2, "low": low, "high": high}}
     found = {row.key: row.verdict for row in metric_rows(spam)}
     assert found["pr_auc"] == told
     assert found["f1"] == ""
 
 
-def test_the_area_under_precision_and_recall_names_the_base_rate_and_areas_are_no_percentages(spam: dict[str, Any]) -> None:
-    spam["metrics"] |= {"base_rate": {"value": 0.134, "low": 0.1, "high": 0.2}, "pr_auc": {"value": 0.9785, "low": 0.95, "high": 0.99}}
+def test_the_area_under_precision_and_recall_names_the_base_rate_and_areas_are_no_percentages(
+    spam: dict[str, Any],
+) -> None:
+    spam["metrics"] |= {
+        "base_rate": {"value": 0.134, "low": 0.1, "high": 0.2},
+        "pr_auc": {"value": 0.9785, "low": 0.95, "high": 0.99},
+    }
     rows = {row.key: row for row in metric_rows(spam)}
-    assert (rows["pr_auc"].name, rows["pr_auc"].value, rows["pr_auc"].interval) == ("PR-AUC (base rate 0.134)", "0.979", "0.950 to 0.990")
+    assert (rows["pr_auc"].name, rows["pr_auc"].value, rows["pr_auc"].interval) == (
+        "PR-AUC (base rate 0.134)",
+        "0.979",
+        "0.950 to 0.990",
+    )
     assert "base_rate" not in rows
 
 
 @pytest.mark.parametrize("nothing", [None, {"value": None, "low": None, "high": None}])
-def test_a_metric_that_is_not_known_is_left_out_and_one_without_an_interval_stands_alone(spam: dict[str, Any], nothing: object) -> None:
+def test_a_metric_that_is_not_known_is_left_out_and_one_without_an_interval_stands_alone(
+    spam: dict[str, Any], nothing: object
+) -> None:
     spam["metrics"] |= {"f1": nothing, "accuracy": {"value": 0.5, "low": None, "high": None}}
     spam |= {"floor": None, "metrics_with_repeated": None}
     rows = {row.key: row for row in metric_rows(spam)}
     assert "f1" not in rows
-    assert (rows["accuracy"].value, rows["accuracy"].interval, rows["accuracy"].floor, rows["accuracy"].repeated) == ("50.0%", "", "", "")
+    assert (
+        rows["accuracy"].value,
+        rows["accuracy"].interval,
+        rows["accuracy"].floor,
+        rows["accuracy"].repeated,
+    ) == ("50.0%", "", "", "")
 
 
 def test_scores_without_anything_in_them_break_nothing() -> None:
     empty: dict[str, Any] = {"kind": "labels", "labels": ["a", "b"]}
     assert metric_rows(empty) == mistakes(empty) == []
     assert (label_table(empty), confusion_table(empty), confused_pairs(empty)) == (None, None, None)
-    assert threshold_sentence(empty) == calibration_sentence(empty) == floor_sentence(empty) == verdict({"test": empty}) == ""
+    assert (
+        threshold_sentence(empty)
+        == calibration_sentence(empty)
+        == floor_sentence(empty)
+        == verdict({"test": empty})
+        == ""
+    )
     assert count_sentence(empty) == "texts"
 
 
-def test_the_threshold_tells_its_policy_where_it_was_chosen_and_what_even_odds_would_give(spam: dict[str, Any]) -> None:
-    spam["threshold"] = {"policy": "precision>=0.95", "value": 0.4321, "chosen_on": "validation", "notes": ["spam: 0.95 is not reached"]}
-    spam["metrics_at_half"] = {"f1": {"value": 0.9, "low": 0.8, "high": 1.0}, "macro_f1": 0.8, "precision": None}
-    assert threshold_sentence(spam) == (
-        "A text is given the label spam from a probability of 0.432 on (policy precision>=0.95, chosen on validation); from 0.5 on: F1 90.0%."
+def test_the_threshold_tells_its_policy_where_it_was_chosen_and_what_even_odds_would_give(
+    spam: dict[str, Any],
+) -> None:
+    spam["threshold"] = {
+        "policy": "precision>=0.95",
+        "value": 0.4321,
+        "chosen_on": "validation",
+        "notes": ["spam: 0.95 is not reached"],
+    }
+    spam["metrics_at_half"] = {
+        "f1": {"value": 0.9, "low": 0.8, "high": 1.0},
+        "macro_f1": 0.8,
+        "precision": None,
+    }
+    assert (
+        threshold_sentence(spam)
+        == "A text is given the label spam from a probability of 0.432 on (policy precision>=0.95,"
+        " chosen on validation); from 0.5 on: F1 90.0%."
     )
     assert threshold_notes(spam) == ["spam: 0.95 is not reached"]
     spam["threshold"]["policy"] = "0.25"
@@ -101,7 +160,9 @@ def test_the_threshold_tells_its_policy_where_it_was_chosen_and_what_even_odds_w
     assert threshold_sentence(spam | {"threshold": None}) == ""
 
 
-def test_with_several_labels_per_text_each_has_its_threshold_and_its_counts(label_score: LabelScore) -> None:
+def test_with_several_labels_per_text_each_has_its_threshold_and_its_counts(
+    label_score: LabelScore,
+) -> None:
     score = label_score("sport", "tax", "war", multiple=True)
     told = threshold_sentence(score)
     table = confusion_table(score)
@@ -111,7 +172,9 @@ def test_with_several_labels_per_text_each_has_its_threshold_and_its_counts(labe
     assert table.columns == ("Label", "Found", "Missed", "Given wrongly", "Rightly not given")
     (without, wrong), (missed, found) = score["confusion"]["tax"]
     assert table.rows[1] == ("tax", str(found), str(missed), str(wrong), str(without))
-    assert {row.name for row in metric_rows(score) if row.key == "accuracy"} == {"Accuracy (all labels of a text)"}
+    assert {row.name for row in metric_rows(score) if row.key == "accuracy"} == {
+        "Accuracy (all labels of a text)"
+    }
     assert confusion(score) is None
 
 
@@ -120,21 +183,33 @@ def test_repeated_texts_are_counted_apart(spam: dict[str, Any]) -> None:
     assert count_sentence(spam | {"repeated": 0}) == "220 texts"
 
 
-@pytest.mark.parametrize(("temperature", "told"), [(1.31, "too sure of itself before"), (0.5, "too unsure before"), (1.01, "hardly needed")])
-def test_the_temperature_says_which_way_probabilities_were_off(temperature: float, told: str) -> None:
-    assert calibration_sentence({"temperature": temperature}) == (
-        f"Probabilities are calibrated with temperature {temperature:.2f}, fitted on validation ({told})."
+@pytest.mark.parametrize(
+    ("temperature", "told"),
+    [(1.31, "too sure of itself before"), (0.5, "too unsure before"), (1.01, "hardly needed")],
+)
+def test_the_temperature_says_which_way_probabilities_were_off(
+    temperature: float, told: str
+) -> None:
+    assert (
+        calibration_sentence({"temperature": temperature})
+        == f"Probabilities are calibrated with temperature {temperature:.2f}, fitted on validation"
+        f" ({told})."
     )
 
 
 def test_the_floor_tells_what_it_is(spam: dict[str, Any]) -> None:
-    assert floor_sentence(spam) == "The floor is a bag of words (C 10, ngrams 1, 2), trained on the same texts."
+    assert (
+        floor_sentence(spam)
+        == "The floor is a bag of words (C 10, ngrams 1, 2), trained on the same texts."
+    )
 
 
 def test_settings_of_the_floor_read_as_words() -> None:
     settings = {"num_features": 41655, "converged": True, "weights": None}
-    assert floor_sentence({"floor": {"name": "bag of words", "settings": settings}}) == (
-        "The floor is a bag of words (num features 41655, converged yes, weights none), trained on the same texts."
+    assert (
+        floor_sentence({"floor": {"name": "bag of words", "settings": settings}})
+        == "The floor is a bag of words (num features 41655, converged yes, weights none), trained"
+        " on the same texts."
     )
 
 
@@ -142,19 +217,36 @@ def test_the_matrix_of_few_labels_is_a_table_of_counts(spam: dict[str, Any]) -> 
     table = confusion_table(spam)
     assert table is not None
     assert table.columns == ("True label", "given ham", "given spam")
-    assert [sum(int(cell) for cell in row[1:]) for row in table.rows] == [spam["by_label"][name]["support"] for name in ("ham", "spam")]
+    assert [sum(int(cell) for cell in row[1:]) for row in table.rows] == [
+        spam["by_label"][name]["support"] for name in ("ham", "spam")
+    ]
     assert confused_pairs(spam) is None
 
 
-def test_of_many_labels_the_most_confused_pairs_and_the_worst_labels_come_first(label_score: LabelScore) -> None:
+def test_of_many_labels_the_most_confused_pairs_and_the_worst_labels_come_first(
+    label_score: LabelScore,
+) -> None:
     score = copy.deepcopy(label_score(*MANY, floor=False, sharpness=4.0))
     for row in score["confusion"]:
         row[:] = [0] * len(row)
-    score["confusion"][3][7], score["confusion"][7][7], score["confusion"][5][0], score["confusion"][3][3] = 6, 9, 2, 4
+    (
+        score["confusion"][3][7],
+        score["confusion"][7][7],
+        score["confusion"][5][0],
+        score["confusion"][3][3],
+    ) = (
+        6,
+        9,
+        2,
+        4,
+    )
     pairs, labels = confused_pairs(score), label_table(score)
     assert confusion_table(score) is None
     assert pairs is not None
-    assert pairs.rows == (("intent 3", "intent 7", "6", "60.0% of 10"), ("intent 5", "intent 0", "2", "100.0% of 2"))
+    assert pairs.rows == (
+        ("intent 3", "intent 7", "6", "60.0% of 10"),
+        ("intent 5", "intent 0", "2", "100.0% of 2"),
+    )
     assert labels is not None
     worst = min(MANY, key=lambda name: score["by_label"][name]["f1"]["value"])
     assert labels.rows[0][0] == worst
@@ -162,7 +254,12 @@ def test_of_many_labels_the_most_confused_pairs_and_the_worst_labels_come_first(
 
 
 def test_a_label_without_texts_has_dashes(spam: dict[str, Any]) -> None:
-    spam["by_label"]["ham"] = {"precision": {"value": 0.0, "low": 0.0, "high": 0.2}, "recall": {"value": None}, "f1": None, "support": 0}
+    spam["by_label"]["ham"] = {
+        "precision": {"value": 0.0, "low": 0.0, "high": 0.2},
+        "recall": {"value": None},
+        "f1": None,
+        "support": 0,
+    }
     table = label_table(spam)
     assert table is not None
     assert table.rows[0] == ("ham", "0.0% [0.0, 20.0]", "-", "-", "0")
@@ -174,26 +271,53 @@ def test_a_matrix_that_does_not_fit_the_labels_is_none(spam: dict[str, Any]) -> 
 
 
 def test_mistakes_keep_their_order_and_lists_of_labels_are_joined() -> None:
-    records = [{"text": "a", "label": ["x", "y"], "predicted": [], "probability": 0.99, "where": "f:1"}, "broken", {"text": None}]
+    records = [
+        {"text": "a", "label": ["x", "y"], "predicted": [], "probability": 0.99, "where": "f:1"},
+        "broken",
+        {"text": None},
+    ]
     first, second = mistakes({"mistakes": records})
-    assert (first.label, first.predicted, first.probability, first.where) == ("x, y", "none", "0.990", "f:1")
+    assert (first.label, first.predicted, first.probability, first.where) == (
+        "x, y",
+        "none",
+        "0.990",
+        "f:1",
+    )
     assert (second.text, second.label, second.probability) == ("", "-", "-")
 
 
-def test_the_verdict_tells_the_main_metric_of_test_and_how_far_it_is_from_the_floor(spam: dict[str, Any], label_score: LabelScore) -> None:
-    spam["metrics"] |= {name: {"value": value, "low": value - 0.02, "high": value + 0.02} for name, value in (("f1", 0.9), ("accuracy", 0.97), ("pr_auc", 0.95), ("base_rate", 0.2))}  # fmt: skip
+def test_the_verdict_tells_the_main_metric_of_test_and_how_far_it_is_from_the_floor(
+    spam: dict[str, Any], label_score: LabelScore
+) -> None:
+    spam["metrics"] |= {
+        name: {"value": value, "low": value - 0.02, "high": value + 0.02}
+        for name, value in (("f1", 0.9), ("accuracy", 0.97), ("pr_auc", 0.95), ("base_rate", 0.2))
+    }
     spam["floor"]["difference"]["f1"] = {"value": -0.012, "low": -0.03, "high": 0.01}
-    assert verdict({"validation": label_score("ham", "spam", positive="spam", seed=1), "test": spam}) == (
-        "On the 220 test texts: F1 of spam 90.0% (95 % interval 88.0% to 92.0%), PR-AUC 0.950 (base rate 0.200), Accuracy 97.0%; "
-        "F1 is 1.2 points below bag of words (95 % interval -3.0 to +1.0), within chance."
+    assert (
+        verdict({"validation": label_score("ham", "spam", positive="spam", seed=1), "test": spam})
+        == "On the 220 test texts: F1 of spam 90.0% (95 % interval 88.0% to 92.0%), PR-AUC 0.950"
+        " (base rate 0.200), Accuracy 97.0%; F1 is 1.2 points below bag of words (95 % interval"
+        " -3.0 to +1.0), within chance."
     )
-    assert verdict({"test": label_score("a", "b", "c")}).startswith("On the 220 test texts: Macro-F1 ")
+    assert verdict({"test": label_score("a", "b", "c")}).startswith(
+        "On the 220 test texts: Macro-F1 "
+    )
 
 
 def test_labels_are_named_while_they_are_few() -> None:
-    assert [listed(names) for names in ([], ["a"], ["a", "b"], ["a", "b", "c"], MANY)] == ["labels", "a", "a and b", "a, b and c", "24 labels"]
+    assert [listed(names) for names in ([], ["a"], ["a", "b"], ["a", "b", "c"], MANY)] == [
+        "labels",
+        "a",
+        "a and b",
+        "a, b and c",
+        "24 labels",
+    ]
 
 
 def test_what_is_watched_while_training_leaves_out_macro_f1_where_there_is_f1() -> None:
-    assert watched({"f1": 0.9, "macro_f1": 0.8, "accuracy": None, "pr_auc": 0.7, "loss": 1.0}) == {"f1": 0.9, "pr_auc": 0.7}
+    assert watched({"f1": 0.9, "macro_f1": 0.8, "accuracy": None, "pr_auc": 0.7, "loss": 1.0}) == {
+        "f1": 0.9,
+        "pr_auc": 0.7,
+    }
     assert watched({"macro_f1": 0.8}) == {"macro_f1": 0.8}

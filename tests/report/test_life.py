@@ -1,4 +1,6 @@
-"""What a run folder is at this moment, whole or half-written: a word, a sentence, what is missing; never a crash."""
+"""What a run folder is at this moment, whole or half-written: a word, a sentence, what is missing;
+never a crash.
+"""
 
 import json
 import os
@@ -18,7 +20,9 @@ NOW = 2_000_000_000.0
 
 
 def status(folder: Path, word: str, **changes: Any) -> Path:
-    (folder / "run.json").write_text(json.dumps({"schema_version": 1, "recipe": "quickstart", "status": word} | changes))
+    (folder / "run.json").write_text(
+        json.dumps({"schema_version": 1, "recipe": "quickstart", "status": word} | changes)
+    )
     return folder
 
 
@@ -35,7 +39,14 @@ def checkpoint(folder: Path, step: int, *, point: bool = False) -> Path:
 
 
 def mirror(folder: Path, **changes: Any) -> None:
-    values = {"schema_version": 1, "path": "/drive/quickstart", "state": "behind", "since": NOW - 60, "local_step": 60, "durable_step": 40}
+    values = {
+        "schema_version": 1,
+        "path": "/drive/quickstart",
+        "state": "behind",
+        "since": NOW - 60,
+        "local_step": 60,
+        "durable_step": 40,
+    }
     (folder / "mirror.json").write_text(json.dumps(values | {"durable_time": NOW - 130} | changes))
 
 
@@ -77,7 +88,9 @@ def test_a_lock_of_a_dead_process_alone_is_a_run_that_never_started(tmp_path: Pa
 
 def test_a_run_that_prepares_has_no_step_yet(tmp_path: Path) -> None:
     with Lease.acquire(tmp_path):
-        assert life(tmp_path).told.startswith(f"running: no step yet, it prepares (process {os.getpid()}")
+        assert life(tmp_path).told.startswith(
+            f"running: no step yet, it prepares (process {os.getpid()}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -131,7 +144,9 @@ def test_what_is_missing_and_harmless_is_a_problem_and_no_damage(new_run: MakeRu
     )
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"{}\n", b'{"kind": "step"', b"\xff\xfe\n", b"[" * 100_000 + b"\n"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\n", b"{}\n", b'{"kind": "step"', b"\xff\xfe\n", b"[" * 100_000 + b"\n"]
+)
 def test_journals_of_any_content_are_judged(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(content)
@@ -164,7 +179,9 @@ def test_points_here_and_in_the_mirror_are_told_apart(new_run: MakeRun) -> None:
     ]
 
 
-@pytest.mark.parametrize("changes", [{"path": 7}, {"since": "noon"}, {"durable_step": "x"}, {"local_step": []}])
+@pytest.mark.parametrize(
+    "changes", [{"path": 7}, {"since": "noon"}, {"durable_step": "x"}, {"local_step": []}]
+)
 def test_a_mirror_status_of_odd_values_is_none(new_run: MakeRun, changes: dict[str, Any]) -> None:
     folder = new_run(last_step=60)
     mirror(folder, **changes)
@@ -179,6 +196,13 @@ def test_a_copy_in_a_mirror_runs_as_long_as_it_changes(new_run: MakeRun) -> None
     mirror(folder, path=str(folder))
     changed = (folder / "mirror.json").stat().st_mtime
     found = life(folder, now=changed + 14)
-    assert (found.word, found.told, found.is_mirrored) == ("running", "running: step 60 of 500 (as copied 14 s ago)", True)
-    assert life(folder, now=changed + 3600).told == "interrupted at step 60 of 500, or out of reach: its mirror did not change for 1h 00m"
+    assert (found.word, found.told, found.is_mirrored) == (
+        "running",
+        "running: step 60 of 500 (as copied 14 s ago)",
+        True,
+    )
+    assert (
+        life(folder, now=changed + 3600).told
+        == "interrupted at step 60 of 500, or out of reach: its mirror did not change for 1h 00m"
+    )
     assert [line.split(":")[0] for line in points_of(folder).told(NOW)] == [f"mirror {folder}"]

@@ -1,4 +1,6 @@
-"""Memory over time is drawn from what was sampled, else from what every step recorded, with the plan's peak on the same scale."""
+"""Memory over time is drawn from what was sampled, else from what every step recorded, with the
+plan's peak on the same scale.
+"""
 
 import json
 from collections.abc import Callable
@@ -27,12 +29,20 @@ def view_of(folder: Path) -> MemoryView:
 def texts(view: MemoryView) -> list[str]:
     assert view.drawing is not None
     elements = Xml.fromstring(view.drawing.wide).iter()  # noqa: S314 - drawn here
-    return ["".join(element.itertext()).strip() for element in elements if element.tag.endswith("}text")]
+    return [
+        "".join(element.itertext()).strip() for element in elements if element.tag.endswith("}text")
+    ]
 
 
 def watched(folder: Path, **readings: float) -> Path:
-    samples: list[dict[str, Any]] = [{"kind": "sample", "time": 1000.0 + second, "covers_s": 1.0, **readings} for second in range(120)]
-    lines = [{"kind": "monitor", "time": 999.0, "limits": {"device_memory_bytes": 14.5 * GIB}}, *samples]
+    samples: list[dict[str, Any]] = [
+        {"kind": "sample", "time": 1000.0 + second, "covers_s": 1.0, **readings}
+        for second in range(120)
+    ]
+    lines = [
+        {"kind": "monitor", "time": 999.0, "limits": {"device_memory_bytes": 14.5 * GIB}},
+        *samples,
+    ]
     (folder / "monitor.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
 
@@ -41,14 +51,27 @@ def test_a_run_without_samples_shows_its_recorded_peak_so_far(new_run: MakeRun) 
     view = view_of(new_run())
     assert view.sentence == "Peak 1.18 GiB; predicted 1.22 GiB (1.12 GiB to 1.35 GiB)."
     assert view.note == "Measured: the peak so far, at every recorded step."
-    assert {"predicted peak 1.22 GiB", "measured, highest so far", "minutes", "plan"} <= set(texts(view))
+    assert {"predicted peak 1.22 GiB", "measured, highest so far", "minutes", "plan"} <= set(
+        texts(view)
+    )
     assert view.terms[0].name == "Interpreter"
 
 
-def test_a_gpu_has_what_torch_holds_and_what_all_programs_use_below_its_capacity(new_run: MakeRun) -> None:
-    folder = watched(new_run(plan=GPU_PLAN), torch_reserved_bytes=10.0 * GIB, device_memory_bytes=10.5 * GIB, rss_bytes=2.0 * GIB)
+def test_a_gpu_has_what_torch_holds_and_what_all_programs_use_below_its_capacity(
+    new_run: MakeRun,
+) -> None:
+    folder = watched(
+        new_run(plan=GPU_PLAN),
+        torch_reserved_bytes=10.0 * GIB,
+        device_memory_bytes=10.5 * GIB,
+        rss_bytes=2.0 * GIB,
+    )
     view = view_of(folder)
-    assert {"measured: held by torch", "measured: device, all programs", "capacity 14.5 GiB"} <= set(texts(view))
+    assert {
+        "measured: held by torch",
+        "measured: device, all programs",
+        "capacity 14.5 GiB",
+    } <= set(texts(view))
     assert "measured: memory of the process" not in texts(view)
     assert view.note == "Measured: sampled beside the run."
 

@@ -1,4 +1,6 @@
-"""Pieces of a view: fields flow into the width there is, small curves keep their shape, and nothing is printed that the console cannot show."""
+"""Pieces of a view: fields flow into the width there is, small curves keep their shape, and nothing
+is printed that the console cannot show.
+"""
 
 import io
 
@@ -11,26 +13,45 @@ from brimful.report.run_state import RunState
 
 
 def console(encoding: str = "utf-8", width: int = 80) -> Console:
-    return Console(file=io.TextIOWrapper(io.BytesIO(), encoding=encoding), force_terminal=True, width=width)
+    return Console(
+        file=io.TextIOWrapper(io.BytesIO(), encoding=encoding), force_terminal=True, width=width
+    )
 
 
 def test_fields_share_lines_as_far_as_they_fit() -> None:
     fields = [("loss", "4.000", ""), ("lr", "1e-3", ""), ("", "no label", "")]
-    assert [line.plain for line in flow(fields, console(), 20)] == ["loss 4.000   lr 1e-3", "no label"]
-    assert [line.plain for line in flow(fields, console(), 80)] == ["loss 4.000   lr 1e-3   no label"]
+    assert [line.plain for line in flow(fields, console(), 20)] == [
+        "loss 4.000   lr 1e-3",
+        "no label",
+    ]
+    assert [line.plain for line in flow(fields, console(), 80)] == [
+        "loss 4.000   lr 1e-3   no label"
+    ]
     assert list(flow([], console(), 80)) == []
 
 
 @pytest.mark.parametrize(
     ("values", "width", "told"),
-    [([], 8, ""), ([1.0], 8, "▁"), ([3.0, 3.0], 8, "▁▁"), ([8.0, 4.5, 1.0], 8, "█▅▁"), ([8.0, 8.0, 1.0, 1.0], 2, "█▁"), ([1.0, 2.0], 0, "")],
+    [
+        ([], 8, ""),
+        ([1.0], 8, "▁"),
+        ([3.0, 3.0], 8, "▁▁"),
+        ([8.0, 4.5, 1.0], 8, "█▅▁"),
+        ([8.0, 8.0, 1.0, 1.0], 2, "█▁"),
+        ([1.0, 2.0], 0, ""),
+    ],
 )
-def test_a_sparkline_has_the_shape_of_its_values(values: list[float], width: int, told: str) -> None:
+def test_a_sparkline_has_the_shape_of_its_values(
+    values: list[float], width: int, told: str
+) -> None:
     assert sparkline(values, width, console()) == told
 
 
 def test_a_steep_beginning_leaves_the_rest_its_shape() -> None:
-    assert sparkline([1000.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 1.0], 10, console()) == "██▇▆▅▄▃▂▁▁"
+    assert (
+        sparkline([1000.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 1.0], 10, console())
+        == "██▇▆▅▄▃▂▁▁"
+    )
 
 
 def test_a_sparkline_of_many_values_is_as_wide_as_asked() -> None:

@@ -23,26 +23,44 @@ def steps(count: int, **changes: Any) -> list[dict[str, Any]]:
 
 
 def texts(svg: str) -> list[str]:
-    return ["".join(element.itertext()).strip() for element in Xml.fromstring(svg).iter() if element.tag.endswith("}text")]  # noqa: S314 - drawn here
+    return [
+        "".join(element.itertext()).strip()
+        # Drawn here.
+        for element in Xml.fromstring(svg).iter()  # noqa: S314
+        if element.tag.endswith("}text")
+    ]
 
 
 def test_a_whole_run_has_five_figures_of_valid_svg_with_text_as_text(new_run: MakeRun) -> None:
     drawn = curves(read_run(new_run()))
-    assert [curve.key for curve in drawn] == ["loss", "bits-per-byte", "learning-rate", "grad-norm", "tokens-per-second"]
+    assert [curve.key for curve in drawn] == [
+        "loss",
+        "bits-per-byte",
+        "learning-rate",
+        "grad-norm",
+        "tokens-per-second",
+    ]
     for curve in drawn:
         for svg in (curve.wide, curve.narrow):
             assert "optimizer step" in texts(svg)
             assert "<script" not in svg
 
 
-def test_the_loss_figure_marks_the_best_evaluation_and_names_the_baselines(new_run: MakeRun) -> None:
+def test_the_loss_figure_marks_the_best_evaluation_and_names_the_baselines(
+    new_run: MakeRun,
+) -> None:
     found = texts(curves(read_run(new_run()))[0].wide)
     assert "best 3.050" in found
     assert {"bigram 4.40", "unigram 6.01", "uniform guess 7.62"} <= set(found)
 
 
 def test_a_baseline_far_above_every_loss_is_left_out(new_run: MakeRun) -> None:
-    scores = {"validation": {"loss": 2.0, "baselines": {"uniform": {"loss": 10.8}, "bigram": {"loss": 3.2}}}}
+    scores = {
+        "validation": {
+            "loss": 2.0,
+            "baselines": {"uniform": {"loss": 10.8}, "bigram": {"loss": 3.2}},
+        }
+    }
     found = texts(curves(read_run(new_run(metrics=steps(9), scores=scores)))[0].wide)
     assert "bigram 3.20" in found
     assert not any("uniform" in text for text in found)
@@ -67,7 +85,9 @@ def test_ids_differ_between_figures_and_references_follow_them(new_run: MakeRun)
     drawings = [svg for curve in curves(read_run(new_run())) for svg in {curve.wide, curve.narrow}]
     ids = [found for svg in drawings for found in re.findall(r'\bid="([^"]*)"', svg)]
     assert len(ids) == len(set(ids))
-    references = [found for svg in drawings for found in re.findall(r'(?:url\(#|href="#)([^)"]*)', svg)]
+    references = [
+        found for svg in drawings for found in re.findall(r'(?:url\(#|href="#)([^)"]*)', svg)
+    ]
     assert references
     assert set(references) <= set(ids)
 
@@ -83,16 +103,30 @@ def test_fewer_than_two_points_draw_nothing(new_run: MakeRun, count: int) -> Non
 
 
 def test_constant_zero_and_missing_values_still_draw(new_run: MakeRun) -> None:
-    records = [*steps(5, grad_norm=0.0, learning_rate=0.0, loss=0.0), *steps(3, loss=None, grad_norm=None)]
+    records = [
+        *steps(5, grad_norm=0.0, learning_rate=0.0, loss=0.0),
+        *steps(3, loss=None, grad_norm=None),
+    ]
     assert len(curves(read_run(new_run(metrics=records, scores=None)))) == 4
 
 
 def test_what_was_sampled_is_drawn_over_the_minutes_of_the_run(new_run: MakeRun) -> None:
     folder = new_run()
     samples = [
-        {"kind": "sample", "time": 1000.0 + number, "covers_s": 1.0, "power_w": 50.0 + number, "device_utilization": 0.9} for number in range(90)
+        {
+            "kind": "sample",
+            "time": 1000.0 + number,
+            "covers_s": 1.0,
+            "power_w": 50.0 + number,
+            "device_utilization": 0.9,
+        }
+        for number in range(90)
     ]
-    (folder / "monitor.jsonl").write_text("".join(json.dumps(record) + "\n" for record in [{"kind": "monitor", "time": 999.0}, *samples]))
+    (folder / "monitor.jsonl").write_text(
+        "".join(
+            json.dumps(record) + "\n" for record in [{"kind": "monitor", "time": 999.0}, *samples]
+        )
+    )
     drawn = {curve.key: curve for curve in curves(read_run(folder))}
     assert {"sampled-power-w", "sampled-device-utilization"} <= drawn.keys()
     assert "minutes" in texts(drawn["sampled-power-w"].wide)

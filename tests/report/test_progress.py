@@ -1,4 +1,6 @@
-"""The live view: a panel on a terminal, plain lines elsewhere, no trouble with width, encoding or odd records."""
+"""The live view: a panel on a terminal, plain lines elsewhere, no trouble with width, encoding or
+odd records.
+"""
 
 import io
 import re
@@ -9,10 +11,29 @@ from rich.console import Console
 
 from brimful.report.progress import data_progress, progress_listener
 
-START = {"kind": "start", "step": 0, "total_steps": 100, "tokens_per_step": 4096, "run": "quickstart", "resumed": False}
-EVALUATION = {"kind": "evaluation", "step": 50, "split": "validation", "loss": 3.25, "perplexity": 25.79, "bits_per_byte": 1.5, "best": True}
+START = {
+    "kind": "start",
+    "step": 0,
+    "total_steps": 100,
+    "tokens_per_step": 4096,
+    "run": "quickstart",
+    "resumed": False,
+}
+EVALUATION = {
+    "kind": "evaluation",
+    "step": 50,
+    "split": "validation",
+    "loss": 3.25,
+    "perplexity": 25.79,
+    "bits_per_byte": 1.5,
+    "best": True,
+}
 CHECKPOINT = {"kind": "checkpoint", "step": 50, "bytes": 3 * 1024**2, "seconds": 0.2}
-EVENT = {"kind": "event", "step": 50, "message": "resumed from step 50 (3 steps lost) [bold]é[/bold]"}
+EVENT = {
+    "kind": "event",
+    "step": 50,
+    "message": "resumed from step 50 (3 steps lost) [bold]é[/bold]",
+}
 END = {"kind": "end", "step": 100, "seconds": 62.0, "reason": "finished"}
 
 
@@ -28,23 +49,44 @@ class FakeClock:
 
 
 def step(number: int, **changes: Any) -> dict[str, Any]:
-    record = {"kind": "step", "step": number, "loss": 4.0, "learning_rate": 1e-3, "tokens_per_second": 12345.0, "step_time_s": 0.5}
+    record = {
+        "kind": "step",
+        "step": number,
+        "loss": 4.0,
+        "learning_rate": 1e-3,
+        "tokens_per_second": 12345.0,
+        "step_time_s": 0.5,
+    }
     return record | {"memory_bytes": 2 * 1024**3, "skipped": 0} | changes
 
 
-def piped(records: list[dict[str, Any]], clock: FakeClock, seconds_per_record: float, planned: dict[str, float] | None = None) -> list[str]:
+def piped(
+    records: list[dict[str, Any]],
+    clock: FakeClock,
+    seconds_per_record: float,
+    planned: dict[str, float] | None = None,
+) -> list[str]:
     file = io.StringIO()
-    with progress_listener(Console(file=file, force_terminal=False, width=40), planned=planned, clock=clock) as listen:
+    with progress_listener(
+        Console(file=file, force_terminal=False, width=40), planned=planned, clock=clock
+    ) as listen:
         for record in records:
             listen(record)
             clock.now_s += seconds_per_record
     return file.getvalue().splitlines()
 
 
-def on_terminal(records: list[dict[str, Any]], width: int = 100, encoding: str = "utf-8", planned: dict[str, float] | None = None) -> str:
+def on_terminal(
+    records: list[dict[str, Any]],
+    width: int = 100,
+    encoding: str = "utf-8",
+    planned: dict[str, float] | None = None,
+) -> str:
     buffer = io.BytesIO()
     file = io.TextIOWrapper(buffer, encoding=encoding, errors="strict")
-    console = Console(file=file, force_terminal=True, width=width, height=25, color_system="truecolor")
+    console = Console(
+        file=file, force_terminal=True, width=width, height=25, color_system="truecolor"
+    )
     with progress_listener(console, planned=planned) as listen:
         for record in records:
             listen(record)
@@ -79,7 +121,10 @@ def test_a_run_of_milliseconds_prints_its_first_and_last_step_only() -> None:
 
 def test_a_plain_step_line_tells_everything_on_one_line_however_narrow_the_console() -> None:
     lines = piped([START, step(1, skipped=2)], FakeClock(), 1.0)
-    told = "step 1/100 (1 %)  loss 4.000  lr 1.00e-03  12.35k tokens/s  step 500 ms  memory 2.00 GiB  skipped steps 2  50 s left"
+    told = (
+        "step 1/100 (1 %)  loss 4.000  lr 1.00e-03  12.35k tokens/s  step 500 ms  memory 2.00 GiB "
+        " skipped steps 2  50 s left"
+    )
     assert lines[1] == told
 
 
@@ -87,7 +132,11 @@ def test_what_was_planned_stands_beside_what_is_measured() -> None:
     lines = piped([START, step(1, step_time_s=1.213)], FakeClock(), 1.0, PLANNED)
     assert "step 1.21 s (planned 1.15)  memory 2.00 GiB (planned 512.0 MiB)" in lines[1]
     for width in (80, 120):
-        rows = rows_of(on_terminal([START, step(50), EVALUATION, CHECKPOINT, step(51)], width=width, planned=PLANNED))
+        rows = rows_of(
+            on_terminal(
+                [START, step(50), EVALUATION, CHECKPOINT, step(51)], width=width, planned=PLANNED
+            )
+        )
         for told in ("step 500 ms (planned 1.15 s)", "memory 2.00 GiB (planned 512.0 MiB)"):
             assert any(told in row for row in rows)
 
@@ -102,21 +151,35 @@ def test_slow_steps_have_a_speed_too() -> None:
 
 
 def test_running_out_of_memory_is_told_and_that_nothing_was_lost() -> None:
-    event = {"kind": "out_of_memory", "step": 7, "phase": "training", "from": [8, 8, 3], "to": [4, 4, 4, 4, 2, 1]}
-    told = "step 7/100  out of memory in training: micro-batches 2 x 8 + 3 -> 4 x 4 + 2 + 1, done again with the same sequences"
+    event = {
+        "kind": "out_of_memory",
+        "step": 7,
+        "phase": "training",
+        "from": [8, 8, 3],
+        "to": [4, 4, 4, 4, 2, 1],
+    }
+    told = (
+        "step 7/100  out of memory in training: micro-batches 2 x 8 + 3 -> 4 x 4 + 2 + 1, done"
+        " again with the same sequences"
+    )
     assert piped([START, event], FakeClock(), 0.0)[1] == told
     assert "done again with the same sequences" in on_terminal([START, event], width=200)
 
 
 def test_every_evaluation_event_and_checkpoint_gets_its_own_plain_line() -> None:
     lines = piped([START, EVALUATION, CHECKPOINT, EVENT], FakeClock(), 0.0)
-    assert lines[1] == "step 50/100  validation loss 3.2500  perplexity 25.79  1.5000 bits/byte  best so far"
+    assert (
+        lines[1]
+        == "step 50/100  validation loss 3.2500  perplexity 25.79  1.5000 bits/byte  best so far"
+    )
     assert lines[2] == "step 50/100  checkpoint 3.00 MiB in 200 ms"
     assert lines[3] == "step 50/100  resumed from step 50 (3 steps lost) [bold]é[/bold]"
 
 
 def test_a_resumed_run_says_where_it_goes_on() -> None:
-    assert piped([START | {"step": 40, "resumed": True}], FakeClock(), 0.0) == ["quickstart: goes on at step 40 of 100"]
+    assert piped([START | {"step": 40, "resumed": True}], FakeClock(), 0.0) == [
+        "quickstart: goes on at step 40 of 100"
+    ]
 
 
 @pytest.mark.parametrize("loss", [None, float("nan"), float("inf")])
@@ -126,15 +189,41 @@ def test_a_loss_that_is_not_finite_is_said(loss: float | None) -> None:
 
 def test_a_terminal_shows_every_wanted_number() -> None:
     screen = on_terminal([START, step(50), EVALUATION, CHECKPOINT, step(51, skipped=3)])
-    wanted = ["quickstart", "51/100", "loss", "validation", "3.250", "best at step 50", "bits/byte", "1.00e-03", "12.35k", "2.00 GiB", "step 50"]
+    wanted = [
+        "quickstart",
+        "51/100",
+        "loss",
+        "validation",
+        "3.250",
+        "best at step 50",
+        "bits/byte",
+        "1.00e-03",
+        "12.35k",
+        "2.00 GiB",
+        "step 50",
+    ]
     for text in [*wanted, "skipped steps", "left"]:
         assert text in screen
 
 
 def test_an_evaluation_of_a_classifier_tells_its_metrics() -> None:
-    metrics = {"loss": 0.25, "f1": 0.9, "macro_f1": 0.95, "pr_auc": 0.97, "accuracy": 0.98, "roc_auc": 0.99, "objective": -0.9, "best": True}
-    (line,) = piped([{"kind": "evaluation", "step": 50, "split": "validation", **metrics}], FakeClock(), 1.0)
-    assert line == "step 50  validation loss 0.2500  F1 0.9000  PR-AUC 0.9700  accuracy 0.9800  best so far"
+    metrics = {
+        "loss": 0.25,
+        "f1": 0.9,
+        "macro_f1": 0.95,
+        "pr_auc": 0.97,
+        "accuracy": 0.98,
+        "roc_auc": 0.99,
+        "objective": -0.9,
+        "best": True,
+    }
+    (line,) = piped(
+        [{"kind": "evaluation", "step": 50, "split": "validation", **metrics}], FakeClock(), 1.0
+    )
+    assert (
+        line
+        == "step 50  validation loss 0.2500  F1 0.9000  PR-AUC 0.9700  accuracy 0.9800  best so far"
+    )
 
 
 def test_evaluations_and_events_stay_above_the_panel_with_markup_shown_as_written() -> None:
@@ -145,7 +234,9 @@ def test_evaluations_and_events_stay_above_the_panel_with_markup_shown_as_writte
 
 @pytest.mark.parametrize("width", [1, 8, 20, 39, 60, 200])
 def test_no_line_of_the_panel_is_wider_than_the_terminal(width: int) -> None:
-    screen = on_terminal([START, step(50), EVALUATION, CHECKPOINT, step(51, skipped=3)], width=width, planned=PLANNED)
+    screen = on_terminal(
+        [START, step(50), EVALUATION, CHECKPOINT, step(51, skipped=3)], width=width, planned=PLANNED
+    )
     lines = [line for line in rows_of(screen) if "perplexity" not in line]
     assert len(lines) > 3
     assert max(map(len, lines)) <= width
@@ -153,7 +244,15 @@ def test_no_line_of_the_panel_is_wider_than_the_terminal(width: int) -> None:
 
 @pytest.mark.parametrize("width", [8, 20, 100])
 def test_an_ascii_terminal_gets_ascii_only(width: int) -> None:
-    records = [START | {"run": "köln\x1b[2J"}, step(50), EVALUATION, CHECKPOINT, EVENT, step(51), END]
+    records = [
+        START | {"run": "köln\x1b[2J"},
+        step(50),
+        EVALUATION,
+        CHECKPOINT,
+        EVENT,
+        step(51),
+        END,
+    ]
     screen = on_terminal(records, width=width, encoding="ascii")
     assert "\x1b[2J" not in screen
 
@@ -208,7 +307,11 @@ def test_a_phase_that_reports_only_what_is_done_took_the_time_since_the_one_befo
         clock.now_s += 4
         progress("generate", 4, 8)
         progress("generate", 8, 8)
-    assert file.getvalue().splitlines() == ["generate: 9 in 2.0 s", "verify: 9 in 3.0 s", "generate: 8 in 4.0 s"]
+    assert file.getvalue().splitlines() == [
+        "generate: 9 in 2.0 s",
+        "verify: 9 in 3.0 s",
+        "generate: 8 in 4.0 s",
+    ]
 
 
 def test_a_long_phase_of_piped_data_preparation_says_how_far_it_is() -> None:

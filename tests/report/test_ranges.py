@@ -8,7 +8,9 @@ from brimful.report.ranges import Cell, cell_of, has_ranges, ranges_of
 
 
 def test_every_variant_lies_on_one_scale_with_its_interval(scored_run: Callable[..., Path]) -> None:
-    comparison = compare([scored_run("a", rank=8, loss=2.0), scored_run("b", rank=16, seed=2, loss=2.5)])
+    comparison = compare(
+        [scored_run("a", rank=8, loss=2.0), scored_run("b", rank=16, seed=2, loss=2.5)]
+    )
     drawn = ranges_of(comparison, "validation loss")
     assert (drawn.title, drawn.direction) == ("Validation loss (nats/token)", "lower is better")
     low, high = drawn.rows

@@ -17,7 +17,9 @@ def with_points(folder: Path, *steps: int, mirror: Any = None) -> RecoveryView |
         point.mkdir(parents=True)
         (point / "model.safetensors").write_bytes(b"x" * 2048)
     if mirror is not None:
-        (folder / "mirror.json").write_text(mirror if isinstance(mirror, str) else json.dumps(mirror))
+        (folder / "mirror.json").write_text(
+            mirror if isinstance(mirror, str) else json.dumps(mirror)
+        )
     return recovery_view(read_run(folder))
 
 
@@ -25,14 +27,26 @@ def test_points_here_are_listed_newest_first(new_run: MakeRun) -> None:
     view = with_points(new_run(), 450, 500)
     assert view is not None
     assert view.sentence == "Here the newest is step 500."
-    assert [row[:3] for row in view.table.rows] == [("Step 500", "this run folder", "2.00 KiB"), ("Step 450", "this run folder", "2.00 KiB")]
+    assert [row[:3] for row in view.table.rows] == [
+        ("Step 500", "this run folder", "2.00 KiB"),
+        ("Step 450", "this run folder", "2.00 KiB"),
+    ]
 
 
 def test_a_mirror_behind_says_what_would_be_lost(new_run: MakeRun) -> None:
-    mirror = {"path": "/drive/x", "state": "failing", "durable_step": 40, "durable_time": 1_790_000_000.0, "error": "no space left"}
+    mirror = {
+        "path": "/drive/x",
+        "state": "failing",
+        "durable_step": 40,
+        "durable_time": 1_790_000_000.0,
+        "error": "no space left",
+    }
     view = with_points(new_run(last_step=60), 60, mirror=mirror)
     assert view is not None
-    assert "In the mirror it is step 40, 20 steps behind, read back and found whole; what came after it would be lost" in view.sentence
+    assert (
+        "In the mirror it is step 40, 20 steps behind, read back and found whole; what came after"
+        " it would be lost" in view.sentence
+    )
     assert view.table.rows[-1] == ("Step 40", "mirror: /drive/x", "", "2026-09-21 14:13:20 UTC")
     assert view.trouble == "The mirror /drive/x is failing: no space left"
 
@@ -48,16 +62,25 @@ def test_no_points_and_no_or_a_damaged_mirror_have_no_section(new_run: MakeRun) 
     assert with_points(new_run("damaged"), mirror="[") is None
 
 
-def test_a_run_that_goes_on_is_told_of_mirrors_and_a_finished_one_what_its_mirror_holds(new_run: MakeRun) -> None:
-    going, finished = with_points(new_run("a", last_step=60), 60), with_points(new_run("b"), mirror={"path": "/drive/b", "finished": True})
+def test_a_run_that_goes_on_is_told_of_mirrors_and_a_finished_one_what_its_mirror_holds(
+    new_run: MakeRun,
+) -> None:
+    going, finished = (
+        with_points(new_run("a", last_step=60), 60),
+        with_points(new_run("b"), mirror={"path": "/drive/b", "finished": True}),
+    )
     assert going is not None
     assert finished is not None
     assert going.sentence.endswith("Nothing is mirrored: run.mirror=PATH keeps a copy elsewhere.")
-    assert finished.sentence.endswith("The mirror holds the finished run, read back and found whole.")
+    assert finished.sentence.endswith(
+        "The mirror holds the finished run, read back and found whole."
+    )
     assert finished.table.rows == ()
 
 
 def test_a_date_that_is_none_is_left_out(new_run: MakeRun) -> None:
-    view = with_points(new_run(), mirror={"path": "/drive/b", "durable_step": 4, "durable_time": 1e30})
+    view = with_points(
+        new_run(), mirror={"path": "/drive/b", "durable_step": 4, "durable_time": 1e30}
+    )
     assert view is not None
     assert view.table.rows == (("Step 4", "mirror: /drive/b", "", ""),)

@@ -1,4 +1,6 @@
-"""What a reader types to get the same run: exact versions, the resolved recipe, and what must be equal."""
+"""What a reader types to get the same run: exact versions, the resolved recipe, and what must be
+equal.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,8 +34,14 @@ def test_what_is_not_known_is_left_out(new_run: MakeRun) -> None:
 
 
 def test_seed_and_fingerprints_are_what_must_be_equal(new_run: MakeRun) -> None:
-    table = identity_table(read_run(new_run(data={"fingerprints": {"data": "d1", "tokenizer": "t1"}})))
+    table = identity_table(
+        read_run(new_run(data={"fingerprints": {"data": "d1", "tokenizer": "t1"}}))
+    )
     assert table is not None
     rows = dict(table.rows)
-    assert (rows["Seed"], rows["Fingerprint of the data"], rows["Fingerprint of the tokenizer"]) == ("1234", "d1", "t1")
+    assert (
+        rows["Seed"],
+        rows["Fingerprint of the data"],
+        rows["Fingerprint of the tokenizer"],
+    ) == ("1234", "d1", "t1")
     assert rows["Command"] == "brimful run quickstart"

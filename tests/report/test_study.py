@@ -1,4 +1,6 @@
-"""study.html is one page: the table with intervals, what is real, links to the runs' reports, and what was left out."""
+"""study.html is one page: the table with intervals, what is real, links to the runs' reports, and
+what was left out.
+"""
 
 import json
 import re
@@ -38,7 +40,11 @@ class Links(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
-        self.found += [value or "" for name, value in attrs if name in {"href", "src"} and not (value or "").startswith("#")]
+        self.found += [
+            value or ""
+            for name, value in attrs
+            if name in {"href", "src"} and not (value or "").startswith("#")
+        ]
 
     def handle_data(self, data: str) -> None:
         self.text += data
@@ -54,7 +60,9 @@ def study(scored_run: Callable[..., Path]) -> tuple[Path, RunComparison]:
     ]
     (base.parent / "study.yaml").write_text(STUDY)
     left_out = {"full": "it does not fit: 99 GiB"}
-    (base.parent / "study.json").write_text(json.dumps({"recipe": "my-study", "left_out": left_out}))
+    (base.parent / "study.json").write_text(
+        json.dumps({"recipe": "my-study", "left_out": left_out})
+    )
     return base.parent, compare(runs)
 
 
@@ -62,7 +70,9 @@ def page_of(study: tuple[Path, RunComparison]) -> Links:
     return Links(write_study_report(*study).read_text(encoding="utf-8"))
 
 
-def test_the_page_tells_the_table_the_sentences_and_what_was_left_out(study: tuple[Path, RunComparison]) -> None:
+def test_the_page_tells_the_table_the_sentences_and_what_was_left_out(
+    study: tuple[Path, RunComparison],
+) -> None:
     text = " ".join(page_of(study).text.split())
     for told in (
         "2 variants of small-base on builtin:python-code, each trained with 1 seed.",
@@ -82,7 +92,9 @@ def test_the_page_tells_the_table_the_sentences_and_what_was_left_out(study: tup
     assert "round by round" not in text
 
 
-def test_every_trained_run_has_a_report_that_the_page_leads_to(study: tuple[Path, RunComparison], new_run: Callable[..., Path]) -> None:
+def test_every_trained_run_has_a_report_that_the_page_leads_to(
+    study: tuple[Path, RunComparison], new_run: Callable[..., Path]
+) -> None:
     for name in ("lora-8", "lora-16"):
         shutil.copy(new_run(f"trained-{name}", last_step=5) / "metrics.jsonl", study[0] / name)
     page = page_of(study)
@@ -91,9 +103,13 @@ def test_every_trained_run_has_a_report_that_the_page_leads_to(study: tuple[Path
     assert not (study[0] / "base" / "report.html").exists()
 
 
-def test_drawn_values_lie_in_their_intervals_on_the_scale(study: tuple[Path, RunComparison]) -> None:
+def test_drawn_values_lie_in_their_intervals_on_the_scale(
+    study: tuple[Path, RunComparison],
+) -> None:
     source = write_study_report(*study).read_text(encoding="utf-8")
-    drawn = re.findall(r'<i style="left: ([\d.]+)%; width: ([\d.]+)%"></i><b style="left: ([\d.]+)%">', source)
+    drawn = re.findall(
+        r'<i style="left: ([\d.]+)%; width: ([\d.]+)%"></i><b style="left: ([\d.]+)%">', source
+    )
     assert len(drawn) == 6
     for low, width, at in (map(float, each) for each in drawn):
         assert 0 <= low <= at <= low + width <= 100
@@ -107,7 +123,9 @@ def test_the_page_stands_alone(study: tuple[Path, RunComparison]) -> None:
     assert "@media print" in source
 
 
-def test_without_the_studys_own_files_the_table_is_still_there(study: tuple[Path, RunComparison]) -> None:
+def test_without_the_studys_own_files_the_table_is_still_there(
+    study: tuple[Path, RunComparison],
+) -> None:
     for name in ("study.yaml", "study.json"):
         (study[0] / name).write_text("[")
     text = page_of(study).text
@@ -117,7 +135,9 @@ def test_without_the_studys_own_files_the_table_is_still_there(study: tuple[Path
 
 
 def test_every_text_is_escaped(study: tuple[Path, RunComparison]) -> None:
-    (study[0] / "study.yaml").write_text(STUDY.replace("What rank changes.", f'"{ATTACK}"').replace("adapter.rank=8", f'"{ATTACK}"'))
+    (study[0] / "study.yaml").write_text(
+        STUDY.replace("What rank changes.", f'"{ATTACK}"').replace("adapter.rank=8", f'"{ATTACK}"')
+    )
     (study[0] / "study.json").write_text(json.dumps({"left_out": {ATTACK: ATTACK}}))
     page = page_of(study)
     assert "script" not in page.tags
@@ -131,7 +151,9 @@ def test_repetitions_of_a_variant_are_linked_each(scored_run: Callable[..., Path
     assert "each trained with 2 seeds" in page.text
 
 
-def test_figures_of_layers_have_a_table_of_their_own_and_what_the_loss_says_is_drawn_once(fresh_text_run: Callable[..., Path]) -> None:
+def test_figures_of_layers_have_a_table_of_their_own_and_what_the_loss_says_is_drawn_once(
+    fresh_text_run: Callable[..., Path],
+) -> None:
     runs = [fresh_text_run(f"a-seed{seed}", seed=seed, loss=3 + seed / 100) for seed in (1, 2)]
 
     page = write_study_report(runs[0].parent, compare(runs)).read_text()
@@ -140,11 +162,18 @@ def test_figures_of_layers_have_a_table_of_their_own_and_what_the_loss_says_is_d
     assert "Perplexity per word" in scores
     assert "Gradient cosine with backprop" not in scores
     assert "Gradient cosine with backprop" in inside.split("What is real")[0]
-    drawn = [title.split(" <span")[0] for title in page.split("<h3>")[1:] if 'class="direction"' in title.split("</h3>")[0]]
+    drawn = [
+        title.split(" <span")[0]
+        for title in page.split("<h3>")[1:]
+        if 'class="direction"' in title.split("</h3>")[0]
+    ]
     assert drawn == [
-        "Validation loss (nats/token)", "Validation loss at equal time (nats/token)", "Gradient cosine with backprop", "Attention cosine with softmax",
+        "Validation loss (nats/token)",
+        "Validation loss at equal time (nats/token)",
+        "Gradient cosine with backprop",
+        "Attention cosine with softmax",
         "Orthogonality violation",
-    ]  # fmt: skip
+    ]
 
 
 def test_a_page_that_cannot_be_written_is_a_clear_error(study: tuple[Path, RunComparison]) -> None:
@@ -160,31 +189,53 @@ STATISTICS = {
     "fates": {"kept": 12, "wrong": 28},
     "correct": {"count": 12, "total": 40, "share": 0.3, "low": 0.18, "high": 0.454},
     "questions_by_kept": [4, 0, 6],
-    "reasons": [{"fate": "wrong", "detail": ATTACK, "samples": 28, "question": ATTACK, "completion": ATTACK}],
+    "reasons": [
+        {"fate": "wrong", "detail": ATTACK, "samples": 28, "question": ATTACK, "completion": ATTACK}
+    ],
 }
 EXAMPLE = {"question": ATTACK, "answer": ATTACK, "reference": ATTACK, "fate": "kept", "detail": ""}
 
 
 @pytest.fixture
-def rounds(scored_run: Callable[..., Path], on_task: Callable[..., None]) -> tuple[Path, RunComparison]:
+def rounds(
+    scored_run: Callable[..., Path], on_task: Callable[..., None]
+) -> tuple[Path, RunComparison]:
     """A round of sampling: the base, one tuned on demonstrations, one on samples, too."""
     runs = [scored_run(name, metrics=None, plan=None) for name in ("base", "sft", "rft-1")]
     for place, run in enumerate(runs):
-        on_task(run, "units", {"accuracy": {f"{number}": float(number % 4 <= place) for number in range(40)}})
+        on_task(
+            run,
+            "units",
+            {"accuracy": {f"{number}": float(number % 4 <= place) for number in range(40)}},
+        )
         path = run / "evaluations" / "units.json"
         summary = json.loads(path.read_text())
-        summary["metrics"] |= {name: {"value": 0.5, "n": 9, "unit": "share"} for name in ("accuracy[new-pairs]", "answer_rate[new-pairs]")}
+        summary["metrics"] |= {
+            name: {"value": 0.5, "n": 9, "unit": "share"}
+            for name in ("accuracy[new-pairs]", "answer_rate[new-pairs]")
+        }
         path.write_text(json.dumps(summary))
     folder = runs[0].parent
     (folder / "samples-1").mkdir()
     (folder / "samples-1" / "samples.jsonl").touch()
-    drawn = {"round": 1, "seed": 7, "folder": "samples-1", "author": ATTACK, "statistics": STATISTICS, "examples": [EXAMPLE]}
+    drawn = {
+        "round": 1,
+        "seed": 7,
+        "folder": "samples-1",
+        "author": ATTACK,
+        "statistics": STATISTICS,
+        "examples": [EXAMPLE],
+    }
     (folder / "study.yaml").write_text(STUDY)
-    (folder / "study.json").write_text(json.dumps({"what": {"rft-1": f"and samples {ATTACK}"}, "rounds": [drawn]}))
+    (folder / "study.json").write_text(
+        json.dumps({"what": {"rft-1": f"and samples {ATTACK}"}, "rounds": [drawn]})
+    )
     return folder, compare(runs, [run.name for run in runs])
 
 
-def test_a_chain_of_rounds_shows_its_samples_before_what_runs_cost(rounds: tuple[Path, RunComparison]) -> None:
+def test_a_chain_of_rounds_shows_its_samples_before_what_runs_cost(
+    rounds: tuple[Path, RunComparison],
+) -> None:
     page = page_of(rounds)
     text = " ".join(page.text.split())
     for told in (
@@ -198,11 +249,17 @@ def test_a_chain_of_rounds_shows_its_samples_before_what_runs_cost(rounds: tuple
         "the model before it is tuned",
     ):
         assert told in text, told
-    assert text.index("What is real") < text.index("Round 1: samples by") < text.index("Size, speed and memory")
+    assert (
+        text.index("What is real")
+        < text.index("Round 1: samples by")
+        < text.index("Size, speed and memory")
+    )
     assert "samples-1/samples.jsonl" in page.found
 
 
-def test_a_chains_accuracy_is_drawn_round_by_round_and_by_type_apart_from_the_scores(rounds: tuple[Path, RunComparison]) -> None:
+def test_a_chains_accuracy_is_drawn_round_by_round_and_by_type_apart_from_the_scores(
+    rounds: tuple[Path, RunComparison],
+) -> None:
     text = " ".join(page_of(rounds).text.split())
     assert "Units accuracy (%) round by round" in text
     assert "Units accuracy (%) higher is better" not in text
@@ -211,7 +268,9 @@ def test_a_chains_accuracy_is_drawn_round_by_round_and_by_type_apart_from_the_sc
     assert "Units answer_rate[new-pairs]" not in text
 
 
-def test_every_text_of_a_round_is_escaped_and_the_page_stands_alone(rounds: tuple[Path, RunComparison]) -> None:
+def test_every_text_of_a_round_is_escaped_and_the_page_stands_alone(
+    rounds: tuple[Path, RunComparison],
+) -> None:
     page = page_of(rounds)
     assert not {"script", "link", "img", "iframe"} & page.tags
     assert page.text.count(ATTACK) == 8

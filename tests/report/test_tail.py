@@ -1,4 +1,6 @@
-"""A growing file read in pieces: nothing twice, nothing torn, and a file that was cut back or replaced is noticed."""
+"""A growing file read in pieces: nothing twice, nothing torn, and a file that was cut back or
+replaced is noticed.
+"""
 
 import json
 import os
@@ -53,7 +55,9 @@ def test_a_resumed_run_that_cut_its_journal_back_is_read_anew(path: Path) -> Non
         assert steps(tail.read()) == (False, [4])
 
 
-def test_a_journal_that_was_cut_back_and_outgrew_its_old_size_between_two_looks_is_read_anew(path: Path) -> None:
+def test_a_journal_that_was_cut_back_and_outgrew_its_old_size_between_two_looks_is_read_anew(
+    path: Path,
+) -> None:
     tail = Tail(path)
     path.write_text("".join(line(number, time=1.0) for number in range(1, 21)))
     tail.read()

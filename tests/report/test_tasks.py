@@ -1,4 +1,6 @@
-"""Tasks on the page: how they were asked, their metrics with intervals, and answers worth a look."""
+"""Tasks on the page: how they were asked, their metrics with intervals, and answers worth a
+look.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +21,11 @@ Answered = Callable[..., None]
 def records(answer_of: Record) -> list[dict[str, Any]]:
     """Three answers that parse and three that do not."""
     good = [answer_of(number, f"def f{number}():\n    return {number}") for number in range(3)]
-    bad = [answer_of(3, "", "empty"), answer_of(4, "def (", "SyntaxError: invalid syntax"), answer_of(5, "", "empty")]
+    bad = [
+        answer_of(3, "", "empty"),
+        answer_of(4, "def (", "SyntaxError: invalid syntax"),
+        answer_of(5, "", "empty"),
+    ]
     return [*good, *bad]
 
 
@@ -27,7 +33,10 @@ def records(answer_of: Record) -> list[dict[str, Any]]:
 def run(tuned_run: MakeRun, answered: Answered, records: list[dict[str, Any]]) -> Path:
     folder = tuned_run()
     answered(folder, "code-syntax", records)
-    bleu = [record | {"scores": {"bleu": 40.0 - place}, "error": ""} for place, record in enumerate(records)]
+    bleu = [
+        record | {"scores": {"bleu": 40.0 - place}, "error": ""}
+        for place, record in enumerate(records)
+    ]
     answered(folder, "bleu", bleu)
     return folder
 
@@ -46,39 +55,81 @@ def test_tasks_come_in_the_order_of_the_recipe(run: Path) -> None:
 
 def test_a_task_says_how_it_was_asked_and_every_metric_with_its_interval(run: Path) -> None:
     syntax, _ = task_views(read_tasks(run, ["code-syntax"]), None)
-    assert syntax.about == ("asked through its template, as in training; greedy; at most 128 tokens; n = 6; version 1; the run's validation examples")
+    assert (
+        syntax.about
+        == "asked through its template, as in training; greedy; at most 128 tokens; n = 6; version"
+        " 1; the run's validation examples"
+    )
     assert [(row.name, row.value, row.interval) for row in syntax.rows] == [
-        ("syntax", "50.0%", "45.0% to 55.0%"), ("length", "9 tokens", "8.1 to 9.9"),
-    ]  # fmt: skip
+        ("syntax", "50.0%", "45.0% to 55.0%"),
+        ("length", "9 tokens", "8.1 to 9.9"),
+    ]
     assert syntax.errors == (("empty", "2"), ("SyntaxError: invalid syntax", "1"))
     assert not syntax.has_before
 
 
-def test_judged_programs_name_what_isolated_them(tuned_run: MakeRun, answered: Answered, answer_of: Record) -> None:
+def test_judged_programs_name_what_isolated_them(
+    tuned_run: MakeRun, answered: Answered, answer_of: Record
+) -> None:
     folder = tuned_run()
-    record = answer_of(1, "x", "error: NameError", scores={"pass@1": 0.0}, status="error", detail="NameError: name 'x' is not defined")
-    answered(folder, "humaneval", [record], isolation="landlock+seccomp", samples=5, temperature=0.8, skipped=2)
+    record = answer_of(
+        1,
+        "x",
+        "error: NameError",
+        scores={"pass@1": 0.0},
+        status="error",
+        detail="NameError: name 'x' is not defined",
+    )
+    answered(
+        folder,
+        "humaneval",
+        [record],
+        isolation="landlock+seccomp",
+        samples=5,
+        temperature=0.8,
+        skipped=2,
+    )
     tasks = read_tasks(folder)
-    assert "5 samples, temperature 0.8; at most 128 tokens; n = 1; 2 skipped; isolation: landlock+seccomp" in task_views(tasks, None)[0].about
+    assert (
+        "5 samples, temperature 0.8; at most 128 tokens; n = 1; 2 skipped; isolation:"
+        " landlock+seccomp" in task_views(tasks, None)[0].about
+    )
     (answer,) = answer_views(tasks, None)[0].answers
     assert (answer.verdict, answer.is_good) == ("error: NameError: name 'x' is not defined", False)
 
 
-def test_the_untuned_model_stands_beside_with_the_way_it_was_asked(run: Path, answered: Answered, answer_of: Record) -> None:
-    answered(run / "untuned", "code-syntax", [answer_of(1, "hello", "SyntaxError: x")], prompt="few-shot 2", notes=["10 of 100", "1 shot only"])
+def test_the_untuned_model_stands_beside_with_the_way_it_was_asked(
+    run: Path, answered: Answered, answer_of: Record
+) -> None:
+    answered(
+        run / "untuned",
+        "code-syntax",
+        [answer_of(1, "hello", "SyntaxError: x")],
+        prompt="few-shot 2",
+        notes=["10 of 100", "1 shot only"],
+    )
     tasks, before = read_tasks(run, ["code-syntax"]), read_tasks(run / "untuned")
     syntax, bleu = task_views(tasks, before)
     assert syntax.notes == ("10 of 100", "before tuning: 1 shot only")
     assert syntax.before_about == "as text to continue, after 2 solved examples"
     assert (syntax.rows[0].before, syntax.rows[0].before_interval) == ("0.0%", "0.0% to 0.0%")
     assert not bleu.has_before
-    assert task_verdict(tasks, before) == "code-syntax: syntax 50.0% (0.0% before tuning); bleu 37.5 BLEU."
+    assert (
+        task_verdict(tasks, before)
+        == "code-syntax: syntax 50.0% (0.0% before tuning); bleu 37.5 BLEU."
+    )
     shown = {answer.id: answer for answer in answer_views(tasks, before)[0].answers}
-    assert (shown["ex/1"].before, shown["ex/1"].before_verdict, shown["ex/1"].before_is_good) == ("hello", "SyntaxError: x", False)
+    assert (shown["ex/1"].before, shown["ex/1"].before_verdict, shown["ex/1"].before_is_good) == (
+        "hello",
+        "SyntaxError: x",
+        False,
+    )
     assert shown["ex/0"].before is None
 
 
-def test_another_version_of_a_task_is_not_put_beside(run: Path, answered: Answered, records: list[dict[str, Any]]) -> None:
+def test_another_version_of_a_task_is_not_put_beside(
+    run: Path, answered: Answered, records: list[dict[str, Any]]
+) -> None:
     answered(run / "untuned", "code-syntax", records, version=2)
     tasks, before = read_tasks(run, ["code-syntax"]), read_tasks(run / "untuned")
     assert not task_views(tasks, before)[0].has_before
@@ -87,13 +138,23 @@ def test_another_version_of_a_task_is_not_put_beside(run: Path, answered: Answer
 
 def test_tasks_that_share_their_answers_show_them_once_the_best_and_the_worst(run: Path) -> None:
     (view,) = answer_views(read_tasks(run, ["code-syntax", "bleu"]), None)
-    assert (view.tasks, view.about) == ("code-syntax and bleu", "the 2 best and the 2 worst of 6 by these scores")
+    assert (view.tasks, view.about) == (
+        "code-syntax and bleu",
+        "the 2 best and the 2 worst of 6 by these scores",
+    )
     assert [answer.id for answer in view.answers[:2]] == ["ex/0", "ex/1"]
-    assert [answer.verdict for answer in view.answers] == ["parses as Python", "parses as Python", "empty", "SyntaxError: invalid syntax"]
+    assert [answer.verdict for answer in view.answers] == [
+        "parses as Python",
+        "parses as Python",
+        "empty",
+        "SyntaxError: invalid syntax",
+    ]
     assert view.answers[0].scores == "syntax 1, length 9, bleu 40; ended by itself"
 
 
-def test_few_answers_are_all_shown_once(tuned_run: MakeRun, answered: Answered, records: list[dict[str, Any]]) -> None:
+def test_few_answers_are_all_shown_once(
+    tuned_run: MakeRun, answered: Answered, records: list[dict[str, Any]]
+) -> None:
     folder = tuned_run()
     answered(folder, "code-syntax", records[2:5])
     (view,) = answer_views(read_tasks(folder), None)
@@ -109,16 +170,31 @@ def questions_run(tuned_run: MakeRun, answered: Answered, answer_of: Record) -> 
     errors = {"correct": "", "wrong": "wrong", "unparsed": "unparsed: no final answer"}
     records = [
         answer_of(
-            number, f"said {number}", errors[status], scores={"accuracy": float(status == "correct"), "answer_rate": float(status != "unparsed")},
-            status=status, detail="no final answer" * (status == "unparsed"), kind=("new-pairs", "new-values")[number % 2],
+            number,
+            f"said {number}",
+            errors[status],
+            scores={
+                "accuracy": float(status == "correct"),
+                "answer_rate": float(status != "unparsed"),
+            },
+            status=status,
+            detail="no final answer" * (status == "unparsed"),
+            kind=("new-pairs", "new-values")[number % 2],
         )
         for number, status in enumerate(statuses)
-    ]  # fmt: skip
+    ]
     told = {
-        "accuracy": (0.333, 12), "answer_rate": (0.5, 12), "accuracy[new-pairs]": (0.25, 6), "accuracy[new-values]": (0.4, 6),
-        "answer_rate[new-pairs]": (0.5, 6), "answer_rate[new-values]": (0.6, 6),
-    }  # fmt: skip
-    metrics = {name: {"value": value, "interval": [value - 0.1, value + 0.1], "n": n, "unit": "share"} for name, (value, n) in told.items()}
+        "accuracy": (0.333, 12),
+        "answer_rate": (0.5, 12),
+        "accuracy[new-pairs]": (0.25, 6),
+        "accuracy[new-values]": (0.4, 6),
+        "answer_rate[new-pairs]": (0.5, 6),
+        "answer_rate[new-values]": (0.6, 6),
+    }
+    metrics = {
+        name: {"value": value, "interval": [value - 0.1, value + 0.1], "n": n, "unit": "share"}
+        for name, (value, n) in told.items()
+    }
     answered(folder, "unit-conversion", records, metrics=metrics, verifier="number")
     return folder
 
@@ -129,23 +205,38 @@ def test_types_of_question_stand_beside_one_another(questions_run: Path) -> None
     assert view.by_kind is not None
     assert view.by_kind.columns == ("", "new-pairs (n = 6)", "new-values (n = 6)")
     assert view.by_kind.rows == (
-        ("accuracy", "25.0% (15.0% to 35.0%)", "40.0% (30.0% to 50.0%)"), ("answer_rate", "50.0% (40.0% to 60.0%)", "60.0% (50.0% to 70.0%)"),
-    )  # fmt: skip
+        ("accuracy", "25.0% (15.0% to 35.0%)", "40.0% (30.0% to 50.0%)"),
+        ("answer_rate", "50.0% (40.0% to 60.0%)", "60.0% (50.0% to 70.0%)"),
+    )
     assert view.before_by_kind is None
     assert "judged by number" in view.about
 
 
 def test_answers_that_could_not_be_read_are_listed_with_the_reason(questions_run: Path) -> None:
     ends, unread = answer_views(read_tasks(questions_run), None)
-    assert [answer.verdict for answer in ends.answers] == ["correct", "correct", "unparsed: no final answer", "wrong"]
+    assert [answer.verdict for answer in ends.answers] == [
+        "correct",
+        "correct",
+        "unparsed: no final answer",
+        "wrong",
+    ]
     assert unread.about == "3 more that could not be read"
     assert [answer.verdict for answer in unread.answers] == ["unparsed: no final answer"] * 3
     assert not {answer.id for answer in ends.answers} & {answer.id for answer in unread.answers}
 
 
-def test_two_ways_of_counting_the_same_answers_show_the_first(questions_run: Path, answered: Answered) -> None:
+def test_two_ways_of_counting_the_same_answers_show_the_first(
+    questions_run: Path, answered: Answered
+) -> None:
     records = read_tasks(questions_run).records["unit-conversion"]
-    answered(questions_run, "loose", [record | {"scores": {"accuracy": 1.0}, "status": "correct", "error": ""} for record in records])
+    answered(
+        questions_run,
+        "loose",
+        [
+            record | {"scores": {"accuracy": 1.0}, "status": "correct", "error": ""}
+            for record in records
+        ],
+    )
     view = answer_views(read_tasks(questions_run, ["unit-conversion"]), None)[0]
     assert view.tasks == "unit-conversion and loose"
     assert view.answers[-1].scores == "accuracy 0, answer_rate 1; ended by itself"
@@ -169,17 +260,25 @@ def test_a_damaged_summary_is_named_and_costs_nothing_else(run: Path, content: s
 
 def test_values_of_a_wrong_kind_are_passed_over(run: Path) -> None:
     (run / "evaluations" / "bleu.json").write_text(
-        '{"metrics": {"bleu": 3, "other": {"value": "x", "interval": 1}}, "errors": [], "notes": 5, "n": "many"}'
+        '{"metrics": {"bleu": 3, "other": {"value": "x", "interval": 1}}, "errors": [], "notes": 5,'
+        ' "n": "many"}'
     )
-    (run / "evaluations" / "bleu.jsonl").write_text('{"scores": 1, "completion": null}\n\n{"id": [1]}\nnot json\n')
+    (run / "evaluations" / "bleu.jsonl").write_text(
+        '{"scores": 1, "completion": null}\n\n{"id": [1]}\nnot json\n'
+    )
     tasks = read_tasks(run)
-    assert [row.value for view in task_views(tasks, None) for row in view.rows if view.name == "bleu"] == ["", ""]
+    assert [
+        row.value for view in task_views(tasks, None) for row in view.rows if view.name == "bleu"
+    ] == ["", ""]
     assert len(answer_views(tasks, None)) == 2
 
 
 def test_long_texts_are_cut_to_a_few_lines_and_long_lines_too() -> None:
     text = "\n".join(f"line {number}" for number in range(40))
-    assert cut(text).splitlines()[-2:] == [f"line {MAX_LINES - 1}", f"... ({40 - MAX_LINES} more lines)"]
+    assert cut(text).splitlines()[-2:] == [
+        f"line {MAX_LINES - 1}",
+        f"... ({40 - MAX_LINES} more lines)",
+    ]
     assert cut(text, from_end=True).splitlines()[-1] == "line 39"
     assert len(cut("x" * 5000)) < 300
     assert cut("a\nb\n") == "a\nb"

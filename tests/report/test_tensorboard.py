@@ -11,7 +11,15 @@ from brimful.report.tensorboard import tensorboard_listener
 
 
 def step(number: int, loss: float = 3.0) -> dict[str, Any]:
-    return {"kind": "step", "step": number, "loss": loss, "learning_rate": 0.25, "grad_norm": 1.5, "tokens_per_second": 100.0, "time": 5.0 + number}
+    return {
+        "kind": "step",
+        "step": number,
+        "loss": loss,
+        "learning_rate": 0.25,
+        "grad_norm": 1.5,
+        "tokens_per_second": 100.0,
+        "time": 5.0 + number,
+    }
 
 
 def start(at: int, resumed: bool) -> dict[str, Any]:
@@ -33,7 +41,14 @@ def points(run_folder: Path, tag: str) -> list[tuple[int, float]]:
 
 
 def test_training_and_evaluation_scalars_are_written_under_their_split(tmp_path: Path) -> None:
-    evaluation = {"kind": "evaluation", "step": 2, "split": "validation", "loss": 2.5, "bits_per_byte": 1.25, "f1": 0.75}
+    evaluation = {
+        "kind": "evaluation",
+        "step": 2,
+        "split": "validation",
+        "loss": 2.5,
+        "bits_per_byte": 1.25,
+        "f1": 0.75,
+    }
     assert write(tmp_path, [start(0, False), step(1), step(2), evaluation]) == []
     assert points(tmp_path, "train/loss") == [(1, 3.0), (2, 3.0)]
     assert points(tmp_path, "train/learning_rate") == [(1, 0.25), (2, 0.25)]
@@ -47,7 +62,14 @@ def test_training_and_evaluation_scalars_are_written_under_their_split(tmp_path:
 def test_steps_that_a_resumed_run_repeats_are_not_doubled(tmp_path: Path) -> None:
     write(tmp_path, [start(0, False), *[step(number, loss=9.0) for number in range(1, 6)]])
     write(tmp_path, [start(3, True), *[step(number, loss=1.0) for number in range(4, 7)]])
-    assert points(tmp_path, "train/loss") == [(1, 9.0), (2, 9.0), (3, 9.0), (4, 1.0), (5, 1.0), (6, 1.0)]
+    assert points(tmp_path, "train/loss") == [
+        (1, 9.0),
+        (2, 9.0),
+        (3, 9.0),
+        (4, 1.0),
+        (5, 1.0),
+        (6, 1.0),
+    ]
 
 
 def test_a_value_that_is_missing_leaves_only_its_own_point_out(tmp_path: Path) -> None:
@@ -56,7 +78,9 @@ def test_a_value_that_is_missing_leaves_only_its_own_point_out(tmp_path: Path) -
     assert len(points(tmp_path, "train/grad_norm")) == 2
 
 
-def test_without_the_package_one_note_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_one_note_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     notes = write(tmp_path, [start(0, False), step(1), step(2)])
     assert len(notes) == 1

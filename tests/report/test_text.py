@@ -4,21 +4,41 @@ from typing import Any
 
 from brimful.evaluation.diagnose import Finding
 from brimful.report.tables import Comparison
-from brimful.report.text import comparison_lines, finding_lines, layer_lines, score_lines, task_lines
+from brimful.report.text import (
+    comparison_lines,
+    finding_lines,
+    layer_lines,
+    score_lines,
+    task_lines,
+)
 
 SCORE: dict[str, Any] = {
-    "loss": 3.03125, "perplexity": 20.7231, "bits_per_byte": 1.41834, "bits_per_byte_interval": [1.39, 1.4457], "tokens": 118204, "seconds": 2.9,
-    "tokens_per_second": 41200.4, "context": 256, "stride": 128, "windows": 923, "documents": 60,
-}  # fmt: skip
+    "loss": 3.03125,
+    "perplexity": 20.7231,
+    "bits_per_byte": 1.41834,
+    "bits_per_byte_interval": [1.39, 1.4457],
+    "tokens": 118204,
+    "seconds": 2.9,
+    "tokens_per_second": 41200.4,
+    "context": 256,
+    "stride": 128,
+    "windows": 923,
+    "documents": 60,
+}
 
 
 def test_a_score_is_told_with_unit_interval_and_baselines() -> None:
-    score = SCORE | {"baselines": {"unigram": {"loss": 6.0127, "bits_per_byte": 2.8134}, "tokens": 118204}}
+    score = SCORE | {
+        "baselines": {"unigram": {"loss": 6.0127, "bits_per_byte": 2.8134}, "tokens": 118204}
+    }
 
     lines = score_lines({"test": score})
 
     assert lines[0] == "test: 118,204 tokens, every one scored once, context 256, stride 128"
-    assert lines[1] == "  loss 3.0312 nats/token, perplexity 20.72, 1.4183 bits/byte (95 % 1.3900 to 1.4457)"
+    assert (
+        lines[1]
+        == "  loss 3.0312 nats/token, perplexity 20.72, 1.4183 bits/byte (95 % 1.3900 to 1.4457)"
+    )
     assert lines[2] == "  41,200 tokens/s, 2.9 s"
     assert lines[3:] == ["  unigram baseline: 6.0127 nats/token, 2.8134 bits/byte"]
 
@@ -26,26 +46,41 @@ def test_a_score_is_told_with_unit_interval_and_baselines() -> None:
 def test_perplexity_per_word_stands_beside_that_per_token() -> None:
     line = score_lines({"test": SCORE | {"words": 60_000, "perplexity_per_word": 391.2}})[1]
 
-    assert line.startswith("  loss 3.0312 nats/token, perplexity 20.72 per token, 391.20 per word, 1.4183 bits/byte")
+    assert line.startswith(
+        "  loss 3.0312 nats/token, perplexity 20.72 per token, 391.20 per word, 1.4183 bits/byte"
+    )
 
 
 def test_layers_are_told_as_averages() -> None:
-    record = {"tokens": 4096, "alignment": {"mean_cosine": 0.3125}, "attention": {"mean_cosine": None, "mean_violation": 0.01, "dead": ["block 2"]}}
+    record = {
+        "tokens": 4096,
+        "alignment": {"mean_cosine": 0.3125},
+        "attention": {"mean_cosine": None, "mean_violation": 0.01, "dead": ["block 2"]},
+    }
 
     assert layer_lines(record) == [
-        "layers, on 4,096 tokens of validation:", "  gradient cosine with backprop 0.312", "  orthogonality violation 0.01", "  dead attention: block 2",
-    ]  # fmt: skip
+        "layers, on 4,096 tokens of validation:",
+        "  gradient cosine with backprop 0.312",
+        "  orthogonality violation 0.01",
+        "  dead attention: block 2",
+    ]
     assert layer_lines({}) == []
 
 
 def test_the_score_of_examples_says_of_how_many() -> None:
-    assert score_lines({"validation": SCORE | {"windows": 60}})[0] == "validation: 118,204 tokens, every one scored once, of 60 examples"
+    assert (
+        score_lines({"validation": SCORE | {"windows": 60}})[0]
+        == "validation: 118,204 tokens, every one scored once, of 60 examples"
+    )
 
 
 def test_what_has_no_interval_or_is_not_finite_is_told_as_that() -> None:
     score = SCORE | {"bits_per_byte_interval": None, "perplexity": None}
 
-    assert score_lines({"validation": score})[1] == "  loss 3.0312 nats/token, perplexity not finite, 1.4183 bits/byte"
+    assert (
+        score_lines({"validation": score})[1]
+        == "  loss 3.0312 nats/token, perplexity not finite, 1.4183 bits/byte"
+    )
 
 
 def test_types_of_question_stand_below_the_score_over_all_of_them() -> None:
@@ -56,10 +91,21 @@ def test_types_of_question_stand_below_the_score_over_all_of_them() -> None:
         "accuracy[new-values]": (0.75, 2, None),
     }
     metrics = {
-        name: {"value": value, "n": n, "interval": interval, "unit": "tokens" if name == "length" else "share"}
+        name: {
+            "value": value,
+            "n": n,
+            "interval": interval,
+            "unit": "tokens" if name == "length" else "share",
+        }
         for name, (value, n, interval) in told.items()
     }
-    summary = {"version": 1, "n": 4, "prompt": "template", "metrics": metrics, "errors": {"unparsed: no final answer": 1, "wrong": 1}}
+    summary = {
+        "version": 1,
+        "n": 4,
+        "prompt": "template",
+        "metrics": metrics,
+        "errors": {"unparsed: no final answer": 1, "wrong": 1},
+    }
     assert task_lines({"unit-conversion": summary}) == [
         "unit-conversion: version 1, n = 4, prompt: template",
         "  accuracy: 50.0% (95 % 30.0% to 70.0%)",
@@ -71,14 +117,20 @@ def test_types_of_question_stand_below_the_score_over_all_of_them() -> None:
 
 
 def test_splits_follow_one_another() -> None:
-    assert [line.partition(":")[0] for line in score_lines({"validation": SCORE, "test": SCORE}) if not line.startswith(" ")] == [
+    assert [
+        line.partition(":")[0]
+        for line in score_lines({"validation": SCORE, "test": SCORE})
+        if not line.startswith(" ")
+    ] == [
         "validation",
         "test",
     ]
 
 
 def test_predictions_stand_beside_measurements_in_columns_with_a_dash_for_what_is_missing() -> None:
-    step_time = Comparison("step_time_s", "Time per optimizer step", 0.31, (0.26, 0.38), 0.34, "why")
+    step_time = Comparison(
+        "step_time_s", "Time per optimizer step", 0.31, (0.26, 0.38), 0.34, "why"
+    )
     energy = Comparison("energy_wh", "Energy", 2.0, None, None, "assumed")
 
     assert comparison_lines([step_time, energy]) == [
@@ -90,14 +142,31 @@ def test_predictions_stand_beside_measurements_in_columns_with_a_dash_for_what_i
 
 
 def test_findings_are_marked_and_advice_stands_below_where_there_is_something_to_do() -> None:
-    findings = [Finding("weights", "all finite", "ok", "nothing"), Finding("loss", "high", "warn", "look"), Finding("files", "torn", "bad", "stop")]
+    findings = [
+        Finding("weights", "all finite", "ok", "nothing"),
+        Finding("loss", "high", "warn", "look"),
+        Finding("files", "torn", "bad", "stop"),
+    ]
 
-    assert finding_lines(findings) == ["ok   weights: all finite", "WARN loss: high", "     look", "BAD  files: torn", "     stop"]
+    assert finding_lines(findings) == [
+        "ok   weights: all finite",
+        "WARN loss: high",
+        "     look",
+        "BAD  files: torn",
+        "     stop",
+    ]
 
 
 def test_layers_of_a_finding_stand_below_it_one_per_line() -> None:
-    rows = ({"layer": "block 1", "cosine": 0.3125, "norm_ratio": None}, {"layer": "block 2", "temperatures": (1.0, 2.5)})
+    rows = (
+        {"layer": "block 1", "cosine": 0.3125, "norm_ratio": None},
+        {"layer": "block 2", "temperatures": (1.0, 2.5)},
+    )
 
     lines = finding_lines([Finding("feedback gradient", "0.3", "warn", "look", rows)])
 
-    assert lines[1:] == ["     block 1: cosine 0.312, norm ratio -", "     block 2: temperatures 1 2.5", "     look"]
+    assert lines[1:] == [
+        "     block 1: cosine 0.312, norm ratio -",
+        "     block 2: temperatures 1 2.5",
+        "     look",
+    ]

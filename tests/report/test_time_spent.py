@@ -16,16 +16,29 @@ def start(step: int = 0) -> dict[str, Any]:
     return {"kind": "start", "step": step, "total_steps": 40, "resumed": step > 0}
 
 
-def steps(first: int, last: int, step_time_s: float, wait_s: float | None = None, time_s: float = 0.0) -> list[dict[str, Any]]:
+def steps(
+    first: int, last: int, step_time_s: float, wait_s: float | None = None, time_s: float = 0.0
+) -> list[dict[str, Any]]:
     waited = {} if wait_s is None else {"loader_wait_s": wait_s}
     return [
-        {"kind": "step", "step": step, "loss": 1.0, "step_time_s": step_time_s, "memory_bytes": 5, "time": time_s + step * step_time_s, **waited}
+        {
+            "kind": "step",
+            "step": step,
+            "loss": 1.0,
+            "step_time_s": step_time_s,
+            "memory_bytes": 5,
+            "time": time_s + step * step_time_s,
+            **waited,
+        }
         for step in range(first, last + 1)
     ]
 
 
 def beside(step: int) -> list[dict[str, Any]]:
-    return [{"kind": "evaluation", "step": step, "loss": 1.0, "seconds": 3.0}, {"kind": "checkpoint", "step": step, "bytes": 100, "seconds": 1.0}]
+    return [
+        {"kind": "evaluation", "step": step, "loss": 1.0, "seconds": 3.0},
+        {"kind": "checkpoint", "step": step, "bytes": 100, "seconds": 1.0},
+    ]
 
 
 END = {"kind": "end", "step": 40, "seconds": 100.0, "reason": "finished"}
@@ -36,7 +49,9 @@ def spent(new_run: Callable[..., Path]) -> Callable[..., TimeSpent]:
     def of(*records: dict[str, Any], monitor: list[dict[str, Any]] | None = None) -> TimeSpent:
         folder = new_run(metrics=list(records))
         if monitor is not None:
-            (folder / "monitor.jsonl").write_text("".join(json.dumps(record) + "\n" for record in monitor))
+            (folder / "monitor.jsonl").write_text(
+                "".join(json.dumps(record) + "\n" for record in monitor)
+            )
         found = time_spent(read_run(folder))
         assert found is not None
         assert sum(seconds for _, seconds in found.parts) == pytest.approx(found.total_s)
@@ -50,7 +65,11 @@ def test_the_parts_add_up_to_the_time_in_all(spent: Callable[..., TimeSpent]) ->
     found = spent(start(), *steps(1, 10, 2.0, 0.5), *steps(11, 40, 1.0, 0.25), *beside(40), END)
 
     assert found.total_s == pytest.approx(100.0)
-    assert (found.loader_s, found.evaluation_s, found.checkpoint_s) == (pytest.approx(12.5), 3.0, 1.0)
+    assert (found.loader_s, found.evaluation_s, found.checkpoint_s) == (
+        pytest.approx(12.5),
+        3.0,
+        1.0,
+    )
     assert found.compile_s == pytest.approx(10.0), "ten steps took a second longer than the others"
     assert found.compute_s == pytest.approx(40 - 12.5)
     assert found.start_s == pytest.approx(100 - 40 - 4 - 10)
@@ -59,14 +78,18 @@ def test_the_parts_add_up_to_the_time_in_all(spent: Callable[..., TimeSpent]) ->
     assert [name for name, _ in found.parts][:2] == ["Compute", "Waiting for data"]
 
 
-def test_a_run_from_before_waiting_was_measured_does_not_say_that_it_did_not_wait(spent: Callable[..., TimeSpent]) -> None:
+def test_a_run_from_before_waiting_was_measured_does_not_say_that_it_did_not_wait(
+    spent: Callable[..., TimeSpent],
+) -> None:
     found = spent(start(), *steps(1, 10, 2.0), *steps(11, 40, 1.0), END)
 
     assert (found.loader_s, found.waiting_share, found.device_idle_share) == (None, None, None)
     assert "Waiting for data" not in dict(found.parts)
 
 
-def test_steps_that_a_rollback_repeats_took_their_time_twice(spent: Callable[..., TimeSpent]) -> None:
+def test_steps_that_a_rollback_repeats_took_their_time_twice(
+    spent: Callable[..., TimeSpent],
+) -> None:
     found = spent(start(), *steps(1, 20, 1.0, 0.1), *steps(11, 40, 1.0, 0.1), END)
 
     assert found.compute_s + (found.loader_s or 0.0) == pytest.approx(50.0)
@@ -78,7 +101,9 @@ def test_a_step_that_only_waited_is_not_longer_than_it_was(spent: Callable[..., 
     assert (found.compute_s, found.loader_s) == (0.0, 40.0)
 
 
-def test_a_killed_session_has_at_least_the_time_of_its_steps(spent: Callable[..., TimeSpent]) -> None:
+def test_a_killed_session_has_at_least_the_time_of_its_steps(
+    spent: Callable[..., TimeSpent],
+) -> None:
     records = [*steps(1, 10, 1.0, 0.1, time_s=1000.0), *steps(11, 20, 1.5, 0.1, time_s=994.5)]
     for record in records[:10]:
         record["time"] = 1010.0  # the first ten were timed together
@@ -95,13 +120,26 @@ def monitor(*sessions: tuple[float, bool]) -> list[dict[str, Any]]:
     for covers_s, is_ended in sessions:
         begin = {"kind": "monitor", "time": time_s}
         time_s += covers_s
-        sample = {"kind": "sample", "time": time_s, "covers_s": covers_s, "device_utilization": 0.75, "energy_j": covers_s * 36}
+        sample = {
+            "kind": "sample",
+            "time": time_s,
+            "covers_s": covers_s,
+            "device_utilization": 0.75,
+            "energy_j": covers_s * 36,
+        }
         records += [begin, sample, *([{"kind": "monitor_end", "time": time_s}] if is_ended else [])]
     return records
 
 
 def test_what_a_kill_cost_is_told_by_the_monitor(spent: Callable[..., TimeSpent]) -> None:
-    records = [start(), *steps(1, 1, 1.001), *steps(2, 20, 1.0, 0.1), start(20), *steps(21, 40, 1.0, 0.1), {**END, "seconds": 30.0}]
+    records = [
+        start(),
+        *steps(1, 1, 1.001),
+        *steps(2, 20, 1.0, 0.1),
+        start(20),
+        *steps(21, 40, 1.0, 0.1),
+        {**END, "seconds": 30.0},
+    ]
     killed = spent(*records, monitor=monitor((35.0, False), (30.0, True)))
 
     assert killed.device_idle_share == pytest.approx(0.25)
@@ -110,7 +148,9 @@ def test_what_a_kill_cost_is_told_by_the_monitor(spent: Callable[..., TimeSpent]
 
 
 def test_without_a_kill_nothing_is_lost(spent: Callable[..., TimeSpent]) -> None:
-    assert spent(start(), *steps(1, 40, 1.0, 0.1), END, monitor=monitor((120.0, True))).lost_s == 0.0
+    assert (
+        spent(start(), *steps(1, 40, 1.0, 0.1), END, monitor=monitor((120.0, True))).lost_s == 0.0
+    )
 
 
 def test_no_timed_step_no_time_spent(new_run: Callable[..., Path]) -> None:
@@ -127,15 +167,25 @@ def test_energy_is_measured_where_every_session_was_watched(new_run: Callable[..
     assert measured(read_run(whole))["energy_wh"] == pytest.approx(2.0)
     assert "energy_wh" not in measured(read_run(half))
     told = {row.key: row for row in comparisons(read_run(whole))}
-    assert (told["energy_wh"].measured, told["energy_wh"].error) == (pytest.approx(2.0), pytest.approx(0.05))
+    assert (told["energy_wh"].measured, told["energy_wh"].error) == (
+        pytest.approx(2.0),
+        pytest.approx(0.05),
+    )
     assert told["energy_wh"].way.startswith("counters of the CPU packages")
     assert told["peak_memory_bytes"].way.endswith("resident memory of the whole process")
 
 
-@pytest.mark.parametrize(("watched_s", "energy_wh"), [(1000.0, 1000 * 36 / 3600), (960.0, 960 * 36 / 3600), (940.0, None), (50.0, None)])
-def test_energy_of_a_part_of_the_run_is_not_told(new_run: Callable[..., Path], watched_s: float, energy_wh: float | None) -> None:
+@pytest.mark.parametrize(
+    ("watched_s", "energy_wh"),
+    [(1000.0, 1000 * 36 / 3600), (960.0, 960 * 36 / 3600), (940.0, None), (50.0, None)],
+)
+def test_energy_of_a_part_of_the_run_is_not_told(
+    new_run: Callable[..., Path], watched_s: float, energy_wh: float | None
+) -> None:
     """A monitor that ended early, as where the disk was full for a moment, in a run of 1000 s."""
     folder = new_run(metrics=[start(), *steps(1, 40, 25.0), {**END, "seconds": 1000.0}])
-    (folder / "monitor.jsonl").write_text("".join(json.dumps(record) + "\n" for record in monitor((watched_s, False))))
+    (folder / "monitor.jsonl").write_text(
+        "".join(json.dumps(record) + "\n" for record in monitor((watched_s, False)))
+    )
 
     assert measured(read_run(folder)).get("energy_wh") == energy_wh

@@ -29,11 +29,16 @@ PEAK = 4
 def made(events: list[int] = EVENTS) -> Trace:
     kinds, layers, places, sizes = zip(*STORAGES, strict=True)
     return Trace(
-        events_E=np.array(events, np.int32), event_layers_E=np.full(len(events), GLOBAL, np.int32), sizes_S=np.array(sizes, np.int64),
-        kinds_S=np.array([KINDS.index(kind) for kind in kinds], np.int32), places_S=np.arange(len(STORAGES), dtype=np.int32),
-        layers_S=np.array(layers, np.int32), places=places, blocks="model.layers",
+        events_E=np.array(events, np.int32),
+        event_layers_E=np.full(len(events), GLOBAL, np.int32),
+        sizes_S=np.array(sizes, np.int64),
+        kinds_S=np.array([KINDS.index(kind) for kind in kinds], np.int32),
+        places_S=np.arange(len(STORAGES), dtype=np.int32),
+        layers_S=np.array(layers, np.int32),
+        places=places,
+        blocks="model.layers",
         marks={"inputs": 2, "forward": 3, "backward": 5, "optimizer": 9, "between steps": 12},
-    )  # fmt: skip
+    )
 
 
 def long_trace(passes: int = 3000) -> Trace:
@@ -47,7 +52,10 @@ def test_the_timeline_begins_with_the_first_batch_and_names_its_phases() -> None
     values = timeline_json(made())
 
     assert values["events"] == list(range(10))
-    assert values["phases"][:2] == [{"name": "inputs", "step": 1, "first_event": 0}, {"name": "forward", "step": 1, "first_event": 1}]
+    assert values["phases"][:2] == [
+        {"name": "inputs", "step": 1, "first_event": 0},
+        {"name": "forward", "step": 1, "first_event": 1},
+    ]
 
 
 def test_kinds_add_up_to_what_is_alive_after_every_event() -> None:
@@ -62,13 +70,26 @@ def test_the_peak_says_who_is_alive_by_kind_and_by_module() -> None:
     peak = timeline_json(made())["peak"]
 
     assert (peak["event"], peak["bytes"], peak["phase"]) == (PEAK - 2, 428, "forward")
-    assert peak["kinds_bytes"] == {"weights": 150, "activations": 70, "loss and logits": 200, "inputs": 8}
+    assert peak["kinds_bytes"] == {
+        "weights": 150,
+        "activations": 70,
+        "loss and logits": 200,
+        "inputs": 8,
+    }
     assert peak["groups_bytes"] == {"embedding": 100, "block 0": 120, "loss": 200, "inputs": 8}
     assert peak["largest"][0] == {"bytes": 200, "kind": "loss and logits", "place": "mm"}
 
 
 def test_a_step_ends_with_its_optimizer_update_and_an_evaluation_belongs_to_none() -> None:
-    marks = {"inputs": 0, "backward": 1, "optimizer": 2, "inputs 2": 3, "optimizer 2": 4, "between steps": 5, "evaluation": 6}
+    marks = {
+        "inputs": 0,
+        "backward": 1,
+        "optimizer": 2,
+        "inputs 2": 3,
+        "optimizer 2": 4,
+        "between steps": 5,
+        "evaluation": 6,
+    }
     found = timeline.phases(dataclasses.replace(made(), marks=marks))
 
     assert [step for _, step, _ in found] == [1, 1, 1, 2, 2, None, None]
@@ -92,13 +113,22 @@ def test_a_timeline_is_json() -> None:
 @pytest.mark.parametrize(
     ("place", "kind", "group"),
     [
-        ("transformer.wte.weight", "weights", "embedding"), ("lm_head.weight", "weights", "head"), ("final norm backward mul", "activations", "final norm"),
-        ("transformer.ln_f add", "activations", "final norm"), ("cuBLAS workspace", "library workspaces", "library workspaces"),
+        ("transformer.wte.weight", "weights", "embedding"),
+        ("lm_head.weight", "weights", "head"),
+        ("final norm backward mul", "activations", "final norm"),
+        ("transformer.ln_f add", "activations", "final norm"),
+        ("cuBLAS workspace", "library workspaces", "library workspaces"),
         ("linalg_vector_norm", "temporaries", "elsewhere"),
     ],
-)  # fmt: skip
-def test_what_lies_outside_the_blocks_has_a_group_of_its_own(place: str, kind: str, group: str) -> None:
-    trace = dataclasses.replace(made(), places=(place, *made().places[1:]), kinds_S=np.array([KINDS.index(kind), *made().kinds_S[1:]], np.int32))
+)
+def test_what_lies_outside_the_blocks_has_a_group_of_its_own(
+    place: str, kind: str, group: str
+) -> None:
+    trace = dataclasses.replace(
+        made(),
+        places=(place, *made().places[1:]),
+        kinds_S=np.array([KINDS.index(kind), *made().kinds_S[1:]], np.int32),
+    )
 
     assert groups_at(trace, 0) == {group: 100}
 
@@ -107,9 +137,15 @@ def test_places_are_shortened_for_reading() -> None:
     blocks = "base_model.model.model.layers"
 
     assert (
-        short_place(Tensor(1, "activations", f"{blocks}.3.mlp.down_proj.lora_A.default _to_copy"), blocks) == "block 3 mlp.down_proj.lora_A _to_copy"
+        short_place(
+            Tensor(1, "activations", f"{blocks}.3.mlp.down_proj.lora_A.default _to_copy"), blocks
+        )
+        == "block 3 mlp.down_proj.lora_A _to_copy"
     )
-    assert short_place(Tensor(1, "weights", "base_model.model.lm_head.weight"), blocks) == "lm_head.weight"
+    assert (
+        short_place(Tensor(1, "weights", "base_model.model.lm_head.weight"), blocks)
+        == "lm_head.weight"
+    )
     assert short_place(Tensor(1, "loss and logits", "mm"), blocks) == "loss mm"
     assert len(short_place(Tensor(1, "weights", "a" * 100), blocks)) <= 40
 

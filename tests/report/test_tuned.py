@@ -23,7 +23,13 @@ def facts(run: Path) -> dict[str, str]:
 def test_a_run_of_a_fresh_model_has_none_of_it(new_run: MakeRun) -> None:
     run = read_run(new_run())
     assert not is_tuned(run)
-    assert tuned.tuning_table(run) is tuned.example_table(run) is tuned.before_tuning(run) is tuned.score_before(run) is None
+    assert (
+        tuned.tuning_table(run)
+        is tuned.example_table(run)
+        is tuned.before_tuning(run)
+        is tuned.score_before(run)
+        is None
+    )
 
 
 def test_base_adapters_and_their_share_of_the_parameters_are_told(tuned_run: MakeRun) -> None:
@@ -48,61 +54,107 @@ def test_without_adapters_every_parameter_is_trained(new_run: MakeRun) -> None:
     ("rules", "told"),
     [
         ("{}", "the labels"),
-        ("{class_weights: none, loss: cross_entropy, label_smoothing: 0.1}", "the labels (label smoothing 0.1)"),
-        ("{class_weights: {spam: 2.0, ham: 1.0}, loss: focal}", "the labels (weights given, focal loss)"),
+        (
+            "{class_weights: none, loss: cross_entropy, label_smoothing: 0.1}",
+            "the labels (label smoothing 0.1)",
+        ),
+        (
+            "{class_weights: {spam: 2.0, ham: 1.0}, loss: focal}",
+            "the labels (weights given, focal loss)",
+        ),
     ],
 )
 def test_a_classifier_learned_labels_not_answers(new_run: MakeRun, rules: str, told: str) -> None:
-    assert facts(new_run(recipe=f"method: classify\nmodel: org/encoder\ndata: {{loss_on: completion}}\nlabels: {rules}\n"))["Learned"] == told
+    assert (
+        facts(
+            new_run(
+                recipe=(
+                    "method: classify\nmodel: org/encoder\ndata: {loss_on: completion}\nlabels:"
+                    f" {rules}\n"
+                )
+            )
+        )["Learned"]
+        == told
+    )
 
 
 def test_the_sentence_says_what_was_tuned_and_how(tuned_run: MakeRun) -> None:
     assert sentence(read_run(tuned_run())).startswith(
-        "google/gemma-2-2b was tuned with LoRA adapters of rank 8 on 4-bit weights (612 of 122.4k parameters) for 500 steps (2.05M learned tokens)"
+        "google/gemma-2-2b was tuned with LoRA adapters of rank 8 on 4-bit weights (612 of 122.4k"
+        " parameters) for 500 steps (2.05M learned tokens)"
     )
 
 
 @pytest.mark.parametrize(
     ("source", "name"),
-    [("google/gemma-2-2b", "google/gemma-2-2b"), ("/runs/first/model", "first"), ("/models/llama", "llama"), ("recipe:first", "first")],
+    [
+        ("google/gemma-2-2b", "google/gemma-2-2b"),
+        ("/runs/first/model", "first"),
+        ("/models/llama", "llama"),
+        ("recipe:first", "first"),
+    ],
 )
-def test_a_base_is_named_by_its_hub_id_its_folder_or_the_run_that_made_it(source: str, name: str) -> None:
+def test_a_base_is_named_by_its_hub_id_its_folder_or_the_run_that_made_it(
+    source: str, name: str
+) -> None:
     assert tuned.short_name(source) == name
 
 
 def test_examples_are_counted_with_those_cut_and_dropped(tuned_run: MakeRun) -> None:
     table = tuned.example_table(read_run(tuned_run()))
     assert table is not None
-    assert table.rows == (("train", "900", "90,000", "60,000", "257", "0", "12"), ("validation", "100", "10,000", "6,500", "250", "3", "0"))
+    assert table.rows == (
+        ("train", "900", "90,000", "60,000", "257", "0", "12"),
+        ("validation", "100", "10,000", "6,500", "250", "3", "0"),
+    )
 
 
 def test_a_step_is_told_in_examples_and_a_micro_batch_in_tokens(tuned_run: MakeRun) -> None:
-    assert tuned.batch_sentence(read_run(tuned_run())) == "Every optimizer step sees 16 examples, in micro-batches of at most 2,048 tokens (8 x 256)."
+    assert (
+        tuned.batch_sentence(read_run(tuned_run()))
+        == "Every optimizer step sees 16 examples, in micro-batches of at most 2,048 tokens (8 x"
+        " 256)."
+    )
     assert tuned.batch_sentence(read_run(tuned_run("bare", plan=None))) == ""
 
 
-def test_saved_adapters_are_not_compared_with_the_parameters_of_the_whole_model(tuned_run: MakeRun) -> None:
+def test_saved_adapters_are_not_compared_with_the_parameters_of_the_whole_model(
+    tuned_run: MakeRun,
+) -> None:
     assert "parameters" not in {comparison.key for comparison in comparisons(read_run(tuned_run()))}
 
 
-def test_the_untuned_models_score_stands_beside(tuned_run: MakeRun, untuned: Callable[..., None]) -> None:
+def test_the_untuned_models_score_stands_beside(
+    tuned_run: MakeRun, untuned: Callable[..., None]
+) -> None:
     run = tuned_run()
-    assert verdict(read_run(run)) == "The loss over held-out answers (validation) is 1.500 nats per token (95 % interval 1.400 to 1.600)."
+    assert (
+        verdict(read_run(run))
+        == "The loss over held-out answers (validation) is 1.500 nats per token (95 % interval"
+        " 1.400 to 1.600)."
+    )
     untuned(run / "untuned")
     assert verdict(read_run(run)).endswith("1.400 to 1.600); it was 2.500 before tuning.")
     table = tuned.answer_score_table(read_run(run))
     assert table is not None
-    assert [(row[0], row[1][:5]) for row in table.rows] == [("validation", "1.500"), ("validation, before tuning", "2.500")]
+    assert [(row[0], row[1][:5]) for row in table.rows] == [
+        ("validation", "1.500"),
+        ("validation, before tuning", "2.500"),
+    ]
 
 
-def test_in_a_study_the_base_counts_when_it_is_the_same_model_on_the_same_data(tuned_run: MakeRun, untuned: Callable[..., None]) -> None:
+def test_in_a_study_the_base_counts_when_it_is_the_same_model_on_the_same_data(
+    tuned_run: MakeRun, untuned: Callable[..., None]
+) -> None:
     run = tuned_run("study/lora-8")
     untuned(run.parent / "base")
     assert tuned.before_tuning(read_run(run)) is None
     (run.parent / "study.json").write_text("{}")
     assert tuned.before_tuning(read_run(run)) is not None
     facts_of_data = json.loads((run / "data.json").read_text())
-    (run / "data.json").write_text(json.dumps(facts_of_data | {"base": {"source": "another", "fingerprint": "1"}}))
+    (run / "data.json").write_text(
+        json.dumps(facts_of_data | {"base": {"source": "another", "fingerprint": "1"}})
+    )
     assert tuned.before_tuning(read_run(run)) is None
 
 

@@ -8,9 +8,15 @@ from brimful.rehearsal.verify import Check, Verification
 from brimful.report.verify import WIDTH, verification_lines
 
 GOOD = Verification(
-    equivalence=Equivalence(keeps=("the sequences",), changes=()), precision="bf16", ran_on="a CPU", reduced=("blocks 12 -> 2", "width 768 -> 128"),
-    untested=("kernels of a T4",), told=(), losses=(7.5, 7.6), checks=(Check("loss", 1e-6, 1e-4), Check("gradient direction", 2e-5, 3e-4)),
-)  # fmt: skip
+    equivalence=Equivalence(keeps=("the sequences",), changes=()),
+    precision="bf16",
+    ran_on="a CPU",
+    reduced=("blocks 12 -> 2", "width 768 -> 128"),
+    untested=("kernels of a T4",),
+    told=(),
+    losses=(7.5, 7.6),
+    checks=(Check("loss", 1e-6, 1e-4), Check("gradient direction", 2e-5, 3e-4)),
+)
 
 
 def test_claims_reductions_and_what_was_not_tested_are_said() -> None:
@@ -26,10 +32,17 @@ def test_claims_reductions_and_what_was_not_tested_are_said() -> None:
 def test_every_comparison_stands_beside_its_tolerance() -> None:
     table = "\n".join(verification_lines(GOOD))
     assert "gradient direction     2.0e-05   3.0e-04  ok       (1 - cosine)" in table
-    assert verification_lines(GOOD)[-1] == "verified: every difference is within what rounding in bf16 explains."
+    assert (
+        verification_lines(GOOD)[-1]
+        == "verified: every difference is within what rounding in bf16 explains."
+    )
 
 
 def test_what_fails_is_named() -> None:
-    lines = verification_lines(replace(GOOD, checks=(Check("loss", math.nan, 1e-4), Check("gradient direction", 1e-5, 3e-4))))
+    lines = verification_lines(
+        replace(
+            GOOD, checks=(Check("loss", math.nan, 1e-4), Check("gradient direction", 1e-5, 3e-4))
+        )
+    )
     assert "TOO FAR" in "\n".join(lines)
     assert lines[-1] == "NOT VERIFIED: loss off by more than rounding in bf16 explains."

@@ -1,4 +1,6 @@
-"""Watching a run: lines for a pipe, one view on a terminal, a start that is waited for, an end that is noticed, a study's member that is written."""
+"""Watching a run: lines for a pipe, one view on a terminal, a start that is waited for, an end that
+is noticed, a study's member that is written.
+"""
 
 import io
 import json
@@ -17,17 +19,33 @@ from brimful.recipe import shipped_text
 from brimful.report.watch import watch
 
 NOW = 2_000_000_000.0
-START = {"kind": "start", "step": 0, "total_steps": 100, "tokens_per_step": 4096, "run": "quickstart", "resumed": False}
+START = {
+    "kind": "start",
+    "step": 0,
+    "total_steps": 100,
+    "tokens_per_step": 4096,
+    "run": "quickstart",
+    "resumed": False,
+}
 Act = Callable[[], object]
 
 
 def step(number: int) -> dict[str, Any]:
-    record = {"kind": "step", "step": number, "loss": 4.0, "learning_rate": 1e-3, "tokens_per_second": 8192.0, "step_time_s": 0.5}
+    record = {
+        "kind": "step",
+        "step": number,
+        "loss": 4.0,
+        "learning_rate": 1e-3,
+        "tokens_per_second": 8192.0,
+        "step_time_s": 0.5,
+    }
     return record | {"memory_bytes": 2 * 1024**3, "skipped": 0, "time": NOW + number * 0.5}
 
 
 class World:
-    """A run folder whose writer does one thing while the watcher sleeps; after the last one Ctrl-C comes."""
+    """A run folder whose writer does one thing while the watcher sleeps; after the last one Ctrl-C
+    comes.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.now = folder, NOW
@@ -77,7 +95,13 @@ class World:
 
     def told(self, *, once: bool = False) -> list[str]:
         file = io.StringIO()
-        watch(self.folder, Console(file=file, force_terminal=False, width=80), once, clock=self.clock, sleep=self.sleep)
+        watch(
+            self.folder,
+            Console(file=file, force_terminal=False, width=80),
+            once,
+            clock=self.clock,
+            sleep=self.sleep,
+        )
         return file.getvalue().splitlines()
 
     def on_terminal(self, width: int = 80) -> str:
@@ -117,7 +141,12 @@ def test_a_pipe_gets_the_state_then_lines_then_the_end(world: World) -> None:
 
 
 def test_a_run_that_starts_is_waited_for(world: World) -> None:
-    world.acts = [lambda: None, world.begin, lambda: world.write(step(1)), lambda: world.end("finished")]
+    world.acts = [
+        lambda: None,
+        world.begin,
+        lambda: world.write(step(1)),
+        lambda: world.end("finished"),
+    ]
     lines = world.told()
     assert lines[0].startswith(f"there is no run in {world.folder} yet: waiting up to 60 s")
     assert lines[-1].startswith("finished")
@@ -207,7 +236,9 @@ def test_a_killed_run_is_told_with_how_to_go_on(world: World) -> None:
 def test_a_resumed_run_is_followed_from_where_it_goes_on(world: World) -> None:
     world.begin()
     world.write(*map(step, range(1, 21)))
-    keep_bytes = sum(map(len, (world.folder / "metrics.jsonl").read_bytes().splitlines(keepends=True)[:11]))
+    keep_bytes = sum(
+        map(len, (world.folder / "metrics.jsonl").read_bytes().splitlines(keepends=True)[:11])
+    )
 
     def resumes() -> None:
         Journal(world.folder / "metrics.jsonl", keep_bytes=keep_bytes).close()
@@ -225,7 +256,9 @@ def test_a_terminal_has_one_view_and_keeps_evaluations_above_it(world: World, wi
     world.begin()
     world.write(step(1))
     world.acts = [
-        lambda: world.write(step(50), {"kind": "evaluation", "step": 50, "loss": 3.25, "perplexity": 25.8}),
+        lambda: world.write(
+            step(50), {"kind": "evaluation", "step": 50, "loss": 3.25, "perplexity": 25.8}
+        ),
         lambda: world.write(step(51)),
         lambda: world.end("finished"),
     ]

@@ -1,4 +1,6 @@
-"""A run read on from another process: only what is new, times as the run had them, journals that are cut back, processes that halt or go away."""
+"""A run read on from another process: only what is new, times as the run had them, journals that
+are cut back, processes that halt or go away.
+"""
 
 import json
 import os
@@ -17,7 +19,14 @@ from brimful.base.rundir import Journal, Lease
 from brimful.report.watched import Watched
 
 NOW = 2_000_000_000.0
-START = {"kind": "start", "step": 0, "total_steps": 100, "tokens_per_step": 4096, "run": "quickstart", "resumed": False}
+START = {
+    "kind": "start",
+    "step": 0,
+    "total_steps": 100,
+    "tokens_per_step": 4096,
+    "run": "quickstart",
+    "resumed": False,
+}
 HOLD = """
 import sys
 from pathlib import Path
@@ -29,8 +38,17 @@ sys.stdin.read()
 
 
 def step(number: int, **changes: Any) -> dict[str, Any]:
-    record = {"kind": "step", "step": number, "loss": 4.0, "learning_rate": 1e-3, "tokens_per_second": 8192.0, "step_time_s": 0.5}
-    return record | {"memory_bytes": 2 * 1024**3, "skipped": 0, "time": NOW + number * 0.5} | changes
+    record = {
+        "kind": "step",
+        "step": number,
+        "loss": 4.0,
+        "learning_rate": 1e-3,
+        "tokens_per_second": 8192.0,
+        "step_time_s": 0.5,
+    }
+    return (
+        record | {"memory_bytes": 2 * 1024**3, "skipped": 0, "time": NOW + number * 0.5} | changes
+    )
 
 
 def write(path: Path, *records: dict[str, Any], changed: float = NOW + 50) -> None:
@@ -43,15 +61,27 @@ def write(path: Path, *records: dict[str, Any], changed: float = NOW + 50) -> No
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run of 100 steps of half a second that made 40, with its plan."""
-    (tmp_path / "plan.json").write_text(json.dumps({"predicted": {"step_time_s": 0.25, "tokens_per_s": 1}}))
-    write(tmp_path / "metrics.jsonl", START, *[step(number, loss=5.0 - number / 40) for number in range(1, 41)], changed=NOW + 20)
+    (tmp_path / "plan.json").write_text(
+        json.dumps({"predicted": {"step_time_s": 0.25, "tokens_per_s": 1}})
+    )
+    write(
+        tmp_path / "metrics.jsonl",
+        START,
+        *[step(number, loss=5.0 - number / 40) for number in range(1, 41)],
+        changed=NOW + 20,
+    )
     return tmp_path
 
 
 @pytest.fixture
 def holder(run: Path) -> Iterator[subprocess.Popen[str]]:
     """Another living process that holds the run's lease and waits."""
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(run)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(run)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
@@ -70,7 +100,11 @@ def watched_at(run: Path, now: float = NOW + 20) -> Watched:
 
 def test_what_happened_before_is_read_back_with_the_pace_it_had(run: Path) -> None:
     watched = watched_at(run)
-    assert (watched.state.step, watched.state.total_steps, watched.state.planned["step_time_s"]) == (40, 100, 0.25)
+    assert (
+        watched.state.step,
+        watched.state.total_steps,
+        watched.state.planned["step_time_s"],
+    ) == (40, 100, 0.25)
     assert watched.state.remaining_s == pytest.approx(30.0, abs=1.0)
     assert (len(watched.losses), watched.losses[-1]) == (40, 4.0)
     assert watched.newest_s == pytest.approx(0.0)
@@ -78,7 +112,9 @@ def test_what_happened_before_is_read_back_with_the_pace_it_had(run: Path) -> No
 
 def test_only_new_records_are_told_and_each_as_the_state_was_then(run: Path) -> None:
     watched, told = watched_at(run), list[tuple[int, int]]()
-    tell: Callable[[dict[str, Any]], None] = lambda record: told.append((record["step"], watched.state.step))  # noqa: E731
+    tell: Callable[[dict[str, Any]], None] = lambda record: told.append(  # noqa: E731
+        (record["step"], watched.state.step)
+    )
     watched.poll(tell)
     write(run / "metrics.jsonl", step(41), step(42))
     watched.poll(tell)
@@ -94,7 +130,11 @@ def test_a_resumed_run_is_read_anew_and_only_its_new_session_told(run: Path) -> 
         journal.append(step(31, time=NOW + 900))
     watched.poll(told.append)
     assert [(record["kind"], record["step"]) for record in told] == [("start", 30), ("step", 31)]
-    assert (watched.state.step, len(watched.losses), watched.state.planned) == (31, 31, {"step_time_s": 0.4})
+    assert (watched.state.step, len(watched.losses), watched.state.planned) == (
+        31,
+        31,
+        {"step_time_s": 0.4},
+    )
 
 
 def test_the_monitors_newest_sample_and_limits_are_kept(run: Path) -> None:
@@ -105,7 +145,11 @@ def test_the_monitors_newest_sample_and_limits_are_kept(run: Path) -> None:
         {"kind": "monitor", "time": NOW, "limits": {"cores": 2}},
         {"kind": "sample", "time": NOW + 1, "covers_s": 1.0, "rss_bytes": 7},
     )
-    write(run / "monitor.jsonl", {"kind": "sample", "time": "noon"}, {"kind": "sample", "time": NOW + 2, "covers_s": 1.0, "rss_bytes": 8})
+    write(
+        run / "monitor.jsonl",
+        {"kind": "sample", "time": "noon"},
+        {"kind": "sample", "time": NOW + 2, "covers_s": 1.0, "rss_bytes": 8},
+    )
     watched.poll()
     assert watched.sample is not None
     assert (watched.sample.readings["rss_bytes"], watched.limits) == (8.0, {"cores": 2})
@@ -124,12 +168,16 @@ def test_a_clock_that_runs_behind_makes_no_negative_age(run: Path) -> None:
 
 
 def test_the_age_in_a_copy_is_that_of_the_record_not_of_the_copying(run: Path) -> None:
-    (run / "mirror.json").write_text(json.dumps({"path": str(run), "state": "ok", "since": NOW, "durable_step": 40}))
+    (run / "mirror.json").write_text(
+        json.dumps({"path": str(run), "state": "ok", "since": NOW, "durable_step": 40})
+    )
     os.utime(run / "metrics.jsonl", (NOW + 320,) * 2)
     assert watched_at(run, NOW + 320).newest_s == pytest.approx(300.0)
 
 
-def test_who_writes_is_seen_and_that_it_waits_halts_or_is_gone(run: Path, holder: subprocess.Popen[str]) -> None:
+def test_who_writes_is_seen_and_that_it_waits_halts_or_is_gone(
+    run: Path, holder: subprocess.Popen[str]
+) -> None:
     watched = Watched(run)
     watched.poll()
     assert watched.writer is not None
@@ -159,7 +207,9 @@ def test_the_end_of_a_session_is_known_from_the_recipe_and_the_process(run: Path
     assert watched_at(run).session_left_s is None
 
 
-def test_a_look_costs_little_however_long_the_run_is(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_costs_little_however_long_the_run_is(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(run / "metrics.jsonl", *[step(number) for number in range(41, 3000)])
     with Lease.acquire(run):
         watched = watched_at(run)
@@ -172,4 +222,9 @@ def test_a_look_costs_little_however_long_the_run_is(run: Path, monkeypatch: pyt
 
 def test_a_folder_that_holds_nothing_yet_is_watched_without_trouble(tmp_path: Path) -> None:
     watched = watched_at(tmp_path)
-    assert (watched.newest_s, watched.is_stale, watched.sample, watched.life().word) == (None, False, None, "not started")
+    assert (watched.newest_s, watched.is_stale, watched.sample, watched.life().word) == (
+        None,
+        False,
+        None,
+        "not started",
+    )

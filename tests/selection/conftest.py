@@ -1,4 +1,6 @@
-"""What the tests of this stage share: a maker of samples, and a world in which a sample follows from its seed."""
+"""What the tests of this stage share: a maker of samples, and a world in which a sample follows
+from its seed.
+"""
 
 import random
 from collections.abc import Callable
@@ -21,8 +23,21 @@ def sample() -> SampleMaker:
     """`sample(number, path="a", ...)` gives a correct sample of question "q" with changes."""
 
     def make(number: int = 0, **changes: Any) -> Sample:
-        fields: dict[str, Any] = {"question": "q", "number": number, "completion": f"text {number}", "finish": "end_of_text", "tokens": 10, "seed": 3}
-        fields |= {"value": 2.0, "extracted": "2", "status": "correct", "detail": "", "path": f"path {number}"}
+        fields: dict[str, Any] = {
+            "question": "q",
+            "number": number,
+            "completion": f"text {number}",
+            "finish": "end_of_text",
+            "tokens": 10,
+            "seed": 3,
+        }
+        fields |= {
+            "value": 2.0,
+            "extracted": "2",
+            "status": "correct",
+            "detail": "",
+            "path": f"path {number}",
+        }
         return Sample(**fields | changes)
 
     return make
@@ -32,13 +47,21 @@ def sample() -> SampleMaker:
 def questions() -> list[Asked]:
     """Twelve questions of two kinds with prompts of many lengths."""
     return [
-        Asked(f"q{number}", f"What is {number}?", tuple(range(1, 3 + number * 5 % 7)), "even" if number % 2 == 0 else "odd") for number in range(12)
+        Asked(
+            f"q{number}",
+            f"What is {number}?",
+            tuple(range(1, 3 + number * 5 % 7)),
+            "even" if number % 2 == 0 else "odd",
+        )
+        for number in range(12)
     ]
 
 
 @pytest.fixture(scope="session")
 def written() -> Callable[[Asked, int], Sample]:
-    """The sample a model would write: a function of its seed alone, more often right for questions with a high number."""
+    """The sample a model would write: a function of its seed alone, more often right for questions
+    with a high number.
+    """
 
     def write(question: Asked, number: int) -> Sample:
         seed = seed_of(SEED, question.id, number)
@@ -49,7 +72,17 @@ def written() -> Callable[[Asked, int], Sample]:
         finish: Finish = "length" if drawn.random() < 0.1 else "end_of_text"
         path = f"path {drawn.randint(0, 5)}"
         return Sample(
-            question.id, number, f"{path} of {seed}", finish, drawn.randint(1, 30), seed, 1.0, "1", status, "" if status == "correct" else "no", path
+            question.id,
+            number,
+            f"{path} of {seed}",
+            finish,
+            drawn.randint(1, 30),
+            seed,
+            1.0,
+            "1",
+            status,
+            "" if status == "correct" else "no",
+            path,
         )
 
     return write

@@ -19,7 +19,14 @@ def fates(samples: Any, rules: Rules = RULES) -> list[Any]:
 
 
 def test_the_first_distinct_correct_samples_are_kept(sample: Any) -> None:
-    drawn = [sample(0, status="wrong"), sample(1, path="a"), sample(2, path="a"), sample(3, path="b"), sample(4, path="c"), sample(5, path="c")]
+    drawn = [
+        sample(0, status="wrong"),
+        sample(1, path="a"),
+        sample(2, path="a"),
+        sample(3, path="b"),
+        sample(4, path="c"),
+        sample(5, path="c"),
+    ]
 
     assert fates(drawn) == ["wrong", "kept", "repeated-path", "kept", "enough", "repeated-path"]
 
@@ -47,7 +54,9 @@ def test_the_order_of_arrival_does_not_matter(sample: Any) -> None:
         ({"tokens": 20, "finish": "stop"}, None),
     ],
 )
-def test_what_may_not_be_kept_says_why(sample: Any, changes: dict[str, Any], fate: str | None) -> None:
+def test_what_may_not_be_kept_says_why(
+    sample: Any, changes: dict[str, Any], fate: str | None
+) -> None:
     rules = replace(RULES, min_answer_tokens=5, max_answer_tokens=20)
 
     assert obstacle(sample(**changes), rules) == fate
@@ -58,7 +67,9 @@ def test_a_refused_sample_does_not_take_the_path_from_a_later_one(sample: Any) -
     assert fates([sample(0, path="a", finish="length"), sample(1, path="a")]) == ["unended", "kept"]
 
 
-def test_without_an_early_stop_a_question_is_settled_when_all_its_samples_are_there(sample: Any) -> None:
+def test_without_an_early_stop_a_question_is_settled_when_all_its_samples_are_there(
+    sample: Any,
+) -> None:
     drawn = [sample(number) for number in range(6)]
 
     assert not settled(drawn[:5], RULES)
@@ -66,9 +77,13 @@ def test_without_an_early_stop_a_question_is_settled_when_all_its_samples_are_th
     assert settled(reversed(drawn), RULES)
 
 
-def test_with_an_early_stop_a_question_is_settled_when_its_places_are_filled_without_a_gap(sample: Any) -> None:
+def test_with_an_early_stop_a_question_is_settled_when_its_places_are_filled_without_a_gap(
+    sample: Any,
+) -> None:
     assert settled([sample(0), sample(1)], EARLY)
-    assert not settled([sample(0), sample(2)], EARLY), "number 1 may still be kept in place of number 2"
+    assert not settled([sample(0), sample(2)], EARLY), (
+        "number 1 may still be kept in place of number 2"
+    )
     assert not settled([sample(0, path="a"), sample(1, path="a")], EARLY)
     assert settled([sample(number, status="wrong") for number in range(6)], EARLY)
 
@@ -87,10 +102,15 @@ def test_samples_beyond_the_most_are_cut_so_that_fewer_may_be_asked_for_later(sa
     assert prefix(drawn, replace(RULES, samples_per_prompt=4)) == choose(drawn[:4], RULES)
 
 
-def test_cutting_again_changes_nothing_and_later_samples_change_nothing_of_a_settled_question(sample: Any) -> None:
+def test_cutting_again_changes_nothing_and_later_samples_change_nothing_of_a_settled_question(
+    sample: Any,
+) -> None:
     for seed in range(50):
         draw = random.Random(seed)
-        drawn = [sample(number, path=draw.choice("abc"), status=draw.choice(["correct", "wrong"])) for number in range(6)]
+        drawn = [
+            sample(number, path=draw.choice("abc"), status=draw.choice(["correct", "wrong"]))
+            for number in range(6)
+        ]
         first = draw.sample(drawn, 4)
         cut = prefix(first, EARLY)
         assert prefix(cut, EARLY) == cut
@@ -101,5 +121,8 @@ def test_cutting_again_changes_nothing_and_later_samples_change_nothing_of_a_set
 def test_a_path_that_an_earlier_round_kept_is_a_repetition(sample: Callable[..., Sample]) -> None:
     """And takes none of the places."""
     samples = [sample(0, path="old"), sample(1, path="new"), sample(2, path="other")]
-    fates = [each.fate for each in choose(samples, Rules(samples_per_prompt=3, keep_per_prompt=1), known={"old"})]
+    fates = [
+        each.fate
+        for each in choose(samples, Rules(samples_per_prompt=3, keep_per_prompt=1), known={"old"})
+    ]
     assert fates == ["repeated-path", "kept", "enough"]

@@ -42,40 +42,66 @@ def finish(drawn: Drawing, write: Written, seed: int = 0, batch: int = 5) -> Dra
     return drawn
 
 
-def counted(questions: Sequence[Asked], samples: Sequence[Sample], rules: Rules) -> list[list[Sample]]:
-    return [prefix([sample for sample in samples if sample.question == question.id], rules) for question in questions]
+def counted(
+    questions: Sequence[Asked], samples: Sequence[Sample], rules: Rules
+) -> list[list[Sample]]:
+    return [
+        prefix([sample for sample in samples if sample.question == question.id], rules)
+        for question in questions
+    ]
 
 
 def test_a_seed_follows_from_its_question_and_number_alone(questions: list[Asked]) -> None:
-    seeds = {seed_of(seed, question.id, number) for seed in (1, 11) for question in questions for number in range(20)}
+    seeds = {
+        seed_of(seed, question.id, number)
+        for seed in (1, 11)
+        for question in questions
+        for number in range(20)
+    }
     assert len(seeds) == 2 * 12 * 20
     assert all(0 <= seed < 2**63 for seed in seeds)
 
     few, many = drawing(questions[:3], ALL), drawing(list(reversed(questions)), EARLY)
-    of_few = {few.origin(request)[0].id + str(few.origin(request)[1]): request.seed for request in few.requests()}
-    of_many = {many.origin(request)[0].id + str(many.origin(request)[1]): request.seed for request in many.requests()}
+    of_few = {
+        few.origin(request)[0].id + str(few.origin(request)[1]): request.seed
+        for request in few.requests()
+    }
+    of_many = {
+        many.origin(request)[0].id + str(many.origin(request)[1]): request.seed
+        for request in many.requests()
+    }
     assert of_few.items() <= of_many.items()
 
 
-def test_all_samples_of_a_question_follow_each_other_and_long_prompts_come_first(questions: list[Asked]) -> None:
+def test_all_samples_of_a_question_follow_each_other_and_long_prompts_come_first(
+    questions: list[Asked],
+) -> None:
     requests = list(drawing(questions, ALL).requests())
     runs = [len(list(run)) for _, run in groupby(request.key // 8 for request in requests)]
 
     assert runs == [8] * 12
-    assert sorted((len(request.prompt_ids) for request in requests), reverse=True) == [len(request.prompt_ids) for request in requests]
+    assert sorted((len(request.prompt_ids) for request in requests), reverse=True) == [
+        len(request.prompt_ids) for request in requests
+    ]
     assert all(request.max_new_tokens == 64 for request in requests)
     assert len({request.key for request in requests}) == 96
 
 
-def test_with_an_early_stop_every_question_gets_its_first_wave_before_any_gets_a_second(questions: list[Asked]) -> None:
+def test_with_an_early_stop_every_question_gets_its_first_wave_before_any_gets_a_second(
+    questions: list[Asked],
+) -> None:
     drawn = drawing(questions, EARLY)
     first = [drawn.origin(request) for request in islice(drawn.requests(), 36)]
 
-    assert Counter(question.id for question, _ in first) == {question.id: 3 for question in questions}
+    assert Counter(question.id for question, _ in first) == {
+        question.id: 3 for question in questions
+    }
     assert [number for _, number in first] == [0, 1, 2] * 12
 
 
-def test_a_second_wave_asks_for_what_is_still_missing(questions: list[Asked], written: Written, sample: Callable[..., Sample]) -> None:
+def test_a_second_wave_asks_for_what_is_still_missing(
+    questions: list[Asked], written: Written, sample: Callable[..., Sample]
+) -> None:
     drawn = drawing(questions[:2], EARLY)
     requests = drawn.requests()
     for _ in range(6):
@@ -87,7 +113,9 @@ def test_a_second_wave_asks_for_what_is_still_missing(questions: list[Asked], wr
     assert Counter(question.id for question, _ in waves) == {"q0": 3, "q1": 1}
 
 
-def test_nothing_more_is_asked_about_a_settled_question(questions: list[Asked], sample: Callable[..., Sample]) -> None:
+def test_nothing_more_is_asked_about_a_settled_question(
+    questions: list[Asked], sample: Callable[..., Sample]
+) -> None:
     drawn = drawing(questions[:1], EARLY)
     requests = drawn.requests()
     for number in range(3):
@@ -99,10 +127,14 @@ def test_nothing_more_is_asked_about_a_settled_question(questions: list[Asked], 
     assert drawn.drawn.samples_left == 0
 
 
-def test_nothing_is_asked_ahead_when_what_is_on_its_way_settles_the_question(questions: list[Asked], sample: Callable[..., Sample]) -> None:
+def test_nothing_is_asked_ahead_when_what_is_on_its_way_settles_the_question(
+    questions: list[Asked], sample: Callable[..., Sample]
+) -> None:
     drawn = drawing(questions[:1], EARLY)
     requests = drawn.requests()
-    assert [next(requests).key for _ in range(4)] == [0, 1, 2, 3], "a device that waits is given more than the first wave"
+    assert [next(requests).key for _ in range(4)] == [0, 1, 2, 3], (
+        "a device that waits is given more than the first wave"
+    )
     for number in (1, 2, 3):
         drawn.take(sample(number, question="q0"))
 
@@ -110,32 +142,55 @@ def test_nothing_is_asked_ahead_when_what_is_on_its_way_settles_the_question(que
     assert list(requests) == []
 
 
-def test_a_gap_left_by_a_kill_is_asked_for_again(questions: list[Asked], sample: Callable[..., Sample]) -> None:
+def test_a_gap_left_by_a_kill_is_asked_for_again(
+    questions: list[Asked], sample: Callable[..., Sample]
+) -> None:
     held = [sample(number, question="q0") for number in (1, 2, 3)]
 
     assert [request.key for request in drawing(questions[:1], EARLY, held).requests()] == [0]
-    assert [request.key for request in drawing(questions[:1], ALL, held).requests()] == [0, 4, 5, 6, 7]
+    assert [request.key for request in drawing(questions[:1], ALL, held).requests()] == [
+        0,
+        4,
+        5,
+        6,
+        7,
+    ]
 
 
 @pytest.mark.parametrize("rules", [ALL, EARLY], ids=["all", "early"])
-def test_batch_size_and_timing_do_not_change_what_counts(questions: list[Asked], written: Written, rules: Rules) -> None:
-    expected = counted(questions, [written(question, number) for question in questions for number in range(8)], rules)
+def test_batch_size_and_timing_do_not_change_what_counts(
+    questions: list[Asked], written: Written, rules: Rules
+) -> None:
+    expected = counted(
+        questions,
+        [written(question, number) for question in questions for number in range(8)],
+        rules,
+    )
 
     for seed in range(12):
-        drawn = finish(drawing(questions, rules), written, seed, batch=random.Random(seed).choice([1, 3, 16, 64]))
+        drawn = finish(
+            drawing(questions, rules),
+            written,
+            seed,
+            batch=random.Random(seed).choice([1, 3, 16, 64]),
+        )
         assert counted(questions, drawn.samples, rules) == expected
         assert drawn.drawn.questions_done == 12
 
 
 @pytest.mark.parametrize("rules", [ALL, EARLY], ids=["all", "early"])
-def test_killed_anywhere_and_resumed_the_same_samples_count(questions: list[Asked], written: Written, rules: Rules) -> None:
+def test_killed_anywhere_and_resumed_the_same_samples_count(
+    questions: list[Asked], written: Written, rules: Rules
+) -> None:
     expected = counted(questions, finish(drawing(questions, rules), written).samples, rules)
 
     for seed in range(12):
         draw, held = random.Random(seed), list[Sample]()
         for _ in range(3):
             drawn = drawing(questions, rules, held)
-            for sample in islice(results(drawn, written, draw, draw.randint(1, 20)), draw.randint(0, 30)):
+            for sample in islice(
+                results(drawn, written, draw, draw.randint(1, 20)), draw.randint(0, 30)
+            ):
                 assert drawn.take(sample)
                 held.append(sample)
         drawn = finish(drawing(questions, rules, draw.sample(held, len(held))), written, seed)
@@ -149,7 +204,9 @@ def test_an_early_stop_draws_less(questions: list[Asked], written: Written) -> N
     assert early.kept == finish(drawing(questions, ALL), written).drawn.kept
 
 
-def test_twins_and_strangers_are_left_out(questions: list[Asked], sample: Callable[..., Sample]) -> None:
+def test_twins_and_strangers_are_left_out(
+    questions: list[Asked], sample: Callable[..., Sample]
+) -> None:
     drawn = drawing(questions, ALL)
 
     assert drawn.take(sample(0, question="q1"))
@@ -159,12 +216,24 @@ def test_twins_and_strangers_are_left_out(questions: list[Asked], sample: Callab
     assert [noted.completion for noted in drawn.samples] == ["text 0"]
 
 
-def test_progress_counts_what_was_noted(questions: list[Asked], sample: Callable[..., Sample]) -> None:
-    drawn = drawing(questions[:2], Rules(2, 1), [sample(0, question="q0", path="a"), sample(1, question="q0", path="b")])
+def test_progress_counts_what_was_noted(
+    questions: list[Asked], sample: Callable[..., Sample]
+) -> None:
+    drawn = drawing(
+        questions[:2],
+        Rules(2, 1),
+        [sample(0, question="q0", path="a"), sample(1, question="q0", path="b")],
+    )
     drawn.take(sample(1, question="q1", status="unparsed", tokens=5))
 
     now = drawn.drawn
-    assert (now.questions, now.questions_done, now.samples, now.samples_left, now.tokens) == (2, 1, 3, 1, 25)
+    assert (now.questions, now.questions_done, now.samples, now.samples_left, now.tokens) == (
+        2,
+        1,
+        3,
+        1,
+        25,
+    )
     assert (now.answered, now.correct, now.kept, now.questions_with_kept) == (2, 2, 1, 1)
 
 
@@ -173,7 +242,9 @@ def test_two_questions_with_one_id_are_refused(questions: list[Asked]) -> None:
         drawing([*questions, questions[3]], ALL)
 
 
-def test_a_question_waits_for_paths_that_no_earlier_round_kept(sample: Callable[..., Sample]) -> None:
+def test_a_question_waits_for_paths_that_no_earlier_round_kept(
+    sample: Callable[..., Sample],
+) -> None:
     """With an early stop, too."""
     asked = Asked("q", "What?", (1,), known_paths=frozenset({"old"}))
     drawn = drawing([asked], Rules(samples_per_prompt=4, keep_per_prompt=1, stop_early=True))

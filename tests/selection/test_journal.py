@@ -1,4 +1,6 @@
-"""The journal of a drawing survives a kill, refuses what does not belong to it, and becomes the files that others read."""
+"""The journal of a drawing survives a kill, refuses what does not belong to it, and becomes the
+files that others read.
+"""
 
 import json
 import random
@@ -16,16 +18,30 @@ from brimful.data.readers import read_rows
 from brimful.recipe import DataRecipe
 from brimful.selection.choose import Rules, prefix
 from brimful.selection.draw import Drawing
-from brimful.selection.journal import JOURNAL_FILE, SAMPLES_FILE, TRAINING_FILE, SampleJournal, training_row, write_samples
+from brimful.selection.journal import (
+    JOURNAL_FILE,
+    SAMPLES_FILE,
+    TRAINING_FILE,
+    SampleJournal,
+    training_row,
+    write_samples,
+)
 from brimful.selection.sample import Asked, Sample
 
 Written = Callable[[Asked, int], Sample]
 
 RULES = Rules(samples_per_prompt=4, keep_per_prompt=2)
-DECIDES: dict[str, Any] = {"model": "a1b2", "verifier": "number", "sampling": {"temperature": 0.7, "top_k": None}, "questions": ("x", "y")}
+DECIDES: dict[str, Any] = {
+    "model": "a1b2",
+    "verifier": "number",
+    "sampling": {"temperature": 0.7, "top_k": None},
+    "questions": ("x", "y"),
+}
 
 
-def test_what_was_appended_is_held_when_the_journal_is_opened_again(tmp_path: Path, sample: Any) -> None:
+def test_what_was_appended_is_held_when_the_journal_is_opened_again(
+    tmp_path: Path, sample: Any
+) -> None:
     with SampleJournal(tmp_path, DECIDES) as journal:
         assert journal.held == []
         assert journal.append(sample(1))
@@ -45,12 +61,16 @@ def test_of_twins_the_first_is_held(tmp_path: Path, sample: Any) -> None:
     lines = (tmp_path / JOURNAL_FILE).read_text().splitlines()
     assert len(lines) == 2
 
-    (tmp_path / JOURNAL_FILE).write_text("\n".join([*lines, json.dumps(sample(0, completion="another").to_json())]) + "\n")
+    (tmp_path / JOURNAL_FILE).write_text(
+        "\n".join([*lines, json.dumps(sample(0, completion="another").to_json())]) + "\n"
+    )
     with SampleJournal(tmp_path, DECIDES) as journal:
         assert journal.held == [sample(0)]
 
 
-def test_cut_off_after_any_byte_the_journal_holds_its_whole_samples_and_goes_on(tmp_path: Path, sample: Any) -> None:
+def test_cut_off_after_any_byte_the_journal_holds_its_whole_samples_and_goes_on(
+    tmp_path: Path, sample: Any
+) -> None:
     path = tmp_path / JOURNAL_FILE
     with SampleJournal(tmp_path, DECIDES) as journal:
         for number in range(3):
@@ -61,7 +81,9 @@ def test_cut_off_after_any_byte_the_journal_holds_its_whole_samples_and_goes_on(
     for cut in [*range(0, len(whole), 37), *ends, *(end - 1 for end in ends)]:
         path.write_bytes(whole[:cut])
         with SampleJournal(tmp_path, DECIDES) as journal:
-            assert journal.held == [sample(number) for number in range(sum(end <= cut for end in ends) - 1)]
+            assert journal.held == [
+                sample(number) for number in range(sum(end <= cut for end in ends) - 1)
+            ]
             journal.append(sample(9))
         with SampleJournal(tmp_path, DECIDES) as journal:
             assert journal.held[-1] == sample(9)
@@ -72,10 +94,21 @@ def test_samples_drawn_with_something_else_are_not_mixed_in(tmp_path: Path, samp
         journal.append(sample(0))
 
     with pytest.raises(RunFolderError) as refused:
-        SampleJournal(tmp_path, {**DECIDES, "verifier": "exact", "sampling": {"temperature": 1.0, "top_k": None}, "template": "chat"})
+        SampleJournal(
+            tmp_path,
+            {
+                **DECIDES,
+                "verifier": "exact",
+                "sampling": {"temperature": 1.0, "top_k": None},
+                "template": "chat",
+            },
+        )
     told = str(refused.value)
     assert 'verifier (was "number", now "exact")' in told
-    assert 'sampling (was {"temperature": 0.7, "top_k": null}, now {"temperature": 1.0, "top_k": null})' in told
+    assert (
+        'sampling (was {"temperature": 0.7, "top_k": null}, now {"temperature": 1.0, "top_k":'
+        " null})" in told
+    )
     assert 'template (was null, now "chat")' in told
     assert "model" not in told
     assert "run.name=NAME" in told
@@ -99,14 +132,22 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_files_hold_the_samples_that_count_in_order_with_their_fates(tmp_path: Path, questions: list[Asked], written: Written) -> None:
+def test_files_hold_the_samples_that_count_in_order_with_their_fates(
+    tmp_path: Path, questions: list[Asked], written: Written
+) -> None:
     drawn = [written(question, number) for question in questions for number in range(4)]
     random.Random(1).shuffle(drawn)
 
     counted = write_samples(tmp_path, questions, drawn, RULES)
 
-    assert [(sample.question, sample.number) for sample in counted] == [(question.id, number) for question in questions for number in range(4)]
-    assert counted == [chosen for question in questions for chosen in prefix([sample for sample in drawn if sample.question == question.id], RULES)]
+    assert [(sample.question, sample.number) for sample in counted] == [
+        (question.id, number) for question in questions for number in range(4)
+    ]
+    assert counted == [
+        chosen
+        for question in questions
+        for chosen in prefix([sample for sample in drawn if sample.question == question.id], RULES)
+    ]
     lines = _lines(tmp_path / SAMPLES_FILE)
     texts = {question.id: question.text for question in questions}
     assert [(line["id"], line["number"], line["fate"], line["completion"]) for line in lines] == [
@@ -115,22 +156,42 @@ def test_files_hold_the_samples_that_count_in_order_with_their_fates(tmp_path: P
     assert all(line["question"] == texts[line["id"]] and "reference" in line for line in lines)
 
 
-def test_kept_samples_are_examples_that_fine_tuning_reads(tmp_path: Path, questions: list[Asked], written: Written) -> None:
-    counted = write_samples(tmp_path, questions, [written(question, number) for question in questions for number in range(4)], RULES)
+def test_kept_samples_are_examples_that_fine_tuning_reads(
+    tmp_path: Path, questions: list[Asked], written: Written
+) -> None:
+    counted = write_samples(
+        tmp_path,
+        questions,
+        [written(question, number) for question in questions for number in range(4)],
+        RULES,
+    )
 
     texts = {question.id: question.text for question in questions}
-    examples = list(examples_of(read_rows(tmp_path / TRAINING_FILE), DataRecipe(path=str(tmp_path / TRAINING_FILE))))
+    examples = list(
+        examples_of(
+            read_rows(tmp_path / TRAINING_FILE), DataRecipe(path=str(tmp_path / TRAINING_FILE))
+        )
+    )
     assert [(example.prompt, example.completion) for example in examples] == [
-        ((Message("user", texts[sample.question]),), sample.completion) for sample in counted if sample.fate == "kept"
+        ((Message("user", texts[sample.question]),), sample.completion)
+        for sample in counted
+        if sample.fate == "kept"
     ]
     assert examples
 
 
-def test_where_nothing_is_kept_there_is_no_file_to_train_on(tmp_path: Path, questions: list[Asked], sample: Any) -> None:
+def test_where_nothing_is_kept_there_is_no_file_to_train_on(
+    tmp_path: Path, questions: list[Asked], sample: Any
+) -> None:
     write_samples(tmp_path, questions, [sample(0, question="q0")], RULES)
     assert (tmp_path / TRAINING_FILE).exists()
 
-    write_samples(tmp_path, questions, [sample(0, question="q0", status="wrong"), sample(0, question="a stranger")], RULES)
+    write_samples(
+        tmp_path,
+        questions,
+        [sample(0, question="q0", status="wrong"), sample(0, question="a stranger")],
+        RULES,
+    )
     assert not (tmp_path / TRAINING_FILE).exists()
     assert [line["fate"] for line in _lines(tmp_path / SAMPLES_FILE)] == ["wrong"]
 
@@ -172,4 +233,6 @@ def test_killed_and_resumed_through_the_journal_the_files_are_equal_byte_for_byt
 def test_a_prompt_that_is_text_is_trained_on_as_text() -> None:
     """As the student will be asked; messages stay messages."""
     assert training_row("What is 1?", "1") == {"prompt": "What is 1?", "completion": "1"}
-    assert training_row((Message("user", "What is 1?"),), "1")["prompt"] == [{"role": "user", "content": "What is 1?"}]
+    assert training_row((Message("user", "What is 1?"),), "1")["prompt"] == [
+        {"role": "user", "content": "What is 1?"}
+    ]

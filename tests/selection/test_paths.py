@@ -15,7 +15,13 @@ from brimful.selection.paths import equations_of, path_hash, path_of
     ("answer", "path"),
     [
         ("1 hour = 60 minutes. So 2 hours = 2 × 60 = <answer>120</answer>", "1=60; 2=2*60=120"),
-        ("1 pint is equal to 473.176 ml. So 10 pints = 10 ⋅ 473.1760 = <answer>4,731.76</answer> ml.", "1=473.176; 10=10*473.176=4731.76"),
+        (
+            (
+                "1 pint is equal to 473.176 ml. So 10 pints = 10 ⋅ 473.1760 ="
+                " <answer>4,731.76</answer> ml."
+            ),
+            "1=473.176; 10=10*473.176=4731.76",
+        ),
         ("1 kilobyte (KB) equals 1024 bytes", "1=1024"),
         ("60 km/h = 60 * 1000 / 3600 m/s = 16.67 m/s", "60=1000*60/3600=16.67"),
         ("Thus 4 m³ = 4 m**3 = 4 x 1000 = 4,000 l", "4=4=1000*4=4000"),
@@ -70,7 +76,10 @@ def test_other_calculations_are_other_paths(first: str, second: str) -> None:
 
 
 def test_without_an_equation_the_text_is_the_path() -> None:
-    assert path_of("There are 1,000 g; hence <answer>2000.0</answer>!", "equations") == "there are 1000 g hence <answer> 2000 </answer>"
+    assert (
+        path_of("There are 1,000 g; hence <answer>2000.0</answer>!", "equations")
+        == "there are 1000 g hence <answer> 2000 </answer>"
+    )
     assert path_of("It  IS: 72.\n#### 72", "text") == "it is 72 #### 72"
     assert path_of("...", "equations") == ""
 
@@ -107,21 +116,34 @@ def test_nothing_a_model_writes_breaks_it(odd: str, by: str) -> None:
 
 
 def test_real_unit_conversions_have_their_equations_read(shared_data: Path) -> None:
-    """Sampled answers of the guide's kind: nearly all hold an equation, and as texts they are far more often distinct."""
+    """Sampled answers of the guide's kind: nearly all hold an equation, and as texts they are far
+    more often distinct.
+    """
     rows = json.loads((shared_data / "unit_conversion" / "rft_nickctomlin.json").read_text())
     reasonings = [reasoning for _, _, reasoning in rows]
 
     assert sum(bool(equations_of(text)) for text in reasonings) > 0.98 * len(reasonings)
-    assert len({path_of(text, "equations") for text in reasonings}) < 0.7 * len({path_of(text, "text") for text in reasonings})
+    assert len({path_of(text, "equations") for text in reasonings}) < 0.7 * len(
+        {path_of(text, "text") for text in reasonings}
+    )
 
 
 def test_the_equations_of_real_solutions_are_those_their_authors_marked(shared_data: Path) -> None:
-    """GSM8K marks most of its equations; an eighth of its solutions marks some that differ from what is written, such as <<6=6>> or a percentage."""
+    """GSM8K marks most of its equations; an eighth of its solutions marks some that differ from
+    what is written, such as <<6=6>> or a percentage.
+    """
     with gzip.open(shared_data / "gsm8k" / "train.jsonl.gz", "rt") as file:
         answers = [json.loads(line)["answer"] for line in islice(file, 600)]
-    marked = [{equation for mark in re.findall(r"<<(.*?)>>", answer) for equation in equations_of(mark)} for answer in answers]
+    marked = [
+        {equation for mark in re.findall(r"<<(.*?)>>", answer) for equation in equations_of(mark)}
+        for answer in answers
+    ]
     found = [set(equations_of(answer)) for answer in answers]
 
     assert sum(not equations for equations in found) <= 2
-    assert sum(of_marks <= of_text for of_marks, of_text in zip(marked, found, strict=True)) > 0.87 * len(answers)
-    assert sum(of_marks == of_text for of_marks, of_text in zip(marked, found, strict=True)) > 0.7 * len(answers)
+    assert sum(
+        of_marks <= of_text for of_marks, of_text in zip(marked, found, strict=True)
+    ) > 0.87 * len(answers)
+    assert sum(
+        of_marks == of_text for of_marks, of_text in zip(marked, found, strict=True)
+    ) > 0.7 * len(answers)

@@ -15,7 +15,13 @@ from brimful.selection.sample import Sample
     [
         {},
         {"value": None, "status": "unparsed", "extracted": "", "detail": "no final answer"},
-        {"value": "x + 1", "logprob": -0.25, "fate": "kept", "contaminated_by": "test 3", "seed": 2**63 - 1},
+        {
+            "value": "x + 1",
+            "logprob": -0.25,
+            "fate": "kept",
+            "contaminated_by": "test 3",
+            "seed": 2**63 - 1,
+        },
         {"completion": "half a pair \ud800, a line\u2028break, \x00", "finish": "length"},
         {"value": math.inf, "logprob": -math.inf},
     ],
@@ -49,7 +55,9 @@ def test_nan_comes_back_as_nan(sample: Any) -> None:
         ({"extra": 1}, "missing or unknown extra"),
     ],
 )
-def test_what_is_no_sample_is_refused_with_its_place_and_field(sample: Any, changes: dict[str, Any], named: str) -> None:
+def test_what_is_no_sample_is_refused_with_its_place_and_field(
+    sample: Any, changes: dict[str, Any], named: str
+) -> None:
     with pytest.raises(RunFolderError, match=f"^a file, line 3.*{named}"):
         Sample.from_json(sample().to_json() | changes, "a file, line 3")
 

@@ -9,22 +9,40 @@ from brimful.base.errors import DataError
 from brimful.base.intervals import wilson_interval
 from brimful.selection.choose import Rules, choose
 from brimful.selection.sample import Asked, Sample
-from brimful.selection.statistics import KindCounts, Lengths, Reason, Share, Statistics, refuse_nothing_kept, statistics_of
+from brimful.selection.statistics import (
+    KindCounts,
+    Lengths,
+    Reason,
+    Share,
+    Statistics,
+    refuse_nothing_kept,
+    statistics_of,
+)
 
 RULES = Rules(samples_per_prompt=4, keep_per_prompt=2)
-QUESTIONS = [Asked("a", "What is a?", (1,), "letters"), Asked("b", "What is b?", (1,), "letters"), Asked("1", "What is 1?", (1,), "digits")]
+QUESTIONS = [
+    Asked("a", "What is a?", (1,), "letters"),
+    Asked("b", "What is b?", (1,), "letters"),
+    Asked("1", "What is 1?", (1,), "digits"),
+]
 
 
 @pytest.fixture(scope="module")
 def counted(sample: Any) -> list[Sample]:
     """Asked a: three distinct correct ones and a repeated one; b: one correct; 1: none."""
-    a = [sample(number, question="a", tokens=10 * (number + 1), path="xyzz"[number]) for number in range(4)]
+    a = [
+        sample(number, question="a", tokens=10 * (number + 1), path="xyzz"[number])
+        for number in range(4)
+    ]
     b = [
         sample(0, question="b"),
         sample(1, question="b", finish="length"),
         sample(2, question="b", status="wrong", detail="off", completion="x" * 500),
     ]
-    of_1 = [sample(number, question="1", status="unparsed", detail="no final answer") for number in range(3)]
+    of_1 = [
+        sample(number, question="1", status="unparsed", detail="no final answer")
+        for number in range(3)
+    ]
     return [chosen for drawn in (a, b, of_1) for chosen in choose(drawn, RULES)]
 
 
@@ -36,15 +54,22 @@ def statistics(counted: list[Sample]) -> Statistics:
 def test_samples_are_counted_by_fate(statistics: Statistics) -> None:
     assert (statistics.questions, statistics.samples, statistics.kept) == (3, 10, 3)
     assert {fate: count for fate, count in statistics.fates.items() if count} == {
-        "kept": 3, "enough": 1, "repeated-path": 1, "unended": 1, "wrong": 1, "unparsed": 3,
-    }  # fmt: skip
+        "kept": 3,
+        "enough": 1,
+        "repeated-path": 1,
+        "unended": 1,
+        "wrong": 1,
+        "unparsed": 3,
+    }
     assert sum(statistics.fates.values()) == 10
 
 
 def test_questions_are_counted_by_what_they_gave(statistics: Statistics) -> None:
     assert statistics.questions_by_kept == [1, 1, 1]
     assert statistics.questions_by_paths == [1, 1, 0, 1]
-    assert statistics.questions_by_correct == [1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1], "none, two of three, all"
+    assert statistics.questions_by_correct == [1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1], (
+        "none, two of three, all"
+    )
 
 
 def test_shares_have_the_interval_of_the_evaluation(statistics: Statistics) -> None:
@@ -52,7 +77,12 @@ def test_shares_have_the_interval_of_the_evaluation(statistics: Statistics) -> N
     assert share is not None
     assert (share.count, share.total, share.share) == (6, 10, 0.6)
     for count in (0, 1, 6, 10):
-        drawn = [Sample("a", n, "", "stop", 1, 1, None, "", "correct" if n < count else "wrong", "", str(n)) for n in range(10)]
+        drawn = [
+            Sample(
+                "a", n, "", "stop", 1, 1, None, "", "correct" if n < count else "wrong", "", str(n)
+            )
+            for n in range(10)
+        ]
         found = statistics_of(QUESTIONS[:1], choose(drawn, RULES), RULES).correct
         assert isinstance(found, Share)
         interval = wilson_interval(count, 10)
@@ -90,7 +120,9 @@ def test_statistics_are_a_json_value(statistics: Statistics) -> None:
     assert record["kinds"]["letters"]["correct"]["count"] == 6
 
 
-def test_nothing_kept_stops_with_the_reasons_and_what_helps(sample: Any, statistics: Statistics) -> None:
+def test_nothing_kept_stops_with_the_reasons_and_what_helps(
+    sample: Any, statistics: Statistics
+) -> None:
     refuse_nothing_kept(statistics)
 
     drawn = [
@@ -101,7 +133,9 @@ def test_nothing_kept_stops_with_the_reasons_and_what_helps(sample: Any, statist
     with pytest.raises(DataError) as stopped:
         refuse_nothing_kept(statistics_of(QUESTIONS, choose(drawn, RULES), RULES))
     told = str(stopped.value).splitlines()
-    assert told[0] == "none of 3 samples of 3 questions can be kept, so there is nothing to train on."
+    assert (
+        told[0] == "none of 3 samples of 3 questions can be kept, so there is nothing to train on."
+    )
     assert told[1] == "  2 of 3: unended, such as 'and so on' to 'What is a?'"
     assert told[2] == "  1 of 3: wrong (off), such as 'text 2' to 'What is a?'"
     assert told[3] == "What helps most: raise rft.max_new_tokens."
@@ -110,6 +144,11 @@ def test_nothing_kept_stops_with_the_reasons_and_what_helps(sample: Any, statist
 def test_no_samples_at_all_are_no_error_until_they_are_to_be_trained_on() -> None:
     empty = statistics_of([], [], RULES)
 
-    assert (empty.samples, empty.correct, empty.lengths, empty.questions_by_kept) == (0, None, None, [0, 0, 0])
+    assert (empty.samples, empty.correct, empty.lengths, empty.questions_by_kept) == (
+        0,
+        None,
+        None,
+        [0, 0, 0],
+    )
     with pytest.raises(DataError, match="ask at least one question"):
         refuse_nothing_kept(empty)

@@ -1,4 +1,6 @@
-"""The tab that writes: settings are checked, sessions stop only what is theirs, errors stay on the page."""
+"""The tab that writes: settings are checked, sessions stop only what is theirs, errors stay on the
+page.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,11 +25,17 @@ def request(session: str = "a") -> Any:
 @pytest.mark.parametrize(
     ("temperature", "top_p", "tokens", "seed", "told"),
     [
-        (None, 1, 10, 0, "each need a number"), (0.7, 1, 0, 0, "new tokens must be 1 to 4,096"), (0.7, 1, 5000, 0, "new tokens must be"),
-        (0.7, 1, 10, -1, "seed must be 0 or above"), (-1, 1, 10, 0, "temperature must be 0"), (0.7, 0, 10, 0, "top_p must be above 0"),
+        (None, 1, 10, 0, "each need a number"),
+        (0.7, 1, 0, 0, "new tokens must be 1 to 4,096"),
+        (0.7, 1, 5000, 0, "new tokens must be"),
+        (0.7, 1, 10, -1, "seed must be 0 or above"),
+        (-1, 1, 10, 0, "temperature must be 0"),
+        (0.7, 0, 10, 0, "top_p must be above 0"),
     ],
-)  # fmt: skip
-def test_settings_out_of_range_are_told(temperature: Any, top_p: Any, tokens: Any, seed: Any, told: str) -> None:
+)
+def test_settings_out_of_range_are_told(
+    temperature: Any, top_p: Any, tokens: Any, seed: Any, told: str
+) -> None:
     with pytest.raises(RequestError, match=told):
         writing(temperature, top_p, tokens, seed)
 
@@ -35,7 +43,13 @@ def test_settings_out_of_range_are_told(temperature: Any, top_p: Any, tokens: An
 def test_settings_are_those_of_the_controls() -> None:
     how = writing(0.5, 0.9, 12, 3)
 
-    assert (how.settings.temperature, how.settings.top_p, how.tokens, how.seed, how.count) == (0.5, 0.9, 12, 3, 1)
+    assert (how.settings.temperature, how.settings.top_p, how.tokens, how.seed, how.count) == (
+        0.5,
+        0.9,
+        12,
+        3,
+        1,
+    )
 
 
 def test_a_session_stops_its_own_text_alone() -> None:
@@ -77,7 +91,9 @@ def test_starting_over_while_a_text_is_written_leaves_nothing_of_it(tuned: Path)
     assert "caret" in next(left)[0]
 
     emptied, turns, problem, _ = chat.chosen(tuned.name, request("a"))
-    assert [*left] == [(emptied, (), "", gr.skip())], "a piece of the old text that was on its way is replaced by the emptied conversation"
+    assert [*left] == [(emptied, (), "", gr.skip())], (
+        "a piece of the old text that was on its way is replaced by the emptied conversation"
+    )
     assert (turns, problem) == ((), "")
 
     shown, turns, _, _ = [*other][-1]
@@ -85,8 +101,13 @@ def test_starting_over_while_a_text_is_written_leaves_nothing_of_it(tuned: Path)
     assert "caret" not in shown
 
 
-@pytest.mark.parametrize(("name", "told"), [(None, "choose a run first"), ("../secret", "there is no run"), ("gone", "there is no run")])
-def test_what_cannot_be_served_is_told_on_the_page(tmp_path: Any, name: str | None, told: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [(None, "choose a run first"), ("../secret", "there is no run"), ("gone", "there is no run")],
+)
+def test_what_cannot_be_served_is_told_on_the_page(
+    tmp_path: Any, name: str | None, told: str
+) -> None:
     chat = Chat(Library(tmp_path))
 
     (answer,) = chat.send(name, "a", (), False, 0.7, 1.0, 10, 0, request())
@@ -95,10 +116,14 @@ def test_what_cannot_be_served_is_told_on_the_page(tmp_path: Any, name: str | No
     assert answer[1] == ()
 
 
-def test_a_run_that_cannot_be_loaded_is_told_and_nothing_seems_to_be_written(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_cannot_be_loaded_is_told_and_nothing_seems_to_be_written(
+    tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "broken" / "model").mkdir(parents=True)
     (tmp_path / "broken" / "recipe.yaml").write_text("name: broken\n")
-    begun, ended = Chat(Library(tmp_path)).send("broken", "a", (), False, 0.7, 1.0, 10, 0, request())
+    begun, ended = Chat(Library(tmp_path)).send(
+        "broken", "a", (), False, 0.7, 1.0, 10, 0, request()
+    )
 
     assert "caret" in begun[0]
     assert "caret" not in ended[0]

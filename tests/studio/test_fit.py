@@ -1,4 +1,6 @@
-"""The answer of *Will it fit?* is that of `brimful plan`, device by device, and its recipe plans alike."""
+"""The answer of *Will it fit?* is that of `brimful plan`, device by device, and its recipe plans
+alike.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -45,9 +47,19 @@ def test_terms_add_up_to_the_peak_and_numbers_have_intervals() -> None:
 
     assert (device.device, device.verdict) == (L4, "fits")
     assert device.peak_bytes is not None
-    assert sum(size for _, size in device.terms) == round(device.peak_bytes.value) < device.capacity_bytes
+    assert (
+        sum(size for _, size in device.terms)
+        == round(device.peak_bytes.value)
+        < device.capacity_bytes
+    )
     assert device.micro_batch * device.accumulation == 4
-    for prediction in (device.peak_bytes, device.step_time_s, device.total_time_s, device.cost_usd, device.energy_wh):
+    for prediction in (
+        device.peak_bytes,
+        device.step_time_s,
+        device.total_time_s,
+        device.cost_usd,
+        device.energy_wh,
+    ):
         assert prediction is not None
         assert prediction.low <= prediction.value <= prediction.high
     assert {"precision", "micro_batch"} <= {choice.name for choice in device.choices}
@@ -62,7 +74,10 @@ def test_the_recipe_of_the_answer_plans_alike(tmp_path: Path) -> None:
 
     assert isinstance(planned, Surveyed)
     (device,) = found.devices
-    assert (planned.verdict, planned.derived.plan.micro_batches[0]) == (device.verdict, device.micro_batch)
+    assert (planned.verdict, planned.derived.plan.micro_batches[0]) == (
+        device.verdict,
+        device.micro_batch,
+    )
     assert planned.derived.footprint.driver == device.peak_bytes
     assert planned.derived.plan.predicted["total_time_s"] == device.total_time_s
     assert found.parameters == planned.derived.footprint.parameters
@@ -84,26 +99,38 @@ def test_devices_come_in_their_order_once_and_this_machine_is_one() -> None:
 
 
 def test_what_does_not_fit_says_so_and_closely_what_would() -> None:
-    wide = TINY.replace("layers: 1, heads: 2, width: 32", "layers: 1, heads: 64, width: 16384") + "plan: {recompute: true, loss_chunk: 256}\n"
-    text = wide.replace("sequence_length: 128", "sequence_length: 129").replace("sequences: 4", "tokens: 516")  # no halves, which would be traced too
+    wide = (
+        TINY.replace("layers: 1, heads: 2, width: 32", "layers: 1, heads: 64, width: 16384")
+        + "plan: {recompute: true, loss_chunk: 256}\n"
+    )
+    text = wide.replace("sequence_length: 128", "sequence_length: 129").replace(
+        "sequences: 4", "tokens: 516"
+    )  # no halves, which would be traced too
 
     (device,) = answer(Question(text, devices=(L4,)), closely=True).devices
 
     assert device.verdict == "does not fit"
     assert device.step_time_s is None
     assert "would take" in device.reason
-    assert any("8-bit optimizer (optimizer.kind=adamw_8bit)" in remedy for remedy in device.remedies)
+    assert any(
+        "8-bit optimizer (optimizer.kind=adamw_8bit)" in remedy for remedy in device.remedies
+    )
 
 
 def test_a_remedy_that_may_help_is_not_told_as_one_that_does_not() -> None:
-    text = TINY.replace("layers: 1, heads: 2, width: 32", "layers: 1, heads: 64, width: 16384") + "plan: {recompute: true, loss_chunk: 256}\n"
+    text = (
+        TINY.replace("layers: 1, heads: 2, width: 32", "layers: 1, heads: 64, width: 16384")
+        + "plan: {recompute: true, loss_chunk: 256}\n"
+    )
     (surveyed,) = survey(load_text(text, "a text"), L4)
     assert isinstance(surveyed, Surveyed)
     footprint = surveyed.derived.footprint
     remedy = Remedy("fewer", "less", "a=b", footprint, 0)
 
     assert "one sequence still does not fit; less" in told(remedy)
-    assert "one sequence may fit; less" in told(replace(remedy, footprint=replace(footprint, verdict="uncertain")))
+    assert "one sequence may fit; less" in told(
+        replace(remedy, footprint=replace(footprint, verdict="uncertain"))
+    )
     assert "up to 1 sequence at a time fit" in told(replace(remedy, largest=1))
 
 

@@ -1,4 +1,6 @@
-"""The answer as HTML: bars stay within their device, their numbers stand in the table, nothing is markup that came from outside."""
+"""The answer as HTML: bars stay within their device, their numbers stand in the table, nothing is
+markup that came from outside.
+"""
 
 import re
 from dataclasses import replace
@@ -11,27 +13,50 @@ from brimful.studio.fit import DeviceFit, Fit, FitVerdict
 from brimful.studio.fit_view import fit_view
 
 SMALL = DeviceFit(
-    "Small", 16 * GIB, "does not fit", "even 1 sequence would take about 40 GiB of 16 GiB", (("weights", 30 * GIB), ("activations", 10 * GIB)),
-    Prediction(40 * GIB, 38 * GIB, 42 * GIB, "traced"), 1, 16, remedies=("qlora (quantize=nf4): 12 GiB",), choices=(Choice("compile", False, "too short"),),
-)  # fmt: skip
+    "Small",
+    16 * GIB,
+    "does not fit",
+    "even 1 sequence would take about 40 GiB of 16 GiB",
+    (("weights", 30 * GIB), ("activations", 10 * GIB)),
+    Prediction(40 * GIB, 38 * GIB, 42 * GIB, "traced"),
+    1,
+    16,
+    remedies=("qlora (quantize=nf4): 12 GiB",),
+    choices=(Choice("compile", False, "too short"),),
+)
 LARGE = DeviceFit(
-    "Large <b>", 80 * GIB, "fits", "1 sequence takes 40 GiB", (("weights", 30 * GIB), ("activations", 10 * GIB), ("dust", 1)),
-    Prediction(40 * GIB + 1, 38 * GIB, 42 * GIB, "traced"), 2, 8, 4, Prediction(1.5, 1.2, 2.0, ""), Prediction(7200, 7000, 9000, ""),
-    Prediction(3.2, 3.0, 4.0, ""), Prediction(800, 700, 900, ""),
-)  # fmt: skip
+    "Large <b>",
+    80 * GIB,
+    "fits",
+    "1 sequence takes 40 GiB",
+    (("weights", 30 * GIB), ("activations", 10 * GIB), ("dust", 1)),
+    Prediction(40 * GIB + 1, 38 * GIB, 42 * GIB, "traced"),
+    2,
+    8,
+    4,
+    Prediction(1.5, 1.2, 2.0, ""),
+    Prediction(7200, 7000, 9000, ""),
+    Prediction(3.2, 3.0, 4.0, ""),
+    Prediction(800, 700, 900, ""),
+)
 UNKNOWN = DeviceFit("Odd", 8 * GIB, "unknown", "no rates are known")
-FIT = Fit("name: a\n", "LoRA of rank 16 on a <model>", (SMALL, LARGE, UNKNOWN), ("A note.",), 1000, 10)
+FIT = Fit(
+    "name: a\n", "LoRA of rank 16 on a <model>", (SMALL, LARGE, UNKNOWN), ("A note.",), 1000, 10
+)
 
 
 def pieces(shown: str, device: str) -> list[tuple[float, float]]:
     """(left, width) of the bar of a device, in percent."""
     bar = re.search(rf'aria-label="{device} .*?</div>', shown, re.DOTALL)
     assert bar is not None
-    return [(float(left), float(width)) for left, width in re.findall(r"left: ([\d.]+)%; width: ([\d.]+)%\" title", bar[0])]
+    return [
+        (float(left), float(width))
+        for left, width in re.findall(r"left: ([\d.]+)%; width: ([\d.]+)%\" title", bar[0])
+    ]
 
 
 def test_terms_are_stacked_and_end_where_the_peak_is_as_a_share_of_the_device() -> None:
-    (first, second) = pieces(fit_view(FIT), "Large &lt;b&gt;")
+    first, second = pieces(fit_view(FIT), "Large &lt;b&gt;")
 
     assert first[0] == 0
     assert second[0] == first[1]
@@ -44,7 +69,9 @@ def test_what_fits_never_holds_more_than_the_device_has() -> None:
 
     assert "50.0 to 80.0 GiB" in fit_view(replace(FIT, devices=(wide,)))
     assert "0 B to 2.00 GiB" in fit_view(replace(FIT, devices=(tiny,)))
-    assert "50.0 to 120.0 GiB" in fit_view(replace(FIT, devices=(replace(wide, verdict="uncertain"),)))
+    assert "50.0 to 120.0 GiB" in fit_view(
+        replace(FIT, devices=(replace(wide, verdict="uncertain"),))
+    )
 
 
 def test_a_bar_beyond_its_device_is_cut_and_says_by_how_much() -> None:
@@ -58,10 +85,23 @@ def test_a_bar_beyond_its_device_is_cut_and_says_by_how_much() -> None:
 def test_the_numbers_of_the_bars_stand_in_their_labels_and_in_the_table() -> None:
     shown = fit_view(FIT)
 
-    assert 'aria-label="Small does not fit: 40.0 GiB of 16.0 GiB. weights 30.0 GiB, activations 10.0 GiB"' in shown
+    assert (
+        'aria-label="Small does not fit: 40.0 GiB of 16.0 GiB. weights 30.0 GiB, activations 10.0'
+        ' GiB"' in shown
+    )
     row = re.search(r'<th scope="row">Large &lt;b&gt;</th>.*?</tr>', shown, re.DOTALL)
     assert row is not None
-    for told in ("fits", "40.0 GiB", "38.0 to 42.0 GiB", "2 x 8", "up to 4 fit", "1.5 s", "2h 00m", "&#36;3.20", "800 Wh"):
+    for told in (
+        "fits",
+        "40.0 GiB",
+        "38.0 to 42.0 GiB",
+        "2 x 8",
+        "up to 4 fit",
+        "1.5 s",
+        "2h 00m",
+        "&#36;3.20",
+        "800 Wh",
+    ):
         assert told in row[0], told
 
 
@@ -79,15 +119,23 @@ def test_what_does_not_fit_says_why_and_what_would_help() -> None:
 @pytest.mark.parametrize(
     ("verdict", "micro_batch", "largest", "told"),
     [
-        ("does not fit", 1, 0, "not even 1 fits"), ("does not fit", 4, 0, "not even 1 surely fits"), ("does not fit", 4, 2, "up to 2 fit"),
-        ("uncertain", 1, 0, "1 may fit"), ("uncertain", 4, 0, "not even 1 surely fits"), ("uncertain", 4, 3, "up to 3 surely fit"),
+        ("does not fit", 1, 0, "not even 1 fits"),
+        ("does not fit", 4, 0, "not even 1 surely fits"),
+        ("does not fit", 4, 2, "up to 2 fit"),
+        ("uncertain", 1, 0, "1 may fit"),
+        ("uncertain", 4, 0, "not even 1 surely fits"),
+        ("uncertain", 4, 3, "up to 3 surely fit"),
         ("fits", 2, 4, "up to 4 fit"),
     ],
-)  # fmt: skip
-def test_how_many_fit_agrees_with_the_verdict(verdict: FitVerdict, micro_batch: int, largest: int, told: str) -> None:
+)
+def test_how_many_fit_agrees_with_the_verdict(
+    verdict: FitVerdict, micro_batch: int, largest: int, told: str
+) -> None:
     device = replace(SMALL, verdict=verdict, micro_batch=micro_batch, largest_micro_batch=largest)
 
-    assert re.findall(r">((?:up to|not even|1 may)[^<]*)<", fit_view(replace(FIT, devices=(device,)))) == [told]
+    assert re.findall(
+        r">((?:up to|not even|1 may)[^<]*)<", fit_view(replace(FIT, devices=(device,)))
+    ) == [told]
 
 
 def test_texts_are_escaped_and_an_old_answer_is_marked() -> None:
@@ -100,7 +148,13 @@ def test_texts_are_escaped_and_an_old_answer_is_marked() -> None:
 
 
 def test_a_run_of_unknown_length_is_told_by_a_billion_tokens() -> None:
-    large = replace(LARGE, total_time_s=None, cost_usd=None, energy_wh=None, billion_tokens_s=Prediction(3600, 3000, 4000, ""))
+    large = replace(
+        LARGE,
+        total_time_s=None,
+        cost_usd=None,
+        energy_wh=None,
+        billion_tokens_s=Prediction(3600, 3000, 4000, ""),
+    )
     shown = fit_view(replace(FIT, devices=(large,)))
 
     assert "1B tokens" in shown

@@ -20,7 +20,9 @@ def test_no_problem_is_nothing() -> None:
     assert problem("") == ""
 
 
-def test_an_unexpected_error_is_a_line_on_the_page_and_whole_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unexpected_error_is_a_line_on_the_page_and_whole_on_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     shown = told(KeyError("x" * 1000))
 
     assert "this failed unexpectedly (KeyError: " in shown
@@ -31,7 +33,11 @@ def test_an_unexpected_error_is_a_line_on_the_page_and_whole_on_the_terminal(cap
 
 
 def test_a_report_in_a_frame_cannot_leave_it() -> None:
-    shown = render("frame.html.j2", title="Report of a", page='<p title="x">{1}</p></iframe><script>alert(1)</script>')
+    shown = render(
+        "frame.html.j2",
+        title="Report of a",
+        page='<p title="x">{1}</p></iframe><script>alert(1)</script>',
+    )
 
     assert shown.count("<") == 2
     assert 'sandbox=""' in shown

@@ -26,7 +26,9 @@ from brimful.studio import layout
     ],
 )
 def test_paths_that_the_page_has_no_use_for_are_closed(path: str) -> None:
-    client = TestClient(layout.Guard(PlainTextResponse("through")), base_url="http://127.0.0.1:7860")
+    client = TestClient(
+        layout.Guard(PlainTextResponse("through")), base_url="http://127.0.0.1:7860"
+    )
 
     assert client.get(f"/{path}").status_code == 404
     assert client.get("/config").text == "through"
@@ -35,11 +37,19 @@ def test_paths_that_the_page_has_no_use_for_are_closed(path: str) -> None:
 @pytest.mark.parametrize(
     ("address", "is_local", "status"),
     [
-        ("http://127.0.0.1:7860", True, 200), ("http://localhost:7860", True, 200), ("http://[::1]:7860", True, 200),
-        ("http://site.example:7860", True, 403), ("http://127.0.0.1.site.example", True, 403), ("http://site.example", False, 200),
+        ("http://127.0.0.1:7860", True, 200),
+        ("http://localhost:7860", True, 200),
+        ("http://[::1]:7860", True, 200),
+        ("http://site.example:7860", True, 403),
+        ("http://127.0.0.1.site.example", True, 403),
+        ("http://site.example", False, 200),
     ],
-)  # fmt: skip
-def test_a_page_of_this_machine_answers_to_no_other_name(address: str, is_local: bool, status: int) -> None:
-    client = TestClient(layout.Guard(PlainTextResponse("through"), is_local=is_local), base_url=address)
+)
+def test_a_page_of_this_machine_answers_to_no_other_name(
+    address: str, is_local: bool, status: int
+) -> None:
+    client = TestClient(
+        layout.Guard(PlainTextResponse("through"), is_local=is_local), base_url=address
+    )
 
     assert client.get("/config").status_code == status

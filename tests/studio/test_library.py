@@ -12,7 +12,9 @@ from brimful.studio.library import Library
 def make_run(folder: Path, *, finished: bool = False) -> Path:
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").write_text("name: a\n")
-    (folder / "metrics.jsonl").write_text(json.dumps({"kind": "start", "step": 0, "total_steps": 8}) + "\n")
+    (folder / "metrics.jsonl").write_text(
+        json.dumps({"kind": "start", "step": 0, "total_steps": 8}) + "\n"
+    )
     if finished:
         (folder / "model").mkdir()
     return folder
@@ -34,7 +36,20 @@ def test_runs_are_listed_by_their_names_below_the_folder(library: Library) -> No
 
 
 @pytest.mark.parametrize(
-    "name", ["../secret", "one/../../secret", "/etc", "", ".", "group", "link", "one/model", "no", "one\0", "group//../../secret"]
+    "name",
+    [
+        "../secret",
+        "one/../../secret",
+        "/etc",
+        "",
+        ".",
+        "group",
+        "link",
+        "one/model",
+        "no",
+        "one\0",
+        "group//../../secret",
+    ],
 )
 def test_nothing_else_is_opened(library: Library, name: str) -> None:
     with pytest.raises(RunFolderError, match="there is no run"):

@@ -17,7 +17,16 @@ from brimful.generation.answers import Writing
 from brimful.generation.sampler import GREEDY
 from brimful.recipe import Recipe
 from brimful.studio import models
-from brimful.studio.models import Desk, Turn, Written, describe, has_base, pieces, takes_messages, writes_text
+from brimful.studio.models import (
+    Desk,
+    Turn,
+    Written,
+    describe,
+    has_base,
+    pieces,
+    takes_messages,
+    writes_text,
+)
 
 HOW = Writing(GREEDY, tokens=6)
 
@@ -32,7 +41,9 @@ def written(desk: Desk, run: Path, side: models.Side, turns: tuple[Turn, ...] = 
     return [*desk.write(run, side, HOW, ("Say red twice.", turns), threading.Event())][-1]
 
 
-def test_a_tuned_run_writes_beside_its_base_with_one_model_in_memory(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tuned_run_writes_beside_its_base_with_one_model_in_memory(
+    tuned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk, loads = Desk(), []
     load = models.load_run
     monkeypatch.setattr(models, "load_run", lambda *args: loads.append(args) or load(*args))
@@ -53,7 +64,11 @@ def test_a_run_that_was_trained_anew_answers_with_its_new_weights(tuned: Path) -
     desk = Desk()
     before = written(desk, tuned, "run")
     (weights,) = (tuned / "model").glob("*.safetensors")
-    save_file({name: torch.zeros_like(tensor) for name, tensor in load_file(weights).items()}, weights, {"format": "pt"})
+    save_file(
+        {name: torch.zeros_like(tensor) for name, tensor in load_file(weights).items()},
+        weights,
+        {"format": "pt"},
+    )
 
     after = written(desk, tuned, "run")
 
@@ -72,7 +87,9 @@ def test_a_conversation_goes_on_from_its_turns_and_from_nobody_elses(tuned: Path
     assert written(desk, tuned, "base", (turn,)) == written(desk, tuned, "base")
 
 
-def test_nothing_to_go_on_from_and_a_model_too_large_are_refused(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_to_go_on_from_and_a_model_too_large_are_refused(
+    tuned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk = Desk()
     with pytest.raises(RequestError, match="nothing to go on from"):
         [*desk.write(tuned, "run", HOW, ("", ()), threading.Event())]

@@ -18,7 +18,9 @@ def test_a_port_in_use_is_told_with_another_to_try() -> None:
         taken.listen()
         port = taken.getsockname()[1]
 
-        with pytest.raises(RequestError, match=rf"port {port}: .* --port {port % 65535 + 1}") as error:
+        with pytest.raises(
+            RequestError, match=rf"port {port}: .* --port {port % 65535 + 1}"
+        ) as error:
             page.serve("127.0.0.1", port, None)
     assert error.value.exit_code == 2
 
@@ -30,7 +32,11 @@ def test_an_address_that_is_none_is_told() -> None:
 
 def test_gradio_is_an_extra_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "gradio" else find(name, *rest))
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *rest: None if name == "gradio" else find(name, *rest),
+    )
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -39,18 +45,34 @@ def test_gradio_is_an_extra_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -
         page.serve("127.0.0.1", port, None)
 
 
-@pytest.mark.parametrize(("host", "local"), [("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("10.0.0.1", False)])  # noqa: S104
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("127.0.0.1", True),
+        ("localhost", True),
+        ("::1", True),
+        ("0.0.0.0", False),  # noqa: S104
+        ("10.0.0.1", False),
+    ],
+)
 def test_which_addresses_only_this_machine_reaches(host: str, local: bool) -> None:
     assert page.is_local(host) is local
 
 
 def test_whoever_else_sees_the_page_is_told(tmp_path: Path) -> None:
     assert page.warning_of("127.0.0.1", tmp_path) == ""
-    assert page.warning_of("10.0.0.1", None) == "on 10.0.0.1 every machine that reaches this one sees the page."
-    assert f"and the runs in {tmp_path}; --only-fit leaves them out" in page.warning_of("10.0.0.1", tmp_path)
+    assert (
+        page.warning_of("10.0.0.1", None)
+        == "on 10.0.0.1 every machine that reaches this one sees the page."
+    )
+    assert f"and the runs in {tmp_path}; --only-fit leaves them out" in page.warning_of(
+        "10.0.0.1", tmp_path
+    )
 
 
-def test_gradio_is_kept_from_calling_home_and_from_opening_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradio_is_kept_from_calling_home_and_from_opening_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name, value in {
         "GRADIO_ANALYTICS_ENABLED": "True",
         "GRADIO_ALLOWED_PATHS": "/",

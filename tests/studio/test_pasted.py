@@ -1,4 +1,6 @@
-"""Pasted texts are values: nothing in them is run, loaded by its path, or allowed to keep the machine busy."""
+"""Pasted texts are values: nothing in them is run, loaded by its path, or allowed to keep the
+machine busy.
+"""
 
 import json
 
@@ -6,7 +8,14 @@ import pytest
 
 from brimful.base.errors import BrimfulError, PlanError, RecipeError, RequestError
 from brimful.model import catalog
-from brimful.studio.pasted import MOST_CHARACTERS, looks_like_recipe, pasted_config, pasted_recipe, published_name, refuse_long
+from brimful.studio.pasted import (
+    MOST_CHARACTERS,
+    looks_like_recipe,
+    pasted_config,
+    pasted_recipe,
+    published_name,
+    refuse_long,
+)
 
 RECIPE = """
 name: x
@@ -18,7 +27,13 @@ training: {{steps: 3}}
 data: {{path: x}}
 optimizer: {{learning_rate: 1e-3}}
 """
-CONFIG = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 512}
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "vocab_size": 512,
+}
 
 
 def _recipe(model: str = "openai-community/gpt2", length: int = 32) -> str:
@@ -43,13 +58,20 @@ def test_a_recipe_is_read() -> None:
         ("just: this", RecipeError, "problem"),
     ],
 )
-def test_what_is_no_recipe_for_a_page_is_refused(text: str, error: type[BrimfulError], told: str) -> None:
+def test_what_is_no_recipe_for_a_page_is_refused(
+    text: str, error: type[BrimfulError], told: str
+) -> None:
     with pytest.raises(error, match=told):
         pasted_recipe(text, local_folders=False)
 
 
 def test_a_config_keeps_what_describes_the_network() -> None:
-    found = pasted_config(json.dumps(CONFIG | {"auto_map": {"AutoModel": "x.Y"}, "_attn_implementation": "org/kernel", "note": 1}))
+    found = pasted_config(
+        json.dumps(
+            CONFIG
+            | {"auto_map": {"AutoModel": "x.Y"}, "_attn_implementation": "org/kernel", "note": 1}
+        )
+    )
 
     assert found is not None
     assert {key: found.values[key] for key in CONFIG} == CONFIG
@@ -64,19 +86,36 @@ def test_a_config_keeps_what_describes_the_network() -> None:
         ("{not json", RequestError, "not JSON"),
         ("{}", PlanError, "no model_type"),
         (json.dumps({"model_type": "lama"}), PlanError, "did you mean 'llama'"),
-        (json.dumps(CONFIG | {"num_hidden_layers": 10**6}), RequestError, "num_hidden_layers 1,000,000 is above"),
+        (
+            json.dumps(CONFIG | {"num_hidden_layers": 10**6}),
+            RequestError,
+            "num_hidden_layers 1,000,000 is above",
+        ),
         (json.dumps(CONFIG | {"vocab_size": 10**12}), RequestError, "vocab_size"),
-        (json.dumps({"model_type": "gemma3", "text_config": {"num_hidden_layers": 10**6}}), RequestError, "num_hidden_layers 1,000,000 is above"),
+        (
+            json.dumps({"model_type": "gemma3", "text_config": {"num_hidden_layers": 10**6}}),
+            RequestError,
+            "num_hidden_layers 1,000,000 is above",
+        ),
         (json.dumps({"model_type": "t5"}), PlanError, "encoder-decoder"),
-        (json.dumps({"model_type": "own", "auto_map": {"AutoConfig": "x.Y"}}), PlanError, "consent"),
+        (
+            json.dumps({"model_type": "own", "auto_map": {"AutoConfig": "x.Y"}}),
+            PlanError,
+            "consent",
+        ),
     ],
 )
-def test_what_is_no_config_for_a_page_is_refused(text: str, error: type[BrimfulError], told: str) -> None:
+def test_what_is_no_config_for_a_page_is_refused(
+    text: str, error: type[BrimfulError], told: str
+) -> None:
     with pytest.raises(error, match=told):
         pasted_config(text)
 
 
-@pytest.mark.parametrize("name", ["openai-community/gpt2", "mosaicml/mpt-7b", "google/gemma-3-1b-pt", "EleutherAI/pythia-70m"])
+@pytest.mark.parametrize(
+    "name",
+    ["openai-community/gpt2", "mosaicml/mpt-7b", "google/gemma-3-1b-pt", "EleutherAI/pythia-70m"],
+)
 def test_a_model_of_the_catalog_is_known_by_its_config(name: str) -> None:
     row = catalog.find(name)
     assert row is not None
@@ -97,4 +136,8 @@ def test_only_what_can_be_a_hub_id_is_left_to_the_hub() -> None:
 def test_long_texts_are_refused_and_short_names_are_no_recipes() -> None:
     with pytest.raises(RequestError, match="Paste less"):
         refuse_long("x" * (MOST_CHARACTERS + 1))
-    assert [looks_like_recipe(text) for text in ("tiny-gpt", "name: x", "a\nb")] == [False, True, True]
+    assert [looks_like_recipe(text) for text in ("tiny-gpt", "name: x", "a\nb")] == [
+        False,
+        True,
+        True,
+    ]

@@ -1,4 +1,6 @@
-"""A question of the page becomes a recipe: by name, pasted, or changed; what breaks a rule is told in one message."""
+"""A question of the page becomes a recipe: by name, pasted, or changed; what breaks a rule is told
+in one message.
+"""
 
 import json
 from pathlib import Path
@@ -12,14 +14,22 @@ from brimful.studio.question import Question, asked, known_models
 
 LLAMA = "meta-llama/Llama-3.1-8B"
 TINY = {
-    "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128,
-    "vocab_size": 512, "max_position_embeddings": 256,
-}  # fmt: skip
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 128,
+    "vocab_size": 512,
+    "max_position_embeddings": 256,
+}
 
 
 def _is_known(recipe: Recipe) -> bool:
     return recipe.study is None and (
-        not isinstance(recipe.model, str) or recipe.model.startswith(OF_RECIPE) or catalog.find(recipe.model) is not None
+        not isinstance(recipe.model, str)
+        or recipe.model.startswith(OF_RECIPE)
+        or catalog.find(recipe.model) is not None
     )
 
 
@@ -39,20 +49,44 @@ def test_a_study_is_the_recipe_that_it_varies() -> None:
 
 
 def test_a_published_model_gets_a_recipe_by_method() -> None:
-    kinds = {method: asked(Question(LLAMA, method=method)).recipe for method in ("as the recipe", "full", "lora", "qlora", "pretrain")}  # type: ignore[arg-type]
+    kinds = {
+        method: asked(Question(LLAMA, method=method)).recipe
+        for method in ("as the recipe", "full", "lora", "qlora", "pretrain")
+    }  # type: ignore[arg-type]
 
-    assert {name: (each.method, each.adapter is not None, each.quantize) for name, each in kinds.items()} == {
-        "as the recipe": ("sft", True, "none"), "full": ("sft", False, "none"), "lora": ("sft", True, "none"), "qlora": ("sft", True, "nf4"),
+    assert {
+        name: (each.method, each.adapter is not None, each.quantize) for name, each in kinds.items()
+    } == {
+        "as the recipe": ("sft", True, "none"),
+        "full": ("sft", False, "none"),
+        "lora": ("sft", True, "none"),
+        "qlora": ("sft", True, "nf4"),
         "pretrain": ("pretrain", False, "none"),
-    }  # fmt: skip
-    assert load_text(asked(Question(LLAMA, method="qlora")).to_yaml(), "the answer") == kinds["qlora"]
+    }
+    assert (
+        load_text(asked(Question(LLAMA, method="qlora")).to_yaml(), "the answer") == kinds["qlora"]
+    )
 
 
 def test_every_number_of_the_question_is_in_the_recipe() -> None:
-    recipe = asked(Question("code-lora", rank=8, sequence_length=512, effective_batch=24, tokens=10**6, margin="tight")).recipe
+    recipe = asked(
+        Question(
+            "code-lora",
+            rank=8,
+            sequence_length=512,
+            effective_batch=24,
+            tokens=10**6,
+            margin="tight",
+        )
+    ).recipe
 
     assert recipe.adapter is not None
-    assert (recipe.adapter.rank, recipe.sequence_length, recipe.effective_batch, recipe.training.tokens) == (8, 512, 24, 10**6)
+    assert (
+        recipe.adapter.rank,
+        recipe.sequence_length,
+        recipe.effective_batch,
+        recipe.training.tokens,
+    ) == (8, 512, 24, 10**6)
     assert recipe.plan.margin == "tight"
 
 
@@ -69,7 +103,9 @@ def test_a_rank_without_adapters_is_said_to_be_unused() -> None:
 
 def test_an_encoder_is_a_classifier_or_pretrained() -> None:
     assert asked(Question("google-bert/bert-base-uncased")).recipe.method == "classify"
-    assert asked(Question("google-bert/bert-base-uncased", method="pretrain")).recipe.method == "mlm"
+    assert (
+        asked(Question("google-bert/bert-base-uncased", method="pretrain")).recipe.method == "mlm"
+    )
     with pytest.raises(RequestError, match="encoder"):
         asked(Question("google-bert/bert-base-uncased", method="lora"))
 
@@ -81,10 +117,20 @@ def test_a_pasted_recipe_is_read() -> None:
 
 
 def test_a_pasted_config_is_a_model_in_a_file_or_the_published_one_that_it_is() -> None:
-    found = asked(Question(json.dumps(TINY | {"made_up": 1, "auto_map": {"AutoModel": "x.Y"}, "torch_dtype": "bfloat16"})))
+    found = asked(
+        Question(
+            json.dumps(
+                TINY | {"made_up": 1, "auto_map": {"AutoModel": "x.Y"}, "torch_dtype": "bfloat16"}
+            )
+        )
+    )
     row = catalog.find(LLAMA)
 
-    assert (found.recipe.model, found.model.context, found.recipe.sequence_length) == ("config.json", 256, 256)
+    assert (found.recipe.model, found.model.context, found.recipe.sequence_length) == (
+        "config.json",
+        256,
+        256,
+    )
     assert "made_up" in found.notes[0]
     assert "auto_map" not in found.model.config
     assert "Save" in found.notes[1]
@@ -93,7 +139,12 @@ def test_a_pasted_config_is_a_model_in_a_file_or_the_published_one_that_it_is() 
 
 
 def test_a_pasted_config_that_leaves_things_out_has_the_limits_of_its_model_type() -> None:
-    short = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
+    short = {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+    }
 
     found = asked(Question(json.dumps(short)))
 
@@ -105,7 +156,9 @@ def test_a_pasted_config_that_leaves_things_out_has_the_limits_of_its_model_type
 def test_of_a_pasted_config_of_several_parts_the_one_that_reads_text_is_asked_about() -> None:
     text = {key: value for key, value in TINY.items() if key != "model_type"}
 
-    found = asked(Question(json.dumps({"model_type": "gemma3", "text_config": text, "vision_config": {}})))
+    found = asked(
+        Question(json.dumps({"model_type": "gemma3", "text_config": text, "vision_config": {}}))
+    )
 
     assert (found.model.vocabulary, found.model.context) == (512, 256)
     assert "the part that reads text (gemma3_text)" in found.notes[-1]
@@ -127,14 +180,20 @@ def test_a_folder_with_a_config_is_a_model_only_where_folders_are_allowed(tmp_pa
         (Question("tiny-gtp"), RequestError, "did you mean 'tiny-gpt'"),
         (Question("tiny-gpt", method="lora"), RecipeError, "published model"),
         (Question("code-lora", rank=0), RequestError, "rank 0 must be a whole number from 1"),
-        (Question("code-lora", effective_batch=10**9, tokens=-1), RequestError, "effective batch .* tokens"),
+        (
+            Question("code-lora", effective_batch=10**9, tokens=-1),
+            RequestError,
+            "effective batch .* tokens",
+        ),
         (Question(LLAMA, sequence_length=200_000), PlanError, "131072 positions"),
         (Question("code-lora", method="both"), RequestError, "must be one of"),  # type: ignore[arg-type]
         (Question("code-lora", margin="none"), RequestError, "must be one of"),  # type: ignore[arg-type]
         (Question(json.dumps(TINY), sequence_length=512), PlanError, "256 positions"),
     ],
 )
-def test_what_breaks_a_rule_is_told(question: Question, error: type[BrimfulError], told: str) -> None:
+def test_what_breaks_a_rule_is_told(
+    question: Question, error: type[BrimfulError], told: str
+) -> None:
     with pytest.raises(error, match=told):
         asked(question)
 

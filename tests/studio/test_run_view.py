@@ -10,7 +10,10 @@ from brimful.base.errors import RunFolderError
 from brimful.report.listing import find_runs
 from brimful.studio.run_view import comparison_view, list_view, report_view, run_view
 
-RECIPE = "name: NAME\nseed: SEED\nsequence_length: 32\nmodel: {architecture: llama, layers: 2, heads: 2, width: 32}\n"
+RECIPE = (
+    "name: NAME\nseed: SEED\nsequence_length: 32\nmodel: {architecture: llama, layers: 2, heads: 2,"
+    " width: 32}\n"
+)
 PLAN = {
     "predicted": {"step_time_s": 0.1, "peak_memory_bytes": 1e9},
     "predicted_interval": {"step_time_s": [0.05, 0.2], "peak_memory_bytes": [8e8, 9e8]},
@@ -20,12 +23,23 @@ PLAN = {
 def make_run(folder: Path, name: str, *, steps: int = 8, loss: float = 5.0, **files: Any) -> Path:
     run = folder / name
     run.mkdir(parents=True)
-    records: list[dict[str, Any]] = [{"kind": "start", "step": 0, "total_steps": 8, "tokens_per_step": 256}]
+    records: list[dict[str, Any]] = [
+        {"kind": "start", "step": 0, "total_steps": 8, "tokens_per_step": 256}
+    ]
     records += [
-        {"kind": "step", "step": step, "loss": loss - step / 8, "step_time_s": 0.1 if step > 1 else 2.0, "tokens": step * 256, "memory_bytes": 10**9}
+        {
+            "kind": "step",
+            "step": step,
+            "loss": loss - step / 8,
+            "step_time_s": 0.1 if step > 1 else 2.0,
+            "tokens": step * 256,
+            "memory_bytes": 10**9,
+        }
         for step in range(1, steps + 1)
     ]
-    records += [{"kind": "end", "step": 8, "seconds": 9.0, "reason": "finished"}] if steps == 8 else []
+    records += (
+        [{"kind": "end", "step": 8, "seconds": 9.0, "reason": "finished"}] if steps == 8 else []
+    )
     (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     (run / "recipe.yaml").write_text(RECIPE.replace("NAME", name))
     (run / "plan.json").write_text(json.dumps(PLAN))
@@ -67,13 +81,17 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
 def test_a_report_stands_in_a_frame(tmp_path: Path) -> None:
     shown = report_view(make_run(tmp_path, "one"))
 
-    assert shown.startswith('<iframe class="report" title="Report of one" sandbox="" srcdoc="&lt;!doctype html&gt;')
+    assert shown.startswith(
+        '<iframe class="report" title="Report of one" sandbox="" srcdoc="&lt;!doctype html&gt;'
+    )
     assert shown.count("<") == 2
 
 
 def test_runs_are_compared_with_their_curves(tmp_path: Path) -> None:
     runs = [make_run(tmp_path, "one"), make_run(tmp_path, "two", loss=4.0, steps=5)]
-    (runs[1] / "recipe.yaml").write_text(RECIPE.replace("NAME", "two").replace("layers: 2", "layers: 3"))
+    (runs[1] / "recipe.yaml").write_text(
+        RECIPE.replace("NAME", "two").replace("layers: 2", "layers: 3")
+    )
     shown = comparison_view(runs)
 
     assert "<h2>one and two</h2>" in shown
@@ -91,7 +109,10 @@ def test_all_runs_are_listed_with_what_to_type(tmp_path: Path) -> None:
 
 
 def test_two_runs_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
-    runs = [make_run(tmp_path / place, "one", steps=steps) for place, steps in (("laptop", 8), ("server", 5))]
+    runs = [
+        make_run(tmp_path / place, "one", steps=steps)
+        for place, steps in (("laptop", 8), ("server", 5))
+    ]
     shown = comparison_view(runs)
 
     assert "<h2>one (laptop) and one (server)</h2>" in shown

@@ -1,4 +1,6 @@
-"""The tab of runs: what is shown follows what is written; requests for anything else are answered on the page."""
+"""The tab of runs: what is shown follows what is written; requests for anything else are answered
+on the page.
+"""
 
 import json
 from pathlib import Path
@@ -20,7 +22,10 @@ def request(session: str = "a") -> Any:
 def write(folder: Path, steps: int) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "recipe.yaml").write_text(f"name: {folder.name}\n")
-    records = [{"kind": "start", "step": 0, "total_steps": 8}, *({"kind": "step", "step": step, "loss": 5.0} for step in range(1, steps + 1))]
+    records = [
+        {"kind": "start", "step": 0, "total_steps": 8},
+        *({"kind": "step", "step": step, "loss": 5.0} for step in range(1, steps + 1)),
+    ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
@@ -41,10 +46,14 @@ def test_a_run_is_drawn_again_only_when_something_was_written(runs: Runs, tmp_pa
     shown, _, later = runs.again("one", "Overview", seen, request())
     assert "3 of 8 steps" in shown
     assert later != seen
-    assert runs.again("one", "Report", seen, request()) == (gr.skip(),) * 3, "a report is left to its reader"
+    assert runs.again("one", "Report", seen, request()) == (gr.skip(),) * 3, (
+        "a report is left to its reader"
+    )
 
 
-def test_an_error_is_told_once_until_something_is_written(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_an_error_is_told_once_until_something_is_written(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     def fail(folder: Path) -> str:
         raise ZeroDivisionError(folder.name)
 
@@ -85,7 +94,9 @@ def test_a_look_that_ends_after_something_else_was_chosen_is_dropped(
     assert runs.again("one", "Overview", seen, request()) == (gr.skip(),) * 3
     runs.leave(request())
     runs.show(*later, request("b"))
-    assert "3 of 8 steps" in runs.again("one", "Overview", seen, request())[0], "what another session chose is its own"
+    assert "3 of 8 steps" in runs.again("one", "Overview", seen, request())[0], (
+        "what another session chose is its own"
+    )
 
 
 def test_nothing_chosen_is_nothing_shown(runs: Runs) -> None:
@@ -110,7 +121,9 @@ def test_runs_that_cannot_be_compared_are_told(runs: Runs, tmp_path: Path) -> No
     assert "no score in common" in told
 
 
-def test_a_new_look_keeps_what_is_chosen_where_it_is_still_there(runs: Runs, tmp_path: Path) -> None:
+def test_a_new_look_keeps_what_is_chosen_where_it_is_still_there(
+    runs: Runs, tmp_path: Path
+) -> None:
     write(tmp_path / "three", 1)
     chosen, compared, listed = runs.refresh("two", ["one", "gone"])
 

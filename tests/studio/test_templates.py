@@ -9,10 +9,16 @@ from brimful.studio.templates import SEQUENCE_LENGTH, template
 def test_it_names_the_model_and_what_is_done() -> None:
     recipe = template("meta-llama/Llama-3.1-8B", "qlora")
 
-    assert (recipe.name, recipe.model, recipe.sequence_length) == ("llama-3.1-8b-qlora", "meta-llama/Llama-3.1-8B", SEQUENCE_LENGTH)
+    assert (recipe.name, recipe.model, recipe.sequence_length) == (
+        "llama-3.1-8b-qlora",
+        "meta-llama/Llama-3.1-8B",
+        SEQUENCE_LENGTH,
+    )
 
 
-@pytest.mark.parametrize(("method", "expected"), [("lora", 2e-4), ("full", 2e-5), ("pretrain", 1e-4)])
+@pytest.mark.parametrize(
+    ("method", "expected"), [("lora", 2e-4), ("full", 2e-5), ("pretrain", 1e-4)]
+)
 def test_the_learning_rate_is_usual_for_the_method(method: str, expected: float) -> None:
     assert template("Qwen/Qwen2.5-0.5B", method).optimizer.learning_rate == expected  # type: ignore[arg-type]
 

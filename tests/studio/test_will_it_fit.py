@@ -1,4 +1,6 @@
-"""The tab that answers: controls as a question, what is typed while it answers, problems beside the last answer."""
+"""The tab that answers: controls as a question, what is typed while it answers, problems beside the
+last answer.
+"""
 
 import time
 from pathlib import Path
@@ -33,24 +35,50 @@ def controls(model: str, pasted: str = "", rank: str = "") -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("", None), (None, None), (" 16 ", 16), ("2,048", 2048), ("10M", 10**7), ("1.5b", 1_500_000_000), ("1e9", 10**9)]
+    ("text", "value"),
+    [
+        ("", None),
+        (None, None),
+        (" 16 ", 16),
+        ("2,048", 2048),
+        ("10M", 10**7),
+        ("1.5b", 1_500_000_000),
+        ("1e9", 10**9),
+    ],
 )
 def test_numbers_as_people_type_them(text: str | None, value: int | None) -> None:
     assert number_of("rank", text) == value
 
 
-@pytest.mark.parametrize("text", ["many", "1.5", "-1", "10 000 000 x", "1e999", "0x10", "__import__('os')", "9" * 400])
+@pytest.mark.parametrize(
+    "text", ["many", "1.5", "-1", "10 000 000 x", "1e999", "0x10", "__import__('os')", "9" * 400]
+)
 def test_what_is_no_whole_number_is_told(text: str) -> None:
     with pytest.raises(RequestError, match="must be a whole number, such as"):
         number_of("rank", text)
 
 
 def test_controls_make_a_question_and_a_pasted_text_comes_first() -> None:
-    question = question_of(" quickstart ", "", "lora", "8", "", "4", "10M", "Tight", ["This machine", "NVIDIA L4"])
+    question = question_of(
+        " quickstart ", "", "lora", "8", "", "4", "10M", "Tight", ["This machine", "NVIDIA L4"]
+    )
 
-    assert (question.model, question.method, question.rank, question.sequence_length) == ("quickstart", "lora", 8, None)
-    assert (question.effective_batch, question.tokens, question.margin, question.devices) == (4, 10**7, "tight", ("here", "NVIDIA L4"))
-    assert question_of("quickstart", "name: x", "lora", "", "", "", "", "as the recipe", []).model == "name: x"
+    assert (question.model, question.method, question.rank, question.sequence_length) == (
+        "quickstart",
+        "lora",
+        8,
+        None,
+    )
+    assert (question.effective_batch, question.tokens, question.margin, question.devices) == (
+        4,
+        10**7,
+        "tight",
+        ("here", "NVIDIA L4"),
+    )
+    assert (
+        question_of("quickstart", "name: x", "lora", "", "", "", "", "as the recipe", []).model
+        == "name: x"
+    )
 
 
 def test_the_last_of_quick_changes_is_answered_by_session() -> None:
@@ -67,7 +95,9 @@ def test_the_last_of_quick_changes_is_answered_by_session() -> None:
     assert typing.settled("a", ("own",)) == ("own",)
 
 
-def test_a_problem_stands_beside_the_last_answer_and_the_same_question_is_not_answered_twice(tmp_path: Path) -> None:
+def test_a_problem_stands_beside_the_last_answer_and_the_same_question_is_not_answered_twice(
+    tmp_path: Path,
+) -> None:
     answers = Answers(local_folders=False)
     shown, told, recipe, answered = answers.first(request(), Answered(), *controls("", SMALL))
 

@@ -40,7 +40,9 @@ def test_a_new_folder_is_admitted_and_made_only_when_claimed(tiny: Tiny, tmp_pat
         assert (folder / Lease.FILE_NAME).is_file()
 
 
-def test_what_a_session_leaves_that_died_while_starting_is_a_new_run(tiny: Tiny, tmp_path: Path) -> None:
+def test_what_a_session_leaves_that_died_while_starting_is_a_new_run(
+    tiny: Tiny, tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "recipe.yaml").write_text("half")
@@ -50,30 +52,57 @@ def test_what_a_session_leaves_that_died_while_starting_is_a_new_run(tiny: Tiny,
 
 
 @pytest.mark.parametrize("status", ["running", "stopped"])
-def test_unfinished_work_continues_and_finished_work_is_finished(tiny: Tiny, tmp_path: Path, status: str) -> None:
+def test_unfinished_work_continues_and_finished_work_is_finished(
+    tiny: Tiny, tmp_path: Path, status: str
+) -> None:
     unfinished, finished = (_run(tmp_path / name, tiny(), name) for name in (status, "finished"))
 
-    assert admit(tiny(), unfinished, fresh=False) == Admission(unfinished, continues=True, finished=False, changed=())
-    assert admit(tiny(), finished, fresh=False) == Admission(finished, continues=True, finished=True, changed=())
-    assert (status_of(unfinished), status_of(finished), status_of(tmp_path)) == (status, "finished", None)
+    assert admit(tiny(), unfinished, fresh=False) == Admission(
+        unfinished, continues=True, finished=False, changed=()
+    )
+    assert admit(tiny(), finished, fresh=False) == Admission(
+        finished, continues=True, finished=True, changed=()
+    )
+    assert (status_of(unfinished), status_of(finished), status_of(tmp_path)) == (
+        status,
+        "finished",
+        None,
+    )
 
 
-def test_changes_that_leave_the_trajectory_alone_are_shown_and_need_no_word(tiny: Tiny, tmp_path: Path) -> None:
+def test_changes_that_leave_the_trajectory_alone_are_shown_and_need_no_word(
+    tiny: Tiny, tmp_path: Path
+) -> None:
     folder = _run(tmp_path / "run", tiny())
-    changed = tiny("evaluation.every=3", "plan.micro_batch=2", "description=other", "run.name=other")
+    changed = tiny(
+        "evaluation.every=3", "plan.micro_batch=2", "description=other", "run.name=other"
+    )
 
-    assert admit(changed, folder, fresh=False).changed == ("evaluation.every: 6 -> 3", "plan.micro_batch: auto -> 2")
+    assert admit(changed, folder, fresh=False).changed == (
+        "evaluation.every: 6 -> 3",
+        "plan.micro_batch: auto -> 2",
+    )
 
 
 @pytest.mark.parametrize("word", ["optimizer.learning_rate", "optimizer"])
-def test_a_changed_trajectory_is_refused_until_its_key_or_section_is_declared(tiny: Tiny, tmp_path: Path, word: str) -> None:
+def test_a_changed_trajectory_is_refused_until_its_key_or_section_is_declared(
+    tiny: Tiny, tmp_path: Path, word: str
+) -> None:
     folder, changed = _run(tmp_path / "run", tiny()), tiny("optimizer.learning_rate=2e-2")
 
-    with pytest.raises(RunFolderError, match=r"(?s)optimizer\.learning_rate: 0\.01 -> 0\.02.*--accept-change optimizer\.learning_rate"):
+    with pytest.raises(
+        RunFolderError,
+        match=(
+            r"(?s)optimizer\.learning_rate: 0\.01 -> 0\.02.*--accept-change"
+            r" optimizer\.learning_rate"
+        ),
+    ):
         admit(changed, folder, fresh=False)
     with pytest.raises(RunFolderError, match="started with other values"):
         admit(changed, folder, fresh=False, accept=["optim"])
-    assert admit(changed, folder, fresh=False, accept=[word]).changed == ("optimizer.learning_rate: 0.01 -> 0.02",)
+    assert admit(changed, folder, fresh=False, accept=[word]).changed == (
+        "optimizer.learning_rate: 0.01 -> 0.02",
+    )
 
 
 def test_another_model_is_refused_whatever_is_declared(tiny: Tiny, tmp_path: Path) -> None:
@@ -92,7 +121,11 @@ def test_fresh_moves_unfinished_work_aside_whole(tiny: Tiny, tmp_path: Path) -> 
         assert [path.name for path in folder.iterdir()] == [Lease.FILE_NAME]
 
     assert admission.moved_aside is not None
-    assert {path.name for path in admission.moved_aside.iterdir()} == {"recipe.yaml", "run.json", "metrics.jsonl"}
+    assert {path.name for path in admission.moved_aside.iterdir()} == {
+        "recipe.yaml",
+        "run.json",
+        "metrics.jsonl",
+    }
 
 
 def test_fresh_moves_nothing_that_another_process_writes(tiny: Tiny, tmp_path: Path) -> None:
@@ -112,7 +145,9 @@ def test_a_run_of_a_newer_brimful_is_refused(tiny: Tiny, tmp_path: Path) -> None
         admit(tiny(), folder, fresh=False)
 
 
-def test_a_run_keeps_its_number_through_every_status_and_a_new_one_has_another(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_run_keeps_its_number_through_every_status_and_a_new_one_has_another(
+    tiny: Tiny, tmp_path: Path
+) -> None:
     folder, other = _run(tmp_path / "run", tiny()), _run(tmp_path / "other", tiny())
     number = run_id_of(folder)
     write_status(folder, "finished", tiny())
@@ -121,7 +156,9 @@ def test_a_run_keeps_its_number_through_every_status_and_a_new_one_has_another(t
     assert number is not None
     assert run_id_of(folder) == number != run_id_of(other)
     assert run_id_of(tmp_path) is None
-    write_json_atomically(folder / "run.json", {"schema_version": 1, "recipe": "tiny", "status": "stopped"})  # from before runs had numbers
+    write_json_atomically(
+        folder / "run.json", {"schema_version": 1, "recipe": "tiny", "status": "stopped"}
+    )  # from before runs had numbers
     assert run_id_of(folder) is None
     write_status(folder, "running", tiny())
     assert run_id_of(folder) is not None
@@ -141,8 +178,15 @@ def test_what_is_left_of_a_start_is_a_husk_and_anything_more_is_not(tmp_path: Pa
 
 def test_a_run_that_lies_elsewhere_is_compared_by_the_same_rules(tiny: Tiny) -> None:
     refuse_other_recipe("there", tiny(), tiny("evaluation.every=3"), (), otherwise="go away")
-    with pytest.raises(RunFolderError, match=r"(?s)there was made by another recipe.*layers: 2 -> 3.*never change; go away, or put"):
+    with pytest.raises(
+        RunFolderError,
+        match=(
+            r"(?s)there was made by another recipe.*layers: 2 -> 3.*never change; go away, or put"
+        ),
+    ):
         refuse_other_recipe("there", tiny(), tiny("model.layers=3"), (), otherwise="go away")
-    with pytest.raises(RunFolderError, match=r"(?s)there was started with other values.*--accept-change seed"):
+    with pytest.raises(
+        RunFolderError, match=r"(?s)there was started with other values.*--accept-change seed"
+    ):
         refuse_other_recipe("there", tiny(), tiny("seed=2"), (), otherwise="go away")
     refuse_other_recipe("there", tiny(), tiny("seed=2"), ("seed",), otherwise="go away")

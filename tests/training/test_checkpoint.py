@@ -23,8 +23,14 @@ IDENTITY = {"data": "d", "tokenizer": "t", "objective": "o"}
 def _snapshot(step: int) -> Snapshot:
     generator = torch.Generator().manual_seed(step)
     tensors = {
-        "model": {"w": torch.randn(30, 7, generator=generator), "b": torch.randn(5, generator=generator).bfloat16()},
-        "optimizer": {"w:exp_avg": torch.randn(30, 7, generator=generator), "w:step": torch.tensor(float(step))},
+        "model": {
+            "w": torch.randn(30, 7, generator=generator),
+            "b": torch.randn(5, generator=generator).bfloat16(),
+        },
+        "optimizer": {
+            "w:exp_avg": torch.randn(30, 7, generator=generator),
+            "w:step": torch.tensor(float(step)),
+        },
         "random": {"cpu": torch.randint(0, 255, (100,), generator=generator, dtype=torch.uint8)},
     }
     return Snapshot(step, tensors, {"progress": {"step": step}, "journal_bytes": step}, IDENTITY)
@@ -37,20 +43,41 @@ def _store(tmp_path: Path, keep: int = 2) -> CheckpointStore:
 def _equal(left: Snapshot, right: Snapshot) -> bool:
     same = all(
         left.tensors[file].keys() == right.tensors[file].keys()
-        and all(torch.equal(left.tensors[file][name], right.tensors[file][name]) for name in left.tensors[file])
+        and all(
+            torch.equal(left.tensors[file][name], right.tensors[file][name])
+            for name in left.tensors[file]
+        )
         for file in module.TENSOR_FILES
     )
-    return same and (left.step, left.state, left.identity) == (right.step, right.state, right.identity)
+    return same and (left.step, left.state, left.identity) == (
+        right.step,
+        right.state,
+        right.identity,
+    )
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool])
-def test_a_tensor_file_is_read_back_equal_also_by_the_safetensors_library(tmp_path: Path, dtype: torch.dtype) -> None:
-    tensors = {"scalar": torch.tensor(1).to(dtype), "empty": torch.zeros(0, 3).to(dtype), "transposed": torch.arange(6).view(2, 3).to(dtype).T}
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool]
+)
+def test_a_tensor_file_is_read_back_equal_also_by_the_safetensors_library(
+    tmp_path: Path, dtype: torch.dtype
+) -> None:
+    tensors = {
+        "scalar": torch.tensor(1).to(dtype),
+        "empty": torch.zeros(0, 3).to(dtype),
+        "transposed": torch.arange(6).view(2, 3).to(dtype).T,
+    }
     entry = save_tensors(tmp_path / "x.safetensors", tensors)
     for loaded in (load_tensors(tmp_path / "x.safetensors"), load_file(tmp_path / "x.safetensors")):
         assert loaded.keys() == tensors.keys()
-        assert all(torch.equal(loaded[name], tensors[name]) and loaded[name].dtype == dtype for name in tensors)
-    assert entry == {"bytes": (tmp_path / "x.safetensors").stat().st_size, "sha256": sha256_of(tmp_path / "x.safetensors")}
+        assert all(
+            torch.equal(loaded[name], tensors[name]) and loaded[name].dtype == dtype
+            for name in tensors
+        )
+    assert entry == {
+        "bytes": (tmp_path / "x.safetensors").stat().st_size,
+        "sha256": sha256_of(tmp_path / "x.safetensors"),
+    }
 
 
 def test_a_saved_snapshot_loads_equal(tmp_path: Path) -> None:
@@ -59,7 +86,9 @@ def test_a_saved_snapshot_loads_equal(tmp_path: Path) -> None:
     loaded = store.load_newest()
     assert loaded is not None
     assert _equal(loaded.snapshot, _snapshot(5))
-    assert num_bytes == sum(path.stat().st_size for path in store.path_of(5).iterdir() if path.name != MANIFEST)
+    assert num_bytes == sum(
+        path.stat().st_size for path in store.path_of(5).iterdir() if path.name != MANIFEST
+    )
 
 
 def test_a_store_without_checkpoints_has_nothing_to_load(tmp_path: Path) -> None:
@@ -94,8 +123,13 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json", MANIFEST])
-def test_any_damage_to_any_file_is_found_and_the_older_checkpoint_is_used(tmp_path: Path, name: str, damage: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json", MANIFEST],
+)
+def test_any_damage_to_any_file_is_found_and_the_older_checkpoint_is_used(
+    tmp_path: Path, name: str, damage: str
+) -> None:
     store = _store(tmp_path)
     store.save(_snapshot(1))
     store.save(_snapshot(2))
@@ -112,7 +146,9 @@ def test_files_of_two_steps_mixed_are_found(tmp_path: Path) -> None:
     store = _store(tmp_path)
     store.save(_snapshot(1))
     store.save(_snapshot(2))
-    shutil.copy(store.path_of(1) / "optimizer.safetensors", store.path_of(2) / "optimizer.safetensors")
+    shutil.copy(
+        store.path_of(1) / "optimizer.safetensors", store.path_of(2) / "optimizer.safetensors"
+    )
     with pytest.raises(CheckpointError, match=r"optimizer.safetensors is damaged"):
         verify(store.path_of(2))
 
@@ -133,7 +169,10 @@ def test_when_nothing_can_be_trusted_the_error_says_what_is_wrong_with_each(tmp_
     for step in (1, 2):
         store.save(_snapshot(step))
         (store.path_of(step) / "state.json").unlink()
-    with pytest.raises(CheckpointError, match=r"(?s)step 2: state.json is missing.*step 1: state.json is missing.*--fresh"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"(?s)step 2: state.json is missing.*step 1: state.json is missing.*--fresh",
+    ):
         store.load_newest()
 
 
@@ -161,7 +200,9 @@ def _kill_at(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
 
 @pytest.mark.parametrize("same_step", [False, True])
 @pytest.mark.parametrize("call", range(1, 12))
-def test_killed_at_any_call_of_a_save_a_whole_checkpoint_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int, same_step: bool) -> None:
+def test_killed_at_any_call_of_a_save_a_whole_checkpoint_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int, same_step: bool
+) -> None:
     store = _store(tmp_path)
     store.save(_snapshot(1))
     with monkeypatch.context() as patch:
@@ -173,10 +214,14 @@ def test_killed_at_any_call_of_a_save_a_whole_checkpoint_is_left(tmp_path: Path,
     assert loaded.snapshot.step in ((1,) if same_step else (1, 2))
     assert _equal(loaded.snapshot, _snapshot(loaded.snapshot.step))
     _store(tmp_path).save(_snapshot(3))
-    assert not [path for path in store.folder.iterdir() if ".tmp-" in path.name or ".replaced-" in path.name]
+    assert not [
+        path for path in store.folder.iterdir() if ".tmp-" in path.name or ".replaced-" in path.name
+    ]
 
 
-def test_a_full_disk_leaves_older_checkpoints_intact_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_older_checkpoints_intact_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = _store(tmp_path)
     store.save(_snapshot(1))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 99, 1))  # type: ignore[attr-defined]
@@ -187,7 +232,9 @@ def test_a_full_disk_leaves_older_checkpoints_intact_and_says_so(tmp_path: Path,
     assert _equal(loaded.snapshot, _snapshot(1))
 
 
-def test_a_write_that_fails_half_way_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_half_way_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = _store(tmp_path)
     store.save(_snapshot(1))
 

@@ -65,7 +65,9 @@ def test_a_session_counts_from_the_start_of_the_process() -> None:
 
 
 class Ends(Clock):
-    """A clock that the meter's steps move: each step takes a minute, so a session of five minutes holds a few."""
+    """A clock that the meter's steps move: each step takes a minute, so a session of five minutes
+    holds a few.
+    """
 
     def leave(self, monkeypatch: pytest.MonkeyPatch) -> None:
         real = session.Meter.note_step
@@ -74,7 +76,12 @@ class Ends(Clock):
             self.now_s += 60
             real(meter, *args, **values)
 
-        monkeypatch.setattr(session.Meter, "step_time_s", property(lambda meter: 60.0, lambda meter, value: None), raising=False)
+        monkeypatch.setattr(
+            session.Meter,
+            "step_time_s",
+            property(lambda meter: 60.0, lambda meter, value: None),
+            raising=False,
+        )
         monkeypatch.setattr(session.Meter, "note_step", note_step)
 
 
@@ -82,13 +89,17 @@ def _train(recipe: Recipe) -> Path:
     return pipeline.train(recipe, Console(file=StringIO())).folder
 
 
-def _cut(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, minutes: float, copy_s: float = 0.0) -> SessionOver:
+def _cut(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch, minutes: float, copy_s: float = 0.0
+) -> SessionOver:
     """Train with a session of so many minutes of the clock; returns how it ended."""
     clock, setup_of = Ends(), pipeline._setup
     with monkeypatch.context() as patch:
         clock.leave(patch)
         deadline = Deadline(60.0 * minutes, 60.0 * minutes, clock)
-        patch.setattr(pipeline, "_setup", lambda *values: replace(setup_of(*values), deadline=deadline))
+        patch.setattr(
+            pipeline, "_setup", lambda *values: replace(setup_of(*values), deadline=deadline)
+        )
         patch.setattr(pipeline.Mirroring, "seconds_to_durable", lambda mirroring: copy_s)
         with pytest.raises(SessionOver) as caught:
             _train(recipe)
@@ -119,7 +130,9 @@ def _last(folder: Path) -> Snapshot:
     return load(store.path_of(store.steps()[-1]))
 
 
-def test_a_slow_mirror_makes_it_stop_earlier(tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_mirror_makes_it_stop_earlier(
+    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
     _cut(tiny("run.name=quick"), monkeypatch, minutes=8)
     _cut(tiny("run.name=slow"), monkeypatch, minutes=8, copy_s=150.0)
     runs = pipeline.folder_of(tiny()).parent
@@ -127,26 +140,41 @@ def test_a_slow_mirror_makes_it_stop_earlier(tiny: Callable[..., Recipe], monkey
     assert _steps(runs / "slow")[-1] < _steps(runs / "quick")[-1]
 
 
-def test_an_evaluation_that_would_end_too_late_is_left_to_the_next_session(tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evaluation_that_would_end_too_late_is_left_to_the_next_session(
+    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
     long_evaluation = property(lambda meter: 600.0, lambda meter, value: None)
     with monkeypatch.context() as patch:
         patch.setattr(session.Meter, "evaluation_s", long_evaluation, raising=False)
         _cut(tiny(), monkeypatch, minutes=14)
     folder = pipeline.folder_of(tiny())
     assert _steps(folder)[-1] == 6  # where evaluation.every=6 has one due
-    assert not [record for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "evaluation"]
+    assert not [
+        record
+        for record in read_journal(folder / "metrics.jsonl")
+        if record["kind"] == "evaluation"
+    ]
 
     _train(tiny())
 
-    assert [record["step"] for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "evaluation"] == [6, 12]
+    assert [
+        record["step"]
+        for record in read_journal(folder / "metrics.jsonl")
+        if record["kind"] == "evaluation"
+    ] == [6, 12]
 
 
-def test_the_start_says_when_the_session_ends_and_how_many_the_run_takes(tiny: Callable[..., Recipe]) -> None:
+def test_the_start_says_when_the_session_ends_and_how_many_the_run_takes(
+    tiny: Callable[..., Recipe],
+) -> None:
     said = StringIO()
     pipeline.train(tiny("run.session=12h", "run.name=long"), Console(file=said, width=200))
 
     assert "this session of 12h 00m ends at " in said.getvalue()
-    assert "Sessions: 1 session of 12h 00m; the same command continues where the last one was killed." in said.getvalue()
+    assert (
+        "Sessions: 1 session of 12h 00m; the same command continues where the last one was killed."
+        in said.getvalue()
+    )
 
 
 def test_how_a_session_ended_stays_in_the_journal_where_nothing_was_trained_after_its_checkpoint(
@@ -154,6 +182,10 @@ def test_how_a_session_ended_stays_in_the_journal_where_nothing_was_trained_afte
 ) -> None:
     _cut(tiny(), monkeypatch, minutes=5)
     folder = _train(tiny())
-    kinds = [(record["kind"], record.get("reason")) for record in read_journal(folder / "metrics.jsonl") if record["kind"] in ("start", "end")]
+    kinds = [
+        (record["kind"], record.get("reason"))
+        for record in read_journal(folder / "metrics.jsonl")
+        if record["kind"] in ("start", "end")
+    ]
 
     assert kinds == [("start", None), ("end", "stopped"), ("start", None), ("end", "finished")]

@@ -12,7 +12,13 @@ from brimful.base.errors import CheckpointError, DeviceError, RequestError, Trai
 from brimful.recipe import OptimizerRecipe
 from brimful.training import eight_bit
 from brimful.training.memory_errors import OutOfMemory, attempt
-from brimful.training.optim import Guard, build_optimizer, guarded_update, load_named_states, named_states
+from brimful.training.optim import (
+    Guard,
+    build_optimizer,
+    guarded_update,
+    load_named_states,
+    named_states,
+)
 from brimful.training.precision import Precision
 from brimful.training.recovery import all_or_nothing
 from brimful.training.tensorfile import load_tensors, save_tensors
@@ -60,7 +66,11 @@ def test_matrices_have_states_of_one_byte_and_small_tensors_of_four() -> None:
     _steps(model, optimizer, range(1))
 
     matrix, vector = (optimizer.state[parameter] for parameter in list(model.parameters())[:2])
-    assert (matrix["state1"].dtype, matrix["absmax2"].numel(), vector["state1"].dtype) == (torch.uint8, 32, torch.float32)
+    assert (matrix["state1"].dtype, matrix["absmax2"].numel(), vector["state1"].dtype) == (
+        torch.uint8,
+        32,
+        torch.float32,
+    )
 
 
 def test_a_run_restored_from_a_file_goes_on_bit_for_bit(tmp_path: Path) -> None:
@@ -80,8 +90,19 @@ def test_a_run_restored_from_a_file_goes_on_bit_for_bit(tmp_path: Path) -> None:
     assert torch.equal(_weights(whole), _weights(restored))
     ours, theirs = named_states(restored, again), named_states(whole, optimizer)
     assert ours.keys() == theirs.keys()
-    assert all(torch.equal(value, theirs[name]) and value.dtype == theirs[name].dtype for name, value in ours.items())
-    assert {name.partition(":")[2] for name in ours} == {"step", "state1", "state2", "qmap1", "qmap2", "absmax1", "absmax2"}
+    assert all(
+        torch.equal(value, theirs[name]) and value.dtype == theirs[name].dtype
+        for name, value in ours.items()
+    )
+    assert {name.partition(":")[2] for name in ours} == {
+        "step",
+        "state1",
+        "state2",
+        "qmap1",
+        "qmap2",
+        "absmax1",
+        "absmax2",
+    }
 
 
 def test_going_back_within_a_run_drops_the_states_made_since() -> None:
@@ -125,7 +146,9 @@ def _update(optimizer: torch.optim.Optimizer) -> None:
 
 
 @pytest.mark.parametrize("call", [1, 3])
-def test_an_update_whose_states_do_not_fit_changes_nothing_and_can_be_repeated(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
+def test_an_update_whose_states_do_not_fit_changes_nothing_and_can_be_repeated(
+    monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
     model = _model()
     optimizer = build_optimizer(model, SETTINGS, variant="8bit")
     model(torch.ones(1, 64)).sum().backward()
@@ -152,7 +175,9 @@ def test_an_update_that_fails_half_done_stops_training(monkeypatch: pytest.Monke
 
 
 def test_paged_states_need_cuda() -> None:
-    with pytest.raises(DeviceError, match=r"paged_adamw_8bit has kernels for cuda only, not for cpu"):
+    with pytest.raises(
+        DeviceError, match=r"paged_adamw_8bit has kernels for cuda only, not for cpu"
+    ):
         build_optimizer(_model(), SETTINGS, variant="paged_8bit")
 
 
@@ -166,7 +191,9 @@ def test_without_bitsandbytes_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("variant", ["8bit", "paged_8bit"])
-def test_on_cuda_restored_states_go_on_bit_for_bit_and_large_ones_are_paged_where_asked(tmp_path: Path, variant: str) -> None:
+def test_on_cuda_restored_states_go_on_bit_for_bit_and_large_ones_are_paged_where_asked(
+    tmp_path: Path, variant: str
+) -> None:
     def steps(model: nn.Module, optimizer: torch.optim.Optimizer, numbers: range) -> None:
         for number in numbers:
             generator = torch.Generator("cuda").manual_seed(number)
@@ -190,4 +217,6 @@ def test_on_cuda_restored_states_go_on_bit_for_bit_and_large_ones_are_paged_wher
     steps(restored, again, range(2, 4))
 
     assert torch.equal(_weights(whole), _weights(restored))
-    assert getattr(again.state[next(restored.parameters())]["state1"], "is_paged", False) == (variant == "paged_8bit")
+    assert getattr(again.state[next(restored.parameters())]["state1"], "is_paged", False) == (
+        variant == "paged_8bit"
+    )

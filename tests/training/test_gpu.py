@@ -1,4 +1,6 @@
-"""The loop on a CUDA device: every precision learns, and a stopped run ends as an undisturbed one."""
+"""The loop on a CUDA device: every precision learns, and a stopped run ends as an undisturbed
+one.
+"""
 
 from collections.abc import Callable
 from io import StringIO
@@ -16,55 +18,100 @@ from brimful.recipe import Recipe, load
 from brimful.training import session
 from brimful.training.method import Method
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
 
 
 def _losses(folder: Path) -> list[float]:
-    return [record["loss"] for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "step"]
+    return [
+        record["loss"]
+        for record in read_journal(folder / "metrics.jsonl")
+        if record["kind"] == "step"
+    ]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 @pytest.mark.parametrize("compiled", ["true", "false"])
 @pytest.mark.parametrize("method", ["pretrain", "feedback"])
-def test_training_on_a_gpu_follows_the_cpu(tiny: Callable[..., Recipe], precision: str, compiled: str, method: str) -> None:
+def test_training_on_a_gpu_follows_the_cpu(
+    tiny: Callable[..., Recipe], precision: str, compiled: str, method: str
+) -> None:
     if precision == "bf16" and not torch.cuda.is_bf16_supported(including_emulation=False):
         pytest.skip("no native bf16")
-    on_gpu = tiny("plan.device=cuda", f"plan.precision={precision}", f"plan.compile={compiled}", f"method={method}", "run.name=gpu")
+    on_gpu = tiny(
+        "plan.device=cuda",
+        f"plan.precision={precision}",
+        f"plan.compile={compiled}",
+        f"method={method}",
+        "run.name=gpu",
+    )
     gpu = _losses(pipeline.train(on_gpu, Console(file=StringIO())).folder)
-    cpu = _losses(pipeline.train(tiny(f"method={method}", "run.name=cpu"), Console(file=StringIO())).folder)
+    cpu = _losses(
+        pipeline.train(tiny(f"method={method}", "run.name=cpu"), Console(file=StringIO())).folder
+    )
     assert gpu == pytest.approx(cpu, rel=1e-3 if precision == "fp32" else 3e-2)
     assert gpu[-1] < gpu[0]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_a_classifier_learns_on_a_gpu_and_predicts_alike_everywhere(labels_recipe_file: Path, precision: str) -> None:
+def test_a_classifier_learns_on_a_gpu_and_predicts_alike_everywhere(
+    labels_recipe_file: Path, precision: str
+) -> None:
     if precision == "bf16" and not torch.cuda.is_bf16_supported(including_emulation=False):
         pytest.skip("no native bf16")
     recipe = load(str(labels_recipe_file), ["plan.device=cuda", f"plan.precision={precision}"])
     folder = pipeline.train(recipe, Console(file=StringIO())).folder
 
-    gpu, cpu = (load_classifier(folder, torch.device(device)).logits(["the cat sees", "win cash now now", "free"]) for device in ("cuda", "cpu"))
+    gpu, cpu = (
+        load_classifier(folder, torch.device(device)).logits(
+            ["the cat sees", "win cash now now", "free"]
+        )
+        for device in ("cuda", "cpu")
+    )
 
     assert _losses(folder)[-1] < _losses(folder)[0]
     np.testing.assert_allclose(gpu, cpu, atol=5e-2)
 
 
-def test_a_device_that_really_refuses_memory_is_survived(tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
-    options = ("plan.device=cuda", "plan.precision=fp32", "plan.compile=false", "plan.micro_batch=64", "batch.sequences=64", "sequence_length=256")
-    free = _losses(pipeline.train(tiny(*options, "training.steps=3", "run.name=free"), Console(file=StringIO())).folder)
+def test_a_device_that_really_refuses_memory_is_survived(
+    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = (
+        "plan.device=cuda",
+        "plan.precision=fp32",
+        "plan.compile=false",
+        "plan.micro_batch=64",
+        "batch.sequences=64",
+        "sequence_length=256",
+    )
+    free = _losses(
+        pipeline.train(
+            tiny(*options, "training.steps=3", "run.name=free"), Console(file=StringIO())
+        ).folder
+    )
     real = session.find_method
 
     def find_method(name: str) -> Method:
         """The device has 48 MiB more than weights need; 64 sequences need more than 100."""
         total_bytes = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.empty_cache()
-        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (48 << 20)) / total_bytes)
+        torch.cuda.set_per_process_memory_fraction(
+            (torch.cuda.memory_reserved() + (48 << 20)) / total_bytes
+        )
         return real(name)
 
     monkeypatch.setattr(session, "find_method", find_method)
     try:
-        folder = pipeline.train(tiny(*options, "training.steps=3", "run.name=limited"), Console(file=StringIO())).folder
+        folder = pipeline.train(
+            tiny(*options, "training.steps=3", "run.name=limited"), Console(file=StringIO())
+        ).folder
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert _losses(folder) == pytest.approx(free, rel=1e-4)
-    assert next(record["from"] for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "out_of_memory") == [64]
+    assert next(
+        record["from"]
+        for record in read_journal(folder / "metrics.jsonl")
+        if record["kind"] == "out_of_memory"
+    ) == [64]

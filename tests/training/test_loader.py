@@ -1,4 +1,6 @@
-"""What the loader would have done with other numbers of threads: measured only where steps waited, and on batches nobody used."""
+"""What the loader would have done with other numbers of threads: measured only where steps waited,
+and on batches nobody used.
+"""
 
 import threading
 import time
@@ -27,7 +29,10 @@ class Slow:
 
 
 def steps(wait_s: float, count: int = 10, **more: Any) -> list[dict[str, Any]]:
-    return [{"kind": "step", "step": step, "step_time_s": 0.1, "loader_wait_s": wait_s, **more} for step in range(count)]
+    return [
+        {"kind": "step", "step": step, "step_time_s": 0.1, "loader_wait_s": wait_s, **more}
+        for step in range(count)
+    ]
 
 
 def test_threads_are_kept_busy_and_no_batch_is_made_twice() -> None:

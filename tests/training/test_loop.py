@@ -1,4 +1,6 @@
-"""The loop: exact accumulation, same seed same run, bad steps, memory that runs out, and what happens between steps."""
+"""The loop: exact accumulation, same seed same run, bad steps, memory that runs out, and what
+happens between steps.
+"""
 
 import dataclasses
 import os
@@ -49,7 +51,13 @@ class RaggedSequences:
 class World:
     """The loop's parts around a tiny model, everything else switchable."""
 
-    def __init__(self, recipe: Recipe, folder: Path, micro_batches: tuple[int, ...] = (8,), sequences: Any = None) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        folder: Path,
+        micro_batches: tuple[int, ...] = (8,),
+        sequences: Any = None,
+    ) -> None:
         self.model = build(recipe, vocabulary=50, end_of_text_id=0, attention="sdpa", device=CPU)
         self.optimizer = build_optimizer(self.model, recipe.optimizer, variant="fused")
         self.journal = Journal(folder / "metrics.jsonl")
@@ -59,12 +67,25 @@ class World:
         self.progress = Progress.fresh(FP32, CPU)
         network = Network(self.model, hidden_states_of(self.model), loss_chunk=16)
         self.parts = Parts(
-            recipe=recipe, network=network, method=find_method(recipe.method).with_options(recipe), optimizer=self.optimizer, precision=FP32, device=CPU,
-            sequences=sequences or RaggedSequences(), micro_batches=micro_batches, total_steps=recipe.training.steps or 0, evaluate_every=4,
-            meter=Meter(self.journal, [], device=CPU, total_steps=12), evaluate=self._evaluate, save=self._save,
-            restore_last_good=self._restore, checkpoint_due=lambda progress: progress.step > 0 and progress.step % 4 == 0,
-            should_stop=lambda progress: self.stop_after is not None and len(self.saved) >= self.stop_after,
-        )  # fmt: skip
+            recipe=recipe,
+            network=network,
+            method=find_method(recipe.method).with_options(recipe),
+            optimizer=self.optimizer,
+            precision=FP32,
+            device=CPU,
+            sequences=sequences or RaggedSequences(),
+            micro_batches=micro_batches,
+            total_steps=recipe.training.steps or 0,
+            evaluate_every=4,
+            meter=Meter(self.journal, [], device=CPU, total_steps=12),
+            evaluate=self._evaluate,
+            save=self._save,
+            restore_last_good=self._restore,
+            checkpoint_due=lambda progress: progress.step > 0 and progress.step % 4 == 0,
+            should_stop=lambda progress: (
+                self.stop_after is not None and len(self.saved) >= self.stop_after
+            ),
+        )
 
     def run(self) -> Progress:
         return train(self.parts, self.progress)
@@ -79,7 +100,10 @@ class World:
 
     def _save(self, progress: Progress) -> None:
         snapshot = snapshot_of(self.model, self.optimizer, progress, identity={}, journal_bytes=0)
-        tensors = {file: {name: tensor.clone() for name, tensor in group.items()} for file, group in snapshot.tensors.items()}
+        tensors = {
+            file: {name: tensor.clone() for name, tensor in group.items()}
+            for file, group in snapshot.tensors.items()
+        }
         self.saved.append(type(snapshot)(snapshot.step, tensors, snapshot.state, {}))
 
     def _restore(self) -> Progress:
@@ -109,7 +133,15 @@ def _gradient(made: World) -> torch.Tensor:
     """The gradient that the first optimizer step is given."""
     captured: list[torch.Tensor] = []
     made.optimizer.register_step_pre_hook(
-        lambda *_: captured.append(torch.cat([parameter.grad.flatten().clone() for parameter in made.parts.parameters if parameter.grad is not None]))
+        lambda *_: captured.append(
+            torch.cat(
+                [
+                    parameter.grad.flatten().clone()
+                    for parameter in made.parts.parameters
+                    if parameter.grad is not None
+                ]
+            )
+        )
     )
     made.run()
     return captured[0]
@@ -130,8 +162,12 @@ def test_the_gradient_is_that_of_the_mean_over_target_tokens(world: Callable[...
     made = world("training.steps=1", micro_batches=(3, 5))
     batch = made.parts.sequences.batch(0, 8)
     logits = made.model(input_ids=batch.inputs_BT).logits
-    loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch.targets_BT.flatten(), ignore_index=-100)
-    expected = torch.cat([grad.flatten() for grad in torch.autograd.grad(loss, made.parts.parameters)])
+    loss = nn.functional.cross_entropy(
+        logits.flatten(0, 1), batch.targets_BT.flatten(), ignore_index=-100
+    )
+    expected = torch.cat(
+        [grad.flatten() for grad in torch.autograd.grad(loss, made.parts.parameters)]
+    )
     carried = loss_factor(torch.ones(()), batch.num_target_tokens) * batch.num_target_tokens
     torch.testing.assert_close(_gradient(made) / carried, expected, rtol=1e-5, atol=1e-7)
     assert made.records("step")[0]["loss"] == pytest.approx(loss.item(), rel=1e-6)
@@ -142,12 +178,17 @@ def test_what_is_added_to_the_loss_counts_once_per_update_by_its_number_and_is_n
     world: Callable[..., World], micro_batches: tuple[int, ...]
 ) -> None:
     """Also where memory runs out and an update is done again."""
-    plain, penalised = (world("training.steps=4", "optimizer.learning_rate=1e-12", micro_batches=micro_batches) for _ in range(2))
+    plain, penalised = (
+        world("training.steps=4", "optimizer.learning_rate=1e-12", micro_batches=micro_batches)
+        for _ in range(2)
+    )
     name, numbers = "model.layers.0.mlp.up_proj.weight", list[int]()
     weights = [dict(made.model.named_parameters())[name] for made in (plain, penalised)]
     gradients: list[list[torch.Tensor]] = [[], []]
     for made, weight, found in zip((plain, penalised), weights, gradients, strict=True):
-        made.optimizer.register_step_pre_hook(lambda *_, weight=weight, found=found: found.append(weight.grad.clone()))
+        made.optimizer.register_step_pre_hook(
+            lambda *_, weight=weight, found=found: found.append(weight.grad.clone())
+        )
 
     def penalty(step: int) -> torch.Tensor:
         numbers.append(step)
@@ -162,17 +203,26 @@ def test_what_is_added_to_the_loss_counts_once_per_update_by_its_number_and_is_n
     for step, (without, with_it) in enumerate(zip(*gradients, strict=True)):
         tokens = penalised.parts.sequences.batch(8 * step, 8).num_target_tokens
         carried = loss_factor(torch.ones(()), tokens) * tokens
-        torch.testing.assert_close((with_it - without) / carried, torch.full_like(without, step + 1), rtol=1e-4, atol=1e-5)
-    told, others = ([record["loss"] for record in made.records("step")] for made in (penalised, plain))
+        torch.testing.assert_close(
+            (with_it - without) / carried, torch.full_like(without, step + 1), rtol=1e-4, atol=1e-5
+        )
+    told, others = (
+        [record["loss"] for record in made.records("step")] for made in (penalised, plain)
+    )
     assert told == pytest.approx(others, rel=1e-6)
 
 
-def test_each_update_is_prepared_by_its_number_before_its_sequences_are_read(world: Callable[..., World]) -> None:
+def test_each_update_is_prepared_by_its_number_before_its_sequences_are_read(
+    world: Callable[..., World],
+) -> None:
     """Twice the same where it is done again."""
     made, told = world("training.steps=3", micro_batches=(5, 3)), list[Any]()
     SmallDevice(made, lambda call, sequences: call == 3)
     loss_sum = made.parts.method.loss_sum
-    noted = replace(made.parts.method, loss_sum=lambda network, micro: (told.append("pass"), loss_sum(network, micro))[1])
+    noted = replace(
+        made.parts.method,
+        loss_sum=lambda network, micro: (told.append("pass"), loss_sum(network, micro))[1],
+    )
     made.parts = replace(made.parts, before_step=told.append, method=noted)
 
     made.run()
@@ -180,7 +230,9 @@ def test_each_update_is_prepared_by_its_number_before_its_sequences_are_read(wor
     assert told == [0, "pass", "pass", 1, "pass", 1, *["pass"] * 4, 2, *["pass"] * 4]
 
 
-def test_the_same_seed_gives_the_same_run_and_another_seed_another(world: Callable[..., World]) -> None:
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(
+    world: Callable[..., World],
+) -> None:
     first, second, other = world(), world(), world("seed=7")
     for made in (first, second, other):
         made.run()
@@ -189,7 +241,9 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(world: Callab
 
 
 @pytest.mark.parametrize("workers", [0, 3])
-def test_however_many_threads_make_batches_ahead_the_run_is_the_same_bit_for_bit(world: Callable[..., World], workers: int) -> None:
+def test_however_many_threads_make_batches_ahead_the_run_is_the_same_bit_for_bit(
+    world: Callable[..., World], workers: int
+) -> None:
     one, other = world(), world()
     other.parts = dataclasses.replace(other.parts, loader_workers=workers)
 
@@ -199,7 +253,9 @@ def test_however_many_threads_make_batches_ahead_the_run_is_the_same_bit_for_bit
     assert torch.equal(_weights(one.model), _weights(other.model))
 
 
-def test_every_step_is_recorded_with_finite_numbers_and_the_loss_falls(world: Callable[..., World]) -> None:
+def test_every_step_is_recorded_with_finite_numbers_and_the_loss_falls(
+    world: Callable[..., World],
+) -> None:
     class Same(RaggedSequences):
         def batch(self, first_sample: int, count: int) -> Batch:
             return super().batch(0, count)
@@ -209,10 +265,15 @@ def test_every_step_is_recorded_with_finite_numbers_and_the_loss_falls(world: Ca
     records = made.records("step")
     assert [record["step"] for record in records] == list(range(1, 13))
     assert records[-1]["loss"] < 0.8 * records[0]["loss"]
-    assert all(record["skipped"] == 0 and record["grad_norm"] > 0 and record["learning_rate"] > 0 for record in records)
+    assert all(
+        record["skipped"] == 0 and record["grad_norm"] > 0 and record["learning_rate"] > 0
+        for record in records
+    )
 
 
-def test_evaluation_and_checkpoints_come_at_their_steps_and_at_the_end(world: Callable[..., World]) -> None:
+def test_evaluation_and_checkpoints_come_at_their_steps_and_at_the_end(
+    world: Callable[..., World],
+) -> None:
     made = world("training.steps=10")
     progress = made.run()
     assert [record["step"] for record in made.records("evaluation")] == [4, 8, 10]
@@ -220,7 +281,9 @@ def test_evaluation_and_checkpoints_come_at_their_steps_and_at_the_end(world: Ca
     assert (progress.best_step, progress.best_loss) == (10, 2.0)
 
 
-def test_it_stops_when_as_many_evaluations_in_a_row_as_it_has_patience_for_were_no_better(world: Callable[..., World]) -> None:
+def test_it_stops_when_as_many_evaluations_in_a_row_as_it_has_patience_for_were_no_better(
+    world: Callable[..., World],
+) -> None:
     made = world("training.steps=40", "evaluation.patience=2")
     losses = iter([3.0, 3.5, 2.0, 2.5, 2.0, 1.0])
     made.parts = replace(made.parts, evaluate=lambda: {"loss": 0.0, "objective": next(losses)})
@@ -233,15 +296,24 @@ def test_it_stops_when_as_many_evaluations_in_a_row_as_it_has_patience_for_were_
 
 
 def test_every_group_has_its_share_of_the_learning_rate(world: Callable[..., World]) -> None:
-    made = world("optimizer.layer_decay=0.5", "training.steps=4", "optimizer.warmup=0", "optimizer.schedule=constant")
+    made = world(
+        "optimizer.layer_decay=0.5",
+        "training.steps=4",
+        "optimizer.warmup=0",
+        "optimizer.schedule=constant",
+    )
     made.run()
 
-    assert sorted({group["lr"] for group in made.optimizer.param_groups}) == pytest.approx([1e-2 / 8, 1e-2 / 4, 1e-2 / 2, 1e-2])
+    assert sorted({group["lr"] for group in made.optimizer.param_groups}) == pytest.approx(
+        [1e-2 / 8, 1e-2 / 4, 1e-2 / 2, 1e-2]
+    )
     assert {record["learning_rate"] for record in made.records("step")} == {1e-2}
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_stopped_and_restored_loop_ends_bit_for_bit_where_an_undisturbed_one_does(world: Callable[..., World], method: str) -> None:
+def test_a_stopped_and_restored_loop_ends_bit_for_bit_where_an_undisturbed_one_does(
+    world: Callable[..., World], method: str
+) -> None:
     overrides = ("model.architecture=gpt2", "model.dropout=0.2", f"method={method}")
     undisturbed, stopped = world(*overrides), world(*overrides)
     torch.manual_seed(0)
@@ -276,13 +348,23 @@ def _poison(made: World, bad_samples: range) -> None:
 
     def loss_sum(network: Network, micro: MicroBatch) -> torch.Tensor:
         loss = real(network, micro)
-        return loss * float("nan") if bool(micro.inputs_BT[0, 0] == 49) and bool(micro.inputs_BT[0, 1] == 49) else loss
+        return (
+            loss * float("nan")
+            if bool(micro.inputs_BT[0, 0] == 49) and bool(micro.inputs_BT[0, 1] == 49)
+            else loss
+        )
 
-    object.__setattr__(made.parts, "method", type(made.parts.method)(loss_sum=loss_sum, trains=made.parts.method.trains))
+    object.__setattr__(
+        made.parts,
+        "method",
+        type(made.parts.method)(loss_sum=loss_sum, trains=made.parts.method.trains),
+    )
     object.__setattr__(made.parts.sequences, "batch", batch)
 
 
-def test_one_bad_batch_is_skipped_counted_and_logged_with_its_true_value(world: Callable[..., World]) -> None:
+def test_one_bad_batch_is_skipped_counted_and_logged_with_its_true_value(
+    world: Callable[..., World],
+) -> None:
     made = world()
     _poison(made, range(16, 17))
     made.run()
@@ -292,35 +374,49 @@ def test_one_bad_batch_is_skipped_counted_and_logged_with_its_true_value(world: 
     assert torch.isfinite(_weights(made.model)).all()
 
 
-def test_repeated_bad_batches_roll_back_and_training_goes_on_behind_them(world: Callable[..., World]) -> None:
+def test_repeated_bad_batches_roll_back_and_training_goes_on_behind_them(
+    world: Callable[..., World],
+) -> None:
     made = world("training.steps=30")
     _poison(made, range(8 * 18, 8 * 27))
     progress = made.run()
     assert (progress.step, progress.rollbacks) == (30, 1)
-    assert progress.samples_consumed == (30 + 25 - 16) * 8  # the 9 steps since the checkpoint of step 16 are made up for
+    assert (
+        progress.samples_consumed == (30 + 25 - 16) * 8
+    )  # the 9 steps since the checkpoint of step 16 are made up for
     assert any("rolled back to step" in record["message"] for record in made.records("event"))
     assert torch.isfinite(_weights(made.model)).all()
 
 
-def test_when_every_batch_is_bad_training_stops_with_a_diagnosis(world: Callable[..., World]) -> None:
+def test_when_every_batch_is_bad_training_stops_with_a_diagnosis(
+    world: Callable[..., World],
+) -> None:
     made = world("training.steps=200")
     _poison(made, range(8 * 5, 8 * 10_000))
-    with pytest.raises(TrainingStopped, match=rf"after {ROLLBACKS_BEFORE_STOP} rollbacks.*learning rate"):
+    with pytest.raises(
+        TrainingStopped, match=rf"after {ROLLBACKS_BEFORE_STOP} rollbacks.*learning rate"
+    ):
         made.run()
     assert torch.isfinite(_weights(made.model)).all()
 
 
-OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 14.56 GiB."
+OUT_OF_MEMORY = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 14.56 GiB."
+)
 
 
 class SmallDevice:
-    """Runs out of memory where `fails(call, sequences)` says so, in the forward pass or in the middle of the backward pass.
+    """Runs out of memory where `fails(call, sequences)` says so, in the forward pass or in the
+    middle of the backward pass.
 
     Attributes:
-        seen: Inputs of every update's sequences, in the order in which the update that counts saw them.
+        seen: Inputs of every update's sequences, in the order in which the update that counts saw
+            them.
     """
 
-    def __init__(self, made: World, fails: Callable[[int, int], bool], place: str = "forward") -> None:
+    def __init__(
+        self, made: World, fails: Callable[[int, int], bool], place: str = "forward"
+    ) -> None:
         self._method, self._fails, self._place = made.parts.method, fails, place
         self._calls, self._step_inputs, self._step_sizes = 0, list[torch.Tensor](), list[int]()
         self._failed: StorageWeakRef | None = None
@@ -330,7 +426,9 @@ class SmallDevice:
         made.optimizer.register_step_post_hook(self._note_update)
 
     def _loss_sum(self, network: Network, micro: MicroBatch) -> torch.Tensor:
-        assert self._failed is None or self._failed.expired(), "what the failed pass held is still there"
+        assert self._failed is None or self._failed.expired(), (
+            "what the failed pass held is still there"
+        )
         self._calls += 1
         self._step_inputs += micro.inputs_BT.unbind()
         self._step_sizes.append(len(micro.inputs_BT))
@@ -356,12 +454,16 @@ class SmallDevice:
 
 
 EPS = "optimizer.eps=1e-6"
-"""AdamW divides by the gradient's own size: with its usual 1e-8, rounding of gradients next to zero becomes an update of 1e-5 of the weights, as
-between any two undisturbed runs of different micro-batches."""
+"""AdamW divides by the gradient's own size: with its usual 1e-8, rounding of gradients next to zero
+becomes an update of 1e-5 of the weights, as between any two undisturbed runs of different
+micro-batches.
+"""
 
 
 def _assert_same_up_to_rounding(model: nn.Module, expected: nn.Module) -> None:
-    """fp32 rounding of sums in another order, carried through 20 updates at a learning rate of 1e-2."""
+    """fp32 rounding of sums in another order, carried through 20 updates at a learning rate of
+    1e-2.
+    """
     torch.testing.assert_close(_weights(model), _weights(expected), rtol=1e-5, atol=5e-6)
 
 
@@ -372,12 +474,17 @@ def never(call: int, sequences: int) -> bool:
 
 @pytest.mark.parametrize("place", ["forward", "backward"])
 @pytest.mark.parametrize(
-    ("micro_batches", "method"), [((8,), "pretrain"), ((5, 3), "pretrain"), ((3, 3, 2), "pretrain"), ((5, 3), "feedback")], ids=str
+    ("micro_batches", "method"),
+    [((8,), "pretrain"), ((5, 3), "pretrain"), ((3, 3, 2), "pretrain"), ((5, 3), "feedback")],
+    ids=str,
 )
 def test_out_of_memory_at_random_passes_changes_neither_weights_nor_the_order_of_sequences(
     world: Callable[..., World], micro_batches: tuple[int, ...], method: str, place: str
 ) -> None:
-    undisturbed, disturbed = (world("training.steps=20", f"method={method}", EPS, micro_batches=micro_batches) for _ in range(2))
+    undisturbed, disturbed = (
+        world("training.steps=20", f"method={method}", EPS, micro_batches=micro_batches)
+        for _ in range(2)
+    )
     expected = SmallDevice(undisturbed, never)
     at = random.Random(f"{micro_batches}{place}").sample(range(1, 20), 2)
     device = SmallDevice(disturbed, lambda call, _: call in at, place)
@@ -386,12 +493,16 @@ def test_out_of_memory_at_random_passes_changes_neither_weights_nor_the_order_of
     assert (progress.step, progress.samples_consumed) == (20, 160)
     assert torch.equal(torch.stack(device.seen), torch.stack(expected.seen))
     _assert_same_up_to_rounding(disturbed.model, undisturbed.model)
-    losses, others = ([record["loss"] for record in made.records("step")] for made in (disturbed, undisturbed))
+    losses, others = (
+        [record["loss"] for record in made.records("step")] for made in (disturbed, undisturbed)
+    )
     assert losses == pytest.approx(others, rel=1e-6)
     assert len(disturbed.records("out_of_memory")) == 2
 
 
-def test_smaller_micro_batches_hold_for_the_rest_of_the_run_and_are_recorded_and_remembered(world: Callable[..., World]) -> None:
+def test_smaller_micro_batches_hold_for_the_rest_of_the_run_and_are_recorded_and_remembered(
+    world: Callable[..., World],
+) -> None:
     made, told = world("training.steps=5", micro_batches=(5, 3)), []
     made.parts = replace(made.parts, remember=told.append)
     device = SmallDevice(made, lambda call, sequences: call > 4 and sequences > 2, "backward")
@@ -401,14 +512,27 @@ def test_smaller_micro_batches_hold_for_the_rest_of_the_run_and_are_recorded_and
     assert [record["to"] for record in told] == [[3, 2, 2, 1], [2, 1, 1, 1, 1, 1, 1]]
     assert device.sizes[2:] == [[2, 1, 1, 1, 1, 1, 1]] * 3
     assert told == made.records("out_of_memory")
-    common = {"kind": "out_of_memory", "step": 3, "phase": "training", "where": "backward pass (tried to allocate 2.00 GiB)"}
+    common = {
+        "kind": "out_of_memory",
+        "step": 3,
+        "phase": "training",
+        "where": "backward pass (tried to allocate 2.00 GiB)",
+    }
     assert all(record == {**record, **common} for record in told)
 
 
-def test_with_dropout_a_disturbed_run_is_bit_for_bit_one_that_changes_to_the_same_micro_batches_by_itself(world: Callable[..., World]) -> None:
-    """Masks depend on the micro-batches, so that the run with the larger ones is another; the generators are wound back, so that this one is not."""
+def test_with_dropout_a_disturbed_run_is_bit_for_bit_one_that_changes_to_the_same_micro_batches_by_itself(
+    world: Callable[..., World],
+) -> None:
+    """Masks depend on the micro-batches, so that the run with the larger ones is another; the
+    generators are wound back, so that this one is not.
+    """
     dropout = ("training.steps=6", "model.architecture=gpt2", "model.dropout=0.2")
-    disturbed, first, second = world(*dropout), world(*dropout, micro_batches=(8,)), world(*dropout, micro_batches=(4, 4))
+    disturbed, first, second = (
+        world(*dropout),
+        world(*dropout, micro_batches=(8,)),
+        world(*dropout, micro_batches=(4, 4)),
+    )
     SmallDevice(disturbed, lambda call, sequences: call == 5, "backward")
     torch.manual_seed(0)
     disturbed.model.train()
@@ -424,10 +548,15 @@ def test_with_dropout_a_disturbed_run_is_bit_for_bit_one_that_changes_to_the_sam
     assert torch.equal(_weights(disturbed.model), _weights(second.model))
 
 
-def test_when_one_sequence_does_not_fit_training_stops_and_says_what_needs_less(world: Callable[..., World]) -> None:
+def test_when_one_sequence_does_not_fit_training_stops_and_says_what_needs_less(
+    world: Callable[..., World],
+) -> None:
     made = world()
     device = SmallDevice(made, lambda call, _: call > 2)
-    said = r"forward pass \(tried to allocate 2.00 GiB\) of step 3, with one sequence.*plan.recompute=true.*below 16.*sequence_length below 24"
+    said = (
+        r"forward pass \(tried to allocate 2.00 GiB\) of step 3, with one"
+        r" sequence.*plan.recompute=true.*below 16.*sequence_length below 24"
+    )
     with pytest.raises(TrainingStopped, match=said):
         made.run()
     assert [max(record["to"]) for record in made.records("out_of_memory")] == [4, 2, 1]
@@ -435,7 +564,9 @@ def test_when_one_sequence_does_not_fit_training_stops_and_says_what_needs_less(
     assert [snapshot.step for snapshot in made.saved] == [2]
 
 
-def test_out_of_memory_before_the_update_writes_repeats_the_step_with_the_same_guard(world: Callable[..., World]) -> None:
+def test_out_of_memory_before_the_update_writes_repeats_the_step_with_the_same_guard(
+    world: Callable[..., World],
+) -> None:
     undisturbed, disturbed = (world("training.steps=5", EPS) for _ in range(2))
     count = 0
 
@@ -474,7 +605,9 @@ def test_other_errors_of_a_step_are_not_repeated(world: Callable[..., World]) ->
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
-def test_out_of_memory_in_compiled_blocks_ends_where_an_undisturbed_run_does(world: Callable[..., World]) -> None:
+def test_out_of_memory_in_compiled_blocks_ends_where_an_undisturbed_run_does(
+    world: Callable[..., World],
+) -> None:
     undisturbed, disturbed = (world("training.steps=3", "model.layers=1", EPS) for _ in range(2))
     for block in disturbed.model.base_model.layers:
         block.compile(backend="aot_eager", dynamic=False)
@@ -496,9 +629,13 @@ def _hungry(made: World) -> None:
     made.parts = replace(made.parts, method=replace(method, loss_sum=loss_sum))
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits the address space of a forked process")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="limits the address space of a forked process"
+)
 def test_a_host_that_really_refuses_memory_is_survived(world: Callable[..., World]) -> None:
-    free, limited = (world("training.steps=2", "batch.sequences=64", micro_batches=(64,)) for _ in range(2))
+    free, limited = (
+        world("training.steps=2", "batch.sequences=64", micro_batches=(64,)) for _ in range(2)
+    )
     _hungry(limited)
     child = os.fork()
     if child == 0:
@@ -511,7 +648,10 @@ def test_a_host_that_really_refuses_memory_is_survived(world: Callable[..., Worl
     os.waitpid(child, 0)
     free.run()
     events = limited.records("out_of_memory")
-    assert (events[0]["from"], events[0]["where"]) == ([64], "forward pass (tried to allocate 536870912 bytes)")
+    assert (events[0]["from"], events[0]["where"]) == (
+        [64],
+        "forward pass (tried to allocate 536870912 bytes)",
+    )
     ours, others = ([record["loss"] for record in made.records("step")] for made in (limited, free))
     assert ours == pytest.approx(others, rel=1e-5)
 
@@ -523,7 +663,10 @@ def test_an_evaluation_that_cannot_be_done_loses_no_step(world: Callable[..., Wo
         raise RequestError("out of memory: not even one window can be scored.")
 
     made.parts = replace(made.parts, evaluate=evaluate, checkpoint_due=lambda progress: False)
-    said = "evaluation after step 4 failed: out of memory: not even one window can be scored. What was trained so far is kept."
+    said = (
+        "evaluation after step 4 failed: out of memory: not even one window can be scored. What was"
+        " trained so far is kept."
+    )
     with pytest.raises(TrainingStopped, match=said):
         made.run()
     assert [snapshot.step for snapshot in made.saved] == [4]
@@ -531,8 +674,13 @@ def test_an_evaluation_that_cannot_be_done_loses_no_step(world: Callable[..., Wo
 
 def test_smaller_batches_of_an_evaluation_are_recorded(world: Callable[..., World]) -> None:
     made = world("training.steps=4")
-    made.parts = replace(made.parts, evaluate=lambda: {"split": "validation", "loss": 1.0, "batch_sizes": (16, 8, 4)})
+    made.parts = replace(
+        made.parts, evaluate=lambda: {"split": "validation", "loss": 1.0, "batch_sizes": (16, 8, 4)}
+    )
     made.run()
     common = {"kind": "out_of_memory", "step": 4, "phase": "evaluation", "where": "validation"}
-    assert made.records("out_of_memory") == [{**common, "from": [16], "to": [8]}, {**common, "from": [8], "to": [4]}]
+    assert made.records("out_of_memory") == [
+        {**common, "from": [16], "to": [8]},
+        {**common, "from": [8], "to": [4]},
+    ]
     assert "batch_sizes" not in made.records("evaluation")[0]

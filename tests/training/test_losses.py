@@ -16,16 +16,22 @@ def _inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return hidden, weight, targets
 
 
-def _reference(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, softcap: float | None) -> torch.Tensor:
+def _reference(
+    hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, softcap: float | None
+) -> torch.Tensor:
     logits = hidden @ weight.T
     if softcap is not None:
         logits = softcap * torch.tanh(logits / softcap)
-    return cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none", ignore_index=IGNORED).view(targets.shape)
+    return cross_entropy(
+        logits.flatten(0, 1), targets.flatten(), reduction="none", ignore_index=IGNORED
+    ).view(targets.shape)
 
 
 @pytest.mark.parametrize("softcap", [None, 5.0])
 @pytest.mark.parametrize("chunk_tokens", [1, 4, 21, 1000])
-def test_loss_and_gradients_equal_the_reference_for_any_chunk(chunk_tokens: int, softcap: float | None) -> None:
+def test_loss_and_gradients_equal_the_reference_for_any_chunk(
+    chunk_tokens: int, softcap: float | None
+) -> None:
     hidden, weight, targets = _inputs()
     expected = _reference(hidden, weight, targets, softcap).sum()
     expected_grads = torch.autograd.grad(expected * 0.37, (hidden, weight))
@@ -40,7 +46,8 @@ def test_loss_and_gradients_equal_the_reference_for_any_chunk(chunk_tokens: int,
 def test_token_losses_equal_the_reference_position_by_position(softcap: float | None) -> None:
     hidden, weight, targets = _inputs()
     torch.testing.assert_close(
-        token_losses(hidden, weight, targets, chunk_tokens=4, softcap=softcap), _reference(hidden, weight, targets, softcap).detach()
+        token_losses(hidden, weight, targets, chunk_tokens=4, softcap=softcap),
+        _reference(hidden, weight, targets, softcap).detach(),
     )
 
 
@@ -74,11 +81,19 @@ def test_no_tensor_of_all_logits_is_ever_made() -> None:
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
             nonlocal largest
             out = func(*args, **(kwargs or {}))
-            sizes = [tensor.numel() for tensor in (out if isinstance(out, tuple) else (out,)) if isinstance(tensor, torch.Tensor)]
+            sizes = [
+                tensor.numel()
+                for tensor in (out if isinstance(out, tuple) else (out,))
+                if isinstance(tensor, torch.Tensor)
+            ]
             largest = max([largest, *sizes])
             return out
 
-    hidden, weight, targets = torch.randn(4, 64, 8, requires_grad=True), torch.randn(500, 8, requires_grad=True), torch.randint(0, 500, (4, 64))
+    hidden, weight, targets = (
+        torch.randn(4, 64, 8, requires_grad=True),
+        torch.randn(500, 8, requires_grad=True),
+        torch.randint(0, 500, (4, 64)),
+    )
     with Watch():
         linear_cross_entropy(hidden, weight, targets, chunk_tokens=16).backward()
     assert largest == 16 * 500

@@ -13,7 +13,10 @@ from brimful.base.errors import TrainingStopped
 from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory, is_out_of_memory
 
 CPU = torch.device("cpu")
-ON_CUDA = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 14.56 GiB of which 1.71 GiB is free."
+ON_CUDA = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 14.56 GiB of"
+    " which 1.71 GiB is free."
+)
 
 
 @pytest.mark.parametrize(
@@ -23,10 +26,19 @@ ON_CUDA = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total cap
         torch.OutOfMemoryError("worded in a way that nobody knows yet"),
         MemoryError(),
         OSError(errno.ENOMEM, "Cannot allocate memory"),
-        RuntimeError("MPS backend out of memory (MPS allocated: 39.50 GiB, max allowed: 182.78 GiB). Tried to allocate 1.02 GiB on private pool."),
+        RuntimeError(
+            "MPS backend out of memory (MPS allocated: 39.50 GiB, max allowed: 182.78 GiB). Tried"
+            " to allocate 1.02 GiB on private pool."
+        ),
         RuntimeError("Invalid buffer size: 13.31 GiB"),
-        RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 64 bytes."),
-        RuntimeError("[enforce fail] . DefaultCPUAllocator: not enough memory: you tried to allocate 68719476736 bytes."),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate"
+            " memory: you tried to allocate 64 bytes."
+        ),
+        RuntimeError(
+            "[enforce fail] . DefaultCPUAllocator: not enough memory: you tried to allocate"
+            " 68719476736 bytes."
+        ),
         RuntimeError("std::bad_alloc"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
@@ -55,7 +67,9 @@ def test_other_troubles_are_not(error: BaseException) -> None:
     assert not is_out_of_memory(error)
 
 
-def test_a_real_refusal_of_the_host_allocator_is_recognised_with_the_size_it_was_asked_for() -> None:
+def test_a_real_refusal_of_the_host_allocator_is_recognised_with_the_size_it_was_asked_for() -> (
+    None
+):
     failure = attempt(lambda: torch.empty(10**14))
 
     assert isinstance(failure, OutOfMemory)
@@ -81,9 +95,15 @@ def _wrapped(first: Exception, second: Exception, how: str) -> None:
         raise second from (error if how == "as its cause" else None)
 
 
-@pytest.mark.parametrize(("how", "expected"), [("as its cause", True), ("while handling", True), ("from None", False)])
-def test_an_error_that_wraps_it_counts_unless_it_says_that_it_has_nothing_to_do_with_it(how: str, expected: bool) -> None:
-    error = _raised(lambda: _wrapped(torch.OutOfMemoryError(ON_CUDA), RuntimeError("the block failed"), how))
+@pytest.mark.parametrize(
+    ("how", "expected"), [("as its cause", True), ("while handling", True), ("from None", False)]
+)
+def test_an_error_that_wraps_it_counts_unless_it_says_that_it_has_nothing_to_do_with_it(
+    how: str, expected: bool
+) -> None:
+    error = _raised(
+        lambda: _wrapped(torch.OutOfMemoryError(ON_CUDA), RuntimeError("the block failed"), how)
+    )
 
     assert is_out_of_memory(error) is expected
 
@@ -99,7 +119,13 @@ def test_the_compiler_wraps_what_happens_in_it() -> None:
 
 
 def test_an_answer_of_brimful_is_not_taken_for_the_trouble_it_answers() -> None:
-    error = _raised(lambda: _wrapped(torch.OutOfMemoryError(ON_CUDA), TrainingStopped("out of memory with one sequence"), "as its cause"))
+    error = _raised(
+        lambda: _wrapped(
+            torch.OutOfMemoryError(ON_CUDA),
+            TrainingStopped("out of memory with one sequence"),
+            "as its cause",
+        )
+    )
 
     assert not is_out_of_memory(error)
 

@@ -1,4 +1,6 @@
-"""Records of a run: written when they are read, in order, to the journal and to everybody who listens."""
+"""Records of a run: written when they are read, in order, to the journal and to everybody who
+listens.
+"""
 
 import math
 from collections.abc import Iterator
@@ -31,14 +33,22 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 def _step(progress: Progress, recorder: Meter, loss: float = 2.0) -> None:
     progress.advance(sequences=4, target_tokens=100)
-    recorder.note_step(progress, loss=torch.tensor(loss), grad_norm=torch.tensor(0.5), learning_rate=1e-3)
+    recorder.note_step(
+        progress, loss=torch.tensor(loss), grad_norm=torch.tensor(0.5), learning_rate=1e-3
+    )
 
 
-def _new(journal: Journal, told: list[dict[str, Any]], total_steps: int = 10) -> tuple[Meter, Progress]:
-    return Meter(journal, [told.append], device=CPU, total_steps=total_steps), Progress.fresh(Precision("fp32"), CPU)
+def _new(
+    journal: Journal, told: list[dict[str, Any]], total_steps: int = 10
+) -> tuple[Meter, Progress]:
+    return Meter(journal, [told.append], device=CPU, total_steps=total_steps), Progress.fresh(
+        Precision("fp32"), CPU
+    )
 
 
-def test_steps_are_told_at_the_flush_with_all_their_fields(journal: Journal, told: list[dict[str, Any]]) -> None:
+def test_steps_are_told_at_the_flush_with_all_their_fields(
+    journal: Journal, told: list[dict[str, Any]]
+) -> None:
     recorder, progress = _new(journal, told)
     for _ in range(3):
         _step(progress, recorder)
@@ -49,9 +59,26 @@ def test_steps_are_told_at_the_flush_with_all_their_fields(journal: Journal, tol
     assert [record["step"] for record in told] == [1, 2, 3]
     assert told == list(read_journal(journal.path))
     assert told[1].keys() == {
-        "kind", "step", "loss", "grad_norm", "learning_rate", "tokens", "skipped", "loss_scale", "tokens_per_second", "step_time_s", "loader_wait_s", "memory_bytes", "time",
-    }  # fmt: skip
-    assert (told[1]["loss"], told[1]["tokens"], told[1]["skipped"], told[1]["loss_scale"]) == (2.0, 200, 0, 1.0)
+        "kind",
+        "step",
+        "loss",
+        "grad_norm",
+        "learning_rate",
+        "tokens",
+        "skipped",
+        "loss_scale",
+        "tokens_per_second",
+        "step_time_s",
+        "loader_wait_s",
+        "memory_bytes",
+        "time",
+    }
+    assert (told[1]["loss"], told[1]["tokens"], told[1]["skipped"], told[1]["loss_scale"]) == (
+        2.0,
+        200,
+        0,
+        1.0,
+    )
     assert told[1]["step_time_s"] > 0
     assert told[1]["tokens_per_second"] == pytest.approx(100 / told[1]["step_time_s"])
 
@@ -63,7 +90,9 @@ def test_a_flush_without_steps_tells_nothing(journal: Journal, told: list[dict[s
     assert told == []
 
 
-def test_many_steps_are_flushed_without_being_asked(journal: Journal, told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_steps_are_flushed_without_being_asked(
+    journal: Journal, told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(meter, "FLUSH_AFTER_S", math.inf)
     monkeypatch.setattr(meter, "FLUSH_AFTER_STEPS", 3)
     recorder, progress = _new(journal, told)
@@ -73,7 +102,9 @@ def test_many_steps_are_flushed_without_being_asked(journal: Journal, told: list
         assert len(told) == expected
 
 
-def test_a_long_run_tells_every_kth_step_and_every_bad_one(journal: Journal, told: list[dict[str, Any]]) -> None:
+def test_a_long_run_tells_every_kth_step_and_every_bad_one(
+    journal: Journal, told: list[dict[str, Any]]
+) -> None:
     recorder, progress = _new(journal, told, total_steps=10 * meter.MOST_STEP_RECORDS)
     for step in range(1, 31):
         if step == 13:
@@ -85,7 +116,9 @@ def test_a_long_run_tells_every_kth_step_and_every_bad_one(journal: Journal, tol
     assert [record["skipped"] for record in told] == [0, 1, 1, 1, 1]
 
 
-def test_a_loss_that_is_not_finite_is_told_as_it_is(journal: Journal, told: list[dict[str, Any]]) -> None:
+def test_a_loss_that_is_not_finite_is_told_as_it_is(
+    journal: Journal, told: list[dict[str, Any]]
+) -> None:
     recorder, progress = _new(journal, told)
     _step(progress, recorder, loss=math.inf)
     recorder.flush()
@@ -121,10 +154,19 @@ def test_peak_memory_of_the_cpu_is_that_of_the_process_and_grows_with_it() -> No
     assert ballast.sum() > 0
 
 
-def test_out_of_memory_is_told_at_once_as_it_is_returned(journal: Journal, told: list[dict[str, Any]]) -> None:
+def test_out_of_memory_is_told_at_once_as_it_is_returned(
+    journal: Journal, told: list[dict[str, Any]]
+) -> None:
     recorder, _ = _new(journal, told)
     record = recorder.note_out_of_memory(7, "training", (8, 3), (4, 4, 2, 1), where="backward pass")
-    assert record == {"kind": "out_of_memory", "step": 7, "phase": "training", "from": [8, 3], "to": [4, 4, 2, 1], "where": "backward pass"}
+    assert record == {
+        "kind": "out_of_memory",
+        "step": 7,
+        "phase": "training",
+        "from": [8, 3],
+        "to": [4, 4, 2, 1],
+        "where": "backward pass",
+    }
     assert told == list(read_journal(journal.path)) == [record]
 
 

@@ -19,7 +19,9 @@ from brimful.training.method import Method, Network, compiled, find_method, hidd
 
 @pytest.fixture
 def model(tiny: Callable[..., Recipe]) -> PreTrainedModel:
-    return build(tiny(), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
+    return build(
+        tiny(), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu")
+    )
 
 
 @pytest.fixture
@@ -40,7 +42,9 @@ def test_every_file_of_the_folder_is_a_method(name: str) -> None:
 
 
 def test_an_unknown_method_is_told_with_the_nearest() -> None:
-    with pytest.raises(BrimfulError, match=r"unknown training method 'pretrian' - did you mean 'pretrain'\?"):
+    with pytest.raises(
+        BrimfulError, match=r"unknown training method 'pretrian' - did you mean 'pretrain'\?"
+    ):
         find_method("pretrian")
 
 
@@ -58,9 +62,13 @@ def test_body_and_head_together_are_the_model(model: PreTrainedModel) -> None:
 @pytest.mark.usefixtures("_own_compiler")
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
-def test_compiled_blocks_give_the_loss_and_gradient_of_eager_ones_and_evaluation_stays_eager(tiny: Callable[..., Recipe], architecture: str) -> None:
+def test_compiled_blocks_give_the_loss_and_gradient_of_eager_ones_and_evaluation_stays_eager(
+    tiny: Callable[..., Recipe], architecture: str
+) -> None:
     recipe = tiny(f"model.architecture={architecture}", "sequence_length=80", "model.layers=2")
-    model = build(recipe, vocabulary=50, end_of_text_id=0, attention=NAME, device=torch.device("cpu"))
+    model = build(
+        recipe, vocabulary=50, end_of_text_id=0, attention=NAME, device=torch.device("cpu")
+    )
     ids_BT = torch.randint(0, 50, (2, 80), generator=torch.Generator().manual_seed(0))
     eager = hidden_states_of(model)(_micro(ids_BT))
     eager_grads = torch.autograd.grad(eager.square().sum(), list(model.base_model.parameters()))
@@ -68,17 +76,27 @@ def test_compiled_blocks_give_the_loss_and_gradient_of_eager_ones_and_evaluation
     hidden_states = compiled(model, shape=(2, 80), say=said.append)
     made = hidden_states(_micro(ids_BT))
     torch.testing.assert_close(made, eager, rtol=1e-4, atol=1e-5)
-    for grad, expected in zip(torch.autograd.grad(made.square().sum(), list(model.base_model.parameters())), eager_grads, strict=True):
+    for grad, expected in zip(
+        torch.autograd.grad(made.square().sum(), list(model.base_model.parameters())),
+        eager_grads,
+        strict=True,
+    ):
         torch.testing.assert_close(grad, expected, rtol=1e-3, atol=1e-3)
     with torch.no_grad():
-        torch.testing.assert_close(hidden_states(_micro(ids_BT[:1, :33])), eager[:1, :33], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            hidden_states(_micro(ids_BT[:1, :33])), eager[:1, :33], rtol=1e-4, atol=1e-5
+        )
     assert said == []
 
 
 @pytest.mark.usefixtures("_own_compiler")
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
-def test_a_failing_compiler_is_told_once_and_training_goes_on(tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
-    model = build(tiny(), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
+def test_a_failing_compiler_is_told_once_and_training_goes_on(
+    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build(
+        tiny(), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu")
+    )
     ids_BT = torch.zeros(2, 32, dtype=torch.int64)
     expected = hidden_states_of(model)(_micro(ids_BT))
 
@@ -96,8 +114,12 @@ def test_a_failing_compiler_is_told_once_and_training_goes_on(tiny: Callable[...
 
 @pytest.mark.usefixtures("_own_compiler")
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
-def test_a_compiler_that_runs_out_of_memory_has_not_failed(tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
-    model = build(tiny(), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
+def test_a_compiler_that_runs_out_of_memory_has_not_failed(
+    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build(
+        tiny(), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu")
+    )
 
     def no_memory(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory (for the test)")
@@ -105,5 +127,7 @@ def test_a_compiler_that_runs_out_of_memory_has_not_failed(tiny: Callable[..., R
     monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", no_memory)
     said: list[str] = []
     hidden_states = compiled(model, shape=(2, 32), say=said.append)
-    assert isinstance(attempt(lambda: hidden_states(_micro(torch.zeros(2, 32, dtype=torch.int64)))), OutOfMemory)
+    assert isinstance(
+        attempt(lambda: hidden_states(_micro(torch.zeros(2, 32, dtype=torch.int64)))), OutOfMemory
+    )
     assert said == []

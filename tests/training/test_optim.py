@@ -8,7 +8,15 @@ from torch import nn
 
 from brimful.base.errors import CheckpointError
 from brimful.recipe import OptimizerRecipe
-from brimful.training.optim import Guard, build_optimizer, guarded_update, learning_rate_at, load_named_states, loss_factor, named_states
+from brimful.training.optim import (
+    Guard,
+    build_optimizer,
+    guarded_update,
+    learning_rate_at,
+    load_named_states,
+    loss_factor,
+    named_states,
+)
 from brimful.training.precision import FP16_INITIAL_SCALE, Precision
 
 FP32 = Precision("fp32")
@@ -28,7 +36,9 @@ def test_the_first_learning_rate_is_never_zero_and_the_peak_ends_the_warm_up(sch
     assert rates[4] == 1.0
 
 
-@pytest.mark.parametrize(("schedule", "last"), [("cosine", 0.1), ("linear", 0.1), ("constant", 1.0)])
+@pytest.mark.parametrize(
+    ("schedule", "last"), [("cosine", 0.1), ("linear", 0.1), ("constant", 1.0)]
+)
 def test_the_last_step_has_the_lowest_rate_of_the_schedule(schedule: str, last: float) -> None:
     rates = [learning_rate_at(step, 20, _settings(schedule=schedule)) for step in range(20)]
     assert rates[-1] == pytest.approx(last)
@@ -45,15 +55,28 @@ def test_a_warm_up_below_one_is_a_share_of_all_steps() -> None:
 
 def test_weight_decay_acts_on_matrices_only() -> None:
     model = nn.Sequential(nn.Embedding(3, 2), nn.Linear(2, 2), nn.LayerNorm(2))
-    decayed, plain = build_optimizer(model, _settings(weight_decay=0.3), variant="fused").param_groups
-    assert ([tuple(parameter.shape) for parameter in decayed["params"]], decayed["weight_decay"]) == ([(3, 2), (2, 2)], 0.3)
-    assert ([tuple(parameter.shape) for parameter in plain["params"]], plain["weight_decay"]) == ([(2,), (2,), (2,)], 0.0)
+    decayed, plain = build_optimizer(
+        model, _settings(weight_decay=0.3), variant="fused"
+    ).param_groups
+    assert (
+        [tuple(parameter.shape) for parameter in decayed["params"]],
+        decayed["weight_decay"],
+    ) == ([(3, 2), (2, 2)], 0.3)
+    assert ([tuple(parameter.shape) for parameter in plain["params"]], plain["weight_decay"]) == (
+        [(2,), (2,), (2,)],
+        0.0,
+    )
 
 
-def _one_update(*, variant: str = "fused", factor: float, clip_norm: float | None, steps: int = 3) -> tuple[nn.Linear, Guard, torch.Tensor]:
+def _one_update(
+    *, variant: str = "fused", factor: float, clip_norm: float | None, steps: int = 3
+) -> tuple[nn.Linear, Guard, torch.Tensor]:
     torch.manual_seed(0)
     model = nn.Linear(4, 4)
-    optimizer, guard = build_optimizer(model, _settings(learning_rate=0.01), variant=variant), Guard.fresh(FP32, CPU)
+    optimizer, guard = (
+        build_optimizer(model, _settings(learning_rate=0.01), variant=variant),
+        Guard.fresh(FP32, CPU),
+    )
     norm = torch.zeros(())
     for step in range(steps):
         optimizer.zero_grad()
@@ -73,24 +96,48 @@ class _Deep(nn.Module):
 
 def test_layer_decay_lowers_the_learning_rate_with_the_distance_from_the_output() -> None:
     model = _Deep()
-    optimizer = build_optimizer(model, _settings(layer_decay=0.5, weight_decay=0.1), variant="fused")
-    group_of = {id(parameter): group for group in optimizer.param_groups for parameter in group["params"]}
+    optimizer = build_optimizer(
+        model, _settings(layer_decay=0.5, weight_decay=0.1), variant="fused"
+    )
+    group_of = {
+        id(parameter): group for group in optimizer.param_groups for parameter in group["params"]
+    }
 
-    factors = {name: group_of[id(parameter)]["lr_factor"] for name, parameter in model.named_parameters()}
-    decays = {name: group_of[id(parameter)]["weight_decay"] for name, parameter in model.named_parameters()}
+    factors = {
+        name: group_of[id(parameter)]["lr_factor"] for name, parameter in model.named_parameters()
+    }
+    decays = {
+        name: group_of[id(parameter)]["weight_decay"]
+        for name, parameter in model.named_parameters()
+    }
 
     assert factors == {
-        "embeddings.weight": 0.125, "layers.0.weight": 0.25, "layers.0.bias": 0.25, "layers.1.weight": 0.5, "layers.1.bias": 0.5, "classifier.weight": 1.0,
-    }  # fmt: skip
-    assert {name for name, decay in decays.items() if not decay} == {"layers.0.bias", "layers.1.bias"}
+        "embeddings.weight": 0.125,
+        "layers.0.weight": 0.25,
+        "layers.0.bias": 0.25,
+        "layers.1.weight": 0.5,
+        "layers.1.bias": 0.5,
+        "classifier.weight": 1.0,
+    }
+    assert {name for name, decay in decays.items() if not decay} == {
+        "layers.0.bias",
+        "layers.1.bias",
+    }
 
 
 @pytest.mark.parametrize("clip_norm", [None, 0.5])
-def test_every_variant_of_the_update_equals_torchs_own_clipping_and_adamw(clip_norm: float | None) -> None:
+def test_every_variant_of_the_update_equals_torchs_own_clipping_and_adamw(
+    clip_norm: float | None,
+) -> None:
     torch.manual_seed(0)
     model = nn.Linear(4, 4)
     optimizer = torch.optim.AdamW(
-        [{"params": [model.weight], "weight_decay": 0.1}, {"params": [model.bias], "weight_decay": 0.0}], lr=0.01, betas=(0.9, 0.95)
+        [
+            {"params": [model.weight], "weight_decay": 0.1},
+            {"params": [model.bias], "weight_decay": 0.0},
+        ],
+        lr=0.01,
+        betas=(0.9, 0.95),
     )
     for _ in range(3):
         optimizer.zero_grad()
@@ -119,7 +166,9 @@ def test_a_good_step_ends_a_row_of_bad_ones() -> None:
     assert torch.isfinite(norm)
 
 
-def test_fp16_halves_the_scale_on_overflow_without_calling_it_divergence_and_doubles_it_after_enough_good_steps() -> None:
+def test_fp16_halves_the_scale_on_overflow_without_calling_it_divergence_and_doubles_it_after_enough_good_steps() -> (
+    None
+):
     fp16 = Precision("fp16")
     guard = Guard.fresh(fp16, CPU)
     guard.note(torch.tensor(True), torch.tensor(math.inf), fp16)
@@ -156,9 +205,15 @@ def test_optimizer_states_survive_a_round_trip_by_name_into_any_variant(variant:
     assert (
         named_states(model, other).keys()
         == states.keys()
-        == {f"{name}:{key}" for name in ("weight", "bias") for key in ("step", "exp_avg", "exp_avg_sq")}
+        == {
+            f"{name}:{key}"
+            for name in ("weight", "bias")
+            for key in ("step", "exp_avg", "exp_avg_sq")
+        }
     )
-    assert all(torch.equal(value, states[name]) for name, value in named_states(model, other).items())
+    assert all(
+        torch.equal(value, states[name]) for name, value in named_states(model, other).items()
+    )
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 3, 1000, 1024, 1025, 524_288])
@@ -175,10 +230,15 @@ def test_gradients_that_carry_a_factor_make_the_update_of_those_that_do_not(vari
     for carried in (1.0, 0.75):
         torch.manual_seed(0)
         model = nn.Linear(4, 4)
-        optimizer, guard = build_optimizer(model, _settings(learning_rate=0.01), variant=variant), Guard.fresh(FP32, CPU)
+        optimizer, guard = (
+            build_optimizer(model, _settings(learning_rate=0.01), variant=variant),
+            Guard.fresh(FP32, CPU),
+        )
         loss = model(torch.ones(2, 4)).square().sum()
         (loss * carried).backward()
-        guarded_update(optimizer, guard, FP32, loss=loss.detach(), clip_norm=0.1, carried=torch.tensor(carried))
+        guarded_update(
+            optimizer, guard, FP32, loss=loss.detach(), clip_norm=0.1, carried=torch.tensor(carried)
+        )
         weights.append(model.weight.detach())
 
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-6, atol=1e-7)
@@ -187,9 +247,13 @@ def test_gradients_that_carry_a_factor_make_the_update_of_those_that_do_not(vari
 @pytest.mark.parametrize(("stored", "asked"), [("fused", "8bit"), ("8bit", "fused")])
 def test_states_of_another_kind_of_optimizer_are_refused(stored: str, asked: str) -> None:
     model = nn.Linear(4, 4)
-    first, second = (build_optimizer(model, _settings(), variant=variant) for variant in (stored, asked))
+    first, second = (
+        build_optimizer(model, _settings(), variant=variant) for variant in (stored, asked)
+    )
     model(torch.ones(1, 4)).sum().backward()
     first.step()
 
-    with pytest.raises(CheckpointError, match=r"another optimizer than optimizer\.kind asks for.*--fresh"):
+    with pytest.raises(
+        CheckpointError, match=r"another optimizer than optimizer\.kind asks for.*--fresh"
+    ):
         load_named_states(model, second, named_states(model, first))

@@ -1,4 +1,6 @@
-"""Smaller micro-batches keep every sequence and its place, are remembered, and no update is ever done in part or twice."""
+"""Smaller micro-batches keep every sequence and its place, are remembered, and no update is ever
+done in part or twice.
+"""
 
 import json
 from collections.abc import Callable
@@ -13,17 +15,39 @@ from torch import nn
 from brimful.base.errors import RunFolderError, TrainingStopped
 from brimful.base.rundir import read_json
 from brimful.training.memory_errors import OutOfMemory, attempt
-from brimful.training.recovery import FILE_NAME, RememberedSizes, all_or_nothing, halved, random_states, rewind
+from brimful.training.recovery import (
+    FILE_NAME,
+    RememberedSizes,
+    all_or_nothing,
+    halved,
+    random_states,
+    rewind,
+)
 
 CPU = torch.device("cpu")
-EVENT = {"kind": "out_of_memory", "step": 3, "phase": "training", "from": [8, 8, 3], "to": [4, 4, 4, 4, 2, 1], "where": "backward pass"}
+EVENT = {
+    "kind": "out_of_memory",
+    "step": 3,
+    "phase": "training",
+    "from": [8, 8, 3],
+    "to": [4, 4, 4, 4, 2, 1],
+    "where": "backward pass",
+}
 
 
 @pytest.mark.parametrize(
     ("sizes", "smaller"),
-    [((8, 8, 3), (4, 4, 4, 4, 2, 1)), ((8,), (4, 4)), ((5, 5, 2), (3, 2, 3, 2, 1, 1)), ((2, 1), (1, 1, 1)), ((1, 1), (1, 1))],
+    [
+        ((8, 8, 3), (4, 4, 4, 4, 2, 1)),
+        ((8,), (4, 4)),
+        ((5, 5, 2), (3, 2, 3, 2, 1, 1)),
+        ((2, 1), (1, 1, 1)),
+        ((1, 1), (1, 1)),
+    ],
 )
-def test_every_micro_batch_is_halved_in_its_place(sizes: tuple[int, ...], smaller: tuple[int, ...]) -> None:
+def test_every_micro_batch_is_halved_in_its_place(
+    sizes: tuple[int, ...], smaller: tuple[int, ...]
+) -> None:
     assert halved(sizes) == smaller
     assert list(torch.cat(torch.arange(sum(sizes)).split(smaller))) == list(range(sum(sizes)))
 
@@ -40,9 +64,15 @@ def test_halving_reaches_one_sequence_in_as_many_steps_as_the_logarithm_says() -
 def _plan(**changes: Any) -> Any:
     """What a plan says about memory."""
     values = {
-        "device": {"name": "Tesla T4"}, "micro_batches": (8, 8, 3), "precision": "fp16", "attention": "sdpa", "recompute": False,
-        "compile": False, "optimizer": "fused", "loss_chunk": 512,
-    }  # fmt: skip
+        "device": {"name": "Tesla T4"},
+        "micro_batches": (8, 8, 3),
+        "precision": "fp16",
+        "attention": "sdpa",
+        "recompute": False,
+        "compile": False,
+        "optimizer": "fused",
+        "loss_chunk": 512,
+    }
     return SimpleNamespace(**{**values, **changes})
 
 
@@ -58,18 +88,40 @@ def test_what_was_noted_holds_for_the_next_session_under_the_same_plan(tmp_path:
     assert (again.micro_batches, again.events) == ((4, 4, 4, 4, 2, 1), [EVENT])
 
 
-@pytest.mark.parametrize("change", [{"device": {"name": "A100"}}, {"recompute": True}, {"loss_chunk": 64}, {"micro_batches": (10, 9)}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"device": {"name": "A100"}},
+        {"recompute": True},
+        {"loss_chunk": 64},
+        {"micro_batches": (10, 9)},
+    ],
+    ids=str,
+)
 def test_under_another_plan_the_plan_holds(tmp_path: Path, change: dict[str, Any]) -> None:
     RememberedSizes.of(tmp_path, _plan()).note(EVENT)
     other = RememberedSizes.of(tmp_path, _plan(**change))
     assert (other.micro_batches, other.events) == (_plan(**change).micro_batches, [])
 
 
-@pytest.mark.parametrize("change", [{"micro_batches": [4, 4]}, {"micro_batches": None}, {"micro_batches": [20, -1]}, {"events": 3}], ids=str)
-def test_a_file_that_does_not_fit_the_run_is_refused_with_the_way_out(tmp_path: Path, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"micro_batches": [4, 4]},
+        {"micro_batches": None},
+        {"micro_batches": [20, -1]},
+        {"events": 3},
+    ],
+    ids=str,
+)
+def test_a_file_that_does_not_fit_the_run_is_refused_with_the_way_out(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
     RememberedSizes.of(tmp_path, _plan()).note(EVENT)
     (tmp_path / FILE_NAME).write_text(json.dumps({**read_json(tmp_path / FILE_NAME), **change}))
-    with pytest.raises(RunFolderError, match=rf"{FILE_NAME} does not hold the micro-batches of this run. Remove it"):
+    with pytest.raises(
+        RunFolderError, match=rf"{FILE_NAME} does not hold the micro-batches of this run. Remove it"
+    ):
         RememberedSizes.of(tmp_path, _plan())
 
 
@@ -91,7 +143,12 @@ def optimizer() -> Callable[..., Made]:
         weights = [nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(2))]
         for weight in weights:
             weight.grad = torch.ones_like(weight)
-        return weights, torch.optim.AdamW([{"params": weights[:1]}, {"params": weights[1:]}], lr=0.1, fused=fused, foreach=not fused)
+        return weights, torch.optim.AdamW(
+            [{"params": weights[:1]}, {"params": weights[1:]}],
+            lr=0.1,
+            fused=fused,
+            foreach=not fused,
+        )
 
     return make
 
@@ -147,13 +204,25 @@ def test_a_later_update_that_fails_before_it_writes_keeps_its_states(
     assert all(torch.equal(weight, other) for weight, other in zip(weights, expected, strict=True))
 
 
-@pytest.mark.parametrize(("fused", "name", "call"), [(True, "zeros_like", 3), (False, "zeros_like", 3), (False, "_foreach_sqrt", 1)])
+@pytest.mark.parametrize(
+    ("fused", "name", "call"),
+    [(True, "zeros_like", 3), (False, "zeros_like", 3), (False, "_foreach_sqrt", 1)],
+)
 def test_an_update_that_fails_half_done_stops_training(
-    optimizer: Callable[..., Made], monkeypatch: pytest.MonkeyPatch, fused: bool, name: str, call: int
+    optimizer: Callable[..., Made],
+    monkeypatch: pytest.MonkeyPatch,
+    fused: bool,
+    name: str,
+    call: int,
 ) -> None:
     _, failing = optimizer(fused=fused)
     _fails_at(monkeypatch, name, call)
-    with pytest.raises(TrainingStopped, match=r"half an update can be neither undone nor repeated.*run the same command to continue"):
+    with pytest.raises(
+        TrainingStopped,
+        match=(
+            r"half an update can be neither undone nor repeated.*run the same command to continue"
+        ),
+    ):
         attempt(lambda: _guarded(failing))
 
 

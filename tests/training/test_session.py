@@ -1,4 +1,6 @@
-"""Whole sessions: killed anywhere, a run ends bit for bit where an undisturbed one does; signals, refusals, the exported model."""
+"""Whole sessions: killed anywhere, a run ends bit for bit where an undisturbed one does; signals,
+refusals, the exported model.
+"""
 
 import json
 import os
@@ -17,7 +19,13 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from brimful import materials, pipeline
-from brimful.base.errors import BrimfulError, CheckpointError, Interrupted, PlanError, RunFolderError
+from brimful.base.errors import (
+    BrimfulError,
+    CheckpointError,
+    Interrupted,
+    PlanError,
+    RunFolderError,
+)
 from brimful.base.rundir import read_journal, read_json
 from brimful.data.batches import MicroBatch
 from brimful.planning.pinned import save_plan
@@ -42,12 +50,20 @@ def _final(folder: Path) -> Any:
 
 def _measurements(folder: Path) -> list[dict[str, Any]]:
     """Step and evaluation records without what a clock measured."""
-    records = (record for record in read_journal(folder / "metrics.jsonl") if record["kind"] in ("step", "evaluation"))
-    return [{key: value for key, value in record.items() if key not in TIMING} for record in records]
+    records = (
+        record
+        for record in read_journal(folder / "metrics.jsonl")
+        if record["kind"] in ("step", "evaluation")
+    )
+    return [
+        {key: value for key, value in record.items() if key not in TIMING} for record in records
+    ]
 
 
 def _in_a_child(act: Callable[[], object]) -> int:
-    """Run `act` in a forked process; returns the number of the signal that ended it, 0 when it ended by itself."""
+    """Run `act` in a forked process; returns the number of the signal that ended it, 0 when it
+    ended by itself.
+    """
     child = os.fork()
     if child == 0:
         try:
@@ -61,7 +77,9 @@ def _in_a_child(act: Callable[[], object]) -> int:
 
 
 def _kill_at(target: object, name: str, call: int) -> None:
-    """Replace `target.name` by a version that is SIGKILL at its `call`-th use, before doing anything."""
+    """Replace `target.name` by a version that is SIGKILL at its `call`-th use, before doing
+    anything.
+    """
     real, count = getattr(target, name), 0
 
     def act(*args: Any, **kwargs: Any) -> Any:
@@ -81,13 +99,17 @@ KILL_POINTS = {
 }
 
 
-def test_killed_at_any_point_weights_optimizer_and_metrics_end_bit_for_bit_like_an_undisturbed_run(tiny: Tiny) -> None:
+def test_killed_at_any_point_weights_optimizer_and_metrics_end_bit_for_bit_like_an_undisturbed_run(
+    tiny: Tiny,
+) -> None:
     options = ("checkpoint.every=2", "model.architecture=gpt2", "model.dropout=0.1")
     undisturbed = _train(tiny("run.name=undisturbed", *options))
     for number, (target, name, call) in enumerate(KILL_POINTS.values()):
         recipe = tiny(f"run.name=killed{number}", *options)
 
-        def act(target: object = target, name: str = name, call: int = call, recipe: Recipe = recipe) -> None:
+        def act(
+            target: object = target, name: str = name, call: int = call, recipe: Recipe = recipe
+        ) -> None:
             _kill_at(target, name, call)
             _train(recipe)
 
@@ -95,10 +117,14 @@ def test_killed_at_any_point_weights_optimizer_and_metrics_end_bit_for_bit_like_
         folder = _train(recipe)
         assert differences(_final(folder), _final(undisturbed)) == []
         assert _measurements(folder) == _measurements(undisturbed)
-        assert (folder / "model" / "model.safetensors").read_bytes() == (undisturbed / "model" / "model.safetensors").read_bytes()
+        assert (folder / "model" / "model.safetensors").read_bytes() == (
+            undisturbed / "model" / "model.safetensors"
+        ).read_bytes()
 
 
-def _interrupt_at(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, number: int, step: int) -> Interrupted:
+def _interrupt_at(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch, number: int, step: int
+) -> Interrupted:
     real, count = loop.guarded_update, 0
 
     def act(*args: Any, **kwargs: Any) -> Any:
@@ -117,10 +143,15 @@ def _interrupt_at(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, number: int, 
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_even_twice_checkpoints_and_says_how_to_continue(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, number: int, exit_code: int) -> None:
+def test_a_signal_even_twice_checkpoints_and_says_how_to_continue(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, number: int, exit_code: int
+) -> None:
     error = _interrupt_at(tiny(), monkeypatch, number, step=3)
     assert error.exit_code == exit_code
-    assert "stopped at step 3 of 12; a checkpoint is saved. Run the same command to continue." in str(error)
+    assert (
+        "stopped at step 3 of 12; a checkpoint is saved. Run the same command to continue."
+        in str(error)
+    )
     folder = _train(tiny())
     undisturbed = _train(tiny("run.name=undisturbed"))
     assert differences(_final(folder), _final(undisturbed)) == []
@@ -130,28 +161,46 @@ def test_a_signal_even_twice_checkpoints_and_says_how_to_continue(tiny: Tiny, mo
 def test_a_finished_run_is_not_trained_again_and_fresh_does_not_replace_it(tiny: Tiny) -> None:
     folder = _train(tiny())
     before = (folder / "metrics.jsonl").read_bytes()
-    assert pipeline.train(tiny(), Console(file=StringIO())) == pipeline.Run(folder, trained_now=False)
+    assert pipeline.train(tiny(), Console(file=StringIO())) == pipeline.Run(
+        folder, trained_now=False
+    )
     assert (folder / "metrics.jsonl").read_bytes() == before
-    with pytest.raises(RunFolderError, match=r"holds a finished run; --fresh does not overwrite it. .*run.name=tiny-2"):
+    with pytest.raises(
+        RunFolderError,
+        match=r"holds a finished run; --fresh does not overwrite it. .*run.name=tiny-2",
+    ):
         _train(tiny(), fresh=True)
 
 
-def test_fresh_moves_unfinished_work_aside_and_starts_over(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fresh_moves_unfinished_work_aside_and_starts_over(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
     folder = _train(tiny(), fresh=True)
     aside = list(folder.parent.glob("tiny.replaced-*"))
     assert len(aside) == 1
     assert CheckpointStore(aside[0] / "checkpoints", keep=2).steps() == [3]
-    assert [record["step"] for record in _measurements(folder) if "best" not in record] == list(range(1, 13))
+    assert [record["step"] for record in _measurements(folder) if "best" not in record] == list(
+        range(1, 13)
+    )
 
 
-def test_a_changed_learning_rate_is_refused_with_the_difference_and_applied_when_declared(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_learning_rate_is_refused_with_the_difference_and_applied_when_declared(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
     changed = tiny("optimizer.learning_rate=2e-2")
-    with pytest.raises(RunFolderError, match=r"(?s)optimizer.learning_rate: 0.01 -> 0.02.*--accept-change optimizer.learning_rate"):
+    with pytest.raises(
+        RunFolderError,
+        match=r"(?s)optimizer.learning_rate: 0.01 -> 0.02.*--accept-change optimizer.learning_rate",
+    ):
         _train(changed)
     folder = _train(changed, accept=["optimizer.learning_rate"])
-    rates = [record["learning_rate"] for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "step"]
+    rates = [
+        record["learning_rate"]
+        for record in read_journal(folder / "metrics.jsonl")
+        if record["kind"] == "step"
+    ]
     assert rates[2] == pytest.approx(0.01)
     assert rates[3] == pytest.approx(0.02)
 
@@ -162,14 +211,23 @@ def test_a_finished_run_goes_on_when_a_longer_training_is_declared(tiny: Tiny) -
     assert _final(folder).step == 16
 
 
-@pytest.mark.parametrize("change", ["tokenizer.vocabulary=290", "data.validation=0.3", "model.width=64", "sequence_length=16"])
-def test_another_recipe_in_the_same_folder_is_refused_with_what_differs(tiny: Tiny, change: str) -> None:
+@pytest.mark.parametrize(
+    "change",
+    ["tokenizer.vocabulary=290", "data.validation=0.3", "model.width=64", "sequence_length=16"],
+)
+def test_another_recipe_in_the_same_folder_is_refused_with_what_differs(
+    tiny: Tiny, change: str
+) -> None:
     _train(tiny())
-    with pytest.raises(RunFolderError, match=f"(?s)made by another recipe.*{change.partition('=')[0]}"):
+    with pytest.raises(
+        RunFolderError, match=f"(?s)made by another recipe.*{change.partition('=')[0]}"
+    ):
         _train(tiny(change), accept=[change.partition("=")[0]])
 
 
-def test_changed_data_is_refused_on_resume(tiny: Tiny, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_data_is_refused_on_resume(
+    tiny: Tiny, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
     corpus.write_text(corpus.read_text() + "# one more\nthe cat sees the tree\n")
     folder = Path(os.environ["BRIMFUL_RUNS"]) / "tiny"
@@ -189,7 +247,9 @@ def test_a_checkpoint_of_other_data_is_refused_even_when_the_run_folder_does_not
         _train(tiny())
 
 
-def test_a_damaged_newest_checkpoint_is_put_aside_said_and_the_run_ends_the_same(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_newest_checkpoint_is_put_aside_said_and_the_run_ends_the_same(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recipe = tiny("checkpoint.every=2", "training.steps=12")
     _interrupt_at(recipe, monkeypatch, signal.SIGINT, step=5)
     store = CheckpointStore(Path(os.environ["BRIMFUL_RUNS"]) / "tiny" / "checkpoints", keep=2)
@@ -197,33 +257,63 @@ def test_a_damaged_newest_checkpoint_is_put_aside_said_and_the_run_ends_the_same
     weights = store.path_of(5) / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x55")
     folder = _train(recipe)
-    messages = [record["message"] for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "event"]
-    assert any("quarantine (step 5: model.safetensors is damaged" in message for message in messages)
+    messages = [
+        record["message"]
+        for record in read_journal(folder / "metrics.jsonl")
+        if record["kind"] == "event"
+    ]
+    assert any(
+        "quarantine (step 5: model.safetensors is damaged" in message for message in messages
+    )
     assert "continuing from the checkpoint of step 4; 1 steps are done again" in messages
-    assert differences(_final(folder), _final(_train(tiny("checkpoint.every=2", "run.name=undisturbed")))) == []
+    assert (
+        differences(
+            _final(folder), _final(_train(tiny("checkpoint.every=2", "run.name=undisturbed")))
+        )
+        == []
+    )
 
 
-def test_what_was_trained_loads_with_transformers_auto_classes_and_scores_the_same(tiny: Tiny) -> None:
+def test_what_was_trained_loads_with_transformers_auto_classes_and_scores_the_same(
+    tiny: Tiny,
+) -> None:
     folder = _train(tiny())
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder / "model"), AutoTokenizer.from_pretrained(folder / "model")
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(folder / "model"),
+        AutoTokenizer.from_pretrained(folder / "model"),
+    )
     ids = torch.tensor([tokenizer.encode("# story 1\nthe cat sees", add_special_tokens=False)])
     assert tokenizer.decode(ids[0]) == "# story 1\nthe cat sees"
-    best = _final(folder) if json.loads((folder / "run.json").read_text())["status"] == "finished" else None
+    best = (
+        _final(folder)
+        if json.loads((folder / "run.json").read_text())["status"] == "finished"
+        else None
+    )
     assert best is not None
-    torch.testing.assert_close(model.get_input_embeddings().weight.detach(), best.tensors["model"]["model.embed_tokens.weight"])
+    torch.testing.assert_close(
+        model.get_input_embeddings().weight.detach(),
+        best.tensors["model"]["model.embed_tokens.weight"],
+    )
     assert model(ids, labels=ids).loss < 6
 
 
-def test_the_model_exported_is_the_one_with_the_best_validation_loss(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_exported_is_the_one_with_the_best_validation_loss(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     losses = iter([2.0, 3.0])
     monkeypatch.setattr(materials, "score_split", lambda *_, **__: _Score(next(losses)))
     folder = _train(tiny())
     best = load(CheckpointStore(folder / "checkpoints", keep=2).path_of(6))
     model = AutoModelForCausalLM.from_pretrained(folder / "model")
-    assert torch.equal(model.get_input_embeddings().weight.detach(), best.tensors["model"]["model.embed_tokens.weight"])
+    assert torch.equal(
+        model.get_input_embeddings().weight.detach(),
+        best.tensors["model"]["model.embed_tokens.weight"],
+    )
 
 
-def test_a_run_that_stopped_early_is_finished_and_exports_its_best_model(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_stopped_early_is_finished_and_exports_its_best_model(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     losses = iter([2.0, 3.0])
     monkeypatch.setattr(materials, "score_split", lambda *_, **__: _Score(next(losses)))
     recipe = tiny("training.steps=30", "evaluation.patience=1")
@@ -232,11 +322,18 @@ def test_a_run_that_stopped_early_is_finished_and_exports_its_best_model(tiny: T
 
     records = list(read_journal(folder / "metrics.jsonl"))
     assert [record["step"] for record in records if record["kind"] == "evaluation"] == [6, 12]
-    assert any("stopped early at step 12 of 30" in record["message"] for record in records if record["kind"] == "event")
+    assert any(
+        "stopped early at step 12 of 30" in record["message"]
+        for record in records
+        if record["kind"] == "event"
+    )
     assert read_json(folder / "run.json")["status"] == "finished"
     best = load(CheckpointStore(folder / "checkpoints", keep=2).path_of(6))
     model = AutoModelForCausalLM.from_pretrained(folder / "model")
-    assert torch.equal(model.get_input_embeddings().weight.detach(), best.tensors["model"]["model.embed_tokens.weight"])
+    assert torch.equal(
+        model.get_input_embeddings().weight.detach(),
+        best.tensors["model"]["model.embed_tokens.weight"],
+    )
     assert _train(recipe) == folder
 
 
@@ -254,7 +351,9 @@ def test_recomputing_activations_changes_nothing_but_memory_and_time(tiny: Tiny)
     assert differences(_final(plain), _final(recomputed)) == []
 
 
-def test_recomputation_really_runs_each_block_twice(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recomputation_really_runs_each_block_twice(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = 0
     real = torch.nn.functional.silu
 
@@ -271,22 +370,34 @@ def test_recomputation_really_runs_each_block_twice(tiny: Tiny, monkeypatch: pyt
     assert calls == 2 * once
 
 
-def test_a_full_disk_while_checkpointing_stops_with_the_old_checkpoint_intact(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_while_checkpointing_stops_with_the_old_checkpoint_intact(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _interrupt_at(tiny("checkpoint.every=2"), monkeypatch, signal.SIGINT, step=3)
     real = shutil.disk_usage
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 99, 1) if "checkpoints" in str(path) else real(path))
+        patch.setattr(
+            shutil,
+            "disk_usage",
+            lambda path: (
+                shutil._ntuple_diskusage(100, 99, 1) if "checkpoints" in str(path) else real(path)
+            ),
+        )
         with pytest.raises(CheckpointError, match="the checkpoint of step 3 is intact"):
             _train(tiny("checkpoint.every=2"))
     assert _final(_train(tiny("checkpoint.every=2"))).step == 12
 
 
-def test_a_second_writer_is_refused_and_told_who_holds_the_run(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_writer_is_refused_and_told_who_holds_the_run(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, refused = loop.guarded_update, []
 
     def act(*args: Any, **kwargs: Any) -> Any:
         if not refused:
-            with pytest.raises(BrimfulError, match=f"is being written by process {os.getpid()}") as caught:
+            with pytest.raises(
+                BrimfulError, match=f"is being written by process {os.getpid()}"
+            ) as caught:
                 _train(tiny())
             refused.append(caught.value)
         return real(*args, **kwargs)
@@ -297,7 +408,9 @@ def test_a_second_writer_is_refused_and_told_who_holds_the_run(tiny: Tiny, monke
 
 
 def _small_device(monkeypatch: pytest.MonkeyPatch, *, holds: int) -> list[int]:
-    """No more than `holds` sequences fit from the third pass on; returns the sizes of all passes, also of those that fail."""
+    """No more than `holds` sequences fit from the third pass on; returns the sizes of all passes,
+    also of those that fail.
+    """
     real, sizes = session.find_method, []
 
     def find_method(name: str) -> Any:
@@ -316,23 +429,38 @@ def _small_device(monkeypatch: pytest.MonkeyPatch, *, holds: int) -> list[int]:
 
 
 def _out_of_memory(folder: Path) -> list[dict[str, Any]]:
-    return [record for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "out_of_memory"]
+    return [
+        record
+        for record in read_journal(folder / "metrics.jsonl")
+        if record["kind"] == "out_of_memory"
+    ]
 
 
-def test_a_run_that_runs_out_of_memory_ends_where_another_does_and_keeps_its_plan(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_runs_out_of_memory_ends_where_another_does_and_keeps_its_plan(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     undisturbed = _train(tiny("run.name=undisturbed"))
     sizes = _small_device(monkeypatch, holds=3)
     folder = _train(tiny())
     assert sizes == [8, 8, 8, 4, *[2] * 40]
-    ours, others = ([record["loss"] for record in _measurements(run)] for run in (folder, undisturbed))
+    ours, others = (
+        [record["loss"] for record in _measurements(run)] for run in (folder, undisturbed)
+    )
     assert ours == pytest.approx(others, rel=1e-5)
-    assert [(record["from"], record["to"]) for record in _out_of_memory(folder)] == [([8], [4, 4]), ([4, 4], [2, 2, 2, 2])]
+    assert [(record["from"], record["to"]) for record in _out_of_memory(folder)] == [
+        ([8], [4, 4]),
+        ([4, 4], [2, 2, 2, 2]),
+    ]
     assert json.loads((folder / "plan.json").read_text())["micro_batches"] == [8]
 
 
 @pytest.mark.parametrize("how", ["stopped", "broken"])
-def test_a_continued_run_remembers_what_fits_and_tells_it_once(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """Stopped: with a checkpoint behind the event. Broken: without, so that the journal is cut back to before it."""
+def test_a_continued_run_remembers_what_fits_and_tells_it_once(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Stopped: with a checkpoint behind the event. Broken: without, so that the journal is cut back
+    to before it.
+    """
     with monkeypatch.context() as patch:
         _small_device(patch, holds=4)
         if how == "stopped":
@@ -358,7 +486,9 @@ def _works_until(call: int, real: Callable[..., Any]) -> Callable[..., Any]:
     return act
 
 
-def test_smaller_micro_batches_are_compiled_for_their_shape(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_smaller_micro_batches_are_compiled_for_their_shape(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shapes: list[tuple[int, int]] = []
 
     def compiled(model: Any, *, shape: tuple[int, int], say: Any) -> Any:
@@ -372,7 +502,9 @@ def test_smaller_micro_batches_are_compiled_for_their_shape(tiny: Tiny, monkeypa
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
-def test_evaluation_leaves_the_compiled_blocks_alone(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_leaves_the_compiled_blocks_alone(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compilations: list[str] = []
     part, real = "training", materials.score_split
 
@@ -413,7 +545,13 @@ def _told(recipe: Recipe, **options: Any) -> tuple[Path, str]:
 
 
 @pytest.mark.parametrize(
-    ("change", "keeps"), [("evaluation.every=4", True), ("sample.tokens=4", True), ("plan.margin=tight", False), ("plan.micro_batch=4", False)]
+    ("change", "keeps"),
+    [
+        ("evaluation.every=4", True),
+        ("sample.tokens=4", True),
+        ("plan.margin=tight", False),
+        ("plan.micro_batch=4", False),
+    ],
 )
 def test_a_continued_run_plans_anew_only_when_something_that_decides_the_plan_changed(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch, change: str, *, keeps: bool
@@ -431,7 +569,9 @@ def test_a_continued_run_plans_anew_only_when_something_that_decides_the_plan_ch
 
 
 @pytest.mark.parametrize("pins", [True, False])
-def test_a_run_that_ended_before_it_had_a_plan_goes_on(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, pins: bool) -> None:
+def test_a_run_that_ended_before_it_had_a_plan_goes_on(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, pins: bool
+) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(pipeline, "_write_facts", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -446,7 +586,9 @@ def test_a_run_that_ended_before_it_had_a_plan_goes_on(tiny: Tiny, tmp_path: Pat
 def test_a_run_whose_plan_cannot_be_read_is_told_with_its_file(tiny: Tiny) -> None:
     folder = _train(tiny())
     (folder / "plan.json").write_text("{}")
-    with pytest.raises(PlanError, match=r"plan\.json: not a plan that this version of brimful can read"):
+    with pytest.raises(
+        PlanError, match=r"plan\.json: not a plan that this version of brimful can read"
+    ):
         pipeline.evaluate(folder, Console(file=StringIO()))
 
 
@@ -461,13 +603,21 @@ class _Slow:
         return self._sequences.batch(first_sample, count)
 
 
-def test_a_run_whose_batches_come_late_measures_what_more_threads_would_have_made_of_it(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_batches_come_late_measures_what_more_threads_would_have_made_of_it(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = pipeline.run_session
-    monkeypatch.setattr(pipeline, "run_session", lambda setup: real(replace(setup, sequences=_Slow(setup.sequences))))
+    monkeypatch.setattr(
+        pipeline,
+        "run_session",
+        lambda setup: real(replace(setup, sequences=_Slow(setup.sequences))),
+    )
     folder = _train(tiny("training.steps=24", "evaluation.every=24"))
     *_, measured, end = read_journal(folder / "metrics.jsonl")
 
     assert (measured["kind"], measured["loader_workers"], end["kind"]) == ("loader", 1, "end")
     assert measured["seconds_per_batch"]["1"] >= 0.03
     assert measured["seconds"] < 3.0
-    assert [record["kind"] for record in read_journal(folder / "monitor.jsonl")][-1] == "monitor_end"
+    assert [record["kind"] for record in read_journal(folder / "monitor.jsonl")][
+        -1
+    ] == "monitor_end"

@@ -20,7 +20,9 @@ def test_a_signal_is_noted_and_stops_nothing(number: int) -> None:
 
 
 def test_afterwards_signals_do_what_they_did_before() -> None:
-    at_start = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with SIGINT ignored
+    at_start = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell starts background jobs with SIGINT ignored
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     stop = StopRequest()
     with pytest.raises(ZeroDivisionError), stop:

@@ -1,4 +1,6 @@
-"""The one state value: what goes into a checkpoint comes back, and of another model nothing does."""
+"""The one state value: what goes into a checkpoint comes back, and of another model nothing
+does.
+"""
 
 import json
 import math
@@ -43,7 +45,14 @@ def test_progress_survives_json(name: str) -> None:
     again = Progress.from_json(json.loads(json.dumps(progress.to_json())), CPU)
 
     assert again.to_json() == progress.to_json()
-    assert (again.step, again.samples_consumed, again.target_tokens, again.best_loss, again.best_step, again.rollbacks) == (1, 16, 250, 2.5, 1, 1)
+    assert (
+        again.step,
+        again.samples_consumed,
+        again.target_tokens,
+        again.best_loss,
+        again.best_step,
+        again.rollbacks,
+    ) == (1, 16, 250, 2.5, 1, 1)
 
 
 def test_only_a_lower_finite_score_is_the_best() -> None:
@@ -57,12 +66,17 @@ def test_only_a_lower_finite_score_is_the_best() -> None:
     assert (progress.best_loss, progress.best_step, progress.evaluated_step) == (2.0, 5, 6)
 
 
-def test_restoring_brings_weights_optimizer_and_random_generator_back(tiny: Callable[..., Recipe]) -> None:
+def test_restoring_brings_weights_optimizer_and_random_generator_back(
+    tiny: Callable[..., Recipe],
+) -> None:
     model, optimizer = _trained(tiny(), steps=3)
     progress = Progress.fresh(Precision("fp32"), CPU)
     progress.advance(sequences=8, target_tokens=250)
     snapshot = snapshot_of(model, optimizer, progress, identity={"data": "x"}, journal_bytes=123)
-    stored = {group: {name: tensor.clone() for name, tensor in tensors.items()} for group, tensors in snapshot.tensors.items()}
+    stored = {
+        group: {name: tensor.clone() for name, tensor in tensors.items()}
+        for group, tensors in snapshot.tensors.items()
+    }
     drawn = torch.rand(3)
 
     other, other_optimizer = _trained(tiny("seed=9"), steps=1)
@@ -73,22 +87,36 @@ def test_restoring_brings_weights_optimizer_and_random_generator_back(tiny: Call
     assert restored.to_json() == progress.to_json()
     for group in ("model", "optimizer"):
         assert again.tensors[group].keys() == stored[group].keys()
-        assert all(torch.equal(again.tensors[group][name], stored[group][name]) for name in stored[group]), group
-    assert (snapshot.step, snapshot.state["journal_bytes"], snapshot.identity) == (1, 123, {"data": "x"})
+        assert all(
+            torch.equal(again.tensors[group][name], stored[group][name]) for name in stored[group]
+        ), group
+    assert (snapshot.step, snapshot.state["journal_bytes"], snapshot.identity) == (
+        1,
+        123,
+        {"data": "x"},
+    )
 
 
 def test_tied_weights_are_stored_once(tiny: Callable[..., Recipe]) -> None:
     model, optimizer = _trained(tiny(), steps=0)
-    snapshot = snapshot_of(model, optimizer, Progress.fresh(Precision("fp32"), CPU), identity={}, journal_bytes=0)
+    snapshot = snapshot_of(
+        model, optimizer, Progress.fresh(Precision("fp32"), CPU), identity={}, journal_bytes=0
+    )
 
     assert "lm_head.weight" not in snapshot.tensors["model"]
     assert "model.embed_tokens.weight" in snapshot.tensors["model"]
 
 
-@pytest.mark.parametrize("override", ["model.layers=1", "model.width=64", "model.tie_embeddings=false"])
-def test_a_checkpoint_of_another_model_is_refused_and_changes_nothing(tiny: Callable[..., Recipe], override: str) -> None:
+@pytest.mark.parametrize(
+    "override", ["model.layers=1", "model.width=64", "model.tie_embeddings=false"]
+)
+def test_a_checkpoint_of_another_model_is_refused_and_changes_nothing(
+    tiny: Callable[..., Recipe], override: str
+) -> None:
     model, optimizer = _trained(tiny(), steps=1)
-    snapshot = snapshot_of(model, optimizer, Progress.fresh(Precision("fp32"), CPU), identity={}, journal_bytes=0)
+    snapshot = snapshot_of(
+        model, optimizer, Progress.fresh(Precision("fp32"), CPU), identity={}, journal_bytes=0
+    )
     other, other_optimizer = _trained(tiny(override), steps=0)
     before = {name: tensor.clone() for name, tensor in other.state_dict().items()}
 
@@ -100,7 +128,9 @@ def test_a_checkpoint_of_another_model_is_refused_and_changes_nothing(tiny: Call
 def test_of_equal_objectives_the_one_with_the_lower_loss_is_better() -> None:
     progress = Progress.fresh(Precision("fp32"), CPU)
 
-    verdicts = [progress.note_score(0.0, loss) for loss in (0.6, 0.5, 0.5, 0.7)] + [progress.note_score(-0.1, 0.9)]
+    verdicts = [progress.note_score(0.0, loss) for loss in (0.6, 0.5, 0.5, 0.7)] + [
+        progress.note_score(-0.1, 0.9)
+    ]
 
     assert verdicts == [True, True, False, False, True]
     assert (progress.best_loss, progress.evaluations_since_best) == (-0.1, 0)

@@ -1,4 +1,6 @@
-"""Own writer of safetensors files: the library reads back every bit, and the hash is that of the file."""
+"""Own writer of safetensors files: the library reads back every bit, and the hash is that of the
+file.
+"""
 
 import hashlib
 from pathlib import Path
@@ -10,14 +12,29 @@ from safetensors.torch import load_file
 from brimful.training.tensorfile import HashedFile, load_tensors, save_tensors, sha256_of
 
 DTYPES = [
-    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
-]  # fmt: skip
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+]
 
 
 def _tensors() -> dict[str, torch.Tensor]:
     made = {f"{dtype}": (torch.arange(6) % 2).to(dtype).reshape(2, 3) for dtype in DTYPES}
     special = torch.tensor([float("nan"), float("inf"), -0.0, 1e-45])
-    return {**made, "special": special, "scalar": torch.tensor(3.5), "empty": torch.empty(0, 4), "strided": torch.arange(12.0).reshape(3, 4).T}
+    return {
+        **made,
+        "special": special,
+        "scalar": torch.tensor(3.5),
+        "empty": torch.empty(0, 4),
+        "strided": torch.arange(12.0).reshape(3, 4).T,
+    }
 
 
 def test_the_library_reads_every_tensor_back_bit_for_bit(tmp_path: Path) -> None:
@@ -28,7 +45,10 @@ def test_the_library_reads_every_tensor_back_bit_for_bit(tmp_path: Path) -> None
         for name, tensor in _tensors().items():
             assert read[name].dtype == tensor.dtype, name
             assert read[name].shape == tensor.shape, name
-            assert read[name].contiguous().reshape(-1).view(torch.uint8).tolist() == tensor.contiguous().reshape(-1).view(torch.uint8).tolist(), name
+            assert (
+                read[name].contiguous().reshape(-1).view(torch.uint8).tolist()
+                == tensor.contiguous().reshape(-1).view(torch.uint8).tolist()
+            ), name
 
 
 def test_size_and_hash_are_those_of_the_file(tmp_path: Path) -> None:

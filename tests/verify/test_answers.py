@@ -2,7 +2,13 @@
 
 import pytest
 
-from brimful.verify.answers import MAX_FINAL_CHARACTERS, MAX_READ_CHARACTERS, final_answer, final_or_whole, find_final_answer
+from brimful.verify.answers import (
+    MAX_FINAL_CHARACTERS,
+    MAX_READ_CHARACTERS,
+    final_answer,
+    final_or_whole,
+    find_final_answer,
+)
 
 
 @pytest.mark.parametrize(

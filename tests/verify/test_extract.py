@@ -4,12 +4,24 @@ import textwrap
 
 import pytest
 
-from brimful.verify.extract import EXTRACTIONS, code_blocks, code_of, continuation, function, parses, program, python_verdict
+from brimful.verify.extract import (
+    EXTRACTIONS,
+    code_blocks,
+    code_of,
+    continuation,
+    function,
+    parses,
+    program,
+    python_verdict,
+)
 
 ROW = {"prompt": 'import math\n\n\ndef double(x):\n    """Twice x."""\n', "entry_point": "double"}
 BODY = "    y = x + x\n    return y\n"
 WHOLE = f"def double(x):\n{BODY}"
-DOCUMENTED = 'def double(x):\n    """Twice x.\n\n    ```\n    double(2)\n    ```\n    """\n    return 2 * x\n'
+DOCUMENTED = (
+    'def double(x):\n    """Twice x.\n\n    ```\n    double(2)\n    ```\n    """\n    return 2'
+    " * x\n"
+)
 """Code with a fence of its own, as docstrings in Markdown have."""
 
 
@@ -36,7 +48,9 @@ def test_an_open_fence_goes_to_the_end_and_every_block_is_found() -> None:
     assert code_blocks("```\na\n```\ntext\n```\nb") == ["a\n", "b"]
 
 
-@pytest.mark.parametrize("code", ["x = 1", "def f():\n    return 1\n", "'a'; x = 1", "pass", "print('\\d')"])
+@pytest.mark.parametrize(
+    "code", ["x = 1", "def f():\n    return 1\n", "'a'; x = 1", "pass", "print('\\d')"]
+)
 def test_programs_parse(code: str) -> None:
     """Also those with odd escapes, which only warn."""
     assert parses(code).parses
@@ -118,12 +132,28 @@ def test_a_program_is_cut_out_of_the_talk_around_it() -> None:
 
 
 @pytest.mark.parametrize("name", EXTRACTIONS)
-@pytest.mark.parametrize("text", ["", "```", "```python", "\0", "def", "\ud800", "(" * 500, "x" * 10_000, "def double(x):\n" * 50])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "```",
+        "```python",
+        "\0",
+        "def",
+        "\ud800",
+        "(" * 500,
+        "x" * 10_000,
+        "def double(x):\n" * 50,
+    ],
+)
 def test_no_extraction_fails_on_anything_a_model_may_write(name: str, text: str) -> None:
     assert isinstance(EXTRACTIONS[name](text, ROW), str)
 
 
 def test_the_code_of_an_answer_is_judged_in_a_line() -> None:
     assert python_verdict(f"Here:\n```python\n{WHOLE}```") == (WHOLE, "parses as Python")
-    assert python_verdict("```python\ndef f(:\n```")[1] == "does not parse: SyntaxError, line 1: invalid syntax"
+    assert (
+        python_verdict("```python\ndef f(:\n```")[1]
+        == "does not parse: SyntaxError, line 1: invalid syntax"
+    )
     assert python_verdict("")[1].startswith("is no program")

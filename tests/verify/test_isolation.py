@@ -7,7 +7,9 @@ from brimful.verify import isolation, seccomp
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="levels of Linux")
-def test_the_probe_takes_the_strongest_level_that_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_probe_takes_the_strongest_level_that_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held = [level for level in isolation.LEVELS[:2] if isolation.holds(level, tmp_path)]
     assert isolation.best_level(tmp_path) == [*held, "none"][0]
 
@@ -18,7 +20,9 @@ def test_the_probe_takes_the_strongest_level_that_holds(tmp_path: Path, monkeypa
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="levels of Linux")
-def test_a_level_that_lets_files_be_opened_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_level_that_lets_files_be_opened_does_not_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(seccomp, "install", lambda _: None)
 
     assert not isolation.holds("seccomp", tmp_path)

@@ -15,7 +15,9 @@ def test_texts_are_judged_in_order_against_their_own_references() -> None:
     assert [verdict and verdict.status for verdict in verdicts] == ["correct", "wrong", "unparsed"]
 
 
-def test_programs_are_judged_in_the_sandbox_and_answers_without_code_stay_in_their_place(sandbox: Sandbox) -> None:
+def test_programs_are_judged_in_the_sandbox_and_answers_without_code_stay_in_their_place(
+    sandbox: Sandbox,
+) -> None:
     answers = ["no code", "def f(x): return x + 1", "def f(x): return y", "def f(x): return 0"]
     verdicts = judge(load_verifier("mbpp"), answers, [ROW] * len(answers), sandbox)
     assert [verdict and (verdict.status, verdict.detail) for verdict in verdicts] == [
@@ -26,14 +28,21 @@ def test_programs_are_judged_in_the_sandbox_and_answers_without_code_stay_in_the
     ]
 
 
-def test_nothing_is_said_about_a_program_that_the_machine_was_too_busy_to_judge(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_said_about_a_program_that_the_machine_was_too_busy_to_judge(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     busy = Result("timeout", "waited for a core", 8.0, "", sandbox.level, overloaded=True)
     monkeypatch.setattr(sandbox, "run_all", lambda programs: [busy for _ in programs])
-    assert judge(load_verifier("mbpp"), ["def f(x): return x + 1", "?"], [ROW, ROW], sandbox)[0] is None
+    assert (
+        judge(load_verifier("mbpp"), ["def f(x): return x + 1", "?"], [ROW, ROW], sandbox)[0]
+        is None
+    )
 
 
 def test_programs_without_a_sandbox_are_refused() -> None:
     assert load_verifier("mbpp").needs_sandbox
-    assert isinstance(load_verifier("mbpp").program and load_verifier("mbpp").program("x = 1", ROW), Program)  # type: ignore[misc]
+    assert isinstance(
+        load_verifier("mbpp").program and load_verifier("mbpp").program("x = 1", ROW), Program
+    )  # type: ignore[misc]
     with pytest.raises(RequestError, match="needs the sandbox"):
         judge(load_verifier("mbpp"), ["x = 1"], [ROW])

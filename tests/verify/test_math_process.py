@@ -7,7 +7,9 @@ import pytest
 
 from brimful.verify.math_process import MathProcess
 
-pytest.importorskip("math_verify", reason="math-verify is not installed: pip install 'brimful[math]'")
+pytest.importorskip(
+    "math_verify", reason="math-verify is not installed: pip install 'brimful[math]'"
+)
 
 
 @pytest.fixture(scope="module")
@@ -19,11 +21,17 @@ def process() -> Iterator[MathProcess]:
 
 def test_expressions_are_compared_by_meaning_from_any_thread(process: MathProcess) -> None:
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(process.compare, ["\\frac{2}{4}", "x+y", "\\frac{", "5"], ["0.5", "x-y", "1", "}{"]))
+        found = list(
+            pool.map(
+                process.compare, ["\\frac{2}{4}", "x+y", "\\frac{", "5"], ["0.5", "x-y", "1", "}{"]
+            )
+        )
     assert found == ["same", "different", "answer unread", "reference unread"]
 
 
-def test_a_comparison_without_end_is_ended_and_the_next_one_starts_anew(process: MathProcess) -> None:
+def test_a_comparison_without_end_is_ended_and_the_next_one_starts_anew(
+    process: MathProcess,
+) -> None:
     assert process.compare("9^{9^{9^9}}", "1") == "ended"
     assert process.compare("1", "1") == "same"
 

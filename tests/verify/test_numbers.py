@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brimful.verify.numbers import compared, is_close, number_in, plain_value, read_number, reference_number
+from brimful.verify.numbers import (
+    compared,
+    is_close,
+    number_in,
+    plain_value,
+    read_number,
+    reference_number,
+)
 
 TOLERANCE = Decimal("0.001")
 
@@ -14,14 +21,55 @@ TOLERANCE = Decimal("0.001")
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("42", 42), ("-5", -5), ("−5", -5), ("–5", -5), ("+5", 5), ("= 5", 5), ("≈5", 5), ("-0", 0), ("007", 7), (".5", 0.5), ("5.", 5), ("42.", 42),
-        ("1,234.5", 1234.5), ("1 234", 1234), ("1\u202f234 567", 1234567), ("1{,}234", 1234), ("1.2e3", 1200), ("1.2E-3", 0.0012), ("1.2 x 10^3", 1200),
-        ("5 \\times 10^{-3}", 0.005), ("5 × 10**2", 500), ("3/4", 0.75), ("-3 / 4", -0.75), ("\\frac{3}{4}", 0.75), ("-\\dfrac{3}{4}", -0.75),
-        ("$18", 18), ("-$18", -18), ("$-18.50", -18.5), ("\\$18", 18), ("€ 5", 5), ("18 dollars", 18), ("50%", 50), ("50 \\%", 50), ("**42**", 42),
-        ("$42$", 42), ("\\(42\\)", 42), ("18\\,\\text{kg}", 18), ("20 °C", 20), ("90^\\circ", 90), ("2h", 2), ("5 m/s^2", 5), ("16 eggs per day", 16),
-        ("5 m²", 5), ("5 meters squared", 5), ("300 K", 300), ("5 hundredweight", 5), ("5 pints", 5),
+        ("42", 42),
+        ("-5", -5),
+        ("−5", -5),
+        ("–5", -5),
+        ("+5", 5),
+        ("= 5", 5),
+        ("≈5", 5),
+        ("-0", 0),
+        ("007", 7),
+        (".5", 0.5),
+        ("5.", 5),
+        ("42.", 42),
+        ("1,234.5", 1234.5),
+        ("1 234", 1234),
+        ("1\u202f234 567", 1234567),
+        ("1{,}234", 1234),
+        ("1.2e3", 1200),
+        ("1.2E-3", 0.0012),
+        ("1.2 x 10^3", 1200),
+        ("5 \\times 10^{-3}", 0.005),
+        ("5 × 10**2", 500),
+        ("3/4", 0.75),
+        ("-3 / 4", -0.75),
+        ("\\frac{3}{4}", 0.75),
+        ("-\\dfrac{3}{4}", -0.75),
+        ("$18", 18),
+        ("-$18", -18),
+        ("$-18.50", -18.5),
+        ("\\$18", 18),
+        ("€ 5", 5),
+        ("18 dollars", 18),
+        ("50%", 50),
+        ("50 \\%", 50),
+        ("**42**", 42),
+        ("$42$", 42),
+        ("\\(42\\)", 42),
+        ("18\\,\\text{kg}", 18),
+        ("20 °C", 20),
+        ("90^\\circ", 90),
+        ("2h", 2),
+        ("5 m/s^2", 5),
+        ("16 eggs per day", 16),
+        ("5 m²", 5),
+        ("5 meters squared", 5),
+        ("300 K", 300),
+        ("5 hundredweight", 5),
+        ("5 pints", 5),
     ],
-)  # fmt: skip
+)
 def test_a_number_is_read_in_every_usual_spelling(text: str, value: float) -> None:
     read = number_in(text)
     assert read.value is not None
@@ -31,24 +79,62 @@ def test_a_number_is_read_in_every_usual_spelling(text: str, value: float) -> No
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "no number"), ("nan", "no number"), ("inf", "no number"), ("-Infinity", "no number"), ("five", "no number"),
-        ("5 million", "not a plain number"), ("$3 thousand dollars", "not a plain number"), ("5k", "not a plain number"), ("2π", "not a plain number"),
-        ("3 Hundreds", "not a plain number"), ("2 pi r", "not a plain number"), ("5²", "not a plain number"), ("5 squared", "not a plain number"),
-        ("5½", "not a plain number"), ("5 and a half", "not a plain number"),
-        ("1,23", "not a plain number"), ("12,34", "not a plain number"), ("1.2.3", "not a plain number"), ("--5", "not a plain number"),
-        ("5!", "not a plain number"), ("(5)", "not a plain number"), ("x = 5", "not a plain number"), ("1e", "not a plain number"),
-        ("٣", "not a plain number"), ("２", "not a plain number"), ("about 5", "not a plain number"), ("5 is what I think it is", "not a plain number"),
-        ("0x10", "several numbers"), ("1_000", "several numbers"), ("12:30", "several numbers"), ("1 or 2", "several numbers"), ("1-2", "several numbers"),
-        ("2 h 30 min", "several numbers"), ("1 2345", "several numbers"), ("1 1/2", "several numbers"), ("5 × 10³", "several numbers"),
-        ("2 x 60 = 120", "several numbers"), ("1e99999999999", "several numbers"), ("3/0", "several numbers"), ("\\frac{3}{0}", "no number"),
+        ("", "no number"),
+        ("nan", "no number"),
+        ("inf", "no number"),
+        ("-Infinity", "no number"),
+        ("five", "no number"),
+        ("5 million", "not a plain number"),
+        ("$3 thousand dollars", "not a plain number"),
+        ("5k", "not a plain number"),
+        ("2π", "not a plain number"),
+        ("3 Hundreds", "not a plain number"),
+        ("2 pi r", "not a plain number"),
+        ("5²", "not a plain number"),
+        ("5 squared", "not a plain number"),
+        ("5½", "not a plain number"),
+        ("5 and a half", "not a plain number"),
+        ("1,23", "not a plain number"),
+        ("12,34", "not a plain number"),
+        ("1.2.3", "not a plain number"),
+        ("--5", "not a plain number"),
+        ("5!", "not a plain number"),
+        ("(5)", "not a plain number"),
+        ("x = 5", "not a plain number"),
+        ("1e", "not a plain number"),
+        ("٣", "not a plain number"),
+        ("２", "not a plain number"),
+        ("about 5", "not a plain number"),
+        ("5 is what I think it is", "not a plain number"),
+        ("0x10", "several numbers"),
+        ("1_000", "several numbers"),
+        ("12:30", "several numbers"),
+        ("1 or 2", "several numbers"),
+        ("1-2", "several numbers"),
+        ("2 h 30 min", "several numbers"),
+        ("1 2345", "several numbers"),
+        ("1 1/2", "several numbers"),
+        ("5 × 10³", "several numbers"),
+        ("2 x 60 = 120", "several numbers"),
+        ("1e99999999999", "several numbers"),
+        ("3/0", "several numbers"),
+        ("\\frac{3}{0}", "no number"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_exactly_one_number_is_none_and_says_why(text: str, problem: str) -> None:
     assert (number_in(text).value, number_in(text).problem) == (None, problem)
 
 
 @pytest.mark.parametrize(
-    ("text", "unit"), [("5 kg", "kg"), ("5 m^{2}", "m^2"), ("5 m**2", "m**2"), ("5%", "%"), ("5\\,\\mathrm{km/h}", "km/h"), ("5", "")]
+    ("text", "unit"),
+    [
+        ("5 kg", "kg"),
+        ("5 m^{2}", "m^2"),
+        ("5 m**2", "m**2"),
+        ("5%", "%"),
+        ("5\\,\\mathrm{km/h}", "km/h"),
+        ("5", ""),
+    ],
 )
 def test_what_stands_behind_a_number_is_its_unit(text: str, unit: str) -> None:
     assert number_in(text).unit == unit
@@ -65,7 +151,11 @@ def test_what_python_prints_of_a_float_is_read_exactly(number: float) -> None:
 @settings(max_examples=50, deadline=None, derandomize=True, database=None)
 def test_grouped_digits_are_read_exactly(number: int, places: int) -> None:
     value = Decimal(number).scaleb(-places)
-    assert number_in(f"{value:,f}").value == number_in(f"{value:,f} km".replace(",", " ")).value == value
+    assert (
+        number_in(f"{value:,f}").value
+        == number_in(f"{value:,f} km".replace(",", " ")).value
+        == value
+    )
 
 
 def test_a_number_without_a_mark_counts_only_where_it_is_the_whole_answer() -> None:

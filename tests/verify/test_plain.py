@@ -9,11 +9,26 @@ from hypothesis import strategies as st
 from brimful.verify import plain
 from brimful.verify.plain import ClosedError, NotPlainError, decode, encode
 
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.complex_numbers(allow_nan=False) | st.text() | st.binary()
-HASHABLE = st.recursive(SCALARS, lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=3), max_leaves=5)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.complex_numbers(allow_nan=False)
+    | st.text()
+    | st.binary()
+)
+HASHABLE = st.recursive(
+    SCALARS, lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=3), max_leaves=5
+)
 PLAIN = st.recursive(
     SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(HASHABLE, inner, max_size=3) | st.sets(HASHABLE, max_size=3) | st.tuples(inner),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(HASHABLE, inner, max_size=3)
+        | st.sets(HASHABLE, max_size=3)
+        | st.tuples(inner)
+    ),
     max_leaves=8,
 )
 
@@ -36,7 +51,19 @@ def test_plain_values_arrive_as_they_were(value: object) -> None:
 
 
 def test_extremes_arrive_as_they_were() -> None:
-    for value in (10**5000, -(2**64), 2**63 - 1, float("inf"), "\ud800", b"\x00\xff", int, type(None), [], {}, ()):
+    for value in (
+        10**5000,
+        -(2**64),
+        2**63 - 1,
+        float("inf"),
+        "\ud800",
+        b"\x00\xff",
+        int,
+        type(None),
+        [],
+        {},
+        (),
+    ):
         assert decode(encode(value)) == value
 
 
@@ -49,7 +76,10 @@ def test_subclasses_arrive_as_what_they_extend_with_no_behaviour_of_their_own() 
 
     pair = namedtuple("pair", "a b")
 
-    assert [type(decode(encode(value))) for value in (Any(3), Counter("a"), OrderedDict(), defaultdict(list), pair(1, 2))] == [
+    assert [
+        type(decode(encode(value)))
+        for value in (Any(3), Counter("a"), OrderedDict(), defaultdict(list), pair(1, 2))
+    ] == [
         int,
         dict,
         dict,
@@ -66,7 +96,14 @@ def test_what_is_left_in_an_iterator_arrives_as_an_iterator() -> None:
 def test_what_is_not_plain_is_refused() -> None:
     holds_itself: list[object] = []
     holds_itself.append(holds_itself)
-    for value in (object(), print, lambda: 1, holds_itself, NotPlainError, "x" * (plain.MAX_FRAME_BYTES + 1)):
+    for value in (
+        object(),
+        print,
+        lambda: 1,
+        holds_itself,
+        NotPlainError,
+        "x" * (plain.MAX_FRAME_BYTES + 1),
+    ):
         with pytest.raises(NotPlainError):
             encode(value)
 

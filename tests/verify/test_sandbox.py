@@ -18,7 +18,15 @@ DOUBLE = Program("def double(x): return 2 * x", "assert double(2) == 4", ("doubl
 
 
 def report(**changed: Any) -> dict[str, Any]:
-    usual = {"verdict": {}, "stopped": "", "exit_status": 0, "seconds": 1.0, "cpu_s": 1.0, "waited_s": 0.0, "output": b""}
+    usual = {
+        "verdict": {},
+        "stopped": "",
+        "exit_status": 0,
+        "seconds": 1.0,
+        "cpu_s": 1.0,
+        "waited_s": 0.0,
+        "output": b"",
+    }
     return usual | changed
 
 
@@ -26,15 +34,31 @@ def judged(**changed: Any) -> Result:
     return result_of(report(**changed), "nonce", Limits(), {"level": "some", "mode": "apart"})
 
 
-def test_a_result_says_what_isolated_it_what_was_printed_and_how_long_it_took(sandbox: Sandbox) -> None:
-    result = sandbox.run(Program("print('loaded')\ndef f():\n    print('called')\n    return 1", "assert f() == 1", ("f",)))
+def test_a_result_says_what_isolated_it_what_was_printed_and_how_long_it_took(
+    sandbox: Sandbox,
+) -> None:
+    result = sandbox.run(
+        Program(
+            "print('loaded')\ndef f():\n    print('called')\n    return 1",
+            "assert f() == 1",
+            ("f",),
+        )
+    )
 
-    assert (result.status, result.detail, result.stdout, result.mode, result.level) == ("passed", "", "loaded\ncalled\n", "apart", sandbox.level)
+    assert (result.status, result.detail, result.stdout, result.mode, result.level) == (
+        "passed",
+        "",
+        "loaded\ncalled\n",
+        "apart",
+        sandbox.level,
+    )
     assert 0 < result.seconds < 1
 
 
 def test_many_programs_keep_their_order(sandbox: Sandbox) -> None:
-    programs = [Program(f"def f(): return {number % 3}", "assert f() == 0", ("f",)) for number in range(12)]
+    programs = [
+        Program(f"def f(): return {number % 3}", "assert f() == 0", ("f",)) for number in range(12)
+    ]
     seen: dict[int, Result] = {}
 
     results = sandbox.run_all(programs, workers=3, progress=seen.__setitem__)
@@ -48,12 +72,22 @@ def test_a_program_may_have_its_own_time(sandbox: Sandbox) -> None:
 
     result = sandbox.run(program)
 
-    assert (result.status, result.detail, result.overloaded) == ("timeout", "not done after 0.2 s", False)
+    assert (result.status, result.detail, result.overloaded) == (
+        "timeout",
+        "not done after 0.2 s",
+        False,
+    )
 
 
 def test_only_a_verdict_with_the_nonce_counts() -> None:
     assert judged(verdict={"status": "passed", "detail": "", "nonce": "nonce"}).status == "passed"
-    for verdict in ({"status": "passed", "nonce": "guess"}, {"status": "passed"}, {"status": "won", "nonce": "nonce"}, [], None):
+    for verdict in (
+        {"status": "passed", "nonce": "guess"},
+        {"status": "passed"},
+        {"status": "won", "nonce": "nonce"},
+        [],
+        None,
+    ):
         assert judged(verdict=verdict).status == "error"
 
 
@@ -71,7 +105,9 @@ def test_only_a_verdict_with_the_nonce_counts() -> None:
         ({"exit_status": signal.SIGKILL}, "error", "closed its pipe before the tests were over"),
     ],
 )
-def test_an_end_without_a_verdict_is_named(changed: dict[str, Any], status: str, detail: str) -> None:
+def test_an_end_without_a_verdict_is_named(
+    changed: dict[str, Any], status: str, detail: str
+) -> None:
     result = judged(**changed)
 
     assert (result.status, result.detail) == (status, detail)
@@ -83,9 +119,13 @@ def test_a_program_that_waits_for_a_core_is_told_from_one_that_sleeps() -> None:
     assert not is_starved(cpu_s=3.9, waited_s=0.1, seconds=4.0)
 
 
-def test_a_program_that_had_no_core_is_run_again_with_the_same_cpu_time(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_had_no_core_is_run_again_with_the_same_cpu_time(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "is_starved", lambda *_: True)
-    asleep = sandbox.run(Program("import time\ndef f(): time.sleep(60)", "f()", ("f",), seconds=0.2))
+    asleep = sandbox.run(
+        Program("import time\ndef f(): time.sleep(60)", "f()", ("f",), seconds=0.2)
+    )
 
     assert (asleep.status, asleep.overloaded) == ("timeout", True)
     assert asleep.seconds > 0.7
@@ -108,19 +148,25 @@ def test_the_sandbox_survives_the_loss_of_its_own_process() -> None:
         assert sandbox.run(DOUBLE).status == "passed"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="processes that end with their parent are Linux's")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="processes that end with their parent are Linux's"
+)
 def test_a_program_ends_with_the_process_that_watches_it() -> None:
     with Sandbox() as sandbox, ThreadPoolExecutor(1) as pool:
         zygote = sandbox._idle.get()
         sandbox._idle.put(zygote)
-        running = pool.submit(sandbox.run, Program("import time\ntime.sleep(60)", "f()", ("f",), seconds=2.0))
+        running = pool.submit(
+            sandbox.run, Program("import time\ntime.sleep(60)", "f()", ("f",), seconds=2.0)
+        )
         watcher = psutil.Process(zygote._process.pid)
         while len(children := watcher.children()) < 2:
             time.sleep(0.01)
         os.kill(watcher.pid, signal.SIGKILL)
 
         until_s = time.monotonic() + 1.5
-        while any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children):
+        while any(
+            child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children
+        ):
             assert time.monotonic() < until_s
             time.sleep(0.01)
         assert running.result().status == "timeout"
@@ -146,7 +192,10 @@ def test_a_program_too_large_to_send_is_an_error(sandbox: Sandbox) -> None:
 def test_large_programs_and_tests_are_sent_whole(sandbox: Sandbox) -> None:
     padding = "#" * (1 << 20) + "\n"
 
-    assert sandbox.run(Program(padding + DOUBLE.code, padding + DOUBLE.tests, DOUBLE.functions)).status == "passed"
+    assert (
+        sandbox.run(Program(padding + DOUBLE.code, padding + DOUBLE.tests, DOUBLE.functions)).status
+        == "passed"
+    )
 
 
 def test_without_isolation_it_refuses_unless_told_otherwise() -> None:
@@ -158,7 +207,9 @@ def test_without_isolation_it_refuses_unless_told_otherwise() -> None:
     assert (result.status, result.level) == ("passed", "limits only: NOT isolated")
 
 
-def test_a_level_that_does_not_exist_or_a_system_without_fork_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_level_that_does_not_exist_or_a_system_without_fork_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(RequestError, match="none of landlock, seccomp, none"):
         Sandbox(level="docker")
     monkeypatch.delattr(os, "fork")

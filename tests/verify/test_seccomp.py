@@ -5,11 +5,18 @@ import pytest
 
 from brimful.verify import seccomp
 
-ALLOW, KILL, DENY, ABSENT = 0x7FFF0000, 0x80000000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
+ALLOW, KILL, DENY, ABSENT = (
+    0x7FFF0000,
+    0x80000000,
+    0x00050000 | errno.EPERM,
+    0x00050000 | errno.ENOSYS,
+)
 X86, ARM = 0xC000003E, 0xC00000B7
 
 
-def decide(program: bytes, number: int, architecture: int = X86, arguments: tuple[int, ...] = ()) -> int:
+def decide(
+    program: bytes, number: int, architecture: int = X86, arguments: tuple[int, ...] = ()
+) -> int:
     """What a filter answers, by running it as the kernel would."""
     data = struct.pack("=iIQ6Q", number, architecture, 0, *arguments, *[0] * (6 - len(arguments)))
     code = list(struct.iter_unpack("=HBBI", program))
@@ -32,22 +39,43 @@ def decide(program: bytes, number: int, architecture: int = X86, arguments: tupl
 @pytest.mark.parametrize("files", [True, False])
 def test_the_filter_lets_through_exactly_the_list(machine: str, files: bool) -> None:
     program = seccomp.assemble(machine, files=files)
-    architecture, column = seccomp.ARCHITECTURES[machine], list(seccomp.ARCHITECTURES).index(machine)
+    architecture, column = (
+        seccomp.ARCHITECTURES[machine],
+        list(seccomp.ARCHITECTURES).index(machine),
+    )
     lists = [seccomp._WITHOUT_FILES, seccomp._FILES] if files else [seccomp._WITHOUT_FILES]
     listed = {numbers[column] for calls in lists for numbers in calls.values()}
     with_arguments = {numbers[column] for numbers, _, _ in seccomp._WITH_ARGUMENTS.values()}
 
-    allowed = {number for number in range(1000) if decide(program, number, architecture) == ALLOW} - with_arguments
+    allowed = {
+        number for number in range(1000) if decide(program, number, architecture) == ALLOW
+    } - with_arguments
 
     assert allowed == listed - {None}
-    assert {number for number in range(1000) if decide(program, number, architecture) == ABSENT} == {435}
+    assert {
+        number for number in range(1000) if decide(program, number, architecture) == ABSENT
+    } == {435}
 
 
 @pytest.mark.parametrize(
     ("name", "number"),
-    [("socket", 41), ("clone", 56), ("fork", 57), ("execve", 59), ("kill", 62), ("chmod", 90), ("ptrace", 101), ("mount", 165), ("bpf", 321),
-     ("process_vm_readv", 310), ("memfd_create", 319), ("io_uring_setup", 425), ("pidfd_getfd", 438), ("future", 999)],
-)  # fmt: skip
+    [
+        ("socket", 41),
+        ("clone", 56),
+        ("fork", 57),
+        ("execve", 59),
+        ("kill", 62),
+        ("chmod", 90),
+        ("ptrace", 101),
+        ("mount", 165),
+        ("bpf", 321),
+        ("process_vm_readv", 310),
+        ("memfd_create", 319),
+        ("io_uring_setup", 425),
+        ("pidfd_getfd", 438),
+        ("future", 999),
+    ],
+)
 def test_dangerous_calls_are_denied(name: str, number: int) -> None:
     assert decide(seccomp.assemble("x86_64", files=True), number) == DENY
 

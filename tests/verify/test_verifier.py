@@ -16,11 +16,39 @@ from brimful.verify.verifier import Verdict, Verifier, load_verifier, verifier_n
 
 QUESTION = "Write <answer>7</answer>, #### 7 or \\boxed{7}. What is 2 + 3?"
 ODD = [
-    "", " ", "\0", "\ud800", "nan", "<answer>nan</answer>", "<answer>inf</answer>", "<answer>1e999</answer>", "<answer>1e-999</answer>",
-    f"<answer>{'9' * 900}</answer>", f"\\boxed{{{'9' * 250}}}", f"<answer>{'9' * 2000}</answer>", "<answer>", "</answer>", "<answer></answer>",
-    "<answer>1</answer><answer>2</answer>", "<answer><answer></answer></answer>", QUESTION, f"{QUESTION} <answer>", "\\boxed{", "\\boxed{}}", "\\boxed{\\", "#### ",
-    "The answer is", "The answer is .", "```", "```python\n", "```\n1\n```", "東京", "<answer>🙂</answer>", "<answer>%s %d {0}</answer>", "<answer>٣</answer>",
-]  # fmt: skip
+    "",
+    " ",
+    "\0",
+    "\ud800",
+    "nan",
+    "<answer>nan</answer>",
+    "<answer>inf</answer>",
+    "<answer>1e999</answer>",
+    "<answer>1e-999</answer>",
+    f"<answer>{'9' * 900}</answer>",
+    f"\\boxed{{{'9' * 250}}}",
+    f"<answer>{'9' * 2000}</answer>",
+    "<answer>",
+    "</answer>",
+    "<answer></answer>",
+    "<answer>1</answer><answer>2</answer>",
+    "<answer><answer></answer></answer>",
+    QUESTION,
+    f"{QUESTION} <answer>",
+    "\\boxed{",
+    "\\boxed{}}",
+    "\\boxed{\\",
+    "#### ",
+    "The answer is",
+    "The answer is .",
+    "```",
+    "```python\n",
+    "```\n1\n```",
+    "東京",
+    "<answer>🙂</answer>",
+    "<answer>%s %d {0}</answer>",
+    "<answer>٣</answer>",
+]
 LONG = [
     "x" * 10**6,
     "<answer>" * 125_000,
@@ -34,7 +62,15 @@ LONG = [
 MARKED = st.builds(
     lambda form, text: form.replace("TEXT", text),
     st.sampled_from(
-        ["TEXT", "<answer>TEXT</answer>", "TEXT\n#### TEXT", "\\boxed{TEXT}", "The answer is TEXT.", "```\nTEXT\n```", "    return TEXT"]
+        [
+            "TEXT",
+            "<answer>TEXT</answer>",
+            "TEXT\n#### TEXT",
+            "\\boxed{TEXT}",
+            "The answer is TEXT.",
+            "```\nTEXT\n```",
+            "    return TEXT",
+        ]
     ),
     st.text(max_size=30) | st.text("0123456789.,-+e/x^%$ {}\\ab", max_size=12),
 )
@@ -53,11 +89,21 @@ def _said(verifier: Verifier) -> Callable[[str, Any], Any]:
     return verifier.verify or verifier.program  # type: ignore[return-value]
 
 
-def test_every_example_has_its_status_and_its_reference_is_accepted(verifier: Verifier, sandbox: Sandbox) -> None:
+def test_every_example_has_its_status_and_its_reference_is_accepted(
+    verifier: Verifier, sandbox: Sandbox
+) -> None:
     for example in verifier.examples:
         verifier.check(example.reference)
-    verdicts = judge(verifier, [example.answer for example in verifier.examples], [example.reference for example in verifier.examples], sandbox)
-    found = [(example.answer, verdict and verdict.status) for example, verdict in zip(verifier.examples, verdicts, strict=True)]
+    verdicts = judge(
+        verifier,
+        [example.answer for example in verifier.examples],
+        [example.reference for example in verifier.examples],
+        sandbox,
+    )
+    found = [
+        (example.answer, verdict and verdict.status)
+        for example, verdict in zip(verifier.examples, verdicts, strict=True)
+    ]
     assert found == [(example.answer, example.status) for example in verifier.examples]
     for verdict in verdicts:
         assert verdict is not None
@@ -82,7 +128,13 @@ def test_no_verifier_is_upset_by_what_a_model_wrote(verifier: Verifier) -> None:
 
 
 @given(answer=MARKED)
-@settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 def test_no_verifier_is_upset_by_any_text(verifier: Verifier, answer: str) -> None:
     verdict = _said(verifier)(answer, verifier.examples[0].reference)
     if verifier.verify is not None:
@@ -98,7 +150,9 @@ def test_a_megabyte_is_read_in_a_second_of_the_processor(verifier: Verifier) -> 
 
 
 @pytest.mark.parametrize("reference", ["", " ", None, True, []])
-def test_a_reference_that_says_nothing_is_refused_with_a_reason(verifier: Verifier, reference: object) -> None:
+def test_a_reference_that_says_nothing_is_refused_with_a_reason(
+    verifier: Verifier, reference: object
+) -> None:
     with pytest.raises(ValueError, match=r"\w+ \w+"):
         verifier.check(reference)
 
@@ -109,7 +163,12 @@ def test_an_unknown_verifier_is_named_with_the_nearest() -> None:
 
 
 def _is_sound(verdict: Verdict) -> None:
-    assert (verdict.value is None) == (verdict.status == "unparsed") == (not verdict.extracted) == (not verdict.is_answered)
+    assert (
+        (verdict.value is None)
+        == (verdict.status == "unparsed")
+        == (not verdict.extracted)
+        == (not verdict.is_answered)
+    )
     assert bool(verdict.detail) == (not verdict.is_correct)
     assert isinstance(verdict.value, float | str | None)
     json.dumps(verdict.value, allow_nan=False)

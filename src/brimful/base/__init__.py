@@ -1,1 +1,3 @@
-"""What every stage may use and what uses no stage: errors, units, environment, discovery, run folders."""
+"""What every stage may use and what uses no stage: errors, units, environment, discovery, run
+folders.
+"""

@@ -1,4 +1,6 @@
-"""Things found by the name of their file: shipped recipes, methods, tasks. Plus the did-you-mean for all of them."""
+"""Things found by the name of their file: shipped recipes, methods, tasks. Plus the did-you-mean
+for all of them.
+"""
 
 import difflib
 import importlib
@@ -12,7 +14,11 @@ from brimful.base.errors import BrimfulError
 def names_in(package: str, suffix: str) -> list[str]:
     """Sorted stems of the files ending in `suffix` inside `package`, private names left out."""
     files = (entry.name for entry in resources.files(package).iterdir())
-    return sorted(name.removesuffix(suffix) for name in files if name.endswith(suffix) and not name.startswith("_"))
+    return sorted(
+        name.removesuffix(suffix)
+        for name in files
+        if name.endswith(suffix) and not name.startswith("_")
+    )
 
 
 def module_in(package: str, name: str, what: str) -> ModuleType:
@@ -23,7 +29,9 @@ def module_in(package: str, name: str, what: str) -> ModuleType:
     """
     known = names_in(package, ".py")
     if name not in known:
-        raise BrimfulError(f"unknown {what} {name!r}{did_you_mean(name, known)} Known: {', '.join(known)}.")
+        raise BrimfulError(
+            f"unknown {what} {name!r}{did_you_mean(name, known)} Known: {', '.join(known)}."
+        )
     return importlib.import_module(f"{package}.{name}")
 
 

@@ -5,7 +5,9 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """Where derived files that may be deleted live: `BRIMFUL_CACHE`, else the user's cache folder."""
+    """Where derived files that may be deleted live: `BRIMFUL_CACHE`, else the user's cache
+    folder.
+    """
     own = os.environ.get("BRIMFUL_CACHE")
     if own:
         return Path(own)
@@ -13,12 +15,16 @@ def cache_folder() -> Path:
 
 
 def runs_folder() -> Path:
-    """Where run folders are made unless the recipe says otherwise: `BRIMFUL_RUNS`, else `runs` here."""
+    """Where run folders are made unless the recipe says otherwise: `BRIMFUL_RUNS`, else `runs`
+    here.
+    """
     return Path(os.environ.get("BRIMFUL_RUNS") or "runs")
 
 
 def shared_data_folder() -> Path | None:
-    """Real data for tests and benchmarks: `BRIMFUL_DATA`, else `../shared/data`; None when absent."""
+    """Real data for tests and benchmarks: `BRIMFUL_DATA`, else `../shared/data`; None when
+    absent.
+    """
     folder = Path(os.environ.get("BRIMFUL_DATA") or "../shared/data")
     return folder if folder.is_dir() else None
 
@@ -29,12 +35,16 @@ def hub_is_offline() -> bool:
 
 
 def notebook_is_small() -> bool:
-    """Whether notebooks are to run at the size of a test: on a CPU, with nothing downloaded (`BRIMFUL_NOTEBOOK=small`)."""
+    """Whether notebooks are to run at the size of a test: on a CPU, with nothing downloaded
+    (`BRIMFUL_NOTEBOOK=small`).
+    """
     return os.environ.get("BRIMFUL_NOTEBOOK", "").lower() == "small"
 
 
 def of_a_plain_process() -> dict[str, str]:
-    """The environment for a process whose output is read by a program: without what makes it colour and redraw (a notebook's kernel sets it)."""
+    """The environment for a process whose output is read by a program: without what makes it colour
+    and redraw (a notebook's kernel sets it).
+    """
     forced = {"FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}
     return {name: value for name, value in os.environ.items() if name not in forced}
 
@@ -50,28 +60,40 @@ def cpp_compiler() -> str | None:
 
 
 def wait_politely() -> None:
-    """Let OpenMP threads spin only briefly while they wait for each other, unless the user chose otherwise.
+    """Let OpenMP threads spin only briefly while they wait for each other, unless the user chose
+    otherwise.
 
-    The default spins long: when another program holds one of the cores, every parallel region then waits a time slice for it, and
-    training on 2 cores ran 7 times slower. Spinning a thousand turns costs 7 to 10 % on an idle machine; not at all (passive) costs
-    40 to 70 % on small models (docs/log.md). Acts on GNU's OpenMP, only when called before torch is imported.
+    The default spins long: when another program holds one of the cores, every parallel region then
+    waits a time slice for it, and training on 2 cores ran 7 times slower. Spinning a thousand turns
+    costs 7 to 10 % on an idle machine; not at all (passive) costs 40 to 70 % on small models
+    (docs/log.md). Acts on GNU's OpenMP, only when called before torch is imported.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def keep_few_kernels() -> None:
-    """Bound what a CPU's matrix library keeps of every shape it has met, unless the user chose otherwise.
+    """Bound what a CPU's matrix library keeps of every shape it has met, unless the user chose
+    otherwise.
 
-    Rows of examples have ever new lengths, and each left its kernels behind: tuning a 4M-parameter model grew by 1.1 GB in 40 steps, with
-    these bounds by 0.27 GB and then no more, in no more time (docs/log.md). Acts only when called before torch computes.
+    Rows of examples have ever new lengths, and each left its kernels behind: tuning a 4M-parameter
+    model grew by 1.1 GB in 40 steps, with these bounds by 0.27 GB and then no more, in no more time
+    (docs/log.md). Acts only when called before torch computes.
     """
     os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
 
 
 def silence_gradio() -> None:
-    """Keep Gradio from calling home, and from settings that would open a page wider than brimful does. Acts only before it is imported."""
-    for name in ("GRADIO_ALLOWED_PATHS", "GRADIO_SHARE", "GRADIO_WATCH_DIRS", "GRADIO_VIBE_MODE", "GRADIO_NUM_WORKERS"):
+    """Keep Gradio from calling home, and from settings that would open a page wider than brimful
+    does. Acts only before it is imported.
+    """
+    for name in (
+        "GRADIO_ALLOWED_PATHS",
+        "GRADIO_SHARE",
+        "GRADIO_WATCH_DIRS",
+        "GRADIO_VIBE_MODE",
+        "GRADIO_NUM_WORKERS",
+    ):
         os.environ.pop(name, None)
     os.environ.update(GRADIO_ANALYTICS_ENABLED="False", HF_HUB_DISABLE_TELEMETRY="1")

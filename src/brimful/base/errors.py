@@ -1,4 +1,6 @@
-"""The errors a user can meet. Each says what, where, the rule and what to do next; the CLI prints it and exits with `exit_code`."""
+"""The errors a user can meet. Each says what, where, the rule and what to do next; the CLI prints
+it and exits with `exit_code`.
+"""
 
 
 class BrimfulError(Exception):
@@ -46,7 +48,9 @@ class TrainingStopped(BrimfulError):
 
 
 class Interrupted(BrimfulError):
-    """A signal asked to stop; what was done is kept: a checkpoint at a step boundary, or samples."""
+    """A signal asked to stop; what was done is kept: a checkpoint at a step boundary, or
+    samples.
+    """
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
@@ -54,7 +58,9 @@ class Interrupted(BrimfulError):
 
 
 class SessionOver(Interrupted):
-    """The session's end came near; a checkpoint was written in time. The exit code is sysexits' "try again later"."""
+    """The session's end came near; a checkpoint was written in time. The exit code is sysexits'
+    "try again later".
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(message, 0)

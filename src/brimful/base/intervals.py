@@ -19,10 +19,12 @@ class Interval:
 
 
 def wilson_interval(passed: float, count: int, *, confidence: float = 0.95) -> Interval:
-    """Score interval of a share (Wilson 1927): sound near 0 and 1, where a bootstrap interval shrinks to nothing.
+    """Score interval of a share (Wilson 1927): sound near 0 and 1, where a bootstrap interval
+    shrinks to nothing.
 
     Args:
-        passed: Out of `count`; a fraction where examples count in part, whose spread is then at most as large.
+        passed: Out of `count`; a fraction where examples count in part, whose spread is then at
+            most as large.
         count: At least 1.
         confidence: Share of repetitions that the interval holds the true share in.
     """
@@ -30,4 +32,6 @@ def wilson_interval(passed: float, count: int, *, confidence: float = 0.95) -> I
     share = passed / count
     centre = (share + z2 / (2 * count)) / (1 + z2 / count)
     half = math.sqrt(z2 * (share * (1 - share) + z2 / (4 * count)) / count) / (1 + z2 / count)
-    return Interval(min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half)), confidence)
+    return Interval(
+        min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half)), confidence
+    )

@@ -8,26 +8,44 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import pydantic
 
 
-def describe_keys(section: type[pydantic.BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """Every key of a model and its sections: (dotted key, type, default or "required", description), in order. The keys of sections by name are told as of NAME."""
+def describe_keys(
+    section: type[pydantic.BaseModel], prefix: str = ""
+) -> Iterator[tuple[str, str, str, str]]:
+    """Every key of a model and its sections: (dotted key, type, default or "required",
+    description), in order. The keys of sections by name are told as of NAME.
+    """
     for name, field in section.model_fields.items():
         inner = section_in(field.annotation)
         if inner is not field.annotation:
             default = "required" if field.is_required() else json.dumps(field.default)
-            yield prefix + name, _kind(field.annotation), default, field.description or inspect.getdoc(inner) or ""
+            yield (
+                prefix + name,
+                _kind(field.annotation),
+                default,
+                field.description or inspect.getdoc(inner) or "",
+            )
         if inner is not None:
-            yield from describe_keys(inner, f"{prefix}{name}.NAME." if get_origin(field.annotation) is dict else f"{prefix}{name}.")
+            yield from describe_keys(
+                inner,
+                f"{prefix}{name}.NAME."
+                if get_origin(field.annotation) is dict
+                else f"{prefix}{name}.",
+            )
 
 
 def section_in(annotation: Any) -> type[pydantic.BaseModel] | None:
     """The section that a field of this type is or may be; None for plain values."""
     if isinstance(annotation, type):
         return annotation if issubclass(annotation, pydantic.BaseModel) else None
-    return next((inner for part in get_args(annotation) if (inner := section_in(part)) is not None), None)
+    return next(
+        (inner for part in get_args(annotation) if (inner := section_in(part)) is not None), None
+    )
 
 
 def _kind(annotation: Any) -> str:
-    """A type as a user writes values of it: `int or null`, `llama or gpt2`, `text or list of text`, `mapping of text to float`."""
+    """A type as a user writes values of it: `int or null`, `llama or gpt2`, `text or list of text`,
+    `mapping of text to float`.
+    """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _kind(arguments[0])
@@ -39,4 +57,6 @@ def _kind(annotation: Any) -> str:
         return "section"
     if arguments:
         return " or ".join(map(_kind, arguments))
-    return {str: "text", type(None): "null", bool: "true or false"}.get(annotation, str(annotation.__name__))
+    return {str: "text", type(None): "null", bool: "true or false"}.get(
+        annotation, str(annotation.__name__)
+    )

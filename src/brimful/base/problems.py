@@ -9,7 +9,9 @@ from brimful.base.discover import did_you_mean
 from brimful.base.keys import section_in
 
 
-def problem_lines(error: pydantic.ValidationError, root: type[pydantic.BaseModel], tags: tuple[str, ...] = ()) -> list[str]:
+def problem_lines(
+    error: pydantic.ValidationError, root: type[pydantic.BaseModel], tags: tuple[str, ...] = ()
+) -> list[str]:
     """`key.path: rule, got value` for every key in error, an unknown key with a did-you-mean.
 
     Args:
@@ -21,12 +23,18 @@ def problem_lines(error: pydantic.ValidationError, root: type[pydantic.BaseModel
     values: dict[str, str] = {}
     for problem in error.errors():
         named = (
-            str(part) for part in problem["loc"] if part not in tags and not str(part).startswith(("constrained-", "literal[", "function-", "list["))
+            str(part)
+            for part in problem["loc"]
+            if part not in tags
+            and not str(part).startswith(("constrained-", "literal[", "function-", "list["))
         )
         path = re.sub(r"\.(int|str|float|bool)$", "", ".".join(named)) or "as a whole"
         rules.setdefault(path, []).append(_rule(problem, path, root))
         values[path] = _got(problem)
-    return [f"{path}: {' or '.join(said).replace(' or must be ', ' or ')}{values[path]}" for path, said in rules.items()]
+    return [
+        f"{path}: {' or '.join(said).replace(' or must be ', ' or ')}{values[path]}"
+        for path, said in rules.items()
+    ]
 
 
 def _rule(problem: Any, path: str, root: type[pydantic.BaseModel]) -> str:
@@ -40,7 +48,9 @@ def _rule(problem: Any, path: str, root: type[pydantic.BaseModel]) -> str:
 
 
 def _got(problem: Any) -> str:
-    says_it_all = problem["type"] in {"extra_forbidden", "missing"} or isinstance(problem["input"], dict | pydantic.BaseModel)
+    says_it_all = problem["type"] in {"extra_forbidden", "missing"} or isinstance(
+        problem["input"], dict | pydantic.BaseModel
+    )
     return "" if says_it_all else f", got {problem['input']!r}"
 
 

@@ -1,7 +1,9 @@
-"""Files and folders that survive a crash: atomic writes, the one-writer lease, the append-only journal.
+"""Files and folders that survive a crash: atomic writes, the one-writer lease, the append-only
+journal.
 
-A run folder has one writer. The lease is a file made with O_CREAT|O_EXCL that says who holds it; a holder that is
-provably gone (same machine, other boot or dead process) is replaced, any other is respected.
+A run folder has one writer. The lease is a file made with O_CREAT|O_EXCL that says who holds it; a
+holder that is provably gone (same machine, other boot or dead process) is replaced, any other is
+respected.
 """
 
 import contextlib
@@ -22,7 +24,9 @@ from brimful.base.errors import RunFolderError
 
 SCHEMA_VERSION = 1
 LEASE_STALE_AFTER_S = 15 * 60
-"""A lease of another machine without a heartbeat for this long is taken over; the holder renews it at every log line."""
+"""A lease of another machine without a heartbeat for this long is taken over; the holder renews it
+at every log line.
+"""
 
 
 def fsync_folder(folder: Path) -> None:
@@ -62,7 +66,10 @@ def _write_through(temporary: Path, path: Path, text: str) -> None:
 
 
 def _not_written(path: Path, error: OSError) -> RunFolderError:
-    return RunFolderError(f"{path} cannot be written: {error}. Free space or fix the permissions and run the same command again.")
+    return RunFolderError(
+        f"{path} cannot be written: {error}. Free space or fix the permissions and run the same"
+        " command again."
+    )
 
 
 def write_json_atomically(path: Path, value: object) -> None:
@@ -121,7 +128,10 @@ class Lease:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 json.dump(holder, file)
             return cls(path, token)
-        raise RunFolderError(f"{run_folder} could not be locked: {path} keeps coming back. Is another process starting the same run?")
+        raise RunFolderError(
+            f"{run_folder} could not be locked: {path} keeps coming back. Is another process"
+            " starting the same run?"
+        )
 
     @staticmethod
     def _remove_if_abandoned(path: Path) -> None:
@@ -135,8 +145,9 @@ class Lease:
             return
         if _is_alive(holder, age_s):
             raise RunFolderError(
-                f"{path.parent} is being written by process {holder.get('pid')} on {holder.get('host')} since {holder.get('since')}. "
-                "A run folder has one writer: wait for it, stop it, or choose another name with run.name=NAME."
+                f"{path.parent} is being written by process {holder.get('pid')} on"
+                f" {holder.get('host')} since {holder.get('since')}. A run folder has one writer:"
+                " wait for it, stop it, or choose another name with run.name=NAME."
             )
         abandoned = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
         try:
@@ -157,7 +168,10 @@ class Lease:
         except OSError:
             token = None
         if token != self._token:
-            raise RunFolderError(f"{self._path.parent} was taken over by another process; this one stops without writing.")
+            raise RunFolderError(
+                f"{self._path.parent} was taken over by another process; this one stops without"
+                " writing."
+            )
 
     def release(self) -> None:
         try:
@@ -174,7 +188,9 @@ class Lease:
 
 
 def writer_of(run_folder: Path) -> tuple[dict[str, Any], bool] | None:
-    """What the lease of a run folder says of its holder, and whether that is alive as far as can be told; None where there is no lease."""
+    """What the lease of a run folder says of its holder, and whether that is alive as far as can be
+    told; None where there is no lease.
+    """
     path = run_folder / Lease.FILE_NAME
     try:
         holder, age_s = _holder_of(path), time.time() - path.stat().st_mtime
@@ -206,14 +222,16 @@ def _is_alive(holder: dict[str, Any], heartbeat_age_s: float) -> bool:
 
 
 class Journal:
-    """Append-only JSON lines, one record a line. A torn last line, left by a crash, is dropped on opening.
+    """Append-only JSON lines, one record a line. A torn last line, left by a crash, is dropped on
+    opening.
 
-    A number that JSON cannot hold is written as null and told in the record's `nonfinite` field ("nan", "inf", "-inf"):
-    the true value is never replaced by a harmless one.
+    A number that JSON cannot hold is written as null and told in the record's `nonfinite` field
+    ("nan", "inf", "-inf"): the true value is never replaced by a harmless one.
 
     Args:
         path: The file; made when absent.
-        keep_bytes: Everything after this many bytes is removed on opening, because a resumed run writes it again. None keeps all.
+        keep_bytes: Everything after this many bytes is removed on opening, because a resumed run
+            writes it again. None keeps all.
     """
 
     def __init__(self, path: Path, keep_bytes: int | None = None) -> None:
@@ -231,7 +249,11 @@ class Journal:
         return self._file.tell()
 
     def append(self, record: dict[str, Any]) -> None:
-        nonfinite = {key: str(value) for key, value in record.items() if isinstance(value, float) and not math.isfinite(value)}
+        nonfinite = {
+            key: str(value)
+            for key, value in record.items()
+            if isinstance(value, float) and not math.isfinite(value)
+        }
         if nonfinite:
             record = {**record, **dict.fromkeys(nonfinite), "nonfinite": nonfinite}
         line = json.dumps(record, allow_nan=False).encode() + b"\n"
@@ -240,7 +262,9 @@ class Journal:
         except OSError as error:
             raise _not_written(self.path, error) from error
         if num_written != len(line):
-            raise _not_written(self.path, OSError(errno.ENOSPC, "only a part of a record was written"))
+            raise _not_written(
+                self.path, OSError(errno.ENOSPC, "only a part of a record was written")
+            )
 
     def sync(self) -> None:
         """Durable up to here; called before a checkpoint that supposes these records."""
@@ -269,11 +293,17 @@ def _parse_line(line: bytes) -> dict[str, Any] | None:
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:
     """The whole records of a journal, in order; nothing when the file is absent."""
     if path.exists():
-        yield from (record for record in map(_parse_line, path.read_bytes().splitlines(keepends=True)) if record)
+        yield from (
+            record
+            for record in map(_parse_line, path.read_bytes().splitlines(keepends=True))
+            if record
+        )
 
 
 def finite(value: object) -> float | None:
-    """A number of a file as a finite float; None for anything else, and for what no float holds, such as an integer of 400 digits."""
+    """A number of a file as a finite float; None for anything else, and for what no float holds,
+    such as an integer of 400 digits.
+    """
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     try:

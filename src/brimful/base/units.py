@@ -1,4 +1,6 @@
-"""Numbers as people read them. Values keep their base unit everywhere else; only printing comes through here."""
+"""Numbers as people read them. Values keep their base unit everywhere else; only printing comes
+through here.
+"""
 
 import re
 
@@ -13,7 +15,11 @@ def format_bytes(num_bytes: float) -> str:
     size = float(num_bytes)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if abs(size) < 1024 or unit == "TiB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.{1 if abs(size) >= 10 else 2}f} {unit}"
+            return (
+                f"{size:.0f} {unit}"
+                if unit == "B"
+                else f"{size:.{1 if abs(size) >= 10 else 2}f} {unit}"
+            )
         size /= 1024
     raise AssertionError("unreachable")
 
@@ -61,7 +67,9 @@ def format_energy(energy_wh: float) -> str:
 
 
 def format_named(name: str, value: float) -> str:
-    """A value in the unit its name ends with: `peak_memory_bytes`, `step_time_s`, `tokens_per_s`, `energy_wh`, `cost_usd`, `mfu`."""
+    """A value in the unit its name ends with: `peak_memory_bytes`, `step_time_s`, `tokens_per_s`,
+    `energy_wh`, `cost_usd`, `mfu`.
+    """
     if name.endswith("_bytes"):
         return format_bytes(value)
     if name.endswith("_s") and not name.endswith("_per_s"):
@@ -80,7 +88,13 @@ def parse_duration(text: str) -> float:
         ValueError: not a time above zero.
     """
     if re.fullmatch(rf"(?:{_PART}\s*)+", text.strip(), re.IGNORECASE):
-        seconds = sum(float(number) * SECONDS[unit.lower()] for number, unit in re.findall(_PART, text, re.IGNORECASE))
+        seconds = sum(
+            float(number) * SECONDS[unit.lower()]
+            for number, unit in re.findall(_PART, text, re.IGNORECASE)
+        )
         if seconds > 0:
             return seconds
-    raise ValueError(f"{text!r} is not a time above zero. Write a number with its unit (s, m, h or d), such as 90m, 3h, 1.5d or 1h30m.")
+    raise ValueError(
+        f"{text!r} is not a time above zero. Write a number with its unit (s, m, h or d), such as"
+        " 90m, 3h, 1.5d or 1h30m."
+    )

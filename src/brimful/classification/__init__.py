@@ -1,1 +1,3 @@
-"""Labels for texts: the trained classifier, its calibration, its thresholds, and files of texts in and labels out."""
+"""Labels for texts: the trained classifier, its calibration, its thresholds, and files of texts in
+and labels out.
+"""

@@ -1,4 +1,6 @@
-"""Labels and probabilities written beside the columns that their texts came with, as csv, tsv or JSON lines."""
+"""Labels and probabilities written beside the columns that their texts came with, as csv, tsv or
+JSON lines.
+"""
 
 import csv
 import gzip
@@ -27,7 +29,8 @@ class Answer:
     """What is said of one text.
 
     Attributes:
-        given: Names of the labels that are given, one unless a text may have several; None: the text was not judged.
+        given: Names of the labels that are given, one unless a text may have several; None: the
+            text was not judged.
         probability: Of the given label; None where there is none, or several may be given.
         probabilities: Of every label; None: the text was not judged.
     """
@@ -55,7 +58,9 @@ class AnswerColumns:
 
     @classmethod
     def beside(cls, columns: Iterable[str], labels: Labels) -> "AnswerColumns":
-        """`label`, `probability` and `p_LABEL`, or with `_predicted` behind where a column is called that already."""
+        """`label`, `probability` and `p_LABEL`, or with `_predicted` behind where a column is
+        called that already.
+        """
         taken, notes = set(columns), []
 
         def free(name: str) -> str:
@@ -69,19 +74,35 @@ class AnswerColumns:
 
         given = free("labels" if labels.multiple else "label")
         probability = None if labels.multiple else free("probability")
-        return cls(given, probability, tuple(free(f"p_{name}") for name in labels.names), tuple(notes))
+        return cls(
+            given, probability, tuple(free(f"p_{name}") for name in labels.names), tuple(notes)
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
         """All of them, in order."""
-        return (self.given, *(() if self.probability is None else (self.probability,)), *self.of_labels)
+        return (
+            self.given,
+            *(() if self.probability is None else (self.probability,)),
+            *self.of_labels,
+        )
 
     def values(self, answer: Answer) -> dict[str, Any]:
         """By column; null for a text that was not judged."""
-        given: Any = None if answer.given is None else list(answer.given) if self.probability is None else answer.given[0]
+        given: Any = (
+            None
+            if answer.given is None
+            else list(answer.given)
+            if self.probability is None
+            else answer.given[0]
+        )
         single = {} if self.probability is None else {self.probability: _short(answer.probability)}
         each = answer.probabilities or (None,) * len(self.of_labels)
-        return {self.given: given, **single, **{name: _short(value) for name, value in zip(self.of_labels, each, strict=True)}}
+        return {
+            self.given: given,
+            **single,
+            **{name: _short(value) for name, value in zip(self.of_labels, each, strict=True)},
+        }
 
 
 class Form(Protocol):
@@ -105,16 +126,23 @@ class JsonLines:
         return ""
 
     def line(self, columns: Mapping[str, Any], answer: Answer, where: str) -> str:
-        """Raises DataError where the row has a field of the answer's name that rows before it did not have."""
+        """Raises DataError where the row has a field of the answer's name that rows before it did
+        not have.
+        """
         if clash := next((name for name in self._added.names if name in columns), None):
             raise DataError(
-                f"{where}: a field {clash} stands only in this and later rows, and the prediction's field is called that. Rename the row's."
+                f"{where}: a field {clash} stands only in this and later rows, and the prediction's"
+                " field is called that. Rename the row's."
             )
-        return json.dumps({**columns, **self._added.values(answer)}, ensure_ascii=False, default=str) + "\n"
+        return (
+            json.dumps({**columns, **self._added.values(answer)}, ensure_ascii=False, default=str)
+            + "\n"
+        )
 
 
 class Table:
-    """Comma- or tab-separated fields under a header; null is an empty field, several labels are joined, other values that are no text are JSON.
+    """Comma- or tab-separated fields under a header; null is an empty field, several labels are
+    joined, other values that are no text are JSON.
 
     Args:
         columns: Of the input, in order.
@@ -124,20 +152,40 @@ class Table:
         has_header: False: the input has none either.
     """
 
-    def __init__(self, columns: Sequence[str], added: AnswerColumns, separator: str, joint: str, *, has_header: bool) -> None:
+    def __init__(
+        self,
+        columns: Sequence[str],
+        added: AnswerColumns,
+        separator: str,
+        joint: str,
+        *,
+        has_header: bool,
+    ) -> None:
         self._columns, self._known, self._added = list(columns), set(columns), added
         self._separator, self._joint, self._has_header = separator, joint, has_header
 
     def head(self) -> str:
         """The names of the columns."""
-        return self._joined([*self._columns, *self._added.names], "the header") if self._has_header else ""
+        return (
+            self._joined([*self._columns, *self._added.names], "the header")
+            if self._has_header
+            else ""
+        )
 
     def line(self, columns: Mapping[str, Any], answer: Answer, where: str) -> str:
-        """Raises DataError for a field that rows before it did not have, and in a tsv for text that holds tabs or line breaks."""
+        """Raises DataError for a field that rows before it did not have, and in a tsv for text that
+        holds tabs or line breaks.
+        """
         if odd := columns.keys() - self._known:
-            raise DataError(f"{where}: a field {min(odd)} stands only in this and later rows, so the table has no column for it. Write --as jsonl.")
+            raise DataError(
+                f"{where}: a field {min(odd)} stands only in this and later rows, so the table has"
+                " no column for it. Write --as jsonl."
+            )
         added = self._added.values(answer)
-        return self._joined([*map(self._cell, map(columns.get, self._columns)), *map(self._cell, added.values())], where)
+        return self._joined(
+            [*map(self._cell, map(columns.get, self._columns)), *map(self._cell, added.values())],
+            where,
+        )
 
     def _cell(self, value: Any) -> str:
         if value is None or isinstance(value, str):
@@ -150,12 +198,15 @@ class Table:
         if self._separator == "\t":
             return "\t".join(_tsv_field(field, where) for field in fields) + "\n"
         line = io.StringIO()
-        csv.writer(line, lineterminator="\r\n").writerow(fields)  # so that a lone carriage return is quoted, too
+        csv.writer(line, lineterminator="\r\n").writerow(
+            fields
+        )  # so that a lone carriage return is quoted, too
         return f"{line.getvalue().removesuffix(chr(13) + chr(10))}\n"
 
 
 def kind_of(asked: str | None, output: Path | None, source_kind: str) -> str:
-    """csv, tsv or jsonl: what is asked for, else by the end of the output's name, else as the input; plain text and parquet become jsonl.
+    """csv, tsv or jsonl: what is asked for, else by the end of the output's name, else as the
+    input; plain text and parquet become jsonl.
 
     Raises:
         RequestError: another kind is asked for.
@@ -165,15 +216,19 @@ def kind_of(asked: str | None, output: Path | None, source_kind: str) -> str:
             raise RequestError(f"--as {asked}: predictions are written as {', '.join(KINDS)}.")
         return asked
     suffix = "" if output is None else Path(output.name.removesuffix(".gz")).suffix.lower()
-    return {".jsonl": "jsonl", ".ndjson": "jsonl", **_KIND_OF}.get(suffix) or _KIND_OF.get(source_kind, "jsonl")
+    return {".jsonl": "jsonl", ".ndjson": "jsonl", **_KIND_OF}.get(suffix) or _KIND_OF.get(
+        source_kind, "jsonl"
+    )
 
 
 @contextmanager
 def writing(output: Path | None) -> Iterator[Write]:
-    """What writes text into a file, or to standard output (None), and sees that it is there at once.
+    """What writes text into a file, or to standard output (None), and sees that it is there at
+    once.
 
-    A file is written under the name with `.partial` behind and gets its own when all is written; what is there already stays until then. Where
-    writing ends early the part keeps that name. With .gz at the end it is zipped.
+    A file is written under the name with `.partial` behind and gets its own when all is written;
+    what is there already stays until then. Where writing ends early the part keeps that name. With
+    .gz at the end it is zipped.
 
     Raises:
         RunFolderError: it cannot be written.
@@ -183,11 +238,16 @@ def writing(output: Path | None) -> Iterator[Write]:
         return
     part = partial_of(output)
     try:
-        with gzip.open(part, "wb") if output.name.lower().endswith(".gz") else open(part, "wb") as file:
+        with (
+            gzip.open(part, "wb") if output.name.lower().endswith(".gz") else open(part, "wb")
+        ) as file:
             yield partial(_write, file)
         os.replace(part, output)
     except OSError as error:
-        raise RunFolderError(f"{output} cannot be written: {error}. Free space, fix the permissions, or choose another --output.") from error
+        raise RunFolderError(
+            f"{output} cannot be written: {error}. Free space, fix the permissions, or choose"
+            " another --output."
+        ) from error
 
 
 def partial_of(output: Path) -> Path:
@@ -196,7 +256,9 @@ def partial_of(output: Path) -> Path:
 
 
 def _write(file: Any, text: str) -> None:
-    file.write(text.encode("utf-8", errors="backslashreplace"))  # half a surrogate pair, as JSON writes it
+    file.write(
+        text.encode("utf-8", errors="backslashreplace")
+    )  # half a surrogate pair, as JSON writes it
     file.flush()
 
 
@@ -206,9 +268,14 @@ def _short(value: float | None) -> float | None:
 
 
 def _tsv_field(text: str, where: str) -> str:
-    """Quoted only where it would be taken for a quoted field otherwise (see `data.tables.tsv_rows`)."""
+    """Quoted only where it would be taken for a quoted field otherwise (see
+    `data.tables.tsv_rows`).
+    """
     if any(mark in text for mark in _NOT_AS_TSV):
-        raise DataError(f"{where}: a field holds a tab or a line break, which a tsv cannot. Write --as csv or --as jsonl.")
+        raise DataError(
+            f"{where}: a field holds a tab or a line break, which a tsv cannot. Write --as csv or"
+            " --as jsonl."
+        )
     if len(text) >= 2 and text[0] == text[-1] == '"':
         return '"' + text.replace('"', '""') + '"'
     return text

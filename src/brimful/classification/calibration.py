@@ -1,4 +1,6 @@
-"""What turns a trained classifier's logits into labels, chosen on validation and kept in the run: temperature, weights taken off, thresholds."""
+"""What turns a trained classifier's logits into labels, chosen on validation and kept in the run:
+temperature, weights taken off, thresholds.
+"""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.classification.temperature import fit_temperature, probabilities
-from brimful.classification.thresholds import Policy, Threshold, choose_threshold, decide, parse_policy
+from brimful.classification.thresholds import (
+    Policy,
+    Threshold,
+    choose_threshold,
+    decide,
+    parse_policy,
+)
 from brimful.data.labels import Labels
 
 _SHOWN = 10
@@ -25,7 +33,8 @@ class Calibration:
         temperature: See `temperature.fit_temperature`.
         log_weights: log of the label weights of training, one per label; None: trained without.
         policy: The policy of the thresholds, in one spelling.
-        thresholds: One for two labels, one per label with several per text, none otherwise (the likeliest label is given).
+        thresholds: One for two labels, one per label with several per text, none otherwise (the
+            likeliest label is given).
     """
 
     temperature: float
@@ -35,13 +44,19 @@ class Calibration:
 
     def probabilities(self, logits_EC: ArrayLike, *, multiple: bool) -> NDArray[np.float64]:
         """Calibrated probabilities [E, C] (see `temperature.probabilities`)."""
-        return probabilities(logits_EC, temperature=self.temperature, multiple=multiple, log_weights_C=self.log_weights)
+        return probabilities(
+            logits_EC,
+            temperature=self.temperature,
+            multiple=multiple,
+            log_weights_C=self.log_weights,
+        )
 
     def decide(self, probabilities_EC: ArrayLike, labels: Labels) -> NDArray[np.int64]:
         """The labels given by the thresholds (see `thresholds.decide`).
 
-        Of more than two labels the likeliest is given once the label weights of training are put on again: they say how much a missed text of a label
-        costs, and taken off as in the probabilities they would have no say.
+        Of more than two labels the likeliest is given once the label weights of training are put on
+        again: they say how much a missed text of a label costs, and taken off as in the
+        probabilities they would have no say.
         """
         if self.log_weights is not None and labels.positive is None and not labels.multiple:
             probabilities_EC = np.asarray(probabilities_EC, np.float64) * np.exp(self.log_weights)
@@ -50,16 +65,25 @@ class Calibration:
 
     def notes(self, labels: Labels) -> list[str]:
         """What the user must know about thresholds that were not reached, with the label's name."""
-        return [f"{name}: {threshold.note}" for name, threshold in self._by_name(labels) if threshold.note]
+        return [
+            f"{name}: {threshold.note}"
+            for name, threshold in self._by_name(labels)
+            if threshold.note
+        ]
 
     def lines(self, labels: Labels) -> list[str]:
-        """From which probability on labels are given, and what that does on validation; ten labels at most."""
+        """From which probability on labels are given, and what that does on validation; ten labels
+        at most.
+        """
         told = [
-            f"{name} from a probability of {threshold.value:.3g} on: {threshold.policy}; on validation precision {_rate(threshold.precision)}, "
-            f"recall {_rate(threshold.recall)}"
+            f"{name} from a probability of {threshold.value:.3g} on: {threshold.policy}; on"
+            f" validation precision {_rate(threshold.precision)}, recall {_rate(threshold.recall)}"
             for name, threshold in self._by_name(labels)
         ]
-        return [*told[:_SHOWN], *([f"and {len(told) - _SHOWN} more thresholds"] if len(told) > _SHOWN else [])]
+        return [
+            *told[:_SHOWN],
+            *([f"and {len(told) - _SHOWN} more thresholds"] if len(told) > _SHOWN else []),
+        ]
 
     def _by_name(self, labels: Labels) -> list[tuple[str, Threshold]]:
         names = labels.names if labels.multiple else [labels.names[labels.positive or 0]]
@@ -69,7 +93,12 @@ class Calibration:
         """For classifier.json."""
         thresholds = [threshold.to_json() for threshold in self.thresholds]
         weights = None if self.log_weights is None else list(self.log_weights)
-        return {"temperature": self.temperature, "log_weights": weights, "policy": self.policy, "thresholds": thresholds}
+        return {
+            "temperature": self.temperature,
+            "log_weights": weights,
+            "policy": self.policy,
+            "thresholds": thresholds,
+        }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Calibration":
@@ -84,19 +113,30 @@ class Calibration:
             log_weights = None if weights is None else tuple(float(weight) for weight in weights)
             policy = str(parse_policy(value["policy"]))
         except (KeyError, TypeError, ValueError, RequestError) as error:
-            raise RunFolderError(f"the calibration of this classifier cannot be read ({type(error).__name__}: {error}); train again.") from error
+            raise RunFolderError(
+                f"the calibration of this classifier cannot be read ({type(error).__name__}:"
+                f" {error}); train again."
+            ) from error
         if not temperature > 0 or not math.isfinite(temperature):
-            raise RunFolderError(f"the calibration of this classifier has temperature {temperature}; it must be above 0. Train again.")
+            raise RunFolderError(
+                f"the calibration of this classifier has temperature {temperature}; it must be"
+                " above 0. Train again."
+            )
         return cls(temperature, log_weights, policy, thresholds)
 
 
 def choose_calibration(
-    logits_EC: ArrayLike, targets: NDArray[Any], labels: Labels, policy: Policy | str, log_weights_C: ArrayLike | None = None
+    logits_EC: ArrayLike,
+    targets: NDArray[Any],
+    labels: Labels,
+    policy: Policy | str,
+    log_weights_C: ArrayLike | None = None,
 ) -> Calibration:
     """Fit the temperature on validation, then choose the thresholds on its probabilities.
 
     Args:
-        logits_EC: Of validation, as the model gives them; texts that repeat training texts left out.
+        logits_EC: Of validation, as the model gives them; texts that repeat training texts left
+            out.
         targets: int64 [E] label numbers, or float32 [E, C] of 0 and 1.
         labels: Names, kind, positive.
         policy: Of thresholds; with more than two labels and one per text it is not used.
@@ -106,18 +146,26 @@ def choose_calibration(
         RequestError: the policy is unknown.
     """
     policy = parse_policy(policy) if isinstance(policy, str) else policy
-    log_weights = None if log_weights_C is None else tuple(np.asarray(log_weights_C, np.float64).tolist())
-    temperature = fit_temperature(logits_EC, targets, multiple=labels.multiple, log_weights_C=log_weights)
+    log_weights = (
+        None if log_weights_C is None else tuple(np.asarray(log_weights_C, np.float64).tolist())
+    )
+    temperature = fit_temperature(
+        logits_EC, targets, multiple=labels.multiple, log_weights_C=log_weights
+    )
     unset = Calibration(temperature, log_weights, str(policy), ())
     given_EC = unset.probabilities(logits_EC, multiple=labels.multiple)
-    return Calibration(temperature, log_weights, str(policy), choose_thresholds(policy, given_EC, targets, labels))
+    return Calibration(
+        temperature, log_weights, str(policy), choose_thresholds(policy, given_EC, targets, labels)
+    )
 
 
 def _rate(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.3f}"
 
 
-def choose_thresholds(policy: Policy | str, probabilities_EC: ArrayLike, targets: NDArray[Any], labels: Labels) -> tuple[Threshold, ...]:
+def choose_thresholds(
+    policy: Policy | str, probabilities_EC: ArrayLike, targets: NDArray[Any], labels: Labels
+) -> tuple[Threshold, ...]:
     """The thresholds of `Calibration`, such as for another policy at prediction time.
 
     Raises:
@@ -125,7 +173,10 @@ def choose_thresholds(policy: Policy | str, probabilities_EC: ArrayLike, targets
     """
     given_EC = np.asarray(probabilities_EC, np.float64)
     if labels.multiple:
-        return tuple(choose_threshold(policy, given_EC[:, label], targets[:, label]) for label in range(given_EC.shape[1]))
+        return tuple(
+            choose_threshold(policy, given_EC[:, label], targets[:, label])
+            for label in range(given_EC.shape[1])
+        )
     if labels.positive is None:
         return ()
     return (choose_threshold(policy, given_EC[:, labels.positive], targets == labels.positive),)

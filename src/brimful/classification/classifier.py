@@ -1,4 +1,5 @@
-"""A finished classifier, ready for texts: prepared, encoded and cut as in training, then sorted by length through the model.
+"""A finished classifier, ready for texts: prepared, encoded and cut as in training, then sorted by
+length through the model.
 
 Suffixes: E texts, C labels.
 """
@@ -10,12 +11,23 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.classification.forward import Forward
 from brimful.classification.record import ClassifierRecord, load_record
-from brimful.data.labelled_batches import PASS_OVERHEAD, Passes, encoder_of, pad_id_of, shortened, special_tokens_at_end
+from brimful.data.labelled_batches import (
+    PASS_OVERHEAD,
+    Passes,
+    encoder_of,
+    pad_id_of,
+    shortened,
+    special_tokens_at_end,
+)
 from brimful.data.labels import Labels
 from brimful.data.preparation import preparation, preparation_notes
 from brimful.generation.load import read_exported, recipe_of, trained_folder
@@ -23,8 +35,9 @@ from brimful.hardware.device import abilities_of
 from brimful.recipe import Recipe
 
 TOKENS_PER_PASS = {"cpu": 2048, "mps": 16384, "cuda": 65536}
-"""Positions of a pass to begin with. CPU: 512 to 8192 differ by 6 % in time on an encoder of 2.1M parameters, and 2048 is the fastest (docs/predict.md); the
-others are assumptions."""
+"""Positions of a pass to begin with. CPU: 512 to 8192 differ by 6 % in time on an encoder of 2.1M
+parameters, and 2048 is the fastest (docs/predict.md); the others are assumptions.
+"""
 
 
 @dataclass(frozen=True)
@@ -33,7 +46,8 @@ class Classified:
 
     Attributes:
         logits_EC: float32, as the model gives them; 0 where it was not asked.
-        is_asked_E: False for texts that hold nothing but white space once prepared: there is nothing to judge.
+        is_asked_E: False for texts that hold nothing but white space once prepared: there is
+            nothing to judge.
         num_cut: Texts that lost their end.
     """
 
@@ -54,7 +68,9 @@ class Classifier:
         RequestError: the library of a step of the preparation is not installed.
     """
 
-    def __init__(self, forward: Forward, tokenizer: PreTrainedTokenizerBase, record: ClassifierRecord) -> None:
+    def __init__(
+        self, forward: Forward, tokenizer: PreTrainedTokenizerBase, record: ClassifierRecord
+    ) -> None:
         self.forward, self.record = forward, record
         self.notes = tuple(preparation_notes(record.preprocess_identity))
         """What may make its answers differ from those of training."""
@@ -75,7 +91,9 @@ class Classifier:
             return Classified(logits_EC, is_asked_E, 0)
         most = self.record.max_tokens
         whole = self._encode(asked)
-        logits_EC[is_asked_E] = self.forward.logits([np.asarray(shortened(ids, most, self._at_end), dtype=np.uint32) for ids in whole])
+        logits_EC[is_asked_E] = self.forward.logits(
+            [np.asarray(shortened(ids, most, self._at_end), dtype=np.uint32) for ids in whole]
+        )
         return Classified(logits_EC, is_asked_E, sum(len(ids) > most for ids in whole))
 
     def logits(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -84,30 +102,48 @@ class Classifier:
 
     def probabilities(self, logits_EC: NDArray[np.float32]) -> NDArray[np.float64]:
         """Calibrated probabilities (E, C)."""
-        return self.record.calibration.probabilities(logits_EC, multiple=self.record.labels.multiple)
+        return self.record.calibration.probabilities(
+            logits_EC, multiple=self.record.labels.multiple
+        )
 
 
-def load_classifier(run_folder: Path, device: torch.device, *, tokens_per_pass: int | None = None) -> Classifier:
-    """The classifier of a finished run: safetensors only, nothing from the network, no code from the folder is run.
+def load_classifier(
+    run_folder: Path, device: torch.device, *, tokens_per_pass: int | None = None
+) -> Classifier:
+    """The classifier of a finished run: safetensors only, nothing from the network, no code from
+    the folder is run.
 
     Args:
         run_folder: See `generation.load.resolve_run`.
-        device: Where the weights go, in fp32; CUDA devices multiply in the shorter type that they are made for.
+        device: Where the weights go, in fp32; CUDA devices multiply in the shorter type that they
+            are made for.
         tokens_per_pass: Positions of a pass to begin with; None: by the device.
 
     Raises:
-        RequestError: the run trained something else, or the library of a step of its preparation is not installed.
-        RunFolderError: not a run, training is not finished, or the model's files are damaged or do not belong together.
+        RequestError: the run trained something else, or the library of a step of its preparation is
+            not installed.
+        RunFolderError: not a run, training is not finished, or the model's files are damaged or do
+            not belong together.
         RecipeError: recipe.yaml was edited into something that is no recipe.
     """
     classifier_recipe(run_folder)
     trained_folder(run_folder)
     record = load_record(run_folder)
-    return Classifier(*load_forward(run_folder, record.labels, record.max_tokens, device, tokens_per_pass=tokens_per_pass), record)
+    return Classifier(
+        *load_forward(
+            run_folder, record.labels, record.max_tokens, device, tokens_per_pass=tokens_per_pass
+        ),
+        record,
+    )
 
 
 def load_forward(
-    run_folder: Path, labels: Labels, max_tokens: int, device: torch.device, *, tokens_per_pass: int | None = None
+    run_folder: Path,
+    labels: Labels,
+    max_tokens: int,
+    device: torch.device,
+    *,
+    tokens_per_pass: int | None = None,
 ) -> tuple[Forward, PreTrainedTokenizerBase]:
     """The model of a finished run, which needs no record for its logits, and its tokenizer.
 
@@ -122,28 +158,54 @@ def load_forward(
         RunFolderError: as `load_classifier`.
     """
     folder = trained_folder(run_folder)
-    model, tokenizer = read_exported(folder, AutoModelForSequenceClassification, torch.float32, attention=None)
+    model, tokenizer = read_exported(
+        folder, AutoModelForSequenceClassification, torch.float32, attention=None
+    )
     if (heads := int(model.config.num_labels)) != len(labels.names):
-        raise RunFolderError(f"{folder}: the model has {heads} labels, classifier.json {len(labels.names)}. They come from different runs.")
-    return forward_of(model.to(device).eval(), tokenizer, max_tokens, tokens_per_pass=tokens_per_pass), tokenizer
+        raise RunFolderError(
+            f"{folder}: the model has {heads} labels, classifier.json {len(labels.names)}. They"
+            " come from different runs."
+        )
+    return (
+        forward_of(model.to(device).eval(), tokenizer, max_tokens, tokens_per_pass=tokens_per_pass),
+        tokenizer,
+    )
 
 
-def forward_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_tokens: int, *, tokens_per_pass: int | None = None) -> Forward:
-    """How a classifier's model, in eval mode on its device, gives logits there; see `load_forward`."""
+def forward_of(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    max_tokens: int,
+    *,
+    tokens_per_pass: int | None = None,
+) -> Forward:
+    """How a classifier's model, in eval mode on its device, gives logits there; see
+    `load_forward`.
+    """
     device = model.device
     passes = Passes(_filling_id(model, tokenizer), max_tokens, PASS_OVERHEAD[device.type])
-    return Forward(model, passes, tokens_per_pass or TOKENS_PER_PASS[device.type], device, autocast_dtype_of(device))
+    return Forward(
+        model,
+        passes,
+        tokens_per_pass or TOKENS_PER_PASS[device.type],
+        device,
+        autocast_dtype_of(device),
+    )
 
 
 def classifier_recipe(run_folder: Path) -> Recipe:
     """The recipe of a run that trains a classifier.
 
     Raises:
-        RequestError: it trains something else; RunFolderError: no run; RecipeError: recipe.yaml was edited into something that is no recipe.
+        RequestError: it trains something else; RunFolderError: no run; RecipeError: recipe.yaml was
+            edited into something that is no recipe.
     """
     recipe = recipe_of(run_folder)
     if recipe.method != "classify":
-        raise RequestError(f"{run_folder.name} is a run of method {recipe.method}, so it gives no labels: predict needs one of method classify.")
+        raise RequestError(
+            f"{run_folder.name} is a run of method {recipe.method}, so it gives no labels: predict"
+            " needs one of method classify."
+        )
     return recipe
 
 
@@ -156,7 +218,9 @@ def autocast_dtype_of(device: torch.device) -> torch.dtype | None:
 
 
 def _filling_id(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """The token that fills rows. Causal models read their answer off the last token that is another one, so they must know it."""
+    """The token that fills rows. Causal models read their answer off the last token that is another
+    one, so they must know it.
+    """
     config = model.config.get_text_config()
     if config.pad_token_id is None:
         config.pad_token_id = model.config.pad_token_id = pad_id_of(tokenizer)

@@ -1,4 +1,5 @@
-"""Texts through a classifier: rows of similar length together, the order of the texts kept, smaller passes where memory runs out.
+"""Texts through a classifier: rows of similar length together, the order of the texts kept, smaller
+passes where memory runs out.
 
 Suffixes: E texts, C labels, B texts of a pass, T positions.
 """
@@ -31,12 +32,26 @@ class Forward:
         autocast_dtype: Autocast to this type, None for none.
     """
 
-    def __init__(self, model: PreTrainedModel, passes: Passes, budget: int, device: torch.device, autocast_dtype: torch.dtype | None = None) -> None:
-        self._model, self._passes, self._device, self._autocast_dtype = model, passes, device, autocast_dtype
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        passes: Passes,
+        budget: int,
+        device: torch.device,
+        autocast_dtype: torch.dtype | None = None,
+    ) -> None:
+        self._model, self._passes, self._device, self._autocast_dtype = (
+            model,
+            passes,
+            device,
+            autocast_dtype,
+        )
         self.budgets = [budget]
         """The one asked for, then each smaller one that memory forced; the last holds."""
 
-    def logits(self, ids: Sequence[NDArray[np.uint32]], progress: Progress | None = None) -> NDArray[np.float32]:
+    def logits(
+        self, ids: Sequence[NDArray[np.uint32]], progress: Progress | None = None
+    ) -> NDArray[np.float32]:
         """Logits (E, C) of texts given as token ids.
 
         Raises:
@@ -66,15 +81,25 @@ class Forward:
     def _pass(self, ids: Sequence[NDArray[np.uint32]]) -> Tensor:
         inputs_BT, mask_BT = self._passes.filled(ids)
         inputs = {"input_ids": inputs_BT} | ({} if mask_BT is None else {"attention_mask": mask_BT})
-        autocast = nullcontext() if self._autocast_dtype is None else torch.autocast(self._device.type, dtype=self._autocast_dtype)
+        autocast = (
+            nullcontext()
+            if self._autocast_dtype is None
+            else torch.autocast(self._device.type, dtype=self._autocast_dtype)
+        )
         with torch.inference_mode(), autocast:
-            logits_BC: Tensor = self._model(**{name: tensor.to(self._device, non_blocking=True) for name, tensor in inputs.items()}).logits
+            logits_BC: Tensor = self._model(
+                **{
+                    name: tensor.to(self._device, non_blocking=True)
+                    for name, tensor in inputs.items()
+                }
+            ).logits
         return logits_BC
 
     def _halve(self, longest: int, texts: int, failure: OutOfMemory) -> None:
         give_back_memory(self._device)
         if texts == 1:
             raise RequestError(
-                f"out of memory{failure}: not even one text of {longest} tokens can be classified. Free memory that other programs hold."
+                f"out of memory{failure}: not even one text of {longest} tokens can be classified."
+                " Free memory that other programs hold."
             )
         self.budgets.append(max(longest, texts * longest // 2))

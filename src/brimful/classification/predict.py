@@ -1,4 +1,6 @@
-"""Texts in, labels and calibrated probabilities out: a window at a time, in the order of the input, in constant memory."""
+"""Texts in, labels and calibrated probabilities out: a window at a time, in the order of the input,
+in constant memory.
+"""
 
 import os
 import signal
@@ -11,7 +13,17 @@ from pathlib import Path
 from typing import BinaryIO
 
 from brimful.base.errors import DataError, Interrupted, RequestError
-from brimful.classification.answers import Answer, AnswerColumns, Form, JsonLines, Table, Write, kind_of, partial_of, writing
+from brimful.classification.answers import (
+    Answer,
+    AnswerColumns,
+    Form,
+    JsonLines,
+    Table,
+    Write,
+    kind_of,
+    partial_of,
+    writing,
+)
 from brimful.classification.classifier import Classifier, classifier_recipe, load_classifier
 from brimful.classification.texts import WINDOW_TEXTS, Source, TextRow, source_of, windows
 from brimful.hardware.probe import probe, torch_device
@@ -29,7 +41,8 @@ class Wanted:
 
     Attributes:
         source: A file, or `-` for standard input.
-        changes: How it is read where that is not as the recipe says: `data.text_column=comment` and the like.
+        changes: How it is read where that is not as the recipe says: `data.text_column=comment` and
+            the like.
         output: A file; None: standard output.
         written_as: csv, tsv or jsonl; None: by the output's name, else as the input.
         threshold: A policy or a number in place of the recipe's.
@@ -72,9 +85,22 @@ class Summary:
 
     def lines(self) -> list[str]:
         """For a person."""
-        frequent = [(name, count) for name, count in sorted(self.given.items(), key=lambda each: -each[1]) if count][:_FREQUENT]
-        counts = ", ".join(f"{name} {count:,}" for name, count in (self.given.items() if len(self.given) <= _FREQUENT else frequent))
-        told = [f"{self.texts:,} texts in {self.seconds:.1f} s ({self.texts / max(self.seconds, 1e-9):,.0f} a second): {counts}", *self.thresholds]
+        frequent = [
+            (name, count)
+            for name, count in sorted(self.given.items(), key=lambda each: -each[1])
+            if count
+        ][:_FREQUENT]
+        counts = ", ".join(
+            f"{name} {count:,}"
+            for name, count in (self.given.items() if len(self.given) <= _FREQUENT else frequent)
+        )
+        told = [
+            (
+                f"{self.texts:,} texts in {self.seconds:.1f} s"
+                f" ({self.texts / max(self.seconds, 1e-9):,.0f} a second): {counts}"
+            ),
+            *self.thresholds,
+        ]
         if self.not_judged:
             told.append(f"{self.not_judged:,} without a word got no label")
         if self.cut:
@@ -82,50 +108,95 @@ class Summary:
         return told
 
 
-def predict(run_folder: Path, wanted: Wanted, *, tell: Tell, progress: Progress | None = None, standard_input: BinaryIO | None = None) -> Summary:
-    """Give every text of a file or of standard input the label that a finished run's classifier gives it.
+def predict(
+    run_folder: Path,
+    wanted: Wanted,
+    *,
+    tell: Tell,
+    progress: Progress | None = None,
+    standard_input: BinaryIO | None = None,
+) -> Summary:
+    """Give every text of a file or of standard input the label that a finished run's classifier
+    gives it.
 
-    Rows come out in the order in which they came in, one for each, with their columns. What follows a broken row is not read; what stands before
-    it is written.
+    Rows come out in the order in which they came in, one for each, with their columns. What follows
+    a broken row is not read; what stands before it is written.
 
     Args:
         run_folder: See `generation.load.resolve_run`.
         wanted: What, and how.
-        tell: Told at once what a user should know: columns that are named otherwise, thresholds that were not reached, other versions of libraries.
+        tell: Told at once what a user should know: columns that are named otherwise, thresholds
+            that were not reached, other versions of libraries.
         progress: Told ("predict", texts, None) after every window.
         standard_input: Read in place of the process's own.
 
     Raises:
-        RequestError: not a classifier, an unknown policy, format or kind; DataError: the file or a row of it cannot be read;
-        RunFolderError: the run is not finished or damaged, or the output cannot be written; DeviceError: no such device; Interrupted: Ctrl-C.
+        RequestError: not a classifier, an unknown policy, format or kind; DataError: the file or a
+            row of it cannot be read;
+        RunFolderError: the run is not finished or damaged, or the output cannot be written;
+            DeviceError: no such device; Interrupted: Ctrl-C.
     """
     recipe = classifier_recipe(run_folder)
     source = source_of(wanted.source, recipe, wanted.changes)
-    if wanted.output is not None and wanted.output.exists() and not source.is_standard_input and wanted.output.samefile(source.name):
-        raise RequestError(f"--output {wanted.output} is the file that is read. Choose another name.")
+    if (
+        wanted.output is not None
+        and wanted.output.exists()
+        and not source.is_standard_input
+        and wanted.output.samefile(source.name)
+    ):
+        raise RequestError(
+            f"--output {wanted.output} is the file that is read. Choose another name."
+        )
     if wanted.output is not None and not wanted.output.parent.is_dir():
-        raise RequestError(f"--output {wanted.output}: the folder {wanted.output.parent} does not exist. Make it, or choose another.")
+        raise RequestError(
+            f"--output {wanted.output}: the folder {wanted.output.parent} does not exist. Make it,"
+            " or choose another."
+        )
     kind = kind_of(wanted.written_as, wanted.output, source.kind)
     classifier = load_classifier(run_folder, torch_device(probe(wanted.device)))
     if wanted.threshold is not None:
         classifier.record = classifier.record.with_threshold(wanted.threshold)
     for note in (*classifier.notes, *classifier.record.calibration.notes(classifier.record.labels)):
         tell(note)
-    size = wanted.window or (1 if source.is_standard_input and standard_input is None and sys.stdin.isatty() else WINDOW_TEXTS)
-    return _Prediction(classifier, recipe, source, kind, tell).run(wanted.output, size, progress, standard_input)
+    size = wanted.window or (
+        1
+        if source.is_standard_input and standard_input is None and sys.stdin.isatty()
+        else WINDOW_TEXTS
+    )
+    return _Prediction(classifier, recipe, source, kind, tell).run(
+        wanted.output, size, progress, standard_input
+    )
 
 
 class _Prediction:
     """One pass over the texts."""
 
-    def __init__(self, classifier: Classifier, recipe: Recipe, source: Source, kind: str, tell: Tell) -> None:
+    def __init__(
+        self, classifier: Classifier, recipe: Recipe, source: Source, kind: str, tell: Tell
+    ) -> None:
         record = classifier.record
-        self._classifier, self._recipe, self._source, self._kind, self._tell = classifier, recipe, source, kind, tell
+        self._classifier, self._recipe, self._source, self._kind, self._tell = (
+            classifier,
+            recipe,
+            source,
+            kind,
+            tell,
+        )
         self._form: Form | None = None
         thresholds = tuple(record.calibration.lines(record.labels))
-        self.summary = Summary(dict.fromkeys(record.labels.names, 0), thresholds=thresholds, max_tokens=record.max_tokens)
+        self.summary = Summary(
+            dict.fromkeys(record.labels.names, 0),
+            thresholds=thresholds,
+            max_tokens=record.max_tokens,
+        )
 
-    def run(self, output: Path | None, size: int, progress: Progress | None, standard_input: BinaryIO | None) -> Summary:
+    def run(
+        self,
+        output: Path | None,
+        size: int,
+        progress: Progress | None,
+        standard_input: BinaryIO | None,
+    ) -> Summary:
         """Everything; an error says what is written already."""
         started_s = time.perf_counter()
         try:
@@ -152,7 +223,10 @@ class _Prediction:
             head = self._form.head()
         lines: list[str] = []
         try:
-            lines.extend(self._form.line(row.columns, answer, row.where) for row, answer in zip(window, answers, strict=True))
+            lines.extend(
+                self._form.line(row.columns, answer, row.where)
+                for row, answer in zip(window, answers, strict=True)
+            )
         finally:
             write(head + "".join(lines))
             self.summary.texts += len(lines)
@@ -164,16 +238,29 @@ class _Prediction:
         decided = classifier.record.calibration.decide(probabilities_EC, labels).tolist()
         asked, rows = classified.is_asked_E.tolist(), probabilities_EC.tolist()
         if labels.multiple:
-            given = [tuple(name for name, has in zip(labels.names, each, strict=True) if has) for each in decided]
-            answers = [Answer(names, None, tuple(row)) for names, row in zip(given, rows, strict=True)]
+            given = [
+                tuple(name for name, has in zip(labels.names, each, strict=True) if has)
+                for each in decided
+            ]
+            answers = [
+                Answer(names, None, tuple(row)) for names, row in zip(given, rows, strict=True)
+            ]
         else:
-            answers = [Answer((labels.names[number],), row[number], tuple(row)) for number, row in zip(decided, rows, strict=True)]
-        answers = [answer if is_asked else Answer(None, None, None) for answer, is_asked in zip(answers, asked, strict=True)]
+            answers = [
+                Answer((labels.names[number],), row[number], tuple(row))
+                for number, row in zip(decided, rows, strict=True)
+            ]
+        answers = [
+            answer if is_asked else Answer(None, None, None)
+            for answer, is_asked in zip(answers, asked, strict=True)
+        ]
         self._count(answers, classified.num_cut)
         return answers
 
     def _count(self, answers: list[Answer], num_cut: int) -> None:
-        for name, count in Counter(name for answer in answers for name in answer.given or ()).items():
+        for name, count in Counter(
+            name for answer in answers for name in answer.given or ()
+        ).items():
             self.summary.given[name] += count
         self.summary.not_judged += sum(answer.given is None for answer in answers)
         self.summary.cut += num_cut
@@ -188,9 +275,13 @@ class _Prediction:
             return JsonLines(added)
         has_header = self._source.reading.has_header or self._source.kind not in {".csv", ".tsv"}
         if not has_header:
-            self._tell(f"no header, as in the input; columns: {', '.join([*columns, *added.names])}")
+            self._tell(
+                f"no header, as in the input; columns: {', '.join([*columns, *added.names])}"
+            )
         separator = "\t" if self._kind == "tsv" else ","
-        return Table(columns, added, separator, self._recipe.label_rules.separator, has_header=has_header)
+        return Table(
+            columns, added, separator, self._recipe.label_rules.separator, has_header=has_header
+        )
 
     def _kept(self, output: Path | None) -> str:
         if not self.summary.texts:
@@ -198,7 +289,11 @@ class _Prediction:
                 partial_of(output).unlink(missing_ok=True)
             return ""
         where = "on standard output" if output is None else f"in {partial_of(output)}"
-        rows = "row before is" if self.summary.texts == 1 else f"{self.summary.texts:,} rows before are"
+        rows = (
+            "row before is"
+            if self.summary.texts == 1
+            else f"{self.summary.texts:,} rows before are"
+        )
         return f" The {rows} {where}."
 
 

@@ -1,6 +1,8 @@
-"""From logits to probabilities that mean what they say: one temperature, fitted on validation (Guo et al. 2017), and the base rate brought back.
+"""From logits to probabilities that mean what they say: one temperature, fitted on validation (Guo
+et al. 2017), and the base rate brought back.
 
-Shapes: E examples, C labels. Targets: int64 [E] label numbers where an example has one label; float32 [E, C] of 0 and 1 where it may have several.
+Shapes: E examples, C labels. Targets: int64 [E] label numbers where an example has one label;
+float32 [E, C] of 0 and 1 where it may have several.
 """
 
 import math
@@ -15,12 +17,21 @@ Floats = NDArray[np.float64]
 TEMPERATURE_BOUNDS = (math.exp(-3.0), math.exp(3.0))
 """0.05 to 20: far beyond what trained models need."""
 LOG_TEMPERATURE_SPREAD = 1.0
-"""Standard deviation of the prior on log T. It costs 0.5 nats in all (not per example) at T = 2.7: nothing beside some hundred examples, but it
-holds T where validation has no mistake, whose likelihood alone would sharpen without end."""
+"""Standard deviation of the prior on log T. It costs 0.5 nats in all (not per example) at T = 2.7:
+nothing beside some hundred examples, but it holds T where validation has no mistake, whose
+likelihood alone would sharpen without end.
+"""
 
 
-def log_probabilities(logits_EC: ArrayLike, *, temperature: float, multiple: bool, log_weights_C: ArrayLike | None = None) -> Floats:
-    """Log-probabilities [E, C], finite for finite logits: log-softmax over labels (single), or log-sigmoid of each (multiple).
+def log_probabilities(
+    logits_EC: ArrayLike,
+    *,
+    temperature: float,
+    multiple: bool,
+    log_weights_C: ArrayLike | None = None,
+) -> Floats:
+    """Log-probabilities [E, C], finite for finite logits: log-softmax over labels (single), or
+    log-sigmoid of each (multiple).
 
     See `probabilities` for the arguments.
     """
@@ -30,12 +41,20 @@ def log_probabilities(logits_EC: ArrayLike, *, temperature: float, multiple: boo
     return scaled_EC - np.logaddexp.reduce(scaled_EC, axis=1, keepdims=True)
 
 
-def probabilities(logits_EC: ArrayLike, *, temperature: float, multiple: bool, log_weights_C: ArrayLike | None = None) -> Floats:
-    """Probabilities [E, C] in float64: softmax (single) or sigmoid (multiple) of (logits - log weights) / T.
+def probabilities(
+    logits_EC: ArrayLike,
+    *,
+    temperature: float,
+    multiple: bool,
+    log_weights_C: ArrayLike | None = None,
+) -> Floats:
+    """Probabilities [E, C] in float64: softmax (single) or sigmoid (multiple) of (logits - log
+    weights) / T.
 
-    A model trained with label weights w learns p proportional to w_c p(c | x) (Elkan 2001, section 3); its logits are too large by log w_c, for one label
-    per text up to what all labels share. Taking that off brings the base rate of the training texts back. With several labels per text the weight is
-    that of a label's positives, and the odds are too large by it.
+    A model trained with label weights w learns p proportional to w_c p(c | x) (Elkan 2001, section
+    3); its logits are too large by log w_c, for one label per text up to what all labels share.
+    Taking that off brings the base rate of the training texts back. With several labels per text
+    the weight is that of a label's positives, and the odds are too large by it.
 
     Args:
         logits_EC: As the model gives them.
@@ -43,24 +62,47 @@ def probabilities(logits_EC: ArrayLike, *, temperature: float, multiple: bool, l
         multiple: Whether a text may have several labels.
         log_weights_C: log w_c of training; None: trained without weights.
     """
-    return np.exp(log_probabilities(logits_EC, temperature=temperature, multiple=multiple, log_weights_C=log_weights_C))
+    return np.exp(
+        log_probabilities(
+            logits_EC, temperature=temperature, multiple=multiple, log_weights_C=log_weights_C
+        )
+    )
 
 
 def nats_per_example(
-    logits_EC: ArrayLike, targets: NDArray[Any], *, temperature: float = 1.0, multiple: bool, log_weights_C: ArrayLike | None = None
+    logits_EC: ArrayLike,
+    targets: NDArray[Any],
+    *,
+    temperature: float = 1.0,
+    multiple: bool,
+    log_weights_C: ArrayLike | None = None,
 ) -> Floats:
-    """Cross-entropy [E] in nats: -log p of the label; with several labels per text the mean over its C yes-or-no questions, as in training."""
+    """Cross-entropy [E] in nats: -log p of the label; with several labels per text the mean over
+    its C yes-or-no questions, as in training.
+    """
     scaled_EC = _scaled(logits_EC, temperature, log_weights_C)
     if multiple:
-        return np.asarray(np.logaddexp(0.0, np.where(np.asarray(targets) > 0.5, -scaled_EC, scaled_EC)).mean(1))
-    return np.asarray(np.logaddexp.reduce(scaled_EC, axis=1) - scaled_EC[np.arange(len(scaled_EC)), targets])
+        return np.asarray(
+            np.logaddexp(0.0, np.where(np.asarray(targets) > 0.5, -scaled_EC, scaled_EC)).mean(1)
+        )
+    return np.asarray(
+        np.logaddexp.reduce(scaled_EC, axis=1) - scaled_EC[np.arange(len(scaled_EC)), targets]
+    )
 
 
-def fit_temperature(logits_EC: ArrayLike, targets: NDArray[Any], *, multiple: bool, log_weights_C: ArrayLike | None = None) -> float:
-    """The temperature that makes the validation targets most likely (Guo et al. 2017, section 4.2), by a bounded search in log T.
+def fit_temperature(
+    logits_EC: ArrayLike,
+    targets: NDArray[Any],
+    *,
+    multiple: bool,
+    log_weights_C: ArrayLike | None = None,
+) -> float:
+    """The temperature that makes the validation targets most likely (Guo et al. 2017, section 4.2),
+    by a bounded search in log T.
 
-    Deviations: log T has a normal prior of spread `LOG_TEMPERATURE_SPREAD` around 0 (T = 1), see there; and where every validation example is on the
-    right side, T is not below 1: a few dozen examples without a mistake are no evidence that the model may be surer of itself than it is.
+    Deviations: log T has a normal prior of spread `LOG_TEMPERATURE_SPREAD` around 0 (T = 1), see
+    there; and where every validation example is on the right side, T is not below 1: a few dozen
+    examples without a mistake are no evidence that the model may be surer of itself than it is.
 
     Args:
         logits_EC: Of validation, which did not train the model.
@@ -69,7 +111,8 @@ def fit_temperature(logits_EC: ArrayLike, targets: NDArray[Any], *, multiple: bo
         log_weights_C: log w_c of training, taken off first as in `probabilities`.
 
     Returns:
-        Within `TEMPERATURE_BOUNDS`; 1.0 with fewer than two examples or where a logit is not finite.
+        Within `TEMPERATURE_BOUNDS`; 1.0 with fewer than two examples or where a logit is not
+        finite.
     """
     logits = np.asarray(logits_EC, np.float64)
     if len(logits) < 2 or not np.isfinite(logits).all():
@@ -79,16 +122,28 @@ def fit_temperature(logits_EC: ArrayLike, targets: NDArray[Any], *, multiple: bo
 
     def cost_nats(log_temperature: float) -> float:
         temperature = math.exp(log_temperature)
-        nats_E = nats_per_example(logits, targets, temperature=temperature, multiple=multiple, log_weights_C=log_weights_C)
-        return questions * float(nats_E.sum()) + 0.5 * (log_temperature / LOG_TEMPERATURE_SPREAD) ** 2
+        nats_E = nats_per_example(
+            logits, targets, temperature=temperature, multiple=multiple, log_weights_C=log_weights_C
+        )
+        return (
+            questions * float(nats_E.sum()) + 0.5 * (log_temperature / LOG_TEMPERATURE_SPREAD) ** 2
+        )
 
     low, high = (math.log(bound) for bound in TEMPERATURE_BOUNDS)
-    low = low if _has_mistake(logits, targets, multiple=multiple, log_weights_C=log_weights_C) else 0.0
-    found = minimize_scalar(cost_nats, bounds=(low, high), method="bounded", options={"xatol": 1e-6})
+    low = (
+        low
+        if _has_mistake(logits, targets, multiple=multiple, log_weights_C=log_weights_C)
+        else 0.0
+    )
+    found = minimize_scalar(
+        cost_nats, bounds=(low, high), method="bounded", options={"xatol": 1e-6}
+    )
     return math.exp(float(found.x))
 
 
-def _has_mistake(logits_EC: Floats, targets: NDArray[Any], *, multiple: bool, log_weights_C: ArrayLike | None) -> bool:
+def _has_mistake(
+    logits_EC: Floats, targets: NDArray[Any], *, multiple: bool, log_weights_C: ArrayLike | None
+) -> bool:
     scaled_EC = _scaled(logits_EC, 1.0, log_weights_C)
     given = scaled_EC > 0 if multiple else scaled_EC.argmax(1)
     return bool((given != (np.asarray(targets) > 0.5 if multiple else targets)).any())
@@ -96,4 +151,7 @@ def _has_mistake(logits_EC: Floats, targets: NDArray[Any], *, multiple: bool, lo
 
 def _scaled(logits_EC: ArrayLike, temperature: float, log_weights_C: ArrayLike | None) -> Floats:
     logits = np.asarray(logits_EC, np.float64)
-    return np.asarray((logits if log_weights_C is None else logits - np.asarray(log_weights_C, np.float64)) / temperature)
+    return np.asarray(
+        (logits if log_weights_C is None else logits - np.asarray(log_weights_C, np.float64))
+        / temperature
+    )

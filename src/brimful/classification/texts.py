@@ -1,4 +1,6 @@
-"""Texts to classify, one after the other, out of a file or standard input, each with the columns that stand beside it."""
+"""Texts to classify, one after the other, out of a file or standard input, each with the columns
+that stand beside it.
+"""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,7 +20,21 @@ READING_KEYS = ("data.text_column", "data.header", "data.encoding", "data.file_t
 """What of a recipe says how a file is read; these can be changed for one prediction."""
 _TEXT = "text"
 _USUAL_NAMES = frozenset(
-    {"text", "texts", "label", "labels", "id", "message", "comment", "sentence", "content", "review", "tweet", "category", "class"}
+    {
+        "text",
+        "texts",
+        "label",
+        "labels",
+        "id",
+        "message",
+        "comment",
+        "sentence",
+        "content",
+        "review",
+        "tweet",
+        "category",
+        "class",
+    }
 )
 WINDOW_TEXTS, WINDOW_CHARACTERS = 8192, 2**24
 """A window ends with so many texts, or so many characters."""
@@ -48,7 +64,8 @@ class Source:
         kind: Suffix of the format, such as .csv.
         reading: Header, encoding and file type.
         column: Of the text, by name or by number.
-        is_header_guessed: Nobody said of this file that it has no header; columns are counted because the recipe's are.
+        is_header_guessed: Nobody said of this file that it has no header; columns are counted
+            because the recipe's are.
     """
 
     name: str
@@ -69,7 +86,8 @@ class Source:
             standard_input: Read in place of the process's own.
 
         Raises:
-            DataError: no such file or column, a broken row, bytes of another encoding; what stands before comes first.
+            DataError: no such file or column, a broken row, bytes of another encoding; what stands
+                before comes first.
         """
         what = "standard input" if self.is_standard_input else self.name
         if self.kind == ".txt":
@@ -84,15 +102,19 @@ class Source:
         for number, row in enumerate(found):
             if number == 0 and self.is_header_guessed and _reads_like_names(row):
                 raise DataError(
-                    f"{row.where}: the first row reads like names of columns ({', '.join(row.columns.values())}), but the run's own files have none and its "
-                    f"text is column {self.column}. Say which it is: data.header=true data.text_column=NAME, or data.header=false."
+                    f"{row.where}: the first row reads like names of columns"
+                    f" ({', '.join(row.columns.values())}), but the run's own files have none and"
+                    f" its text is column {self.column}. Say which it is: data.header=true"
+                    " data.text_column=NAME, or data.header=false."
                 )
             yield self._text_row(row)
 
     def _lines(self, standard_input: BinaryIO | None) -> Iterator[str]:
         if not self.is_standard_input:
             return decoded_lines(Path(self.name), self.reading.encoding)
-        return lines_of_bytes(standard_input or sys.stdin.buffer, self.reading.encoding, "standard input")
+        return lines_of_bytes(
+            standard_input or sys.stdin.buffer, self.reading.encoding, "standard input"
+        )
 
     def _text_row(self, row: Row) -> TextRow:
         if isinstance(row.columns, dict) and cell_of(row.columns, self.column, row.where) is None:
@@ -101,10 +123,13 @@ class Source:
 
 
 def source_of(name: str, recipe: Recipe, changes: Sequence[str] = ()) -> Source:
-    """How a file is read that is to be classified: as the recipe's own data, as far as that fits, with these changes.
+    """How a file is read that is to be classified: as the recipe's own data, as far as that fits,
+    with these changes.
 
-    What the recipe says of its own files counts for a file like them. The end of a file's name says its format before the recipe's `data.file_type`
-    does; a number of a column counts where columns have no names, and else the column is `text`; standard input is UTF-8, and plain text, a text a line.
+    What the recipe says of its own files counts for a file like them. The end of a file's name says
+    its format before the recipe's `data.file_type` does; a number of a column counts where columns
+    have no names, and else the column is `text`; standard input is UTF-8, and plain text, a text a
+    line.
 
     Args:
         name: A path, or `-`.
@@ -119,24 +144,40 @@ def source_of(name: str, recipe: Recipe, changes: Sequence[str] = ()) -> Source:
         raise DataError(f"{name} is no file. Give a file of texts, or - for standard input.")
     keys = [change.partition("=")[0] for change in changes]
     if odd := [key for key in keys if key not in READING_KEYS]:
-        raise RequestError(f"{odd[0]}: only how the file is read can be changed here: {', '.join(READING_KEYS)}.")
+        raise RequestError(
+            f"{odd[0]}: only how the file is read can be changed here: {', '.join(READING_KEYS)}."
+        )
     data = with_changes(recipe, changes, "predict").data
     kind = _kind(name, data, is_said="data.file_type" in keys)
     column = data.text_column
     if isinstance(column, int) and "data.text_column" not in keys and kind not in {".csv", ".tsv"}:
         column = _TEXT
-    has_header = data.header is True or ((data.header == AUTO or "data.header" not in keys) and isinstance(column, str))
+    has_header = data.header is True or (
+        (data.header == AUTO or "data.header" not in keys) and isinstance(column, str)
+    )
     encoding = data.encoding
     if name == STANDARD_INPUT and "data.encoding" not in keys:
         encoding = UTF_8
-    reading = Reading(text_column=column, has_header=has_header, encoding=encoding, file_type=kind.removeprefix("."))
-    is_guessed = kind in {".csv", ".tsv"} and not has_header and not {"data.text_column", "data.header"} & set(keys)
+    reading = Reading(
+        text_column=column,
+        has_header=has_header,
+        encoding=encoding,
+        file_type=kind.removeprefix("."),
+    )
+    is_guessed = (
+        kind in {".csv", ".tsv"}
+        and not has_header
+        and not {"data.text_column", "data.header"} & set(keys)
+    )
     return Source(name, kind, reading, column, is_guessed)
 
 
 def _reads_like_names(row: Row) -> bool:
     """Whether a cell is what columns of texts are usually called."""
-    return any(isinstance(cell, str) and cell.strip().casefold() in _USUAL_NAMES for cell in row.columns.values())
+    return any(
+        isinstance(cell, str) and cell.strip().casefold() in _USUAL_NAMES
+        for cell in row.columns.values()
+    )
 
 
 def _kind(name: str, data: DataRecipe, *, is_said: bool) -> str:
@@ -149,11 +190,16 @@ def _kind(name: str, data: DataRecipe, *, is_said: bool) -> str:
         return ".jsonl" if own == ".ndjson" else own
     if data.file_type != AUTO:
         return f".{data.file_type}"
-    raise RequestError(f"{name}: its name does not say what it holds ({', '.join(SUFFIXES)}; .gz too). Say it: data.file_type=txt, for example.")
+    raise RequestError(
+        f"{name}: its name does not say what it holds ({', '.join(SUFFIXES)}; .gz too). Say it:"
+        " data.file_type=txt, for example."
+    )
 
 
 def windows(rows: Iterator[TextRow], num_texts: int = WINDOW_TEXTS) -> Iterator[list[TextRow]]:
-    """Rows in groups of `num_texts`, fewer where the texts are long; what stands before a broken row comes before its error."""
+    """Rows in groups of `num_texts`, fewer where the texts are long; what stands before a broken
+    row comes before its error.
+    """
     window: list[TextRow] = []
     characters = 0
     try:

@@ -1,6 +1,8 @@
-"""From probabilities to labels: the threshold of a policy, chosen on validation, and the decision by it.
+"""From probabilities to labels: the threshold of a policy, chosen on validation, and the decision
+by it.
 
-Shapes: E examples, C labels, K candidates. A label is given where its probability is at least the threshold.
+Shapes: E examples, C labels, K candidates. A label is given where its probability is at least the
+threshold.
 """
 
 import re
@@ -17,7 +19,10 @@ Floats = NDArray[np.float64]
 
 ROUNDING = 1e-12
 """9 of 10 reaches a precision of 0.9."""
-ACCEPTED = "best_f1, precision>=P or recall>=R with P and R above 0 and up to 1 (such as precision>=0.9), or a number between 0 and 1 (such as 0.5)"
+ACCEPTED = (
+    "best_f1, precision>=P or recall>=R with P and R above 0 and up to 1 (such as precision>=0.9),"
+    " or a number between 0 and 1 (such as 0.5)"
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,8 @@ class Policy:
 
 @dataclass(frozen=True)
 class Threshold:
-    """A probability from which on a label is given, and what it does on the examples it was chosen on.
+    """A probability from which on a label is given, and what it does on the examples it was chosen
+    on.
 
     Attributes:
         policy: As the user wrote it, in one spelling.
@@ -75,7 +81,9 @@ def parse_policy(text: str) -> Policy:
     compact = "".join(text.split())
     if compact == "best_f1":
         return Policy("best_f1")
-    match = re.fullmatch(r"(?:(precision|recall)>=)?(\d*\.?\d+(?:[eE]-?\d+)?|\d+\.)", compact, re.ASCII)
+    match = re.fullmatch(
+        r"(?:(precision|recall)>=)?(\d*\.?\d+(?:[eE]-?\d+)?|\d+\.)", compact, re.ASCII
+    )
     if match:
         goal = float(match[2])
         if match[1] and 0 < goal <= 1:
@@ -85,13 +93,17 @@ def parse_policy(text: str) -> Policy:
     raise RequestError(f"threshold {text!r}: unknown. Accepted: {ACCEPTED}.")
 
 
-def choose_threshold(policy: Policy | str, probabilities_E: ArrayLike, targets_E: ArrayLike) -> Threshold:
+def choose_threshold(
+    policy: Policy | str, probabilities_E: ArrayLike, targets_E: ArrayLike
+) -> Threshold:
     """The threshold that a policy asks for, on examples that neither trained the model nor test it.
 
-    Candidates lie midway between neighbouring distinct probabilities, and half the lowest one gives the label to all: examples of equal probability
-    are never told apart. best_f1 takes the highest F1; precision>=P the highest recall among those that reach P; recall>=R the highest precision among
-    those that reach R; of equal ones that nearest to 0.5. What cannot be reached gives the nearest (`reached` is False). The precision and recall told
-    are those of the choice itself and so a little too good; other examples show the real ones.
+    Candidates lie midway between neighbouring distinct probabilities, and half the lowest one gives
+    the label to all: examples of equal probability are never told apart. best_f1 takes the highest
+    F1; precision>=P the highest recall among those that reach P; recall>=R the highest precision
+    among those that reach R; of equal ones that nearest to 0.5. What cannot be reached gives the
+    nearest (`reached` is False). The precision and recall told are those of the choice itself and
+    so a little too good; other examples show the real ones.
 
     Args:
         policy: See `parse_policy`.
@@ -106,7 +118,13 @@ def choose_threshold(policy: Policy | str, probabilities_E: ArrayLike, targets_E
     if policy.kind == "fixed":
         return _judged(policy, float(policy.goal or 0.5), scores_E, has_E, "")
     if not has_E.any():
-        return _judged(policy, 0.5, scores_E, has_E, f"{policy} cannot be chosen: no validation example has the label; 0.5 is used.")
+        return _judged(
+            policy,
+            0.5,
+            scores_E,
+            has_E,
+            f"{policy} cannot be chosen: no validation example has the label; 0.5 is used.",
+        )
     values_K, precision_K, recall_K = _candidates(scores_E, has_E)
     f1_K = 2 * precision_K * recall_K / np.maximum(precision_K + recall_K, ROUNDING)
     nearness_K = -abs(values_K - 0.5)
@@ -114,22 +132,40 @@ def choose_threshold(policy: Policy | str, probabilities_E: ArrayLike, targets_E
     if policy.kind == "best_f1":
         allowed_K, first_K, second_K = np.ones(len(values_K), bool), f1_K, precision_K
     elif policy.kind == "precision":
-        allowed_K, first_K, second_K = precision_K >= (policy.goal or 0) - ROUNDING, recall_K, precision_K
+        allowed_K, first_K, second_K = (
+            precision_K >= (policy.goal or 0) - ROUNDING,
+            recall_K,
+            precision_K,
+        )
         if not allowed_K.any():
-            note = f"{policy} is not reached on validation; the highest precision there is {precision_K.max():.3f}."
+            note = (
+                f"{policy} is not reached on validation; the highest precision there is"
+                f" {precision_K.max():.3f}."
+            )
             allowed_K, first_K, second_K = np.ones(len(values_K), bool), precision_K, recall_K
     else:
-        allowed_K, first_K, second_K = recall_K >= (policy.goal or 0) - ROUNDING, precision_K, recall_K
+        allowed_K, first_K, second_K = (
+            recall_K >= (policy.goal or 0) - ROUNDING,
+            precision_K,
+            recall_K,
+        )
     order_K = np.lexsort((nearness_K, second_K.round(12), first_K.round(12), allowed_K))
     return _judged(policy, float(values_K[order_K[-1]]), scores_E, has_E, note)
 
 
-def decide(probabilities_EC: ArrayLike, thresholds: Sequence[float], *, positive: int | None, multiple: bool) -> NDArray[np.int64]:
+def decide(
+    probabilities_EC: ArrayLike,
+    thresholds: Sequence[float],
+    *,
+    positive: int | None,
+    multiple: bool,
+) -> NDArray[np.int64]:
     """The labels that are given.
 
     Args:
         probabilities_EC: Calibrated.
-        thresholds: One of two labels (the positive one's), one per label with several per text, none otherwise.
+        thresholds: One of two labels (the positive one's), one per label with several per text,
+            none otherwise.
         positive: Number of the positive of two labels; None: no such label.
         multiple: Whether a text may have several labels.
 
@@ -151,19 +187,25 @@ def decide(probabilities_EC: ArrayLike, thresholds: Sequence[float], *, positive
 
 
 def _candidates(scores_E: Floats, has_E: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
-    """Thresholds [K], K distinct probabilities from the highest down, with the precision and recall of each."""
+    """Thresholds [K], K distinct probabilities from the highest down, with the precision and recall
+    of each.
+    """
     order_E = np.argsort(-scores_E, kind="stable")
     sorted_E = scores_E[order_E]
     last_K = np.append(np.flatnonzero(np.diff(sorted_E)), len(sorted_E) - 1)
     distinct_K = sorted_E[last_K]
     below_K = np.append(distinct_K[1:], 0.0)
     middle_K = (distinct_K + below_K) / 2
-    values_K = np.where(middle_K > below_K, middle_K, distinct_K)  # no float lies between two neighbours
+    values_K = np.where(
+        middle_K > below_K, middle_K, distinct_K
+    )  # no float lies between two neighbours
     hits_K = np.cumsum(has_E[order_E])[last_K]
     return values_K, hits_K / (last_K + 1), hits_K / has_E.sum()
 
 
-def _judged(policy: Policy, value: float, scores_E: Floats, has_E: NDArray[np.bool_], note: str) -> Threshold:
+def _judged(
+    policy: Policy, value: float, scores_E: Floats, has_E: NDArray[np.bool_], note: str
+) -> Threshold:
     given_E = scores_E >= value
     hits, given, have = int((given_E & has_E).sum()), int(given_E.sum()), int(has_E.sum())
     return Threshold(

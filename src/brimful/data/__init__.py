@@ -1,1 +1,3 @@
-"""Text to batches: sources, splits, leakage, tokenizer, token cache, sequences. Start reading at prepare.py."""
+"""Text to batches: sources, splits, leakage, tokenizer, token cache, sequences. Start reading at
+prepare.py.
+"""

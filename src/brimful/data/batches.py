@@ -20,12 +20,17 @@ class MicroBatch:
 
     Attributes:
         inputs_BT: int64 token ids.
-        targets_BT: int64; what is to be predicted at `inputs_BT[b, t]`, which is the token after it or, where it is masked, the token itself; or
-            `IGNORED`. Of labelled texts: (B,) numbers of labels, or float32 (B, C), 1 for each label that a text has.
-        scored_N: int64 places in the flattened targets that are not ignored, so that no logits are made for the others; None: all are computed.
-        lengths_E: int64 on the CPU: lengths of the examples that lie end to end in the only row (B = 1), adding up to T; None: one per row.
-        mask_BT: int64, 1 where a position is text and 0 where it is padding, for models that look to the right; None: not needed.
-        weights: float32, of the shape of the targets: how much each counts; None: all alike. Of labelled texts only.
+        targets_BT: int64; what is to be predicted at `inputs_BT[b, t]`, which is the token after it
+            or, where it is masked, the token itself; or `IGNORED`. Of labelled texts: (B,) numbers
+            of labels, or float32 (B, C), 1 for each label that a text has.
+        scored_N: int64 places in the flattened targets that are not ignored, so that no logits are
+            made for the others; None: all are computed.
+        lengths_E: int64 on the CPU: lengths of the examples that lie end to end in the only row (B
+            = 1), adding up to T; None: one per row.
+        mask_BT: int64, 1 where a position is text and 0 where it is padding, for models that look
+            to the right; None: not needed.
+        weights: float32, of the shape of the targets: how much each counts; None: all alike. Of
+            labelled texts only.
     """
 
     inputs_BT: Tensor
@@ -36,21 +41,35 @@ class MicroBatch:
     weights: Tensor | None = None
 
     def to(self, device: torch.device) -> Self:
-        """On the device; pinned and asynchronous where that is CUDA. `lengths_E` stays on the CPU."""
+        """On the device; pinned and asynchronous where that is CUDA. `lengths_E` stays on the
+        CPU.
+        """
         names = ("inputs_BT", "targets_BT", "scored_N", "mask_BT", "weights")
         present = {name: tensor for name in names if (tensor := getattr(self, name)) is not None}
         return replace(self, **{name: _moved(tensor, device) for name, tensor in present.items()})
 
     def model_inputs(self) -> dict[str, Any]:
-        """Keyword arguments for a transformers body: positions begin anew with every packed example."""
+        """Keyword arguments for a transformers body: positions begin anew with every packed
+        example.
+        """
         if self.lengths_E is None:
-            return {"input_ids": self.inputs_BT} | ({} if self.mask_BT is None else {"attention_mask": self.mask_BT})
+            return {"input_ids": self.inputs_BT} | (
+                {} if self.mask_BT is None else {"attention_mask": self.mask_BT}
+            )
         positions_T = torch.cat([torch.arange(length) for length in self.lengths_E.tolist()])
-        return {"input_ids": self.inputs_BT, "position_ids": positions_T[None].to(self.inputs_BT.device), "packed_lengths": self.lengths_E}
+        return {
+            "input_ids": self.inputs_BT,
+            "position_ids": positions_T[None].to(self.inputs_BT.device),
+            "packed_lengths": self.lengths_E,
+        }
 
 
 def _moved(tensor: Tensor, device: torch.device) -> Tensor:
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+    return (
+        tensor.pin_memory().to(device, non_blocking=True)
+        if device.type == "cuda"
+        else tensor.to(device)
+    )
 
 
 class StepBatch(Protocol):
@@ -63,11 +82,15 @@ class StepBatch(Protocol):
 
     @property
     def loss_divisor(self) -> float:
-        """What the summed loss is divided by: the target tokens, or the sum of the weights of labelled texts."""
+        """What the summed loss is divided by: the target tokens, or the sum of the weights of
+        labelled texts.
+        """
         ...
 
     def micro_batches(self, sizes: tuple[int, ...]) -> Iterator[MicroBatch]:
-        """The same targets in pieces that take no more memory than rows of the recipe's sequence length, as many as `sizes` says, do."""
+        """The same targets in pieces that take no more memory than rows of the recipe's sequence
+        length, as many as `sizes` says, do.
+        """
         ...
 
 
@@ -77,7 +100,8 @@ class Batch:
 
     Attributes:
         inputs_BT: int64 on the CPU.
-        targets_BT: int64 on the CPU; `targets_BT[b, t]` is the token after `inputs_BT[b, t]`, or `IGNORED`.
+        targets_BT: int64 on the CPU; `targets_BT[b, t]` is the token after `inputs_BT[b, t]`, or
+            `IGNORED`.
     """
 
     inputs_BT: Tensor

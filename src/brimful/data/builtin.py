@@ -1,7 +1,8 @@
-"""Corpora made on the spot: from what every Python installation has, or drawn from seeds (`conversion`). No download, no import of the modules read.
+"""Corpora made on the spot: from what every Python installation has, or drawn from seeds
+(`conversion`). No download, no import of the modules read.
 
-The sources of the standard library are parsed with `ast`; nothing of them is executed. Their corpora are the same for the
-same Python version and files, in the same order.
+The sources of the standard library are parsed with `ast`; nothing of them is executed. Their
+corpora are the same for the same Python version and files, in the same order.
 """
 
 import ast
@@ -28,7 +29,18 @@ ROWS_GENERATION = 1
 """Raised when only the making of its rows changes."""
 
 _SKIPPED_FOLDERS = frozenset(
-    {"test", "tests", "idle_test", "site-packages", "dist-packages", "lib-dynload", "__pycache__", "pydoc_data", "_bundled", "__phello__"}
+    {
+        "test",
+        "tests",
+        "idle_test",
+        "site-packages",
+        "dist-packages",
+        "lib-dynload",
+        "__pycache__",
+        "pydoc_data",
+        "_bundled",
+        "__phello__",
+    }
 )
 _GENERATED = re.compile(
     r"encodings/(cp|iso8859_|mac_|koi8_|kz1048|ptcp|hp_roman|tis_620|palmos)|_sysconfigdata|^config-|/pgen2/|^(this|antigravity)\.py$"
@@ -50,7 +62,9 @@ def names() -> list[str]:
 
 
 def fingerprint(name: str) -> str:
-    """Changes with the way the corpus is made, and with the Python version and the files it is read from."""
+    """Changes with the way the corpus is made, and with the Python version and the files it is read
+    from.
+    """
     if name.split(maxsplit=1)[0] in SPLIT_ROWS:
         return xxhash.xxh3_128_hexdigest(f"{name}\0{conversion.GENERATION}".encode())
     checksum = xxhash.xxh3_128(f"{name}\0{GENERATION}\0{sys.version_info[:3]}".encode())
@@ -65,20 +79,25 @@ def rows_fingerprint(name: str) -> str:
 
 
 def python_docs() -> Iterator[str]:
-    """One document per topic of the language reference, and per module its docstrings with their signatures."""
+    """One document per topic of the language reference, and per module its docstrings with their
+    signatures.
+    """
     return iter(_made()[0])
 
 
 def python_code() -> Iterator[str]:
-    """One document per documented function or class of the standard library: its source, dedented, docstring included."""
+    """One document per documented function or class of the standard library: its source, dedented,
+    docstring included.
+    """
     return iter(_made()[1])
 
 
 def python_code_rows() -> Iterator[Row]:
     """One task per plain documented function or method of `python_code`.
 
-    `prompt` names the function with its arguments and says what it does by the first paragraph of its docstring; `completion` is its
-    source, dedented, without the docstring; `document` is the text of `python_code` that holds it, so that both can be held out together.
+    `prompt` names the function with its arguments and says what it does by the first paragraph of
+    its docstring; `completion` is its source, dedented, without the docstring; `document` is the
+    text of `python_code` that holds it, so that both can be held out together.
     """
     return _numbered(_made_rows(), "builtin:python-code")
 
@@ -89,16 +108,25 @@ def python_docs_rows() -> Iterator[Row]:
 
 
 def _numbered(rows: Iterable[dict[str, str]], what: str) -> Iterator[Row]:
-    return (Row(dict(columns), f"{what}, row {number}") for number, columns in enumerate(rows, start=1))
+    return (
+        Row(dict(columns), f"{what}, row {number}") for number, columns in enumerate(rows, start=1)
+    )
 
 
 CORPORA: Mapping[str, Callable[[], Iterator[str]]] = MappingProxyType(
-    {"python-code": python_code, "python-docs": python_docs, "unit-conversion": conversion.conversion_documents}
+    {
+        "python-code": python_code,
+        "python-docs": python_docs,
+        "unit-conversion": conversion.conversion_documents,
+    }
 )
-SPLIT_ROWS: Mapping[str, Callable[[str], Iterator[Row]]] = MappingProxyType({"unit-conversion": conversion.conversion_rows})
+SPLIT_ROWS: Mapping[str, Callable[[str], Iterator[Row]]] = MappingProxyType(
+    {"unit-conversion": conversion.conversion_rows}
+)
 """Corpora that have rows of their own for each of the splits train, validation and test."""
 ROWS: Mapping[str, Callable[[], Iterator[Row]]] = MappingProxyType(
-    {"python-code": python_code_rows, "python-docs": python_docs_rows} | {name: partial(rows, "train") for name, rows in SPLIT_ROWS.items()}
+    {"python-code": python_code_rows, "python-docs": python_docs_rows}
+    | {name: partial(rows, "train") for name, rows in SPLIT_ROWS.items()}
 )
 """The corpora as rows with columns, of the split train where there are several."""
 
@@ -109,7 +137,14 @@ def _made() -> tuple[tuple[str, ...], tuple[str, ...]]:
     docs, code = list(_topics()), list[str]()
     root = _library_root()
     for path, source, tree in _parsed_files():
-        described = [entry for entry in (_summary(tree, ""), *(_summary(node, name) for name, node in _definitions(tree, ""))) if entry]
+        described = [
+            entry
+            for entry in (
+                _summary(tree, ""),
+                *(_summary(node, name) for name, node in _definitions(tree, "")),
+            )
+            if entry
+        ]
         if described:
             docs.append(f"module {_module_name(path, root)}\n\n" + "\n\n".join(described) + "\n")
         lines = source.splitlines(keepends=True)
@@ -125,7 +160,8 @@ def _topics_file() -> Path:
     path = _library_root() / "pydoc_data" / "topics.py"
     if not path.is_file():
         raise DataError(
-            f"this Python ({sys.executable}) comes without {path}, so the built-in corpora cannot be made. Use a full Python, or data.path=FILE."
+            f"this Python ({sys.executable}) comes without {path}, so the built-in corpora cannot"
+            " be made. Use a full Python, or data.path=FILE."
         )
     return path
 
@@ -134,7 +170,9 @@ def _source_files() -> list[Path]:
     root = _library_root()
     chosen = []
     for folder, subfolders, files in os.walk(root):
-        subfolders[:] = [name for name in subfolders if name not in _SKIPPED_FOLDERS]  # site-packages is large
+        subfolders[:] = [
+            name for name in subfolders if name not in _SKIPPED_FOLDERS
+        ]  # site-packages is large
         inner = Path(folder).relative_to(root)
         chosen += [(inner / name).as_posix() for name in files if name.endswith(".py")]
     return [root / name for name in sorted(chosen) if not _GENERATED.search(name)]
@@ -145,7 +183,9 @@ def _parsed_files() -> Iterator[tuple[Path, str, ast.Module]]:
     for path in _source_files():
         try:
             source = path.read_text(encoding="utf-8").expandtabs().replace("\f", "")
-            with warnings.catch_warnings(action="ignore"):  # about old escapes; as errors they would change the corpus
+            with warnings.catch_warnings(
+                action="ignore"
+            ):  # about old escapes; as errors they would change the corpus
                 tree = ast.parse(source)
         except (SyntaxError, ValueError):  # templates and files in other encodings
             continue
@@ -170,7 +210,9 @@ def _clean(text: str) -> str:
 
 
 def _definitions(node: ast.AST, prefix: str) -> Iterator[tuple[str, _Definition]]:
-    """Public functions and classes with their dotted names, classes before their methods, in source order."""
+    """Public functions and classes with their dotted names, classes before their methods, in source
+    order.
+    """
     for child in ast.iter_child_nodes(node):
         if isinstance(child, _Definition):
             if not child.name.startswith("_"):
@@ -198,9 +240,15 @@ def _summary(node: ast.Module | _Definition, name: str) -> str:
 
 
 def _documented(node: ast.AST, lines: list[str]) -> Iterator[_Definition]:
-    """Outermost functions and classes that have a docstring and are not too long; inside others, what they contain."""
+    """Outermost functions and classes that have a docstring and are not too long; inside others,
+    what they contain.
+    """
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, _Definition) and ast.get_docstring(child, clean=False) and _length_of(child, lines) <= _LARGEST_DOCUMENT_CHARACTERS:
+        if (
+            isinstance(child, _Definition)
+            and ast.get_docstring(child, clean=False)
+            and _length_of(child, lines) <= _LARGEST_DOCUMENT_CHARACTERS
+        ):
             yield child
         elif isinstance(child, _Definition | ast.If | ast.Try):
             yield from _documented(child, lines)
@@ -229,16 +277,29 @@ def _rows_of(document: str) -> Iterator[dict[str, str]]:
     lines = document.split("\n")
     for function in _functions(_parsed(document)):
         task, source = _task_of(function), _source_without_docstring(function, lines)
-        if len(task) in _TASK_CHARACTERS and len(source) in _FUNCTION_CHARACTERS and _is_function(source, function.name):
+        if (
+            len(task) in _TASK_CHARACTERS
+            and len(source) in _FUNCTION_CHARACTERS
+            and _is_function(source, function.name)
+        ):
             kind = "an asynchronous" if isinstance(function, ast.AsyncFunctionDef) else "a"
-            prompt = f"Write {kind} Python function `{function.name}({ast.unparse(function.args)})`. {task}\n"
+            prompt = (
+                f"Write {kind} Python function `{function.name}({ast.unparse(function.args)})`."
+                f" {task}\n"
+            )
             yield {"prompt": prompt, "completion": source, "document": document}
 
 
 def _functions(node: ast.AST) -> Iterator[_Function]:
-    """Functions and methods that stand alone: not inside other functions, without decorators, and with more than a docstring to do."""
+    """Functions and methods that stand alone: not inside other functions, without decorators, and
+    with more than a docstring to do.
+    """
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, _Function) and not child.decorator_list and any(map(_does_something, child.body[1:])):
+        if (
+            isinstance(child, _Function)
+            and not child.decorator_list
+            and any(map(_does_something, child.body[1:]))
+        ):
             yield child
         elif isinstance(child, ast.ClassDef | ast.If | ast.Try):
             yield from _functions(child)
@@ -263,7 +324,9 @@ def _source_without_docstring(function: _Function, lines: list[str]) -> str:
 
 
 def _is_function(source: str, name: str) -> bool:
-    """Not so where text in several lines stands further left than the code, or the docstring stands in the line of `def`."""
+    """Not so where text in several lines stands further left than the code, or the docstring stands
+    in the line of `def`.
+    """
     body = _parsed(source).body
     return len(body) == 1 and isinstance(body[0], _Function) and body[0].name == name
 

@@ -1,7 +1,9 @@
-"""The unit-conversion corpus: questions with exact answers and worked reasoning, and text about units and numbers to learn the facts from.
+"""The unit-conversion corpus: questions with exact answers and worked reasoning, and text about
+units and numbers to learn the facts from.
 
-Training, validation and test differ in the pairs of units, in the values, or in both (`conversion_pairs`); a pair counts whichever of its units comes
-first, and a value wherever its point stands. Everything is drawn from seeds, without end, and is the same everywhere.
+Training, validation and test differ in the pairs of units, in the values, or in both
+(`conversion_pairs`); a pair counts whichever of its units comes first, and a value wherever its
+point stands. Everything is drawn from seeds, without end, and is the same everywhere.
 """
 
 import random
@@ -22,7 +24,11 @@ from brimful.data.units import Unit
 GENERATION = 1
 """Raised when the making of the corpus changes."""
 KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"train": ("known",), "validation": ("new-values", "new-pairs", "new-both"), "test": ("new-values", "new-pairs", "new-both")}
+    {
+        "train": ("known",),
+        "validation": ("new-values", "new-pairs", "new-both"),
+        "test": ("new-values", "new-pairs", "new-both"),
+    }
 )
 """What is new in a split's questions against those of training."""
 NUM_ROWS: Mapping[str, int] = MappingProxyType({"train": 20_000, "validation": 300, "test": 600})
@@ -48,9 +54,15 @@ _WORDINGS = (
 )
 _NOTES = (
     "{value} {source} in {target}: {steps} So {value} {source} = {answer} {target}.",
-    "It was {value} {source}, so in {target} it was the following. {steps} It was {answer} {target}.",
+    (
+        "It was {value} {source}, so in {target} it was the following. {steps} It was {answer}"
+        " {target}."
+    ),
     "For the {target}, take the {value} {source}. {steps} That makes {answer} {target}.",
-    "The {target} were not known, but there were {value} {source}. {steps} There were {answer} {target}.",
+    (
+        "The {target} were not known, but there were {value} {source}. {steps} There were {answer}"
+        " {target}."
+    ),
     "With {value} {source} at hand, these are the {target}: {steps} These are {answer} {target}.",
 )
 _SYMBOL_SHARE = 0.25
@@ -99,7 +111,9 @@ class Problem:
 
 
 def questions(split: str, count: int, seed: int) -> Iterator[Problem]:
-    """So many problems, no question twice; the kinds of the split come in equal numbers, but for one."""
+    """So many problems, no question twice; the kinds of the split come in equal numbers, but for
+    one.
+    """
     seen: set[str] = set()
     drawn = random.Random(f"unit-conversion {split} {seed}")
     while len(seen) < count:
@@ -110,19 +124,24 @@ def questions(split: str, count: int, seed: int) -> Iterator[Problem]:
 
 
 def conversion_rows(split: str = "train") -> Iterator[Row]:
-    """The built-in rows of a split: question, answer, reasoning, kind, quantity and document; always the same ones in the same order.
+    """The built-in rows of a split: question, answer, reasoning, kind, quantity and document;
+    always the same ones in the same order.
 
     Raises:
         DataError: there is no such split.
     """
     if split not in NUM_ROWS:
-        raise DataError(f"builtin:unit-conversion has no split {split!r}{did_you_mean(split, NUM_ROWS)} It has {', '.join(NUM_ROWS)}.")
+        raise DataError(
+            f"builtin:unit-conversion has no split {split!r}{did_you_mean(split, NUM_ROWS)} It has"
+            f" {', '.join(NUM_ROWS)}."
+        )
     for place, problem in enumerate(questions(split, NUM_ROWS[split], seed=0), start=1):
         yield Row(problem.columns, f"builtin:unit-conversion, {split} row {place}")
 
 
 def conversion_documents() -> Iterator[str]:
-    """Text to pre-train on: facts about units, sums, and conversions worked out in other words than those of the questions.
+    """Text to pre-train on: facts about units, sums, and conversions worked out in other words than
+    those of the questions.
 
     All of it comes from the pairs and values of training.
     """
@@ -142,10 +161,26 @@ def _problem(drawn: random.Random, split: str, kind: str) -> Problem:
     wanted = split if kind in ("new-values", "new-both") else "train"
     found: tuple[_Asked, ...] = ()
     while not found:
-        pair = drawn.choice(pairs_apart(pair_split) if drawn.random() < _APART_SHARE else pairs()[pair_split])
-        found = _askable(pair, drawn.choices(_SCALES, weights=_SCALE_WEIGHTS)[0], drawn.random() < 0.5, split, wanted)
+        pair = drawn.choice(
+            pairs_apart(pair_split) if drawn.random() < _APART_SHARE else pairs()[pair_split]
+        )
+        found = _askable(
+            pair,
+            drawn.choices(_SCALES, weights=_SCALE_WEIGHTS)[0],
+            drawn.random() < 0.5,
+            split,
+            wanted,
+        )
     asked = drawn.choice(found)
-    return Problem(_question(drawn, asked), asked.value, asked.source, asked.target, asked.answer, kind, _chosen(drawn, asked.ways))
+    return Problem(
+        _question(drawn, asked),
+        asked.value,
+        asked.source,
+        asked.target,
+        asked.answer,
+        kind,
+        _chosen(drawn, asked.ways),
+    )
 
 
 @dataclass(frozen=True)
@@ -160,8 +195,12 @@ class _Asked:
 
 
 @cache
-def _askable(pair: Pair, scale: Fraction, multiplies: bool, split: str, wanted: str) -> tuple[_Asked, ...]:
-    """All values of a split to multiply by the pair's factor, or all multiples to divide, that have short numbers all the way."""
+def _askable(
+    pair: Pair, scale: Fraction, multiplies: bool, split: str, wanted: str
+) -> tuple[_Asked, ...]:
+    """All values of a split to multiply by the pair's factor, or all multiples to divide, that have
+    short numbers all the way.
+    """
     source, target = (pair.large, pair.small) if multiplies else (pair.small, pair.large)
     found = []
     for plain in range(2, 100):
@@ -169,7 +208,11 @@ def _askable(pair: Pair, scale: Fraction, multiplies: bool, split: str, wanted: 
         answer = number(value * source.size / target.size)
         if number(value) is None or answer is None or value_split(value) != wanted:
             continue
-        ways = tuple(path for path in paths(value, source, target) if split != "train" or _stays_in_training(path))
+        ways = tuple(
+            path
+            for path in paths(value, source, target)
+            if split != "train" or _stays_in_training(path)
+        )
         if ways:
             found.append(_Asked(value, source, target, answer, ways))
     return tuple(found)
@@ -210,7 +253,13 @@ def _sums(drawn: random.Random) -> Iterator[str]:
     """Multiplications and divisions by the factors of training."""
     while True:
         pair = drawn.choice([*facts().values()])
-        found = _askable(pair, drawn.choices(_SCALES, weights=_SCALE_WEIGHTS)[0], drawn.random() < 0.5, "train", "train")
+        found = _askable(
+            pair,
+            drawn.choices(_SCALES, weights=_SCALE_WEIGHTS)[0],
+            drawn.random() < 0.5,
+            "train",
+            "train",
+        )
         if found:
             asked = drawn.choice(found)
             sums = working(asked.value, pair.factor, divide=asked.source == pair.small)
@@ -224,7 +273,13 @@ def _notes(drawn: random.Random) -> Iterator[str]:
         problem = _problem(drawn, "train", "known")
         names = _names(drawn, problem.value, problem.source, problem.target)
         steps = " ".join(problem.path.sentences)
-        yield drawn.choice(_NOTES).format(value=number(problem.value), source=names[0], target=names[1], steps=steps, answer=problem.answer)
+        yield drawn.choice(_NOTES).format(
+            value=number(problem.value),
+            source=names[0],
+            target=names[1],
+            steps=steps,
+            answer=problem.answer,
+        )
 
 
 _WRITERS = (_facts, _sums, _notes)

@@ -1,6 +1,7 @@
 """Which units and values the unit-conversion corpus uses, and which of them training never sees.
 
-Pairs of units and values are parted before any text is made, so that no split can hold those of another.
+Pairs of units and values are parted before any text is made, so that no split can hold those of
+another.
 """
 
 import random
@@ -14,11 +15,16 @@ from types import MappingProxyType
 from brimful.data.units import UNITS, Unit, decimal_text, significant_digits
 
 _SYMBOLS = frozenset(
-    "mm cm m km in ft yd mi mg g kg t oz lb st mL cL L m^3 tsp tbsp fl_oz c pt qt gal s min h d wk mo yr decade century cm^2 m^2 ha km^2 in^2 ft^2 yd^2 "
-    "cm/s m/s m/min km/h in/s ft/s ft/min mph bit B kB MB GB TB".replace("fl_oz", "fl-oz").split()
+    "mm cm m km in ft yd mi mg g kg t oz lb st mL cL L m^3 tsp tbsp fl_oz c pt qt gal s min h d wk"
+    " mo yr decade century cm^2 m^2 ha km^2 in^2 ft^2 yd^2 cm/s m/s m/min km/h in/s ft/s ft/min mph"
+    " bit B kB MB GB TB".replace("fl_oz", "fl-oz").split()
 )
-HUBS = frozenset(["m", "ft", "kg", "lb", "L", "c", "h", "yr", "m^2", "ft^2", "m/s", "ft/s", "kB", "GB"])
-"""Symbols of the units that others are converted through, one for each family, so that what is known of single units answers for their pairs."""
+HUBS = frozenset(
+    ["m", "ft", "kg", "lb", "L", "c", "h", "yr", "m^2", "ft^2", "m/s", "ft/s", "kB", "GB"]
+)
+"""Symbols of the units that others are converted through, one for each family, so that what is
+known of single units answers for their pairs.
+"""
 _STATED_DIGITS = 1
 _STATED_DIGITS_OF_A_HUB = 3
 _LARGEST_STATED = 10**4
@@ -43,14 +49,24 @@ class Pair:
 
     @property
     def is_stated(self) -> bool:
-        """Whether the factor is short enough to be stated as a fact; otherwise the way leads through a hub."""
-        digits = _STATED_DIGITS_OF_A_HUB if {self.large.symbol, self.small.symbol} & HUBS else _STATED_DIGITS
-        return self.factor <= _LARGEST_STATED and len(significant_digits(decimal_text(self.factor) or "")) <= digits
+        """Whether the factor is short enough to be stated as a fact; otherwise the way leads
+        through a hub.
+        """
+        digits = (
+            _STATED_DIGITS_OF_A_HUB
+            if {self.large.symbol, self.small.symbol} & HUBS
+            else _STATED_DIGITS
+        )
+        return (
+            self.factor <= _LARGEST_STATED
+            and len(significant_digits(decimal_text(self.factor) or "")) <= digits
+        )
 
 
 @lru_cache(maxsize=1 << 16)
 def value_split(value: Fraction) -> str:
-    """Where a value to convert belongs, train, validation or test, by its significant digits alone, so that 37, 3.7 and 3700 go together.
+    """Where a value to convert belongs, train, validation or test, by its significant digits alone,
+    so that 37, 3.7 and 3700 go together.
 
     Values of one significant digit are all for training. The value must have an end as a decimal.
     """
@@ -76,7 +92,10 @@ def pairs() -> Mapping[str, tuple[Pair, ...]]:
     random.Random(_SEED).shuffle(shuffled)
     held_out: list[Pair] = []
     for pair in shuffled:
-        if sum(one.large.quantity == pair.large.quantity for one in held_out) < _MOST_HELD_OUT_OF_A_QUANTITY:
+        if (
+            sum(one.large.quantity == pair.large.quantity for one in held_out)
+            < _MOST_HELD_OUT_OF_A_QUANTITY
+        ):
             left = _facts(one for one in everything if one not in held_out and one != pair)
             if all(_has_hub(one, left) for one in (*held_out, pair)):
                 held_out.append(pair)
@@ -109,7 +128,8 @@ def _all_pairs() -> tuple[Pair, ...]:
         Pair(large, small, large.size / small.size)
         for large in used
         for small in used
-        if large.quantity == small.quantity and small.size < large.size <= _LARGEST_FACTOR * small.size
+        if large.quantity == small.quantity
+        and small.size < large.size <= _LARGEST_FACTOR * small.size
     ]
     ending = [pair for pair in exact if decimal_text(pair.factor) is not None]
     stated = _facts(ending)
@@ -119,7 +139,8 @@ def _all_pairs() -> tuple[Pair, ...]:
 def _has_hub(pair: Pair, stated: Mapping[frozenset[str], Pair]) -> bool:
     """Whether facts lead from one unit of a pair to the other through a hub."""
     return any(
-        frozenset({pair.large.name, unit.name}) in stated and frozenset({unit.name, pair.small.name}) in stated
+        frozenset({pair.large.name, unit.name}) in stated
+        and frozenset({unit.name, pair.small.name}) in stated
         for unit in UNITS
         if unit.symbol in HUBS and unit not in (pair.large, pair.small)
     )

@@ -1,6 +1,8 @@
-"""Worked reasoning for unit conversions: routes through facts of training, each multiplication or division in steps that are easy.
+"""Worked reasoning for unit conversions: routes through facts of training, each multiplication or
+division in steps that are easy.
 
-Every equation is exact. `37 hours in minutes` is `1 hour = 60 minutes. 30 x 60 = 1800. 7 x 60 = 420. 1800 + 420 = 2220.`
+Every equation is exact. `37 hours in minutes` is `1 hour = 60 minutes. 30 x 60 = 1800. 7 x 60 =
+420. 1800 + 420 = 2220.`
 """
 
 from collections.abc import Iterator
@@ -34,7 +36,9 @@ class Path:
 
 @dataclass(frozen=True)
 class Working:
-    """Equations that make up one multiplication or division, and the numbers they multiply or divide."""
+    """Equations that make up one multiplication or division, and the numbers they multiply or
+    divide.
+    """
 
     equations: tuple[str, ...]
     operands: tuple[Fraction, ...]
@@ -48,7 +52,9 @@ def number(value: Fraction) -> str | None:
 
 
 def paths(value: Fraction, source: Unit, target: Unit) -> Iterator[Path]:
-    """Every way to convert a value by facts of training: straight, or through a hub. There is none where numbers get long."""
+    """Every way to convert a value by facts of training: straight, or through a hub. There is none
+    where numbers get long.
+    """
     for middle in (None, *(unit for unit in units_of(source.quantity) if unit.symbol in HUBS)):
         if middle in (source, target):
             continue
@@ -82,7 +88,8 @@ def _path_along(name: str, value: Fraction, hops: list[tuple[Unit, Unit]]) -> Pa
 
 @lru_cache(maxsize=1 << 16)
 def working(value: Fraction, factor: Fraction, *, divide: bool) -> Working | None:
-    """A multiplication or division: one equation where a single digit or a power of ten makes it easy, else in two parts that are easy.
+    """A multiplication or division: one equation where a single digit or a power of ten makes it
+    easy, else in two parts that are easy.
 
     None where it takes more than two, or a number gets long.
     """
@@ -92,23 +99,35 @@ def working(value: Fraction, factor: Fraction, *, divide: bool) -> Working | Non
     if None in texts:
         return None
     easy = result if divide else value
-    if significant_digits(texts[1] or "") == "1" or len(significant_digits(decimal_text(easy) or "")) == 1:
+    if (
+        significant_digits(texts[1] or "") == "1"
+        or len(significant_digits(decimal_text(easy) or "")) == 1
+    ):
         return Working((f"{texts[0]} {sign} {texts[1]} = {texts[2]}",), (value,))
     parts = _parts(easy)
     if parts is None:
         return None
     products = (parts[0] * factor, parts[1] * factor)
     befores, afters = (products, parts) if divide else (parts, products)
-    lines = [f"{number(before)} {sign} {texts[1]} = {number(after)}" for before, after in zip(befores, afters, strict=True)]
+    lines = [
+        f"{number(before)} {sign} {texts[1]} = {number(after)}"
+        for before, after in zip(befores, afters, strict=True)
+    ]
     return Working((*lines, f"{number(afters[0])} + {number(afters[1])} = {texts[2]}"), befores)
 
 
 def _parts(value: Fraction) -> tuple[Fraction, Fraction] | None:
-    """30 and 7 for 37, 3 and 0.7 for 3.7; None for a number that has not two digits besides zeros."""
+    """30 and 7 for 37, 3 and 0.7 for 3.7; None for a number that has not two digits besides
+    zeros.
+    """
     text = decimal_text(value) or ""
     digits = [(place, digit) for place, digit in enumerate(text) if digit not in "0."]
     if len(digits) != 2:
         return None
     place, digit = digits[1]
-    small = Fraction("".join(digit if at == place else "." if mark == "." else "0" for at, mark in enumerate(text)))
+    small = Fraction(
+        "".join(
+            digit if at == place else "." if mark == "." else "0" for at, mark in enumerate(text)
+        )
+    )
     return value - small, small

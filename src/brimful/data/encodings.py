@@ -1,4 +1,6 @@
-"""Bytes of a text file to lines of text: the encoding that is asked for, or, where none is known, the one that fits the whole file."""
+"""Bytes of a text file to lines of text: the encoding that is asked for, or, where none is known,
+the one that fits the whole file.
+"""
 
 import codecs
 import gzip
@@ -23,14 +25,31 @@ _MARKS = (
 """Byte order marks; those of UTF-32 begin like UTF-16's."""
 _LOOKED_AT_BYTES = 4096
 _NUL_SHARE = 0.4
-"""So many of the bytes in even, or in odd places are NUL: UTF-16 of mostly Latin text, without a mark."""
-_COMMON = ("utf-8", "utf-16", "latin-1", "cp1252", "cp1250", "cp1251", "cp1258", "gb18030", "shift_jis", "euc_kr", "big5", "koi8_r")
+"""So many of the bytes in even, or in odd places are NUL: UTF-16 of mostly Latin text, without a
+mark.
+"""
+_COMMON = (
+    "utf-8",
+    "utf-16",
+    "latin-1",
+    "cp1252",
+    "cp1250",
+    "cp1251",
+    "cp1258",
+    "gb18030",
+    "shift_jis",
+    "euc_kr",
+    "big5",
+    "koi8_r",
+)
 _CONVERT = "iconv -f latin1 -t utf-8 FILE > FILE.utf8"
 
 
 @dataclass(frozen=True)
 class Detected:
-    """The encoding of a whole file, and what a user should know of how it was found; None: plain UTF-8."""
+    """The encoding of a whole file, and what a user should know of how it was found; None: plain
+    UTF-8.
+    """
 
     encoding: str
     note: str | None = None
@@ -42,18 +61,28 @@ def check_encoding(name: str) -> None:
         if name != AUTO:
             "".encode(name)
     except LookupError as error:
-        raise DataError(f"data.encoding: unknown encoding {name!r}{did_you_mean(name, _COMMON)} Common: {', '.join(_COMMON)}, or auto.") from error
+        raise DataError(
+            f"data.encoding: unknown encoding {name!r}{did_you_mean(name, _COMMON)} Common:"
+            f" {', '.join(_COMMON)}, or auto."
+        ) from error
 
 
 def detect(path: Path) -> Detected:
-    """Read the whole file: its byte order mark decides, else UTF-8 where all of it is, else UTF-16 by its NUL bytes, else cp1252."""
+    """Read the whole file: its byte order mark decides, else UTF-8 where all of it is, else UTF-16
+    by its NUL bytes, else cp1252.
+    """
     with open_raw(path) as file:
         start = file.read(_LOOKED_AT_BYTES)
         marked = next((name for mark, name in _MARKS if start.startswith(mark)), None)
         if marked is not None:
-            return Detected(marked, None if marked == UTF_8 else f"{path} is read as {marked}, by its byte order mark")
+            return Detected(
+                marked,
+                None if marked == UTF_8 else f"{path} is read as {marked}, by its byte order mark",
+            )
         if (found := _utf_16_by_nul(start)) is not None:
-            return Detected(found, f"{path} is read as {found}: every other byte of its beginning is NUL")
+            return Detected(
+                found, f"{path} is read as {found}: every other byte of its beginning is NUL"
+            )
         file.seek(0)
         return _by_lines(path, file)
 
@@ -80,17 +109,23 @@ def _by_lines(path: Path, file: BinaryIO) -> Detected:
     if not num_other:
         return Detected(UTF_8)
     mixed = (
-        f", but {num_utf_8} of its {num_utf_8 + num_other} lines beyond ASCII are UTF-8: the file is mixed, and those lines come out garbled; "
-        "convert the others"
+        f", but {num_utf_8} of its {num_utf_8 + num_other} lines beyond ASCII are UTF-8: the file"
+        " is mixed, and those lines come out garbled; convert the others"
         if num_utf_8
         else ""
     )
-    return Detected(FALLBACK, f"{path} is read as {FALLBACK}, because it is not UTF-8 ({first}){mixed}; data.encoding=NAME says otherwise")
+    return Detected(
+        FALLBACK,
+        f"{path} is read as {FALLBACK}, because it is not UTF-8 ({first}){mixed};"
+        " data.encoding=NAME says otherwise",
+    )
 
 
 def open_raw(path: Path) -> BinaryIO:
     """The bytes of a file, unzipped where its name ends in .gz."""
-    return cast("BinaryIO", gzip.open(path)) if path.name.lower().endswith(".gz") else open(path, "rb")
+    return (
+        cast("BinaryIO", gzip.open(path)) if path.name.lower().endswith(".gz") else open(path, "rb")
+    )
 
 
 def decoded_lines(path: Path, encoding: str = UTF_8) -> Iterator[str]:
@@ -109,9 +144,14 @@ def decoded_lines(path: Path, encoding: str = UTF_8) -> Iterator[str]:
 
 
 def lines_of_bytes(file: BinaryIO, encoding: str, what: str) -> Iterator[str]:
-    """The same of an open file; `what` is what errors call it. It is read once, so its encoding cannot be `auto`."""
+    """The same of an open file; `what` is what errors call it. It is read once, so its encoding
+    cannot be `auto`.
+    """
     if encoding == AUTO:
-        raise DataError(f"{what}: an encoding is only found in a file, which can be read twice. Name it: data.encoding=utf-8, for example.")
+        raise DataError(
+            f"{what}: an encoding is only found in a file, which can be read twice. Name it:"
+            " data.encoding=utf-8, for example."
+        )
     check_encoding(encoding)
     if "\n".encode(encoding) != b"\n":
         yield from _lines_of_wide(file.read(), encoding, what)
@@ -122,18 +162,23 @@ def lines_of_bytes(file: BinaryIO, encoding: str, what: str) -> Iterator[str]:
         try:
             text = line.decode(encoding)
         except UnicodeDecodeError as error:
-            raise _undecodable(what, number, error.start + len(raw) - len(line), raw, encoding) from error
+            raise _undecodable(
+                what, number, error.start + len(raw) - len(line), raw, encoding
+            ) from error
         yield f"{text[:-2]}\n" if text.endswith("\r\n") else text
 
 
 def _lines_of_wide(raw: bytes, encoding: str, what: str) -> Iterator[str]:
-    """For encodings in which a line break is more than one byte, or another: the file is decoded in one go."""
+    """For encodings in which a line break is more than one byte, or another: the file is decoded in
+    one go.
+    """
     try:
         text = raw.decode(encoding)
     except UnicodeDecodeError as error:
         number = raw[: error.start].decode(encoding, errors="replace").count("\n") + 1
         raise DataError(
-            f"{what}:{number}: byte {error.start + 1} of the file is not {encoding} ({error.reason}). Is the file whole, and is data.encoding right?"
+            f"{what}:{number}: byte {error.start + 1} of the file is not {encoding}"
+            f" ({error.reason}). Is the file whole, and is data.encoding right?"
         ) from error
     for line in io.StringIO(text.removeprefix("\ufeff"), newline="\n"):
         yield f"{line[:-2]}\n" if line.endswith("\r\n") else line
@@ -141,11 +186,16 @@ def _lines_of_wide(raw: bytes, encoding: str, what: str) -> Iterator[str]:
 
 def _undecodable(what: str, number: int, place: int, raw: bytes, encoding: str) -> DataError:
     name = "UTF-8" if encoding == UTF_8 else encoding
-    said = f"{what}:{number}: byte {place + 1} of the line is 0x{raw[place]:02x}, which is not {name}."
+    said = (
+        f"{what}:{number}: byte {place + 1} of the line is 0x{raw[place]:02x}, which is not {name}."
+    )
     marked = next((codec for mark, codec in _MARKS if raw.startswith(mark)), UTF_8)
     if number == 1 and marked != UTF_8:
-        return DataError(f"{said} The file begins as {marked.upper()} does: data.encoding={marked}.")
+        return DataError(
+            f"{said} The file begins as {marked.upper()} does: data.encoding={marked}."
+        )
     return DataError(
-        f"{said} If the whole file has another encoding, name it (data.encoding=latin-1, for example) or let it be found (data.encoding=auto); "
-        f"if only some lines have, convert them, for example: {_CONVERT}"
+        f"{said} If the whole file has another encoding, name it (data.encoding=latin-1, for"
+        " example) or let it be found (data.encoding=auto); if only some lines have, convert them,"
+        f" for example: {_CONVERT}"
     )

@@ -1,6 +1,8 @@
-"""Batches of examples: packed end to end in one row, or one per row beside others of similar length.
+"""Batches of examples: packed end to end in one row, or one per row beside others of similar
+length.
 
-What a batch holds depends on the seed and the samples' numbers only. Suffixes: B rows, T positions of a row, E examples, N tokens.
+What a batch holds depends on the seed and the samples' numbers only. Suffixes: B rows, T positions
+of a row, E examples, N tokens.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,26 +19,37 @@ from brimful.data.sequences import PAD_MULTIPLE, Shuffle
 
 
 class _Pair(NamedTuple):
-    """An example of n tokens as n - 1 inputs and what follows each of them, `IGNORED` where that is not learned."""
+    """An example of n tokens as n - 1 inputs and what follows each of them, `IGNORED` where that is
+    not learned.
+    """
 
     inputs_T: NDArray[np.int64]
     targets_T: NDArray[np.int64]
 
 
 class ExampleSequences:
-    """Endless numbered training examples of a split: sample i belongs to epoch `i // len(self)` and is shuffled within it.
+    """Endless numbered training examples of a split: sample i belongs to epoch `i // len(self)` and
+    is shuffled within it.
 
     Args:
         split: Examples to draw from, none with more than `sequence_length + 1` tokens.
-        sequence_length: Positions of a sequence (T): a micro-batch has at most the recipe's sequences times T positions.
-        layout: packed: the examples of a micro-batch end to end in one row; padded: one per row, rows of similar length together.
+        sequence_length: Positions of a sequence (T): a micro-batch has at most the recipe's
+            sequences times T positions.
+        layout: packed: the examples of a micro-batch end to end in one row; padded: one per row,
+            rows of similar length together.
         seed: Of the shuffle.
 
     Raises:
         ValueError: an example is too long.
     """
 
-    def __init__(self, split: ExampleSplit, sequence_length: int, layout: Literal["packed", "padded"] = "packed", seed: int = 0) -> None:
+    def __init__(
+        self,
+        split: ExampleSplit,
+        sequence_length: int,
+        layout: Literal["packed", "padded"] = "packed",
+        seed: int = 0,
+    ) -> None:
         longest = int(split.lengths_E.max()) - 1
         if longest > sequence_length:
             raise ValueError(f"need longest example {longest} <= sequence_length {sequence_length}")
@@ -50,7 +63,9 @@ class ExampleSequences:
         return self._split.num_examples
 
     def batch(self, first_sample: int, count: int) -> "ExampleBatch":
-        """Samples `first_sample` to `first_sample + count - 1`, a pure function of the seed and these numbers."""
+        """Samples `first_sample` to `first_sample + count - 1`, a pure function of the seed and
+        these numbers.
+        """
         chosen = np.concatenate([order for order, _ in self._shuffle.draw(first_sample, count)])
         return ExampleBatch(_pairs(self._split, chosen), self._sequence_length, self._layout)
 
@@ -74,7 +89,9 @@ class ExampleBatch:
         return self.num_target_tokens
 
     def micro_batches(self, sizes: tuple[int, ...]) -> Iterator[MicroBatch]:
-        """The examples in as few micro-batches as fit under `max(sizes)` x `sequence_length` positions each, padding included."""
+        """The examples in as few micro-batches as fit under `max(sizes)` x `sequence_length`
+        positions each, padding included.
+        """
         budget = max(sizes) * self.sequence_length
         lengths = [len(pair.inputs_T) for pair in self.pairs]
         if self.layout == "padded":
@@ -85,12 +102,15 @@ class ExampleBatch:
             yield _packed([self.pairs[number] for number in filled])
 
 
-def evaluation_batches(split: ExampleSplit, budget_tokens: int, max_examples: int | None = None) -> Iterator[tuple[MicroBatch, NDArray[np.int64]]]:
+def evaluation_batches(
+    split: ExampleSplit, budget_tokens: int, max_examples: int | None = None
+) -> Iterator[tuple[MicroBatch, NDArray[np.int64]]]:
     """Every example once, one per row, rows of similar length together, longest first.
 
     Args:
         split: Examples to score.
-        budget_tokens: Positions of a batch at most, padding included; a single example may have more.
+        budget_tokens: Positions of a batch at most, padding included; a single example may have
+            more.
         max_examples: Score at most this many, spread evenly over the split.
 
     Returns:
@@ -105,8 +125,12 @@ def evaluation_batches(split: ExampleSplit, budget_tokens: int, max_examples: in
 
 
 def _pairs(split: ExampleSplit, chosen: NDArray[np.int64]) -> tuple[_Pair, ...]:
-    bounds = zip(split.offsets_E[chosen].tolist(), split.offsets_E[chosen + 1].tolist(), strict=True)
-    return tuple(_pair(split.tokens_N[start:end], split.is_target_N[start:end]) for start, end in bounds)
+    bounds = zip(
+        split.offsets_E[chosen].tolist(), split.offsets_E[chosen + 1].tolist(), strict=True
+    )
+    return tuple(
+        _pair(split.tokens_N[start:end], split.is_target_N[start:end]) for start, end in bounds
+    )
 
 
 def _pair(tokens: NDArray[np.uint32], is_target: NDArray[np.bool_]) -> _Pair:
@@ -119,7 +143,9 @@ def _width(longest: int, limit: int) -> int:
 
 
 def _similar(lengths: Sequence[int], budget: int, limit: int) -> Iterator[list[int]]:
-    """Numbers of the examples of each batch, longest first; a padded batch has at most `budget` positions, or one row."""
+    """Numbers of the examples of each batch, longest first; a padded batch has at most `budget`
+    positions, or one row.
+    """
     rows: list[int] = []
     for number in _longest_first(lengths):
         if rows and (len(rows) + 1) * _width(lengths[rows[0]], limit) > budget:
@@ -134,7 +160,9 @@ def _longest_first(lengths: Sequence[int]) -> list[int]:
 
 
 def _bins(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Numbers of the examples of each bin: as many bins as best-fit decreasing needs, and loads as even as capacity allows."""
+    """Numbers of the examples of each bin: as many bins as best-fit decreasing needs, and loads as
+    even as capacity allows.
+    """
     bins: list[list[int]] = []
     loads: list[int] = []
     for number in _longest_first(lengths):
@@ -180,6 +208,10 @@ def _padded(pairs: Sequence[_Pair], limit: int) -> MicroBatch:
     return _micro_batch(inputs_BT, targets_BT, None)
 
 
-def _micro_batch(inputs_BT: NDArray[np.int64], targets_BT: NDArray[np.int64], lengths_E: torch.Tensor | None) -> MicroBatch:
+def _micro_batch(
+    inputs_BT: NDArray[np.int64], targets_BT: NDArray[np.int64], lengths_E: torch.Tensor | None
+) -> MicroBatch:
     scored_N = torch.from_numpy(np.flatnonzero(targets_BT != IGNORED))
-    return MicroBatch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT), scored_N, lengths_E)
+    return MicroBatch(
+        torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT), scored_N, lengths_E
+    )

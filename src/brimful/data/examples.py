@@ -1,6 +1,8 @@
-"""From recipe to examples as token ids: read the rows, hold some out, compare prompts across splits, encode, see to what is too long.
+"""From recipe to examples as token ids: read the rows, hold some out, compare prompts across
+splits, encode, see to what is too long.
 
-Suffixes: E examples of a split, N tokens of a split. Nothing is cached: thousands of examples take about a second.
+Suffixes: E examples of a split, N tokens of a split. Nothing is cached: thousands of examples take
+about a second.
 """
 
 from collections import Counter
@@ -24,8 +26,20 @@ from brimful.data.tokens import Progress, cache_key
 from brimful.recipe import DataRecipe, Recipe
 
 _ENCODED_AT_ONCE = 1024
-_FIELDS = {"format", "columns", "template", "loss_on", "text_column", "validation", "test", "duplicates", "long_documents"}
-"""Of the recipe's data section: what decides which examples there are, where they belong and what is learned of them."""
+_FIELDS = {
+    "format",
+    "columns",
+    "template",
+    "loss_on",
+    "text_column",
+    "validation",
+    "test",
+    "duplicates",
+    "long_documents",
+}
+"""Of the recipe's data section: what decides which examples there are, where they belong and what
+is learned of them.
+"""
 
 
 @dataclass(frozen=True)
@@ -73,7 +87,8 @@ class PreparedExamples:
 
     Attributes:
         splits: train, validation, and test where there is one.
-        data_fingerprint: Changes when the examples, their split, their order or what is learned of them do.
+        data_fingerprint: Changes when the examples, their split, their order or what is learned of
+            them do.
         tokenizer_fingerprint: Changes when the ids do.
         template: What the examples were encoded by, to generate alike.
         report: For data.json.
@@ -104,7 +119,8 @@ def prepare_examples(
         vocabulary: Ids the model knows; None: not checked.
 
     Raises:
-        DataError: the data cannot be read, hold no examples, or do not support what the recipe asks.
+        DataError: the data cannot be read, hold no examples, or do not support what the recipe
+            asks.
     """
     data = recipe.data
     _check_options(data)
@@ -116,7 +132,11 @@ def prepare_examples(
     kept = [pair for number, pair in enumerate(labelled) if number not in leaked]
     _check_not_empty(kept, data, len(leaked))
     encoded = _encoded(kept, template, recipe, progress)
-    fitting = {name: _Fitting.of(name, encoded[name], recipe, template, tokenizer) for name in SPLITS if name in encoded}
+    fitting = {
+        name: _Fitting.of(name, encoded[name], recipe, template, tokenizer)
+        for name in SPLITS
+        if name in encoded
+    }
     splits = {name: _split_of(fit.kept, vocabulary) for name, fit in fitting.items()}
     notes = (
         *source.notes,
@@ -127,7 +147,16 @@ def prepare_examples(
     report = {
         "sources": [part.description for part in source.parts],
         "template": template.style,
-        "splits": {name: _counts(split) | {"cut": fitting[name].num_cut, "dropped": fitting[name].num_dropped} for name, split in splits.items()},
+        "splits": {
+            name: (
+                _counts(split)
+                | {
+                    "cut": fitting[name].num_cut,
+                    "dropped": fitting[name].num_dropped,
+                }
+            )
+            for name, split in splits.items()
+        },
         "leakage": {**scanned.report, "dropped": len(leaked)},
         "notes": list(notes),
     }
@@ -138,26 +167,37 @@ def prepare_examples(
         template_identity=template.identity,
         **data.model_dump(mode="json", include=_FIELDS),
     )
-    return PreparedExamples(splits, fingerprint, tokenizer_fingerprint(tokenizer), template, report, notes)
+    return PreparedExamples(
+        splits, fingerprint, tokenizer_fingerprint(tokenizer), template, report, notes
+    )
 
 
 def _check_options(data: DataRecipe) -> None:
     if data.split_by == "position":
-        raise DataError("data.split_by=position cuts text, but examples are held out whole, by their prompts: use data.split_by=document.")
+        raise DataError(
+            "data.split_by=position cuts text, but examples are held out whole, by their prompts:"
+            " use data.split_by=document."
+        )
     if data.long_documents == "split":
         raise DataError(
-            "data.long_documents=split would part an answer from its prompt: for examples choose error, truncate (the end is cut) or drop."
+            "data.long_documents=split would part an answer from its prompt: for examples choose"
+            " error, truncate (the end is cut) or drop."
         )
 
 
 def _labelled(source: RowSource, data: DataRecipe) -> Iterator[tuple[str, Example]]:
     """Examples with their splits: the source's own, else by hash."""
     for part in source.parts:
-        validation, test = (0.0 if name in part.splits else share for name, share in (("validation", data.validation), ("test", data.test)))
+        validation, test = (
+            0.0 if name in part.splits else share
+            for name, share in (("validation", data.validation), ("test", data.test))
+        )
         for example in examples_of(part.splits["train"], data):
             yield split_of(example.group, validation, test), example
         for split in SPLITS[1:]:
-            yield from ((split, example) for example in examples_of(part.splits.get(split, ()), data))
+            yield from (
+                (split, example) for example in examples_of(part.splits.get(split, ()), data)
+            )
 
 
 def _as_asked(example: Example, data: DataRecipe) -> Example:
@@ -166,21 +206,34 @@ def _as_asked(example: Example, data: DataRecipe) -> Example:
     return replace(example, prompt=(Message("user", str(example.prompt)),)) if is_text else example
 
 
-def _check_not_empty(labelled: list[tuple[str, Example]], data: DataRecipe, num_dropped: int) -> None:
+def _check_not_empty(
+    labelled: list[tuple[str, Example]], data: DataRecipe, num_dropped: int
+) -> None:
     counts = Counter(split for split, _ in labelled)
-    for split, share in (("train", 1 - data.validation - data.test), ("validation", data.validation), ("test", data.test)):
+    for split, share in (
+        ("train", 1 - data.validation - data.test),
+        ("validation", data.validation),
+        ("test", data.test),
+    ):
         if not counts[split] and share > 0:
             dropped = (
-                f" ({num_dropped} were dropped because their prompts stand in training: data.duplicates=report keeps them)" if num_dropped else ""
+                f" ({num_dropped} were dropped because their prompts stand in training:"
+                " data.duplicates=report keeps them)"
+                if num_dropped
+                else ""
             )
             raise DataError(
-                f"the {split} split would be empty: {len(labelled)} examples and a share of {share:g} leave it none{dropped}. "
-                "Use more examples, or other shares (data.validation, data.test)."
+                f"the {split} split would be empty: {len(labelled)} examples and a share of"
+                f" {share:g} leave it none{dropped}. Use more examples, or other shares"
+                " (data.validation, data.test)."
             )
 
 
 def _encoded(
-    labelled: list[tuple[str, Example]], template: Template, recipe: Recipe, progress: Progress | None
+    labelled: list[tuple[str, Example]],
+    template: Template,
+    recipe: Recipe,
+    progress: Progress | None,
 ) -> dict[str, list[tuple[Example, EncodedExample]]]:
     encoded: dict[str, list[tuple[Example, EncodedExample]]] = {}
     for start in range(0, len(labelled), _ENCODED_AT_ONCE):
@@ -204,9 +257,15 @@ class _Fitting:
 
     @classmethod
     def of(
-        cls, name: str, pairs: list[tuple[Example, EncodedExample]], recipe: Recipe, template: Template, tokenizer: PreTrainedTokenizerBase
+        cls,
+        name: str,
+        pairs: list[tuple[Example, EncodedExample]],
+        recipe: Recipe,
+        template: Template,
+        tokenizer: PreTrainedTokenizerBase,
     ) -> "_Fitting":
-        """As `data.long_documents` says; an example of sequence_length + 1 tokens gives sequence_length targets.
+        """As `data.long_documents` says; an example of sequence_length + 1 tokens gives
+        sequence_length targets.
 
         Raises:
             DataError: something is too long and may not be, or nothing of an answer is left.
@@ -217,47 +276,81 @@ class _Fitting:
         if num_long and policy == "error":
             first = pairs[is_long.index(True)]
             raise DataError(
-                f"{num_long} of {len(pairs)} {name} examples are longer than sequence_length {recipe.sequence_length}: the first is "
-                f"{first[0].where} with {len(first[1].ids)} tokens, the longest has {max(len(encoded.ids) for _, encoded in pairs)}. "
-                "Raise sequence_length, or choose data.long_documents=drop or data.long_documents=truncate."
+                f"{num_long} of {len(pairs)} {name} examples are longer than sequence_length"
+                f" {recipe.sequence_length}: the first is {first[0].where} with {len(first[1].ids)}"
+                f" tokens, the longest has {max(len(encoded.ids) for _, encoded in pairs)}. Raise"
+                " sequence_length, or choose data.long_documents=drop or"
+                " data.long_documents=truncate."
             )
         if policy == "drop":
             kept = [pair for pair, is_one in zip(pairs, is_long, strict=True) if not is_one]
             if not kept:
-                raise DataError(f"all {len(pairs)} {name} examples are longer than sequence_length {recipe.sequence_length} and dropped. Raise it.")
+                raise DataError(
+                    f"all {len(pairs)} {name} examples are longer than sequence_length"
+                    f" {recipe.sequence_length} and dropped. Raise it."
+                )
             return cls(kept, len(pairs), 0, num_long)
-        kept = [(example, _cut(encoded, longest, tokenizer) if long else encoded) for (example, encoded), long in zip(pairs, is_long, strict=True)]
+        kept = [
+            (example, _cut(encoded, longest, tokenizer) if long else encoded)
+            for (example, encoded), long in zip(pairs, is_long, strict=True)
+        ]
         if without := [example.where for example, encoded in kept if not any(encoded.is_target)]:
             raise DataError(
-                f"{len(without)} of {len(pairs)} {name} examples have nothing left to learn within sequence_length {recipe.sequence_length}, because "
-                f"their prompts fill it: the first is {without[0]}. Raise sequence_length, or drop them with data.long_documents=drop."
+                f"{len(without)} of {len(pairs)} {name} examples have nothing left to learn within"
+                f" sequence_length {recipe.sequence_length}, because their prompts fill it: the"
+                f" first is {without[0]}. Raise sequence_length, or drop them with"
+                " data.long_documents=drop."
             )
         return cls(kept, len(pairs), num_long, 0)
 
     def notes(self, name: str, recipe: Recipe) -> list[str]:
         """What happened to how many."""
-        long = f"of {self.num_examples} examples were longer than sequence_length {recipe.sequence_length}"
-        cut = [f"{name}: {self.num_cut} {long} and cut; these lack the token that ends an answer"] if self.num_cut else []
-        return cut + ([f"{name}: {self.num_dropped} {long} and dropped"] if self.num_dropped else [])
+        long = (
+            f"of {self.num_examples} examples were longer than sequence_length"
+            f" {recipe.sequence_length}"
+        )
+        cut = (
+            [f"{name}: {self.num_cut} {long} and cut; these lack the token that ends an answer"]
+            if self.num_cut
+            else []
+        )
+        return cut + (
+            [f"{name}: {self.num_dropped} {long} and dropped"] if self.num_dropped else []
+        )
 
 
-def _cut(encoded: EncodedExample, length: int, tokenizer: PreTrainedTokenizerBase) -> EncodedExample:
+def _cut(
+    encoded: EncodedExample, length: int, tokenizer: PreTrainedTokenizerBase
+) -> EncodedExample:
     ids, is_target = encoded.ids[:length], encoded.is_target[:length]
     learned = [token for token, is_one in zip(ids, is_target, strict=True) if is_one]
     return EncodedExample(ids, is_target, len(tokenizer.decode(learned).encode()))
 
 
 def _split_of(pairs: list[tuple[Example, EncodedExample]], vocabulary: int | None) -> ExampleSplit:
-    tokens_N = np.fromiter(chain.from_iterable(encoded.ids for _, encoded in pairs), dtype=np.uint32)
-    is_target_N = np.fromiter(chain.from_iterable(encoded.is_target for _, encoded in pairs), dtype=np.bool_)
-    offsets_E = np.concatenate([[0], np.cumsum([len(encoded.ids) for _, encoded in pairs])]).astype(np.int64)
+    tokens_N = np.fromiter(
+        chain.from_iterable(encoded.ids for _, encoded in pairs), dtype=np.uint32
+    )
+    is_target_N = np.fromiter(
+        chain.from_iterable(encoded.is_target for _, encoded in pairs), dtype=np.bool_
+    )
+    offsets_E = np.concatenate([[0], np.cumsum([len(encoded.ids) for _, encoded in pairs])]).astype(
+        np.int64
+    )
     largest = int(tokens_N.max())
     if vocabulary is not None and largest >= vocabulary:
         raise DataError(
-            f"the tokenizer gives the id {largest}, but the model's vocabulary has {vocabulary} entries (0 to {vocabulary - 1}): "
-            "tokenizer and model do not belong together. Use the model's own tokenizer."
+            f"the tokenizer gives the id {largest}, but the model's vocabulary has {vocabulary}"
+            f" entries (0 to {vocabulary - 1}): tokenizer and model do not belong together. Use the"
+            " model's own tokenizer."
         )
-    return ExampleSplit(tokens_N, is_target_N, offsets_E, sum(encoded.num_bytes for _, encoded in pairs), tuple(example for example, _ in pairs))
+    return ExampleSplit(
+        tokens_N,
+        is_target_N,
+        offsets_E,
+        sum(encoded.num_bytes for _, encoded in pairs),
+        tuple(example for example, _ in pairs),
+    )
 
 
 def _counts(split: ExampleSplit) -> dict[str, int]:
@@ -272,5 +365,8 @@ def _counts(split: ExampleSplit) -> dict[str, int]:
 
 def _template_notes(split: ExampleSplit, template: Template) -> list[str]:
     if template.style == "chat" and isinstance(split.examples[0].prompt, str):
-        return ["prompts and completions are text and used as they stand, without the tokenizer's chat template: data.template=chat applies it"]
+        return [
+            "prompts and completions are text and used as they stand, without the tokenizer's chat"
+            " template: data.template=chat applies it"
+        ]
     return []

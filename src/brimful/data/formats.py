@@ -1,7 +1,8 @@
 """Rows of a data set as examples to learn from: one function per format.
 
-Formats and their columns follow the conventions of TRL (https://huggingface.co/docs/trl/dataset_formats), Stanford Alpaca, ShareGPT, GSM8K and
-MBPP, read 2026-11-21.
+Formats and their columns follow the conventions of TRL
+(https://huggingface.co/docs/trl/dataset_formats), Stanford Alpaca, ShareGPT, GSM8K and MBPP, read
+2026-11-21.
 """
 
 import re
@@ -28,7 +29,9 @@ class Message:
 
 
 Prompt = tuple[Message, ...] | str
-"""What an answer follows: messages, which a template turns into text, or text that is used as it stands."""
+"""What an answer follows: messages, which a template turns into text, or text that is used as it
+stands.
+"""
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,12 @@ class Example:
     """What one row teaches.
 
     Attributes:
-        prompt: What stands before the last answer; None: there is no prompt, the whole text is learned.
+        prompt: What stands before the last answer; None: there is no prompt, the whole text is
+            learned.
         completion: The last answer, or the whole text.
         where: The row, for errors.
-        group: Examples with equal groups are never held out apart: the row's `document` where it has one, else the prompt.
+        group: Examples with equal groups are never held out apart: the row's `document` where it
+            has one, else the prompt.
         given: So many of the first messages are context only: answers among them are not learned.
     """
 
@@ -52,13 +57,22 @@ class Example:
     @property
     def messages(self) -> tuple[Message, ...] | None:
         """The whole conversation; None where the prompt is not one."""
-        return (*self.prompt, Message("assistant", self.completion)) if isinstance(self.prompt, tuple) else None
+        return (
+            (*self.prompt, Message("assistant", self.completion))
+            if isinstance(self.prompt, tuple)
+            else None
+        )
 
 
 def text_of_prompt(example: Example) -> str:
-    """What the example asks, as one text to compare by: its prompt, or the text itself where there is none."""
+    """What the example asks, as one text to compare by: its prompt, or the text itself where there
+    is none.
+    """
     if isinstance(example.prompt, tuple):
-        return "\n".join(message.content if message.role == "user" else f"{message.role}: {message.content}" for message in example.prompt)
+        return "\n".join(
+            message.content if message.role == "user" else f"{message.role}: {message.content}"
+            for message in example.prompt
+        )
     return example.completion if example.prompt is None else example.prompt
 
 
@@ -69,7 +83,8 @@ class RowFormat:
     Attributes:
         columns: For each of the format's required columns, the names under which it may stand.
         optional: Further columns that are used where they are there.
-        parts: Row with these columns, and where it stands, to prompt, completion and the number of given messages.
+        parts: Row with these columns, and where it stands, to prompt, completion and the number of
+            given messages.
     """
 
     columns: Mapping[str, tuple[str, ...]]
@@ -80,9 +95,17 @@ class RowFormat:
 def _pair(row: Mapping[str, Any], where: str) -> tuple[Prompt | None, str, int]:
     if isinstance(row["prompt"], list) and isinstance(row["completion"], list):
         given = len(row["prompt"])
-        return *_conversation([*row["prompt"], *row["completion"]], where, "role", "content", _ROLE_OF), given
+        return (
+            *_conversation(
+                [*row["prompt"], *row["completion"]], where, "role", "content", _ROLE_OF
+            ),
+            given,
+        )
     if isinstance(row["prompt"], list) or isinstance(row["completion"], list):
-        raise DataError(f"{where}: one of 'prompt' and 'completion' is a list of messages and the other is not. Both must be text, or both lists.")
+        raise DataError(
+            f"{where}: one of 'prompt' and 'completion' is a list of messages and the other is not."
+            " Both must be text, or both lists."
+        )
     return text_of(row, "prompt", where), text_of(row, "completion", where), 0
 
 
@@ -95,8 +118,15 @@ def _conversations(row: Mapping[str, Any], where: str) -> tuple[Prompt | None, s
 
 
 def _alpaca(row: Mapping[str, Any], where: str) -> tuple[Prompt | None, str, int]:
-    task, material = text_of(row, "instruction", where), "" if row.get("input") is None else text_of(row, "input", where)
-    return (Message("user", f"{task}\n\n{material}" if material.strip() else task),), text_of(row, "output", where), 0
+    task, material = (
+        text_of(row, "instruction", where),
+        "" if row.get("input") is None else text_of(row, "input", where),
+    )
+    return (
+        (Message("user", f"{task}\n\n{material}" if material.strip() else task),),
+        text_of(row, "output", where),
+        0,
+    )
 
 
 def _question(row: Mapping[str, Any], where: str) -> tuple[Prompt | None, str, int]:
@@ -123,17 +153,25 @@ def answer_text(value: object, where: str) -> str:
         return str(int(value))
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return str(value)
-    raise DataError(f"{where}: expected a number or text as answer, found {type(value).__name__}. Correct or remove the row.")
+    raise DataError(
+        f"{where}: expected a number or text as answer, found {type(value).__name__}. Correct or"
+        " remove the row."
+    )
 
 
 def _mbpp(row: Mapping[str, Any], where: str) -> tuple[Prompt | None, str, int]:
     """The question is worded as in the task `mbpp`."""
-    if not (isinstance(row["test_list"], list) and all(isinstance(test, str) for test in row["test_list"])):
-        raise DataError(f"{where}: test_list must be a list of assertions as text. Are these the rows of MBPP?")
+    if not (
+        isinstance(row["test_list"], list)
+        and all(isinstance(test, str) for test in row["test_list"])
+    ):
+        raise DataError(
+            f"{where}: test_list must be a list of assertions as text. Are these the rows of MBPP?"
+        )
     tests = "\n".join(row["test_list"])
     task = (
-        f"You are an expert Python programmer, and here is your task: {text_of(row, 'text', where)} Your code should pass these tests:\n\n{tests}\n\n"
-        "Answer with one Python code block."
+        f"You are an expert Python programmer, and here is your task: {text_of(row, 'text', where)}"
+        f" Your code should pass these tests:\n\n{tests}\n\nAnswer with one Python code block."
     )
     code = text_of(row, "code", where).replace("\r", "").strip("\n")
     return (Message("user", task),), f"```python\n{code}\n```", 0
@@ -148,9 +186,17 @@ FORMATS: Mapping[str, RowFormat] = MappingProxyType(
         "messages": RowFormat({"messages": ("messages",)}, (), _messages),
         "conversations": RowFormat({"conversations": ("conversations",)}, (), _conversations),
         "prompt": RowFormat({"prompt": ("prompt",), "completion": ("completion",)}, (), _pair),
-        "question": RowFormat({"question": ("question",), "answer": ("answer",)}, ("reasoning",), _question),
-        "mbpp": RowFormat({"text": ("text", "prompt"), "code": ("code",), "test_list": ("test_list",)}, (), _mbpp),
-        "alpaca": RowFormat({"instruction": ("instruction",), "output": ("output", "response", "answer")}, ("input",), _alpaca),
+        "question": RowFormat(
+            {"question": ("question",), "answer": ("answer",)}, ("reasoning",), _question
+        ),
+        "mbpp": RowFormat(
+            {"text": ("text", "prompt"), "code": ("code",), "test_list": ("test_list",)}, (), _mbpp
+        ),
+        "alpaca": RowFormat(
+            {"instruction": ("instruction",), "output": ("output", "response", "answer")},
+            ("input",),
+            _alpaca,
+        ),
         "text": RowFormat({"text": ("text",)}, (), _text),
     }
 )
@@ -158,12 +204,19 @@ FORMATS: Mapping[str, RowFormat] = MappingProxyType(
 
 _ROLE_OF: Mapping[str, Role] = MappingProxyType({role: role for role in ROLES})
 _ROLE_OF_SPEAKER: Mapping[str, Role] = MappingProxyType(
-    {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
+    {
+        "human": "user",
+        "user": "user",
+        "gpt": "assistant",
+        "assistant": "assistant",
+        "system": "system",
+    }
 )
 
 
 def find_format(columns: Iterable[str], data: DataRecipe, where: str) -> tuple[str, dict[str, str]]:
-    """The format of rows with these columns, and for each of the format's columns the row's column that holds it.
+    """The format of rows with these columns, and for each of the format's columns the row's column
+    that holds it.
 
     Raises:
         DataError: columns are missing, or `data.columns` names one that no format has.
@@ -179,22 +232,31 @@ def find_format(columns: Iterable[str], data: DataRecipe, where: str) -> tuple[s
     wanted = "; ".join(f"{name}: {_described(FORMATS[name], data)}" for name in candidates)
     first = next(iter(FORMATS[candidates[0]].columns))
     raise DataError(
-        f"{where}: the columns {', '.join(found)} do not make examples. Accepted: {wanted}. "
-        f"Other names can be given with data.columns, for example data.columns='{{{first}: {found[0] if found else 'NAME'}}}'."
+        f"{where}: the columns {', '.join(found)} do not make examples. Accepted: {wanted}. Other"
+        f" names can be given with data.columns, for example data.columns='{{{first}:"
+        f" {found[0] if found else 'NAME'}}}'."
     )
 
 
 def _candidates(data: DataRecipe) -> list[str]:
-    """The formats to try: the one asked for, else all that have the columns the recipe gives other names to."""
+    """The formats to try: the one asked for, else all that have the columns the recipe gives other
+    names to.
+    """
     asked = list(FORMATS) if data.format == "auto" else [data.format]
     known = {name: [*FORMATS[name].columns, *FORMATS[name].optional] for name in asked}
     for column in data.columns:
         names = sorted({name for names in known.values() for name in names})
         if column not in names:
-            raise DataError(f"data.columns: the format has no column {column!r}{did_you_mean(column, names)} It has: {', '.join(names)}.")
+            raise DataError(
+                f"data.columns: the format has no column {column!r}{did_you_mean(column, names)} It"
+                f" has: {', '.join(names)}."
+            )
     candidates = [name for name in asked if set(data.columns) <= set(known[name])]
     if not candidates:
-        raise DataError(f"data.columns: no format has the columns {', '.join(data.columns)} together. Choose one with data.format.")
+        raise DataError(
+            f"data.columns: no format has the columns {', '.join(data.columns)} together. Choose"
+            " one with data.format."
+        )
     return candidates
 
 
@@ -215,16 +277,23 @@ def _names(column: str, accepted: tuple[str, ...], data: DataRecipe) -> tuple[st
 
 
 def _described(row_format: RowFormat, data: DataRecipe) -> str:
-    required = " + ".join("|".join(_names(column, accepted, data)) for column, accepted in row_format.columns.items())
-    return f"{required} (and {', '.join(row_format.optional)} where there is one)" if row_format.optional else required
+    required = " + ".join(
+        "|".join(_names(column, accepted, data)) for column, accepted in row_format.columns.items()
+    )
+    return (
+        f"{required} (and {', '.join(row_format.optional)} where there is one)"
+        if row_format.optional
+        else required
+    )
 
 
 def examples_of(rows: Iterable[Row], data: DataRecipe) -> Iterator[Example]:
     """The examples of rows that all have the format of the first one.
 
     Raises:
-        DataError: missing columns, a value that is not text, an unknown role, a conversation without an answer at its end, and, when all rows
-            were read, how many have an empty answer.
+        DataError: missing columns, a value that is not text, an unknown role, a conversation
+            without an answer at its end, and, when all rows were read, how many have an empty
+            answer.
     """
     formats: dict[tuple[str, ...], tuple[str, dict[str, str]]] = {}
     empty: list[str] = []
@@ -235,22 +304,30 @@ def examples_of(rows: Iterable[Row], data: DataRecipe) -> Iterator[Example]:
             formats[tuple(values)] = find_format(values, data, where)
             if len(names := {name for name, _ in formats.values()}) > 1:
                 raise DataError(
-                    f"{where}: rows of several formats, {' and '.join(sorted(names))}. Choose one with data.format, or separate the rows."
+                    f"{where}: rows of several formats, {' and '.join(sorted(names))}. Choose one"
+                    " with data.format, or separate the rows."
                 )
         name, columns = formats[tuple(values)]
-        example = _example(FORMATS[name], {column: values[held_by] for column, held_by in columns.items()}, values.get("document"), where)
+        example = _example(
+            FORMATS[name],
+            {column: values[held_by] for column, held_by in columns.items()},
+            values.get("document"),
+            where,
+        )
         if _has_an_empty_answer(example):
             empty.append(where)
         yield example
     if empty:
         raise DataError(
-            f"{len(empty)} of {number} rows have an empty answer, the first is {empty[0]}: nothing can be learned from them but to say nothing. "
-            "Remove these rows, or name another column as the answer with data.columns."
+            f"{len(empty)} of {number} rows have an empty answer, the first is {empty[0]}: nothing"
+            " can be learned from them but to say nothing. Remove these rows, or name another"
+            " column as the answer with data.columns."
         )
 
 
 def as_columns(values: object, where: str) -> dict[str, Any]:
-    """A row with names for its columns: [question, answer] and [question, answer, reasoning] get these.
+    """A row with names for its columns: [question, answer] and [question, answer, reasoning] get
+    these.
 
     Raises:
         DataError: it is neither such a list nor an object.
@@ -260,12 +337,15 @@ def as_columns(values: object, where: str) -> dict[str, Any]:
     if isinstance(values, list) and len(values) in {2, 3}:
         return dict(zip(("question", "answer", "reasoning"), values, strict=False))
     raise DataError(
-        f"{where}: expected an object with columns, or a list [question, answer] or [question, answer, reasoning], found {type(values).__name__}"
-        f"{f' of {len(values)}' if isinstance(values, list) else ''}."
+        f"{where}: expected an object with columns, or a list [question, answer] or [question,"
+        " answer, reasoning], found"
+        f" {type(values).__name__}{f' of {len(values)}' if isinstance(values, list) else ''}."
     )
 
 
-def _example(row_format: RowFormat, row: Mapping[str, Any], document: object, where: str) -> Example:
+def _example(
+    row_format: RowFormat, row: Mapping[str, Any], document: object, where: str
+) -> Example:
     prompt, completion, given = row_format.parts(row, where)
     example = Example(prompt, completion, where, "", given)
     group = document if isinstance(document, str) else text_of_prompt(example)
@@ -274,25 +354,44 @@ def _example(row_format: RowFormat, row: Mapping[str, Any], document: object, wh
 
 def _has_an_empty_answer(example: Example) -> bool:
     learned = (example.messages or ())[example.given :]
-    answers = [message.content for message in learned if message.role == "assistant"] or [example.completion]
+    answers = [message.content for message in learned if message.role == "assistant"] or [
+        example.completion
+    ]
     return not all(map(str.strip, answers))
 
 
-def _conversation(turns: object, where: str, role_key: str, content_key: str, role_of: Mapping[str, Role]) -> tuple[tuple[Message, ...], str]:
+def _conversation(
+    turns: object, where: str, role_key: str, content_key: str, role_of: Mapping[str, Role]
+) -> tuple[tuple[Message, ...], str]:
     """All messages but the last, and the last one's text, which must be an answer."""
     if not isinstance(turns, list):
-        raise DataError(f"{where}: expected a list of messages with {role_key!r} and {content_key!r}, found {type(turns).__name__}.")
+        raise DataError(
+            f"{where}: expected a list of messages with {role_key!r} and {content_key!r}, found"
+            f" {type(turns).__name__}."
+        )
     messages = []
     for number, turn in enumerate(turns, start=1):
         place = f"{where}, message {number}"
         if isinstance(turn, dict) and not {role_key, content_key} <= turn.keys():
-            raise DataError(f"{place}: expected {role_key!r} and {content_key!r}, found {', '.join(map(repr, turn))}.")
+            raise DataError(
+                f"{place}: expected {role_key!r} and {content_key!r}, found"
+                f" {', '.join(map(repr, turn))}."
+            )
         role = text_of(turn, role_key, place)
         if role not in role_of:
-            raise DataError(f"{place}: unknown {role_key} {role!r}{did_you_mean(role, role_of)} Known: {', '.join(role_of)}.")
+            raise DataError(
+                f"{place}: unknown {role_key} {role!r}{did_you_mean(role, role_of)} Known:"
+                f" {', '.join(role_of)}."
+            )
         messages.append(Message(role_of[role], text_of(turn, content_key, place)))
     if not any(message.role == "assistant" for message in messages):
-        raise DataError(f"{where}: no message is the assistant's, so there is no answer to learn. Correct or remove the row.")
+        raise DataError(
+            f"{where}: no message is the assistant's, so there is no answer to learn. Correct or"
+            " remove the row."
+        )
     if messages[-1].role != "assistant":
-        raise DataError(f"{where}: the last message is the {messages[-1].role}'s, but an example must end with the assistant's answer. Remove it.")
+        raise DataError(
+            f"{where}: the last message is the {messages[-1].role}'s, but an example must end with"
+            " the assistant's answer. Remove it."
+        )
     return tuple(messages[:-1]), messages[-1].content

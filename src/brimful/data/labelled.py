@@ -1,4 +1,5 @@
-"""From recipe to labelled texts: read the rows, prepare the texts, understand the labels, split, look for repeated texts. Encodes nothing.
+"""From recipe to labelled texts: read the rows, prepare the texts, understand the labels, split,
+look for repeated texts. Encodes nothing.
 
 Suffixes: E texts of a split, C labels.
 """
@@ -28,7 +29,14 @@ from brimful.data.labels import (
 from brimful.data.leakage import normalised
 from brimful.data.preparation import preparation, preparation_identity
 from brimful.data.readers import Reading
-from brimful.data.repeats import NONE, LabelledRow, Repeats, find_repeats, repeat_notes, repeat_report
+from brimful.data.repeats import (
+    NONE,
+    LabelledRow,
+    Repeats,
+    find_repeats,
+    repeat_notes,
+    repeat_report,
+)
 from brimful.data.rows import LABEL_KEY, Row, cell_of, short, text_of
 from brimful.data.sources import AnyPart, Rows, RowSource, open_rows
 from brimful.data.splits import SPLITS
@@ -38,7 +46,9 @@ from brimful.recipe import DataRecipe, LabelsRecipe, Recipe
 
 _FIELDS = {"text_column", "label_column", "validation", "test", "duplicates"}
 _RULES = {"kind", "names", "mapping", "separator", "positive", "preprocess", "near_duplicates"}
-"""Of the recipe: what decides which texts there are, where they belong, what their labels are and which of them repeat others."""
+"""Of the recipe: what decides which texts there are, where they belong, what their labels are and
+which of them repeat others.
+"""
 _HIDDEN = "-1"
 """How benchmarks publish texts whose labels they keep to themselves."""
 _HEADER_ROWS, _HEADER_CHARACTERS = 10, 30
@@ -52,11 +62,13 @@ class LabelledSplit:
 
     Attributes:
         texts: E, prepared.
-        targets: int64 [E], numbers of labels; with several labels per text float32 [E, C] of 0 and 1.
+        targets: int64 [E], numbers of labels; with several labels per text float32 [E, C] of 0 and
+            1.
         wheres: Place of each, for errors and reports.
-        is_repeated_E: The text repeats one before it, exactly, but for case and white space, or nearly: in training an earlier training text, in
-            validation a training text, in test one of training or validation. Repeated held-out texts stay here, for scores beside the main ones;
-            nothing is chosen by them.
+        is_repeated_E: The text repeats one before it, exactly, but for case and white space, or
+            nearly: in training an earlier training text, in validation a training text, in test one
+            of training or validation. Repeated held-out texts stay here, for scores beside the main
+            ones; nothing is chosen by them.
     """
 
     texts: tuple[str, ...]
@@ -87,21 +99,29 @@ class LabelledTexts:
 def read_labelled(recipe: Recipe, progress: Progress | None = None) -> LabelledTexts:
     """Read, prepare, split and compare the labelled texts of a recipe.
 
-    Training texts are never left out for standing in validation or test: the held-out text is marked instead, so what is learned does not depend on
-    what is held out. With data.duplicates=drop, marked texts leave validation and test altogether.
+    Training texts are never left out for standing in validation or test: the held-out text is
+    marked instead, so what is learned does not depend on what is held out. With
+    data.duplicates=drop, marked texts leave validation and test altogether.
 
     Args:
         recipe: Its sections data and labels count.
         progress: Called with what is going on.
 
     Raises:
-        DataError: the data cannot be read, labels are missing, unknown or all alike, or a split lacks what it needs.
+        DataError: the data cannot be read, labels are missing, unknown or all alike, or a split
+            lacks what it needs.
     """
     data, rules = recipe.data, recipe.label_rules
     if data.split_by == "position":
-        raise DataError("data.split_by=position cuts text, but labelled texts are held out whole and by label: use data.split_by=document.")
+        raise DataError(
+            "data.split_by=position cuts text, but labelled texts are held out whole and by label:"
+            " use data.split_by=document."
+        )
     if data.text_column == data.label_column:
-        raise DataError(f"data.text_column and data.label_column are the same column, {data.text_column!r}. Name the one that holds the labels.")
+        raise DataError(
+            f"data.text_column and data.label_column are the same column, {data.text_column!r}."
+            " Name the one that holds the labels."
+        )
     source = open_rows(data)
     read = _read(source, data, rules, progress)
     multiple = are_lists([item.cell for item in read.items if item.split in {None, "train"}], rules)
@@ -141,7 +161,9 @@ def _fingerprint(source: RowSource, data: DataRecipe, rules: LabelsRecipe) -> st
 
 @dataclass(frozen=True)
 class _Item:
-    """A text with its label's cell; split None: to be held out, or not, with others of its `pool`."""
+    """A text with its label's cell; split None: to be held out, or not, with others of its
+    `pool`.
+    """
 
     text: str
     cell: Cell
@@ -155,7 +177,9 @@ class _Read:
     notes: list[str]
 
 
-def _read(source: RowSource, data: DataRecipe, rules: LabelsRecipe, progress: Progress | None) -> _Read:
+def _read(
+    source: RowSource, data: DataRecipe, rules: LabelsRecipe, progress: Progress | None
+) -> _Read:
     """All texts in the order of the source, empty ones left out."""
     items: list[_Item] = []
     notes: list[str] = []
@@ -163,9 +187,15 @@ def _read(source: RowSource, data: DataRecipe, rules: LabelsRecipe, progress: Pr
     prepare = preparation(rules.preprocess)
     for part in source.parts:
         hidden = _hidden(part, data)
-        notes += [f"{name}: all labels are {_HIDDEN}, that is, not published; the split is left out" for name in hidden]
+        notes += [
+            f"{name}: all labels are {_HIDDEN}, that is, not published; the split is left out"
+            for name in hidden
+        ]
         own = [name for name in part.splits if name not in hidden]
-        pool = tuple(0.0 if name in own else share for name, share in (("validation", data.validation), ("test", data.test)))
+        pool = tuple(
+            0.0 if name in own else share
+            for name, share in (("validation", data.validation), ("test", data.test))
+        )
         for name in own:
             for row in part.splits[name]:
                 text = prepare(_text(row, data))
@@ -179,15 +209,23 @@ def _read(source: RowSource, data: DataRecipe, rules: LabelsRecipe, progress: Pr
     total = len(items) + len(empty)
     if len(empty) > len(items):
         raise DataError(
-            f"{len(empty):,} of {total:,} rows have no text in column {data.text_column!r}, the first is {empty[0]}. Is data.text_column the right column?"
+            f"{len(empty):,} of {total:,} rows have no text in column {data.text_column!r}, the"
+            f" first is {empty[0]}. Is data.text_column the right column?"
         )
     if empty:
-        notes.append(f"{len(empty):,} of {total:,} rows have no text and are left out, the first is {empty[0]}")
+        notes.append(
+            f"{len(empty):,} of {total:,} rows have no text and are left out, the first is"
+            f" {empty[0]}"
+        )
     return _Read(items, notes + _header_notes(items, data))
 
 
 def _text(row: Row, data: DataRecipe) -> str:
-    return "" if cell_of(row.columns, data.text_column, row.where) is None else text_of(row.columns, data.text_column, row.where)
+    return (
+        ""
+        if cell_of(row.columns, data.text_column, row.where) is None
+        else text_of(row.columns, data.text_column, row.where)
+    )
 
 
 def _label_cell(row: Row, data: DataRecipe) -> Cell:
@@ -197,24 +235,37 @@ def _label_cell(row: Row, data: DataRecipe) -> Cell:
 def _hidden(part: AnyPart[Rows], data: DataRecipe) -> list[str]:
     """Held-out splits of a source whose labels are not published."""
     held_out = {name: rows for name, rows in part.splits.items() if name != "train"}
-    return [name for name, rows in held_out.items() if all(str(_label_cell(row, data).value).strip() == _HIDDEN for row in rows)]
+    return [
+        name
+        for name, rows in held_out.items()
+        if all(str(_label_cell(row, data).value).strip() == _HIDDEN for row in rows)
+    ]
 
 
 def _header_notes(items: Sequence[_Item], data: DataRecipe) -> list[str]:
-    """Whether the name of the label column is also a label, so that the first row may be no header."""
-    if not Reading.of(data).has_header or not isinstance(data.label_column, str) or data.header is True:
+    """Whether the name of the label column is also a label, so that the first row may be no
+    header.
+    """
+    if (
+        not Reading.of(data).has_header
+        or not isinstance(data.label_column, str)
+        or data.header is True
+    ):
         return []
     same = [item.cell.where for item in items if item.cell.value == data.label_column]
     if not same:
         return []
     return [
-        f"the label column is named {data.label_column!r}, and {len(same):,} rows have that label, the first is {same[0]}: is the first row of a file no "
-        "header? Then data.header=false, with columns by number"
+        f"the label column is named {data.label_column!r}, and {len(same):,} rows have that label,"
+        f" the first is {same[0]}: is the first row of a file no header? Then data.header=false,"
+        " with columns by number"
     ]
 
 
 def _check_header(items: Sequence[_Item], labelled: Sequence[Names], data: DataRecipe) -> None:
-    """Raises DataError where columns are given by number and a first row reads like names: one word, and a label that nothing else has."""
+    """Raises DataError where columns are given by number and a first row reads like names: one
+    word, and a label that nothing else has.
+    """
     if data.header != "auto" or Reading.of(data).has_header or len(items) < _HEADER_ROWS:
         return
     files = [item.cell.where.rpartition(":")[0] for item in items]
@@ -223,37 +274,65 @@ def _check_header(items: Sequence[_Item], labelled: Sequence[Names], data: DataR
         is_name = len(item.text) <= _HEADER_CHARACTERS and len(item.text.split()) == 1
         if item.cell.where.endswith(":1") and is_name and counts[file, names] == 1:
             raise DataError(
-                f"{item.cell.where}: the first row reads like names of columns ({short(item.text)} as text, {short(', '.join(names))} as a label that no "
-                "other row has). Say whether it is: data.header=true, or data.header=false."
+                f"{item.cell.where}: the first row reads like names of columns ({short(item.text)}"
+                f" as text, {short(', '.join(names))} as a label that no other row has). Say"
+                " whether it is: data.header=true, or data.header=false."
             )
 
 
-def _rows_in_splits(items: Sequence[_Item], labelled: Sequence[Names], data: DataRecipe) -> list[LabelledRow]:
+def _rows_in_splits(
+    items: Sequence[_Item], labelled: Sequence[Names], data: DataRecipe
+) -> list[LabelledRow]:
     """All rows, training first, then validation, then test, each in the order of the source."""
     splits = [item.split or "" for item in items]
     counts = Counter(name for names in labelled for name in names)
     for pool in dict.fromkeys(item.pool for item in items if item.split is None):
-        numbers = [number for number, item in enumerate(items) if item.split is None and item.pool == pool]
-        strata = [min(labelled[number], key=lambda name: (counts[name], name), default="") for number in numbers]
-        for number, split in zip(numbers, hold_out([normalised(items[number].text) for number in numbers], strata, *pool), strict=True):
+        numbers = [
+            number for number, item in enumerate(items) if item.split is None and item.pool == pool
+        ]
+        strata = [
+            min(labelled[number], key=lambda name: (counts[name], name), default="")
+            for number in numbers
+        ]
+        for number, split in zip(
+            numbers,
+            hold_out([normalised(items[number].text) for number in numbers], strata, *pool),
+            strict=True,
+        ):
             splits[number] = split
     order = sorted(range(len(items)), key=lambda number: SPLITS.index(splits[number]))
-    return [LabelledRow(items[number].text, labelled[number], SPLITS.index(splits[number]), items[number].cell.where) for number in order]
+    return [
+        LabelledRow(
+            items[number].text,
+            labelled[number],
+            SPLITS.index(splits[number]),
+            items[number].cell.where,
+        )
+        for number in order
+    ]
 
 
 def _check_labels(rows: Sequence[LabelledRow], names: Names, rules: LabelsRecipe) -> None:
     for number, split in enumerate(SPLITS):
         of_split = [row for row in rows if row.split == number]
-        check_known([row.labels for row in of_split], [row.where for row in of_split], names, split, rules)
+        check_known(
+            [row.labels for row in of_split], [row.where for row in of_split], names, split, rules
+        )
 
 
-def _splits(rows: Sequence[LabelledRow], labels: Labels, repeats: Repeats, data: DataRecipe) -> tuple[dict[str, LabelledSplit], int]:
+def _splits(
+    rows: Sequence[LabelledRow], labels: Labels, repeats: Repeats, data: DataRecipe
+) -> tuple[dict[str, LabelledSplit], int]:
     """The splits, and how many repeated texts were dropped from validation and test."""
     splits, dropped = {}, 0
     is_repeated = repeats.kind_R != NONE
     for number, name in enumerate(SPLITS):
         chosen = [place for place, row in enumerate(rows) if row.split == number]
-        kept = [place for place in chosen if not is_repeated[place]] if data.duplicates == "drop" and name != "train" else chosen
+        kept = (
+            [place for place in chosen if not is_repeated[place]]
+            if data.duplicates == "drop" and name != "train"
+            else chosen
+        )
         dropped += len(chosen) - len(kept)
         if chosen:
             splits[name] = LabelledSplit(
@@ -265,8 +344,11 @@ def _splits(rows: Sequence[LabelledRow], labels: Labels, repeats: Repeats, data:
     return splits, dropped
 
 
-def _check_splits(splits: Mapping[str, LabelledSplit], labels: Labels, data: DataRecipe, rules: LabelsRecipe) -> list[str]:
-    """Every split must hold texts that repeat none before it, and of two labels both; notes where it lacks some label all the same.
+def _check_splits(
+    splits: Mapping[str, LabelledSplit], labels: Labels, data: DataRecipe, rules: LabelsRecipe
+) -> list[str]:
+    """Every split must hold texts that repeat none before it, and of two labels both; notes where
+    it lacks some label all the same.
 
     A test split that the source brings may lack one of two labels, too: nothing is chosen by it.
 
@@ -276,21 +358,32 @@ def _check_splits(splits: Mapping[str, LabelledSplit], labels: Labels, data: Dat
     notes = []
     is_binary = len(labels.names) == 2 and not labels.multiple
     for name in SPLITS if data.test > 0 or "test" in splits else SPLITS[:2]:
-        counts = _fresh_counts(name, splits[name], labels) if name in splits else [0] * (len(labels.names) + 1)
+        counts = (
+            _fresh_counts(name, splits[name], labels)
+            if name in splits
+            else [0] * (len(labels.names) + 1)
+        )
         absent = [label for label, count in zip(labels.names, counts, strict=False) if not count]
         what = "" if counts[-1] else f"the {name} split would hold no text"
         if is_binary and absent and (name != "test" or data.test > 0):
             what = what or f"the {name} split would hold no text with the label {absent[0]!r}"
         if what:
-            raise DataError(f"{what}{_numbers(splits, labels)}. {_remedy(name, labels, data, rules)}")
+            raise DataError(
+                f"{what}{_numbers(splits, labels)}. {_remedy(name, labels, data, rules)}"
+            )
         if absent and name != "train":
             listed = ", ".join(absent[:_LISTED]) + (", ..." if len(absent) > _LISTED else "")
-            notes.append(f"{name}: no text has the label {listed} ({len(absent)} of {len(labels.names)} labels), so nothing is said about it there")
+            notes.append(
+                f"{name}: no text has the label {listed} ({len(absent)} of {len(labels.names)}"
+                " labels), so nothing is said about it there"
+            )
     return notes
 
 
 def _fresh_counts(name: str, split: LabelledSplit, labels: Labels) -> list[int]:
-    """How many texts have each label, and at the end how many there are; without those that repeat a split before."""
+    """How many texts have each label, and at the end how many there are; without those that repeat
+    a split before.
+    """
     fresh_E = np.ones(len(split.texts), dtype=bool) if name == "train" else ~split.is_repeated_E
     return [*label_counts(split.targets[fresh_E], labels), int(fresh_E.sum())]
 
@@ -299,15 +392,30 @@ def _numbers(splits: Mapping[str, LabelledSplit], labels: Labels) -> str:
     described = []
     for name, split in splits.items():
         counts = label_counts(split.targets, labels)
-        listed = ", ".join(f"{label} {count:,}" for label, count in list(zip(labels.names, counts, strict=True))[:_LISTED])
+        listed = ", ".join(
+            f"{label} {count:,}"
+            for label, count in list(zip(labels.names, counts, strict=True))[:_LISTED]
+        )
         repeated = 0 if name == "train" else int(split.is_repeated_E.sum())
-        described.append(f"{name} {len(split.texts):,} texts ({listed})" + (f", of which {repeated:,} repeat texts before them" if repeated else ""))
-    apart = " when texts that repeat others are left out" if any(split.is_repeated_E.any() for split in splits.values()) else ""
+        described.append(
+            f"{name} {len(split.texts):,} texts ({listed})"
+            + (f", of which {repeated:,} repeat texts before them" if repeated else "")
+        )
+    apart = (
+        " when texts that repeat others are left out"
+        if any(split.is_repeated_E.any() for split in splits.values())
+        else ""
+    )
     return f"{apart}: {'; '.join(described)}"
 
 
 def _remedy(name: str, labels: Labels, data: DataRecipe, rules: LabelsRecipe) -> str:
-    near = f", or look for near duplicates less widely (labels.near_duplicates, now {rules.near_duplicates:g})" if rules.near_duplicates else ""
+    near = (
+        ", or look for near duplicates less widely (labels.near_duplicates, now"
+        f" {rules.near_duplicates:g})"
+        if rules.near_duplicates
+        else ""
+    )
     shares = f"data.validation={data.validation:g} and data.test={data.test:g}"
     needs = "both labels" if len(labels.names) == 2 and not labels.multiple else "texts"
     return f"It needs {needs}: add texts, hold out other shares (now {shares}){near}."
@@ -315,7 +423,12 @@ def _remedy(name: str, labels: Labels, data: DataRecipe, rules: LabelsRecipe) ->
 
 def _labels_report(labels: Labels, rules: LabelsRecipe) -> dict[str, Any]:
     positive = None if labels.positive is None else labels.names[labels.positive]
-    return {"names": list(labels.names), "multiple": labels.multiple, "positive": positive, "mapping": rules.mapping}
+    return {
+        "names": list(labels.names),
+        "multiple": labels.multiple,
+        "positive": positive,
+        "mapping": rules.mapping,
+    }
 
 
 def _split_report(split: LabelledSplit, labels: Labels) -> dict[str, Any]:
@@ -324,5 +437,13 @@ def _split_report(split: LabelledSplit, labels: Labels) -> dict[str, Any]:
         "texts": len(split.texts),
         "labels": dict(zip(labels.names, label_counts(split.targets, labels), strict=True)),
         "characters": sum(map(len, split.texts)),
-        "words": {"median": float(np.median(words)), "p99": float(np.percentile(words, 99)), "most": max(words)} if words else None,
+        "words": (
+            {
+                "median": float(np.median(words)),
+                "p99": float(np.percentile(words, 99)),
+                "most": max(words),
+            }
+            if words
+            else None
+        ),
     }

@@ -1,7 +1,9 @@
-"""Texts with labels as token ids, and batches of them: rows of similar length together, so that little is computed on padding.
+"""Texts with labels as token ids, and batches of them: rows of similar length together, so that
+little is computed on padding.
 
-What an optimizer step sees depends on the seed and the samples' numbers only; how it is cut into passes changes nothing but rounding.
-Suffixes: E texts of a split, B texts of a pass, T positions of a row, C labels, N tokens.
+What an optimizer step sees depends on the seed and the samples' numbers only; how it is cut into
+passes changes nothing but rounding. Suffixes: E texts of a split, B texts of a pass, T positions of
+a row, C labels, N tokens.
 """
 
 from collections import Counter
@@ -68,11 +70,18 @@ class EncodedLabels:
 
 
 def encoder_of(tokenizer: PreTrainedTokenizerBase) -> Encode:
-    """Whole texts to ids; special tokens stand around them, and what spells one inside a text is text."""
+    """Whole texts to ids; special tokens stand around them, and what spells one inside a text is
+    text.
+    """
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         ids: list[list[int]] = tokenizer(
-            list(texts), add_special_tokens=True, split_special_tokens=True, return_attention_mask=False, return_token_type_ids=False, verbose=False
+            list(texts),
+            add_special_tokens=True,
+            split_special_tokens=True,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
         )["input_ids"]
         return ids
 
@@ -97,8 +106,11 @@ def special_tokens_at_end(tokenizer: PreTrainedTokenizerBase) -> int:
     return at_end
 
 
-def encode_split(name: str, split: LabelledSplit, tokenizer: PreTrainedTokenizerBase, recipe: Recipe) -> EncodedLabels:
-    """A split as ids, with `data.long_documents` (error, truncate or drop) for texts of more than `sequence_length` tokens.
+def encode_split(
+    name: str, split: LabelledSplit, tokenizer: PreTrainedTokenizerBase, recipe: Recipe
+) -> EncodedLabels:
+    """A split as ids, with `data.long_documents` (error, truncate or drop) for texts of more than
+    `sequence_length` tokens.
 
     Raises:
         DataError: a text is too long and may not be, or none is left.
@@ -106,23 +118,35 @@ def encode_split(name: str, split: LabelledSplit, tokenizer: PreTrainedTokenizer
     most, policy = recipe.sequence_length, recipe.data.long_documents
     encode, at_end = encoder_of(tokenizer), special_tokens_at_end(tokenizer)
     starts = range(0, len(split.texts), _ENCODED_AT_ONCE)
-    ids = [each for start in starts for each in encode(split.texts[start : start + _ENCODED_AT_ONCE])]
+    ids = [
+        each for start in starts for each in encode(split.texts[start : start + _ENCODED_AT_ONCE])
+    ]
     is_long_E = np.array([len(each) > most for each in ids], dtype=bool)
     num_long = int(is_long_E.sum())
     if num_long and policy not in {"truncate", "drop"}:
         first = int(np.argmax(is_long_E))
         raise DataError(
-            f"{num_long} of {len(ids)} {name} texts are longer than sequence_length {most}: the first is {split.wheres[first]} with {len(ids[first])} "
-            f"tokens, the longest has {max(map(len, ids))}. Choose data.long_documents=truncate (their ends are cut) or drop, or raise sequence_length."
+            f"{num_long} of {len(ids)} {name} texts are longer than sequence_length {most}: the"
+            f" first is {split.wheres[first]} with {len(ids[first])} tokens, the longest has"
+            f" {max(map(len, ids))}. Choose data.long_documents=truncate (their ends are cut) or"
+            " drop, or raise sequence_length."
         )
     if policy == "drop" and num_long:
         if num_long == len(ids):
-            raise DataError(f"all {num_long} {name} texts are longer than sequence_length {most} and dropped. Raise it.")
-        split, ids = _some_of(split, ~is_long_E), [each for each, is_long in zip(ids, is_long_E, strict=True) if not is_long]
+            raise DataError(
+                f"all {num_long} {name} texts are longer than sequence_length {most} and dropped."
+                " Raise it."
+            )
+        split, ids = (
+            _some_of(split, ~is_long_E),
+            [each for each, is_long in zip(ids, is_long_E, strict=True) if not is_long],
+        )
     cut = [shortened(each, most, at_end) for each in ids]
     tokens_N = np.fromiter(chain.from_iterable(cut), dtype=np.uint32)
     offsets_E = np.concatenate([[0], np.cumsum([len(each) for each in cut])]).astype(np.int64)
-    return EncodedLabels(split, tokens_N, offsets_E, *((0, num_long) if policy == "drop" else (num_long, 0)))
+    return EncodedLabels(
+        split, tokens_N, offsets_E, *((0, num_long) if policy == "drop" else (num_long, 0))
+    )
 
 
 def pad_id_of(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -131,17 +155,25 @@ def pad_id_of(tokenizer: PreTrainedTokenizerBase) -> int:
     Raises:
         DataError: it has neither.
     """
-    ids = [number for number in (tokenizer.pad_token_id, tokenizer.eos_token_id) if number is not None]
+    ids = [
+        number for number in (tokenizer.pad_token_id, tokenizer.eos_token_id) if number is not None
+    ]
     if not ids:
-        raise DataError("the model's tokenizer has neither a padding nor an end-of-text token. Set one in its tokenizer_config.json.")
+        raise DataError(
+            "the model's tokenizer has neither a padding nor an end-of-text token. Set one in its"
+            " tokenizer_config.json."
+        )
     return int(ids[0])
 
 
-def class_weights(targets: NDArray[Any], labels: Labels, chosen: Literal["none", "balanced"] | Mapping[str, float]) -> NDArray[np.float32] | None:
+def class_weights(
+    targets: NDArray[Any], labels: Labels, chosen: Literal["none", "balanced"] | Mapping[str, float]
+) -> NDArray[np.float32] | None:
     """Weights (C,) of the labels; None where all are 1.
 
-    balanced: texts / (labels x texts with the label) (King and Zeng 2001; scikit-learn's convention); of texts with several labels, texts
-    without the label / texts with it, on the texts that have it. A label without texts weighs 1.
+    balanced: texts / (labels x texts with the label) (King and Zeng 2001; scikit-learn's
+    convention); of texts with several labels, texts without the label / texts with it, on the texts
+    that have it. A label without texts weighs 1.
 
     Raises:
         RecipeError: a weight for a label there is not.
@@ -150,57 +182,98 @@ def class_weights(targets: NDArray[Any], labels: Labels, chosen: Literal["none",
         return None
     if isinstance(chosen, str):
         counts_C = np.array(label_counts(targets, labels))
-        others_C = len(targets) - counts_C if labels.multiple else np.full(len(labels.names), len(targets) / len(labels.names))
-        return np.where((counts_C > 0) & (others_C > 0), others_C / np.maximum(counts_C, 1), 1.0).astype(np.float32)
+        others_C = (
+            len(targets) - counts_C
+            if labels.multiple
+            else np.full(len(labels.names), len(targets) / len(labels.names))
+        )
+        return np.where(
+            (counts_C > 0) & (others_C > 0), others_C / np.maximum(counts_C, 1), 1.0
+        ).astype(np.float32)
     if unknown := [name for name in chosen if name not in labels.names]:
         raise RecipeError(
-            f"labels.class_weights: there is no label {unknown[0]!r}{did_you_mean(unknown[0], labels.names)} Labels: {', '.join(labels.names)}."
+            "labels.class_weights: there is no label"
+            f" {unknown[0]!r}{did_you_mean(unknown[0], labels.names)} Labels:"
+            f" {', '.join(labels.names)}."
         )
     return np.array([chosen.get(name, 1.0) for name in labels.names], dtype=np.float32)
 
 
 def positions_per_text(encoded: EncodedLabels, recipe: Recipe) -> float:
-    """Positions that a text takes in training on average, padding included, by laying out some optimizer steps."""
+    """Positions that a text takes in training on average, padding included, by laying out some
+    optimizer steps.
+    """
     passes, batch = Passes(0, recipe.sequence_length, PASS_OVERHEAD["cpu"]), recipe.effective_batch
-    shuffled = np.random.Generator(np.random.Philox(key=recipe.seed)).choice(encoded.lengths_E, size=(_STEPS_LAID_OUT, batch))
+    shuffled = np.random.Generator(np.random.Philox(key=recipe.seed)).choice(
+        encoded.lengths_E, size=(_STEPS_LAID_OUT, batch)
+    )
     positions = 0
     for lengths in shuffled.tolist():
         laid_out = passes.laid_out(lengths, batch * recipe.sequence_length)
-        positions += sum(len(numbers) * passes.width(max(lengths[number] for number in numbers)) for numbers in laid_out)
+        positions += sum(
+            len(numbers) * passes.width(max(lengths[number] for number in numbers))
+            for numbers in laid_out
+        )
     return positions / shuffled.size
 
 
-def told_of(splits: Mapping[str, EncodedLabels], labels: Labels, weights_C: NDArray[np.float32] | None) -> list[str]:
+def told_of(
+    splits: Mapping[str, EncodedLabels], labels: Labels, weights_C: NDArray[np.float32] | None
+) -> list[str]:
     """What a user should know of the texts before training."""
     told = []
     for name, encoded in splits.items():
         counts = label_counts(encoded.split.targets, labels)
         shares = (
-            ", ".join(f"{label} {count:,}" for label, count in zip(labels.names, counts, strict=True))
+            ", ".join(
+                f"{label} {count:,}" for label, count in zip(labels.names, counts, strict=True)
+            )
             if len(labels.names) <= _FEW
             else f"{len(labels.names)} labels"
         )
         changed = "".join(
             f"; {number:,} {what}"
-            for number, what in ((encoded.num_cut, "cut to this length"), (encoded.num_dropped, "too long and dropped"))
+            for number, what in (
+                (encoded.num_cut, "cut to this length"),
+                (encoded.num_dropped, "too long and dropped"),
+            )
             if number
         )
         median, longest = int(np.median(encoded.lengths_E)), int(encoded.lengths_E.max())
-        told.append(f"{name}: {len(encoded):,} texts ({shares}) of {median} tokens in the median, the longest {longest:,}{changed}")
+        told.append(
+            f"{name}: {len(encoded):,} texts ({shares}) of {median} tokens in the median, the"
+            f" longest {longest:,}{changed}"
+        )
     if weights_C is not None and len(labels.names) <= _FEW:
-        told.append("weights: " + ", ".join(f"{label} {weight:.3g}" for label, weight in zip(labels.names, weights_C.tolist(), strict=True)))
+        told.append(
+            "weights: "
+            + ", ".join(
+                f"{label} {weight:.3g}"
+                for label, weight in zip(labels.names, weights_C.tolist(), strict=True)
+            )
+        )
     return told
 
 
 def _some_of(split: LabelledSplit, kept_E: NDArray[np.bool_]) -> LabelledSplit:
     """The texts of a split for which `kept_E` is true."""
     numbers = np.flatnonzero(kept_E)
-    texts, wheres = (tuple(values[number] for number in numbers) for values in (split.texts, split.wheres))
-    return replace(split, texts=texts, wheres=wheres, targets=split.targets[kept_E], is_repeated_E=split.is_repeated_E[kept_E])
+    texts, wheres = (
+        tuple(values[number] for number in numbers) for values in (split.texts, split.wheres)
+    )
+    return replace(
+        split,
+        texts=texts,
+        wheres=wheres,
+        targets=split.targets[kept_E],
+        is_repeated_E=split.is_repeated_E[kept_E],
+    )
 
 
 PASS_OVERHEAD = {"cpu": 64, "mps": 512, "cuda": 1024}
-"""What a pass costs beside its positions, in positions. CPU: measured, flat between 16 and 256 (docs/log.md, 2026-11-22); the others are assumptions."""
+"""What a pass costs beside its positions, in positions. CPU: measured, flat between 16 and 256
+(docs/log.md, 2026-11-22); the others are assumptions.
+"""
 
 
 @dataclass(frozen=True)
@@ -210,7 +283,8 @@ class Passes:
     Attributes:
         pad_id: Token that fills rows.
         limit: Positions of a row at most.
-        overhead: What a pass costs beside its positions, in positions: more of it makes fewer passes with more padding.
+        overhead: What a pass costs beside its positions, in positions: more of it makes fewer
+            passes with more padding.
     """
 
     pad_id: int
@@ -218,9 +292,11 @@ class Passes:
     overhead: int
 
     def laid_out(self, lengths: Sequence[int], budget: int) -> list[list[int]]:
-        """Numbers of the texts of each pass, at the least cost: positions, padding included, and the overhead of every pass.
+        """Numbers of the texts of each pass, at the least cost: positions, padding included, and
+        the overhead of every pass.
 
-        Exact, by dynamic programming over the widths that occur (Bellman 1957): a cheapest layout never mixes sorted texts.
+        Exact, by dynamic programming over the widths that occur (Bellman 1957): a cheapest layout
+        never mixes sorted texts.
 
         Args:
             lengths: Tokens of each text.
@@ -234,14 +310,19 @@ class Passes:
             until.append(until[-1] + counts[width])
         cost, begin = [0.0], [0]
         for end in range(1, len(until)):
-            costs = [cost[start] + self._cost(widths[start], until[end] - until[start], budget) for start in range(end)]
+            costs = [
+                cost[start] + self._cost(widths[start], until[end] - until[start], budget)
+                for start in range(end)
+            ]
             begin.append(int(np.argmin(costs)))
             cost.append(costs[begin[end]])
         passes: list[list[int]] = []
         end = len(widths)
         while end:
             start = begin[end]
-            passes[:0] = _evenly_cut(order[until[start] : until[end]], self._rows(widths[start], budget))
+            passes[:0] = _evenly_cut(
+                order[until[start] : until[end]], self._rows(widths[start], budget)
+            )
             end = start
         return passes
 
@@ -257,7 +338,9 @@ class Passes:
         return float(width * texts + self.overhead * -(-texts // self._rows(width, budget)))
 
     def filled(self, ids: Sequence[NDArray[np.uint32]]) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Rows filled on the right, and 1 where they hold text, int64 (B, T) both; no mask where nothing is filled."""
+        """Rows filled on the right, and 1 where they hold text, int64 (B, T) both; no mask where
+        nothing is filled.
+        """
         width = self.width(max(map(len, ids)))
         inputs_BT = np.full((len(ids), width), self.pad_id, dtype=np.int64)
         mask_BT = np.zeros((len(ids), width), dtype=np.int64)
@@ -274,16 +357,24 @@ def _evenly_cut(numbers: list[int], most: int) -> list[list[int]]:
 
 
 class LabelledSequences:
-    """Endless numbered training texts of a split: sample i belongs to epoch `i // len(self)` and is shuffled within it.
+    """Endless numbered training texts of a split: sample i belongs to epoch `i // len(self)` and is
+    shuffled within it.
 
     Args:
         encoded: Texts to draw from.
-        weights_C: How much a text counts by its label; None: all alike. Of texts with several labels: how much having the label counts.
+        weights_C: How much a text counts by its label; None: all alike. Of texts with several
+            labels: how much having the label counts.
         passes: How texts become rows.
         seed: Of the shuffle.
     """
 
-    def __init__(self, encoded: EncodedLabels, weights_C: NDArray[np.float32] | None, passes: Passes, seed: int) -> None:
+    def __init__(
+        self,
+        encoded: EncodedLabels,
+        weights_C: NDArray[np.float32] | None,
+        passes: Passes,
+        seed: int,
+    ) -> None:
         self._encoded, self._weights_C, self._passes = encoded, weights_C, passes
         self._shuffle = Shuffle(len(encoded), seed)
 
@@ -292,17 +383,28 @@ class LabelledSequences:
         return len(self._encoded)
 
     def batch(self, first_sample: int, count: int) -> "LabelledBatch":
-        """Samples `first_sample` to `first_sample + count - 1`, a pure function of the seed and these numbers."""
+        """Samples `first_sample` to `first_sample + count - 1`, a pure function of the seed and
+        these numbers.
+        """
         chosen = np.concatenate([order for order, _ in self._shuffle.draw(first_sample, count)])
         targets = self._encoded.split.targets[chosen]
-        return LabelledBatch(tuple(self._encoded.ids(number) for number in chosen), targets, weights_of(targets, self._weights_C), self._passes)
+        return LabelledBatch(
+            tuple(self._encoded.ids(number) for number in chosen),
+            targets,
+            weights_of(targets, self._weights_C),
+            self._passes,
+        )
 
 
 def weights_of(targets: NDArray[Any], weights_C: NDArray[np.float32] | None) -> NDArray[np.float32]:
     """How much each target counts, in the targets' shape."""
     if weights_C is None:
         return np.ones(targets.shape, dtype=np.float32)
-    return weights_C[targets] if targets.ndim == 1 else np.where(targets > 0, weights_C, np.float32(1)).astype(np.float32)
+    return (
+        weights_C[targets]
+        if targets.ndim == 1
+        else np.where(targets > 0, weights_C, np.float32(1)).astype(np.float32)
+    )
 
 
 @dataclass(frozen=True)
@@ -321,12 +423,24 @@ class LabelledBatch:
 
     @property
     def loss_divisor(self) -> float:
-        """The sum of the texts' weights, so that the loss is their weighted mean over the whole step; of texts with several labels their number."""
-        return float(self.weights.sum(dtype=np.float64)) if self.targets.ndim == 1 else float(len(self.ids))
+        """The sum of the texts' weights, so that the loss is their weighted mean over the whole
+        step; of texts with several labels their number.
+        """
+        return (
+            float(self.weights.sum(dtype=np.float64))
+            if self.targets.ndim == 1
+            else float(len(self.ids))
+        )
 
     def micro_batches(self, sizes: tuple[int, ...]) -> Iterator[MicroBatch]:
-        """Rows of similar length together, in passes of at most `max(sizes)` x the longest row allowed positions each, padding included."""
-        for numbers in self.passes.laid_out(list(map(len, self.ids)), max(sizes) * self.passes.limit):
+        """Rows of similar length together, in passes of at most `max(sizes)` x the longest row
+        allowed positions each, padding included.
+        """
+        for numbers in self.passes.laid_out(
+            list(map(len, self.ids)), max(sizes) * self.passes.limit
+        ):
             inputs_BT, mask_BT = self.passes.filled([self.ids[number] for number in numbers])
-            targets, weights = (torch.from_numpy(array[numbers]) for array in (self.targets, self.weights))
+            targets, weights = (
+                torch.from_numpy(array[numbers]) for array in (self.targets, self.weights)
+            )
             yield MicroBatch(inputs_BT, targets, mask_BT=mask_BT, weights=weights)

@@ -1,4 +1,5 @@
-"""Duplicates within training, and validation or test documents that also stand in training. Keeps hashes, not texts.
+"""Duplicates within training, and validation or test documents that also stand in training. Keeps
+hashes, not texts.
 
 Suffixes: D documents in reading order, 2 the two halves of a 128-bit hash.
 """
@@ -26,8 +27,10 @@ class Scan:
 
     Attributes:
         num_documents: By split.
-        report: JSON value: per split documents, exact and normalised duplicates with shares, and the first examples.
-        leaked: Number (reading order, from 0) and split of the validation and test documents whose normalised text stands in training.
+        report: JSON value: per split documents, exact and normalised duplicates with shares, and
+            the first examples.
+        leaked: Number (reading order, from 0) and split of the validation and test documents whose
+            normalised text stands in training.
     """
 
     num_documents: dict[str, int]
@@ -41,7 +44,9 @@ def normalised(text: str) -> str:
 
 
 def scan(documents: Iterable[tuple[str, str]], progress: Progress | None = None) -> Scan:
-    """Read all (split, text) pairs once (and up to the last example again) and compare their 128-bit hashes."""
+    """Read all (split, text) pairs once (and up to the last example again) and compare their
+    128-bit hashes.
+    """
     labels, exact, folded = bytearray(), bytearray(), bytearray()
     for number, (split, text) in enumerate(documents, start=1):
         labels.append(SPLITS.index(split))
@@ -52,28 +57,48 @@ def scan(documents: Iterable[tuple[str, str]], progress: Progress | None = None)
     labels_D = np.frombuffer(bytes(labels), dtype=np.uint8)
     if progress:
         progress("reading", len(labels_D), len(labels_D))
-    found = {"exact": _repeated(_hashes(exact), labels_D), "normalised": _repeated(_hashes(folded), labels_D)}
-    num_documents = {split: int(count) for split, count in zip(SPLITS, np.bincount(labels_D, minlength=len(SPLITS)), strict=True) if count}
-    report: dict[str, Any] = {split: _counts(found, labels_D == SPLITS.index(split)) for split in num_documents}
+    found = {
+        "exact": _repeated(_hashes(exact), labels_D),
+        "normalised": _repeated(_hashes(folded), labels_D),
+    }
+    num_documents = {
+        split: int(count)
+        for split, count in zip(SPLITS, np.bincount(labels_D, minlength=len(SPLITS)), strict=True)
+        if count
+    }
+    report: dict[str, Any] = {
+        split: _counts(found, labels_D == SPLITS.index(split)) for split in num_documents
+    }
     report["examples"] = _examples(documents, found, labels_D)
     leaked = np.flatnonzero(found["normalised"] & (labels_D > 0)).tolist()
     return Scan(num_documents, report, {number: SPLITS[labels_D[number]] for number in leaked})
 
 
-def without(documents: Iterable[tuple[str, str]], dropped: Container[int]) -> Iterator[tuple[str, str]]:
+def without(
+    documents: Iterable[tuple[str, str]], dropped: Container[int]
+) -> Iterator[tuple[str, str]]:
     """The pairs whose numbers are not in `dropped`."""
     return (pair for number, pair in enumerate(documents) if number not in dropped)
 
 
 def leakage_notes(scanned: Scan, num_dropped: int, what: str = "document") -> list[str]:
-    """One sentence per split that has duplicates, and how many were dropped for it; `what` is one thing that was compared."""
+    """One sentence per split that has duplicates, and how many were dropped for it; `what` is one
+    thing that was compared.
+    """
     notes = []
     for split, counts in scanned.report.items():
         if split == "examples" or not counts["normalised"]:
             continue
         where = f"repeat another training {what}" if split == "train" else "also stand in training"
-        notes.append(f"{split}: {counts['normalised']} of {counts['documents']} {what}s {where} ({counts['exact']} of them exactly)")
-    return [*notes, f"{num_dropped} of these were dropped from validation and test"] if num_dropped else notes
+        notes.append(
+            f"{split}: {counts['normalised']} of {counts['documents']} {what}s {where}"
+            f" ({counts['exact']} of them exactly)"
+        )
+    return (
+        [*notes, f"{num_dropped} of these were dropped from validation and test"]
+        if num_dropped
+        else notes
+    )
 
 
 def _hashes(digests: bytearray) -> NDArray[np.uint64]:
@@ -81,8 +106,12 @@ def _hashes(digests: bytearray) -> NDArray[np.uint64]:
 
 
 def _repeated(hashes_D2: NDArray[np.uint64], labels_D: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """True for a training document seen in training before, and for any other document that stands in training."""
-    order = np.lexsort((labels_D, hashes_D2[:, 1], hashes_D2[:, 0]))  # stable: training first, in reading order
+    """True for a training document seen in training before, and for any other document that stands
+    in training.
+    """
+    order = np.lexsort(
+        (labels_D, hashes_D2[:, 1], hashes_D2[:, 0])
+    )  # stable: training first, in reading order
     ordered_D2, ordered_labels_D = hashes_D2[order], labels_D[order]
     is_first_D = np.ones(len(order), dtype=bool)
     is_first_D[1:] = (ordered_D2[1:] != ordered_D2[:-1]).any(axis=1)
@@ -102,12 +131,29 @@ def _counts(found: dict[str, NDArray[np.bool_]], is_split_D: NDArray[np.bool_]) 
     return counts
 
 
-def _examples(documents: Iterable[tuple[str, str]], found: dict[str, NDArray[np.bool_]], labels_D: NDArray[np.uint8]) -> list[dict[str, str]]:
-    """The first few leaked documents, else the first few repeated in training, by their first characters."""
+def _examples(
+    documents: Iterable[tuple[str, str]],
+    found: dict[str, NDArray[np.bool_]],
+    labels_D: NDArray[np.uint8],
+) -> list[dict[str, str]]:
+    """The first few leaked documents, else the first few repeated in training, by their first
+    characters.
+    """
     leaked = np.flatnonzero(found["normalised"] & (labels_D > 0))
     chosen = (leaked if len(leaked) else np.flatnonzero(found["normalised"]))[:EXAMPLES].tolist()
     if not chosen:
         return []
-    pairs = {number: pair for number, pair in enumerate(islice(documents, chosen[-1] + 1)) if number in chosen}
+    pairs = {
+        number: pair
+        for number, pair in enumerate(islice(documents, chosen[-1] + 1))
+        if number in chosen
+    }
     kinds = {number: "exact" if found["exact"][number] else "normalised" for number in chosen}
-    return [{"split": pairs[number][0], "kind": kinds[number], "text": pairs[number][1][:EXAMPLE_CHARACTERS]} for number in chosen]
+    return [
+        {
+            "split": pairs[number][0],
+            "kind": kinds[number],
+            "text": pairs[number][1][:EXAMPLE_CHARACTERS],
+        }
+        for number in chosen
+    ]

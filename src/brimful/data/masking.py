@@ -1,7 +1,8 @@
-"""Sequences with some of their tokens hidden, to be predicted from both sides (Devlin et al. 2019, section 3.1 and appendix A.1).
+"""Sequences with some of their tokens hidden, to be predicted from both sides (Devlin et al. 2019,
+section 3.1 and appendix A.1).
 
-What is hidden in a sample depends on the seed and the sample's number only: no batch border, micro-batch or padding changes it.
-Suffixes: B sequences of a batch, T positions, V vocabulary.
+What is hidden in a sample depends on the seed and the sample's number only: no batch border,
+micro-batch or padding changes it. Suffixes: B sequences of a batch, T positions, V vocabulary.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,11 +22,15 @@ from brimful.data.tokens import TokenSplit
 from brimful.model.description import CLS_ID, ENCODER_TOKENS, MASK_ID, PAD_ID
 
 MASKED, REPLACED = 0.8, 0.1
-"""Of the hidden tokens, the shares that [MASK] and that a random token stands for; the rest shows itself (Devlin et al. 2019, section 3.1)."""
+"""Of the hidden tokens, the shares that [MASK] and that a random token stands for; the rest shows
+itself (Devlin et al. 2019, section 3.1).
+"""
 _DRAWS = 3
 """Per position: whether it is hidden, what stands there then, and which random token."""
 _TRAINING, _SCORING = 1 << 32, 2 << 32
-"""Added to the seed, which lies below, so that no other stream of the run is drawn again. Scoring has no seed: runs are compared on the same choice."""
+"""Added to the seed, which lies below, so that no other stream of the run is drawn again. Scoring
+has no seed: runs are compared on the same choice.
+"""
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,8 @@ class Rules:
     """How tokens are hidden.
 
     Attributes:
-        share: Of the tokens of a sequence that are not special, rounded to whole ones, at least one where there is one.
+        share: Of the tokens of a sequence that are not special, rounded to whole ones, at least one
+            where there is one.
         vocabulary: V; ids below `len(ENCODER_TOKENS)` are the special ones.
         seed: 0 to 2^32 - 1.
     """
@@ -42,7 +48,9 @@ class Rules:
     vocabulary: int
     seed: int
 
-    def hide(self, rows_BT: NDArray[np.int64], numbers_B: NDArray[np.int64], *, scoring: bool = False) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def hide(
+        self, rows_BT: NDArray[np.int64], numbers_B: NDArray[np.int64], *, scoring: bool = False
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """What the model reads and what it is to predict, `IGNORED` where nothing is hidden.
 
         Args:
@@ -52,8 +60,14 @@ class Rules:
         """
         inputs_BT, targets_BT = rows_BT.copy(), np.full_like(rows_BT, IGNORED)
         tag = _SCORING if scoring else self.seed + _TRAINING
-        for row_T, inputs_T, targets_T, number in zip(rows_BT, inputs_BT, targets_BT, numbers_B.tolist(), strict=True):
-            raw = np.random.Philox(key=np.array([tag, number], dtype=np.uint64)).random_raw(_DRAWS * len(row_T)).reshape(-1, _DRAWS)
+        for row_T, inputs_T, targets_T, number in zip(
+            rows_BT, inputs_BT, targets_BT, numbers_B.tolist(), strict=True
+        ):
+            raw = (
+                np.random.Philox(key=np.array([tag, number], dtype=np.uint64))
+                .random_raw(_DRAWS * len(row_T))
+                .reshape(-1, _DRAWS)
+            )
             ordinary = np.flatnonzero(row_T >= len(ENCODER_TOKENS))
             count = max(1, round(self.share * len(ordinary)))
             hidden = ordinary[np.argsort(raw[ordinary, 0], kind="stable")[:count]]
@@ -65,12 +79,15 @@ class Rules:
         chance = (raw[:, 1] >> np.uint64(11)) / (1 << 53)
         specials = len(ENCODER_TOKENS)
         drawn = (raw[:, 2] % np.uint64(self.vocabulary - specials)).astype(np.int64) + specials
-        return np.where(chance < MASKED, MASK_ID, np.where(chance < MASKED + REPLACED, drawn, tokens))
+        return np.where(
+            chance < MASKED, MASK_ID, np.where(chance < MASKED + REPLACED, drawn, tokens)
+        )
 
 
 @dataclass(frozen=True)
 class MaskedBatch(Batch):
-    """Sequences of one width, [CLS] first, with hidden tokens: a target is the token that stands at this very position, not the one after it.
+    """Sequences of one width, [CLS] first, with hidden tokens: a target is the token that stands at
+    this very position, not the one after it.
 
     Attributes:
         mask_BT: int64, 0 where a position is padding; None where none is.
@@ -80,17 +97,23 @@ class MaskedBatch(Batch):
 
     def micro_batches(self, sizes: tuple[int, ...]) -> Iterator[MicroBatch]:
         """Rows in order, `sizes` at a time."""
-        masks: Sequence[Tensor | None] = (None,) * len(sizes) if self.mask_BT is None else self.mask_BT.split(sizes)
-        for inputs_BT, targets_BT, mask_BT in zip(self.inputs_BT.split(sizes), self.targets_BT.split(sizes), masks, strict=True):
+        masks: Sequence[Tensor | None] = (
+            (None,) * len(sizes) if self.mask_BT is None else self.mask_BT.split(sizes)
+        )
+        for inputs_BT, targets_BT, mask_BT in zip(
+            self.inputs_BT.split(sizes), self.targets_BT.split(sizes), masks, strict=True
+        ):
             scored_N = (targets_BT.flatten() != IGNORED).nonzero()[:, 0]
             yield MicroBatch(inputs_BT, targets_BT, scored_N, mask_BT=mask_BT)
 
 
 class MaskedSequences:
-    """Endless numbered training samples of a split, each with tokens of its own hidden, other ones in every epoch (Liu et al. 2019, section 4.1).
+    """Endless numbered training samples of a split, each with tokens of its own hidden, other ones
+    in every epoch (Liu et al. 2019, section 4.1).
 
-    A sample is [CLS] and `sequence_length - 1` positions. Layout stream: tokens that follow each other, across documents, whose [SEP]
-    stand between them (Liu et al. 2019, full sentences). Layout document: one document and its [SEP], padded.
+    A sample is [CLS] and `sequence_length - 1` positions. Layout stream: tokens that follow each
+    other, across documents, whose [SEP] stand between them (Liu et al. 2019, full sentences).
+    Layout document: one document and its [SEP], padded.
 
     Args:
         split: Tokens to draw from; documents end with [SEP].
@@ -100,7 +123,8 @@ class MaskedSequences:
         rules: How tokens are hidden; its seed is that of the order, too.
 
     Raises:
-        DataError: as `Sequences`; and from `batch`, where its sequences hold nothing but special tokens.
+        DataError: as `Sequences`; and from `batch`, where its sequences hold nothing but special
+            tokens.
     """
 
     def __init__(
@@ -119,41 +143,60 @@ class MaskedSequences:
         return len(self._plain)
 
     def batch(self, first_sample: int, count: int) -> MaskedBatch:
-        """Samples `first_sample` to `first_sample + count - 1`, a pure function of the seed and these numbers."""
+        """Samples `first_sample` to `first_sample + count - 1`, a pure function of the seed and
+        these numbers.
+        """
         numbers_B = np.arange(first_sample, first_sample + count)
-        batch = masked(self._plain.batch(first_sample, count), self._sequence_length, self._rules, numbers_B)
+        batch = masked(
+            self._plain.batch(first_sample, count), self._sequence_length, self._rules, numbers_B
+        )
         if not batch.num_target_tokens:
-            raise DataError(f"the training sequences {first_sample + 1} to {first_sample + count} are empty documents; leave such documents out.")
+            raise DataError(
+                f"the training sequences {first_sample + 1} to {first_sample + count} are empty"
+                " documents; leave such documents out."
+            )
         return batch
 
 
 def masked_evaluation_batches(
-    split: TokenSplit, sequence_length: int, batch_size: int, rules: Rules, max_sequences: int | None = None
+    split: TokenSplit,
+    sequence_length: int,
+    batch_size: int,
+    rules: Rules,
+    max_sequences: int | None = None,
 ) -> Iterator[MaskedBatch]:
-    """Windows end to end that hold every token of the split but the very first, with a fixed choice of hidden ones.
+    """Windows end to end that hold every token of the split but the very first, with a fixed choice
+    of hidden ones.
 
     Args:
         split: Tokens to score.
         sequence_length: Positions of a window (T), [CLS] included.
         batch_size: Windows per batch; the last batch may hold fewer.
         rules: How tokens are hidden.
-        max_sequences: Only this many windows, spread evenly over the split; what is hidden in them depends on how many.
+        max_sequences: Only this many windows, spread evenly over the split; what is hidden in them
+            depends on how many.
 
     Raises:
         DataError: fewer than two tokens; ValueError: batch_size or max_sequences out of range.
     """
     done = 0
-    for plain in evaluation_batches(split, sequence_length - 1, sequence_length - 1, batch_size, max_sequences):
+    for plain in evaluation_batches(
+        split, sequence_length - 1, sequence_length - 1, batch_size, max_sequences
+    ):
         numbers_B = np.arange(done, done + len(plain.inputs_BT))
         done += len(numbers_B)
         yield masked(plain, sequence_length, rules, numbers_B, scoring=True)
 
 
-def masked(plain: Batch, limit: int, rules: Rules, numbers_B: NDArray[np.int64], *, scoring: bool = False) -> MaskedBatch:
-    """[CLS] and what follows each position of a plain batch, `IGNORED` being padding, with hidden tokens.
+def masked(
+    plain: Batch, limit: int, rules: Rules, numbers_B: NDArray[np.int64], *, scoring: bool = False
+) -> MaskedBatch:
+    """[CLS] and what follows each position of a plain batch, `IGNORED` being padding, with hidden
+    tokens.
 
     Args:
-        plain: Sequences of at most `limit` - 1 positions, or of `limit`, of which the last then falls away.
+        plain: Sequences of at most `limit` - 1 positions, or of `limit`, of which the last then
+            falls away.
         limit: Positions of a row at most.
         rules: How tokens are hidden.
         numbers_B: Of the samples.
@@ -161,7 +204,15 @@ def masked(plain: Batch, limit: int, rules: Rules, numbers_B: NDArray[np.int64],
     """
     tokens_BT = plain.targets_BT[:, : limit - 1]
     width = min(-(-(tokens_BT.shape[1] + 1) // PAD_MULTIPLE) * PAD_MULTIPLE, limit)
-    rows_BT = F.pad(F.pad(tokens_BT, (1, 0), value=CLS_ID), (0, width - tokens_BT.shape[1] - 1), value=IGNORED)
+    rows_BT = F.pad(
+        F.pad(tokens_BT, (1, 0), value=CLS_ID), (0, width - tokens_BT.shape[1] - 1), value=IGNORED
+    )
     is_text_BT = rows_BT != IGNORED
-    inputs_BT, targets_BT = rules.hide(torch.where(is_text_BT, rows_BT, PAD_ID).numpy(), numbers_B, scoring=scoring)
-    return MaskedBatch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT), None if bool(is_text_BT.all()) else is_text_BT.long())
+    inputs_BT, targets_BT = rules.hide(
+        torch.where(is_text_BT, rows_BT, PAD_ID).numpy(), numbers_B, scoring=scoring
+    )
+    return MaskedBatch(
+        torch.from_numpy(inputs_BT),
+        torch.from_numpy(targets_BT),
+        None if bool(is_text_BT.all()) else is_text_BT.long(),
+    )

@@ -1,13 +1,18 @@
-"""Near duplicates among many texts: Jaccard similarity of their sets of character 5-grams, exactly, without comparing all pairs.
+"""Near duplicates among many texts: Jaccard similarity of their sets of character 5-grams, exactly,
+without comparing all pairs.
 
-Two sets of x and y grams with a similarity of at least t share ceil(t / (1 + t) * (x + y)) of them, so with grams in one order for all texts, the
-first x - ceil(t x) + 1 and the first y - ceil(t y) + 1 have one in common (prefix filter: Chaudhuri et al. 2006, A Primitive Operator for Similarity
-Joins in Data Cleaning; Bayardo et al. 2007, Scaling Up All Pairs Similarity Search); the sizes differ by a factor of t at most (length filter); and
-behind the common gram enough of both must be left (positional filter: Xiao et al. 2008, Efficient Similarity Joins for Near Duplicate Detection).
-What passes is counted out, so nothing is missed and nothing estimated. Rare grams come first, which keeps the candidates few; a text that has found
-its match looks no further, so thousands of texts from one template cost little.
+Two sets of x and y grams with a similarity of at least t share ceil(t / (1 + t) * (x + y)) of them,
+so with grams in one order for all texts, the first x - ceil(t x) + 1 and the first y - ceil(t y) +
+1 have one in common (prefix filter: Chaudhuri et al. 2006, A Primitive Operator for Similarity
+Joins in Data Cleaning; Bayardo et al. 2007, Scaling Up All Pairs Similarity Search); the sizes
+differ by a factor of t at most (length filter); and behind the common gram enough of both must be
+left (positional filter: Xiao et al. 2008, Efficient Similarity Joins for Near Duplicate Detection).
+What passes is counted out, so nothing is missed and nothing estimated. Rare grams come first, which
+keeps the candidates few; a text that has found its match looks no further, so thousands of texts
+from one template cost little.
 
-Suffixes: D texts, G grams of all texts end to end, E grams in the prefixes of texts that look for a match, P pairs.
+Suffixes: D texts, G grams of all texts end to end, E grams in the prefixes of texts that look for a
+match, P pairs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +29,9 @@ from brimful.data.tokens import Progress
 GRAM = 5
 """Characters; a shorter text is one gram."""
 _SLACK = 1e-9
-"""Bounds are widened by this against rounding; the similarity itself is one division of whole numbers."""
+"""Bounds are widened by this against rounding; the similarity itself is one division of whole
+numbers.
+"""
 _FIRST_WINDOW, _LAST_WINDOW = 64, 1 << 20
 _QUERIES_AT_ONCE, _PAIRS_AT_ONCE, _GRAMS_AT_ONCE = 1 << 15, 1 << 20, 1 << 23
 _CODE_POINTS = 0x110000
@@ -32,8 +39,11 @@ _CODE_POINTS = 0x110000
 Ints = NDArray[np.int64]
 
 
-def near_duplicates(texts: Sequence[str], before_D: Ints, threshold: float, progress: Progress | None = None) -> Ints:
-    """For each text d another one, among the first `before_D[d]` of all, that is at least so similar; -1 where there is none.
+def near_duplicates(
+    texts: Sequence[str], before_D: Ints, threshold: float, progress: Progress | None = None
+) -> Ints:
+    """For each text d another one, among the first `before_D[d]` of all, that is at least so
+    similar; -1 where there is none.
 
     Args:
         texts: Compared as they are, so normalised before; equal ones are similar, too.
@@ -51,7 +61,11 @@ def near_duplicates(texts: Sequence[str], before_D: Ints, threshold: float, prog
         for start in range(0, len(asking), _QUERIES_AT_ONCE):
             _search(index, asking[start : start + _QUERIES_AT_ONCE], before_D, found_D)
             if progress:
-                progress("looking for near duplicates", min(start + _QUERIES_AT_ONCE, len(asking)), len(asking))
+                progress(
+                    "looking for near duplicates",
+                    min(start + _QUERIES_AT_ONCE, len(asking)),
+                    len(asking),
+                )
     return found_D
 
 
@@ -86,12 +100,15 @@ class _Grams:
         distinct, numbers, counts = np.unique(codes, return_inverse=True, return_counts=True)
         by_count = np.empty(len(distinct), dtype=np.int64)
         by_count[np.argsort(counts, kind="stable")] = np.arange(len(distinct))
-        owners_G, numbers_G = np.divmod(_distinct(owners * len(distinct) + by_count[numbers]), len(distinct))
+        owners_G, numbers_G = np.divmod(
+            _distinct(owners * len(distinct) + by_count[numbers]), len(distinct)
+        )
         return cls(numbers_G, np.searchsorted(owners_G, np.arange(len(texts) + 1)), len(distinct))
 
 
 def _windows(texts: Sequence[str]) -> tuple[Ints, Ints]:
-    """A number for each window of five characters, equal for equal windows alone, and the text it is in.
+    """A number for each window of five characters, equal for equal windows alone, and the text it
+    is in.
 
     Short texts are filled up with a code point that does not exist.
     """
@@ -99,7 +116,9 @@ def _windows(texts: Sequence[str]) -> tuple[Ints, Ints]:
     filled_D = np.maximum(lengths_D, GRAM)
     starts_D = np.cumsum(filled_D) - filled_D
     code_points = np.full(filled_D.sum(), _CODE_POINTS, dtype=np.uint32)
-    code_points[_ranges(starts_D, lengths_D)] = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    code_points[_ranges(starts_D, lengths_D)] = np.frombuffer(
+        "".join(texts).encode("utf-32-le", "surrogatepass"), dtype=np.uint32
+    )
     is_used = np.zeros(_CODE_POINTS + 1, dtype=bool)
     is_used[code_points] = True
     characters = np.cumsum(is_used)[code_points]
@@ -172,9 +191,21 @@ class _Index:
         keys = grams.numbers_G[in_prefix] * stride + sizes_D[owners]
         order = np.argsort(keys, kind="stable")
         ones = np.ones(len(grams.numbers_G), dtype=np.int8)
-        rows = sparse.csr_array((ones, grams.numbers_G, grams.offsets_D), shape=(len(sizes_D), grams.num_grams))
+        rows = sparse.csr_array(
+            (ones, grams.numbers_G, grams.offsets_D), shape=(len(sizes_D), grams.num_grams)
+        )
         places = in_prefix - grams.offsets_D[owners]
-        return cls(grams, sizes_D, prefixes_D, threshold, rows, keys[order], owners[order], places[order], stride)
+        return cls(
+            grams,
+            sizes_D,
+            prefixes_D,
+            threshold,
+            rows,
+            keys[order],
+            owners[order],
+            places[order],
+            stride,
+        )
 
     def are_similar(self, ones_P: Ints, others_P: Ints) -> NDArray[np.bool_]:
         """Counts the common grams of pairs of texts."""
@@ -182,7 +213,9 @@ class _Index:
         for start, end in _chunks(self.sizes_D[ones_P] + self.sizes_D[others_P], _GRAMS_AT_ONCE):
             one, other = ones_P[start:end], others_P[start:end]
             common = self.rows[one].multiply(self.rows[other]).sum(axis=1)
-            similar.append(common / (self.sizes_D[one] + self.sizes_D[other] - common) >= self.threshold)
+            similar.append(
+                common / (self.sizes_D[one] + self.sizes_D[other] - common) >= self.threshold
+            )
         return np.concatenate(similar)
 
 
@@ -195,7 +228,8 @@ def _chunks(sizes: Ints, most: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class _Entries:
-    """Where to look for matches: for each gram in the prefix of a text that looks, a stretch of the index.
+    """Where to look for matches: for each gram in the prefix of a text that looks, a stretch of the
+    index.
 
     Attributes:
         texts_E: The text that looks.
@@ -218,22 +252,36 @@ class _Entries:
         in_grams = _ranges(index.grams.offsets_D[asking], prefixes)
         keys = index.grams.numbers_G[in_grams] * index.stride
         least = np.ceil(index.threshold * index.sizes_D[texts] - _SLACK).astype(np.int64)
-        most = np.minimum(np.floor(index.sizes_D[texts] / index.threshold + _SLACK).astype(np.int64), index.stride - 1)
+        most = np.minimum(
+            np.floor(index.sizes_D[texts] / index.threshold + _SLACK).astype(np.int64),
+            index.stride - 1,
+        )
         starts = np.searchsorted(index.keys_G, keys + least)
         lengths = np.searchsorted(index.keys_G, keys + most, side="right") - starts
         has_others = lengths > 1
-        texts, starts, lengths, places = (values[has_others] for values in (texts, starts, lengths, in_grams - index.grams.offsets_D[texts]))
+        texts, starts, lengths, places = (
+            values[has_others]
+            for values in (texts, starts, lengths, in_grams - index.grams.offsets_D[texts])
+        )
         before = np.cumsum(lengths) - lengths
         first = np.searchsorted(texts, texts)
         return cls(texts, places, starts, lengths, before - before[first] if len(first) else before)
 
     def where(self, chosen: NDArray[np.bool_]) -> "_Entries":
         """Some of them."""
-        return _Entries(self.texts_E[chosen], self.places_E[chosen], self.starts_E[chosen], self.lengths_E[chosen], self.before_E[chosen])
+        return _Entries(
+            self.texts_E[chosen],
+            self.places_E[chosen],
+            self.starts_E[chosen],
+            self.lengths_E[chosen],
+            self.before_E[chosen],
+        )
 
 
 def _search(index: _Index, asking: Ints, before_D: Ints, found_D: Ints) -> None:
-    """Look at the first few candidates of all texts, then at twice as many of those that have found none, and so on."""
+    """Look at the first few candidates of all texts, then at twice as many of those that have found
+    none, and so on.
+    """
     entries = _Entries.of(index, asking)
     start, window = 0, _FIRST_WINDOW
     while len(entries.texts_E):
@@ -245,14 +293,27 @@ def _search(index: _Index, asking: Ints, before_D: Ints, found_D: Ints) -> None:
             some = now[first:last]
             some = some[found_D[entries.texts_E[some]] < 0]
             _match(index, entries, some, shift[some], lengths[some], before_D, found_D)
-        entries = entries.where((found_D[entries.texts_E] < 0) & (entries.before_E + entries.lengths_E > end))
+        entries = entries.where(
+            (found_D[entries.texts_E] < 0) & (entries.before_E + entries.lengths_E > end)
+        )
         start, window = end, min(2 * window, _LAST_WINDOW)
 
 
-def _match(index: _Index, entries: _Entries, some: Ints, shift: Ints, lengths: Ints, before_D: Ints, found_D: Ints) -> None:
+def _match(
+    index: _Index,
+    entries: _Entries,
+    some: Ints,
+    shift: Ints,
+    lengths: Ints,
+    before_D: Ints,
+    found_D: Ints,
+) -> None:
     """Compare texts with the candidates in a part of their stretches, and note what is found."""
     candidates = _ranges(entries.starts_E[some] + shift, lengths)
-    texts_P, places_P = np.repeat(entries.texts_E[some], lengths), np.repeat(entries.places_E[some], lengths)
+    texts_P, places_P = (
+        np.repeat(entries.texts_E[some], lengths),
+        np.repeat(entries.places_E[some], lengths),
+    )
     others_P, other_places_P = index.owners_G[candidates], index.places_G[candidates]
     sizes_P, other_sizes_P = index.sizes_D[texts_P], index.sizes_D[others_P]
     needed_P = index.threshold / (1 + index.threshold) * (sizes_P + other_sizes_P) - _SLACK

@@ -1,7 +1,9 @@
-"""How texts are prepared before they become tokens: steps found by name, the same ones in training, evaluation and prediction.
+"""How texts are prepared before they become tokens: steps found by name, the same ones in training,
+evaluation and prediction.
 
-A step is a file in `data/preprocessing` with `STEP: (text) -> text`. One that stands on libraries names their distributions in `LIBRARIES`
-and the extra that brings them in `EXTRA`: what a step does can change with their version, so a run keeps the versions it was trained with.
+A step is a file in `data/preprocessing` with `STEP: (text) -> text`. One that stands on libraries
+names their distributions in `LIBRARIES` and the extra that brings them in `EXTRA`: what a step does
+can change with their version, so a run keeps the versions it was trained with.
 """
 
 import importlib.metadata
@@ -16,7 +18,8 @@ Prepare = Callable[[str], str]
 
 
 def preparation(names: Sequence[str]) -> Prepare:
-    """One function that applies the steps of these names in their order; none of them leaves a text as it is.
+    """One function that applies the steps of these names in their order; none of them leaves a text
+    as it is.
 
     Raises:
         BrimfulError: no step of such a name.
@@ -37,12 +40,18 @@ def preparation(names: Sequence[str]) -> Prepare:
 
 
 def preparation_identity(names: Sequence[str]) -> dict[str, str]:
-    """What each step stands on here, to be kept with a run: `{"vi_words": "underthesea 9.5.0, underthesea-core 3.3.2"}`; "" for brimful's own.
+    """What each step stands on here, to be kept with a run: `{"vi_words": "underthesea 9.5.0,
+    underthesea-core 3.3.2"}`; "" for brimful's own.
 
     Raises:
         BrimfulError, RequestError: as `preparation`.
     """
-    return {name: ", ".join(f"{library} {version}" for library, version in _versions(name, _module(name)).items()) for name in names}
+    return {
+        name: ", ".join(
+            f"{library} {version}" for library, version in _versions(name, _module(name)).items()
+        )
+        for name in names
+    }
 
 
 def preparation_notes(trained_with: Mapping[str, str]) -> list[str]:
@@ -56,8 +65,9 @@ def preparation_notes(trained_with: Mapping[str, str]) -> list[str]:
     """
     here = preparation_identity(list(trained_with))
     return [
-        f"texts are prepared by the step {name} with {here[name] or 'no library'} here, but with {then or 'no library'} when the model was trained: "
-        f"they may come out otherwise.{_remedy(then)}"
+        f"texts are prepared by the step {name} with {here[name] or 'no library'} here, but with"
+        f" {then or 'no library'} when the model was trained: they may come out"
+        f" otherwise.{_remedy(then)}"
         for name, then in trained_with.items()
         if here[name] != then
     ]
@@ -65,7 +75,12 @@ def preparation_notes(trained_with: Mapping[str, str]) -> list[str]:
 
 def _remedy(identity: str) -> str:
     """What installs `underthesea 9.5.0, underthesea-core 3.3.2`."""
-    return f" For the same: pip install {' '.join(repr(part.replace(' ', '==')) for part in identity.split(', '))}" if identity else ""
+    return (
+        " For the same: pip install"
+        f" {' '.join(repr(part.replace(' ', '==')) for part in identity.split(', '))}"
+        if identity
+        else ""
+    )
 
 
 def _module(name: str) -> ModuleType:
@@ -82,9 +97,13 @@ def _step(name: str) -> Prepare:
 def _versions(name: str, module: ModuleType) -> dict[str, str]:
     """Installed versions of the libraries of a step, by distribution."""
     try:
-        return {library: importlib.metadata.version(library) for library in getattr(module, "LIBRARIES", ())}
+        return {
+            library: importlib.metadata.version(library)
+            for library in getattr(module, "LIBRARIES", ())
+        }
     except importlib.metadata.PackageNotFoundError as error:
         raise RequestError(
-            f"the step {name} (labels.preprocess) needs {' and '.join(module.LIBRARIES)}, not installed here: pip install 'brimful[{module.EXTRA}]'. "
-            "A model that was trained with the step needs it wherever it runs."
+            f"the step {name} (labels.preprocess) needs {' and '.join(module.LIBRARIES)}, not"
+            f" installed here: pip install 'brimful[{module.EXTRA}]'. A model that was trained with"
+            " the step needs it wherever it runs."
         ) from error

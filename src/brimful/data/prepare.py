@@ -1,4 +1,6 @@
-"""From recipe to token ids: open the source, scan it, train the tokenizer, tokenise. All of it is cached by content."""
+"""From recipe to token ids: open the source, scan it, train the tokenizer, tokenise. All of it is
+cached by content.
+"""
 
 import shutil
 import uuid
@@ -15,8 +17,22 @@ from brimful.base.rundir import read_json, write_json_atomically
 from brimful.data.leakage import Scan, leakage_notes, scan, without
 from brimful.data.sources import Source, open_source
 from brimful.data.splits import SPLIT_SEED, LabelledDocuments, check_not_empty
-from brimful.data.tokenizer import TokenizerReport, check_compression, measure_tokenizer, tokenizer_fingerprint, train_tokenizer
-from brimful.data.tokens import Progress, TokenSplit, batch_encoder, cache_key, read_tokens, token_dtype, write_tokens
+from brimful.data.tokenizer import (
+    TokenizerReport,
+    check_compression,
+    measure_tokenizer,
+    tokenizer_fingerprint,
+    train_tokenizer,
+)
+from brimful.data.tokens import (
+    Progress,
+    TokenSplit,
+    batch_encoder,
+    cache_key,
+    read_tokens,
+    token_dtype,
+    write_tokens,
+)
 from brimful.model.description import is_encoder
 from brimful.recipe import DataRecipe, Recipe
 
@@ -57,10 +73,18 @@ def prepare(recipe: Recipe, cache: Path, progress: Progress | None = None) -> Pr
         DataError: the data cannot be read, or do not support what the recipe asks.
     """
     source = open_source(recipe.data)
-    data_fingerprint = cache_key(source=source.fingerprint, split_seed=SPLIT_SEED, **_split_options(recipe.data))
+    data_fingerprint = cache_key(
+        source=source.fingerprint, split_seed=SPLIT_SEED, **_split_options(recipe.data)
+    )
     documents = LabelledDocuments(source, recipe.data)
     special_tokens = {"encoder": True} if is_encoder(recipe.fresh_model) else {}
-    tokenizer_folder = cache / "tokenizers" / cache_key(data=data_fingerprint, **recipe.own_tokenizer.model_dump(mode="json"), **special_tokens)
+    tokenizer_folder = (
+        cache
+        / "tokenizers"
+        / cache_key(
+            data=data_fingerprint, **recipe.own_tokenizer.model_dump(mode="json"), **special_tokens
+        )
+    )
     scanned: Scan | None = None
     tokenizer = _load_tokenizer(tokenizer_folder)
     if tokenizer is None:
@@ -68,7 +92,11 @@ def prepare(recipe: Recipe, cache: Path, progress: Progress | None = None) -> Pr
         tokenizer = _make_tokenizer(recipe, documents, scanned, progress)
         _save_tokenizer(tokenizer, tokenizer_folder)
     fingerprint = tokenizer_fingerprint(tokenizer)
-    token_folder = cache / "tokens" / cache_key(data=data_fingerprint, tokenizer=fingerprint, dtype=token_dtype(len(tokenizer)))
+    token_folder = (
+        cache
+        / "tokens"
+        / cache_key(data=data_fingerprint, tokenizer=fingerprint, dtype=token_dtype(len(tokenizer)))
+    )
     found = _load_tokens(token_folder)
     if found is None:
         scanned = scanned or _scan(documents, recipe.data, progress)
@@ -86,7 +114,11 @@ def _split_options(data: DataRecipe) -> dict[str, Any]:
 def _scan(documents: LabelledDocuments, data: DataRecipe, progress: Progress | None) -> Scan:
     scanned = scan(documents, progress)
     dropped = Counter(_dropped(scanned, data).values())
-    check_not_empty({split: count - dropped[split] for split, count in scanned.num_documents.items()}, data, dropped.total())
+    check_not_empty(
+        {split: count - dropped[split] for split, count in scanned.num_documents.items()},
+        data,
+        dropped.total(),
+    )
     return scanned
 
 
@@ -94,20 +126,30 @@ def _dropped(scanned: Scan, data: DataRecipe) -> dict[int, str]:
     return scanned.leaked if data.duplicates == "drop" else {}
 
 
-def _make_tokenizer(recipe: Recipe, documents: LabelledDocuments, scanned: Scan, progress: Progress | None) -> PreTrainedTokenizerFast:
+def _make_tokenizer(
+    recipe: Recipe, documents: LabelledDocuments, scanned: Scan, progress: Progress | None
+) -> PreTrainedTokenizerFast:
     total = scanned.num_documents["train"]
 
     def training_texts() -> Iterator[str]:
-        for number, text in enumerate((text for split, text in documents if split == "train"), start=1):
+        for number, text in enumerate(
+            (text for split, text in documents if split == "train"), start=1
+        ):
             if progress and (number % 1000 == 0 or number == total):
                 progress("training the tokenizer", number, total)
             yield text
 
     settings = recipe.own_tokenizer
     return train_tokenizer(
-        settings.kind, settings.vocabulary, settings.min_frequency, training_texts(),
-        accept_fewer=settings.fewer == "accept", split_digits=settings.split_digits, lowercase=settings.lowercase, encoder=is_encoder(recipe.fresh_model),
-    )  # fmt: skip
+        settings.kind,
+        settings.vocabulary,
+        settings.min_frequency,
+        training_texts(),
+        accept_fewer=settings.fewer == "accept",
+        split_digits=settings.split_digits,
+        lowercase=settings.lowercase,
+        encoder=is_encoder(recipe.fresh_model),
+    )
 
 
 def _make_tokens(
@@ -132,9 +174,14 @@ def _make_tokens(
     )
     splits = read_tokens(folder)
     if splits is None:
-        raise DataError(f"the token cache {folder} does not read back as written. Check the disk, or set BRIMFUL_CACHE to another folder.")
+        raise DataError(
+            f"the token cache {folder} does not read back as written. Check the disk, or set"
+            " BRIMFUL_CACHE to another folder."
+        )
     texts = [text for kept in samples.values() for text in kept]
-    measured = measure_tokenizer(tokenizer, recipe.own_tokenizer.kind, splits["train"], splits["validation"], texts)
+    measured = measure_tokenizer(
+        tokenizer, recipe.own_tokenizer.kind, splits["train"], splits["validation"], texts
+    )
     report = {
         "sources": [part.description for part in source.parts],
         "splits": {name: _counts(split) for name, split in splits.items()},
@@ -146,7 +193,9 @@ def _make_tokens(
     return splits, report
 
 
-def _keeping_samples(documents: Iterable[tuple[str, str]], samples: dict[str, list[str]]) -> Iterator[tuple[str, str]]:
+def _keeping_samples(
+    documents: Iterable[tuple[str, str]], samples: dict[str, list[str]]
+) -> Iterator[tuple[str, str]]:
     """Pass the pairs on and put the beginnings of the first few of each split into `samples`."""
     for split, text in documents:
         kept = samples.setdefault(split, [])
@@ -156,7 +205,11 @@ def _keeping_samples(documents: Iterable[tuple[str, str]], samples: dict[str, li
 
 
 def _counts(split: TokenSplit) -> dict[str, int]:
-    counts = {"documents": split.num_documents, "bytes": split.num_bytes, "characters": split.num_characters}
+    counts = {
+        "documents": split.num_documents,
+        "bytes": split.num_bytes,
+        "characters": split.num_characters,
+    }
     return {**counts, "words": split.num_words, "tokens": split.num_tokens}
 
 
@@ -185,13 +238,16 @@ def _save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     try:
         aside.mkdir(parents=True)
         tokenizer.save_pretrained(aside)
-        write_json_atomically(aside / "brimful.json", {"fingerprint": tokenizer_fingerprint(tokenizer)})
+        write_json_atomically(
+            aside / "brimful.json", {"fingerprint": tokenizer_fingerprint(tokenizer)}
+        )
         if _load_tokenizer(folder) is None:
             shutil.rmtree(folder, ignore_errors=True)
             aside.rename(folder)
     except OSError as error:
         raise DataError(
-            f"the tokenizer cache {folder} cannot be written: {error}. Free some space or set BRIMFUL_CACHE to another folder."
+            f"the tokenizer cache {folder} cannot be written: {error}. Free some space or set"
+            " BRIMFUL_CACHE to another folder."
         ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)

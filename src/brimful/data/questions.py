@@ -1,4 +1,6 @@
-"""Questions whose answers can be verified, from the same places and formats as examples to learn from."""
+"""Questions whose answers can be verified, from the same places and formats as examples to learn
+from.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +19,8 @@ class Question:
     """What is asked, and what an answer is held against.
 
     Attributes:
-        id: Hash of what is asked and what an answer is held against: the same whatever else is asked.
+        id: Hash of what is asked and what an answer is held against: the same whatever else is
+            asked.
         text: What is asked, to read and to compare by.
         prompt: The same as its format has it, messages or text.
         reference: The row's column answer, or else its own answer.
@@ -54,30 +57,53 @@ def read_questions(recipe: QuestionsRecipe) -> Questions:
     """The questions of a recipe; of equal ones the first.
 
     Raises:
-        DataError: the data cannot be read or hold no questions, or one question stands there with several answers.
+        DataError: the data cannot be read or hold no questions, or one question stands there with
+            several answers.
     """
-    data = DataRecipe(path=recipe.path, config_name=recipe.config_name, format=recipe.format, columns=recipe.columns)
+    data = DataRecipe(
+        path=recipe.path,
+        config_name=recipe.config_name,
+        format=recipe.format,
+        columns=recipe.columns,
+    )
     source = open_rows(data)
     found: dict[str, Question] = {}
     repeated = 0
     for part in source.parts:
         if recipe.split not in part.splits:
-            raise DataError(f"rft.questions: {part.description} has no split {recipe.split!r}; it has {', '.join(part.splits)}.")
+            raise DataError(
+                f"rft.questions: {part.description} has no split {recipe.split!r}; it has"
+                f" {', '.join(part.splits)}."
+            )
         rows = [*part.splits[recipe.split]]
         for (values, where), example in zip(rows, examples_of(rows, data), strict=True):
             if example.prompt is None:
-                raise DataError(f"{where}: text without a question. Rows need the columns question and answer, or another of data.format's.")
-            question = _question(as_columns(values, where), where, example.prompt, text_of_prompt(example), example.completion, recipe)
+                raise DataError(
+                    f"{where}: text without a question. Rows need the columns question and answer,"
+                    " or another of data.format's."
+                )
+            question = _question(
+                as_columns(values, where),
+                where,
+                example.prompt,
+                text_of_prompt(example),
+                example.completion,
+                recipe,
+            )
             before = found.setdefault(question.text.strip(), question)
             repeated += before is not question
             if before.reference != question.reference:
                 raise DataError(
-                    f"{where}: the question of {before.where} with another answer ({_short(question.reference)}, before {_short(before.reference)}). "
-                    "Correct or remove one of the rows."
+                    f"{where}: the question of {before.where} with another answer"
+                    f" ({_short(question.reference)}, before {_short(before.reference)}). Correct"
+                    " or remove one of the rows."
                 )
     asked, notes = [*found.values()], [*source.notes]
     if repeated:
-        notes.append(f"{repeated} of {len(asked) + repeated} questions stand there more than once; they are asked once")
+        notes.append(
+            f"{repeated} of {len(asked) + repeated} questions stand there more than once; they are"
+            " asked once"
+        )
     most = recipe.max_questions
     if most is not None and most < len(asked):
         notes.append(f"{most} of {len(asked)} questions are asked, evenly spread")
@@ -85,7 +111,14 @@ def read_questions(recipe: QuestionsRecipe) -> Questions:
     return Questions(tuple(asked), source.description, tuple(notes))
 
 
-def _question(row: Mapping[str, Any], where: str, prompt: Prompt, text: str, completion: str, recipe: QuestionsRecipe) -> Question:
+def _question(
+    row: Mapping[str, Any],
+    where: str,
+    prompt: Prompt,
+    text: str,
+    completion: str,
+    recipe: QuestionsRecipe,
+) -> Question:
     answer = row.get(recipe.columns.get("answer", "answer"))
     reference = completion if answer is None else answer_text(answer, where)
     name = xxhash.xxh3_64_hexdigest(f"{text.strip()}\0{reference}".encode())

@@ -1,4 +1,6 @@
-"""One reader per file format: a file becomes rows or texts, and whatever is wrong with it is named with file, place and field."""
+"""One reader per file format: a file becomes rows or texts, and whatever is wrong with it is named
+with file, place and field.
+"""
 
 import io
 import json
@@ -18,7 +20,18 @@ from brimful.data.rows import Column, Row, column_name, missing_column, text_of
 from brimful.data.tables import csv_rows, tsv_rows
 from brimful.recipe import DataRecipe
 
-__all__ = ["SUFFIXES", "Reading", "Row", "format_of", "missing_column", "read_file", "read_rows", "rows_of_lines", "text_of", "texts_of_rows"]
+__all__ = [
+    "SUFFIXES",
+    "Reading",
+    "Row",
+    "format_of",
+    "missing_column",
+    "read_file",
+    "read_rows",
+    "rows_of_lines",
+    "text_of",
+    "texts_of_rows",
+]
 
 SUFFIXES = (".txt", ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 """What can be read; all but parquet also with .gz behind."""
@@ -33,7 +46,8 @@ class Reading:
         text_column: Of documents; by name or by number.
         document_start: Regular expression that begins a document.
         max_documents: Stop after this many.
-        has_header: Whether the first row of a csv or tsv names its columns; without names they are "0", "1", ...
+        has_header: Whether the first row of a csv or tsv names its columns; without names they are
+            "0", "1", ...
         encoding: Of text files: a codec of Python, or auto.
         file_type: Format whatever a file's name ends in; auto: by that end.
     """
@@ -47,16 +61,29 @@ class Reading:
 
     @classmethod
     def of(cls, data: DataRecipe) -> "Reading":
-        """What a recipe's data section says; header auto: the first row names the columns, unless one is given by its number."""
+        """What a recipe's data section says; header auto: the first row names the columns, unless
+        one is given by its number.
+        """
         by_number = isinstance(data.text_column, int) or isinstance(data.label_column, int)
         has_header = data.header if isinstance(data.header, bool) else not by_number
-        return cls(data.text_column, data.document_start, data.max_documents, has_header, data.encoding, data.file_type)
+        return cls(
+            data.text_column,
+            data.document_start,
+            data.max_documents,
+            has_header,
+            data.encoding,
+            data.file_type,
+        )
 
     def to_json(self) -> dict[str, object]:
         """For fingerprints: what was always there, and of the rest what is not as by default."""
         defaults = asdict(Reading())
         always = {"text_column", "document_start", "max_documents"}
-        return {name: value for name, value in asdict(self).items() if name in always or value != defaults[name]}
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name in always or value != defaults[name]
+        }
 
     def format_of(self, path: Path) -> str | None:
         """As the function of that name, unless `file_type` says the format."""
@@ -77,33 +104,42 @@ def format_of(path: Path) -> str | None:
 def read_file(path: Path, reading: Reading) -> Iterator[str]:
     """The documents of one file, in order; lines end with \\n.
 
-    Plain text is one document, or one per line that matches `document_start`. In the other formats a row is a document;
-    with `document_start` the rows are lines of text that are joined and cut in the same way.
+    Plain text is one document, or one per line that matches `document_start`. In the other formats
+    a row is a document; with `document_start` the rows are lines of text that are joined and cut in
+    the same way.
 
     Raises:
-        DataError: wrongly encoded, a torn or malformed line, a missing column, a value that is not text, an unreadable file.
+        DataError: wrongly encoded, a torn or malformed line, a missing column, a value that is not
+            text, an unreadable file.
     """
     if reading.format_of(path) == ".txt":
-        return _readable(path, documents_of_lines(decoded_lines(path, reading.encoding), reading.document_start))
+        return _readable(
+            path, documents_of_lines(decoded_lines(path, reading.encoding), reading.document_start)
+        )
     return _readable(path, texts_of_rows(_rows(path, reading, reading.text_column), reading))
 
 
 def read_rows(path: Path, reading: Reading = _AS_EVER) -> Iterator[Row]:
-    """The rows of one file, in order, with all their columns; of `reading`, header, encoding and file type count.
+    """The rows of one file, in order, with all their columns; of `reading`, header, encoding and
+    file type count.
 
     Raises:
-        DataError: a plain text file, which has no rows; wrongly encoded, a torn or malformed line, an unreadable file.
+        DataError: a plain text file, which has no rows; wrongly encoded, a torn or malformed line,
+            an unreadable file.
     """
     if reading.format_of(path) == ".txt":
         raise DataError(
-            f"{path} is plain text without columns, so it holds no examples of prompts and answers, and no labels. Use jsonl, json, csv, tsv or "
-            'parquet, for example lines like {"prompt": "...", "completion": "..."} or {"text": "...", "label": "..."}; '
-            "data.file_type=tsv (or another) says what a file is whose name does not."
+            f"{path} is plain text without columns, so it holds no examples of prompts and answers,"
+            " and no labels. Use jsonl, json, csv, tsv or parquet, for example lines like"
+            ' {"prompt": "...", "completion": "..."} or {"text": "...", "label": "..."};'
+            " data.file_type=tsv (or another) says what a file is whose name does not."
         )
     return _readable(path, _rows(path, reading, None))
 
 
-def rows_of_lines(lines: Iterable[str], what: str, suffix: str, reading: Reading = _AS_EVER) -> Iterator[Row]:
+def rows_of_lines(
+    lines: Iterable[str], what: str, suffix: str, reading: Reading = _AS_EVER
+) -> Iterator[Row]:
     """The same of lines that come from anywhere, such as standard input.
 
     Args:
@@ -117,7 +153,10 @@ def rows_of_lines(lines: Iterable[str], what: str, suffix: str, reading: Reading
 
 def texts_of_rows(rows: Iterable[Row], reading: Reading) -> Iterator[str]:
     """The documents in the rows' text column."""
-    return documents_of_rows((text_of(columns, reading.text_column, where) for columns, where in rows), reading.document_start)
+    return documents_of_rows(
+        (text_of(columns, reading.text_column, where) for columns, where in rows),
+        reading.document_start,
+    )
 
 
 def _rows(path: Path, reading: Reading, column: Column | None) -> Iterator[Row]:
@@ -132,11 +171,15 @@ def _readable(path: Path, values: Iterator[Value]) -> Iterator[Value]:
     try:
         yield from values
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read: {error}. Is the file whole and readable?") from error
+        raise DataError(
+            f"{path} cannot be read: {error}. Is the file whole and readable?"
+        ) from error
 
 
 def documents_of_lines(lines: Iterable[str], document_start: str | None) -> Iterator[str]:
-    """Join lines into documents; a line that matches `document_start` at its beginning opens the next one."""
+    """Join lines into documents; a line that matches `document_start` at its beginning opens the
+    next one.
+    """
     if document_start is None:
         yield "".join(lines)
         return
@@ -156,11 +199,17 @@ def documents_of_rows(rows: Iterable[str], document_start: str | None) -> Iterat
     if document_start is None:
         yield from rows
         return
-    lines = (line for row in rows for line in io.StringIO(row if row.endswith("\n") else f"{row}\n", newline="\n"))
+    lines = (
+        line
+        for row in rows
+        for line in io.StringIO(row if row.endswith("\n") else f"{row}\n", newline="\n")
+    )
     yield from documents_of_lines(lines, document_start)
 
 
-def _jsonl_rows(lines: Iterator[str], what: str, reading: Reading, column: Column | None) -> Iterator[Row]:
+def _jsonl_rows(
+    lines: Iterator[str], what: str, reading: Reading, column: Column | None
+) -> Iterator[Row]:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             yield Row(_json_value(line, what, number), f"{what}:{number}")
@@ -170,12 +219,22 @@ def _json_value(line: str, what: str, number: int) -> Any:
     try:
         return json.loads(line)
     except ValueError as error:
-        torn = "" if line.endswith("\n") else " The line does not end with a line break: the file may be cut off."
-        raise DataError(f"{what}:{number}: not valid JSON: {error}.{torn} Every line must hold one JSON object.") from error
+        torn = (
+            ""
+            if line.endswith("\n")
+            else " The line does not end with a line break: the file may be cut off."
+        )
+        raise DataError(
+            f"{what}:{number}: not valid JSON: {error}.{torn} Every line must hold one JSON object."
+        ) from error
 
 
-def _json_rows(lines: Iterator[str], what: str, reading: Reading, column: Column | None) -> Iterator[Row]:
-    """A list of objects, or an object with exactly one such list; JSON lines under the name .json work too."""
+def _json_rows(
+    lines: Iterator[str], what: str, reading: Reading, column: Column | None
+) -> Iterator[Row]:
+    """A list of objects, or an object with exactly one such list; JSON lines under the name .json
+    work too.
+    """
     text = "".join(lines)
     if not text.strip():
         return
@@ -185,10 +244,20 @@ def _json_rows(lines: Iterator[str], what: str, reading: Reading, column: Column
         if error.msg == "Extra data":
             yield from _jsonl_rows(io.StringIO(text, newline="\n"), what, reading, column)
             return
-        raise DataError(f"{what}:{error.lineno}: not valid JSON: {error.msg} at column {error.colno}. Is the file whole?") from error
-    lists = [rows for rows in value.values() if isinstance(rows, list)] if isinstance(value, dict) else [value]
+        raise DataError(
+            f"{what}:{error.lineno}: not valid JSON: {error.msg} at column {error.colno}. Is the"
+            " file whole?"
+        ) from error
+    lists = (
+        [rows for rows in value.values() if isinstance(rows, list)]
+        if isinstance(value, dict)
+        else [value]
+    )
     if len(lists) != 1 or not isinstance(lists[0], list):
-        raise DataError(f"{what}: expected a list of objects, or an object that holds exactly one such list, found {type(value).__name__}.")
+        raise DataError(
+            f"{what}: expected a list of objects, or an object that holds exactly one such list,"
+            f" found {type(value).__name__}."
+        )
     for number, row in enumerate(lists[0], start=1):
         yield Row(row, f"{what}, row {number}")
 
@@ -210,6 +279,10 @@ _LINE_ROWS: dict[str, Callable[[Iterator[str], str, Reading, Column | None], Ite
     ".jsonl": _jsonl_rows,
     ".ndjson": _jsonl_rows,
     ".json": _json_rows,
-    ".csv": lambda lines, what, reading, column: csv_rows(lines, what, column, has_header=reading.has_header),
-    ".tsv": lambda lines, what, reading, column: tsv_rows(lines, what, column, has_header=reading.has_header),
+    ".csv": lambda lines, what, reading, column: csv_rows(
+        lines, what, column, has_header=reading.has_header
+    ),
+    ".tsv": lambda lines, what, reading, column: tsv_rows(
+        lines, what, column, has_header=reading.has_header
+    ),
 }

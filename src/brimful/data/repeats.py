@@ -1,7 +1,9 @@
-"""Texts that repeat others, exactly, but for case and white space, or nearly, and equal texts with different labels.
+"""Texts that repeat others, exactly, but for case and white space, or nearly, and equal texts with
+different labels.
 
-Rows stand in the order training, validation, test. A row repeats one before it: a training row an earlier training row, a validation row a
-training row, a test row one of training or validation. Suffixes: R rows, U texts that differ by more than case and white space.
+Rows stand in the order training, validation, test. A row repeats one before it: a training row an
+earlier training row, a validation row a training row, a test row one of training or validation.
+Suffixes: R rows, U texts that differ by more than case and white space.
 """
 
 from collections.abc import Sequence
@@ -23,7 +25,9 @@ _KINDS = ("", "exact", "normalised", "near")
 
 @dataclass(frozen=True)
 class LabelledRow:
-    """One row: its prepared text, its labels, its split (number in `splits.SPLITS`) and its place."""
+    """One row: its prepared text, its labels, its split (number in `splits.SPLITS`) and its
+    place.
+    """
 
     text: str
     labels: tuple[str, ...]
@@ -43,8 +47,8 @@ class Repeats:
     Attributes:
         kind_R: uint8: NONE, EXACT, NORMALISED (equal but for case and white space) or NEAR.
         match_R: The row that is repeated; -1: none.
-        is_conflict_R: The same text, but for case and white space, has another label: for a training row anywhere in training, for another row
-            before it, in another split.
+        is_conflict_R: The same text, but for case and white space, has another label: for a
+            training row anywhere in training, for another row before it, in another split.
         normalised_R: Texts, normalised.
     """
 
@@ -54,12 +58,15 @@ class Repeats:
     normalised_R: tuple[str, ...]
 
 
-def find_repeats(rows: Sequence[LabelledRow], threshold: float | None, progress: Progress | None = None) -> Repeats:
+def find_repeats(
+    rows: Sequence[LabelledRow], threshold: float | None, progress: Progress | None = None
+) -> Repeats:
     """Compare all rows, which stand in the order of their splits.
 
     Args:
         rows: Of all splits.
-        threshold: Jaccard similarity of character 5-grams, case and white space normalised, from which texts are near duplicates; None: not looked for.
+        threshold: Jaccard similarity of character 5-grams, case and white space normalised, from
+            which texts are near duplicates; None: not looked for.
         progress: Called now and then.
     """
     split_R = np.array([row.split for row in rows], dtype=np.int64)
@@ -79,17 +86,29 @@ def find_repeats(rows: Sequence[LabelledRow], threshold: float | None, progress:
 def _first(texts: Sequence[str]) -> NDArray[np.int64]:
     """The number of the first text that equals each."""
     seen: dict[str, int] = {}
-    return np.fromiter((seen.setdefault(text, number) for number, text in enumerate(texts)), dtype=np.int64, count=len(texts))
+    return np.fromiter(
+        (seen.setdefault(text, number) for number, text in enumerate(texts)),
+        dtype=np.int64,
+        count=len(texts),
+    )
 
 
 def _is_before(first_R: NDArray[np.int64], split_R: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether the first of equal rows is another one, and one that counts: of a split before, or both of training."""
-    is_before_R: NDArray[np.bool_] = (first_R < np.arange(len(first_R))) & ((split_R[first_R] < split_R) | (split_R == 0))
+    """Whether the first of equal rows is another one, and one that counts: of a split before, or
+    both of training.
+    """
+    is_before_R: NDArray[np.bool_] = (first_R < np.arange(len(first_R))) & (
+        (split_R[first_R] < split_R) | (split_R == 0)
+    )
     return is_before_R
 
 
 def _near(
-    normalised_R: Sequence[str], equal_R: NDArray[np.int64], split_R: NDArray[np.int64], threshold: float, progress: Progress | None
+    normalised_R: Sequence[str],
+    equal_R: NDArray[np.int64],
+    split_R: NDArray[np.int64],
+    threshold: float,
+    progress: Progress | None,
 ) -> NDArray[np.int64]:
     """A near duplicate of each row; -1 where there is none."""
     first_U = np.unique(equal_R)
@@ -106,16 +125,23 @@ def _conflicts(rows: Sequence[LabelledRow], equal_R: NDArray[np.int64]) -> NDArr
         labels.setdefault((group, row.split), set()).add(frozenset(row.labels))
     return np.array(
         [
-            any(labels.get((group, split), set()) - {frozenset(row.labels)} for split in range(max(row.split, 1)))
+            any(
+                labels.get((group, split), set()) - {frozenset(row.labels)}
+                for split in range(max(row.split, 1))
+            )
             for row, group in zip(rows, equal_R.tolist(), strict=True)
         ],
         dtype=bool,
     )
 
 
-def repeat_report(rows: Sequence[LabelledRow], repeats: Repeats, threshold: float | None) -> dict[str, Any]:
-    """JSON value: for each split texts, `exact`, `normalised` (these included) and further `near` repeats, `repeated` in all with their share, and
-    `conflicts`; how near duplicates were looked for; the first few examples, with both places."""
+def repeat_report(
+    rows: Sequence[LabelledRow], repeats: Repeats, threshold: float | None
+) -> dict[str, Any]:
+    """JSON value: for each split texts, `exact`, `normalised` (these included) and further `near`
+    repeats, `repeated` in all with their share, and `conflicts`; how near duplicates were looked
+    for; the first few examples, with both places.
+    """
     split_R = np.array([row.split for row in rows])
     report: dict[str, Any] = {}
     for number, name in enumerate(SPLITS):
@@ -144,21 +170,40 @@ def _example_rows(repeats: Repeats, split_R: NDArray[np.int64]) -> list[int]:
     chosen = []
     for split in reversed(range(len(SPLITS))):
         for kind in (EXACT, NORMALISED, NEAR):
-            chosen += np.flatnonzero((repeats.kind_R == kind) & (split_R == split))[:EXAMPLES].tolist()
+            chosen += np.flatnonzero((repeats.kind_R == kind) & (split_R == split))[
+                :EXAMPLES
+            ].tolist()
     return chosen
 
 
 def _example(rows: Sequence[LabelledRow], repeats: Repeats, number: int) -> dict[str, Any]:
     row, match = rows[number], rows[repeats.match_R[number]]
-    of = {"split": SPLITS[match.split], "where": match.where, "label": match.label, "text": match.text[:EXAMPLE_CHARACTERS]}
+    of = {
+        "split": SPLITS[match.split],
+        "where": match.where,
+        "label": match.label,
+        "text": match.text[:EXAMPLE_CHARACTERS],
+    }
     kind = _KINDS[repeats.kind_R[number]]
     alike = similarity(repeats.normalised_R[number], repeats.normalised_R[repeats.match_R[number]])
     text = row.text[:EXAMPLE_CHARACTERS]
-    return {"split": SPLITS[row.split], "kind": kind, "where": row.where, "label": row.label, "text": text, "similarity": alike, "of": of}
+    return {
+        "split": SPLITS[row.split],
+        "kind": kind,
+        "where": row.where,
+        "label": row.label,
+        "text": text,
+        "similarity": alike,
+        "of": of,
+    }
 
 
 def _conflict_examples(rows: Sequence[LabelledRow], repeats: Repeats) -> list[dict[str, Any]]:
-    chosen = list(dict.fromkeys(repeats.normalised_R[number] for number in np.flatnonzero(repeats.is_conflict_R)))[:CONFLICT_EXAMPLES]
+    chosen = list(
+        dict.fromkeys(
+            repeats.normalised_R[number] for number in np.flatnonzero(repeats.is_conflict_R)
+        )
+    )[:CONFLICT_EXAMPLES]
     held: dict[str, list[int]] = {text: [] for text in chosen}
     for number, text in enumerate(repeats.normalised_R):
         if text in held:
@@ -167,7 +212,11 @@ def _conflict_examples(rows: Sequence[LabelledRow], repeats: Repeats) -> list[di
         {
             "text": rows[numbers[0]].text[:EXAMPLE_CHARACTERS],
             "rows": [
-                {"split": SPLITS[rows[number].split], "where": rows[number].where, "label": rows[number].label}
+                {
+                    "split": SPLITS[rows[number].split],
+                    "where": rows[number].where,
+                    "label": rows[number].label,
+                }
                 for number in numbers[:ROWS_OF_EXAMPLE]
             ],
         }
@@ -183,23 +232,40 @@ def repeat_notes(report: dict[str, Any], dropped: int) -> list[str]:
         counts = report[split]
         if counts["repeated"]:
             before = (
-                "an earlier training text" if split == "train" else "a training text" if split == "validation" else "a training or validation text"
+                "an earlier training text"
+                if split == "train"
+                else "a training text"
+                if split == "validation"
+                else "a training or validation text"
             )
             kinds = [
                 (counts["exact"], "exactly"),
                 (counts["normalised"] - counts["exact"], "but for case and white space"),
-                (counts["near"], f"nearly (similarity of character {GRAM}-grams {near or 0:g} or more)"),
+                (
+                    counts["near"],
+                    f"nearly (similarity of character {GRAM}-grams {near or 0:g} or more)",
+                ),
             ]
-            left_out = "" if split == "train" else "; dropped" if dropped else "; scored apart, and nothing is chosen by them"
+            left_out = (
+                ""
+                if split == "train"
+                else "; dropped"
+                if dropped
+                else "; scored apart, and nothing is chosen by them"
+            )
             notes.append(
-                f"{split}: {counts['repeated']:,} of {counts['texts']:,} texts ({counts['repeated_share']:.1%}) repeat {before}: "
-                f"{', '.join(f'{count:,} {kind}' for count, kind in kinds if count)}{left_out}"
+                f"{split}: {counts['repeated']:,} of {counts['texts']:,} texts"
+                f" ({counts['repeated_share']:.1%}) repeat {before}:"
+                f" {', '.join(f'{count:,} {kind}' for count, kind in kinds if count)}{left_out}"
             )
         if counts["conflicts"]:
-            before = "in training" if split in {"train", "validation"} else "in training or validation"
+            before = (
+                "in training" if split in {"train", "validation"} else "in training or validation"
+            )
             kept = "; they are kept" if split == "train" else ""
             notes.append(
-                f"{split}: {counts['conflicts']:,} of {counts['texts']:,} texts stand {before} with another label{_shown(report['conflict_examples'], split)}{kept}"
+                f"{split}: {counts['conflicts']:,} of {counts['texts']:,} texts stand {before} with"
+                f" another label{_shown(report['conflict_examples'], split)}{kept}"
             )
     return notes
 
@@ -210,5 +276,7 @@ def _shown(examples: list[dict[str, Any]], split: str) -> str:
         own = next((row for row in example["rows"] if row["split"] == split), None)
         other = own and next((row for row in example["rows"] if row["label"] != own["label"]), None)
         if own and other:
-            return f", such as {own['where']} ({own['label']}) and {other['where']} ({other['label']})"
+            return (
+                f", such as {own['where']} ({own['label']}) and {other['where']} ({other['label']})"
+            )
     return ""

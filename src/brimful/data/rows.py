@@ -17,7 +17,9 @@ _SHOWN_NAMES, _SHOWN_CHARACTERS = 20, 40
 
 
 class Row(NamedTuple):
-    """One row of a file or data set: its columns and their values, and where it stands, for errors."""
+    """One row of a file or data set: its columns and their values, and where it stands, for
+    errors.
+    """
 
     columns: Any
     where: str
@@ -36,7 +38,9 @@ def cell_of(row: Any, column: Column, where: str, key: str = TEXT_KEY) -> Any:
     if isinstance(row, list) and isinstance(column, int):
         row = dict(zip(map(str, range(len(row))), row, strict=True))
     if not isinstance(row, dict):
-        raise DataError(f"{where}: expected an object with the field {column!r}, found {type(row).__name__}.")
+        raise DataError(
+            f"{where}: expected an object with the field {column!r}, found {type(row).__name__}."
+        )
     name = column if isinstance(column, str) else column_name(column, row, where, key)
     if name not in row:
         raise missing_column(column, row, where, key)
@@ -61,31 +65,48 @@ def text_of(row: Any, column: Column, where: str) -> str:
     """The text of one row, line ends normalised.
 
     Raises:
-        DataError: the row is not an object, has no such column, or holds something else than text there.
+        DataError: the row is not an object, has no such column, or holds something else than text
+            there.
     """
     value = cell_of(row, column, where)
     if not isinstance(value, str):
-        raise DataError(f"{where}: field {column!r} holds {short(value)} ({type(value).__name__}), expected text. Correct or remove the row.")
+        raise DataError(
+            f"{where}: field {column!r} holds {short(value)} ({type(value).__name__}), expected"
+            " text. Correct or remove the row."
+        )
     try:
         value.encode()
     except UnicodeEncodeError as error:
         raise DataError(
-            f"{where}: field {column!r} holds half of a surrogate pair at character {error.start + 1}. Correct or remove the row."
+            f"{where}: field {column!r} holds half of a surrogate pair at character"
+            f" {error.start + 1}. Correct or remove the row."
         ) from error
     return value.replace("\r\n", "\n")
 
 
-def missing_column(column: Column, columns: Iterable[str], where: str, key: str = TEXT_KEY) -> DataError:
+def missing_column(
+    column: Column, columns: Iterable[str], where: str, key: str = TEXT_KEY
+) -> DataError:
     """The error for rows without the column asked for: what there is, and the nearest."""
     names = [str(name) for name in columns]
     if isinstance(column, int):
-        return DataError(f"{where}: no column number {column}: there are {len(names)}, from 0 to {len(names) - 1}. Choose one with {key}.")
-    known = [name if len(name) <= _SHOWN_CHARACTERS else f"{name[: _SHOWN_CHARACTERS - 3]}..." for name in names[:_SHOWN_NAMES]]
+        return DataError(
+            f"{where}: no column number {column}: there are {len(names)}, from 0 to"
+            f" {len(names) - 1}. Choose one with {key}."
+        )
+    known = [
+        name if len(name) <= _SHOWN_CHARACTERS else f"{name[: _SHOWN_CHARACTERS - 3]}..."
+        for name in names[:_SHOWN_NAMES]
+    ]
     listing = ", ".join(known) + (", ..." if len(names) > _SHOWN_NAMES else "")
-    other = next((said for mark, said in _SEPARATORS.items() if mark in names[0]), "") if len(names) == 1 else ""
+    other = (
+        next((said for mark, said in _SEPARATORS.items() if mark in names[0]), "")
+        if len(names) == 1
+        else ""
+    )
     return DataError(
-        f"{where}: no column {column!r}{did_you_mean(column, known)} Columns: {listing}. Choose one with {key}=NAME, or by number ({key}=0 and so on) "
-        f"in a table without a header.{other}"
+        f"{where}: no column {column!r}{did_you_mean(column, known)} Columns: {listing}. Choose one"
+        f" with {key}=NAME, or by number ({key}=0 and so on) in a table without a header.{other}"
     )
 
 

@@ -1,6 +1,8 @@
-"""Batches of token ids. What a sample holds depends on the seed and the sample's number only, never on who asks or when.
+"""Batches of token ids. What a sample holds depends on the seed and the sample's number only, never
+on who asks or when.
 
-Suffixes: B sequences of a batch, T positions of a sequence, N tokens of a split, W sequences of an epoch, D documents.
+Suffixes: B sequences of a batch, T positions of a sequence, N tokens of a split, W sequences of an
+epoch, D documents.
 """
 
 from collections.abc import Iterator
@@ -22,7 +24,8 @@ Int64Array = NDArray[np.int64]
 
 
 class Shuffle:
-    """Endless numbered samples of `length` things: sample i belongs to epoch `i // length` and is shuffled within it.
+    """Endless numbered samples of `length` things: sample i belongs to epoch `i // length` and is
+    shuffled within it.
 
     Philox's raw stream is fixed for ever, `Generator.permutation` is not (NEP 19).
     """
@@ -33,7 +36,9 @@ class Shuffle:
         self._epoch = lru_cache(maxsize=2)(self._draw_epoch)
 
     def draw(self, first_sample: int, count: int) -> list[tuple[Int64Array, int]]:
-        """Samples `first_sample` to `first_sample + count - 1`, epoch by epoch: their things, and a number drawn for the epoch (64 bits)."""
+        """Samples `first_sample` to `first_sample + count - 1`, epoch by epoch: their things, and a
+        number drawn for the epoch (64 bits).
+        """
         if first_sample < 0 or count < 1:
             raise ValueError(f"first_sample {first_sample} must be >= 0 and count {count} >= 1")
         pieces: list[tuple[Int64Array, int]] = []
@@ -47,26 +52,32 @@ class Shuffle:
         return pieces
 
     def _draw_epoch(self, epoch: int) -> tuple[Int64Array, int]:
-        raw = np.random.Philox(key=np.array([self._seed, epoch], dtype=np.uint64)).random_raw(self._length + 1)
+        raw = np.random.Philox(key=np.array([self._seed, epoch], dtype=np.uint64)).random_raw(
+            self._length + 1
+        )
         return np.argsort(raw[1:], kind="stable"), int(raw[0])
 
 
 class Sequences:
-    """Endless numbered training samples of a split: sample i belongs to epoch `i // len(self)` and is shuffled within it.
+    """Endless numbered training samples of a split: sample i belongs to epoch `i // len(self)` and
+    is shuffled within it.
 
-    Layout stream: the split is cut into windows of `sequence_length + 1` tokens that share one token with the next, from a
-    start that is drawn anew for every epoch. Layout document: one document per sequence, `[end-of-text] + document` to
-    `document + [end-of-text]`, padded on the right to the longest of the batch, rounded up to a multiple of 8.
+    Layout stream: the split is cut into windows of `sequence_length + 1` tokens that share one
+    token with the next, from a start that is drawn anew for every epoch. Layout document: one
+    document per sequence, `[end-of-text] + document` to `document + [end-of-text]`, padded on the
+    right to the longest of the batch, rounded up to a multiple of 8.
 
     Args:
         split: Tokens to draw from.
         sequence_length: Positions of a sequence (T).
         layout: stream or document.
-        long_documents: In layout document, what becomes of one with more than T positions (its tokens plus one).
+        long_documents: In layout document, what becomes of one with more than T positions (its
+            tokens plus one).
         seed: Of the shuffle and the start.
 
     Raises:
-        DataError: the split is too short for one sequence, or a document is too long and `long_documents` is error.
+        DataError: the split is too short for one sequence, or a document is too long and
+            `long_documents` is error.
     """
 
     def __init__(
@@ -86,7 +97,9 @@ class Sequences:
             self._windows_NT = _windows(self._tokens_N, sequence_length)
             self._num_sequences = max((split.num_tokens - sequence_length) // sequence_length, 1)
         else:
-            self._starts_W, self._lengths_W, self.num_long_documents = _document_sequences(split, sequence_length, long_documents)
+            self._starts_W, self._lengths_W, self.num_long_documents = _document_sequences(
+                split, sequence_length, long_documents
+            )
             self._num_sequences = len(self._starts_W)
             self._end_of_text = split.end_of_text
         self._shuffle = Shuffle(self._num_sequences, seed)
@@ -96,13 +109,23 @@ class Sequences:
         return self._num_sequences
 
     def batch(self, first_sample: int, count: int) -> Batch:
-        """Samples `first_sample` to `first_sample + count - 1`, a pure function of the seed and these numbers."""
+        """Samples `first_sample` to `first_sample + count - 1`, a pure function of the seed and
+        these numbers.
+        """
         pieces = self._shuffle.draw(first_sample, count)
-        return self._stream_batch(pieces) if self._layout == "stream" else self._document_batch(np.concatenate([order for order, _ in pieces]))
+        return (
+            self._stream_batch(pieces)
+            if self._layout == "stream"
+            else self._document_batch(np.concatenate([order for order, _ in pieces]))
+        )
 
     def _stream_batch(self, pieces: list[tuple[Int64Array, int]]) -> Batch:
-        num_starts = min(self._sequence_length, len(self._tokens_N) - len(self) * self._sequence_length)
-        starts_B = np.concatenate([order * self._sequence_length + drawn % num_starts for order, drawn in pieces])
+        num_starts = min(
+            self._sequence_length, len(self._tokens_N) - len(self) * self._sequence_length
+        )
+        starts_B = np.concatenate(
+            [order * self._sequence_length + drawn % num_starts for order, drawn in pieces]
+        )
         return _shifted(self._windows_NT[starts_B])
 
     def _document_batch(self, order_B: Int64Array) -> Batch:
@@ -113,7 +136,9 @@ class Sequences:
         for row, sequence in enumerate(order_B):
             start, length = int(self._starts_W[sequence]), int(self._lengths_W[sequence])
             targets_BT[row, :length] = self._tokens_N[start : start + length]
-            first = 1 if start == 0 else 0  # before the first document stands the end-of-text the array is filled with
+            first = (
+                1 if start == 0 else 0
+            )  # before the first document stands the end-of-text the array is filled with
             inputs_BT[row, first:length] = self._tokens_N[start + first - 1 : start + length - 1]
         return Batch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT))
 
@@ -121,8 +146,9 @@ class Sequences:
 def _windows(tokens_N: NDArray[Any], sequence_length: int) -> NDArray[Any]:
     if len(tokens_N) < sequence_length + 1:
         raise DataError(
-            f"the training split has {len(tokens_N)} tokens, one sequence needs {sequence_length + 1} (sequence_length {sequence_length} + 1): "
-            "use more text or a shorter sequence_length."
+            f"the training split has {len(tokens_N)} tokens, one sequence needs"
+            f" {sequence_length + 1} (sequence_length {sequence_length} + 1): use more text or a"
+            " shorter sequence_length."
         )
     return sliding_window_view(tokens_N, sequence_length + 1)
 
@@ -132,7 +158,9 @@ def _shifted(windows_BT: NDArray[Any]) -> Batch:
     return Batch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT))
 
 
-def _document_sequences(split: TokenSplit, sequence_length: int, long_documents: str) -> tuple[Int64Array, Int64Array, int]:
+def _document_sequences(
+    split: TokenSplit, sequence_length: int, long_documents: str
+) -> tuple[Int64Array, Int64Array, int]:
     """First target and number of targets of each sequence, and how many documents were too long."""
     offsets = np.asarray(split.document_offsets).astype(np.int64)
     starts_D, lengths_D = offsets[:-1], np.diff(offsets)
@@ -141,13 +169,17 @@ def _document_sequences(split: TokenSplit, sequence_length: int, long_documents:
     if num_long and long_documents == "error":
         first = int(np.argmax(is_long_D))
         raise DataError(
-            f"{num_long} of {split.num_documents} documents are longer than sequence_length {sequence_length}: the first is number {first + 1} with "
-            f"{int(lengths_D[first])} tokens (end-of-text included), the longest has {int(lengths_D.max())}. Raise sequence_length, "
-            "or choose data.long_documents=truncate, split or drop."
+            f"{num_long} of {split.num_documents} documents are longer than sequence_length"
+            f" {sequence_length}: the first is number {first + 1} with {int(lengths_D[first])}"
+            f" tokens (end-of-text included), the longest has {int(lengths_D.max())}. Raise"
+            " sequence_length, or choose data.long_documents=truncate, split or drop."
         )
     if long_documents == "drop":
         if num_long == len(lengths_D):
-            raise DataError(f"all {num_long} documents are longer than sequence_length {sequence_length}, so dropping them leaves none. Raise it.")
+            raise DataError(
+                f"all {num_long} documents are longer than sequence_length {sequence_length}, so"
+                " dropping them leaves none. Raise it."
+            )
         return starts_D[~is_long_D], lengths_D[~is_long_D], num_long
     if long_documents != "split":
         return starts_D, np.minimum(lengths_D, sequence_length), num_long
@@ -155,15 +187,21 @@ def _document_sequences(split: TokenSplit, sequence_length: int, long_documents:
     first_piece_D = np.cumsum(pieces_D) - pieces_D
     document_W = np.repeat(np.arange(len(pieces_D)), pieces_D)
     skipped_W = (np.arange(len(document_W)) - first_piece_D[document_W]) * sequence_length
-    return starts_D[document_W] + skipped_W, np.minimum(lengths_D[document_W] - skipped_W, sequence_length), num_long
+    return (
+        starts_D[document_W] + skipped_W,
+        np.minimum(lengths_D[document_W] - skipped_W, sequence_length),
+        num_long,
+    )
 
 
-def evaluation_batches(split: TokenSplit, context: int, stride: int, batch_size: int, max_sequences: int | None = None) -> Iterator[Batch]:
+def evaluation_batches(
+    split: TokenSplit, context: int, stride: int, batch_size: int, max_sequences: int | None = None
+) -> Iterator[Batch]:
     """Windows in which every token of the split but the very first is a target exactly once.
 
-    With `stride == context` the windows do not overlap; with a smaller stride every window after the first reads its first
-    `context - stride` positions again as context that is not scored. All windows are `context` wide; the last one is padded
-    on the right.
+    With `stride == context` the windows do not overlap; with a smaller stride every window after
+    the first reads its first `context - stride` positions again as context that is not scored. All
+    windows are `context` wide; the last one is padded on the right.
 
     Args:
         split: Tokens to score (N of them give N - 1 targets).
@@ -173,28 +211,46 @@ def evaluation_batches(split: TokenSplit, context: int, stride: int, batch_size:
         max_sequences: Score at most this many windows, spread evenly over the split.
 
     Raises:
-        DataError: fewer than two tokens; ValueError: stride, batch_size or max_sequences out of range.
+        DataError: fewer than two tokens; ValueError: stride, batch_size or max_sequences out of
+            range.
     """
-    if not 1 <= stride <= context or batch_size < 1 or (max_sequences is not None and max_sequences < 1):
-        raise ValueError(f"need 1 <= stride {stride} <= context {context}, batch_size {batch_size} >= 1 and max_sequences {max_sequences} >= 1")
+    if (
+        not 1 <= stride <= context
+        or batch_size < 1
+        or (max_sequences is not None and max_sequences < 1)
+    ):
+        raise ValueError(
+            f"need 1 <= stride {stride} <= context {context}, batch_size {batch_size} >= 1 and"
+            f" max_sequences {max_sequences} >= 1"
+        )
     if split.num_tokens < 2:
-        raise DataError(f"a split of {split.num_tokens} tokens has nothing to predict; scoring needs at least 2.")
+        raise DataError(
+            f"a split of {split.num_tokens} tokens has nothing to predict; scoring needs at"
+            " least 2."
+        )
     num_targets = split.num_tokens - 1
     num_windows = 1 + -(-max(num_targets - context, 0) // stride)
     chosen = np.arange(num_windows)
     if max_sequences is not None and max_sequences < num_windows:
         chosen = np.linspace(0, num_windows - 1, max_sequences).astype(np.int64)
     return _evaluation_batches(
-        np.asarray(split.tokens_N), context, stride, [chosen[start : start + batch_size] for start in range(0, len(chosen), batch_size)]
+        np.asarray(split.tokens_N),
+        context,
+        stride,
+        [chosen[start : start + batch_size] for start in range(0, len(chosen), batch_size)],
     )
 
 
-def _evaluation_batches(tokens_N: NDArray[Any], context: int, stride: int, batches: list[Int64Array]) -> Iterator[Batch]:
+def _evaluation_batches(
+    tokens_N: NDArray[Any], context: int, stride: int, batches: list[Int64Array]
+) -> Iterator[Batch]:
     for windows_B in batches:
         positions_BT = (windows_B * stride)[:, None] + np.arange(context)
         is_inside_BT = positions_BT < len(tokens_N) - 1
         is_new_BT = (np.arange(context) >= context - stride) | (windows_B == 0)[:, None]
         within_BT = np.minimum(positions_BT, len(tokens_N) - 2)
         inputs_BT = tokens_N[within_BT].astype(np.int64)
-        targets_BT = np.where(is_inside_BT & is_new_BT, tokens_N[within_BT + 1].astype(np.int64), IGNORED)
+        targets_BT = np.where(
+            is_inside_BT & is_new_BT, tokens_N[within_BT + 1].astype(np.int64), IGNORED
+        )
         yield Batch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT))

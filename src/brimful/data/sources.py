@@ -1,4 +1,6 @@
-"""Where text comes from: built-in corpora, local files and folders, the Hugging Face hub. All become re-iterable documents or rows."""
+"""Where text comes from: built-in corpora, local files and folders, the Hugging Face hub. All
+become re-iterable documents or rows.
+"""
 
 import json
 import re
@@ -20,7 +22,9 @@ from brimful.data.readers import SUFFIXES, Reading, format_of, read_file, read_r
 from brimful.data.rows import Column, Row
 from brimful.recipe import DataRecipe
 
-_SPLIT_WORDS = re.compile(r"(?P<word>training|train|validation|valid|val|dev|test)(?:set|data)?(?![a-z])", re.IGNORECASE)
+_SPLIT_WORDS = re.compile(
+    r"(?P<word>training|train|validation|valid|val|dev|test)(?:set|data)?(?![a-z])", re.IGNORECASE
+)
 _SPLIT_OF_WORD = {
     "training": "train",
     "train": "train",
@@ -57,7 +61,10 @@ class Documents:
                 if number == self.max_documents:
                     return
         if not number:
-            raise DataError(f"{self.what} holds no text: it is empty or only white space. Check data.path and data.text_column.")
+            raise DataError(
+                f"{self.what} holds no text: it is empty or only white space. Check data.path and"
+                " data.text_column."
+            )
 
 
 @dataclass(frozen=True)
@@ -77,10 +84,14 @@ class Rows:
     def __iter__(self) -> Iterator[Row]:
         """Raises DataError when there is none."""
         number = 0
-        for number, row in enumerate(islice(self.read(), self.max_documents), start=1):  # noqa: B007 - read below
+        # Read below.
+        for number, row in enumerate(islice(self.read(), self.max_documents), start=1):  # noqa: B007
             yield row
         if not number:
-            raise DataError(f"{self.what} holds no rows: it is empty, or has nothing but a header. Check data.path.")
+            raise DataError(
+                f"{self.what} holds no rows: it is empty, or has nothing but a header. Check"
+                " data.path."
+            )
 
 
 Items = TypeVar("Items", Documents, Rows)
@@ -88,7 +99,9 @@ Items = TypeVar("Items", Documents, Rows)
 
 @dataclass(frozen=True)
 class AnyPart(Generic[Items]):
-    """What one `data.path` gives: always `train`, and `validation` and `test` where the source brings them."""
+    """What one `data.path` gives: always `train`, and `validation` and `test` where the source
+    brings them.
+    """
 
     description: str
     splits: Mapping[str, Items]
@@ -167,7 +180,8 @@ def open_source(data: DataRecipe) -> Source:
 
 
 def open_rows(data: DataRecipe) -> RowSource:
-    """The same places as `open_source`, read as rows with all their columns; `text_column` and `document_start` play no part.
+    """The same places as `open_source`, read as rows with all their columns; `text_column` and
+    `document_start` play no part.
 
     Raises:
         DataError: no such file, corpus or data set.
@@ -182,11 +196,17 @@ def open_rows(data: DataRecipe) -> RowSource:
         column=None,
         hub=iter,
     )
-    told = {name: value for name, value in reading.to_json().items() if name not in {"text_column", "document_start"}}
+    told = {
+        name: value
+        for name, value in reading.to_json().items()
+        if name not in {"text_column", "document_start"}
+    }
     return _open(data, access, {"rows": True, **told})
 
 
-def _open(data: DataRecipe, access: _Access[Items], options: Mapping[str, object]) -> AnySource[Items]:
+def _open(
+    data: DataRecipe, access: _Access[Items], options: Mapping[str, object]
+) -> AnySource[Items]:
     check_encoding(data.encoding)
     parts = tuple(_open_part(path, data, access) for path in data.paths)
     identity = json.dumps([[part.fingerprint for part in parts], options], sort_keys=True)
@@ -201,33 +221,56 @@ def _open_part(path: str, data: DataRecipe, access: _Access[Items]) -> AnyPart[I
         return _open_folder(local, access)
     if local.is_file():
         return _open_files(str(local), local.parent, {"train": [local]}, access)
-    if path.startswith((".", "/", "~")) or path.lower().endswith(tuple(f"{suffix}{more}" for suffix in SUFFIXES for more in ("", ".gz"))):
+    if path.startswith((".", "/", "~")) or path.lower().endswith(
+        tuple(f"{suffix}{more}" for suffix in SUFFIXES for more in ("", ".gz"))
+    ):
         raise _no_such_file(local)
     found = hub.open_data_set(path, data.config_name, data.revision, access.column)
     readers = {name: _then(read, access.hub) for name, read in found.splits.items()}
-    return AnyPart(found.description, _items(readers, found.description, access), found.fingerprint, found.notes)
+    return AnyPart(
+        found.description,
+        _items(readers, found.description, access),
+        found.fingerprint,
+        found.notes,
+    )
 
 
-def _then(read: Callable[[], Iterator[Row]], become: Callable[[Iterator[Row]], Iterator[Any]]) -> Callable[[], Iterator[Any]]:
+def _then(
+    read: Callable[[], Iterator[Row]], become: Callable[[Iterator[Row]], Iterator[Any]]
+) -> Callable[[], Iterator[Any]]:
     return lambda: become(read())
 
 
 def _open_builtin(name: str, access: _Access[Items]) -> AnyPart[Items]:
     known = builtin.names()
     if name not in known:
-        raise DataError(f"unknown built-in corpus {name!r}{did_you_mean(name, known)} Known: {', '.join(f'builtin:{one}' for one in known)}.")
+        raise DataError(
+            f"unknown built-in corpus {name!r}{did_you_mean(name, known)} Known:"
+            f" {', '.join(f'builtin:{one}' for one in known)}."
+        )
     description = f"builtin:{name} (made on the spot)"
-    return AnyPart(description, _items({"train": access.builtin[name]}, description, access), access.builtin_fingerprint(name))
+    return AnyPart(
+        description,
+        _items({"train": access.builtin[name]}, description, access),
+        access.builtin_fingerprint(name),
+    )
 
 
-def _items(readers: Mapping[str, Callable[[], Iterator[Any]]], what: str, access: _Access[Items]) -> dict[str, Items]:
+def _items(
+    readers: Mapping[str, Callable[[], Iterator[Any]]], what: str, access: _Access[Items]
+) -> dict[str, Items]:
     return {name: access.items(f"{what}, split {name}", read) for name, read in readers.items()}
 
 
 def _no_such_file(path: Path) -> DataError:
     if not path.parent.is_dir():
-        return DataError(f"data.path: no such file {path}: its folder {path.parent} does not exist either (looked from {Path.cwd()}).")
-    there = sorted(entry.name for entry in path.parent.iterdir() if entry.is_dir() or format_of(entry))
+        return DataError(
+            f"data.path: no such file {path}: its folder {path.parent} does not exist either"
+            f" (looked from {Path.cwd()})."
+        )
+    there = sorted(
+        entry.name for entry in path.parent.iterdir() if entry.is_dir() or format_of(entry)
+    )
     listing = (
         f" In {path.parent} there are: {', '.join(there[:8])}{', ...' if len(there) > 8 else ''}."
         if there
@@ -237,16 +280,24 @@ def _no_such_file(path: Path) -> DataError:
 
 
 def _open_folder(folder: Path, access: _Access[Items]) -> AnyPart[Items]:
-    """Files named train*, valid* (validation*, val*, dev*) and test*, or in folders so named, are splits; else all files are one text.
+    """Files named train*, valid* (validation*, val*, dev*) and test*, or in folders so named, are
+    splits; else all files are one text.
 
-    Files whose names do not say that they can be read are left alone, unless `data.file_type` says what all files are.
+    Files whose names do not say that they can be read are left alone, unless `data.file_type` says
+    what all files are.
     """
     everything = sorted(
-        path for path in folder.rglob("*") if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        path
+        for path in folder.rglob("*")
+        if path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
     readable = [path for path in everything if access.reading.format_of(path)]
     if not readable:
-        raise DataError(f"data.path: {folder} holds no readable file. Readable: {', '.join(SUFFIXES)}, all but .parquet also with .gz.")
+        raise DataError(
+            f"data.path: {folder} holds no readable file. Readable: {', '.join(SUFFIXES)}, all but"
+            " .parquet also with .gz."
+        )
     by_split: dict[str, list[Path]] = {}
     for path in readable:
         word = _SPLIT_WORDS.match(path.relative_to(folder).parts[0])
@@ -254,15 +305,30 @@ def _open_folder(folder: Path, access: _Access[Items]) -> AnyPart[Items]:
     if "train" not in by_split:
         return _open_files(str(folder), folder, {"train": readable}, access)
     unused = [path.relative_to(folder).as_posix() for path in by_split.pop("", [])]
-    notes = (f"{folder}: not used, because other files are named after splits: {', '.join(unused)}",) if unused else ()
+    notes = (
+        (f"{folder}: not used, because other files are named after splits: {', '.join(unused)}",)
+        if unused
+        else ()
+    )
     return _open_files(str(folder), folder, by_split, access, notes)
 
 
-def _open_files(what: str, root: Path, by_split: Mapping[str, list[Path]], access: _Access[Items], notes: tuple[str, ...] = ()) -> AnyPart[Items]:
+def _open_files(
+    what: str,
+    root: Path,
+    by_split: Mapping[str, list[Path]],
+    access: _Access[Items],
+    notes: tuple[str, ...] = (),
+) -> AnyPart[Items]:
     ordered = {name: by_split[name] for name in ("train", "validation", "test") if name in by_split}
-    readings: dict[Path, tuple[Reading, str | None]] = {path: _reading(path, access.reading) for paths in ordered.values() for path in paths}
+    readings: dict[Path, tuple[Reading, str | None]] = {
+        path: _reading(path, access.reading) for paths in ordered.values() for path in paths
+    }
     splits = {
-        name: access.items(_named(what, paths), _reader({path: readings[path][0] for path in paths}, access)) for name, paths in ordered.items()
+        name: access.items(
+            _named(what, paths), _reader({path: readings[path][0] for path in paths}, access)
+        )
+        for name, paths in ordered.items()
     }
     checksum = xxhash.xxh3_128()
     for name, paths in ordered.items():
@@ -270,34 +336,64 @@ def _open_files(what: str, root: Path, by_split: Mapping[str, list[Path]], acces
             checksum.update(f"\0{name}\0{path.relative_to(root).as_posix()}\0".encode())
             _add_content(checksum, path)
     files = sum(map(len, ordered.values()))
-    encodings = ", ".join(sorted({"UTF-8" if reading.encoding == UTF_8 else reading.encoding for reading, _ in readings.values()}))
-    description = f"{what} ({files} file{'s' * (files != 1)}; {encodings}, line ends normalised to LF)"
-    return AnyPart(description, splits, checksum.hexdigest(), (*notes, *(note for _, note in readings.values() if note)))
+    encodings = ", ".join(
+        sorted(
+            {
+                "UTF-8" if reading.encoding == UTF_8 else reading.encoding
+                for reading, _ in readings.values()
+            }
+        )
+    )
+    description = (
+        f"{what} ({files} file{'s' * (files != 1)}; {encodings}, line ends normalised to LF)"
+    )
+    return AnyPart(
+        description,
+        splits,
+        checksum.hexdigest(),
+        (*notes, *(note for _, note in readings.values() if note)),
+    )
 
 
 def _reading(path: Path, reading: Reading) -> tuple[Reading, str | None]:
-    """How one file is read, with its own encoding where that is to be found, and what there is to say of it."""
+    """How one file is read, with its own encoding where that is to be found, and what there is to
+    say of it.
+    """
     suffix = reading.format_of(path)
     if suffix is None:
         raise DataError(
-            f"data.path: {path} is not of a readable kind. Readable: {', '.join(SUFFIXES)}, all but .parquet also with .gz; "
-            "data.file_type=tsv (or txt, jsonl, json, csv) says what a file is whose name does not."
+            f"data.path: {path} is not of a readable kind. Readable: {', '.join(SUFFIXES)}, all but"
+            " .parquet also with .gz; data.file_type=tsv (or txt, jsonl, json, csv) says what a"
+            " file is whose name does not."
         )
     if reading.encoding != AUTO or suffix == ".parquet":
         return reading, None
     try:
         found = detect(path)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read: {error}. Is the file whole and readable?") from error
+        raise DataError(
+            f"{path} cannot be read: {error}. Is the file whole and readable?"
+        ) from error
     return replace(reading, encoding=found.encoding), found.note
 
 
 def _named(what: str, paths: list[Path]) -> str:
-    return str(paths[0]) if len(paths) == 1 else f"{what} ({', '.join(path.name for path in paths[:3])}{', ...' if len(paths) > 3 else ''})"
+    return (
+        str(paths[0])
+        if len(paths) == 1
+        else (
+            f"{what}"
+            f" ({', '.join(path.name for path in paths[:3])}{', ...' if len(paths) > 3 else ''})"
+        )
+    )
 
 
-def _reader(readings: Mapping[Path, Reading], access: _Access[Items]) -> Callable[[], Iterator[Any]]:
-    return lambda: (item for path, reading in readings.items() for item in access.file(path, reading))
+def _reader(
+    readings: Mapping[Path, Reading], access: _Access[Items]
+) -> Callable[[], Iterator[Any]]:
+    return lambda: (
+        item for path, reading in readings.items() for item in access.file(path, reading)
+    )
 
 
 def _add_content(checksum: xxhash.xxh3_128, path: Path) -> None:

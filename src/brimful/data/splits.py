@@ -1,4 +1,6 @@
-"""Training, validation and test: kept where the source brings them, else held out by document or by position."""
+"""Training, validation and test: kept where the source brings them, else held out by document or by
+position.
+"""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -15,11 +17,13 @@ SPLIT_SEED = 0
 
 
 class LabelledDocuments:
-    """All documents of a source with the split each belongs to; the same pairs in the same order every time.
+    """All documents of a source with the split each belongs to; the same pairs in the same order
+    every time.
 
-    Held out by document: a hash of the text decides, so equal texts always land together and adding documents moves none.
-    Held out by position: of the text of each path, by characters, the first part trains, then comes validation, then test;
-    a document that lies across a border is cut there.
+    Held out by document: a hash of the text decides, so equal texts always land together and adding
+    documents moves none. Held out by position: of the text of each path, by characters, the first
+    part trains, then comes validation, then test; a document that lies across a border is cut
+    there.
     """
 
     def __init__(self, source: Source, data: DataRecipe) -> None:
@@ -47,15 +51,23 @@ class LabelledDocuments:
 
 
 def split_of(text: str, validation: float, test: float, seed: int = SPLIT_SEED) -> str:
-    """Split of a document from the hash of its text: a share of `test`, then of `validation`, the rest trains."""
+    """Split of a document from the hash of its text: a share of `test`, then of `validation`, the
+    rest trains.
+    """
     place = xxhash.xxh3_64_intdigest(text.encode(), seed=seed) / 2**64
     if place < test:
         return "test"
     return "validation" if place < test + validation else "train"
 
 
-def _by_position(part: Part, num_characters: int, validation: float, test: float) -> Iterator[tuple[str, str]]:
-    ends = (int(num_characters * (1 - validation - test)), int(num_characters * (1 - test)), num_characters)
+def _by_position(
+    part: Part, num_characters: int, validation: float, test: float
+) -> Iterator[tuple[str, str]]:
+    ends = (
+        int(num_characters * (1 - validation - test)),
+        int(num_characters * (1 - test)),
+        num_characters,
+    )
     place = 0
     for text in part.splits["train"]:
         start = 0
@@ -78,12 +90,23 @@ def check_not_empty(num_documents: dict[str, int], data: DataRecipe, num_dropped
     for split in needed:
         if num_documents.get(split):
             continue
-        share = {"train": 1 - data.validation - data.test, "validation": data.validation, "test": data.test}[split]
-        dropped = f" ({num_dropped} were dropped as duplicates of training documents: data.duplicates=report keeps them)" if num_dropped else ""
+        share = {
+            "train": 1 - data.validation - data.test,
+            "validation": data.validation,
+            "test": data.test,
+        }[split]
+        dropped = (
+            f" ({num_dropped} were dropped as duplicates of training documents:"
+            " data.duplicates=report keeps them)"
+            if num_dropped
+            else ""
+        )
         found = f"{total} document{'s' * (total != 1)}"
         key = "validation" if split == "train" else split
         raise DataError(
-            f"the {split} split would be empty: {found} and a share of {share:g} leave it no document{dropped}. Use more documents, another share "
-            f"(data.{key}={'smaller' if split == 'train' else 'larger'}), data.document_start to cut one long text into documents, "
-            "or data.split_by=position to hold out the end of the text."
+            f"the {split} split would be empty: {found} and a share of {share:g} leave it no"
+            f" document{dropped}. Use more documents, another share"
+            f" (data.{key}={'smaller' if split == 'train' else 'larger'}), data.document_start to"
+            " cut one long text into documents, or data.split_by=position to hold out the end of"
+            " the text."
         )

@@ -1,4 +1,6 @@
-"""Tables of comma- or tab-separated fields, with a header or without: lines become rows, and a broken row is named by its line."""
+"""Tables of comma- or tab-separated fields, with a header or without: lines become rows, and a
+broken row is named by its line.
+"""
 
 import csv
 import sys
@@ -10,8 +12,11 @@ from brimful.data.rows import Column, Row, column_name, short
 _LISTED = 20
 
 
-def csv_rows(lines: Iterator[str], what: str, column: Column | None = None, *, has_header: bool = True) -> Iterator[Row]:
-    """Rows of comma-separated fields; a field in quotation marks may run over lines, and its row stands where it begins.
+def csv_rows(
+    lines: Iterator[str], what: str, column: Column | None = None, *, has_header: bool = True
+) -> Iterator[Row]:
+    """Rows of comma-separated fields; a field in quotation marks may run over lines, and its row
+    stands where it begins.
 
     Args:
         lines: Each with its line break.
@@ -20,16 +25,28 @@ def csv_rows(lines: Iterator[str], what: str, column: Column | None = None, *, h
         has_header: The first row names the columns; else they are "0", "1", ...
 
     Raises:
-        DataError: a broken row, with its line; a quotation mark that is not closed, with the line that opens it; NUL; a missing column.
+        DataError: a broken row, with its line; a quotation mark that is not closed, with the line
+            that opens it; NUL; a missing column.
     """
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     yield from _table_rows(_CsvFields(lines, what), what, column, has_header)
 
 
-def tsv_rows(lines: Iterator[str], what: str, column: Column | None = None, *, has_header: bool = True) -> Iterator[Row]:
-    """The same of tab-separated fields, a row a line. Quotation marks are text, unless a field stands wholly within properly doubled ones."""
+def tsv_rows(
+    lines: Iterator[str], what: str, column: Column | None = None, *, has_header: bool = True
+) -> Iterator[Row]:
+    """The same of tab-separated fields, a row a line. Quotation marks are text, unless a field
+    stands wholly within properly doubled ones.
+    """
     rows = (
-        (number, [_unquoted(value) for value in line.removesuffix("\n").split("\t")] if line.strip("\n") else [])
+        (
+            number,
+            (
+                [_unquoted(value) for value in line.removesuffix("\n").split("\t")]
+                if line.strip("\n")
+                else []
+            ),
+        )
         for number, line in _without_nul(lines, what)
     )
     yield from _table_rows(rows, what, column, has_header)
@@ -39,8 +56,8 @@ def _without_nul(lines: Iterator[str], what: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(lines, start=1):
         if "\0" in line:
             raise DataError(
-                f"{what}:{number}: character {line.index(chr(0)) + 1} of the line is NUL, which no text holds: the file is damaged, or UTF-16 "
-                "(data.encoding=utf-16-le, or auto)."
+                f"{what}:{number}: character {line.index(chr(0)) + 1} of the line is NUL, which no"
+                " text holds: the file is damaged, or UTF-16 (data.encoding=utf-16-le, or auto)."
             )
         yield number, line
 
@@ -52,7 +69,9 @@ def _unquoted(value: str) -> str:
 
 
 class _CsvFields:
-    """Number of the first line and fields of each row; keeps the lines of the row that is being read, to say what is wrong with it."""
+    """Number of the first line and fields of each row; keeps the lines of the row that is being
+    read, to say what is wrong with it.
+    """
 
     def __init__(self, lines: Iterator[str], what: str) -> None:
         self._what = what
@@ -82,19 +101,24 @@ class _CsvFields:
         last = self._first + len(self._of_row) - 1
         if "new-line" in str(error):
             return DataError(
-                f"{self._what}:{last}: a carriage return stands alone outside quotation marks. Does the file have the line ends of an old Macintosh? "
-                "Convert them, for example: tr '\\r' '\\n' < FILE > FILE.csv"
+                f"{self._what}:{last}: a carriage return stands alone outside quotation marks. Does"
+                " the file have the line ends of an old Macintosh? Convert them, for example: tr"
+                " '\\r' '\\n' < FILE > FILE.csv"
             )
         place = self._first + _line_of_open_quote(self._of_row)
         until = f" and is not closed properly before line {last}" if last > place else ""
         return DataError(
-            f"{self._what}:{place}: not valid CSV: {error}. Look for a quotation mark that is not closed or not doubled: the last one opens in "
-            f'line {place}{until}. Within quoted fields write "" for "; tab-separated files without quoting are read with data.file_type=tsv.'
+            f"{self._what}:{place}: not valid CSV: {error}. Look for a quotation mark that is not"
+            " closed or not doubled: the last one opens in "
+            f'line {place}{until}. Within quoted fields write "" for "; tab-separated files without'
+            " quoting are read with data.file_type=tsv."
         )
 
 
 def _line_of_open_quote(lines: list[str]) -> int:
-    """Number, from 0, of the line in which the last quoted field begins, by the rules of RFC 4180."""
+    """Number, from 0, of the line in which the last quoted field begins, by the rules of RFC
+    4180.
+    """
     opened, in_quotes, at_start = 0, False, True
     for number, line in enumerate(lines):
         for character in line:
@@ -106,7 +130,12 @@ def _line_of_open_quote(lines: list[str]) -> int:
     return opened
 
 
-def _table_rows(rows: Iterator[tuple[int, list[str]]] | _CsvFields, what: str, column: Column | None, has_header: bool) -> Iterator[Row]:
+def _table_rows(
+    rows: Iterator[tuple[int, list[str]]] | _CsvFields,
+    what: str,
+    column: Column | None,
+    has_header: bool,
+) -> Iterator[Row]:
     """Of columns that share a name the first has it; the others go by their numbers."""
     names: list[str] | None = None
     for number, fields in rows:
@@ -126,15 +155,25 @@ def _names(fields: list[str], where: str, column: Column | None, has_header: boo
     names = list(map(str, range(len(fields))))
     if has_header:
         first = {name: number for number, name in reversed(list(enumerate(fields)))}
-        names = [name if first[name] == number else names[number] for number, name in enumerate(fields)]
+        names = [
+            name if first[name] == number else names[number] for number, name in enumerate(fields)
+        ]
     if column is not None:
         column_name(column, names, where)
     return names
 
 
 def _ragged(fields: list[str], names: list[str], where: str, has_header: bool) -> DataError:
-    listed = f", but the header names {len(names)}: {', '.join(names[:_LISTED])}" if has_header else f", but the first row has {len(names)}"
-    many = f" The row runs over {sum(field.count(chr(10)) for field in fields) + 1} lines: is a quotation mark not closed?"
+    listed = (
+        f", but the header names {len(names)}: {', '.join(names[:_LISTED])}"
+        if has_header
+        else f", but the first row has {len(names)}"
+    )
+    many = (
+        f" The row runs over {sum(field.count(chr(10)) for field in fields) + 1} lines: is a"
+        " quotation mark not closed?"
+    )
     return DataError(
-        f"{where}: {len(fields)} fields{listed}. The first field is {short(fields[0])}.{many if any(chr(10) in field for field in fields) else ''}"
+        f"{where}: {len(fields)} fields{listed}. The first field is"
+        f" {short(fields[0])}.{many if any(chr(10) in field for field in fields) else ''}"
     )

@@ -1,4 +1,6 @@
-"""Tokenizers trained here, on training documents only, by the Rust library `tokenizers`, in the form transformers loads."""
+"""Tokenizers trained here, on training documents only, by the Rust library `tokenizers`, in the
+form transformers loads.
+"""
 
 import hashlib
 import json
@@ -7,7 +9,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import DataError
@@ -18,7 +28,9 @@ END_OF_TEXT = "<|endoftext|>"
 UNKNOWN = "<|unknown|>"
 
 FAIL_BELOW = 1.5
-"""Characters per token under which a BPE tokenizer compresses too little to train on (gate of the tiny_gpt guide)."""
+"""Characters per token under which a BPE tokenizer compresses too little to train on (gate of the
+tiny_gpt guide).
+"""
 _VERDICTS = ((FAIL_BELOW, "fail"), (2.5, "low"), (3.5, "good"), (float("inf"), "excellent"))
 
 
@@ -32,9 +44,10 @@ class TokenizerReport:
         characters_per_token, bytes_per_token: On held-out validation text.
         train_characters_per_token, train_bytes_per_token: On training text.
         unknown_share: Share of validation tokens that are the unknown token.
-        round_trip: Whether decoding gave back every sampled text exactly, or in small letters where the tokenizer knows no others.
-        verdict: By characters per token: fail below 1.5, low below 2.5, good below 3.5, else excellent; a character
-            tokenizer is exempt.
+        round_trip: Whether decoding gave back every sampled text exactly, or in small letters where
+            the tokenizer knows no others.
+        verdict: By characters per token: fail below 1.5, low below 2.5, good below 3.5, else
+            excellent; a character tokenizer is exempt.
         fingerprint: SHA-256 of the canonical tokenizer.json.
     """
 
@@ -64,10 +77,12 @@ def train_tokenizer(
     lowercase: bool = False,
     encoder: bool = False,
 ) -> PreTrainedTokenizerFast:
-    """Train a tokenizer with `<|endoftext|>` (id 0) as end, begin and padding token; or an encoder's.
+    """Train a tokenizer with `<|endoftext|>` (id 0) as end, begin and padding token; or an
+    encoder's.
 
-    bpe: byte-level (Radford et al. 2019, the GPT-2 scheme), all 256 bytes in the alphabet, so nothing is unknown.
-    character: one token per distinct character of the texts, and `<|unknown|>` for others.
+    bpe: byte-level (Radford et al. 2019, the GPT-2 scheme), all 256 bytes in the alphabet, so
+    nothing is unknown. character: one token per distinct character of the texts, and `<|unknown|>`
+    for others.
 
     Args:
         kind: Which of the two.
@@ -77,7 +92,8 @@ def train_tokenizer(
         accept_fewer: Take as many entries as the texts support (bpe only).
         split_digits: Whether every digit is a token of its own (bpe only).
         lowercase: Whether capital letters become small ones first (bpe only).
-        encoder: Has `ENCODER_TOKENS` instead of `<|endoftext|>`; [SEP] ends a document, and a text by itself becomes `[CLS] text [SEP]`.
+        encoder: Has `ENCODER_TOKENS` instead of `<|endoftext|>`; [SEP] ends a document, and a text
+            by itself becomes `[CLS] text [SEP]`.
 
     Raises:
         DataError: the texts do not support so large a vocabulary; says how large a one they do.
@@ -87,24 +103,38 @@ def train_tokenizer(
         return _as_transformers(_character_tokenizer(texts, specials), unk_token=UNKNOWN)
     if vocabulary is None:
         raise ValueError("a bpe tokenizer needs a vocabulary size")
-    tokenizer = _bpe_tokenizer(vocabulary, min_frequency, texts, specials, split_digits=split_digits, lowercase=lowercase)
+    tokenizer = _bpe_tokenizer(
+        vocabulary, min_frequency, texts, specials, split_digits=split_digits, lowercase=lowercase
+    )
     reached = tokenizer.get_vocab_size()
     if reached < vocabulary and not accept_fewer:
         raise DataError(
-            f"tokenizer.vocabulary={vocabulary} is more than the training text supports: with pairs seen at least {min_frequency} times it gives "
-            f"{reached} entries. Use tokenizer.vocabulary={reached} or less, a lower tokenizer.min_frequency, or more text."
+            f"tokenizer.vocabulary={vocabulary} is more than the training text supports: with pairs"
+            f" seen at least {min_frequency} times it gives {reached} entries. Use"
+            f" tokenizer.vocabulary={reached} or less, a lower tokenizer.min_frequency, or more"
+            " text."
         )
     return _as_transformers(tokenizer)
 
 
 def _bpe_tokenizer(
-    vocabulary: int, min_frequency: int, texts: Iterable[str], specials: tuple[str, ...], *, split_digits: bool, lowercase: bool
+    vocabulary: int,
+    min_frequency: int,
+    texts: Iterable[str],
+    specials: tuple[str, ...],
+    *,
+    split_digits: bool,
+    lowercase: bool,
 ) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     if lowercase:
         tokenizer.normalizer = normalizers.Lowercase()
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level]) if split_digits else byte_level
+    tokenizer.pre_tokenizer = (
+        pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
+        if split_digits
+        else byte_level
+    )
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     trainer = trainers.BpeTrainer(
@@ -124,8 +154,12 @@ def _character_tokenizer(texts: Iterable[str], specials: tuple[str, ...]) -> Tok
     characters: set[str] = set()
     for text in texts:
         characters.update(text)
-    vocabulary = {token: number for number, token in enumerate([*specials, UNKNOWN, *sorted(characters)])}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN, fuse_unk=False))
+    vocabulary = {
+        token: number for number, token in enumerate([*specials, UNKNOWN, *sorted(characters)])
+    }
+    tokenizer = Tokenizer(
+        models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN, fuse_unk=False)
+    )
     tokenizer.decoder = decoders.Fuse()
     tokenizer.add_special_tokens([*specials, UNKNOWN])
     return tokenizer
@@ -138,19 +172,29 @@ def _as_transformers(tokenizer: Tokenizer, **special_tokens: str) -> PreTrainedT
         roles |= {"cls_token": CLS_TOKEN, "sep_token": SEP_TOKEN, "mask_token": MASK_TOKEN}
         ids = [(token, tokenizer.token_to_id(token)) for token in (CLS_TOKEN, SEP_TOKEN)]
         tokenizer.post_processor = processors.TemplateProcessing(
-            single=f"{CLS_TOKEN} $A {SEP_TOKEN}", pair=f"{CLS_TOKEN} $A {SEP_TOKEN} $B {SEP_TOKEN}", special_tokens=ids
+            single=f"{CLS_TOKEN} $A {SEP_TOKEN}",
+            pair=f"{CLS_TOKEN} $A {SEP_TOKEN} $B {SEP_TOKEN}",
+            special_tokens=ids,
         )
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **roles, **special_tokens)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **roles, **special_tokens
+    )
 
 
 def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerFast) -> str:
-    """SHA-256 of tokenizer.json with sorted keys: equal for equal tokenizers, whatever wrote the file."""
+    """SHA-256 of tokenizer.json with sorted keys: equal for equal tokenizers, whatever wrote the
+    file.
+    """
     content = json.loads(tokenizer.backend_tokenizer.to_str())
-    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+    ).hexdigest()
 
 
 def round_trips(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> bool:
-    """Whether every text comes back exactly from its ids, but for what the tokenizer's normalizer says."""
+    """Whether every text comes back exactly from its ids, but for what the tokenizer's normalizer
+    says.
+    """
     normalizer = tokenizer.backend_tokenizer.normalizer
     return all(
         tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
@@ -160,7 +204,11 @@ def round_trips(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> bool:
 
 
 def measure_tokenizer(
-    tokenizer: PreTrainedTokenizerFast, kind: str, train: TokenSplit, validation: TokenSplit, samples: list[str]
+    tokenizer: PreTrainedTokenizerFast,
+    kind: str,
+    train: TokenSplit,
+    validation: TokenSplit,
+    samples: list[str],
 ) -> TokenizerReport:
     """Compression on whole splits, unknown share, round trip on samples, verdict."""
     characters_per_token, bytes_per_token = _per_token(validation)
@@ -196,14 +244,19 @@ def verdict(kind: str, characters_per_token: float) -> str:
 def check_compression(report: TokenizerReport) -> None:
     """Refuse a BPE tokenizer that hardly compresses.
 
-    Text whose characters take several bytes (Chinese, Korean) is judged by bytes per token, where the guide's gate on
-    characters would refuse good tokenizers.
+    Text whose characters take several bytes (Chinese, Korean) is judged by bytes per token, where
+    the guide's gate on characters would refuse good tokenizers.
 
     Raises:
         DataError: below 1.5 characters and 1.5 bytes per token.
     """
-    if report.kind == "bpe" and max(report.characters_per_token, report.bytes_per_token) < FAIL_BELOW:
+    if (
+        report.kind == "bpe"
+        and max(report.characters_per_token, report.bytes_per_token) < FAIL_BELOW
+    ):
         raise DataError(
-            f"the tokenizer packs only {report.characters_per_token:.2f} characters into a token on validation text; below {FAIL_BELOW} training is "
-            f"refused. Raise tokenizer.vocabulary (now {report.vocabulary}), train on more text, or use tokenizer.kind=character on purpose."
+            f"the tokenizer packs only {report.characters_per_token:.2f} characters into a token on"
+            f" validation text; below {FAIL_BELOW} training is refused. Raise tokenizer.vocabulary"
+            f" (now {report.vocabulary}), train on more text, or use tokenizer.kind=character on"
+            " purpose."
         )

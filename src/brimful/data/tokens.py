@@ -1,7 +1,9 @@
-"""Token ids on disk: one folder per (data, tokenizer, format), memory-mapped, written aside and renamed when whole.
+"""Token ids on disk: one folder per (data, tokenizer, format), memory-mapped, written aside and
+renamed when whole.
 
-A folder holds, per split, `SPLIT.tokens.bin` (little-endian uint16 or uint32) and `SPLIT.offsets.bin` (little-endian uint64),
-and `index.json` with counts and xxh3 checksums. Suffixes: N tokens of a split, D documents of a split.
+A folder holds, per split, `SPLIT.tokens.bin` (little-endian uint16 or uint32) and
+`SPLIT.offsets.bin` (little-endian uint64), and `index.json` with counts and xxh3 checksums.
+Suffixes: N tokens of a split, D documents of a split.
 """
 
 import json
@@ -23,13 +25,17 @@ from brimful.base.errors import DataError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
 
 Progress = Callable[[str, int, int | None], None]
-"""`progress(what, done, total)`: called now and then while something long goes on; total is None when unknown."""
+"""`progress(what, done, total)`: called now and then while something long goes on; total is None
+when unknown.
+"""
 Encode = Callable[[list[str]], list[list[int]]]
 """Texts to token ids, without special tokens."""
 
 FORMAT_VERSION = 1
 BATCH_CHARACTERS = 1 << 20
-"""Text handed to the tokenizer at once, and the length from which one document is encoded in pieces."""
+"""Text handed to the tokenizer at once, and the length from which one document is encoded in
+pieces.
+"""
 ABANDONED_AFTER_S = 3600
 _CUT = re.compile(r"(?<=\S)(?=\n)")
 
@@ -40,7 +46,8 @@ class TokenSplit:
 
     Attributes:
         tokens_N: All ids, documents end to end, uint16 or uint32, usually memory-mapped.
-        document_offsets: uint64 [D + 1]; document d is `tokens_N[offsets[d]:offsets[d + 1]]`, its end-of-text included.
+        document_offsets: uint64 [D + 1]; document d is `tokens_N[offsets[d]:offsets[d + 1]]`, its
+            end-of-text included.
         num_bytes: UTF-8 bytes of the documents' texts (end-of-text counts nothing).
         num_characters: Characters of the documents' texts.
         num_documents: D.
@@ -71,16 +78,24 @@ def token_dtype(vocabulary: int) -> str:
 
 
 def cache_key(**parts: object) -> str:
-    """Name of a cache folder: 128-bit hash of the canonical JSON of everything the content depends on."""
-    text = json.dumps({"format": FORMAT_VERSION, **parts}, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    """Name of a cache folder: 128-bit hash of the canonical JSON of everything the content depends
+    on.
+    """
+    text = json.dumps(
+        {"format": FORMAT_VERSION, **parts},
+        sort_keys=True,
+        ensure_ascii=True,
+        separators=(",", ":"),
+    )
     return xxhash.xxh3_128_hexdigest(text.encode())
 
 
 def text_pieces(text: str, size: int = BATCH_CHARACTERS) -> Iterator[str]:
-    """Cut a long text between a visible character and a line break, at least `size` characters apart.
+    """Cut a long text between a visible character and a line break, at least `size` characters
+    apart.
 
-    Neither byte-level BPE (whose words never run over such a place, in either direction) nor a character tokenizer sees the
-    cut: the ids of the pieces, joined, are the ids of the whole.
+    Neither byte-level BPE (whose words never run over such a place, in either direction) nor a
+    character tokenizer sees the cut: the ids of the pieces, joined, are the ids of the whole.
     """
     start = 0
     while len(text) - start > size:
@@ -143,7 +158,8 @@ def write_tokens(
     num_documents: int | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Tokenise `(split, text)` pairs into `folder`, which appears only when everything in it is whole.
+    """Tokenise `(split, text)` pairs into `folder`, which appears only when everything in it is
+    whole.
 
     Args:
         folder: The cache folder to make; a damaged one in its place is replaced.
@@ -163,13 +179,20 @@ def write_tokens(
         _remove_abandoned(folder)
         aside.mkdir()
         dtype = token_dtype(vocabulary)
-        splits = _write_splits(aside, documents, encode, dtype, end_of_text, num_documents, progress)
+        splits = _write_splits(
+            aside, documents, encode, dtype, end_of_text, num_documents, progress
+        )
         if not splits:
             raise DataError("there is no document to tokenise; check data.path.")
-        write_json_atomically(aside / "index.json", {"format": FORMAT_VERSION, "dtype": dtype, "splits": splits})
+        write_json_atomically(
+            aside / "index.json", {"format": FORMAT_VERSION, "dtype": dtype, "splits": splits}
+        )
         _move_into_place(aside, folder)
     except OSError as error:
-        raise DataError(f"the token cache {folder} cannot be written: {error}. Free some space or set BRIMFUL_CACHE to another folder.") from error
+        raise DataError(
+            f"the token cache {folder} cannot be written: {error}. Free some space or set"
+            " BRIMFUL_CACHE to another folder."
+        ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -187,14 +210,20 @@ def _write_splits(
     done = 0
     try:
         for batch in _batches(documents):
-            for (split, text, is_last), ids in zip(batch, encode([text for _, text, _ in batch]), strict=True):
+            for (split, text, is_last), ids in zip(
+                batch, encode([text for _, text, _ in batch]), strict=True
+            ):
                 if split not in writers:
-                    writers[split] = _SplitWriter(open(aside / f"{split}.tokens.bin", "wb"), dtype, end_of_text)  # noqa: SIM115 - closed below
+                    file = open(aside / f"{split}.tokens.bin", "wb")  # noqa: SIM115 - closed below
+                    writers[split] = _SplitWriter(file, dtype, end_of_text)
                 (writers[split].add if is_last else writers[split].add_piece)(text, ids)
                 done += is_last
             if progress:
                 progress("tokenising", done, num_documents)
-        return {split: writer.finish(aside / f"{split}.offsets.bin") for split, writer in writers.items()}
+        return {
+            split: writer.finish(aside / f"{split}.offsets.bin")
+            for split, writer in writers.items()
+        }
     finally:
         for writer in writers.values():
             writer.file.close()
@@ -233,12 +262,17 @@ def _remove_abandoned(folder: Path) -> None:
 
 
 def read_tokens(folder: Path) -> dict[str, TokenSplit] | None:
-    """The splits of a cache folder, memory-mapped; None when it is absent, of another format or from before words were counted, or damaged in any byte."""
+    """The splits of a cache folder, memory-mapped; None when it is absent, of another format or
+    from before words were counted, or damaged in any byte.
+    """
     try:
         index = read_json(folder / "index.json")
         if index["format"] != FORMAT_VERSION:
             return None
-        return {name: _map_split(folder, name, index["dtype"], record) for name, record in index["splits"].items()}
+        return {
+            name: _map_split(folder, name, index["dtype"], record)
+            for name, record in index["splits"].items()
+        }
     except (RunFolderError, OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -248,7 +282,14 @@ def _map_split(folder: Path, name: str, dtype: str, record: Mapping[str, Any]) -
     offsets = np.fromfile(folder / f"{name}.offsets.bin", dtype="<u8")
     if _checksum(tokens_N) != record["tokens_xxh3"] or _checksum(offsets) != record["offsets_xxh3"]:
         raise ValueError(f"{folder / name} does not match its checksum")
-    return TokenSplit(tokens_N, offsets, record["bytes"], record["characters"], record["documents"], record["words"])
+    return TokenSplit(
+        tokens_N,
+        offsets,
+        record["bytes"],
+        record["characters"],
+        record["documents"],
+        record["words"],
+    )
 
 
 def _checksum(values: NDArray[Any]) -> str:
@@ -262,7 +303,8 @@ def _checksum(values: NDArray[Any]) -> str:
 def batch_encoder(tokenizer: Any, *, special_tokens_are_text: bool = True) -> Encode:
     """Batch encoder of a transformers fast tokenizer for training text.
 
-    Text that happens to spell a special token, such as `<|endoftext|>`, is encoded as the text it is, or else as that token.
+    Text that happens to spell a special token, such as `<|endoftext|>`, is encoded as the text it
+    is, or else as that token.
     """
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.encode_special_tokens = special_tokens_are_text
@@ -270,6 +312,8 @@ def batch_encoder(tokenizer: Any, *, special_tokens_are_text: bool = True) -> En
     backend.no_padding()
 
     def encode(texts: list[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
+        return [
+            encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)
+        ]
 
     return encode

@@ -1,9 +1,13 @@
-"""Units of measurement with their exact sizes, for the unit-conversion corpus and for answers that name a unit.
+"""Units of measurement with their exact sizes, for the unit-conversion corpus and for answers that
+name a unit.
 
-Sources, all read in November 2026: NIST SP 811 (2008), appendix B, and NIST Handbook 44 (2024), appendix C, for inch to mile, ounce to ton and the US
-measures of volume (1 gallon = 231 cubic inches; international yard and pound of 1959: 0.9144 m and 0.453 592 37 kg); the Weights and Measures Act 1985
-for the imperial gallon (4.546 09 L); IEC 80000-13:2008 for bits and bytes (kilo is 1000, kibi 1024). A year is the tropical year of 1900, 31 556 925.974 7 s,
-which defined the second from 1960 to 1967 (11th CGPM, resolution 9); a month is a twelfth of it. Decades and centuries are 10 and 100 of them.
+Sources, all read in November 2026: NIST SP 811 (2008), appendix B, and NIST Handbook 44 (2024),
+appendix C, for inch to mile, ounce to ton and the US measures of volume (1 gallon = 231 cubic
+inches; international yard and pound of 1959: 0.9144 m and 0.453 592 37 kg); the Weights and
+Measures Act 1985 for the imperial gallon (4.546 09 L); IEC 80000-13:2008 for bits and bytes (kilo
+is 1000, kibi 1024). A year is the tropical year of 1900, 31 556 925.974 7 s, which defined the
+second from 1960 to 1967 (11th CGPM, resolution 9); a month is a twelfth of it. Decades and
+centuries are 10 and 100 of them.
 """
 
 import re
@@ -42,7 +46,9 @@ class Unit:
         return (self.name, self.plural, self.symbol, *self.aliases)
 
 
-def _unit(quantity: str, name: str, symbol: str, size: _Size, *aliases: str, plural: str = "") -> Unit:
+def _unit(
+    quantity: str, name: str, symbol: str, size: _Size, *aliases: str, plural: str = ""
+) -> Unit:
     more = tuple(f"{alias}s" for alias in aliases if len(alias) > 3 and alias.isalpha())
     return Unit(name, plural or f"{name}s", symbol, quantity, Fraction(size), (*aliases, *more))
 
@@ -78,8 +84,23 @@ UNITS: tuple[Unit, ...] = (
     _unit("volume", "centiliter", "cL", "0.00001", "cl", "centilitre"),
     _unit("volume", "deciliter", "dL", "0.0001", "dl", "decilitre"),
     _unit("volume", "liter", "L", "0.001", "l", "litre"),
-    _unit("volume", "cubic millimeter", "mm^3", Fraction(1, 10**9), "cubic millimetre", "cubic millimetres"),
-    _unit("volume", "cubic centimeter", "cm^3", "0.000001", "cc", "cubic centimetre", "cubic centimetres"),
+    _unit(
+        "volume",
+        "cubic millimeter",
+        "mm^3",
+        Fraction(1, 10**9),
+        "cubic millimetre",
+        "cubic millimetres",
+    ),
+    _unit(
+        "volume",
+        "cubic centimeter",
+        "cm^3",
+        "0.000001",
+        "cc",
+        "cubic centimetre",
+        "cubic centimetres",
+    ),
     _unit("volume", "cubic meter", "m^3", 1, "cubic metre", "cubic metres"),
     _unit("volume", "gallon", "gal", _GALLON, "US gallon", "US gallons"),
     _unit("volume", "quart", "qt", _GALLON / 4),
@@ -100,7 +121,9 @@ UNITS: tuple[Unit, ...] = (
     _unit("time", "year", "yr", _YEAR, "yrs"),
     _unit("time", "decade", "decade", 10 * _YEAR),
     _unit("time", "century", "century", 100 * _YEAR, plural="centuries"),
-    _unit("area", "square millimeter", "mm^2", "0.000001", "square millimetre", "square millimetres"),
+    _unit(
+        "area", "square millimeter", "mm^2", "0.000001", "square millimetre", "square millimetres"
+    ),
     _unit("area", "square centimeter", "cm^2", "0.0001", "square centimetre", "square centimetres"),
     _unit("area", "square meter", "m^2", 1, "square metre", "square metres"),
     _unit("area", "hectare", "ha", 10000),
@@ -113,7 +136,15 @@ UNITS: tuple[Unit, ...] = (
     _unit("speed", "centimeter per second", "cm/s", "0.01", plural="centimeters per second"),
     _unit("speed", "meter per second", "m/s", 1, "mps", plural="meters per second"),
     _unit("speed", "meter per minute", "m/min", Fraction(1, 60), plural="meters per minute"),
-    _unit("speed", "kilometer per hour", "km/h", Fraction(1000, 3600), "kmh", "kph", plural="kilometers per hour"),
+    _unit(
+        "speed",
+        "kilometer per hour",
+        "km/h",
+        Fraction(1000, 3600),
+        "kmh",
+        "kph",
+        plural="kilometers per hour",
+    ),
     _unit("speed", "inch per second", "in/s", _FOOT / 12, plural="inches per second"),
     _unit("speed", "foot per second", "ft/s", _FOOT, "fps", plural="feet per second"),
     _unit("speed", "foot per minute", "ft/min", _FOOT / 60, plural="feet per minute"),
@@ -129,7 +160,9 @@ UNITS: tuple[Unit, ...] = (
     _unit("data", "mebibyte", "MiB", 8 * 2**20),
     _unit("data", "gibibyte", "GiB", 8 * 2**30),
 )
-"""Where a word has several meanings, those of the guide's data: `ton` is the metric one, `ounce` is mass or volume, `gallon` is the US one."""
+"""Where a word has several meanings, those of the guide's data: `ton` is the metric one, `ounce` is
+mass or volume, `gallon` is the US one.
+"""
 
 _POWERS = MappingProxyType({"**": "^", "²": "^2", "³": "^3"})
 
@@ -137,7 +170,8 @@ _POWERS = MappingProxyType({"**": "^", "²": "^2", "³": "^3"})
 def units_spelled(text: str) -> tuple[Unit, ...]:
     """The units a text may mean, several for `ounce`; empty where it is none.
 
-    Case counts in spellings of one or two letters (`MB` is the megabyte, `mb` is none); `m**2`, `m^2` and `m²` are one.
+    Case counts in spellings of one or two letters (`MB` is the megabyte, `mb` is none); `m**2`,
+    `m^2` and `m²` are one.
     """
     plain = " ".join(text.split())
     for written, power in _POWERS.items():
@@ -147,7 +181,9 @@ def units_spelled(text: str) -> tuple[Unit, ...]:
 
 def units_of(quantity: str) -> tuple[Unit, ...]:
     """The units of a quantity, smaller ones first."""
-    return tuple(sorted((unit for unit in UNITS if unit.quantity == quantity), key=lambda unit: unit.size))
+    return tuple(
+        sorted((unit for unit in UNITS if unit.quantity == quantity), key=lambda unit: unit.size)
+    )
 
 
 def convert(value: Fraction, source: Unit, target: Unit) -> Fraction:
@@ -158,7 +194,8 @@ def convert(value: Fraction, source: Unit, target: Unit) -> Fraction:
     """
     if source.quantity != target.quantity:
         raise DataError(
-            f"{source.plural} measure {source.quantity} and {target.plural} {target.quantity}: there is no conversion. Use units of one kind."
+            f"{source.plural} measure {source.quantity} and {target.plural} {target.quantity}:"
+            " there is no conversion. Use units of one kind."
         )
     return value * source.size / target.size
 
@@ -176,7 +213,9 @@ def decimal_text(value: Fraction) -> str | None:
 
 @lru_cache(maxsize=1 << 16)
 def significant_digits(text: str) -> str:
-    """The digits of a decimal without point, sign and the zeros at both ends: `37` for 0.037 and 3700."""
+    """The digits of a decimal without point, sign and the zeros at both ends: `37` for 0.037 and
+    3700.
+    """
     return re.sub(r"\D", "", text).strip("0")
 
 
@@ -194,5 +233,7 @@ def _by_lower_spelling() -> Mapping[str, tuple[Unit, ...]]:
     found: dict[str, tuple[Unit, ...]] = {}
     for spelling, units in _by_spelling().items():
         if len(spelling) > 2:
-            found[spelling.lower()] = tuple(dict.fromkeys((*found.get(spelling.lower(), ()), *units)))
+            found[spelling.lower()] = tuple(
+                dict.fromkeys((*found.get(spelling.lower(), ()), *units))
+            )
     return found

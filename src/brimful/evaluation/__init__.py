@@ -1,1 +1,3 @@
-"""Honest numbers about a trained model: likelihood with intervals, baselines on the same tokens, a diagnosis."""
+"""Honest numbers about a trained model: likelihood with intervals, baselines on the same tokens, a
+diagnosis.
+"""

@@ -1,6 +1,8 @@
-"""How close the gradient of feedback alignment comes to that of backpropagation: both of one model, on the same held-out tokens, segment by segment.
+"""How close the gradient of feedback alignment comes to that of backpropagation: both of one model,
+on the same held-out tokens, segment by segment.
 
-Lillicrap et al. 2016: learning works as long as the two lie within 90 degrees on average, and training turns the weights until they do.
+Lillicrap et al. 2016: learning works as long as the two lie within 90 degrees on average, and
+training turns the weights until they do.
 
 Shapes: B rows, T positions.
 """
@@ -25,8 +27,8 @@ class SegmentAlignment:
 
     Attributes:
         name: "embedding", "block 1", "block 1 attention", "above the blocks".
-        is_below_the_top: Whether it is fed back to: neither the embedding, which gets the head's gradient where it is tied, nor the top, which gets
-            the true one.
+        is_below_the_top: Whether it is fed back to: neither the embedding, which gets the head's
+            gradient where it is tied, nor the top, which gets the true one.
         cosine: Of feedback's gradient with backpropagation's; None where either is zero.
         norm_ratio: |feedback| / |backpropagation|; None where the latter is zero.
         relative_error: |feedback - backpropagation| / |backpropagation|; likewise.
@@ -57,8 +59,16 @@ class Alignment:
         return sum(known) / len(known) if known else None
 
 
-def measure_alignment(model: PreTrainedModel, rules: FeedbackRecipe, seed: int, batches: Sequence[Batch], *, loss_chunk: int) -> Alignment:
-    """Both gradients in the model's own arithmetic and without dropout; the model is put back into the mode it had, its `.grad` is not touched.
+def measure_alignment(
+    model: PreTrainedModel,
+    rules: FeedbackRecipe,
+    seed: int,
+    batches: Sequence[Batch],
+    *,
+    loss_chunk: int,
+) -> Alignment:
+    """Both gradients in the model's own arithmetic and without dropout; the model is put back into
+    the mode it had, its `.grad` is not touched.
 
     Args:
         rules: Of the run, with its `seed`: the very matrix that it was trained with.
@@ -76,19 +86,32 @@ def measure_alignment(model: PreTrainedModel, rules: FeedbackRecipe, seed: int, 
     finally:
         model.train(was_training)
     return Alignment(
-        tuple(_compared(name, is_below, [next(fed_back) for _ in group], [next(true) for _ in group]) for name, is_below, group in groups)
+        tuple(
+            _compared(name, is_below, [next(fed_back) for _ in group], [next(true) for _ in group])
+            for name, is_below, group in groups
+        )
     )
 
 
-def _groups(model: PreTrainedModel, rules: FeedbackRecipe) -> list[tuple[str, bool, list[nn.Parameter]]]:
-    """(name, whether below the top, parameters) of each segment; tied weights belong to the first."""
+def _groups(
+    model: PreTrainedModel, rules: FeedbackRecipe
+) -> list[tuple[str, bool, list[nn.Parameter]]]:
+    """(name, whether below the top, parameters) of each segment; tied weights belong to the
+    first.
+    """
     embedding, *below = segments_of(model, rules.points)
     parts = (" attention", " MLP") if rules.points == "sublayer" else ("",)
-    names = [f"block {place // len(parts) + 1}{parts[place % len(parts)]}" for place in range(len(below))]
+    names = [
+        f"block {place // len(parts) + 1}{parts[place % len(parts)]}" for place in range(len(below))
+    ]
     seen: set[nn.Parameter] = set()
 
     def trained(module: nn.Module) -> list[nn.Parameter]:
-        found = [parameter for parameter in module.parameters() if parameter.requires_grad and parameter not in seen]
+        found = [
+            parameter
+            for parameter in module.parameters()
+            if parameter.requires_grad and parameter not in seen
+        ]
         seen.update(found)
         return found
 
@@ -97,7 +120,12 @@ def _groups(model: PreTrainedModel, rules: FeedbackRecipe) -> list[tuple[str, bo
     return [*groups, ("above the blocks", False, trained(model))]
 
 
-def _gradients(loss_sum: LossSum, network: Network, parameters: Sequence[nn.Parameter], batches: Sequence[Batch]) -> list[Tensor]:
+def _gradients(
+    loss_sum: LossSum,
+    network: Network,
+    parameters: Sequence[nn.Parameter],
+    batches: Sequence[Batch],
+) -> list[Tensor]:
     """Summed over the batches; zeros where the loss does not reach."""
     sums = [torch.zeros_like(parameter) for parameter in parameters]
     for batch in batches:
@@ -111,15 +139,22 @@ def _gradients(loss_sum: LossSum, network: Network, parameters: Sequence[nn.Para
     return sums
 
 
-def _compared(name: str, is_below: bool, fed_back: Sequence[Tensor], true: Sequence[Tensor]) -> SegmentAlignment:
+def _compared(
+    name: str, is_below: bool, fed_back: Sequence[Tensor], true: Sequence[Tensor]
+) -> SegmentAlignment:
     """Sums in fp64: a segment may have millions of parameters."""
 
     def dot(first: Sequence[Tensor], second: Sequence[Tensor]) -> float:
-        return sum(float((one.double() * other.double()).sum()) for one, other in zip(first, second, strict=True))
+        return sum(
+            float((one.double() * other.double()).sum())
+            for one, other in zip(first, second, strict=True)
+        )
 
     norm_fed_back, norm_true = math.sqrt(dot(fed_back, fed_back)), math.sqrt(dot(true, true))
     if not norm_true:
         return SegmentAlignment(name, is_below, None, None, None)
     apart = [one - other for one, other in zip(fed_back, true, strict=True)]
     cosine = dot(fed_back, true) / (norm_fed_back * norm_true) if norm_fed_back else None
-    return SegmentAlignment(name, is_below, cosine, norm_fed_back / norm_true, math.sqrt(dot(apart, apart)) / norm_true)
+    return SegmentAlignment(
+        name, is_below, cosine, norm_fed_back / norm_true, math.sqrt(dot(apart, apart)) / norm_true
+    )

@@ -1,4 +1,5 @@
-"""The floor of classification: logistic regression on words and pairs of words, tuned on validation as a careful person would. Fine-tuning has to beat it.
+"""The floor of classification: logistic regression on words and pairs of words, tuned on validation
+as a careful person would. Fine-tuning has to beat it.
 
 Shapes: E texts, C labels, F features.
 """
@@ -20,7 +21,12 @@ from brimful.base.errors import DataError
 from brimful.classification.calibration import Calibration, choose_calibration
 from brimful.classification.thresholds import Policy
 from brimful.data.labels import Labels
-from brimful.evaluation.label_metrics import Floats, area_statistic, as_indicators, decision_statistic
+from brimful.evaluation.label_metrics import (
+    Floats,
+    area_statistic,
+    as_indicators,
+    decision_statistic,
+)
 from brimful.evaluation.label_scores import Rival
 
 if TYPE_CHECKING:
@@ -28,13 +34,16 @@ if TYPE_CHECKING:
 
 NAME = "bag of words with logistic regression"
 WORDS_AND_MARKS = r"(?u)\w+|[^\w\s]"
-"""Words of any length, and every mark by itself: scikit-learn's own pattern drops marks and words of one letter, which lowers the average precision on
-SMS spam by 0.01 (measured)."""
+"""Words of any length, and every mark by itself: scikit-learn's own pattern drops marks and words
+of one letter, which lowers the average precision on SMS spam by 0.01 (measured).
+"""
 INVERSE_PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0)
 """C of scikit-learn. Rows of TF-IDF have length 1, so that its default of 1 is too strong."""
 INVERSE_PENALTY_UNTUNED = 10.0
 LARGE = 100_000
-"""Texts times regressions (labels, but one for two labels) above which nothing is tuned and rare features are left out."""
+"""Texts times regressions (labels, but one for two labels) above which nothing is tuned and rare
+features are left out.
+"""
 MAX_TEXTS, MAX_WEIGHTS, FEWEST_FEATURES = 500_000, 5_000_000, 20_000
 ITERATIONS = 1000
 ABSENT = -30.0
@@ -43,7 +52,9 @@ ABSENT = -30.0
 
 @dataclass(frozen=True)
 class Candidate:
-    """A setting that was tried, and what it reached on validation (PR-AUC; macro-F1 where the likeliest of more than two labels is given)."""
+    """A setting that was tried, and what it reached on validation (PR-AUC; macro-F1 where the
+    likeliest of more than two labels is given).
+    """
 
     inverse_penalty: float
     is_balanced: bool
@@ -72,21 +83,29 @@ class Floor:
 
     def logits(self, texts: Sequence[str]) -> Floats:
         """[E, C]."""
-        return np.asarray(self.vectorizer.transform(texts) @ self.weights_FC + self.bias_C, np.float64)
+        return np.asarray(
+            self.vectorizer.transform(texts) @ self.weights_FC + self.bias_C, np.float64
+        )
 
     def on(self, split: "LabelledSplit") -> Rival:
         """Its answers on a split, for `score_labels`."""
         return Rival(NAME, self.logits(split.texts), self.calibration, self.settings)
 
 
-def bag_of_words(train: "LabelledSplit", validation: "LabelledSplit", labels: Labels, policy: Policy | str) -> Floor:
-    """Fit the floor on training texts; choose penalty, weighting of labels, temperature and thresholds on validation.
+def bag_of_words(
+    train: "LabelledSplit", validation: "LabelledSplit", labels: Labels, policy: Policy | str
+) -> Floor:
+    """Fit the floor on training texts; choose penalty, weighting of labels, temperature and
+    thresholds on validation.
 
-    TF-IDF with logarithmic counts of single tokens and neighbouring pairs (bigrams: Wang and Manning 2012), lower case. The penalty is one of
-    `INVERSE_PENALTIES`, labels weigh equally or by rarity ("balanced"); chosen is the best area under precision and recall, with more than two labels and
-    one per text the best macro-F1 of the likeliest label. Balanced weights are taken off again for two labels and for several per text, where the
-    threshold decides (see `temperature.probabilities`); where the likeliest label is given they stay, since that is what they are for. Validation texts
-    that repeat training texts choose nothing. Several labels per text: a regression each.
+    TF-IDF with logarithmic counts of single tokens and neighbouring pairs (bigrams: Wang and
+    Manning 2012), lower case. The penalty is one of `INVERSE_PENALTIES`, labels weigh equally or by
+    rarity ("balanced"); chosen is the best area under precision and recall, with more than two
+    labels and one per text the best macro-F1 of the likeliest label. Balanced weights are taken off
+    again for two labels and for several per text, where the threshold decides (see
+    `temperature.probabilities`); where the likeliest label is given they stay, since that is what
+    they are for. Validation texts that repeat training texts choose nothing. Several labels per
+    text: a regression each.
 
     Args:
         train: Texts and targets.
@@ -100,27 +119,63 @@ def bag_of_words(train: "LabelledSplit", validation: "LabelledSplit", labels: La
     """
     started_s = time.perf_counter()
     kept_E = ~validation.is_repeated_E
-    texts, targets = [text for text, kept in zip(validation.texts, kept_E, strict=True) if kept], validation.targets[kept_E]
+    texts, targets = (
+        [text for text, kept in zip(validation.texts, kept_E, strict=True) if kept],
+        validation.targets[kept_E],
+    )
     regressions = 1 if labels.positive is not None else len(labels.names)
     is_large = len(train.texts) * regressions > LARGE
     is_tuned = bool(texts) and not is_large
     chosen = np.linspace(0, len(train.texts) - 1, min(len(train.texts), MAX_TEXTS)).astype(np.int64)
-    vectorizer, features_EF = _features([train.texts[number] for number in chosen], regressions if is_large else None)
-    known = _Known(features_EF, as_indicators(train.targets[chosen], labels), vectorizer.transform(texts) if texts else None, targets, labels)
-    grid = [(penalty, is_balanced) for penalty in INVERSE_PENALTIES for is_balanced in (False, True)]
-    with threadpool_limits(1):  # vectors this small are handed between threads for longer than they are computed: 19 s of CPU time in place of 1
-        tried = [known.fitted(*candidate) for candidate in (grid if is_tuned else [(INVERSE_PENALTY_UNTUNED, False)])]
-    best = max(tried, key=lambda fit: fit.score)  # the first of equal ones: the stronger penalty, no weights
-    logits_EC = known.validation_EF @ best.weights_FC + best.bias_C if texts else np.zeros((0, len(labels.names)))
+    vectorizer, features_EF = _features(
+        [train.texts[number] for number in chosen], regressions if is_large else None
+    )
+    known = _Known(
+        features_EF,
+        as_indicators(train.targets[chosen], labels),
+        vectorizer.transform(texts) if texts else None,
+        targets,
+        labels,
+    )
+    grid = [
+        (penalty, is_balanced) for penalty in INVERSE_PENALTIES for is_balanced in (False, True)
+    ]
+    # Handing vectors this small between threads takes longer than computing with them: 19 s of CPU
+    # time in place of 1.
+    with threadpool_limits(1):
+        tried = [
+            known.fitted(*candidate)
+            for candidate in (grid if is_tuned else [(INVERSE_PENALTY_UNTUNED, False)])
+        ]
+    best = max(
+        tried, key=lambda fit: fit.score
+    )  # the first of equal ones: the stronger penalty, no weights
+    logits_EC = (
+        known.validation_EF @ best.weights_FC + best.bias_C
+        if texts
+        else np.zeros((0, len(labels.names)))
+    )
     settings: dict[str, Any] = {
-        "features": "TF-IDF of tokens and neighbouring pairs, logarithmic counts, lower case", "num_features": features_EF.shape[1],
-        "training_texts": len(chosen), "inverse_penalty": best.penalty, "class_weight": "balanced" if best.is_balanced else "equal",
-        "chosen_by": f"{known.criterion} on validation, of {len(tried)} candidates" if is_tuned else "nothing", "converged": best.has_converged,
+        "features": "TF-IDF of tokens and neighbouring pairs, logarithmic counts, lower case",
+        "num_features": features_EF.shape[1],
+        "training_texts": len(chosen),
+        "inverse_penalty": best.penalty,
+        "class_weight": "balanced" if best.is_balanced else "equal",
+        "chosen_by": (
+            f"{known.criterion} on validation, of {len(tried)} candidates"
+            if is_tuned
+            else "nothing"
+        ),
+        "converged": best.has_converged,
         "seconds": round(time.perf_counter() - started_s, 2),
-    }  # fmt: skip
+    }
     if note := _note(len(train.texts), len(chosen), is_large, bool(texts)):
         settings["note"] = note
-    candidates = tuple(Candidate(fit.penalty, fit.is_balanced, fit.score) for fit in tried) if is_tuned else ()
+    candidates = (
+        tuple(Candidate(fit.penalty, fit.is_balanced, fit.score) for fit in tried)
+        if is_tuned
+        else ()
+    )
     calibration = choose_calibration(logits_EC, targets, labels, policy, best.log_weights_C)
     return Floor(vectorizer, best.weights_FC, best.bias_C, calibration, candidates, settings)
 
@@ -138,7 +193,9 @@ class _Fit:
 
 @dataclass(frozen=True)
 class _Known:
-    """What the candidates are fitted to and chosen by. The features are sparse matrices of SciPy."""
+    """What the candidates are fitted to and chosen by. The features are sparse matrices of
+    SciPy.
+    """
 
     train_EF: Any
     true_EC: NDArray[np.bool_]
@@ -156,53 +213,90 @@ class _Known:
 
     def fitted(self, penalty: float, is_balanced: bool) -> _Fit:
         count = self.true_EC.shape[1]
-        weights_FC, bias_C, log_weights_C = np.zeros((self.train_EF.shape[1], count)), np.full(count, ABSENT), np.zeros(count)
+        weights_FC, bias_C, log_weights_C = (
+            np.zeros((self.train_EF.shape[1], count)),
+            np.full(count, ABSENT),
+            np.zeros(count),
+        )
         has_converged = True
         if self.is_multinomial or self.labels.positive is not None:
-            classes, weights, biases, has_converged = _regression(self.train_EF, self.true_EC.argmax(1), penalty, is_balanced)
+            classes, weights, biases, has_converged = _regression(
+                self.train_EF, self.true_EC.argmax(1), penalty, is_balanced
+            )
             weights_FC[:, classes], bias_C[classes] = weights, biases
             log_weights_C = -np.log(np.maximum(self.true_EC.sum(0), 1))
         else:
             for label in range(count):
-                classes, weights, biases, converged = _regression(self.train_EF, self.true_EC[:, label].astype(np.int64), penalty, is_balanced)
+                classes, weights, biases, converged = _regression(
+                    self.train_EF, self.true_EC[:, label].astype(np.int64), penalty, is_balanced
+                )
                 has_converged &= converged
                 if 1 in classes:
-                    weights_FC[:, label], bias_C[label] = (weights[:, 1], biases[1]) if len(classes) == 2 else (0.0, -ABSENT)
-                log_weights_C[label] = np.log(max(1, int((~self.true_EC[:, label]).sum())) / max(1, int(self.true_EC[:, label].sum())))
+                    weights_FC[:, label], bias_C[label] = (
+                        (weights[:, 1], biases[1]) if len(classes) == 2 else (0.0, -ABSENT)
+                    )
+                log_weights_C[label] = np.log(
+                    max(1, int((~self.true_EC[:, label]).sum()))
+                    / max(1, int(self.true_EC[:, label].sum()))
+                )
         taken_off_C = log_weights_C if is_balanced and not self.is_multinomial else None
         fit = _Fit(penalty, is_balanced, weights_FC, bias_C, taken_off_C, has_converged, 0.0)
         return replace(fit, score=self._score(fit))
 
     def _score(self, fit: _Fit) -> float:
-        """On validation; 0 where it cannot be said. The order of probabilities is that of the logits."""
+        """On validation; 0 where it cannot be said. The order of probabilities is that of the
+        logits.
+        """
         if self.validation_EF is None:
             return 0.0
         logits_EC = self.validation_EF @ fit.weights_FC + fit.bias_C
         true_EC, ones = as_indicators(self.targets, self.labels), np.ones((1, len(logits_EC)))
         if self.is_multinomial:
-            found = decision_statistic(true_EC, as_indicators(logits_EC.argmax(1), self.labels))(ones)
+            found = decision_statistic(true_EC, as_indicators(logits_EC.argmax(1), self.labels))(
+                ones
+            )
         else:
             found = area_statistic(true_EC, logits_EC, self.labels.positive)(ones)
         return float(np.nan_to_num(found[self.criterion][0]))
 
 
 def _features(texts: list[str], regressions_of_large: int | None) -> tuple[TfidfVectorizer, Any]:
-    """A fitted vectorizer and the features of its texts; rare ones left out where the set is large."""
+    """A fitted vectorizer and the features of its texts; rare ones left out where the set is
+    large.
+    """
     limits: dict[str, Any] = {}
     if regressions_of_large is not None and len(texts) > 1:
-        limits = {"min_df": 2, "max_features": max(FEWEST_FEATURES, MAX_WEIGHTS // regressions_of_large)}
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=WORDS_AND_MARKS, dtype=np.float32, **limits)
+        limits = {
+            "min_df": 2,
+            "max_features": max(FEWEST_FEATURES, MAX_WEIGHTS // regressions_of_large),
+        }
+    vectorizer = TfidfVectorizer(
+        ngram_range=(1, 2),
+        sublinear_tf=True,
+        token_pattern=WORDS_AND_MARKS,
+        dtype=np.float32,
+        **limits,
+    )
     if not any(text.strip() for text in texts):
-        raise DataError("the training texts hold no word and no mark, so there is nothing to count. Look at data.text_column.")
+        raise DataError(
+            "the training texts hold no word and no mark, so there is nothing to count. Look at"
+            " data.text_column."
+        )
     return vectorizer, vectorizer.fit_transform(texts)
 
 
-def _regression(features_EF: Any, numbers_E: NDArray[np.int64], penalty: float, is_balanced: bool) -> tuple[NDArray[np.int64], Floats, Floats, bool]:
-    """The classes there are, their weights [F, classes] and biases, and whether the fit converged."""
+def _regression(
+    features_EF: Any, numbers_E: NDArray[np.int64], penalty: float, is_balanced: bool
+) -> tuple[NDArray[np.int64], Floats, Floats, bool]:
+    """The classes there are, their weights [F, classes] and biases, and whether the fit
+    converged.
+    """
     classes = np.unique(numbers_E)
     if len(classes) == 1:
         return classes, np.zeros((features_EF.shape[1], 1)), np.zeros(1), True
-    model = LogisticRegression(C=penalty, class_weight="balanced" if is_balanced else None, max_iter=ITERATIONS)
+    model = LogisticRegression(
+        C=penalty, class_weight="balanced" if is_balanced else None, max_iter=ITERATIONS
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # told in the settings
         model.fit(features_EF, numbers_E)
@@ -215,7 +309,9 @@ def _regression(features_EF: Any, numbers_E: NDArray[np.int64], penalty: float, 
 def _note(available: int, used: int, is_large: bool, has_validation: bool) -> str:
     parts = [f"{used} of {available} training texts, evenly taken"] if used < available else []
     if is_large:
-        parts.append("a large set: nothing was tuned but the thresholds, features of one text left out")
+        parts.append(
+            "a large set: nothing was tuned but the thresholds, features of one text left out"
+        )
     if not has_validation:
         parts.append("no validation texts: nothing was tuned")
     return "; ".join(parts)

@@ -1,6 +1,8 @@
-"""What counting alone achieves on the same tokens: uniform, unigram, bigram. A model below the bigram has learned nothing longer.
+"""What counting alone achieves on the same tokens: uniform, unigram, bigram. A model below the
+bigram has learned nothing longer.
 
-Shapes: N tokens, P distinct pairs seen in training, V vocabulary. A pair (v, w) is kept as the number v * V + w.
+Shapes: N tokens, P distinct pairs seen in training, V vocabulary. A pair (v, w) is kept as the
+number v * V + w.
 """
 
 import math
@@ -23,7 +25,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Baseline:
-    """Loss of one counting model: nats per token, and all nats in bits over the text's UTF-8 bytes."""
+    """Loss of one counting model: nats per token, and all nats in bits over the text's UTF-8
+    bytes.
+    """
 
     loss: float
     bits_per_byte: float
@@ -31,14 +35,15 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Baselines:
-    """The three, each over every token of the evaluation split but the first, as `likelihood.score_split` scores them.
+    """The three, each over every token of the evaluation split but the first, as
+    `likelihood.score_split` scores them.
 
     Attributes:
         uniform: ln V for every token.
         unigram: Add-one smoothed counts of the training split.
-        bigram: Interpolated modified Kneser-Ney (Chen and Goodman 1999, section 3): three discounts from the counts of
-            counts, backing off to the continuation distribution, and that, discounted the same way, to uniform. No
-            value is tuned on the evaluation split.
+        bigram: Interpolated modified Kneser-Ney (Chen and Goodman 1999, section 3): three discounts
+            from the counts of counts, backing off to the continuation distribution, and that,
+            discounted the same way, to uniform. No value is tuned on the evaluation split.
         tokens: Tokens scored.
     """
 
@@ -50,7 +55,10 @@ class Baselines:
     def to_json(self) -> dict[str, Any]:
         """For scores.json and the report."""
         each = {"uniform": self.uniform, "unigram": self.unigram, "bigram": self.bigram}
-        return {name: {"loss": baseline.loss, "bits_per_byte": baseline.bits_per_byte} for name, baseline in each.items()} | {"tokens": self.tokens}
+        return {
+            name: {"loss": baseline.loss, "bits_per_byte": baseline.bits_per_byte}
+            for name, baseline in each.items()
+        } | {"tokens": self.tokens}
 
 
 def ngram_baselines(train: TokenSplit, evaluation: TokenSplit, vocabulary: int) -> Baselines:
@@ -66,7 +74,9 @@ def ngram_baselines(train: TokenSplit, evaluation: TokenSplit, vocabulary: int) 
     """
     for name, split in (("training", train), ("evaluation", evaluation)):
         if len(split.tokens_N) < 2:
-            raise RequestError(f"the {name} split has {len(split.tokens_N)} tokens; counting needs at least 2.")
+            raise RequestError(
+                f"the {name} split has {len(split.tokens_N)} tokens; counting needs at least 2."
+            )
     counts_V = np.zeros(vocabulary, np.int64)
     for chunk_N in _chunks(train.tokens_N, vocabulary):
         counts_V += np.bincount(chunk_N[1:], minlength=vocabulary)
@@ -80,13 +90,23 @@ def ngram_baselines(train: TokenSplit, evaluation: TokenSplit, vocabulary: int) 
         bigram_nats -= float(np.log(bigram.probabilities(chunk_N[:-1], chunk_N[1:])).sum())
 
     def baseline(nats: float) -> Baseline:
-        return Baseline(nats / num_targets, nats / math.log(2) / evaluation.num_bytes if evaluation.num_bytes else math.nan)
+        return Baseline(
+            nats / num_targets,
+            nats / math.log(2) / evaluation.num_bytes if evaluation.num_bytes else math.nan,
+        )
 
-    return Baselines(baseline(num_targets * math.log(vocabulary)), baseline(unigram_nats), baseline(bigram_nats), num_targets)
+    return Baselines(
+        baseline(num_targets * math.log(vocabulary)),
+        baseline(unigram_nats),
+        baseline(bigram_nats),
+        num_targets,
+    )
 
 
 class _KneserNey:
-    """P(w | v) = (c(v,w) - D) / c(v) + backoff(v) * P_continuation(w); D depends on c(v,w) = 1, 2, 3 or more."""
+    """P(w | v) = (c(v,w) - D) / c(v) + backoff(v) * P_continuation(w); D depends on c(v,w) = 1, 2,
+    3 or more.
+    """
 
     def __init__(self, tokens_N: NDArray[Any], vocabulary: int) -> None:
         self._vocabulary = vocabulary
@@ -95,7 +115,9 @@ class _KneserNey:
         discount_P = _discounts(counts_P)
         totals_V = np.bincount(first_P, weights=counts_P, minlength=vocabulary)
         held_back_V = np.bincount(first_P, weights=discount_P, minlength=vocabulary)
-        self._backoff_V = np.divide(held_back_V, totals_V, out=np.ones(vocabulary), where=totals_V > 0)
+        self._backoff_V = np.divide(
+            held_back_V, totals_V, out=np.ones(vocabulary), where=totals_V > 0
+        )
         self._seen_P = (counts_P - discount_P) / totals_V[first_P]
         contexts_V = np.bincount(second_P, minlength=vocabulary)
         self._continuation_V = _smoothed(contexts_V)
@@ -104,12 +126,16 @@ class _KneserNey:
         keys_N = previous_N * self._vocabulary + next_N
         place_N = np.searchsorted(self._pairs_P, keys_N).clip(max=len(self._pairs_P) - 1)
         seen_N = np.where(self._pairs_P[place_N] == keys_N, self._seen_P[place_N], 0.0)
-        probabilities_N: Floats = seen_N + self._backoff_V[previous_N] * self._continuation_V[next_N]
+        probabilities_N: Floats = (
+            seen_N + self._backoff_V[previous_N] * self._continuation_V[next_N]
+        )
         return probabilities_N
 
 
 def _smoothed(counts_V: Ints) -> Floats:
-    """Counts as a distribution without zeros: discounted, the rest spread evenly over the vocabulary."""
+    """Counts as a distribution without zeros: discounted, the rest spread evenly over the
+    vocabulary.
+    """
     seen_V = counts_V > 0
     discounted_V = np.zeros(len(counts_V))
     discounted_V[seen_V] = counts_V[seen_V] - _discounts(counts_V[seen_V])
@@ -119,11 +145,19 @@ def _smoothed(counts_V: Ints) -> Floats:
 
 
 def _discounts(counts_P: Ints) -> Floats:
-    """Discount of each count: Chen and Goodman's estimate; 0.75 where the counts of counts cannot give one in (0, count)."""
+    """Discount of each count: Chen and Goodman's estimate; 0.75 where the counts of counts cannot
+    give one in (0, count).
+    """
     n = [int((counts_P == times).sum()) for times in range(5)]
     y = n[1] / (n[1] + 2 * n[2]) if n[1] else 0.0
-    estimates = [times - (times + 1) * y * n[times + 1] / n[times] if n[times] else 0.0 for times in (1, 2, 3)]
-    usable = [estimate if 0 < estimate < times else 0.75 for times, estimate in enumerate(estimates, start=1)]
+    estimates = [
+        times - (times + 1) * y * n[times + 1] / n[times] if n[times] else 0.0
+        for times in (1, 2, 3)
+    ]
+    usable = [
+        estimate if 0 < estimate < times else 0.75
+        for times, estimate in enumerate(estimates, start=1)
+    ]
     discounts_P: Floats = np.array([0.0, *usable])[counts_P.clip(max=3)]
     return discounts_P
 
@@ -137,15 +171,22 @@ def _count_pairs(tokens_N: NDArray[Any], vocabulary: int) -> tuple[Ints, Ints]:
             pairs_P, counts_P = new_P, new_counts_P
             continue
         merged_P, place_P = np.unique(np.concatenate([pairs_P, new_P]), return_inverse=True)
-        counts_P = np.bincount(place_P, weights=np.concatenate([counts_P, new_counts_P])).astype(np.int64)
+        counts_P = np.bincount(place_P, weights=np.concatenate([counts_P, new_counts_P])).astype(
+            np.int64
+        )
         pairs_P = merged_P
     return pairs_P, counts_P
 
 
 def _chunks(tokens_N: NDArray[Any], vocabulary: int) -> Iterator[Ints]:
-    """The tokens piece by piece; each piece begins with the last token of the one before, so no pair is lost or counted twice."""
+    """The tokens piece by piece; each piece begins with the last token of the one before, so no
+    pair is lost or counted twice.
+    """
     for start in range(0, len(tokens_N) - 1, CHUNK_TOKENS):
         chunk_N = np.asarray(tokens_N[start : start + CHUNK_TOKENS + 1], dtype=np.int64)
         if (largest := int(chunk_N.max())) >= vocabulary:
-            raise RequestError(f"the tokens hold id {largest}, the vocabulary has ids 0 to {vocabulary - 1}: they were made by another tokenizer.")
+            raise RequestError(
+                f"the tokens hold id {largest}, the vocabulary has ids 0 to {vocabulary - 1}: they"
+                " were made by another tokenizer."
+            )
         yield chunk_N

@@ -1,4 +1,6 @@
-"""How well a model predicts held-out answers: the loss over target tokens of whole examples, each example scored once."""
+"""How well a model predicts held-out answers: the loss over target tokens of whole examples, each
+example scored once.
+"""
 
 import time
 
@@ -15,15 +17,25 @@ from brimful.evaluation.likelihood import Likelihood, Progress, Scorer, summaris
 
 
 def score_examples(
-    model: PreTrainedModel, split: ExampleSplit, *, budget_tokens: int, chunk_tokens: int, device: torch.device, autocast_dtype: torch.dtype | None = None,
-    max_examples: int | None = None, progress: Progress | None = None,
-) -> Likelihood:  # fmt: skip
-    """Score the targets of a split's examples, similar lengths together; no logits are made where there is no target.
+    model: PreTrainedModel,
+    split: ExampleSplit,
+    *,
+    budget_tokens: int,
+    chunk_tokens: int,
+    device: torch.device,
+    autocast_dtype: torch.dtype | None = None,
+    max_examples: int | None = None,
+    progress: Progress | None = None,
+) -> Likelihood:
+    """Score the targets of a split's examples, similar lengths together; no logits are made where
+    there is no target.
 
-    The result's windows are examples, in the order of the split. When memory runs out fewer examples go through at once.
+    The result's windows are examples, in the order of the split. When memory runs out fewer
+    examples go through at once.
 
     Args:
-        model: A causal LM on `device` without a head bias; put in eval mode for the call and put back after.
+        model: A causal LM on `device` without a head bias; put in eval mode for the call and put
+            back after.
         split: Held-out examples.
         budget_tokens: Padded tokens per forward pass to begin with.
         chunk_tokens: Positions per chunk of logits.
@@ -42,18 +54,36 @@ def score_examples(
     was_training, longest, done = model.training, 0, 0
     model.eval()
     try:
-        scorer = Scorer(model, device, autocast_dtype, chunk_tokens, max(1, budget_tokens // PAD_MULTIPLE), sparse=True)
+        scorer = Scorer(
+            model,
+            device,
+            autocast_dtype,
+            chunk_tokens,
+            max(1, budget_tokens // PAD_MULTIPLE),
+            sparse=True,
+        )
         for micro, numbers in evaluation_batches(split, budget_tokens, max_examples):
             nats = scorer.score(Batch(micro.inputs_BT, micro.targets_BT))
             nats_E[numbers] = torch.cat(nats).cpu().double().numpy()
             tokens_E[numbers] = (micro.targets_BT != IGNORED).sum(1).numpy()
             longest, done = max(longest, micro.inputs_BT.shape[1]), done + len(numbers)
             if progress is not None:
-                progress("evaluate", done, min(max_examples or split.num_examples, split.num_examples))
+                progress(
+                    "evaluate", done, min(max_examples or split.num_examples, split.num_examples)
+                )
     finally:
         model.train(was_training)
     scored_E = tokens_E > 0
     tokens = int(tokens_E.sum())
     num_bytes = split.num_bytes * tokens / split.num_target_tokens
     seconds, sizes = time.perf_counter() - started_s, tuple(scorer.batch_sizes)
-    return summarise(nats_E[scored_E], tokens_E[scored_E], num_bytes, split.num_examples, seconds, context=longest, stride=longest, batch_sizes=sizes)
+    return summarise(
+        nats_E[scored_E],
+        tokens_E[scored_E],
+        num_bytes,
+        split.num_examples,
+        seconds,
+        context=longest,
+        stride=longest,
+        batch_sizes=sizes,
+    )

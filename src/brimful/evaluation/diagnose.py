@@ -1,4 +1,6 @@
-"""What is wrong with a trained run, if anything: tokenizer, weights, loss against counting, samples, checkpoints."""
+"""What is wrong with a trained run, if anything: tokenizer, weights, loss against counting,
+samples, checkpoints.
+"""
 
 import dataclasses
 import unicodedata
@@ -29,7 +31,9 @@ Verdict = Literal["ok", "warn", "bad"]
 
 ROUND_TRIP_DOCUMENTS, ROUND_TRIP_TOKENS = 50, 4000
 CUT_TOKENS = 64
-"""Where a document is cut for the check, the cut may fall into a word: this many last tokens are not compared."""
+"""Where a document is cut for the check, the cut may fall into a word: this many last tokens are
+not compared.
+"""
 ODD_TEXTS = (
     " leading and trailing ",
     "\ttabs\t\tand\r\nline ends\n\n",
@@ -40,11 +44,17 @@ ODD_TEXTS = (
 )
 NUM_SAMPLES = 4
 REPEATING_BELOW, STUCK_BELOW = 0.5, 0.2
-"""Share of distinct n-grams in a sample: running text lies above 0.9, a loop of one sentence below 0.2."""
+"""Share of distinct n-grams in a sample: running text lies above 0.9, a loop of one sentence below
+0.2.
+"""
 ALIGNED_ABOVE = 0.05
-"""Cosine of two gradients. Of unrelated ones it is within a few hundredths of 0: a segment has thousands of parameters, but few directions matter."""
+"""Cosine of two gradients. Of unrelated ones it is within a few hundredths of 0: a segment has
+thousands of parameters, but few directions matter.
+"""
 CLOSE_ABOVE, ROUGH_BELOW = 0.95, 0.8
-"""Cosine of kernel with softmax attention: the target of the original's ablation plan, and where another attention is computed than was asked for."""
+"""Cosine of kernel with softmax attention: the target of the original's ablation plan, and where
+another attention is computed than was asked for.
+"""
 ORTHOGONAL_BELOW = 0.1
 """|W W^T - I|^2 over the head size: the target of the same plan."""
 
@@ -88,7 +98,8 @@ def diagnose_model(
         validation: Held-out tokens, made by the same tokenizer.
         batch_size: Windows per forward pass.
         chunk_tokens: Positions per chunk of logits.
-        max_tokens: Score the first so many validation tokens only, model and baselines the same ones.
+        max_tokens: Score the first so many validation tokens only, model and baselines the same
+            ones.
         verify_checkpoint: Raises CheckpointError for a damaged checkpoint folder.
         checkpoint_folders: What to pass to it.
         progress: See `likelihood.score_split`.
@@ -96,10 +107,25 @@ def diagnose_model(
     Returns:
         The findings; never raises for what it finds.
     """
-    findings = [compression(loaded, validation), round_trip(loaded, validation), odd_texts(loaded), parameters(loaded), weights(loaded)]
+    findings = [
+        compression(loaded, validation),
+        round_trip(loaded, validation),
+        odd_texts(loaded),
+        parameters(loaded),
+        weights(loaded),
+    ]
     if findings[-1].verdict == "ok":
         part = validation if max_tokens is None else first_tokens(validation, max_tokens)
-        findings.append(loss_against_counting(loaded, train, part, batch_size=batch_size, chunk_tokens=chunk_tokens, progress=progress))
+        findings.append(
+            loss_against_counting(
+                loaded,
+                train,
+                part,
+                batch_size=batch_size,
+                chunk_tokens=chunk_tokens,
+                progress=progress,
+            )
+        )
         findings += inside(loaded, validation, loss_chunk=chunk_tokens)
         findings.append(samples(loaded))
     if verify_checkpoint is not None:
@@ -114,57 +140,102 @@ def compression(loaded: LoadedRun, validation: TokenSplit) -> Finding:
     if tokens < 1:
         return Finding(name, "the validation split holds no text", "bad", "Raise data.validation.")
     characters, size = validation.num_characters / tokens, validation.num_bytes / tokens
-    value = f"{characters:.2f} characters and {size:.2f} bytes per token, {len(loaded.tokenizer)} tokens in the vocabulary"
+    value = (
+        f"{characters:.2f} characters and {size:.2f} bytes per token, {len(loaded.tokenizer)}"
+        " tokens in the vocabulary"
+    )
     word = verdict(loaded.recipe.own_tokenizer.kind, characters)
     if word not in {"fail", "low"}:
         return Finding(name, f"{value}: {word}", "ok")
     judged: Verdict = "bad" if max(characters, size) < FAIL_BELOW else "warn"
-    return Finding(name, f"{value}: {word}", judged, "Raise tokenizer.vocabulary, or train the tokenizer on text like the validation text.")
+    return Finding(
+        name,
+        f"{value}: {word}",
+        judged,
+        "Raise tokenizer.vocabulary, or train the tokenizer on text like the validation text.",
+    )
 
 
 def round_trip(loaded: LoadedRun, validation: TokenSplit) -> Finding:
-    """Whether held-out documents, decoded and encoded again, give the same ids: the run's tokenizer made these tokens and loses nothing."""
+    """Whether held-out documents, decoded and encoded again, give the same ids: the run's tokenizer
+    made these tokens and loses nothing.
+    """
     encode = batch_encoder(loaded.tokenizer)
     wrong, seen, first = 0, 0, ""
     for number, ids, is_cut in _documents(validation):
         if max(ids) >= len(loaded.tokenizer):
             again: list[int] = []
         else:
-            again = encode([loaded.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)])[0]
+            again = encode(
+                [
+                    loaded.tokenizer.decode(
+                        ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
+                    )
+                ]
+            )[0]
         compared = len(ids) - CUT_TOKENS if is_cut else max(len(ids), len(again))
         seen += 1
         if again[:compared] != ids[:compared]:
             wrong += 1
             first = first or f", the first is document {number}"
     if not wrong:
-        return Finding("tokenizer round trip", f"{seen} validation documents come back exactly", "ok")
+        return Finding(
+            "tokenizer round trip", f"{seen} validation documents come back exactly", "ok"
+        )
     value = f"{wrong} of {seen} validation documents do not come back exactly{first}"
     if loaded.recipe.own_tokenizer.kind == "character":
         return Finding(
-            "tokenizer round trip", value, "warn", "They hold characters that training text lacks; tokenizer.kind=bpe knows every character."
+            "tokenizer round trip",
+            value,
+            "warn",
+            "They hold characters that training text lacks; tokenizer.kind=bpe knows every"
+            " character.",
         )
     return Finding(
-        "tokenizer round trip", value, "bad", "The tokens were made by another tokenizer: run the same `brimful train` command again to rebuild them."
+        "tokenizer round trip",
+        value,
+        "bad",
+        "The tokens were made by another tokenizer: run the same `brimful train` command again to"
+        " rebuild them.",
     )
 
 
 def odd_texts(loaded: LoadedRun) -> Finding:
-    """Whether texts that trip tokenizers come back exactly: spaces, line ends, other scripts, emoji, a written-out special token."""
+    """Whether texts that trip tokenizers come back exactly: spaces, line ends, other scripts,
+    emoji, a written-out special token.
+    """
     name = "odd texts round trip"
-    decoded = [loaded.tokenizer.decode(loaded.encode(text), skip_special_tokens=False, clean_up_tokenization_spaces=False) for text in ODD_TEXTS]
+    decoded = [
+        loaded.tokenizer.decode(
+            loaded.encode(text), skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        for text in ODD_TEXTS
+    ]
     lost = [text for text, back in zip(ODD_TEXTS, decoded, strict=True) if back != text]
     if not lost:
         return Finding(name, f"{len(ODD_TEXTS)} of {len(ODD_TEXTS)} exact", "ok")
     value = f"{len(lost)} of {len(ODD_TEXTS)} not exact, such as {lost[0]!r}"
     if loaded.recipe.own_tokenizer.kind == "character":
-        return Finding(name, f"{value} (a character tokenizer knows the training text's characters only)", "ok")
-    return Finding(name, value, "bad", "The tokenizer changes text: look at normalizer, pre_tokenizer and decoder in model/tokenizer.json.")
+        return Finding(
+            name, f"{value} (a character tokenizer knows the training text's characters only)", "ok"
+        )
+    return Finding(
+        name,
+        value,
+        "bad",
+        "The tokenizer changes text: look at normalizer, pre_tokenizer and decoder in"
+        " model/tokenizer.json.",
+    )
 
 
 def parameters(loaded: LoadedRun) -> Finding:
-    """Parameters, tied ones once, held against the recipe's count; buffers beside them, never among them."""
+    """Parameters, tied ones once, held against the recipe's count; buffers beside them, never among
+    them.
+    """
     real, buffers = num_parameters(loaded.model), num_buffer_elements(loaded.model)
-    counted = count_parameters(loaded.recipe.fresh_model, int(loaded.model.config.vocab_size), loaded.recipe.context).total
+    counted = count_parameters(
+        loaded.recipe.fresh_model, int(loaded.model.config.vocab_size), loaded.recipe.context
+    ).total
     value = f"{real:,} ({format_count(real)}); {buffers:,} buffer elements beside them"
     if real == counted:
         return Finding("parameters", value, "ok")
@@ -178,7 +249,11 @@ def parameters(loaded: LoadedRun) -> Finding:
 
 def weights(loaded: LoadedRun) -> Finding:
     """Whether every weight is a number."""
-    broken = [name for name, parameter in loaded.model.named_parameters() if not bool(torch.isfinite(parameter).all())]
+    broken = [
+        name
+        for name, parameter in loaded.model.named_parameters()
+        if not bool(torch.isfinite(parameter).all())
+    ]
     if not broken:
         return Finding("weights", "all finite", "ok")
     names = ", ".join(broken[:3]) + " ..." * (len(broken) > 3)
@@ -186,112 +261,200 @@ def weights(loaded: LoadedRun) -> Finding:
         "weights",
         f"NaN or inf in {len(broken)} tensors: {names}",
         "bad",
-        "Training diverged: lower optimizer.learning_rate or set optimizer.clip_norm, and train again.",
+        "Training diverged: lower optimizer.learning_rate or set optimizer.clip_norm, and train"
+        " again.",
     )
 
 
 def loss_against_counting(
-    loaded: LoadedRun, train: TokenSplit, validation: TokenSplit, *, batch_size: int, chunk_tokens: int, progress: Progress | None = None
+    loaded: LoadedRun,
+    train: TokenSplit,
+    validation: TokenSplit,
+    *,
+    batch_size: int,
+    chunk_tokens: int,
+    progress: Progress | None = None,
 ) -> Finding:
     """Bits per byte beside those of uniform, unigram and bigram models of the same tokens."""
     try:
         scores = score_split(
-            loaded.model, validation, context=min(loaded.recipe.sequence_length, loaded.context), batch_size=batch_size,
-            chunk_tokens=chunk_tokens, device=loaded.model.device, progress=progress,
-        )  # fmt: skip
+            loaded.model,
+            validation,
+            context=min(loaded.recipe.sequence_length, loaded.context),
+            batch_size=batch_size,
+            chunk_tokens=chunk_tokens,
+            device=loaded.model.device,
+            progress=progress,
+        )
         counted = ngram_baselines(train, validation, int(loaded.model.config.vocab_size))
     except BrimfulError as error:
         return Finding("validation loss", "not measured", "bad", str(error))
     value = (
-        f"{scores.bits_per_byte:.3f} bits per byte (bigram {counted.bigram.bits_per_byte:.3f}, unigram {counted.unigram.bits_per_byte:.3f}, "
-        f"uniform {counted.uniform.bits_per_byte:.3f}), loss {scores.loss:.3f}"
+        f"{scores.bits_per_byte:.3f} bits per byte (bigram {counted.bigram.bits_per_byte:.3f},"
+        f" unigram {counted.unigram.bits_per_byte:.3f}, uniform"
+        f" {counted.uniform.bits_per_byte:.3f}), loss {scores.loss:.3f}"
     )
     surely = scores.loss if scores.loss_interval is None else scores.loss_interval.high
     if surely < counted.bigram.loss:
         return Finding("validation loss", value, "ok")
     if scores.loss < counted.unigram.loss:
-        advice = "Not clearly below the bigram: nothing beyond the previous token is used yet. Train longer or raise optimizer.learning_rate."
+        advice = (
+            "Not clearly below the bigram: nothing beyond the previous token is used yet. Train"
+            " longer or raise optimizer.learning_rate."
+        )
         return Finding("validation loss", value, "warn", advice)
     return Finding(
         "validation loss",
         value,
         "bad",
-        "No better than token frequencies: training failed or has hardly begun. Look at the loss curve in report.html.",
+        "No better than token frequencies: training failed or has hardly begun. Look at the loss"
+        " curve in report.html.",
     )
 
 
 def inside(loaded: LoadedRun, validation: TokenSplit, *, loss_chunk: int) -> list[Finding]:
-    """Layer by layer: feedback beside backpropagation, kernel beside softmax attention, queries and keys; nothing for other methods and models."""
+    """Layer by layer: feedback beside backpropagation, kernel beside softmax attention, queries and
+    keys; nothing for other methods and models.
+    """
     if not has_layers_to_look_at(loaded.recipe):
         return []
     measured = measure_layers(loaded.model, loaded.recipe, validation, loss_chunk=loss_chunk)
     told = f"on {measured.tokens:,} held-out tokens"
-    findings = [] if measured.alignment is None else [feedback_gradient(measured.alignment, told, points=loaded.recipe.feedback_rules.points)]
+    findings = (
+        []
+        if measured.alignment is None
+        else [
+            feedback_gradient(measured.alignment, told, points=loaded.recipe.feedback_rules.points)
+        ]
+    )
     if measured.attention is not None:
         penalised = loaded.recipe.orthogonality is not None
-        findings += [attention_output(measured.attention, told), orthogonality(measured.attention, penalised=penalised)]
-        findings += [] if measured.attention.mean_cosine is None else [kernel_attention(measured.attention, told)]
+        findings += [
+            attention_output(measured.attention, told),
+            orthogonality(measured.attention, penalised=penalised),
+        ]
+        findings += (
+            []
+            if measured.attention.mean_cosine is None
+            else [kernel_attention(measured.attention, told)]
+        )
     return findings
 
 
 def feedback_gradient(alignment: Alignment, told: str, *, points: str) -> Finding:
-    """Whether what is fed back points where backpropagation does; below the top alone, as the top gets the true gradient."""
+    """Whether what is fed back points where backpropagation does; below the top alone, as the top
+    gets the true gradient.
+    """
     name = "feedback gradient"
     rows = tuple(
-        {"layer": each.name, "cosine": each.cosine, "norm_ratio": each.norm_ratio, "relative_error": each.relative_error}
+        {
+            "layer": each.name,
+            "cosine": each.cosine,
+            "norm_ratio": each.norm_ratio,
+            "relative_error": each.relative_error,
+        }
         for each in alignment.segments
     )
     mean = alignment.mean_cosine
     if points == "none":
-        return Finding(name, "only the top and what is tied to it learn: nothing is fed back to the layers below", "ok", layers=rows)
+        return Finding(
+            name,
+            "only the top and what is tied to it learn: nothing is fed back to the layers below",
+            "ok",
+            layers=rows,
+        )
     if mean is None:
-        return Finding(name, "the layers below the top get no gradient", "bad", "The loss does not reach them: look at the weights above.", rows)
+        return Finding(
+            name,
+            "the layers below the top get no gradient",
+            "bad",
+            "The loss does not reach them: look at the weights above.",
+            rows,
+        )
     value = f"cosine with backpropagation {mean:.3f} on average below the top, {told}"
-    lost = [each.name for each in alignment.below_the_top if each.cosine is None or each.cosine < ALIGNED_ABOVE]
+    lost = [
+        each.name
+        for each in alignment.below_the_top
+        if each.cosine is None or each.cosine < ALIGNED_ABOVE
+    ]
     if not lost:
         return Finding(name, value, "ok", layers=rows)
     advice = (
-        f"Below {ALIGNED_ABOVE} in {', '.join(lost)}: these layers do not follow the loss; below 0 what is fed back raises it. Train longer, try "
-        "feedback.matrix=identity, and compare with feedback.points=none, where they do not learn at all."
+        f"Below {ALIGNED_ABOVE} in {', '.join(lost)}: these layers do not follow the loss; below 0"
+        " what is fed back raises it. Train longer, try feedback.matrix=identity, and compare with"
+        " feedback.points=none, where they do not learn at all."
     )
     return Finding(name, value, "bad" if mean <= 0 else "warn", advice, rows)
 
 
 def attention_output(attention: AttentionFidelity, told: str) -> Finding:
     """Whether every layer's attention adds something."""
-    rows = tuple({"layer": each.name, "output_over_values": each.output_norm, "temperatures": each.temperatures} for each in attention.layers)
+    rows = tuple(
+        {
+            "layer": each.name,
+            "output_over_values": each.output_norm,
+            "temperatures": each.temperatures,
+        }
+        for each in attention.layers
+    )
     least = min(attention.layers, key=lambda each: each.output_norm)
     value = f"{least.output_norm:.3g} of the values' norm where it is least ({least.name}), {told}"
     if not attention.dead:
         return Finding("attention output", value, "ok", layers=rows)
     advice = (
-        f"Below {DEAD_BELOW:g} a layer adds nothing to the text that passes it, and learns next to nothing: its values are zero or its features "
-        "vanish numerically. Lower model.temperature or optimizer.learning_rate and train again."
+        f"Below {DEAD_BELOW:g} a layer adds nothing to the text that passes it, and learns next to"
+        " nothing: its values are zero or its features vanish numerically. Lower model.temperature"
+        " or optimizer.learning_rate and train again."
     )
-    return Finding("attention output", f"{value}; dead: {', '.join(attention.dead)}", "bad", advice, rows)
+    return Finding(
+        "attention output", f"{value}; dead: {', '.join(attention.dead)}", "bad", advice, rows
+    )
 
 
 def orthogonality(attention: AttentionFidelity, *, penalised: bool) -> Finding:
-    """How far the rows of each head's queries and keys are from orthogonal; a fault only where the recipe asks for it."""
+    """How far the rows of each head's queries and keys are from orthogonal; a fault only where the
+    recipe asks for it.
+    """
     name = "orthogonality of queries and keys"
-    rows = tuple({"layer": each.name, "violation": each.violation, "worst_head": each.worst_violation} for each in attention.layers)
+    rows = tuple(
+        {"layer": each.name, "violation": each.violation, "worst_head": each.worst_violation}
+        for each in attention.layers
+    )
     worst = max(each.worst_violation for each in attention.layers)
-    value = f"violation {attention.mean_violation:.3g} of the head size on average, {worst:.3g} in the worst head"
+    value = (
+        f"violation {attention.mean_violation:.3g} of the head size on average, {worst:.3g} in the"
+        " worst head"
+    )
     if not penalised or attention.mean_violation < ORTHOGONAL_BELOW:
         return Finding(name, value + ", no penalty" * (not penalised), "ok", layers=rows)
-    return Finding(name, value, "warn", f"The penalty is meant to keep it below {ORTHOGONAL_BELOW}: raise orthogonality.weight.", rows)
+    return Finding(
+        name,
+        value,
+        "warn",
+        f"The penalty is meant to keep it below {ORTHOGONAL_BELOW}: raise orthogonality.weight.",
+        rows,
+    )
 
 
 def kernel_attention(attention: AttentionFidelity, told: str) -> Finding:
     """How near kernel attention is to the softmax attention that it estimates."""
-    rows = tuple({"layer": each.name, "cosine": each.cosine, "norm_ratio": each.norm_ratio} for each in attention.layers)
+    rows = tuple(
+        {"layer": each.name, "cosine": each.cosine, "norm_ratio": each.norm_ratio}
+        for each in attention.layers
+    )
     cosines = [each.cosine or 0.0 for each in attention.layers]
-    value = f"cosine with softmax attention {attention.mean_cosine or 0.0:.3f} on average, {min(cosines):.3f} where it is least, {told}"
+    value = (
+        f"cosine with softmax attention {attention.mean_cosine or 0.0:.3f} on average,"
+        f" {min(cosines):.3f} where it is least, {told}"
+    )
     if min(cosines) > CLOSE_ABOVE:
         return Finding("kernel attention", value, "ok", layers=rows)
     remedy = "raise model.features, or lower the start of the temperatures, model.temperature"
     if min(cosines) < ROUGH_BELOW:
-        advice = f"Below {ROUGH_BELOW} it is an attention of its own, not an estimate of softmax attention: {remedy}."
+        advice = (
+            f"Below {ROUGH_BELOW} it is an attention of its own, not an estimate of softmax"
+            f" attention: {remedy}."
+        )
     else:
         advice = f"Below {CLOSE_ABOVE} the estimate is rough; where it matters, {remedy}."
     return Finding("kernel attention", value, "warn", advice, rows)
@@ -311,21 +474,42 @@ def samples(loaded: LoadedRun) -> Finding:
         )
     except BrimfulError as error:
         return Finding(name, "not generated", "bad", str(error))
-    texts = [str(loaded.tokenizer.decode(row.token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)) for row in written]
+    texts = [
+        str(
+            loaded.tokenizer.decode(
+                row.token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
+        )
+        for row in written
+    ]
     empty = sum(not text.strip() for text in texts)
     if empty == NUM_SAMPLES:
         return Finding(
-            name, f"all {NUM_SAMPLES} are empty", "bad", "The model ends every text at once: look at the documents' lengths, and train longer."
+            name,
+            f"all {NUM_SAMPLES} are empty",
+            "bad",
+            "The model ends every text at once: look at the documents' lengths, and train longer.",
         )
     order = 12 if loaded.recipe.own_tokenizer.kind == "character" else 4
     distinct = min(distinct_share(row.token_ids, order) for row in written)
-    value = f"{distinct:.0%} distinct {order}-grams in the most repetitive of {NUM_SAMPLES}, {empty} empty: {_shown(max(texts, key=len))}"
+    value = (
+        f"{distinct:.0%} distinct {order}-grams in the most repetitive of {NUM_SAMPLES}, {empty}"
+        f" empty: {_shown(max(texts, key=len))}"
+    )
     if distinct < REPEATING_BELOW:
         return Finding(
-            name, value, "bad" if distinct < STUCK_BELOW else "warn", "It repeats itself: raise sample.temperature or sample.top_p, or train longer."
+            name,
+            value,
+            "bad" if distinct < STUCK_BELOW else "warn",
+            "It repeats itself: raise sample.temperature or sample.top_p, or train longer.",
         )
     if empty:
-        return Finding(name, value, "warn", "Some texts are empty: look for empty or very short training documents.")
+        return Finding(
+            name,
+            value,
+            "warn",
+            "Some texts are empty: look for empty or very short training documents.",
+        )
     return Finding(name, value, "ok")
 
 
@@ -333,7 +517,12 @@ def checkpoints(verify: Callable[[Path], object], folders: Sequence[Path]) -> Fi
     """Whether every checkpoint is whole, by its own checksums."""
     name = "checkpoints"
     if not folders:
-        return Finding(name, "none", "warn", "Nothing to continue from; the finished model in model/ is not affected.")
+        return Finding(
+            name,
+            "none",
+            "warn",
+            "Nothing to continue from; the finished model in model/ is not affected.",
+        )
     damaged = []
     for folder in folders:
         try:
@@ -357,26 +546,37 @@ def distinct_share(token_ids: Sequence[int], order: int) -> float:
 
 
 def first_tokens(split: TokenSplit, count: int) -> TokenSplit:
-    """The first `count` tokens as a split; bytes and characters in proportion, documents that begin there."""
+    """The first `count` tokens as a split; bytes and characters in proportion, documents that begin
+    there.
+    """
     if count >= len(split.tokens_N):
         return split
     share = count / len(split.tokens_N)
     begins = np.asarray(split.document_offsets[:-1])
     offsets = np.append(begins[begins < count], count).astype(split.document_offsets.dtype)
     return dataclasses.replace(
-        split, tokens_N=split.tokens_N[:count], document_offsets=offsets, num_documents=len(offsets) - 1,
-        num_bytes=round(split.num_bytes * share), num_characters=round(split.num_characters * share),
+        split,
+        tokens_N=split.tokens_N[:count],
+        document_offsets=offsets,
+        num_documents=len(offsets) - 1,
+        num_bytes=round(split.num_bytes * share),
+        num_characters=round(split.num_characters * share),
         num_words=round(split.num_words * share),
-    )  # fmt: skip
+    )
 
 
 def _documents(split: TokenSplit) -> Iterator[tuple[int, list[int], bool]]:
-    """(number, ids without end-of-text, whether cut) of some non-empty documents, spread over the split."""
+    """(number, ids without end-of-text, whether cut) of some non-empty documents, spread over the
+    split.
+    """
     if not split.num_documents:
         return
     chosen = np.unique(np.linspace(0, split.num_documents - 1, ROUND_TRIP_DOCUMENTS).astype(int))
     for document in chosen.tolist():
-        start, end = int(split.document_offsets[document]), int(split.document_offsets[document + 1]) - 1
+        start, end = (
+            int(split.document_offsets[document]),
+            int(split.document_offsets[document + 1]) - 1,
+        )
         if end > start:
             ids = split.tokens_N[start : min(end, start + ROUND_TRIP_TOKENS)].astype(int).tolist()
             yield document, ids, end - start > ROUND_TRIP_TOKENS
@@ -384,6 +584,8 @@ def _documents(split: TokenSplit) -> Iterator[tuple[int, list[int], bool]]:
 
 def _shown(text: str, limit: int = 160) -> str:
     """One printable line of a text."""
-    line = "".join(" " if unicodedata.category(character).startswith("C") else character for character in text)
+    line = "".join(
+        " " if unicodedata.category(character).startswith("C") else character for character in text
+    )
     line = " ".join(line.split())
     return repr(line if len(line) <= limit else line[: limit - 3] + "...")

@@ -1,7 +1,9 @@
-"""What the attention layers of okadfa do: how near kernel attention is to the softmax attention that it estimates, whether a layer adds anything at
-all, and how far the projections of queries and keys are from orthogonal.
+"""What the attention layers of okadfa do: how near kernel attention is to the softmax attention
+that it estimates, whether a layer adds anything at all, and how far the projections of queries and
+keys are from orthogonal.
 
-Shapes: B rows, T positions, H heads, D hidden size (head size where a tensor has heads), M features.
+Shapes: B rows, T positions, H heads, D hidden size (head size where a tensor has heads), M
+features.
 """
 
 import math
@@ -21,8 +23,10 @@ from brimful.model.okadfa.modeling import OkadfaAttention
 from brimful.model.okadfa.orthogonality import attentions_of, violation_per_head
 
 DEAD_BELOW = 1e-3
-"""|output| / |values| of a layer that adds nothing. The mean of a million unrelated values still has a thousandth of their norm, so that no way to
-attend within a text that this program reads falls below; what does is numerically empty."""
+"""|output| / |values| of a layer that adds nothing. The mean of a million unrelated values still
+has a thousandth of their norm, so that no way to attend within a text that this program reads falls
+below; what does is numerically empty.
+"""
 
 
 @dataclass(frozen=True)
@@ -31,9 +35,10 @@ class AttentionLayer:
 
     Attributes:
         name: "block 1".
-        output_norm: Root mean square of the attended values before the output projection, over that of the values.
-        cosine: Of kernel attention's output with softmax attention's of the same queries, keys and values, mean over positions and heads; None where
-            the model has softmax attention.
+        output_norm: Root mean square of the attended values before the output projection, over that
+            of the values.
+        cosine: Of kernel attention's output with softmax attention's of the same queries, keys and
+            values, mean over positions and heads; None where the model has softmax attention.
         norm_ratio: |kernel| / |softmax|, root mean squares; likewise.
         violation: |W W^T - I|^2 / head size, mean over the heads of queries and keys.
         worst_violation: The largest of them.
@@ -79,12 +84,17 @@ class AttentionFidelity:
 
 @torch.no_grad()
 def measure_attention(model: PreTrainedModel, batches: Sequence[Batch]) -> AttentionFidelity | None:
-    """Look at what every attention layer reads while the model reads held-out rows; None where it has none of okadfa's."""
+    """Look at what every attention layer reads while the model reads held-out rows; None where it
+    has none of okadfa's.
+    """
     attentions = attentions_of(model)
     if not attentions:
         return None
     sums = [_Sums() for _ in attentions]
-    hooks = [each.register_forward_pre_hook(partial(_look, total)) for each, total in zip(attentions, sums, strict=True)]
+    hooks = [
+        each.register_forward_pre_hook(partial(_look, total))
+        for each, total in zip(attentions, sums, strict=True)
+    ]
     was_training = model.training
     model.eval()
     try:
@@ -94,7 +104,12 @@ def measure_attention(model: PreTrainedModel, batches: Sequence[Batch]) -> Atten
         model.train(was_training)
         for hook in hooks:
             hook.remove()
-    return AttentionFidelity(tuple(_layer(place, *both) for place, both in enumerate(zip(attentions, sums, strict=True), start=1)))
+    return AttentionFidelity(
+        tuple(
+            _layer(place, *both)
+            for place, both in enumerate(zip(attentions, sums, strict=True), start=1)
+        )
+    )
 
 
 @dataclass
@@ -113,14 +128,18 @@ def _look(sums: _Sums, attention: OkadfaAttention, inputs: tuple[Any, ...]) -> N
     hidden_BTD: Tensor = inputs[0]
     queries, keys = attention.unit_queries_and_keys(hidden_BTD)
     values = attention.in_heads(attention.v_proj(hidden_BTD)).to(queries.dtype)
-    softmax_BHTD = F.scaled_dot_product_attention(queries * attention.temperature_H11(), keys, values, is_causal=True, scale=1.0)
+    softmax_BHTD = F.scaled_dot_product_attention(
+        queries * attention.temperature_H11(), keys, values, is_causal=True, scale=1.0
+    )
     sums.count += values[..., 0].numel()
     sums.values += _squares(values)
     sums.softmax += _squares(softmax_BHTD)
     if attention.config.attention == "kernel":
         kernel_BHTD, _ = causal_attention(*attention.features(queries, keys), values)
         sums.kernel += _squares(kernel_BHTD)
-        sums.cosine += float(F.cosine_similarity(kernel_BHTD.double(), softmax_BHTD.double(), dim=-1).sum())
+        sums.cosine += float(
+            F.cosine_similarity(kernel_BHTD.double(), softmax_BHTD.double(), dim=-1).sum()
+        )
 
 
 def _squares(each: Tensor) -> float:
@@ -130,7 +149,12 @@ def _squares(each: Tensor) -> float:
 def _layer(place: int, attention: OkadfaAttention, sums: _Sums) -> AttentionLayer:
     is_kernel = attention.config.attention == "kernel"
     own = sums.kernel if is_kernel else sums.softmax
-    violations_H = torch.cat([violation_per_head(each.weight.double(), attention.heads) for each in (attention.q_proj, attention.k_proj)])
+    violations_H = torch.cat(
+        [
+            violation_per_head(each.weight.double(), attention.heads)
+            for each in (attention.q_proj, attention.k_proj)
+        ]
+    )
     relative_H = violations_H / attention.head_size
     return AttentionLayer(
         name=f"block {place}",

@@ -1,4 +1,5 @@
-"""Curves of classifiers for the report: ROC, precision and recall, threshold sweep, reliability, histograms. Small enough for a page, true to the eye.
+"""Curves of classifiers for the report: ROC, precision and recall, threshold sweep, reliability,
+histograms. Small enough for a page, true to the eye.
 
 Shapes: E examples, C labels, N promises (see `label_metrics.calibration_bins`), P points.
 """
@@ -32,21 +33,39 @@ def curves_of(true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels
         labels: Names, kind, positive.
 
     Returns:
-        roc, pr and sweep of the positive of two labels (empty lists otherwise); by_label: roc and pr of each label against the rest where there is no
-        positive one and at most `MAX_LABELS_WITH_CURVES`; reliability; histogram.
+        roc, pr and sweep of the positive of two labels (empty lists otherwise); by_label: roc and
+        pr of each label against the rest where there is no positive one and at most
+        `MAX_LABELS_WITH_CURVES`; reliability; histogram.
     """
     positive = labels.positive
     curves = ranking_curves(true_EC, probability_EC, labels)
-    curves["sweep"] = [] if positive is None else sweep(true_EC[:, positive], probability_EC[:, positive])
-    return curves | {"reliability": reliability(true_EC, probability_EC, labels), "histogram": histogram(true_EC, probability_EC, labels)}
+    curves["sweep"] = (
+        [] if positive is None else sweep(true_EC[:, positive], probability_EC[:, positive])
+    )
+    return curves | {
+        "reliability": reliability(true_EC, probability_EC, labels),
+        "histogram": histogram(true_EC, probability_EC, labels),
+    }
 
 
-def ranking_curves(true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels) -> dict[str, Any]:
+def ranking_curves(
+    true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels
+) -> dict[str, Any]:
     """roc, pr and by_label of `curves_of`."""
     if labels.positive is not None:
-        return {**_both(true_EC[:, labels.positive], probability_EC[:, labels.positive]), "by_label": {}}
+        return {
+            **_both(true_EC[:, labels.positive], probability_EC[:, labels.positive]),
+            "by_label": {},
+        }
     told = labels.names if len(labels.names) <= MAX_LABELS_WITH_CURVES else ()
-    return {"roc": [], "pr": [], "by_label": {name: _both(true_EC[:, label], probability_EC[:, label]) for label, name in enumerate(told)}}
+    return {
+        "roc": [],
+        "pr": [],
+        "by_label": {
+            name: _both(true_EC[:, label], probability_EC[:, label])
+            for label, name in enumerate(told)
+        },
+    }
 
 
 def _both(has_E: NDArray[np.bool_], scores_E: Floats) -> dict[str, Points]:
@@ -54,7 +73,9 @@ def _both(has_E: NDArray[np.bool_], scores_E: Floats) -> dict[str, Points]:
 
 
 def roc_curve(has_E: NDArray[np.bool_], scores_E: Floats) -> Points:
-    """[false positive rate, recall] from (0, 0) to (1, 1); empty where all or no examples have the label."""
+    """[false positive rate, recall] from (0, 0) to (1, 1); empty where all or no examples have the
+    label.
+    """
     if not has_E.any() or has_E.all():
         return []
     hits_G, given_G = _counts(has_E, scores_E)
@@ -63,7 +84,9 @@ def roc_curve(has_E: NDArray[np.bool_], scores_E: Floats) -> Points:
 
 
 def pr_curve(has_E: NDArray[np.bool_], scores_E: Floats) -> Points:
-    """[recall, precision] of every threshold, from the highest down, starting at recall 0 with the first one's precision; empty where none has the label."""
+    """[recall, precision] of every threshold, from the highest down, starting at recall 0 with the
+    first one's precision; empty where none has the label.
+    """
     if not has_E.any():
         return []
     hits_G, given_G = _counts(has_E, scores_E)
@@ -72,7 +95,9 @@ def pr_curve(has_E: NDArray[np.bool_], scores_E: Floats) -> Points:
 
 
 def sweep(has_E: NDArray[np.bool_], scores_E: Floats) -> list[list[float | None]]:
-    """[threshold, precision, recall, F1] at 0, 0.01 .. 1; None where undefined (see `label_metrics`)."""
+    """[threshold, precision, recall, F1] at 0, 0.01 .. 1; None where undefined (see
+    `label_metrics`).
+    """
     thresholds = np.linspace(0, 1, SWEEP)
     given = len(scores_E) - np.searchsorted(np.sort(scores_E), thresholds)
     hits = has_E.sum() - np.searchsorted(np.sort(scores_E[has_E]), thresholds)
@@ -83,8 +108,12 @@ def sweep(has_E: NDArray[np.bool_], scores_E: Floats) -> list[list[float | None]
     ]
 
 
-def reliability(true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels) -> list[dict[str, float]]:
-    """The bins of the calibration error: lowest and highest probability, mean probability, share that happened, count."""
+def reliability(
+    true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels
+) -> list[dict[str, float]]:
+    """The bins of the calibration error: lowest and highest probability, mean probability, share
+    that happened, count.
+    """
     guess_N, outcome_N, bin_N = calibration_bins(true_EC, probability_EC, labels)
     chosen_per_bin = [bin_N == each for each in np.unique(bin_N)]
     return [
@@ -100,19 +129,28 @@ def reliability(true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labe
 
 
 def histogram(true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels) -> dict[str, Any]:
-    """Counts of probabilities in equal bins by the label an example has: of the positive label (two labels), else of the label itself."""
+    """Counts of probabilities in equal bins by the label an example has: of the positive label (two
+    labels), else of the label itself.
+    """
     edges = np.linspace(0, 1, HISTOGRAM_BINS + 1)
     by_label = {
-        name: np.histogram(probability_EC[true_EC[:, label], label if labels.positive is None else labels.positive], edges)[0].tolist()
+        name: np.histogram(
+            probability_EC[
+                true_EC[:, label], label if labels.positive is None else labels.positive
+            ],
+            edges,
+        )[0].tolist()
         for label, name in enumerate(labels.names)
     }
     return {"edges": edges.round(DIGITS).tolist(), "by_label": by_label}
 
 
 def thin(points_P2: Floats, limit: int = MAX_POINTS) -> NDArray[np.int64]:
-    """Which points to keep so that the line through them stays nearest: the ends, then always the point farthest from the line so far.
+    """Which points to keep so that the line through them stays nearest: the ends, then always the
+    point farthest from the line so far.
 
-    This is Douglas and Peucker's (1973) algorithm with a number of points in place of a tolerance: corners are kept, straight runs are not.
+    This is Douglas and Peucker's (1973) algorithm with a number of points in place of a tolerance:
+    corners are kept, straight runs are not.
 
     Args:
         points_P2: In order along the curve.
@@ -134,7 +172,9 @@ def thin(points_P2: Floats, limit: int = MAX_POINTS) -> NDArray[np.int64]:
         distance_N = np.hypot(*(away_N2 - place_N[:, None] * along_2).T)
         farthest = int(distance_N.argmax())
         if distance_N[farthest] > 1e-9:
-            heapq.heappush(waiting, (-float(distance_N[farthest]), first, first + 1 + farthest, last))
+            heapq.heappush(
+                waiting, (-float(distance_N[farthest]), first, first + 1 + farthest, last)
+            )
 
     consider(0, len(points_P2) - 1)
     while waiting and len(kept) < limit:
@@ -150,8 +190,12 @@ def _thinned(points_P2: Floats) -> Points:
     return chosen
 
 
-def _counts(has_E: NDArray[np.bool_], scores_E: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """At each distinct probability from the highest down: examples that have and get the label, and examples that get it."""
+def _counts(
+    has_E: NDArray[np.bool_], scores_E: Floats
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """At each distinct probability from the highest down: examples that have and get the label, and
+    examples that get it.
+    """
     order_E = np.argsort(-scores_E, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(scores_E[order_E])), len(order_E) - 1)
     return np.cumsum(has_E[order_E])[ends], ends + 1

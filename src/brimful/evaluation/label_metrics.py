@@ -1,8 +1,11 @@
-"""Metrics of classifiers under weights of examples, so that one formula gives the value (all weights 1) and every bootstrap resample.
+"""Metrics of classifiers under weights of examples, so that one formula gives the value (all
+weights 1) and every bootstrap resample.
 
-Shapes: E examples, C labels, R resamples (rows of weights), B calibration bins, G groups of equal probability that hold an example with the label.
-Where a metric is undefined it is NaN, not 0: precision of a label that is never given, recall of one that no example has, F1 of one that neither has
-nor gets, areas where all or no examples have the label. Averages over labels leave such labels out.
+Shapes: E examples, C labels, R resamples (rows of weights), B calibration bins, G groups of equal
+probability that hold an example with the label. Where a metric is undefined it is NaN, not 0:
+precision of a label that is never given, recall of one that no example has, F1 of one that neither
+has nor gets, areas where all or no examples have the label. Averages over labels leave such labels
+out.
 """
 
 from collections.abc import Callable
@@ -32,7 +35,8 @@ def as_indicators(numbers: NDArray[Any], labels: Labels) -> NDArray[np.bool_]:
 
 
 def decision_statistic(true_EC: NDArray[np.bool_], given_EC: NDArray[np.bool_]) -> Statistic:
-    """Accuracy (all labels of a text right) and macro-F1 [R]; by label [R, C] precision, recall, f1 and base_rate.
+    """Accuracy (all labels of a text right) and macro-F1 [R]; by label [R, C] precision, recall, f1
+    and base_rate.
 
     The sums behind them are there, too: right and examples [R]; hits, given and true [R, C].
     """
@@ -42,54 +46,89 @@ def decision_statistic(true_EC: NDArray[np.bool_], given_EC: NDArray[np.bool_]) 
 
     def statistic(weights_RE: Real) -> Values:
         sums = (weights_RE @ columns.astype(weights_RE.dtype)).astype(np.float64)
-        hits_RC, given_RC, true_RC, right_R = sums[:, :count], sums[:, count : 2 * count], sums[:, 2 * count : 3 * count], sums[:, -1]
+        hits_RC, given_RC, true_RC, right_R = (
+            sums[:, :count],
+            sums[:, count : 2 * count],
+            sums[:, 2 * count : 3 * count],
+            sums[:, -1],
+        )
         total_R = weights_RE.sum(1, dtype=np.float64)
         f1_RC = _ratio(2 * hits_RC, given_RC + true_RC)
         return {
-            "accuracy": _ratio(right_R, total_R), "macro_f1": _mean_of_defined(f1_RC),
-            "precision": _ratio(hits_RC, given_RC), "recall": _ratio(hits_RC, true_RC), "f1": f1_RC,
+            "accuracy": _ratio(right_R, total_R),
+            "macro_f1": _mean_of_defined(f1_RC),
+            "precision": _ratio(hits_RC, given_RC),
+            "recall": _ratio(hits_RC, true_RC),
+            "f1": f1_RC,
             "base_rate": _ratio(true_RC, np.broadcast_to(total_R[:, None], true_RC.shape)),
-            "right": right_R, "examples": total_R, "hits": hits_RC, "given": given_RC, "true": true_RC,
-        }  # fmt: skip
+            "right": right_R,
+            "examples": total_R,
+            "hits": hits_RC,
+            "given": given_RC,
+            "true": true_RC,
+        }
 
     return statistic
 
 
-def probability_statistic(true_EC: NDArray[np.bool_], probability_EC: Floats, nats_E: Floats, labels: Labels) -> Statistic:
+def probability_statistic(
+    true_EC: NDArray[np.bool_], probability_EC: Floats, nats_E: Floats, labels: Labels
+) -> Statistic:
     """Loss (nats per example), Brier score and expected calibration error.
 
-    Brier (1950): of two labels the mean square of p(positive) - 1 or 0; of more, summed over labels; with several labels per text the mean over labels.
-    ECE: see `calibration_bins`.
+    Brier (1950): of two labels the mean square of p(positive) - 1 or 0; of more, summed over
+    labels; with several labels per text the mean over labels. ECE: see `calibration_bins`.
     """
     square_EC = (probability_EC - true_EC) ** 2
-    brier_E = square_EC.mean(1) if labels.multiple else square_EC[:, labels.positive] if labels.positive is not None else square_EC.sum(1)
+    brier_E = (
+        square_EC.mean(1)
+        if labels.multiple
+        else square_EC[:, labels.positive]
+        if labels.positive is not None
+        else square_EC.sum(1)
+    )
     guess_N, outcome_N, bin_N = calibration_bins(true_EC, probability_EC, labels)
     guesses_per_example = len(labels.names) if labels.multiple else 1
     gap_EB = np.zeros((len(nats_E), CALIBRATION_BINS))
-    np.add.at(gap_EB, (np.repeat(np.arange(len(nats_E)), guesses_per_example), bin_N), guess_N - outcome_N)
+    np.add.at(
+        gap_EB, (np.repeat(np.arange(len(nats_E)), guesses_per_example), bin_N), guess_N - outcome_N
+    )
     columns = np.column_stack([nats_E, brier_E, gap_EB])
 
     def statistic(weights_RE: Real) -> Values:
         total_R = weights_RE.sum(1, dtype=np.float64)
         sums = (weights_RE @ columns.astype(weights_RE.dtype)).astype(np.float64)
         sums = _ratio(sums, np.broadcast_to(total_R[:, None], sums.shape))
-        return {"loss": sums[:, 0], "brier": sums[:, 1], "ece": abs(sums[:, 2:]).sum(1) / guesses_per_example}
+        return {
+            "loss": sums[:, 0],
+            "brier": sums[:, 1],
+            "ece": abs(sums[:, 2:]).sum(1) / guesses_per_example,
+        }
 
     return statistic
 
 
-def calibration_bins(true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """What is promised, what happened and the bin of each promise: [N] each, N = E, or E x C with several labels per text (example after example).
+def calibration_bins(
+    true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels
+) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    """What is promised, what happened and the bin of each promise: [N] each, N = E, or E x C with
+    several labels per text (example after example).
 
-    The promise is the positive label's probability (two labels), the likeliest label's (more; Naeini et al. 2015 and Guo et al. 2017), or every label's
-    (several per text). Bins hold equal numbers of examples, because equal widths leave most bins nearly empty (Nixon et al. 2019, section 3.3); equal
-    probabilities share a bin. The error is the mean over examples of |mean promise - share that happened| of their bin; it is above 0 by chance alone,
-    the more so the fewer examples.
+    The promise is the positive label's probability (two labels), the likeliest label's (more;
+    Naeini et al. 2015 and Guo et al. 2017), or every label's (several per text). Bins hold equal
+    numbers of examples, because equal widths leave most bins nearly empty (Nixon et al. 2019,
+    section 3.3); equal probabilities share a bin. The error is the mean over examples of |mean
+    promise - share that happened| of their bin; it is above 0 by chance alone, the more so the
+    fewer examples.
     """
     if labels.multiple:
         guess_N, outcome_N = probability_EC.ravel(), true_EC.ravel()
     else:
-        chosen_E = probability_EC.argmax(1) if labels.positive is None else np.full(len(true_EC), labels.positive)
+        chosen_E = (
+            probability_EC.argmax(1)
+            if labels.positive is None
+            else np.full(len(true_EC), labels.positive)
+        )
         rows_E = np.arange(len(true_EC))
         guess_N, outcome_N = probability_EC[rows_E, chosen_E], true_EC[rows_E, chosen_E]
     if not len(guess_N):
@@ -99,21 +138,29 @@ def calibration_bins(true_EC: NDArray[np.bool_], probability_EC: Floats, labels:
     return guess_N, outcome_N.astype(np.float64), bin_N
 
 
-def area_statistic(true_EC: NDArray[np.bool_], probability_EC: Floats, positive: int | None) -> Statistic:
-    """ROC-AUC and PR-AUC (average precision, no interpolation): of the positive label, else the mean over labels of each against the rest."""
+def area_statistic(
+    true_EC: NDArray[np.bool_], probability_EC: Floats, positive: int | None
+) -> Statistic:
+    """ROC-AUC and PR-AUC (average precision, no interpolation): of the positive label, else the
+    mean over labels of each against the rest.
+    """
     chosen = range(true_EC.shape[1]) if positive is None else [positive]
     rankings = [_Ranking.of(true_EC[:, label], probability_EC[:, label]) for label in chosen]
 
     def statistic(weights_RE: Real) -> Values:
         areas = [ranking.areas(weights_RE) for ranking in rankings]
-        return {name: _mean_of_defined(np.stack([each[place] for each in areas], 1)) for place, name in enumerate(("roc_auc", "pr_auc"))}
+        return {
+            name: _mean_of_defined(np.stack([each[place] for each in areas], 1))
+            for place, name in enumerate(("roc_auc", "pr_auc"))
+        }
 
     return statistic
 
 
 @dataclass(frozen=True)
 class _Ranking:
-    """Examples from the highest probability down. Only groups of equal probability that hold an example with the label add to either area.
+    """Examples from the highest probability down. Only groups of equal probability that hold an
+    example with the label add to either area.
 
     Attributes:
         order_E: Example numbers.
@@ -151,7 +198,9 @@ class _Ranking:
         hits_R = hits_RG[:, -1].astype(np.float64)
         others_R = upto_RE[:, -1] - hits_R
         precision_RG = np.divide(hits_RG, given_RG, out=np.zeros_like(hits_RG), where=given_RG > 0)
-        average_precision_R = _ratio(np.einsum("rg,rg->r", new_hits_RG, precision_RG, dtype=np.float64), hits_R)
+        average_precision_R = _ratio(
+            np.einsum("rg,rg->r", new_hits_RG, precision_RG, dtype=np.float64), hits_R
+        )
         others_above_RG = ((given_RG - hits_RG) + (before_RG - (hits_RG - new_hits_RG))) / 2
         lost_R = np.einsum("rg,rg->r", new_hits_RG, others_above_RG, dtype=np.float64)
         return 1 - _ratio(lost_R, hits_R * others_R), average_precision_R

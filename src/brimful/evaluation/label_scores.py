@@ -1,4 +1,5 @@
-"""Scores of a classifier on a split: metrics with intervals, beside a floor, with and without texts that repeat training texts. Metrics during training.
+"""Scores of a classifier on a split: metrics with intervals, beside a floor, with and without texts
+that repeat training texts. Metrics during training.
 
 Shapes: E examples, C labels, R resamples.
 """
@@ -29,7 +30,18 @@ from brimful.evaluation.label_metrics import (
 if TYPE_CHECKING:
     from brimful.data.labelled import LabelledSplit
 
-METRICS = ("accuracy", "macro_f1", "f1", "precision", "recall", "roc_auc", "pr_auc", "base_rate", "ece", "brier")
+METRICS = (
+    "accuracy",
+    "macro_f1",
+    "f1",
+    "precision",
+    "recall",
+    "roc_auc",
+    "pr_auc",
+    "base_rate",
+    "ece",
+    "brier",
+)
 """f1, precision, recall and base_rate are of the positive of two labels and absent without one."""
 METRICS_AT_HALF = ("accuracy", "precision", "recall", "f1", "macro_f1")
 COMPARED = ("f1", "macro_f1", "accuracy", "pr_auc")
@@ -77,9 +89,12 @@ class FloorScores:
     def to_json(self) -> dict[str, Any]:
         """For scores.json."""
         return {
-            "name": self.name, "metrics": _as_json(self.metrics), "difference": _as_json(self.difference), "curves": dict(self.curves),
+            "name": self.name,
+            "metrics": _as_json(self.metrics),
+            "difference": _as_json(self.difference),
+            "curves": dict(self.curves),
             "settings": dict(self.settings),
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True)
@@ -93,15 +108,18 @@ class LabelScores:
         resamples: R of the bootstrap intervals (areas of many labels: fewer).
         seconds: The model took for its logits.
         nats_E: float64, of each scored example in the split's order; not in the record.
-        loss: Nats per example of the calibrated probabilities; with several labels per text the sum over labels.
+        loss: Nats per example of the calibrated probabilities; with several labels per text the sum
+            over labels.
         calibration: Chosen on validation.
         metrics: `METRICS`.
-        metrics_at_half: `METRICS_AT_HALF` of the likeliest label (several labels per text: of those above 1/2), for comparison.
+        metrics_at_half: `METRICS_AT_HALF` of the likeliest label (several labels per text: of those
+            above 1/2), for comparison.
         metrics_with_repeated: None where nothing is repeated.
         floor: None where none was asked for.
         by_label: precision, recall and f1 of each label.
         support: Examples with each label.
-        confusion: Counts: a row per true label, a column per given one; with several labels per text by name [[neither, given], [missed, right]].
+        confusion: Counts: a row per true label, a column per given one; with several labels per
+            text by name [[neither, given], [missed, right]].
         curves: See `label_curves`.
         mistakes: Most confident first.
     """
@@ -128,25 +146,48 @@ class LabelScores:
         """For scores.json."""
         positive, loss = self.labels.positive, self.loss.to_json()
         return {
-            "kind": "labels", "labels": list(self.labels.names), "positive": None if positive is None else self.labels.names[positive],
-            "multiple": self.labels.multiple, "examples": self.examples, "repeated": self.repeated, "resamples": self.resamples,
-            "seconds": self.seconds, "loss": loss["value"], "loss_interval": {"low": loss["low"], "high": loss["high"]},
-            "temperature": self.calibration.temperature, "threshold": _threshold_json(self.calibration, self.labels),
-            "metrics": _as_json(self.metrics), "metrics_at_half": _as_json(self.metrics_at_half),
-            "metrics_with_repeated": None if self.metrics_with_repeated is None else _as_json(self.metrics_with_repeated),
+            "kind": "labels",
+            "labels": list(self.labels.names),
+            "positive": None if positive is None else self.labels.names[positive],
+            "multiple": self.labels.multiple,
+            "examples": self.examples,
+            "repeated": self.repeated,
+            "resamples": self.resamples,
+            "seconds": self.seconds,
+            "loss": loss["value"],
+            "loss_interval": {"low": loss["low"], "high": loss["high"]},
+            "temperature": self.calibration.temperature,
+            "threshold": _threshold_json(self.calibration, self.labels),
+            "metrics": _as_json(self.metrics),
+            "metrics_at_half": _as_json(self.metrics_at_half),
+            "metrics_with_repeated": (
+                None if self.metrics_with_repeated is None else _as_json(self.metrics_with_repeated)
+            ),
             "floor": None if self.floor is None else self.floor.to_json(),
-            "by_label": {name: _as_json(scores) | {"support": self.support[name]} for name, scores in self.by_label.items()},
-            "confusion": self.confusion, "curves": dict(self.curves), "mistakes": self.mistakes,
-        }  # fmt: skip
+            "by_label": {
+                name: _as_json(scores) | {"support": self.support[name]}
+                for name, scores in self.by_label.items()
+            },
+            "confusion": self.confusion,
+            "curves": dict(self.curves),
+            "mistakes": self.mistakes,
+        }
 
 
 def score_labels(
-    logits_EC: ArrayLike, split: "LabelledSplit", *, labels: Labels, calibration: Calibration, seconds: float, floor: Rival | None = None
+    logits_EC: ArrayLike,
+    split: "LabelledSplit",
+    *,
+    labels: Labels,
+    calibration: Calibration,
+    seconds: float,
+    floor: Rival | None = None,
 ) -> LabelScores:
     """Score a classifier's logits on a split.
 
-    Intervals are 95 % over examples (see `Measured.score`). They do not hold the spread over training seeds, nor that of the choice of temperature and
-    thresholds on validation. Drawing examples again can only add to the calibration error, so that its interval lies high.
+    Intervals are 95 % over examples (see `Measured.score`). They do not hold the spread over
+    training seeds, nor that of the choice of temperature and thresholds on validation. Drawing
+    examples again can only add to the calibration error, so that its interval lies high.
 
     Args:
         logits_EC: As the model gives them, one row per text of the split.
@@ -161,33 +202,61 @@ def score_labels(
     """
     everything, kept_E = _Judged.of(logits_EC, split, labels, calibration), ~split.is_repeated_E
     kept, positive = everything.chosen(kept_E), labels.positive
-    statistics = [*kept.statistics(), _prefixed(HALF, decision_statistic(kept.true_EC, _at_half(kept.probability_EC, labels)))]
+    statistics = [
+        *kept.statistics(),
+        _prefixed(HALF, decision_statistic(kept.true_EC, _at_half(kept.probability_EC, labels))),
+    ]
     areas, floor_curves = [kept.areas()], {}
     if floor is not None:
         rival = _Judged.of(floor.logits_EC, split, labels, floor.calibration).chosen(kept_E)
         statistics += [_prefixed(FLOOR, statistic) for statistic in rival.statistics()]
         areas.append(_prefixed(FLOOR, rival.areas()))
-        floor_curves = {} if positive is None else ranking_curves(rival.true_EC, rival.probability_EC, labels)
+        floor_curves = (
+            {} if positive is None else ranking_curves(rival.true_EC, rival.probability_EC, labels)
+        )
     measured = measure(kept.count, statistics, areas, num_rankings=kept.num_rankings * len(areas))
     by_label = {
-        name: {metric: measured.score(metric, label=label) for metric in ("precision", "recall", "f1")} for label, name in enumerate(labels.names)
+        name: {
+            metric: measured.score(metric, label=label) for metric in ("precision", "recall", "f1")
+        }
+        for label, name in enumerate(labels.names)
     }
     return LabelScores(
-        labels=labels, examples=kept.count, repeated=int((~kept_E).sum()), resamples=num_resamples(kept.count), seconds=seconds,
-        nats_E=kept.nats_E, loss=measured.score("loss"), calibration=calibration,
-        metrics=measured.scores(METRICS, positive=positive), metrics_at_half=measured.scores(METRICS_AT_HALF, positive=positive, prefix=HALF),
-        metrics_with_repeated=None if kept_E.all() else everything.measured().scores(METRICS, positive=positive),
-        floor=None if floor is None else FloorScores(
-            floor.name, measured.scores(METRICS, positive=positive, prefix=FLOOR), measured.differences(COMPARED, positive=positive, other=FLOOR),
-            floor_curves, floor.settings,
+        labels=labels,
+        examples=kept.count,
+        repeated=int((~kept_E).sum()),
+        resamples=num_resamples(kept.count),
+        seconds=seconds,
+        nats_E=kept.nats_E,
+        loss=measured.score("loss"),
+        calibration=calibration,
+        metrics=measured.scores(METRICS, positive=positive),
+        metrics_at_half=measured.scores(METRICS_AT_HALF, positive=positive, prefix=HALF),
+        metrics_with_repeated=(
+            None if kept_E.all() else everything.measured().scores(METRICS, positive=positive)
         ),
-        by_label=by_label, support=dict(zip(labels.names, kept.true_EC.sum(0).tolist(), strict=True)), confusion=_confusion(kept),
-        curves=curves_of(kept.true_EC, kept.probability_EC, labels), mistakes=_mistakes(kept, split, np.flatnonzero(kept_E)),
-    )  # fmt: skip
+        floor=(
+            None
+            if floor is None
+            else FloorScores(
+                floor.name,
+                measured.scores(METRICS, positive=positive, prefix=FLOOR),
+                measured.differences(COMPARED, positive=positive, other=FLOOR),
+                floor_curves,
+                floor.settings,
+            )
+        ),
+        by_label=by_label,
+        support=dict(zip(labels.names, kept.true_EC.sum(0).tolist(), strict=True)),
+        confusion=_confusion(kept),
+        curves=curves_of(kept.true_EC, kept.probability_EC, labels),
+        mistakes=_mistakes(kept, split, np.flatnonzero(kept_E)),
+    )
 
 
 def quick_metrics(logits_EC: ArrayLike, targets: NDArray[Any], labels: Labels) -> dict[str, float]:
-    """Metrics of the likeliest label (several per text: of those above 1/2), without calibration or intervals: what an evaluation record in training holds.
+    """Metrics of the likeliest label (several per text: of those above 1/2), without calibration or
+    intervals: what an evaluation record in training holds.
 
     Args:
         logits_EC: Of the validation split.
@@ -195,10 +264,11 @@ def quick_metrics(logits_EC: ArrayLike, targets: NDArray[Any], labels: Labels) -
         labels: Names, kind, positive.
 
     Returns:
-        loss (nats per example), accuracy, macro_f1, roc_auc, pr_auc, of the positive of two labels f1, precision, recall, and best_f1: the highest F1
-        over thresholds (of two labels the positive's, of several per text the mean of each label's). What is undefined is left
-        out, but the precision of a label that is never given is 0, as in scikit-learn. Only a loss that is not a number where a logit
-        is not finite.
+        loss (nats per example), accuracy, macro_f1, roc_auc, pr_auc, of the positive of two labels
+        f1, precision, recall, and best_f1: the highest F1 over thresholds (of two labels the
+        positive's, of several per text the mean of each label's). What is undefined is left out,
+        but the precision of a label that is never given is 0, as in scikit-learn. Only a loss that
+        is not a number where a logit is not finite.
     """
     logits = np.asarray(logits_EC, np.float64)
     if not np.isfinite(logits).all():
@@ -206,19 +276,34 @@ def quick_metrics(logits_EC: ArrayLike, targets: NDArray[Any], labels: Labels) -
     nats_E = nats_per_example(logits, targets, multiple=labels.multiple)
     probability_EC = probabilities(logits, temperature=1.0, multiple=labels.multiple)
     true_EC, ones = as_indicators(targets, labels), np.ones((1, len(logits)))
-    values = decision_statistic(true_EC, _at_half(probability_EC, labels))(ones) | area_statistic(true_EC, probability_EC, labels.positive)(ones)
+    values = decision_statistic(true_EC, _at_half(probability_EC, labels))(ones) | area_statistic(
+        true_EC, probability_EC, labels.positive
+    )(ones)
     found = {name: float(values[name][0]) for name in ("accuracy", "macro_f1", "roc_auc", "pr_auc")}
     if labels.positive is not None:
-        found |= {name: float(values[name][0, labels.positive]) for name in ("f1", "precision", "recall")}
+        found |= {
+            name: float(values[name][0, labels.positive]) for name in ("f1", "precision", "recall")
+        }
         found["precision"] = 0.0 if np.isnan(found["precision"]) else found["precision"]
     found["best_f1"] = _best_f1(true_EC, probability_EC, labels)
-    return {"loss": float(nats_E.mean())} | {name: value for name, value in found.items() if np.isfinite(value)}
+    return {"loss": float(nats_E.mean())} | {
+        name: value for name, value in found.items() if np.isfinite(value)
+    }
 
 
 def _best_f1(true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels) -> float:
     """Not a number where the likeliest label is given, which takes no threshold."""
-    chosen = range(len(labels.names)) if labels.multiple else [] if labels.positive is None else [labels.positive]
-    best = [choose_threshold("best_f1", probability_EC[:, label], true_EC[:, label]).f1 or 0.0 for label in chosen]
+    chosen = (
+        range(len(labels.names))
+        if labels.multiple
+        else []
+        if labels.positive is None
+        else [labels.positive]
+    )
+    best = [
+        choose_threshold("best_f1", probability_EC[:, label], true_EC[:, label]).f1 or 0.0
+        for label in chosen
+    ]
     return float(np.mean(best)) if best else float("nan")
 
 
@@ -230,15 +315,20 @@ def metric_name(name: str, labels: Labels) -> str:
     """
     if name == "f1" and labels.positive is None:
         kind = "several per text" if labels.multiple else f"{len(labels.names)} labels"
-        raise RequestError(f"labels.metric=f1 is about the positive of two labels; here there are {kind}. Use macro_f1.")
+        raise RequestError(
+            f"labels.metric=f1 is about the positive of two labels; here there are {kind}. Use"
+            " macro_f1."
+        )
     return name if name != "auto" else "f1" if labels.positive is not None else "macro_f1"
 
 
 def objective(metrics: Mapping[str, float], name: str, labels: Labels) -> float:
-    """What the best model has least of: the loss, or minus the metric; infinite where it is undefined or not a number, so that it never is the best.
+    """What the best model has least of: the loss, or minus the metric; infinite where it is
+    undefined or not a number, so that it never is the best.
 
-    F1 of the positive, and macro-F1 of several labels per text, are taken at each one's best threshold: thresholds are chosen after training, and at
-    even odds a rare label has an F1 of 0 for the first half of it.
+    F1 of the positive, and macro-F1 of several labels per text, are taken at each one's best
+    threshold: thresholds are chosen after training, and at even odds a rare label has an F1 of 0
+    for the first half of it.
 
     Args:
         metrics: From `quick_metrics`.
@@ -256,7 +346,9 @@ def objective(metrics: Mapping[str, float], name: str, labels: Labels) -> float:
 
 @dataclass(frozen=True)
 class _Judged:
-    """A classifier's answers on examples: what was true, promised, given (all [E, C]), and the nats [E]."""
+    """A classifier's answers on examples: what was true, promised, given (all [E, C]), and the nats
+    [E].
+    """
 
     labels: Labels
     true_EC: NDArray[np.bool_]
@@ -265,22 +357,35 @@ class _Judged:
     nats_E: Floats
 
     @classmethod
-    def of(cls, logits_EC: ArrayLike, split: "LabelledSplit", labels: Labels, calibration: Calibration) -> "_Judged":
+    def of(
+        cls, logits_EC: ArrayLike, split: "LabelledSplit", labels: Labels, calibration: Calibration
+    ) -> "_Judged":
         logits = np.asarray(logits_EC, np.float64)
         if (strange := np.flatnonzero(~np.isfinite(logits).all(1))).size:
             raise RequestError(
-                f"the logits of {strange.size} of {len(logits)} texts are not finite (first: {split.wheres[strange[0]]}), so nothing can be scored. "
-                "Look at the loss in metrics.jsonl; a lower learning rate or plan.precision=fp32 may help."
+                f"the logits of {strange.size} of {len(logits)} texts are not finite (first:"
+                f" {split.wheres[strange[0]]}), so nothing can be scored. Look at the loss in"
+                " metrics.jsonl; a lower learning rate or plan.precision=fp32 may help."
             )
         probability_EC = calibration.probabilities(logits, multiple=labels.multiple)
         nats_E = nats_per_example(
-            logits, split.targets, temperature=calibration.temperature, multiple=labels.multiple, log_weights_C=calibration.log_weights
+            logits,
+            split.targets,
+            temperature=calibration.temperature,
+            multiple=labels.multiple,
+            log_weights_C=calibration.log_weights,
         )
         given_EC = as_indicators(calibration.decide(probability_EC, labels), labels)
         return cls(labels, as_indicators(split.targets, labels), probability_EC, given_EC, nats_E)
 
     def chosen(self, kept_E: NDArray[np.bool_]) -> "_Judged":
-        return _Judged(self.labels, self.true_EC[kept_E], self.probability_EC[kept_E], self.given_EC[kept_E], self.nats_E[kept_E])
+        return _Judged(
+            self.labels,
+            self.true_EC[kept_E],
+            self.probability_EC[kept_E],
+            self.given_EC[kept_E],
+            self.nats_E[kept_E],
+        )
 
     @property
     def count(self) -> int:
@@ -291,21 +396,32 @@ class _Judged:
         return len(self.labels.names) if self.labels.positive is None else 1
 
     def statistics(self) -> list[Statistic]:
-        return [decision_statistic(self.true_EC, self.given_EC), probability_statistic(self.true_EC, self.probability_EC, self.nats_E, self.labels)]
+        return [
+            decision_statistic(self.true_EC, self.given_EC),
+            probability_statistic(self.true_EC, self.probability_EC, self.nats_E, self.labels),
+        ]
 
     def areas(self) -> Statistic:
         return area_statistic(self.true_EC, self.probability_EC, self.labels.positive)
 
     def measured(self) -> Measured:
-        return measure(self.count, self.statistics(), [self.areas()], num_rankings=self.num_rankings)
+        return measure(
+            self.count, self.statistics(), [self.areas()], num_rankings=self.num_rankings
+        )
 
 
 def _at_half(probability_EC: Floats, labels: Labels) -> NDArray[np.bool_]:
-    return np.asarray(probability_EC >= 0.5) if labels.multiple else as_indicators(probability_EC.argmax(1), labels)
+    return (
+        np.asarray(probability_EC >= 0.5)
+        if labels.multiple
+        else as_indicators(probability_EC.argmax(1), labels)
+    )
 
 
 def _prefixed(prefix: str, statistic: Statistic) -> Statistic:
-    return lambda weights_RE: {prefix + name: value for name, value in statistic(weights_RE).items()}
+    return lambda weights_RE: {
+        prefix + name: value for name, value in statistic(weights_RE).items()
+    }
 
 
 def _as_json(scores: Mapping[str, Score]) -> dict[str, Any]:
@@ -318,7 +434,13 @@ def _threshold_json(calibration: Calibration, labels: Labels) -> dict[str, Any] 
         return None
     reached = all(threshold.reached for threshold in calibration.thresholds)
     value = values if labels.multiple else values[0]
-    return {"policy": calibration.policy, "value": value, "chosen_on": "validation", "reached": reached, "notes": calibration.notes(labels)}
+    return {
+        "policy": calibration.policy,
+        "value": value,
+        "chosen_on": "validation",
+        "reached": reached,
+        "notes": calibration.notes(labels),
+    }
 
 
 def _confusion(judged: _Judged) -> list[list[int]] | dict[str, list[list[int]]]:
@@ -326,20 +448,31 @@ def _confusion(judged: _Judged) -> list[list[int]] | dict[str, list[list[int]]]:
     if not judged.labels.multiple:
         count = len(judged.labels.names)
         pairs_E = true_EC.argmax(1) * count + given_EC.argmax(1)
-        table: list[list[int]] = np.bincount(pairs_E, minlength=count * count).reshape(count, count).tolist()
+        table: list[list[int]] = (
+            np.bincount(pairs_E, minlength=count * count).reshape(count, count).tolist()
+        )
         return table
     cells = [[~true_EC & ~given_EC, ~true_EC & given_EC], [true_EC & ~given_EC, true_EC & given_EC]]
     counts = [[cell.sum(0).tolist() for cell in row] for row in cells]
-    return {name: [[cell[label] for cell in row] for row in counts] for label, name in enumerate(judged.labels.names)}
+    return {
+        name: [[cell[label] for cell in row] for row in counts]
+        for label, name in enumerate(judged.labels.names)
+    }
 
 
-def _mistakes(judged: _Judged, split: "LabelledSplit", numbers_E: NDArray[np.int64]) -> list[dict[str, Any]]:
-    """Examples with a wrong label, the most confident first: by the probability of the label given wrongly; with several labels per text by that of the
-    most confident wrong decision, and what is told is that decision's probability."""
+def _mistakes(
+    judged: _Judged, split: "LabelledSplit", numbers_E: NDArray[np.int64]
+) -> list[dict[str, Any]]:
+    """Examples with a wrong label, the most confident first: by the probability of the label given
+    wrongly; with several labels per text by that of the most confident wrong decision, and what is
+    told is that decision's probability.
+    """
     wrong_EC = judged.true_EC != judged.given_EC
     if not judged.labels.multiple:
         wrong_EC &= judged.given_EC
-    confidence_E = np.where(wrong_EC, np.where(judged.given_EC, judged.probability_EC, 1 - judged.probability_EC), -1.0).max(1)
+    confidence_E = np.where(
+        wrong_EC, np.where(judged.given_EC, judged.probability_EC, 1 - judged.probability_EC), -1.0
+    ).max(1)
     order_E = np.argsort(-confidence_E, kind="stable")
     chosen = [place for place in order_E[:MOST_MISTAKES] if confidence_E[place] >= 0]
     return [
@@ -355,7 +488,10 @@ def _mistakes(judged: _Judged, split: "LabelledSplit", numbers_E: NDArray[np.int
 
 
 def _names(chosen_C: NDArray[np.bool_], labels: Labels) -> str:
-    return ", ".join(name for name, chosen in zip(labels.names, chosen_C, strict=True) if chosen) or "(none)"
+    return (
+        ", ".join(name for name, chosen in zip(labels.names, chosen_C, strict=True) if chosen)
+        or "(none)"
+    )
 
 
 def _cut(text: str) -> str:

@@ -1,4 +1,6 @@
-"""What goes on inside a model of kernel attention or feedback alignment, on a few held-out windows: for scores.json, diagnose and the report."""
+"""What goes on inside a model of kernel attention or feedback alignment, on a few held-out windows:
+for scores.json, diagnose and the report.
+"""
 
 import math
 from collections.abc import Sequence
@@ -36,11 +38,25 @@ class Layers:
         """The record of scores.json: summary figures, and a row for each layer."""
         record: dict[str, Any] = {"tokens": self.tokens}
         if self.alignment is not None:
-            rows = [{name: value for name, value in asdict(segment).items() if name != "is_below_the_top"} for segment in self.alignment.segments]
+            rows = [
+                {
+                    name: value
+                    for name, value in asdict(segment).items()
+                    if name != "is_below_the_top"
+                }
+                for segment in self.alignment.segments
+            ]
             record["alignment"] = {"mean_cosine": self.alignment.mean_cosine, "segments": rows}
         if self.attention is not None:
-            summary = {"mean_cosine": self.attention.mean_cosine, "mean_violation": self.attention.mean_violation, "dead": list(self.attention.dead)}
-            record["attention"] = {**summary, "layers": [asdict(layer) for layer in self.attention.layers]}
+            summary = {
+                "mean_cosine": self.attention.mean_cosine,
+                "mean_violation": self.attention.mean_violation,
+                "dead": list(self.attention.dead),
+            }
+            record["attention"] = {
+                **summary,
+                "layers": [asdict(layer) for layer in self.attention.layers],
+            }
         finite: dict[str, Any] = _without_nonfinite(record)
         return finite
 
@@ -56,10 +72,14 @@ def _without_nonfinite(value: Any) -> Any:
 
 def has_layers_to_look_at(recipe: Recipe) -> bool:
     """Whether a recipe has feedback alignment or okadfa's attention."""
-    return recipe.method == "feedback" or (not isinstance(recipe.model, str) and recipe.model.architecture == "okadfa")
+    return recipe.method == "feedback" or (
+        not isinstance(recipe.model, str) and recipe.model.architecture == "okadfa"
+    )
 
 
-def measure_layers(model: PreTrainedModel, recipe: Recipe, split: TokenSplit, *, loss_chunk: int) -> Layers:
+def measure_layers(
+    model: PreTrainedModel, recipe: Recipe, split: TokenSplit, *, loss_chunk: int
+) -> Layers:
     """Look inside a trained model.
 
     Args:
@@ -70,10 +90,16 @@ def measure_layers(model: PreTrainedModel, recipe: Recipe, split: TokenSplit, *,
     Raises:
         DataError: the split holds nothing to predict.
     """
-    windows: Sequence[Batch] = list(evaluation_batches(split, recipe.sequence_length, recipe.sequence_length, 1, WINDOWS))
+    windows: Sequence[Batch] = list(
+        evaluation_batches(split, recipe.sequence_length, recipe.sequence_length, 1, WINDOWS)
+    )
     is_fed_back = recipe.method == "feedback"
     return Layers(
         tokens=sum(int((window.targets_BT != IGNORED).sum()) for window in windows),
-        alignment=measure_alignment(model, recipe.feedback_rules, recipe.seed, windows, loss_chunk=loss_chunk) if is_fed_back else None,
+        alignment=measure_alignment(
+            model, recipe.feedback_rules, recipe.seed, windows, loss_chunk=loss_chunk
+        )
+        if is_fed_back
+        else None,
         attention=measure_attention(model, windows),
     )

@@ -1,4 +1,5 @@
-"""How well a model predicts held-out text: loss, perplexity, bits per byte; every token scored once.
+"""How well a model predicts held-out text: loss, perplexity, bits per byte; every token scored
+once.
 
 Shapes: B windows of a batch, T positions, D hidden size, V vocabulary, N windows in all.
 """
@@ -35,7 +36,17 @@ Progress = Callable[[str, int, int | None], None]
 
 MASKED = "masked"
 """`kind` of the record of a masked loss."""
-_OF_TEXTS = frozenset({"perplexity", "perplexity_per_word", "bits_per_byte", "bits_per_byte_interval", "bytes", "words", "stride"})
+_OF_TEXTS = frozenset(
+    {
+        "perplexity",
+        "perplexity_per_word",
+        "bits_per_byte",
+        "bits_per_byte_interval",
+        "bytes",
+        "words",
+        "stride",
+    }
+)
 """What only the likelihood of whole texts has."""
 
 
@@ -46,9 +57,10 @@ class Likelihood:
     Attributes:
         loss: Nats per target token, end-of-text tokens included.
         perplexity: exp(loss). Comparable only between models with the same tokenizer.
-        bits_per_byte: All nats, those of end-of-text included, in bits, over the UTF-8 bytes of the text. Comparable
-            between tokenizers.
-        loss_interval: 95 % bootstrap interval over windows of held-out text; None when there is one window only or the loss is not finite.
+        bits_per_byte: All nats, those of end-of-text included, in bits, over the UTF-8 bytes of the
+            text. Comparable between tokenizers.
+        loss_interval: 95 % bootstrap interval over windows of held-out text; None when there is one
+            window only or the loss is not finite.
         bits_per_byte_interval: The same in bits per byte.
         tokens: Target tokens scored.
         bytes: UTF-8 bytes they stand for; estimated when only some windows were scored.
@@ -56,13 +68,16 @@ class Likelihood:
         documents: Documents in the split (all of it).
         seconds: Wall time of scoring.
         context: Longest input of the model here.
-        stride: New tokens per window; below `context`, each window re-reads `context - stride` tokens unscored.
+        stride: New tokens per window; below `context`, each window re-reads `context - stride`
+            tokens unscored.
         windows: N.
-        batch_sizes: Windows per forward pass: those asked for, then each smaller number that memory forced.
+        batch_sizes: Windows per forward pass: those asked for, then each smaller number that memory
+            forced.
         window_nats_N: Nats per window, to compare runs with `stats.paired_difference`.
         window_tokens_N: Target tokens per window.
-        masked_share: Of the tokens, those that were hidden and predicted from both sides; None: each from the tokens before it. A masked loss
-            says nothing of how likely a text is (Wang and Cho 2019), so its record holds neither perplexity nor bits per byte.
+        masked_share: Of the tokens, those that were hidden and predicted from both sides; None:
+            each from the tokens before it. A masked loss says nothing of how likely a text is (Wang
+            and Cho 2019), so its record holds neither perplexity nor bits per byte.
     """
 
     loss: float
@@ -85,7 +100,9 @@ class Likelihood:
 
     @property
     def perplexity_per_word(self) -> float | None:
-        """exp of all nats, those of end-of-text included, per word; comparable between tokenizers, as bits per byte."""
+        """exp of all nats, those of end-of-text included, per word; comparable between tokenizers,
+        as bits per byte.
+        """
         return None if not self.words else perplexity_of(self.loss * self.tokens / self.words)
 
     @property
@@ -93,7 +110,9 @@ class Likelihood:
         return self.tokens / self.seconds if self.seconds else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """The record of scores.json. A value JSON cannot hold is null, told in `nonfinite`, as in the journal."""
+        """The record of scores.json. A value JSON cannot hold is null, told in `nonfinite`, as in
+        the journal.
+        """
         record: dict[str, Any] = {
             "loss": self.loss,
             "perplexity": self.perplexity,
@@ -115,8 +134,14 @@ class Likelihood:
         if self.masked_share is not None:
             kept = {key: value for key, value in record.items() if key not in _OF_TEXTS}
             record = {"kind": MASKED, "masked_share": self.masked_share, **kept}
-        nonfinite = {key: str(value) for key, value in record.items() if isinstance(value, float) and not math.isfinite(value)}
-        return {**record, **dict.fromkeys(nonfinite), "nonfinite": nonfinite} if nonfinite else record
+        nonfinite = {
+            key: str(value)
+            for key, value in record.items()
+            if isinstance(value, float) and not math.isfinite(value)
+        }
+        return (
+            {**record, **dict.fromkeys(nonfinite), "nonfinite": nonfinite} if nonfinite else record
+        )
 
 
 def score_split(  # noqa: PLR0913 - each is one independent choice of the measurement
@@ -134,11 +159,12 @@ def score_split(  # noqa: PLR0913 - each is one independent choice of the measur
 ) -> Likelihood:
     """Score a split; all of its tokens but the first are targets exactly once.
 
-    Never holds more than `chunk_tokens` x V logits. When memory runs out the batch size is halved, as often as it takes, and only
-    the windows that failed are scored again.
+    Never holds more than `chunk_tokens` x V logits. When memory runs out the batch size is halved,
+    as often as it takes, and only the windows that failed are scored again.
 
     Args:
-        model: A causal LM on `device` without a head bias; put in eval mode for the call and put back after.
+        model: A causal LM on `device` without a head bias; put in eval mode for the call and put
+            back after.
         split: The tokens and how many bytes of text they stand for.
         context: Tokens per window, at most what the model reads.
         batch_size: Windows per forward pass to begin with.
@@ -146,11 +172,13 @@ def score_split(  # noqa: PLR0913 - each is one independent choice of the measur
         device: Where the batches go.
         stride: New tokens per window, 1 to `context`; None is `context`: windows end to end.
         autocast_dtype: Autocast to this dtype, None for none.
-        max_sequences: Score at most this many windows; `bytes` is then the tokens scored times the split's bytes per token.
+        max_sequences: Score at most this many windows; `bytes` is then the tokens scored times the
+            split's bytes per token.
         progress: Told after every batch, in target tokens.
 
     Raises:
-        RequestError: context, stride or batch size out of range, nothing to score, a head bias, or not even one window fits into memory.
+        RequestError: context, stride or batch size out of range, nothing to score, a head bias, or
+            not even one window fits into memory.
     """
     stride = context if stride is None else stride
     _check_request(model, split, context, stride, batch_size)
@@ -174,7 +202,16 @@ def score_split(  # noqa: PLR0913 - each is one independent choice of the measur
     nats_N, tokens_N = torch.cat(nats).cpu().double().numpy(), np.concatenate(window_tokens)
     share = int(tokens_N.sum()) / num_targets
     seconds, sizes = time.perf_counter() - started, tuple(scorer.batch_sizes)
-    found = summarise(nats_N, tokens_N, split.num_bytes * share, split.num_documents, seconds, context=context, stride=stride, batch_sizes=sizes)
+    found = summarise(
+        nats_N,
+        tokens_N,
+        split.num_bytes * share,
+        split.num_documents,
+        seconds,
+        context=context,
+        stride=stride,
+        batch_sizes=sizes,
+    )
     return dataclasses.replace(found, words=round(split.num_words * share) or None)
 
 
@@ -209,7 +246,8 @@ class Scorer:
         """The one asked for, then each smaller one that memory forced; the last holds."""
 
     def score(self, batch: Batch) -> list[Tensor]:
-        """Nats of the windows of a batch, in pieces of at most the batch size that fits; nothing is copied back to the host here.
+        """Nats of the windows of a batch, in pieces of at most the batch size that fits; nothing is
+        copied back to the host here.
 
         Raises:
             RequestError: memory does not hold one window.
@@ -231,53 +269,96 @@ class Scorer:
         windows, tokens = inputs_BT.shape
         if windows == 1:
             raise RequestError(
-                f"out of memory{failure}: not even one window of {tokens} tokens can be scored in chunks of {self._network.loss_chunk}. "
-                "Free memory that other programs hold, or set plan.loss_chunk lower."
+                f"out of memory{failure}: not even one window of {tokens} tokens can be scored in"
+                f" chunks of {self._network.loss_chunk}. Free memory that other programs hold, or"
+                " set plan.loss_chunk lower."
             )
         self.batch_sizes.append(-(-windows // 2))
 
     def _piece(self, batch: Batch, rows: slice) -> MicroBatch:
-        targets_BT, mask_BT = batch.targets_BT[rows], batch.mask_BT if isinstance(batch, MaskedBatch) else None
+        targets_BT, mask_BT = (
+            batch.targets_BT[rows],
+            batch.mask_BT if isinstance(batch, MaskedBatch) else None,
+        )
         scored_N = (targets_BT.flatten() != IGNORED).nonzero()[:, 0] if self._sparse else None
-        return MicroBatch(batch.inputs_BT[rows], targets_BT, scored_N, mask_BT=None if mask_BT is None else mask_BT[rows])
+        return MicroBatch(
+            batch.inputs_BT[rows],
+            targets_BT,
+            scored_N,
+            mask_BT=None if mask_BT is None else mask_BT[rows],
+        )
 
     def nats(self, micro: MicroBatch) -> Tensor:
-        """Nats of each row, all at once, however much memory that takes; no logits are made where `scored_N` names no position."""
+        """Nats of each row, all at once, however much memory that takes; no logits are made where
+        `scored_N` names no position.
+        """
         micro = micro.to(self._device)
         num_rows, length = micro.inputs_BT.shape
-        autocast = nullcontext() if self._autocast_dtype is None else torch.autocast(self._device.type, dtype=self._autocast_dtype)
+        autocast = (
+            nullcontext()
+            if self._autocast_dtype is None
+            else torch.autocast(self._device.type, dtype=self._autocast_dtype)
+        )
         with torch.no_grad(), autocast:
             hidden, targets = self._network.hidden_states(micro), micro.targets_BT
             if micro.scored_N is not None:
-                hidden, targets = hidden.flatten(0, 1)[micro.scored_N], targets.flatten()[micro.scored_N]
-            hidden = self._network.before_head(hidden)  # by name: an argument alone would live until the call returns, or not, as Python pleases
+                hidden, targets = (
+                    hidden.flatten(0, 1)[micro.scored_N],
+                    targets.flatten()[micro.scored_N],
+                )
+            # By name: whether a bare argument outlives the call depends on the interpreter.
+            hidden = self._network.before_head(hidden)
             if self._autocast_dtype is not None:
                 hidden = hidden.to(self._autocast_dtype)
             chunk, softcap = self._network.loss_chunk, self._network.logit_softcap
-            losses = token_losses(hidden, self._head_VD, targets, chunk_tokens=chunk, softcap=softcap)
+            losses = token_losses(
+                hidden, self._head_VD, targets, chunk_tokens=chunk, softcap=softcap
+            )
             if micro.scored_N is None:
                 return losses.sum(dim=1)
-            return torch.zeros(num_rows, device=self._device).index_add_(0, micro.scored_N // length, losses)
+            return torch.zeros(num_rows, device=self._device).index_add_(
+                0, micro.scored_N // length, losses
+            )
 
 
-def _check_request(model: PreTrainedModel, split: TokenSplit, context: int, stride: int, batch_size: int) -> None:
+def _check_request(
+    model: PreTrainedModel, split: TokenSplit, context: int, stride: int, batch_size: int
+) -> None:
     longest = context_of(model)
     if not 1 <= context <= longest:
-        raise RequestError(f"context {context} must be between 1 and {longest}, the positions this model reads.")
+        raise RequestError(
+            f"context {context} must be between 1 and {longest}, the positions this model reads."
+        )
     if not 1 <= stride <= context:
-        raise RequestError(f"stride {stride} must be between 1 and context {context}: a larger one would leave tokens unscored.")
+        raise RequestError(
+            f"stride {stride} must be between 1 and context {context}: a larger one would leave"
+            " tokens unscored."
+        )
     if batch_size < 1:
         raise RequestError(f"batch_size must be at least 1, got {batch_size}.")
     if len(split.tokens_N) < 2:
-        raise RequestError(f"the split has {len(split.tokens_N)} tokens; at least 2 are needed, the first is only context. Give it more text.")
+        raise RequestError(
+            f"the split has {len(split.tokens_N)} tokens; at least 2 are needed, the first is only"
+            " context. Give it more text."
+        )
     if getattr(model.get_output_embeddings(), "bias", None) is not None:
-        raise RequestError(f"{type(model).__name__} has a bias in its output head; brimful scores heads without one.")
+        raise RequestError(
+            f"{type(model).__name__} has a bias in its output head; brimful scores heads without"
+            " one."
+        )
 
 
 def summarise(
-    nats_N: NDArray[np.float64], tokens_N: NDArray[np.int64], num_bytes: float, documents: int, seconds: float, *, context: int, stride: int,
+    nats_N: NDArray[np.float64],
+    tokens_N: NDArray[np.int64],
+    num_bytes: float,
+    documents: int,
+    seconds: float,
+    *,
+    context: int,
+    stride: int,
     batch_sizes: tuple[int, ...],
-) -> Likelihood:  # fmt: skip
+) -> Likelihood:
     """The likelihood of N windows (or examples) from nats and target tokens of each.
 
     Args:
@@ -293,7 +374,9 @@ def summarise(
         perplexity=perplexity_of(loss),
         bits_per_byte=loss * bits_per_byte_per_loss,
         loss_interval=interval,
-        bits_per_byte_interval=None if interval is None else interval.scaled(bits_per_byte_per_loss),
+        bits_per_byte_interval=(
+            None if interval is None else interval.scaled(bits_per_byte_per_loss)
+        ),
         tokens=tokens,
         bytes=round(num_bytes),
         documents=documents,

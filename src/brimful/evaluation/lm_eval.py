@@ -1,4 +1,6 @@
-"""Standard benchmarks through EleutherAI's lm-evaluation-harness, on a model as it stands in memory. An extra: `pip install "brimful[lm-eval]"`."""
+"""Standard benchmarks through EleutherAI's lm-evaluation-harness, on a model as it stands in
+memory. An extra: `pip install "brimful[lm-eval]"`.
+"""
 
 import importlib
 import math
@@ -17,12 +19,18 @@ PREFIX = "lm-eval:"
 
 
 def evaluate_with_lm_eval(
-    subject: Subject, names: Sequence[str], *, max_examples: int | None = None, batch_size: int = 8, seed: int = 0
+    subject: Subject,
+    names: Sequence[str],
+    *,
+    max_examples: int | None = None,
+    batch_size: int = 8,
+    seed: int = 0,
 ) -> list[dict[str, Any]]:
     """Run the harness's tasks and give their results the shape of our own.
 
     Args:
-        subject: The model. A tuned one with a chat template is asked through it, any other with the harness's plain prompts.
+        subject: The model. A tuned one with a chat template is asked through it, any other with the
+            harness's plain prompts.
         names: Without the prefix: a task or group of the harness, or the path of a task file.
         max_examples: The first so many of each task (the harness's `limit`; it cannot spread them).
         batch_size: Rows per forward pass.
@@ -32,29 +40,51 @@ def evaluate_with_lm_eval(
         One value for evaluations/TASK.json per task, groups as their parts. No records per example.
 
     Raises:
-        RequestError: the harness is not installed, has no such task, or fails, such as without network.
+        RequestError: the harness is not installed, has no such task, or fails, such as without
+            network.
     """
     harness = require_lm_eval()
     manager = importlib.import_module("lm_eval.tasks").TaskManager()
     for name in names:
         if not name.endswith((".yaml", ".yml")) and name not in manager.all_tasks:
-            raise RequestError(f"lm-eval has no task {name!r}{did_you_mean(name, manager.all_tasks)} `lm-eval ls tasks` lists what it has.")
+            raise RequestError(
+                f"lm-eval has no task {name!r}{did_you_mean(name, manager.all_tasks)} `lm-eval ls"
+                " tasks` lists what it has."
+            )
     model = importlib.import_module("lm_eval.models.huggingface").HFLM(
-        pretrained=subject.model, tokenizer=subject.tokenizer, max_length=subject.context, batch_size=batch_size
+        pretrained=subject.model,
+        tokenizer=subject.tokenizer,
+        max_length=subject.context,
+        batch_size=batch_size,
     )
     is_chat = subject.is_tuned and subject.template.style == "chat"
     started_s = time.perf_counter()
     try:
         found = harness.simple_evaluate(
-            model=model, tasks=list(names), task_manager=manager, limit=max_examples, log_samples=False, apply_chat_template=is_chat,
-            random_seed=seed, numpy_random_seed=seed, torch_random_seed=seed, fewshot_random_seed=seed,
-        )  # fmt: skip
+            model=model,
+            tasks=list(names),
+            task_manager=manager,
+            limit=max_examples,
+            log_samples=False,
+            apply_chat_template=is_chat,
+            random_seed=seed,
+            numpy_random_seed=seed,
+            torch_random_seed=seed,
+            fewshot_random_seed=seed,
+        )
     except Exception as error:  # the harness raises whatever its tasks, data sets and network raise
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise RequestError(f"lm-eval could not run {', '.join(names)}: {reason}. Its data come from the Hugging Face hub.") from error
+        raise RequestError(
+            f"lm-eval could not run {', '.join(names)}: {reason}. Its data come from the Hugging"
+            " Face hub."
+        ) from error
     seconds = time.perf_counter() - started_s
     prompt = "template" if is_chat else "lm-eval's plain prompt"
-    return [_result(task, found, prompt, seconds) for task in found["results"] if task in found["n-samples"]]
+    return [
+        _result(task, found, prompt, seconds)
+        for task in found["results"]
+        if task in found["n-samples"]
+    ]
 
 
 def require_lm_eval() -> ModuleType:
@@ -63,7 +93,8 @@ def require_lm_eval() -> ModuleType:
         return importlib.import_module("lm_eval")
     except ImportError as error:
         raise RequestError(
-            f'lm-eval: tasks need the package lm-eval, which is not here ({error}). Install it: pip install "brimful[lm-eval]"'
+            f"lm-eval: tasks need the package lm-eval, which is not here ({error}). Install it: pip"
+            ' install "brimful[lm-eval]"'
         ) from error
 
 
@@ -76,15 +107,27 @@ def _result(task: str, found: Mapping[str, Any], prompt: str, seconds: float) ->
         "version": found["versions"].get(task),
         "prompt": f"{prompt}, few-shot {shots}" if shots else prompt,
         "n": n,
-        "metrics": {_name(key): _metric(key, values, n) for key, value in values.items() if _is_metric(key, value)},
+        "metrics": {
+            _name(key): _metric(key, values, n)
+            for key, value in values.items()
+            if _is_metric(key, value)
+        },
         "errors": {},
         "seconds": seconds,
-        "notes": ["scored by lm-eval; intervals from its standard errors", *[f"the first {n} of {all_examples} examples"] * (n < all_examples)],
+        "notes": [
+            "scored by lm-eval; intervals from its standard errors",
+            *[f"the first {n} of {all_examples} examples"] * (n < all_examples),
+        ],
     }
 
 
 def _is_metric(key: str, value: object) -> bool:
-    return "," in key and "_stderr," not in key and isinstance(value, int | float) and math.isfinite(value)
+    return (
+        "," in key
+        and "_stderr," not in key
+        and isinstance(value, int | float)
+        and math.isfinite(value)
+    )
 
 
 def _name(key: str) -> str:
@@ -99,4 +142,10 @@ def _metric(key: str, values: Mapping[str, Any], n: int) -> dict[str, Any]:
     if isinstance(error, int | float) and math.isfinite(error):
         half = NormalDist().inv_cdf(0.975) * error
         interval = [value - half, value + half]
-    return {"value": value, "interval": interval, "interval_method": "standard error", "n": n, "unit": metric}
+    return {
+        "value": value,
+        "interval": interval,
+        "interval_method": "standard error",
+        "n": n,
+        "unit": metric,
+    }

@@ -1,4 +1,5 @@
-"""How well an encoder predicts hidden tokens of held-out text from both sides; which ones are hidden is the same in every run.
+"""How well an encoder predicts hidden tokens of held-out text from both sides; which ones are
+hidden is the same in every run.
 
 Shapes: N windows in all.
 """
@@ -34,10 +35,12 @@ def score_masked(  # noqa: PLR0913 - each is one independent choice of the measu
 ) -> Likelihood:
     """Loss per hidden token over windows that hold every token of a split but the very first once.
 
-    When memory runs out the batch size is halved, as often as it takes, and only the windows that failed are scored again.
+    When memory runs out the batch size is halved, as often as it takes, and only the windows that
+    failed are scored again.
 
     Args:
-        model: An encoder with a head for masked tokens on `device`; put in eval mode for the call and put back after.
+        model: An encoder with a head for masked tokens on `device`; put in eval mode for the call
+            and put back after.
         split: The tokens.
         rules: How tokens are hidden; its seed does not count.
         context: Positions of a window, [CLS] included.
@@ -52,7 +55,10 @@ def score_masked(  # noqa: PLR0913 - each is one independent choice of the measu
         RequestError: nothing to score, or not even one window fits into memory.
     """
     if len(split.tokens_N) < 2:
-        raise RequestError(f"the split has {len(split.tokens_N)} tokens; at least 2 are needed to hide one. Give it more text.")
+        raise RequestError(
+            f"the split has {len(split.tokens_N)} tokens; at least 2 are needed to hide one. Give"
+            " it more text."
+        )
     started_s = time.perf_counter()
     scorer = Scorer(model, device, autocast_dtype, chunk_tokens, batch_size, sparse=True)
     nats: list[Tensor] = []
@@ -71,8 +77,20 @@ def score_masked(  # noqa: PLR0913 - each is one independent choice of the measu
     tokens_N = np.concatenate(window_tokens)
     has_targets_N = tokens_N > 0  # a last window may hold the end of a document alone
     if not has_targets_N.any():
-        raise RequestError("the split holds empty documents only, so nothing can be hidden in it. Give it more text.")
+        raise RequestError(
+            "the split holds empty documents only, so nothing can be hidden in it. Give it more"
+            " text."
+        )
     nats_N = torch.cat(nats).cpu().double().numpy()[has_targets_N]
     seconds, sizes = time.perf_counter() - started_s, tuple(scorer.batch_sizes)
-    scored = summarise(nats_N, tokens_N[has_targets_N], 0, split.num_documents, seconds, context=context, stride=context, batch_sizes=sizes)
+    scored = summarise(
+        nats_N,
+        tokens_N[has_targets_N],
+        0,
+        split.num_documents,
+        seconds,
+        context=context,
+        stride=context,
+        batch_sizes=sizes,
+    )
     return dataclasses.replace(scored, masked_share=rules.share)

@@ -1,4 +1,6 @@
-"""What a metric is: a pure function from answers to scores, and a summary with an interval. Metrics are the files of `metrics/`."""
+"""What a metric is: a pure function from answers to scores, and a summary with an interval. Metrics
+are the files of `metrics/`.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,9 +26,11 @@ class Answer:
         reference: What would have been right.
         finish: Why it ended: end-of-text, a stop string, or the most tokens it may have.
         tokens: Drawn, stop token left out.
-        status: What the sandbox found (passed, failed, error, timeout, blocked) or the verifier (correct, wrong, unparsed); None where neither judged.
+        status: What the sandbox found (passed, failed, error, timeout, blocked) or the verifier
+            (correct, wrong, unparsed); None where neither judged.
         detail: What they say about it.
-        value: What the answer says, as the verifier read it; None where it could not or where nothing was read.
+        value: What the answer says, as the verifier read it; None where it could not or where
+            nothing was read.
     """
 
     completion: str
@@ -60,7 +64,13 @@ class Summary:
     def to_json(self) -> dict[str, Any]:
         """For evaluations/TASK.json."""
         bounds = None if self.interval is None else [self.interval.low, self.interval.high]
-        return {"value": self.value, "interval": bounds, "interval_method": self.interval_method, "n": self.n, "unit": self.unit}
+        return {
+            "value": self.value,
+            "interval": bounds,
+            "interval_method": self.interval_method,
+            "n": self.n,
+            "unit": self.unit,
+        }
 
 
 @dataclass(frozen=True)
@@ -68,9 +78,11 @@ class Scores:
     """What a metric finds.
 
     Attributes:
-        of_answers: By name, a score per answer: examples, and in each its samples. The mean of an example's is the example's score.
+        of_answers: By name, a score per answer: examples, and in each its samples. The mean of an
+            example's is the example's score.
         summaries: By name.
-        errors: Per answer, the kind of its failure, "" for none; empty where the metric knows no kinds.
+        errors: Per answer, the kind of its failure, "" for none; empty where the metric knows no
+            kinds.
     """
 
     of_answers: dict[str, list[list[float]]]
@@ -89,7 +101,8 @@ class Metric:
     Attributes:
         description: One line.
         score: Never raises for what a model wrote.
-        is_told_by_kind: Whether its scores are told by type of question, too, where a task has types.
+        is_told_by_kind: Whether its scores are told by type of question, too, where a task has
+            types.
     """
 
     description: str
@@ -109,7 +122,10 @@ def load_metric(name: str) -> Metric:
         RequestError: there is none; names the nearest.
     """
     if name not in metric_names():
-        raise RequestError(f"unknown metric {name!r}{did_you_mean(name, metric_names())} Known: {', '.join(metric_names())}.")
+        raise RequestError(
+            f"unknown metric {name!r}{did_you_mean(name, metric_names())} Known:"
+            f" {', '.join(metric_names())}."
+        )
     metric: Metric = module_in(METRICS_PACKAGE, name, "metric").METRIC
     return metric
 
@@ -118,11 +134,14 @@ def mean_of_examples(of_answers: Sequence[Sequence[float]], unit: str) -> Summar
     """The mean over examples of each one's mean over samples, with its interval over examples."""
     values_N = [float(np.mean(samples)) for samples in of_answers]
     interval, method = example_interval(values_N, is_share=unit == "share")
-    return Summary(float(np.mean(values_N)) if values_N else None, unit, interval, method, len(values_N))
+    return Summary(
+        float(np.mean(values_N)) if values_N else None, unit, interval, method, len(values_N)
+    )
 
 
 def summaries_by_kind(scores: Scores, kinds: Sequence[str]) -> dict[str, Summary]:
-    """The scores of each type of question, in the order of first appearance: `accuracy[new-pairs]` and so on.
+    """The scores of each type of question, in the order of first appearance: `accuracy[new-pairs]`
+    and so on.
 
     Args:
         scores: What a metric found.
@@ -131,7 +150,9 @@ def summaries_by_kind(scores: Scores, kinds: Sequence[str]) -> dict[str, Summary
     found = {}
     for name, of_answers in scores.of_answers.items():
         for kind in dict.fromkeys(kind for kind in kinds if kind):
-            chosen = [samples for samples, each in zip(of_answers, kinds, strict=True) if each == kind]
+            chosen = [
+                samples for samples, each in zip(of_answers, kinds, strict=True) if each == kind
+            ]
             found[of_kind(name, kind)] = mean_of_examples(chosen, scores.summaries[name].unit)
     return found
 
@@ -142,6 +163,8 @@ def of_kind(metric: str, kind: str) -> str:
 
 
 def split_kind(name: str) -> tuple[str, str]:
-    """The metric and the type of question of a name; the type is empty for a value over all questions."""
+    """The metric and the type of question of a name; the type is empty for a value over all
+    questions.
+    """
     metric, _, kind = name.partition("[")
     return metric, kind.removesuffix("]")

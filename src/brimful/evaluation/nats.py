@@ -1,4 +1,6 @@
-"""What a model's loss is made of, kept beside the scores of a run, so that runs can be compared window by window (or example by example)."""
+"""What a model's loss is made of, kept beside the scores of a run, so that runs can be compared
+window by window (or example by example).
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +37,9 @@ def path_of(run_folder: Path, split: str) -> Path:
 
 def summary_files(run_folder: Path) -> list[Path]:
     """Every task's summary in a run, by name; nats lie beside them."""
-    return sorted(path for path in (run_folder / FOLDER).glob("*.json") if not path.stem.endswith("-nats"))
+    return sorted(
+        path for path in (run_folder / FOLDER).glob("*.json") if not path.stem.endswith("-nats")
+    )
 
 
 def write_nats(run_folder: Path, split: str, nats: Nats) -> None:
@@ -49,7 +53,10 @@ def write_nats(run_folder: Path, split: str, nats: Nats) -> None:
         path.unlink(missing_ok=True)
         return
     path.parent.mkdir(exist_ok=True)
-    write_text_atomically(path, f'{{"nats": {nats.nats_N.round(DIGITS).tolist()},\n"tokens": {nats.tokens_N.tolist()}}}\n')
+    write_text_atomically(
+        path,
+        f'{{"nats": {nats.nats_N.round(DIGITS).tolist()},\n"tokens": {nats.tokens_N.tolist()}}}\n',
+    )
 
 
 def read_nats(run_folder: Path, split: str) -> Nats | None:
@@ -65,9 +72,13 @@ def read_nats(run_folder: Path, split: str) -> Nats | None:
     try:
         found = Nats(np.asarray(value["nats"], np.float64), np.asarray(value["tokens"], np.int64))
     except (KeyError, TypeError, ValueError) as error:
-        raise RunFolderError(f"{path} does not hold nats and tokens; `brimful evaluate {run_folder.name}` writes it again.") from error
+        raise RunFolderError(
+            f"{path} does not hold nats and tokens; `brimful evaluate {run_folder.name}` writes it"
+            " again."
+        ) from error
     if found.nats_N.shape != found.tokens_N.shape or found.nats_N.ndim != 1:
         raise RunFolderError(
-            f"{path} holds {len(found.nats_N)} nats for {len(found.tokens_N)} windows; `brimful evaluate {run_folder.name}` writes it again."
+            f"{path} holds {len(found.nats_N)} nats for {len(found.tokens_N)} windows; `brimful"
+            f" evaluate {run_folder.name}` writes it again."
         )
     return found

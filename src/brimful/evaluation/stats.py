@@ -15,21 +15,27 @@ from brimful.base.intervals import Interval, wilson_interval
 Floats = NDArray[np.float64]
 
 MAX_BLOCKS = 1000
-"""Neighbouring windows share a document, so they are resampled together; this many blocks still give smooth intervals."""
+"""Neighbouring windows share a document, so they are resampled together; this many blocks still
+give smooth intervals.
+"""
 DRAWS_AT_ONCE = 2_000_000
 """Random block numbers held in memory at a time (16 MB)."""
 FEW_OF_A_KIND = 10
-"""With fewer passes, or fewer failures, resamples hold too few distinct values for a share's bootstrap interval."""
+"""With fewer passes, or fewer failures, resamples hold too few distinct values for a share's
+bootstrap interval.
+"""
 
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """First minus second, in the unit of the sums per weight; below 0 means that the first is smaller.
+    """First minus second, in the unit of the sums per weight; below 0 means that the first is
+    smaller.
 
     Attributes:
         difference: Ratio of sums of the first minus that of the second.
         interval: Its interval; None with fewer than two blocks.
-        p_value: Two-sided p-value of "no difference" (see `sign_flip_p_value`); None with fewer than two blocks.
+        p_value: Two-sided p-value of "no difference" (see `sign_flip_p_value`); None with fewer
+            than two blocks.
     """
 
     difference: float
@@ -38,13 +44,21 @@ class PairedDifference:
 
 
 def mean_interval(
-    sums: ArrayLike, weights: ArrayLike, *, confidence: float = 0.95, resamples: int = 1000, max_blocks: int = MAX_BLOCKS, seed: int = 0
+    sums: ArrayLike,
+    weights: ArrayLike,
+    *,
+    confidence: float = 0.95,
+    resamples: int = 1000,
+    max_blocks: int = MAX_BLOCKS,
+    seed: int = 0,
 ) -> Interval | None:
-    """Interval of `sum(sums) / sum(weights)`, such as loss = nats / tokens, by a percentile bootstrap over blocks.
+    """Interval of `sum(sums) / sum(weights)`, such as loss = nats / tokens, by a percentile
+    bootstrap over blocks.
 
-    Windows are put into at most `max_blocks` blocks of neighbours of near equal number, and blocks are drawn with
-    replacement (block bootstrap, Kuensch 1989, with fixed blocks): the spread says how much the value depends on which
-    text was held out. It does not hold the spread over training seeds.
+    Windows are put into at most `max_blocks` blocks of neighbours of near equal number, and blocks
+    are drawn with replacement (block bootstrap, Kuensch 1989, with fixed blocks): the spread says
+    how much the value depends on which text was held out. It does not hold the spread over training
+    seeds.
 
     Args:
         sums: N sums of the numerator.
@@ -55,12 +69,20 @@ def mean_interval(
         seed: Same seed, same interval.
 
     Returns:
-        None where there are fewer than two blocks or a value is not finite: nothing can be said then.
+        None where there are fewer than two blocks or a value is not finite: nothing can be said
+        then.
     """
-    block_sums_K, block_weights_K = _blocks(np.asarray(sums, np.float64), np.asarray(weights, np.float64), max_blocks)
+    block_sums_K, block_weights_K = _blocks(
+        np.asarray(sums, np.float64), np.asarray(weights, np.float64), max_blocks
+    )
     if len(block_sums_K) < 2 or not np.isfinite(block_sums_K).all():
         return None
-    ratios_R = np.concatenate([block_sums_K[c].sum(1) / block_weights_K[c].sum(1) for c in _choices(len(block_sums_K), resamples, seed)])
+    ratios_R = np.concatenate(
+        [
+            block_sums_K[c].sum(1) / block_weights_K[c].sum(1)
+            for c in _choices(len(block_sums_K), resamples, seed)
+        ]
+    )
     return _percentiles(ratios_R, confidence)
 
 
@@ -74,7 +96,8 @@ def paired_difference(
     max_blocks: int = MAX_BLOCKS,
     seed: int = 0,
 ) -> PairedDifference:
-    """Compare two runs on the same windows: the same blocks are drawn for both, so what is hard for both cancels.
+    """Compare two runs on the same windows: the same blocks are drawn for both, so what is hard for
+    both cancels.
 
     Args:
         first_sums: N numerators of the first run, such as nats per window.
@@ -88,23 +111,39 @@ def paired_difference(
     Raises:
         ValueError: the three differ in length.
     """
-    first_N, second_N, weights_N = (np.asarray(values, np.float64) for values in (first_sums, second_sums, weights))
+    first_N, second_N, weights_N = (
+        np.asarray(values, np.float64) for values in (first_sums, second_sums, weights)
+    )
     if not len(first_N) == len(second_N) == len(weights_N):
-        raise ValueError(f"the windows must be the same for both: got {len(first_N)}, {len(second_N)} and {len(weights_N)} of them")
+        raise ValueError(
+            f"the windows must be the same for both: got {len(first_N)}, {len(second_N)} and"
+            f" {len(weights_N)} of them"
+        )
     delta_N = first_N - second_N
     difference = float(delta_N.sum() / weights_N.sum())
     block_deltas_K, block_weights_K = _blocks(delta_N, weights_N, max_blocks)
     if len(block_deltas_K) < 2 or not np.isfinite(block_deltas_K).all():
         return PairedDifference(difference, None, None)
-    deltas_R = np.concatenate([block_deltas_K[c].sum(1) / block_weights_K[c].sum(1) for c in _choices(len(block_deltas_K), resamples, seed)])
-    return PairedDifference(difference, _percentiles(deltas_R, confidence), sign_flip_p_value(block_deltas_K, resamples=resamples, seed=seed))
+    deltas_R = np.concatenate(
+        [
+            block_deltas_K[c].sum(1) / block_weights_K[c].sum(1)
+            for c in _choices(len(block_deltas_K), resamples, seed)
+        ]
+    )
+    return PairedDifference(
+        difference,
+        _percentiles(deltas_R, confidence),
+        sign_flip_p_value(block_deltas_K, resamples=resamples, seed=seed),
+    )
 
 
 def sign_flip_p_value(deltas: ArrayLike, *, resamples: int = 1000, seed: int = 0) -> float:
-    """Two-sided p-value of "no difference" between pairs: how often random signs make a sum as far from 0 (Fisher 1935, section 21).
+    """Two-sided p-value of "no difference" between pairs: how often random signs make a sum as far
+    from 0 (Fisher 1935, section 21).
 
-    For passes and failures this is McNemar's exact test, up to the draws. A bootstrap's p-value is too small where few pairs differ: 0.04 for
-    four problems of 164 that one model alone solves, where chance gives four the same sign once in eight times.
+    For passes and failures this is McNemar's exact test, up to the draws. A bootstrap's p-value is
+    too small where few pairs differ: 0.04 for four problems of 164 that one model alone solves,
+    where chance gives four the same sign once in eight times.
 
     Args:
         deltas: First minus second, one of a pair.
@@ -119,7 +158,10 @@ def sign_flip_p_value(deltas: ArrayLike, *, resamples: int = 1000, seed: int = 0
     if not len(deltas_N):
         return 1.0
     reached = abs(float(deltas_N.sum())) * (1 - 1e-9)  # sums in another order are equal sums
-    as_far = sum(int((np.abs((2.0 * signs_RN - 1) @ deltas_N) >= reached).sum()) for signs_RN in _choices(2, resamples, seed, len(deltas_N)))
+    as_far = sum(
+        int((np.abs((2.0 * signs_RN - 1) @ deltas_N) >= reached).sum())
+        for signs_RN in _choices(2, resamples, seed, len(deltas_N))
+    )
     return (as_far + 1) / (resamples + 1)
 
 
@@ -139,9 +181,15 @@ def example_interval(values: Sequence[float], *, is_share: bool) -> tuple[Interv
 
 
 def bootstrap_interval(
-    statistic: Callable[[NDArray[np.int64]], float], count: int, *, confidence: float = 0.95, resamples: int = 1000, seed: int = 0
+    statistic: Callable[[NDArray[np.int64]], float],
+    count: int,
+    *,
+    confidence: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
 ) -> Interval | None:
-    """Percentile bootstrap of anything that can be computed from numbers of examples, such as a corpus score.
+    """Percentile bootstrap of anything that can be computed from numbers of examples, such as a
+    corpus score.
 
     Args:
         statistic: Given `count` example numbers, drawn with replacement.
@@ -155,7 +203,13 @@ def bootstrap_interval(
     """
     if count < 2:
         return None
-    values_R = np.array([statistic(numbers_N) for chosen in _choices(count, resamples, seed) for numbers_N in chosen])
+    values_R = np.array(
+        [
+            statistic(numbers_N)
+            for chosen in _choices(count, resamples, seed)
+            for numbers_N in chosen
+        ]
+    )
     return _percentiles(values_R, confidence)
 
 
@@ -169,8 +223,12 @@ def _blocks(sums_N: Floats, weights_N: Floats, max_blocks: int) -> tuple[Floats,
     return np.add.reduceat(sums_N, starts_K), np.add.reduceat(weights_N, starts_K)
 
 
-def _choices(kinds: int, resamples: int, seed: int, count: int | None = None) -> Iterator[NDArray[np.int64]]:
-    """Numbers below `kinds` drawn with replacement, as many as kinds unless told otherwise: (rows, count) at a time, R rows in all."""
+def _choices(
+    kinds: int, resamples: int, seed: int, count: int | None = None
+) -> Iterator[NDArray[np.int64]]:
+    """Numbers below `kinds` drawn with replacement, as many as kinds unless told otherwise: (rows,
+    count) at a time, R rows in all.
+    """
     generator = np.random.default_rng(seed)
     count = count or kinds
     rows = max(1, DRAWS_AT_ONCE // count)

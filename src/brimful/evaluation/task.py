@@ -1,4 +1,6 @@
-"""What a task is: one YAML file of `tasks/`, found by its name. Data, prompts, sampling, extraction and metrics; nothing of a model."""
+"""What a task is: one YAML file of `tasks/`, found by its name. Data, prompts, sampling, extraction
+and metrics; nothing of a model.
+"""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
@@ -31,10 +33,16 @@ Row = Mapping[str, Any]
 
 @lru_cache(maxsize=1)
 def _environment() -> jinja2.Environment:
-    environment = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False)
+    environment = ImmutableSandboxedEnvironment(
+        undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False
+    )
     environment.tests["python"] = lambda text: parses(code_of(text)).parses
-    environment.filters["short_hash"] = lambda text: xxhash.xxh3_64_hexdigest(str(text).encode())[:8]
-    environment.filters["as_comment"] = lambda text: "\n".join(f"# {line}".rstrip() for line in str(text).strip().splitlines())
+    environment.filters["short_hash"] = lambda text: xxhash.xxh3_64_hexdigest(str(text).encode())[
+        :8
+    ]
+    environment.filters["as_comment"] = lambda text: "\n".join(
+        f"# {line}".rstrip() for line in str(text).strip().splitlines()
+    )
     return environment
 
 
@@ -49,18 +57,43 @@ def _expression(text: str) -> Callable[[Row], object]:
 
 
 class TaskData(Section):
-    """Where the examples are: exactly one of `hub`, `builtin`, `file` and `run`; beside `file`, `builtin` may give the solved examples."""
+    """Where the examples are: exactly one of `hub`, `builtin`, `file` and `run`; beside `file`,
+    `builtin` may give the solved examples.
+    """
 
     hub: str | None = Field(None, description="Hub id.")
     config: str | None = Field(None, description="Configuration of the hub data set.")
     builtin: str | None = Field(None, description="A built-in corpus with splits.")
-    file: str | None = Field(None, description="In words, the file that must be given (evaluation.data): there is no other source.")
-    splits: list[str] = Field([], description="Splits of hub data or of a built-in corpus that are read, one behind the other.")
-    shot_splits: list[str] = Field([], description="Splits whose first rows are the solved examples; none of them is scored.")
-    run: Literal["validation", "test"] | None = Field(None, description="The split of the run's own examples that is scored.")
-    columns: dict[str, str] = Field({}, description="Other names of columns, such as {text: prompt}.")
-    scored: str = Field("true", description="Jinja expression of the columns: which rows of `splits` are scored.")
-    shots: str = Field("false", description="Jinja expression: which other rows of `splits` are solved examples. Unused with `run`.")
+    file: str | None = Field(
+        None,
+        description=(
+            "In words, the file that must be given (evaluation.data): there is no other source."
+        ),
+    )
+    splits: list[str] = Field(
+        [],
+        description=(
+            "Splits of hub data or of a built-in corpus that are read, one behind the other."
+        ),
+    )
+    shot_splits: list[str] = Field(
+        [], description="Splits whose first rows are the solved examples; none of them is scored."
+    )
+    run: Literal["validation", "test"] | None = Field(
+        None, description="The split of the run's own examples that is scored."
+    )
+    columns: dict[str, str] = Field(
+        {}, description="Other names of columns, such as {text: prompt}."
+    )
+    scored: str = Field(
+        "true", description="Jinja expression of the columns: which rows of `splits` are scored."
+    )
+    shots: str = Field(
+        "false",
+        description=(
+            "Jinja expression: which other rows of `splits` are solved examples. Unused with `run`."
+        ),
+    )
 
     @pydantic.model_validator(mode="after")
     def _one_place(self) -> "TaskData":
@@ -69,33 +102,55 @@ class TaskData(Section):
         if not (self.file or self.run or self.splits):
             raise ValueError("name the splits that are read: data.splits")
         if self.builtin is not None and self.builtin not in SPLIT_ROWS:
-            raise ValueError(f"unknown built-in corpus {self.builtin!r}{did_you_mean(self.builtin, SPLIT_ROWS)} Known: {', '.join(SPLIT_ROWS)}")
+            raise ValueError(
+                f"unknown built-in corpus {self.builtin!r}{did_you_mean(self.builtin, SPLIT_ROWS)}"
+                f" Known: {', '.join(SPLIT_ROWS)}"
+            )
         return self
 
 
 class Prompt(Section):
     """How a model is asked, and how its answer is read."""
 
-    text: str | None = Field(None, description="Jinja template of the row's columns; null: the run's own examples, asked as in training.")
-    stop: list[str] = Field([], description="Texts before which an answer is cut; generation ends there.")
+    text: str | None = Field(
+        None,
+        description=(
+            "Jinja template of the row's columns; null: the run's own examples, asked as in"
+            " training."
+        ),
+    )
+    stop: list[str] = Field(
+        [], description="Texts before which an answer is cut; generation ends there."
+    )
     extraction: str | None = Field(
-        "code", description="How code is taken out of an answer: a name of extract.EXTRACTIONS; null: the verifier reads it as it is."
+        "code",
+        description=(
+            "How code is taken out of an answer: a name of extract.EXTRACTIONS; null: the verifier"
+            " reads it as it is."
+        ),
     )
 
     @pydantic.field_validator("extraction")
     @classmethod
     def _extraction_exists(cls, value: str | None) -> str | None:
         if value is not None and value not in EXTRACTIONS:
-            raise ValueError(f"unknown extraction{did_you_mean(value, EXTRACTIONS)} Known: {', '.join(EXTRACTIONS)}")
+            raise ValueError(
+                f"unknown extraction{did_you_mean(value, EXTRACTIONS)} Known:"
+                f" {', '.join(EXTRACTIONS)}"
+            )
         return value
 
 
 class PlainPrompt(Prompt):
     """For an untuned model: text to continue, solved examples before it."""
 
-    text: str = Field(description="Jinja template of the row's columns; ends where the model goes on.")
+    text: str = Field(
+        description="Jinja template of the row's columns; ends where the model goes on."
+    )
     shot: str | None = Field(None, description="Jinja template of a solved example's columns.")
-    shots: Annotated[int, Field(ge=0)] = Field(0, description="Solved examples before the question.")
+    shots: Annotated[int, Field(ge=0)] = Field(
+        0, description="Solved examples before the question."
+    )
 
     @pydantic.model_validator(mode="after")
     def _shots_have_a_form(self) -> "PlainPrompt":
@@ -111,12 +166,17 @@ class TaskSampling(Section):
     samples: PositiveInt = Field(1, description="Answers per example; n of pass@k.")
     temperature: Annotated[float, Field(ge=0)] = Field(0.0, description="0 is greedy.")
     top_k: PositiveInt | None = Field(None, description="Sample among the k likeliest tokens.")
-    top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="Sample among the likeliest tokens that hold this much probability.")
+    top_p: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="Sample among the likeliest tokens that hold this much probability."
+    )
 
     @pydantic.model_validator(mode="after")
     def _samples_differ(self) -> "TaskSampling":
         if self.samples > 1 and self.temperature == 0:
-            raise ValueError("several samples of a greedy answer are all the same: set a temperature above 0, such as 0.8")
+            raise ValueError(
+                "several samples of a greedy answer are all the same: set a temperature above 0,"
+                " such as 0.8"
+            )
         return self
 
 
@@ -124,7 +184,9 @@ class Task(Section):
     """A task as its file describes it."""
 
     name: str
-    version: PositiveInt = Field(description="Raised when scores before and after a change cannot be compared.")
+    version: PositiveInt = Field(
+        description="Raised when scores before and after a change cannot be compared."
+    )
     description: str
     source: str = Field(description="Where data, prompts and figures come from.")
     data: TaskData
@@ -133,16 +195,32 @@ class Task(Section):
     template: Prompt = Field(description="For a tuned model: one user message.")
     plain: PlainPrompt = Field(description="For an untuned model.")
     sampling: TaskSampling = TaskSampling()
-    kind: str | None = Field(None, description="Jinja template: what type of question an example is; scores are told by type, too.")
-    verifier: str | None = Field(None, description="How answers are judged: a file of brimful/verify/kinds.")
+    kind: str | None = Field(
+        None,
+        description=(
+            "Jinja template: what type of question an example is; scores are told by type, too."
+        ),
+    )
+    verifier: str | None = Field(
+        None, description="How answers are judged: a file of brimful/verify/kinds."
+    )
     metrics: list[str]
-    same_data_as: str | None = Field(None, description="Set for a file with `same_as` and no data of its own: that task's path serves this one, too.")
+    same_data_as: str | None = Field(
+        None,
+        description=(
+            "Set for a file with `same_as` and no data of its own: that task's path serves this"
+            " one, too."
+        ),
+    )
 
     @pydantic.field_validator("verifier")
     @classmethod
     def _verifier_exists(cls, value: str | None) -> str | None:
         if value is not None and value not in verifier_names():
-            raise ValueError(f"unknown verifier {value!r}{did_you_mean(value, verifier_names())} Known: {', '.join(verifier_names())}")
+            raise ValueError(
+                f"unknown verifier {value!r}{did_you_mean(value, verifier_names())} Known:"
+                f" {', '.join(verifier_names())}"
+            )
         return value
 
     @pydantic.field_validator("metrics")
@@ -150,32 +228,51 @@ class Task(Section):
     def _metrics_exist(cls, value: list[str]) -> list[str]:
         for name in value:
             if name not in metric_names():
-                raise ValueError(f"unknown metric {name!r}{did_you_mean(name, metric_names())} Known: {', '.join(metric_names())}")
+                raise ValueError(
+                    f"unknown metric {name!r}{did_you_mean(name, metric_names())} Known:"
+                    f" {', '.join(metric_names())}"
+                )
         return value
 
     @pydantic.model_validator(mode="after")
     def _metrics_suit_the_verifier(self) -> "Task":
         runs_programs = self.needs_sandbox
         for metric, wants_programs in (("accuracy", False), ("pass_at_k", True)):
-            if metric in self.metrics and (self.verifier is None or runs_programs is not wants_programs):
+            if metric in self.metrics and (
+                self.verifier is None or runs_programs is not wants_programs
+            ):
                 kind = "programs" if wants_programs else "final answers"
-                raise ValueError(f"metric {metric} counts what a verifier of {kind} says; verifier {self.verifier} is none")
+                raise ValueError(
+                    f"metric {metric} counts what a verifier of {kind} says; verifier"
+                    f" {self.verifier} is none"
+                )
         return self
 
     @pydantic.model_validator(mode="after")
     def _templates_are_templates(self) -> "Task":
-        for text in (self.id, self.reference, self.kind, self.template.text, self.plain.text, self.plain.shot):
+        for text in (
+            self.id,
+            self.reference,
+            self.kind,
+            self.template.text,
+            self.plain.text,
+            self.plain.shot,
+        ):
             _template(text or "")
         for expression in (self.data.scored, self.data.shots):
             _expression(expression)
         if self.data.run is None and self.template.text is None:
-            raise ValueError("template.text is needed: only the run's own examples bring their prompts with them")
+            raise ValueError(
+                "template.text is needed: only the run's own examples bring their prompts with them"
+            )
         return self
 
     @cached_property
     def request(self) -> str:
         """Equal for tasks that ask a model the same: what it answers is then shared."""
-        return self.model_dump_json(include={"data", "id", "reference", "kind", "template", "plain", "sampling"})
+        return self.model_dump_json(
+            include={"data", "id", "reference", "kind", "template", "plain", "sampling"}
+        )
 
     @cached_property
     def judge(self) -> Verifier | None:
@@ -195,7 +292,9 @@ class Task(Section):
 def task_names() -> list[str]:
     """The tasks there are."""
     return sorted(
-        entry.name.removesuffix(".yaml") for entry in resources.files(TASKS_PACKAGE).joinpath(TASKS_FOLDER).iterdir() if entry.name.endswith(".yaml")
+        entry.name.removesuffix(".yaml")
+        for entry in resources.files(TASKS_PACKAGE).joinpath(TASKS_FOLDER).iterdir()
+        if entry.name.endswith(".yaml")
     )
 
 
@@ -215,7 +314,11 @@ def load_task(name: str, overrides: list[str] | tuple[str, ...] = ()) -> Task:
     try:
         task = Task.model_validate({"name": name, **values})
     except (pydantic.ValidationError, jinja2.TemplateSyntaxError) as error:
-        problems += problem_lines(error, Task) if isinstance(error, pydantic.ValidationError) else [f"a template: {error}"]
+        problems += (
+            problem_lines(error, Task)
+            if isinstance(error, pydantic.ValidationError)
+            else [f"a template: {error}"]
+        )
     if problems:
         raise RequestError(f"task {name}: {'; '.join(problems).rstrip('.')}.")
     return task
@@ -224,8 +327,15 @@ def load_task(name: str, overrides: list[str] | tuple[str, ...] = ()) -> Task:
 def _values(name: str) -> dict[str, Any]:
     """The file's values, over those of the task it is the same as."""
     if name not in task_names():
-        raise RequestError(f"unknown task {name!r}{did_you_mean(name, task_names())} Known: {', '.join(task_names())}; or lm-eval:TASK.")
-    text = resources.files(TASKS_PACKAGE).joinpath(TASKS_FOLDER, f"{name}.yaml").read_text(encoding="utf-8")
+        raise RequestError(
+            f"unknown task {name!r}{did_you_mean(name, task_names())} Known:"
+            f" {', '.join(task_names())}; or lm-eval:TASK."
+        )
+    text = (
+        resources.files(TASKS_PACKAGE)
+        .joinpath(TASKS_FOLDER, f"{name}.yaml")
+        .read_text(encoding="utf-8")
+    )
     values: dict[str, Any] = parse_yaml(text)
     base = values.pop(SAME_AS, None)
     if base is None:
@@ -258,4 +368,7 @@ def holds(expression: str, row: Row, where: str) -> bool:
 
 
 def _not_fitting(error: Exception, row: Row, where: str) -> DataError:
-    return DataError(f"{where}: {str(error).rstrip('.')}. Its columns are {', '.join(row)}. Are these the task's data?")
+    return DataError(
+        f"{where}: {str(error).rstrip('.')}. Its columns are {', '.join(row)}. Are these the task's"
+        " data?"
+    )

@@ -33,7 +33,8 @@ def write_answers(
     seed: int,
     progress: Progress | None = None,
 ) -> list[list[Written]]:
-    """For every prompt its samples, in order. A sample depends on the seed, its prompt's place and its own number, not on its neighbours.
+    """For every prompt its samples, in order. A sample depends on the seed, its prompt's place and
+    its own number, not on its neighbours.
 
     Args:
         subject: Who writes. When memory runs out, the engine goes on with half the rows.
@@ -45,25 +46,37 @@ def write_answers(
         progress: Told of every answer that is finished.
     """
     requests = [
-        Request(place * sampling.samples + sample, tuple(ids), _seed_of((seed, place, sample)), max_new_tokens)
+        Request(
+            place * sampling.samples + sample,
+            tuple(ids),
+            _seed_of((seed, place, sample)),
+            max_new_tokens,
+        )
         for place, ids in enumerate(prompts_ids)
         for sample in range(sampling.samples)
     ]
     settings = SamplingSettings(sampling.temperature, sampling.top_k, sampling.top_p)
     engine = Engine(subject.model, subject.tokenizer, most_tokens=subject.budget_tokens)
     written: dict[int, Written] = {}
-    for request, generation in engine.stream(longest_first(requests), settings, StopRules(subject.stop_ids, tuple(stop))):
+    for request, generation in engine.stream(
+        longest_first(requests), settings, StopRules(subject.stop_ids, tuple(stop))
+    ):
         written[request.key] = _written(subject, request, generation, stop)
         if progress is not None:
             progress("generate", len(written), len(requests))
-    return [[written[place * sampling.samples + sample] for sample in range(sampling.samples)] for place in range(len(prompts_ids))]
+    return [
+        [written[place * sampling.samples + sample] for sample in range(sampling.samples)]
+        for place in range(len(prompts_ids))
+    ]
 
 
 def _seed_of(parts: tuple[int, ...]) -> int:
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0])
 
 
-def _written(subject: Subject, request: Request, generation: Generation, stop: Sequence[str]) -> Written:
+def _written(
+    subject: Subject, request: Request, generation: Generation, stop: Sequence[str]
+) -> Written:
     text = text_behind(subject.tokenizer, request.prompt_ids, generation.token_ids)
     end = first_stop(text, stop) if generation.finish == "stop" else None
     return Written(text[:end], generation.finish, len(generation.token_ids))

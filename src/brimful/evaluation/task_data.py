@@ -1,4 +1,6 @@
-"""The examples of a task: rows of the hub, of a file, of a built-in corpus, or held out by the run itself."""
+"""The examples of a task: rows of the hub, of a file, of a built-in corpus, or held out by the run
+itself.
+"""
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -57,12 +59,19 @@ class TaskExamples:
     source: str
 
 
-def load_examples(task: Task, *, paths: Mapping[str, str], own: Mapping[str, Sequence[Example]], max_examples: int | None = None) -> TaskExamples:
+def load_examples(
+    task: Task,
+    *,
+    paths: Mapping[str, str],
+    own: Mapping[str, Sequence[Example]],
+    max_examples: int | None = None,
+) -> TaskExamples:
     """Find a task's data.
 
     Args:
         task: Which.
-        paths: `evaluation.data`: by task, a file with the questions, or a folder with a file for each split of the task's data.
+        paths: `evaluation.data`: by task, a file with the questions, or a folder with a file for
+            each split of the task's data.
         own: The run's examples by split; shots come from `train`.
         max_examples: At most so many, evenly spread.
 
@@ -70,17 +79,35 @@ def load_examples(task: Task, *, paths: Mapping[str, str], own: Mapping[str, Seq
         DataError: no file, the hub cannot be reached, a row lacks columns, two rows have one id.
         RequestError: the run has no examples of its own, or nothing is left to score.
     """
-    found = _own_examples(task, own) if task.data.run else _rows_examples(task, paths.get(task.name, paths.get(task.same_data_as or "")))
+    found = (
+        _own_examples(task, own)
+        if task.data.run
+        else _rows_examples(task, paths.get(task.name, paths.get(task.same_data_as or "")))
+    )
     if not found.scored:
-        raise RequestError(f"task {task.name}: no example is left to score. {' '.join(found.notes)}".rstrip())
+        raise RequestError(
+            f"task {task.name}: no example is left to score. {' '.join(found.notes)}".rstrip()
+        )
     count = len(found.scored)
     if max_examples is None or max_examples >= count:
         return found
     if max_examples < 1:
         raise RequestError(f"max_examples must be at least 1, got {max_examples}.")
-    by_kind = sorted(range(count), key=lambda place: found.scored[place].kind)  # else a step of as many places as there are types takes one type only
-    chosen = [found.scored[place] for place in sorted(by_kind[number * count // max_examples] for number in range(max_examples))]
-    return TaskExamples(chosen, found.shots, [*found.notes, f"{max_examples} of {count} examples, evenly spread"], found.source)
+    by_kind = sorted(
+        range(count), key=lambda place: found.scored[place].kind
+    )  # else a step of as many places as there are types takes one type only
+    chosen = [
+        found.scored[place]
+        for place in sorted(
+            by_kind[number * count // max_examples] for number in range(max_examples)
+        )
+    ]
+    return TaskExamples(
+        chosen,
+        found.shots,
+        [*found.notes, f"{max_examples} of {count} examples, evenly spread"],
+        found.source,
+    )
 
 
 def _rows_examples(task: Task, path: str | None) -> TaskExamples:
@@ -91,37 +118,71 @@ def _rows_examples(task: Task, path: str | None) -> TaskExamples:
         row = _columns(task, values, where, number)
         if holds(task.data.scored, row, where):
             kind = render(task.kind or "", row, where)
-            example = TaskExample(render(task.id, row, where), row, render(task.reference, row, where), None, where, kind)
+            example = TaskExample(
+                render(task.id, row, where),
+                row,
+                render(task.reference, row, where),
+                None,
+                where,
+                kind,
+            )
             if example.id in scored:
                 raise DataError(
-                    f"{where}: {example.id} was there before, in {scored[example.id].where}. Every example of a task needs an id of its own."
+                    f"{where}: {example.id} was there before, in {scored[example.id].where}. Every"
+                    " example of a task needs an id of its own."
                 )
             scored[example.id] = example
         elif holds(task.data.shots, row, where):
             shots.append(row)
-    shots += [_columns(task, values, where, number) for number, (values, where) in enumerate(islice(shot_rows, task.plain.shots), start=1)]
+    shots += [
+        _columns(task, values, where, number)
+        for number, (values, where) in enumerate(islice(shot_rows, task.plain.shots), start=1)
+    ]
     return TaskExamples([*scored.values()], shots, [], source)
 
 
 def _columns(task: Task, values: object, where: str, number: int) -> dict[str, Any]:
     """A row's columns, those under other names too, and its place."""
     columns = as_columns(values, where)
-    return {**columns, **{name: columns[column] for name, column in task.data.columns.items() if column in columns}, "row_number": number}
+    return {
+        **columns,
+        **{
+            name: columns[column] for name, column in task.data.columns.items() if column in columns
+        },
+        "row_number": number,
+    }
 
 
 def _rows(task: Task, path: str | None) -> tuple[Iterator[Row], Iterator[Row], str]:
-    """Rows to score (with solved examples among them where the task says so), rows of solved examples, and where they come from."""
+    """Rows to score (with solved examples among them where the task says so), rows of solved
+    examples, and where they come from.
+    """
     data = task.data
     if path is not None and Path(path).is_dir():
-        return _folder_rows(task, Path(path), data.splits), _folder_rows(task, Path(path), data.shot_splits), path
+        return (
+            _folder_rows(task, Path(path), data.splits),
+            _folder_rows(task, Path(path), data.shot_splits),
+            path,
+        )
     if path is not None:
         return _file_rows(task, Path(path)), _builtin_rows(data.builtin, data.shot_splits), path
     if data.file is not None:
-        raise DataError(f"task {task.name} needs {data.file}: evaluation.data='{{{task.same_data_as or task.name}: FILE}}'.")
+        raise DataError(
+            f"task {task.name} needs {data.file}:"
+            f" evaluation.data='{{{task.same_data_as or task.name}: FILE}}'."
+        )
     if data.builtin is not None:
         source = f"built-in {data.builtin}, split {' and '.join(data.splits)}"
-        return _builtin_rows(data.builtin, data.splits), _builtin_rows(data.builtin, data.shot_splits), source
-    return _hub_rows(task, data.splits), _hub_rows(task, data.shot_splits), f"{data.hub} from the Hugging Face hub"
+        return (
+            _builtin_rows(data.builtin, data.splits),
+            _builtin_rows(data.builtin, data.shot_splits),
+            source,
+        )
+    return (
+        _hub_rows(task, data.splits),
+        _hub_rows(task, data.shot_splits),
+        f"{data.hub} from the Hugging Face hub",
+    )
 
 
 def _builtin_rows(name: str | None, splits: Sequence[str]) -> Iterator[Row]:
@@ -130,23 +191,40 @@ def _builtin_rows(name: str | None, splits: Sequence[str]) -> Iterator[Row]:
 
 def _folder_rows(task: Task, folder: Path, splits: Sequence[str]) -> Iterator[Row]:
     for split in splits:
-        files = [path for path in sorted(folder.iterdir()) if path.name.partition(".")[0] == split and format_of(path) is not None]
+        files = [
+            path
+            for path in sorted(folder.iterdir())
+            if path.name.partition(".")[0] == split and format_of(path) is not None
+        ]
         if len(files) != 1:
-            found = f"{len(files)} of them ({', '.join(path.name for path in files)})" if files else "none"
+            found = (
+                f"{len(files)} of them ({', '.join(path.name for path in files)})"
+                if files
+                else "none"
+            )
             raise DataError(
-                f"evaluation.data: task {task.name} reads one file {split}.jsonl (or {', '.join(SUFFIXES)}; .gz too) of the folder {folder}; "
-                f"there is {found}. Give a folder with one, or the file with the questions itself."
+                f"evaluation.data: task {task.name} reads one file {split}.jsonl (or"
+                f" {', '.join(SUFFIXES)}; .gz too) of the folder {folder}; there is {found}. Give a"
+                " folder with one, or the file with the questions itself."
             )
         yield from read_rows(files[0])
 
 
 def _file_rows(task: Task, path: Path) -> Iterator[Row]:
     if not path.is_file():
-        elsewhere = {task.data.hub: f"{task.data.hub} from the hub", task.data.builtin: "the built-in questions"}
-        remedy = next((f" Leave it out to use {text}." for place, text in elsewhere.items() if place), "")
+        elsewhere = {
+            task.data.hub: f"{task.data.hub} from the hub",
+            task.data.builtin: "the built-in questions",
+        }
+        remedy = next(
+            (f" Leave it out to use {text}." for place, text in elsewhere.items() if place), ""
+        )
         raise DataError(f"evaluation.data: no file {path} for task {task.name}.{remedy}")
     if format_of(path) is None:
-        raise DataError(f"evaluation.data: {path} is no file that brimful reads ({', '.join(SUFFIXES)}; .gz too).")
+        raise DataError(
+            f"evaluation.data: {path} is no file that brimful reads ({', '.join(SUFFIXES)}; .gz"
+            " too)."
+        )
     yield from read_rows(path)
 
 
@@ -156,31 +234,59 @@ def _hub_rows(task: Task, splits: Sequence[str]) -> Iterator[Row]:
     data = task.data
     try:
         tables = [datasets.load_dataset(data.hub, data.config, split=split) for split in splits]
-    except Exception as error:  # the library raises whatever its network, parsing and file layers raise
+    except (
+        Exception
+    ) as error:  # the library raises whatever its network, parsing and file layers raise
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise DataError(
             f"task {task.name}: loading {data.hub} from the Hugging Face hub failed: {reason}. "
             f"A local file works too: evaluation.data='{{{task.name}: FILE}}'."
         ) from error
     for split, table in zip(splits, tables, strict=True):
-        yield from (Row(row, f"{data.hub}, split {split}, row {number}") for number, row in enumerate(table, start=1))
+        yield from (
+            Row(row, f"{data.hub}, split {split}, row {number}")
+            for number, row in enumerate(table, start=1)
+        )
 
 
 def _own_examples(task: Task, own: Mapping[str, Sequence[Example]]) -> TaskExamples:
     split = str(task.data.run)
     if not own.get(split):
-        raise RequestError(f"task {task.name} asks the run's own {split} examples, and there are none: it belongs to runs of method sft.")
-    asked = [(number, example) for number, example in enumerate(own[split]) if example.prompt is not None]
+        raise RequestError(
+            f"task {task.name} asks the run's own {split} examples, and there are none: it belongs"
+            " to runs of method sft."
+        )
+    asked = [
+        (number, example) for number, example in enumerate(own[split]) if example.prompt is not None
+    ]
     rows = [(_own_row(number, example), example) for number, example in asked]
     scored = [
-        TaskExample(render(task.id, row, example.where), row, render(task.reference, row, example.where), example.prompt, example.where)
+        TaskExample(
+            render(task.id, row, example.where),
+            row,
+            render(task.reference, row, example.where),
+            example.prompt,
+            example.where,
+        )
         for row, example in rows
         if holds(task.data.scored, row, example.where)
     ]
     left_out = len(own[split]) - len(scored)
-    notes = [f"{left_out} of {len(own[split])} {split} examples are left out (scored: {task.data.scored})"] if left_out else []
+    notes = (
+        [
+            f"{left_out} of {len(own[split])} {split} examples are left out (scored:"
+            f" {task.data.scored})"
+        ]
+        if left_out
+        else []
+    )
     taken = {row["prompt"] for row, _ in rows}
-    return TaskExamples(scored, _typical_shots(task, own.get("train", ()), taken), notes, f"the run's {split} examples")
+    return TaskExamples(
+        scored,
+        _typical_shots(task, own.get("train", ()), taken),
+        notes,
+        f"the run's {split} examples",
+    )
 
 
 def _own_row(number: int, example: Example) -> dict[str, Any]:
@@ -189,10 +295,22 @@ def _own_row(number: int, example: Example) -> dict[str, Any]:
     return {"id": f"{number}-{content}", "prompt": prompt, "completion": example.completion}
 
 
-def _typical_shots(task: Task, train: Iterable[Example], taken: set[str]) -> list[Mapping[str, Any]]:
-    """Training examples of about median length: they show the form and leave room for the question."""
-    candidates = [(_own_row(number, example), example) for number, example in zip(range(SHOT_CANDIDATES), train, strict=False) if example.prompt]
-    rows = [row for row, example in candidates if row["prompt"] not in taken and holds(task.data.scored, row, example.where)]
+def _typical_shots(
+    task: Task, train: Iterable[Example], taken: set[str]
+) -> list[Mapping[str, Any]]:
+    """Training examples of about median length: they show the form and leave room for the
+    question.
+    """
+    candidates = [
+        (_own_row(number, example), example)
+        for number, example in zip(range(SHOT_CANDIDATES), train, strict=False)
+        if example.prompt
+    ]
+    rows = [
+        row
+        for row, example in candidates
+        if row["prompt"] not in taken and holds(task.data.scored, row, example.where)
+    ]
     lengths = [len(row["prompt"]) + len(row["completion"]) for row in rows]
     middle = statistics.median(lengths) if lengths else 0
     nearest = sorted(range(len(rows)), key=lambda number: abs(lengths[number] - middle))

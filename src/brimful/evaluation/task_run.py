@@ -1,4 +1,6 @@
-"""Tasks on a model: load the data, ask, take out what counts of an answer, judge it, score, keep everything."""
+"""Tasks on a model: load the data, ask, take out what counts of an answer, judge it, score, keep
+everything.
+"""
 
 import json
 import time
@@ -90,7 +92,8 @@ def evaluate_tasks(
     keep: Callable[[TaskResult], None] | None = None,
     progress: Progress | None = None,
 ) -> list[TaskResult]:
-    """Ask a model every task's questions and score the answers. Tasks that ask the same share the answers.
+    """Ask a model every task's questions and score the answers. Tasks that ask the same share the
+    answers.
 
     All data are loaded and checked, and all prompts made, before the model writes its first token.
 
@@ -102,19 +105,28 @@ def evaluate_tasks(
         max_examples: Per task at most, evenly spread.
         seed: Of sampled answers.
         sandbox: Judges programs; needed by tasks whose answers are some.
-        keep: Given each task's result as soon as it is there, to write it: what ends a later task then costs no earlier one.
+        keep: Given each task's result as soon as it is there, to write it: what ends a later task
+            then costs no earlier one.
         progress: Told "generate" and "verify", with answers done and in all.
 
     Raises:
         DataError: data of a task are missing, unreachable or of another task.
-        RequestError: a task needs the sandbox, examples of the run or a verifier that is not installed, or memory does not hold one answer.
+        RequestError: a task needs the sandbox, examples of the run or a verifier that is not
+            installed, or memory does not hold one answer.
     """
     if sandbox is None and (judged := [task.name for task in tasks if task.needs_sandbox]):
-        raise RequestError(f"{', '.join(judged)}: the answers are programs to run, which needs the sandbox.")
-    examples = [load_examples(task, paths=paths, own=own, max_examples=max_examples) for task in tasks]
+        raise RequestError(
+            f"{', '.join(judged)}: the answers are programs to run, which needs the sandbox."
+        )
+    examples = [
+        load_examples(task, paths=paths, own=own, max_examples=max_examples) for task in tasks
+    ]
     for task, found in zip(tasks, examples, strict=True):
         _refuse_unjudgeable(task, found)
-    questions = {(task.request, found.source): questions_for(task, found, subject) for task, found in zip(tasks, examples, strict=True)}
+    questions = {
+        (task.request, found.source): questions_for(task, found, subject)
+        for task, found in zip(tasks, examples, strict=True)
+    }
     shared: dict[tuple[str, str], _Writing] = {}
     results = []
     for task, found in zip(tasks, examples, strict=True):
@@ -128,17 +140,23 @@ def evaluate_tasks(
 
 
 def _refuse_unjudgeable(task: Task, examples: TaskExamples) -> None:
-    """Raises DataError where nothing could be held against an example's reference, or its columns make no program with tests, whatever the answer."""
+    """Raises DataError where nothing could be held against an example's reference, or its columns
+    make no program with tests, whatever the answer.
+    """
     if task.judge is None:
         return
     for example in examples.scored:
         try:
             task.judge.check(example.row if task.needs_sandbox else example.reference)
         except ValueError as error:
-            raise DataError(f"{example.where}: {str(error).rstrip('.')}. Are these the task's data?") from error
+            raise DataError(
+                f"{example.where}: {str(error).rstrip('.')}. Are these the task's data?"
+            ) from error
 
 
-def _written(task: Task, questions: Questions, subject: Subject, seed: int, progress: Progress | None) -> _Writing:
+def _written(
+    task: Task, questions: Questions, subject: Subject, seed: int, progress: Progress | None
+) -> _Writing:
     started_s = time.perf_counter()
     answers = write_answers(
         subject,
@@ -153,14 +171,25 @@ def _written(task: Task, questions: Questions, subject: Subject, seed: int, prog
 
 
 def _result(
-    task: Task, examples: TaskExamples, writing: _Writing, subject: Subject, sandbox: Sandbox | None, progress: Progress | None
+    task: Task,
+    examples: TaskExamples,
+    writing: _Writing,
+    subject: Subject,
+    sandbox: Sandbox | None,
+    progress: Progress | None,
 ) -> TaskResult:
     extraction = (task.template if subject.is_tuned else task.plain).extraction
     extract = _whole if extraction is None else EXTRACTIONS[extraction]
     asked = writing.questions.asked
     answers = [
         [
-            Answer(text, extract(text, question.example.row), question.example.reference, written.finish, written.tokens)
+            Answer(
+                text,
+                extract(text, question.example.row),
+                question.example.reference,
+                written.finish,
+                written.tokens,
+            )
             for written in samples
             for text in [question.begun + written.text]
         ]
@@ -180,15 +209,38 @@ def _result(
     if task.judge is not None and task.judge.program_of_code is not None and sandbox is not None:
         started_s = time.perf_counter()
         verdicts = _verdicts(task.judge.program_of_code, asked, answers, sandbox, progress)
-        known = [place for place, results in enumerate(verdicts) if not any(result.overloaded for result in results)]
+        known = [
+            place
+            for place, results in enumerate(verdicts)
+            if not any(result.overloaded for result in results)
+        ]
         if len(known) < len(asked):
-            notes.append(f"{len(asked) - len(known)} examples are left out: the machine was too busy to judge their programs")
+            notes.append(
+                f"{len(asked) - len(known)} examples are left out: the machine was too busy to"
+                " judge their programs"
+            )
         asked = [asked[place] for place in known]
-        answers = [[_judged(answer, result) for answer, result in zip(answers[place], verdicts[place], strict=True)] for place in known]
+        answers = [
+            [
+                _judged(answer, result)
+                for answer, result in zip(answers[place], verdicts[place], strict=True)
+            ]
+            for place in known
+        ]
         modes = Counter(result.mode for place in known for result in verdicts[place])
-        facts |= {"isolation": sandbox.level, "modes": dict(modes), "verification_seconds": time.perf_counter() - started_s}
+        facts |= {
+            "isolation": sandbox.level,
+            "modes": dict(modes),
+            "verification_seconds": time.perf_counter() - started_s,
+        }
     elif task.judge is not None and task.judge.verify is not None:
-        answers = [[_read(answer, task.judge.verify(answer.extracted, answer.reference)) for answer in samples] for samples in answers]
+        answers = [
+            [
+                _read(answer, task.judge.verify(answer.extracted, answer.reference))
+                for answer in samples
+            ]
+            for samples in answers
+        ]
     return _scored(task, writing.questions.style, asked, answers, facts)
 
 
@@ -204,7 +256,11 @@ def _verdicts(
     sandbox: Sandbox,
     progress: Progress | None,
 ) -> list[list[Result]]:
-    programs = [program(answer.extracted, question.example.row) for question, samples in zip(asked, answers, strict=True) for answer in samples]
+    programs = [
+        program(answer.extracted, question.example.row)
+        for question, samples in zip(asked, answers, strict=True)
+        for answer in samples
+    ]
     done: Counter[str] = Counter()
 
     def tell(place: int, result: Result) -> None:
@@ -222,28 +278,72 @@ def _judged(answer: Answer, result: Result) -> Answer:
 
 
 def _read(answer: Answer, verdict: Verdict) -> Answer:
-    return replace(answer, extracted=verdict.extracted, status=verdict.status, detail=verdict.detail, value=verdict.value)
+    return replace(
+        answer,
+        extracted=verdict.extracted,
+        status=verdict.status,
+        detail=verdict.detail,
+        value=verdict.value,
+    )
 
 
-def _scored(task: Task, style: str, asked: Sequence[Question], answers: list[list[Answer]], facts: dict[str, Any]) -> TaskResult:
+def _scored(
+    task: Task,
+    style: str,
+    asked: Sequence[Question],
+    answers: list[list[Answer]],
+    facts: dict[str, Any],
+) -> TaskResult:
     metrics = [load_metric(name) for name in task.metrics]
     found = [metric.score(answers) for metric in metrics]
     kinds = [question.example.kind for question in asked]
-    by_kind = [summaries_by_kind(scores, kinds) if metric.is_told_by_kind else {} for metric, scores in zip(metrics, found, strict=True)]
-    errors = [[_first_error(found, place, sample) for sample in range(len(samples))] for place, samples in enumerate(answers)]
-    records = [_record(question, answers[place], found, place, errors[place]) for place, question in enumerate(asked)]
+    by_kind = [
+        summaries_by_kind(scores, kinds) if metric.is_told_by_kind else {}
+        for metric, scores in zip(metrics, found, strict=True)
+    ]
+    errors = [
+        [_first_error(found, place, sample) for sample in range(len(samples))]
+        for place, samples in enumerate(answers)
+    ]
+    records = [
+        _record(question, answers[place], found, place, errors[place])
+        for place, question in enumerate(asked)
+    ]
     counts = Counter(error for samples in errors for error in samples if error)
-    summaries = {name: summary for told in (*(scores.summaries for scores in found), *by_kind) for name, summary in told.items()}
+    summaries = {
+        name: summary
+        for told in (*(scores.summaries for scores in found), *by_kind)
+        for name, summary in told.items()
+    }
     return TaskResult(task, style, summaries, dict(counts.most_common()), records, facts)
 
 
 def _first_error(found: Sequence[Scores], place: int, sample: int) -> str:
-    return next((scores.errors[place][sample] for scores in found if scores.errors and scores.errors[place][sample]), "")
+    return next(
+        (
+            scores.errors[place][sample]
+            for scores in found
+            if scores.errors and scores.errors[place][sample]
+        ),
+        "",
+    )
 
 
-def _record(question: Question, samples: list[Answer], found: Sequence[Scores], place: int, errors: list[str]) -> dict[str, Any]:
-    """One example: its first answer, its scores (means over its samples), and all answers where there are several."""
-    scores = {name: float(np.mean(of_answers[place])) for metric in found for name, of_answers in metric.of_answers.items()}
+def _record(
+    question: Question,
+    samples: list[Answer],
+    found: Sequence[Scores],
+    place: int,
+    errors: list[str],
+) -> dict[str, Any]:
+    """One example: its first answer, its scores (means over its samples), and all answers where
+    there are several.
+    """
+    scores = {
+        name: float(np.mean(of_answers[place]))
+        for metric in found
+        for name, of_answers in metric.of_answers.items()
+    }
     answers = [_answer(answer, error) for answer, error in zip(samples, errors, strict=True)]
     record = {
         "id": question.example.id,
@@ -258,6 +358,12 @@ def _record(question: Question, samples: list[Answer], found: Sequence[Scores], 
 
 
 def _answer(answer: Answer, error: str) -> dict[str, Any]:
-    told = {"completion": answer.completion, "extracted": answer.extracted, "finish": answer.finish, "tokens": answer.tokens, "error": error}
+    told = {
+        "completion": answer.completion,
+        "extracted": answer.extracted,
+        "finish": answer.finish,
+        "tokens": answer.tokens,
+        "error": error,
+    }
     judged = {} if answer.status is None else {"status": answer.status, "detail": answer.detail}
     return told | judged | ({} if answer.value is None else {"value": answer.value})

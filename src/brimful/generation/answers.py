@@ -1,4 +1,6 @@
-"""Texts for people: written as they come, with what is said below an answer; before and after tuning; conversations."""
+"""Texts for people: written as they come, with what is said below an answer; before and after
+tuning; conversations.
+"""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -47,16 +49,32 @@ class Writing:
     seed: int = 0
     judge: Judge | None = None
 
-    def draw(self, loaded: LoadedRun, prompt: Prompt, show: Callable[[str], None] | None = None) -> list[Sample]:
+    def draw(
+        self, loaded: LoadedRun, prompt: Prompt, show: Callable[[str], None] | None = None
+    ) -> list[Sample]:
         """As `draw_samples`."""
-        return draw_samples(loaded, prompt, self.settings, max_new_tokens=self.tokens, count=self.count, seed=self.seed, show=show)
+        return draw_samples(
+            loaded,
+            prompt,
+            self.settings,
+            max_new_tokens=self.tokens,
+            count=self.count,
+            seed=self.seed,
+            show=show,
+        )
 
     def remarks(self, loaded: LoadedRun, sample: Sample) -> list[str]:
-        """Lines below a text: of an answer that its end is missing; its code where there is text around it; whether that parses."""
+        """Lines below a text: of an answer that its end is missing; its code where there is text
+        around it; whether that parses.
+        """
         is_cut = loaded.template is not None and sample.finish == "length"
         lines = [f"--- stopped after {sample.tokens} tokens, without its end"] if is_cut else []
         if self.judge is not None:
-            text = sample.completion if loaded.template is not None else sample.prompt + sample.completion
+            text = (
+                sample.completion
+                if loaded.template is not None
+                else sample.prompt + sample.completion
+            )
             code, verdict = self.judge(text)
             if code.strip() and code.strip() != text.strip():
                 lines += ["--- its code:", code.rstrip()]
@@ -65,8 +83,17 @@ class Writing:
 
     def told(self, loaded: LoadedRun, samples: Sequence[Sample]) -> str:
         """All texts with their remarks, numbered where there are several."""
-        parts = ["\n".join([f"{_opening(loaded, sample)}{sample.completion}", *self.remarks(loaded, sample)]) for sample in samples]
-        return parts[0] if len(parts) == 1 else "\n".join(f"--- {number} ---\n{part}" for number, part in enumerate(parts, 1))
+        parts = [
+            "\n".join(
+                [f"{_opening(loaded, sample)}{sample.completion}", *self.remarks(loaded, sample)]
+            )
+            for sample in samples
+        ]
+        return (
+            parts[0]
+            if len(parts) == 1
+            else "\n".join(f"--- {number} ---\n{part}" for number, part in enumerate(parts, 1))
+        )
 
 
 def _opening(loaded: LoadedRun, sample: Sample) -> str:
@@ -74,11 +101,15 @@ def _opening(loaded: LoadedRun, sample: Sample) -> str:
     return "" if loaded.takes_messages else sample.prompt
 
 
-def write(loaded: LoadedRun, prompt: Prompt, how: Writing, out: IO[str] | None = None) -> list[Sample]:
-    """Print what follows a prompt: a single text as it comes, several when all are there; to standard output unless told where.
+def write(
+    loaded: LoadedRun, prompt: Prompt, how: Writing, out: IO[str] | None = None
+) -> list[Sample]:
+    """Print what follows a prompt: a single text as it comes, several when all are there; to
+    standard output unless told where.
 
     Raises:
-        RequestError: the prompt is longer than the context, or a setting is out of range; nothing was printed.
+        RequestError: the prompt is longer than the context, or a setting is out of range; nothing
+            was printed.
     """
     unsaid = [prompt] if isinstance(prompt, str) and not loaded.takes_messages else []
 
@@ -86,12 +117,20 @@ def write(loaded: LoadedRun, prompt: Prompt, how: Writing, out: IO[str] | None =
         print((unsaid.pop() if unsaid else "") + text, end="", flush=True, file=out)
 
     samples = how.draw(loaded, prompt, show)
-    print("\n".join(["", *how.remarks(loaded, samples[0])]) if len(samples) == 1 else how.told(loaded, samples), file=out)
+    print(
+        (
+            "\n".join(["", *how.remarks(loaded, samples[0])])
+            if len(samples) == 1
+            else how.told(loaded, samples)
+        ),
+        file=out,
+    )
     return samples
 
 
 def converse(loaded: LoadedRun, how: Writing, ask: Ask) -> None:
-    """Ask and write until an empty line; a run on messages keeps the conversation. A request that cannot be served ends nothing.
+    """Ask and write until an empty line; a run on messages keeps the conversation. A request that
+    cannot be served ends nothing.
 
     Raises:
         RequestError: several answers are asked for in a conversation, which goes on from one.
@@ -103,7 +142,10 @@ def converse(loaded: LoadedRun, how: Writing, ask: Ask) -> None:
         return
     if how.count > 1:
         raise RequestError("--samples belongs to --prompt: a conversation goes on from one answer.")
-    print(f"Type a message and press Enter; {NEW_CONVERSATION} forgets what was said; an empty line or Ctrl-D ends.")
+    print(
+        f"Type a message and press Enter; {NEW_CONVERSATION} forgets what was said; an empty line"
+        " or Ctrl-D ends."
+    )
     conversation = Conversation(loaded, how.tokens)
     while text := ask():
         if text.strip() == NEW_CONVERSATION:
@@ -128,9 +170,13 @@ def _told_if_refused(serve: Callable[[], object]) -> None:
 
 
 class Conversation:
-    """The messages so far. The oldest turns make room where question and answer would not fit into the model's context."""
+    """The messages so far. The oldest turns make room where question and answer would not fit into
+    the model's context.
+    """
 
-    def __init__(self, loaded: LoadedRun, max_new_tokens: int, messages: tuple[Message, ...] = ()) -> None:
+    def __init__(
+        self, loaded: LoadedRun, max_new_tokens: int, messages: tuple[Message, ...] = ()
+    ) -> None:
         self._loaded = loaded
         self._room = loaded.context - min(max_new_tokens, loaded.context // 2)
         self._messages = messages
@@ -148,13 +194,19 @@ class Conversation:
         """Print the answer and remember both; a question without an answer is forgotten."""
         asked, dropped = self.asking(question)
         if dropped:
-            print(f"--- the conversation is longer than {self._loaded.context} tokens: its oldest turns ({dropped}) are forgotten")
+            print(
+                f"--- the conversation is longer than {self._loaded.context} tokens: its oldest"
+                f" turns ({dropped}) are forgotten"
+            )
         (answer,) = write(self._loaded, asked, how)
         self._messages = (*asked, Message("assistant", answer.completion))
 
 
-def before_and_after(run_folder: Path, device: torch.device, tell: Callable[[LoadedRun], str]) -> tuple[str, str]:
-    """What `tell` says of the model from before tuning and of the tuned one; there is never more than one in memory.
+def before_and_after(
+    run_folder: Path, device: torch.device, tell: Callable[[LoadedRun], str]
+) -> tuple[str, str]:
+    """What `tell` says of the model from before tuning and of the tuned one; there is never more
+    than one in memory.
 
     Raises:
         RunFolderError: the run tuned nothing, is not finished, or its base changed.
@@ -169,8 +221,11 @@ def before_and_after(run_folder: Path, device: torch.device, tell: Callable[[Loa
     return before, tell(loaded)
 
 
-def show_before_and_after(console: Console, run_folder: Path, device: torch.device, prompt: str, how: Writing) -> None:
-    """Print the texts of both models for the same tokens, seed and settings, and how they were asked.
+def show_before_and_after(
+    console: Console, run_folder: Path, device: torch.device, prompt: str, how: Writing
+) -> None:
+    """Print the texts of both models for the same tokens, seed and settings, and how they were
+    asked.
 
     Raises:
         BrimfulError: as `before_and_after` and `draw_samples`.
@@ -188,14 +243,20 @@ def manner_of_asking(loaded: LoadedRun) -> str:
     """How a prompt reaches the model, in words."""
     if loaded.template is None or not loaded.takes_messages:
         return "the prompt as it stands"
-    return "the prompt in the tokenizer's chat template" if loaded.template.style == "chat" else "the prompt under headings of plain text"
+    return (
+        "the prompt in the tokenizer's chat template"
+        if loaded.template.style == "chat"
+        else "the prompt under headings of plain text"
+    )
 
 
 def show_beside(console: Console, columns: Sequence[tuple[str, str]]) -> None:
     """Titled texts side by side where the terminal is wide, else one above the other."""
     if console.width < SIDE_BY_SIDE_COLUMNS:
         for title, text in columns:
-            console.print(f"=== {title} ===\n{text}\n", highlight=False, markup=False, soft_wrap=True)
+            console.print(
+                f"=== {title} ===\n{text}\n", highlight=False, markup=False, soft_wrap=True
+            )
         return
     table = Table(box=box.SIMPLE_HEAD, expand=True, pad_edge=False)
     for title, _ in columns:

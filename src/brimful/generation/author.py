@@ -1,4 +1,6 @@
-"""Who writes samples: a finished run's model, asked as it was tuned to be, or a published teacher, shown solved examples."""
+"""Who writes samples: a finished run's model, asked as it was tuned to be, or a published teacher,
+shown solved examples.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +14,14 @@ from brimful.data.chat import INSTRUCTION_HEADING, Template
 from brimful.data.formats import Example, Message, Prompt
 from brimful.generation.load import MODEL_FOLDER, PLAN_FILE, end_ids_of, load_run
 from brimful.generation.requests import StopRules
-from brimful.model.published import DTYPES, Loading, inference_attention, load_model, load_tokenizer, weights_fingerprint
+from brimful.model.published import (
+    DTYPES,
+    Loading,
+    inference_attention,
+    load_model,
+    load_tokenizer,
+    weights_fingerprint,
+)
 from brimful.recipe import RftRecipe
 
 
@@ -43,13 +52,29 @@ def tuned_author(run_folder: Path, device: torch.device) -> Author:
     Raises:
         RunFolderError: the run is not finished, or its files are damaged.
     """
-    precision = "fp32" if device.type == "cpu" else str(read_json(run_folder / PLAN_FILE)["precision"])
+    precision = (
+        "fp32" if device.type == "cpu" else str(read_json(run_folder / PLAN_FILE)["precision"])
+    )
     loaded = load_run(run_folder, device, DTYPES[precision])
-    return Author(run_folder.name, str(run_folder / MODEL_FOLDER), loaded.model, loaded.tokenizer, loaded.prompt_ids, StopRules(loaded.stop_ids))
+    return Author(
+        run_folder.name,
+        str(run_folder / MODEL_FOLDER),
+        loaded.model,
+        loaded.tokenizer,
+        loaded.prompt_ids,
+        StopRules(loaded.stop_ids),
+    )
 
 
-def teacher(source: str, rft: RftRecipe, demonstrations: Sequence[Example], device: torch.device, precision: str) -> Author:
-    """A model that was not tuned to these questions: told what to do, and shown solved examples before every question.
+def teacher(
+    source: str,
+    rft: RftRecipe,
+    demonstrations: Sequence[Example],
+    device: torch.device,
+    precision: str,
+) -> Author:
+    """A model that was not tuned to these questions: told what to do, and shown solved examples
+    before every question.
 
     Args:
         source: Hub id or folder.
@@ -69,12 +94,23 @@ def teacher(source: str, rft: RftRecipe, demonstrations: Sequence[Example], devi
 
     def prompt_ids(prompt: Prompt) -> list[int]:
         others = [example for example in shots if example.prompt != prompt][: rft.shots]
-        turns = [turn for example in others for turn in (*_messages(example.prompt), Message("assistant", example.completion))]
+        turns = [
+            turn
+            for example in others
+            for turn in (*_messages(example.prompt), Message("assistant", example.completion))
+        ]
         return template.prompt_ids((*system, *turns, *_messages(prompt)))
 
     stop_texts = () if template.style == "chat" else (INSTRUCTION_HEADING.strip(),)
     shown = f"shown {min(rft.shots, len(shots))} solved examples" if rft.shots else "not tuned"
-    return Author(f"{source}, {shown}", source, model, tokenizer, prompt_ids, StopRules(template.stop_ids, stop_texts))
+    return Author(
+        f"{source}, {shown}",
+        source,
+        model,
+        tokenizer,
+        prompt_ids,
+        StopRules(template.stop_ids, stop_texts),
+    )
 
 
 def source_fingerprint(source: str) -> str:

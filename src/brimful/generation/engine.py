@@ -1,7 +1,9 @@
-"""Continuous batching: finished texts leave at once, waiting ones enter, each distinct prompt is read once, nothing is read twice.
+"""Continuous batching: finished texts leave at once, waiting ones enter, each distinct prompt is
+read once, nothing is read twice.
 
-A model whose layers all keep a key and a value per position runs on `Slots`; any other (short windows, recurrent states) on `Groups`. Which of
-the two is decided by the layers of the cache that transformers makes for the model's config.
+A model whose layers all keep a key and a value per position runs on `Slots`; any other (short
+windows, recurrent states) on `Groups`. Which of the two is decided by the layers of the cache that
+transformers makes for the model's config.
 
 Shapes: B rows still running, V vocabulary.
 """
@@ -21,7 +23,13 @@ from brimful.base.errors import RequestError
 from brimful.generation.forward import Forward
 from brimful.generation.groups import Groups
 from brimful.generation.requests import Finish, Generation, Request, StopRules
-from brimful.generation.sampler import SamplingSettings, checked, next_token, penalised, uniform_numbers
+from brimful.generation.sampler import (
+    SamplingSettings,
+    checked,
+    next_token,
+    penalised,
+    uniform_numbers,
+)
 from brimful.generation.slots import Prefilled, Slots
 from brimful.generation.text import StopFinder
 from brimful.hardware import host
@@ -29,9 +37,13 @@ from brimful.planning.kv_cache import room_for_rows
 from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory
 
 OnToken = Callable[[int, int], None]
-"""Called with (the request's key, token id) the moment a token is drawn; stop tokens are not passed on."""
+"""Called with (the request's key, token id) the moment a token is drawn; stop tokens are not passed
+on.
+"""
 PREFILL_TOKENS, PREFILL_PROMPTS = 4096, 16
-"""Of one pass over prompts, filled up to the longest. Logits are computed at every length that occurs, so more prompts take more memory."""
+"""Of one pass over prompts, filled up to the longest. Logits are computed at every length that
+occurs, so more prompts take more memory.
+"""
 
 
 def generate(
@@ -48,7 +60,8 @@ def generate(
 
     Args:
         model: A causal LM; put in eval mode for the call and put back after.
-        prompts_ids: Token ids, at least one each; a text from nothing starts with end-of-text: `[eos]`.
+        prompts_ids: Token ids, at least one each; a text from nothing starts with end-of-text:
+            `[eos]`.
         settings: How tokens are drawn.
         max_new_tokens: Per row, at least 1.
         stop_ids: A row ends, finish "end_of_text", when it draws one of these.
@@ -63,7 +76,10 @@ def generate(
     """
     if len(seeds) != len(prompts_ids):
         raise RequestError(f"{len(prompts_ids)} prompts need as many seeds, got {len(seeds)}.")
-    requests = [Request(row, tuple(ids), seed, max_new_tokens) for row, (ids, seed) in enumerate(zip(prompts_ids, seeds, strict=True))]
+    requests = [
+        Request(row, tuple(ids), seed, max_new_tokens)
+        for row, (ids, seed) in enumerate(zip(prompts_ids, seeds, strict=True))
+    ]
     engine = Engine(model)
     engine.check(requests)
     found = engine.stream(longest_first(requests), settings, StopRules(stop_ids), on_token=on_token)
@@ -72,23 +88,37 @@ def generate(
 
 
 def longest_first(requests: Sequence[Request]) -> list[Request]:
-    """In the order that leaves no long text for the end and shows at once whether memory suffices; equal prompts behind each other."""
-    return sorted(requests, key=lambda request: (len(request.prompt_ids) + request.max_new_tokens, request.prompt_ids), reverse=True)
+    """In the order that leaves no long text for the end and shows at once whether memory suffices;
+    equal prompts behind each other.
+    """
+    return sorted(
+        requests,
+        key=lambda request: (len(request.prompt_ids) + request.max_new_tokens, request.prompt_ids),
+        reverse=True,
+    )
 
 
 def context_of(model: PreTrainedModel) -> int:
-    """Positions the model can read at once; sys.maxsize where it has no limit, as recurrent models."""
-    return int(getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or sys.maxsize)
+    """Positions the model can read at once; sys.maxsize where it has no limit, as recurrent
+    models.
+    """
+    return int(
+        getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
+        or sys.maxsize
+    )
 
 
 class Engine:
     """Writes texts with a model in memory; a `Backend`.
 
     Args:
-        model: A causal LM of transformers; put in eval mode while a stream is open and put back after.
+        model: A causal LM of transformers; put in eval mode while a stream is open and put back
+            after.
         tokenizer: The model's; only stop texts need it.
-        most_rows: Texts that are written at the same time; None: as many as the device's free memory holds and its kind is worth.
-        most_tokens: Positions that all these may come to take together; one text is always written. None: from the free memory.
+        most_rows: Texts that are written at the same time; None: as many as the device's free
+            memory holds and its kind is worth.
+        most_tokens: Positions that all these may come to take together; one text is always written.
+            None: from the free memory.
 
     Raises:
         RequestError: the model takes no cache.
@@ -109,22 +139,42 @@ class Engine:
         self._most_rows, self._most_tokens = most_rows, most_tokens
 
     def stream(
-        self, requests: Iterable[Request], settings: SamplingSettings, stop: StopRules, *, logprobs: bool = False, on_token: OnToken | None = None
+        self,
+        requests: Iterable[Request],
+        settings: SamplingSettings,
+        stop: StopRules,
+        *,
+        logprobs: bool = False,
+        on_token: OnToken | None = None,
     ) -> Iterator[tuple[Request, Generation]]:
         """Results as they finish.
 
-        Requests are taken only when there is room for them; equal prompts that follow each other are read once. A row that outgrows the model's
-        context goes on from the last `context // 2` tokens of its own text, read again as if they were the start: older text is forgotten. What a
-        row draws depends on its prompt, its seed and the settings, not on the other rows. When memory runs out, half of the running rows go on
-        from the tokens they have, and the others wait for their turn. Closing the iterator ends everything.
+        Requests are taken only when there is room for them; equal prompts that follow each other
+        are read once. A row that outgrows the model's context goes on from the last `context // 2`
+        tokens of its own text, read again as if they were the start: older text is forgotten. What
+        a row draws depends on its prompt, its seed and the settings, not on the other rows. When
+        memory runs out, half of the running rows go on from the tokens they have, and the others
+        wait for their turn. Closing the iterator ends everything.
 
         Raises:
-            RequestError: empty prompt, prompt longer than the context, unknown token id, no new tokens asked for, stop texts that are empty
-                or without a tokenizer, logits not finite, or memory does not hold one row.
+            RequestError: empty prompt, prompt longer than the context, unknown token id, no new
+                tokens asked for, stop texts that are empty or without a tokenizer, logits not
+                finite, or memory does not hold one row.
         """
         if stop.texts and (self.tokenizer is None or not all(stop.texts)):
-            raise RequestError("stop texts need the model's tokenizer, and none of them can be empty. Leave out the empty ones.")
-        run = _Run(self, iter(requests), settings, stop, wants_logprobs=logprobs, on_token=on_token, limits=self._limits())
+            raise RequestError(
+                "stop texts need the model's tokenizer, and none of them can be empty. Leave out"
+                " the empty ones."
+            )
+        run = _Run(
+            self,
+            iter(requests),
+            settings,
+            stop,
+            wants_logprobs=logprobs,
+            on_token=on_token,
+            limits=self._limits(),
+        )
         with _eval_mode(self.model):
             while run.goes_on():
                 failure = attempt(run.advance)
@@ -132,7 +182,12 @@ class Engine:
                     run.halve(failure)
                     give_back_memory(self.model.device)
                 for row in run.finished():
-                    yield row.request, Generation(row.new_ids, row.finish or "length", row.logprobs if logprobs else None)
+                    yield (
+                        row.request,
+                        Generation(
+                            row.new_ids, row.finish or "length", row.logprobs if logprobs else None
+                        ),
+                    )
 
     def check(self, requests: Iterable[Request]) -> None:
         """Refuse what cannot be served.
@@ -144,18 +199,25 @@ class Engine:
         for request in requests:
             key, prompt = request.key, request.prompt_ids
             if request.max_new_tokens < 1:
-                raise RequestError(f"max_new_tokens must be at least 1, got {request.max_new_tokens}.")
+                raise RequestError(
+                    f"max_new_tokens must be at least 1, got {request.max_new_tokens}."
+                )
             if not prompt:
-                raise RequestError(f"prompt {key} has no tokens; start a text from nothing with the end-of-text token.")
+                raise RequestError(
+                    f"prompt {key} has no tokens; start a text from nothing with the end-of-text"
+                    " token."
+                )
             if len(prompt) > self.context:
                 raise RequestError(
-                    f"prompt {key} has {len(prompt)} tokens, the model reads at most {self.context}. "
-                    f"Shorten the prompt by {len(prompt) - self.context} tokens, or train with a larger sequence_length."
+                    f"prompt {key} has {len(prompt)} tokens, the model reads at most"
+                    f" {self.context}. Shorten the prompt by {len(prompt) - self.context} tokens,"
+                    " or train with a larger sequence_length."
                 )
             if min(prompt) < 0 or max(prompt) >= vocabulary:
                 wrong = next(token for token in prompt if not 0 <= token < vocabulary)
                 raise RequestError(
-                    f"prompt {key} holds token id {wrong}, the model knows ids 0 to {vocabulary - 1}. Was it made by another tokenizer?"
+                    f"prompt {key} holds token id {wrong}, the model knows ids 0 to"
+                    f" {vocabulary - 1}. Was it made by another tokenizer?"
                 )
 
     def _limits(self) -> tuple[int, int]:
@@ -164,14 +226,19 @@ class Engine:
             return self._most_rows, self._most_tokens
         device = self.model.device
         rows, tokens = room_for_rows(
-            self.model.config.get_text_config(decoder=True), self.model.dtype.itemsize, _free_bytes(device), is_cpu=device.type == "cpu"
+            self.model.config.get_text_config(decoder=True),
+            self.model.dtype.itemsize,
+            _free_bytes(device),
+            is_cpu=device.type == "cpu",
         )
         return self._most_rows or rows, self._most_tokens or tokens
 
 
 @dataclass
 class _Row:
-    """One text on its way. `window` is what the model sees: prompt and new tokens, or their tail."""
+    """One text on its way. `window` is what the model sees: prompt and new tokens, or their
+    tail.
+    """
 
     request: Request
     window: list[int]
@@ -202,8 +269,17 @@ class _Run:
         on_token: OnToken | None,
         limits: tuple[int, int],
     ) -> None:
-        self._engine, self._requests, self._settings, self._stop_ids = engine, requests, settings, stop.ids
-        self._finder = StopFinder(engine.tokenizer, stop.texts) if stop.texts and engine.tokenizer is not None else None
+        self._engine, self._requests, self._settings, self._stop_ids = (
+            engine,
+            requests,
+            settings,
+            stop.ids,
+        )
+        self._finder = (
+            StopFinder(engine.tokenizer, stop.texts)
+            if stop.texts and engine.tokenizer is not None
+            else None
+        )
         self._wants_logprobs, self._on_token = wants_logprobs, on_token
         self._most_rows, self._most_tokens = limits
         self._running: list[_Row] = []
@@ -220,7 +296,11 @@ class _Run:
 
     def _cache_kind(self) -> Callable[[], Slots | Groups]:
         forward, context = self._engine.forward, self._engine.context
-        return partial(Slots, forward, self._most_rows, context) if Slots.suit(forward, context) else partial(Groups, forward)
+        return (
+            partial(Slots, forward, self._most_rows, context)
+            if Slots.suit(forward, context)
+            else partial(Groups, forward)
+        )
 
     def goes_on(self) -> bool:
         """Whether anything runs or waits; takes requests where there is room."""
@@ -238,7 +318,11 @@ class _Run:
             while self._entering:
                 self._enter_some()
             if self._running:
-                self._take(self._running, self._cache.step([row.window[-1] for row in self._running]), self._said_BV)
+                self._take(
+                    self._running,
+                    self._cache.step([row.window[-1] for row in self._running]),
+                    self._said_BV,
+                )
                 self._let_leave()
 
     def halve(self, failure: OutOfMemory) -> None:
@@ -251,7 +335,8 @@ class _Run:
         if len(ran) == 1:
             tokens = len(ran[0].window)
             raise RequestError(
-                f"out of memory{failure} with one text of {tokens} tokens. Free memory that other programs hold, or ask for a shorter text."
+                f"out of memory{failure} with one text of {tokens} tokens. Free memory that other"
+                " programs hold, or ask for a shorter text."
             )
         self._most_rows = -(-(len(ran) or self._most_rows) // 2)
         self._waiting.extendleft(reversed(ran))
@@ -287,9 +372,18 @@ class _Run:
         return _Row(request, list(request.prompt_ids))
 
     def _enter_some(self) -> None:
-        """Read the next prompts, draw the first token of each of their rows, and let the rows run."""
+        """Read the next prompts, draw the first token of each of their rows, and let the rows
+        run.
+        """
         places, read = self._read_next()
-        count = next((number for number, row in enumerate(self._entering) if tuple(row.window) not in places), len(self._entering))
+        count = next(
+            (
+                number
+                for number, row in enumerate(self._entering)
+                if tuple(row.window) not in places
+            ),
+            len(self._entering),
+        )
         rows = self._entering[:count]
         sources = [places[tuple(row.window)] for row in rows]
         said_BV = self._said_by(rows)
@@ -298,20 +392,29 @@ class _Run:
         if staying:
             self._cache.enter(read, [sources[number] for number in staying])
         if said_BV is not None:
-            self._said_BV = said_BV[staying] if self._said_BV is None else torch.cat([self._said_BV, said_BV[staying]])
+            self._said_BV = (
+                said_BV[staying]
+                if self._said_BV is None
+                else torch.cat([self._said_BV, said_BV[staying]])
+            )
         self._entering = self._entering[count:]
         self._running += [rows[number] for number in staying]
         self._let_leave()
 
     def _read_next(self) -> tuple[dict[tuple[int, ...], int], Prefilled]:
-        """The prompts of the first entering rows: those read last where they are it, else as many as one pass takes."""
+        """The prompts of the first entering rows: those read last where they are it, else as many
+        as one pass takes.
+        """
         if self._read is not None and tuple(self._entering[0].window) in self._read[0]:
             return self._read
         self._read = None
         places: dict[tuple[int, ...], int] = {}
         for row in self._entering:
             window = tuple(row.window)
-            if window not in places and (len(places) == PREFILL_PROMPTS or (places and (len(places) + 1) * len(window) > PREFILL_TOKENS)):
+            if window not in places and (
+                len(places) == PREFILL_PROMPTS
+                or (places and (len(places) + 1) * len(window) > PREFILL_TOKENS)
+            ):
                 break
             places.setdefault(window, len(places))
         read = (places, self._cache.prefill(list(places)))
@@ -321,8 +424,14 @@ class _Run:
 
     def _take(self, rows: Sequence[_Row], logits_BV: Tensor, said_BV: Tensor | None) -> None:
         """Draw a token for every row."""
-        uniform_B = uniform_numbers([row.request.seed for row in rows], [len(row.new_ids) for row in rows])
-        scores_BV = logits_BV if said_BV is None else penalised(logits_BV.float(), said_BV, self._settings.repetition_penalty)
+        uniform_B = uniform_numbers(
+            [row.request.seed for row in rows], [len(row.new_ids) for row in rows]
+        )
+        scores_BV = (
+            logits_BV
+            if said_BV is None
+            else penalised(logits_BV.float(), said_BV, self._settings.repetition_penalty)
+        )
         ids_B = next_token(scores_BV, self._settings, uniform_B)
         logprobs = self._logprobs(logits_BV, ids_B)
         tokens = checked(ids_B)
@@ -363,8 +472,14 @@ class _Run:
         return said_BV.to(self._engine.model.device)
 
     def _let_leave(self) -> None:
-        """Rows that are finished, or outgrew the context and wait to be read again from its last half, leave the cache."""
-        leaving = [place for place, row in enumerate(self._running) if row.finish is not None or len(row.window) > self._engine.context]
+        """Rows that are finished, or outgrew the context and wait to be read again from its last
+        half, leave the cache.
+        """
+        leaving = [
+            place
+            for place, row in enumerate(self._running)
+            if row.finish is not None or len(row.window) > self._engine.context
+        ]
         if not leaving:
             return
         rows = [self._running[place] for place in leaving]
@@ -378,7 +493,11 @@ class _Run:
 def _free_bytes(device: torch.device) -> int:
     """Memory that this process can still have on a device."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return (
+            torch.cuda.mem_get_info(device)[0]
+            + torch.cuda.memory_reserved(device)
+            - torch.cuda.memory_allocated(device)
+        )
     if device.type == "mps":
         return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
     return host.memory_free_bytes(host.control_group_limits())

@@ -1,4 +1,6 @@
-"""A run's model for use elsewhere: what training left, copied; or adapters merged into their base, and checked against the two apart."""
+"""A run's model for use elsewhere: what training left, copied; or adapters merged into their base,
+and checked against the two apart.
+"""
 
 import json
 import os
@@ -17,7 +19,15 @@ from transformers import GenerationConfig, PreTrainedModel
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.rundir import fsync_folder, read_json
 from brimful.base.units import format_bytes
-from brimful.generation.load import LoadedRun, base_of, load_run, load_unquantised, recipe_of, template_of, trained_folder
+from brimful.generation.load import (
+    LoadedRun,
+    base_of,
+    load_run,
+    load_unquantised,
+    recipe_of,
+    template_of,
+    trained_folder,
+)
 from brimful.hardware.host import disk_free_bytes
 from brimful.model.published import (
     ADAPTER_FILES,
@@ -36,15 +46,22 @@ from brimful.training.checkpoint import note_hashes
 
 Dtype = Literal["bf16", "fp16", "fp32"]
 CPU = torch.device("cpu")
-"""Where models are merged: memory for fp32 weights is there more often than on a GPU, and one forward pass is enough."""
+"""Where models are merged: memory for fp32 weights is there more often than on a GPU, and one
+forward pass is enough.
+"""
 PROBE = (
-    "def mean(values):\n    total = 0\n    for value in values:\n        total += value\n    return total / len(values)\n\n\nprint(mean([1, 2, 3]))\n"
+    "def mean(values):\n    total = 0\n    for value in values:\n        total += value\n    return"
+    " total / len(values)\n\n\nprint(mean([1, 2, 3]))\n"
 )
 PROBE_TOKENS = 48
 SUMMING = 1e-4
-"""fp32 sums in another order move a logit by less than this share of the largest one; far more than the 5e-6 seen in tests."""
+"""fp32 sums in another order move a logit by less than this share of the largest one; far more than
+the 5e-6 seen in tests.
+"""
 DRAWS = 2.0
-"""Rounding may move logits this many times as far as one random draw of it does, each weight by up to a whole step."""
+"""Rounding may move logits this many times as far as one random draw of it does, each weight by up
+to a whole step.
+"""
 
 
 @dataclass(frozen=True)
@@ -55,11 +72,14 @@ class MergeCheck:
         tokens: Positions compared, over the whole vocabulary.
         unrounded: The largest difference while the merged weights are in fp32.
         summing: What it may be, because sums are made in another order.
-        difference: The largest difference of the model read back from its files, its weights rounded.
+        difference: The largest difference of the model read back from its files, its weights
+            rounded.
         allowed: What it may be, by `summing` and by rounding of the weights.
         tuning: The largest difference that the adapters make, for comparison.
-        quantized: The largest difference to the model as it was trained, on the 4-bit base; None where there was none.
-        same_choice: Of `tokens` positions, those at which the 4-bit model and the merged one find the same next token likeliest.
+        quantized: The largest difference to the model as it was trained, on the 4-bit base; None
+            where there was none.
+        same_choice: Of `tokens` positions, those at which the 4-bit model and the merged one find
+            the same next token likeliest.
     """
 
     tokens: int
@@ -90,32 +110,41 @@ class Exported:
         told = [f"wrote {self.folder} ({format_bytes(self.num_bytes)}): {self.contents}"]
         if (check := self.merge) is not None:
             told.append(
-                f"beside base and adapters apart, logits at {check.tokens} tokens differ by up to {check.difference:.2g}; rounding allows "
-                f"{check.allowed:.2g} (before rounding {check.unrounded:.1g}); tuning moved them by up to {check.tuning:.2g}"
+                f"beside base and adapters apart, logits at {check.tokens} tokens differ by up to"
+                f" {check.difference:.2g}; rounding allows {check.allowed:.2g} (before rounding"
+                f" {check.unrounded:.1g}); tuning moved them by up to {check.tuning:.2g}"
             )
             if check.quantized is not None:
                 told.append(
-                    f"the merged model rests on the unquantised base: its logits differ from those of the 4-bit model that was trained by up to "
-                    f"{check.quantized:.2g}; the likeliest next token is the same at {check.same_choice} of {check.tokens}"
+                    "the merged model rests on the unquantised base: its logits differ from those"
+                    f" of the 4-bit model that was trained by up to {check.quantized:.2g}; the"
+                    f" likeliest next token is the same at {check.same_choice} of {check.tokens}"
                 )
         return told
 
 
-def export(run_folder: Path, to: Path | None = None, *, merge: bool = False, dtype: Dtype | None = None) -> Exported:
-    """Copy a run's model, or merge its adapters (into bf16 by default), to a folder; by default `export` or `merged` in the run's.
+def export(
+    run_folder: Path, to: Path | None = None, *, merge: bool = False, dtype: Dtype | None = None
+) -> Exported:
+    """Copy a run's model, or merge its adapters (into bf16 by default), to a folder; by default
+    `export` or `merged` in the run's.
 
     Raises:
-        BrimfulError: as `export_run` and `export_merged`; RequestError for a type where nothing is merged.
+        BrimfulError: as `export_run` and `export_merged`; RequestError for a type where nothing is
+            merged.
     """
     if merge:
         return export_merged(run_folder, to or run_folder / "merged", dtype or "bf16")
     if dtype is not None:
-        raise RequestError("--dtype belongs to --merge: without it, weights are copied as they are.")
+        raise RequestError(
+            "--dtype belongs to --merge: without it, weights are copied as they are."
+        )
     return export_run(run_folder, to or run_folder / "export")
 
 
 def export_run(run_folder: Path, to: Path) -> Exported:
-    """Copy a finished run's model: adapters in PEFT layout with their base named, or the whole model; with its tokenizer.
+    """Copy a finished run's model: adapters in PEFT layout with their base named, or the whole
+    model; with its tokenizer.
 
     Raises:
         RunFolderError: the run is not finished, or `to` cannot be written.
@@ -135,44 +164,78 @@ def export_run(run_folder: Path, to: Path) -> Exported:
             _write_stop_ids(aside, recipe)
         elif recipe.method == "classify":
             shutil.copy2(run_folder / CLASSIFIER_FILE, aside)
-            contents += f"; and {CLASSIFIER_FILE}, since what transformers makes of the model alone is not calibrated: the probabilities of"
-            contents += " `brimful predict` are softmax((logits - log_weights) / temperature), and texts are prepared by its steps first"
+            contents += (
+                f"; and {CLASSIFIER_FILE}, since what transformers makes of the model alone is not"
+                " calibrated: the probabilities of"
+            )
+            contents += (
+                " `brimful predict` are softmax((logits - log_weights) / temperature), and texts"
+                " are prepared by its steps first"
+            )
         if not isinstance(recipe.model, str) and recipe.model.architecture == "okadfa":
-            contents += "; transformers reads it after `from brimful.model.registered import register; register()`"
+            contents += (
+                "; transformers reads it after `from brimful.model.registered import register;"
+                " register()`"
+            )
     return Exported(to, _size_bytes(to), contents)
 
 
 def export_merged(run_folder: Path, to: Path, dtype: Dtype = "bf16") -> Exported:
-    """Merge a run's adapters into their base, which is loaded unquantised, and write the whole model, rounded once to `dtype`.
+    """Merge a run's adapters into their base, which is loaded unquantised, and write the whole
+    model, rounded once to `dtype`.
 
-    The model is read back from its files and compared before the folder gets its name. Needs memory for the model in fp32.
+    The model is read back from its files and compared before the folder gets its name. Needs memory
+    for the model in fp32.
 
     Raises:
-        RunFolderError: the run is not finished, its base changed, `to` cannot be written, or the merged model is not the tuned one.
+        RunFolderError: the run is not finished, its base changed, `to` cannot be written, or the
+            merged model is not the tuned one.
         RequestError: there are no adapters, or `to` exists.
         PlanError: base or adapters cannot be loaded.
     """
     if not is_adapter_folder(trained_folder(run_folder)):
-        raise RequestError(f"{run_folder.name} has no adapters to merge: its model is whole already. Leave out --merge.")
+        raise RequestError(
+            f"{run_folder.name} has no adapters to merge: its model is whole already. Leave out"
+            " --merge."
+        )
     _refuse_existing(to)
     loaded = load_unquantised(run_folder, CPU)
     ids_T = _probe_ids(loaded)
     tuned_TV = _logits(loaded.model, ids_T)
     with without_adapters(loaded.model):
         base_TV = _logits(loaded.model, ids_T)
-    num_parameters = sum(parameter.numel() for name, parameter in loaded.model.named_parameters() if "lora_" not in name)
+    num_parameters = sum(
+        parameter.numel()
+        for name, parameter in loaded.model.named_parameters()
+        if "lora_" not in name
+    )
     with _new_folder(to, num_parameters * DTYPES[dtype].itemsize) as aside:
         merged = merge_adapters(loaded.model)
-        unrounded, summing = _largest(_logits(loaded.model, ids_T) - tuned_TV), SUMMING * _largest(tuned_TV)
+        unrounded, summing = (
+            _largest(_logits(loaded.model, ids_T) - tuned_TV),
+            SUMMING * _largest(tuned_TV),
+        )
         rounded = merged | _round(loaded.model, DTYPES[dtype])
         _save(loaded, aside)
         del loaded
         difference, by_rounding = _read_back(aside, ids_T, tuned_TV, rounded, DTYPES[dtype])
-        check = MergeCheck(ids_T.numel(), unrounded, summing, difference, summing + by_rounding, _largest(tuned_TV - base_TV))
+        check = MergeCheck(
+            ids_T.numel(),
+            unrounded,
+            summing,
+            difference,
+            summing + by_rounding,
+            _largest(tuned_TV - base_TV),
+        )
         refuse_unlike(check, dtype)
         if recipe_of(run_folder).quantize != "none":
             check = _beside_quantized(check, run_folder, aside, ids_T)
-    return Exported(to, _size_bytes(to), f"the whole model in {dtype}, adapters merged, with its tokenizer", check)
+    return Exported(
+        to,
+        _size_bytes(to),
+        f"the whole model in {dtype}, adapters merged, with its tokenizer",
+        check,
+    )
 
 
 def _probe_ids(loaded: LoadedRun) -> Tensor:
@@ -210,7 +273,9 @@ def _in_order(stop_ids: frozenset[int], end_of_text_id: int) -> list[int]:
     return [end_of_text_id, *sorted(stop_ids - {end_of_text_id})]
 
 
-def _read_back(folder: Path, ids_T: Tensor, tuned_TV: Tensor, rounded: frozenset[str], dtype: torch.dtype) -> tuple[float, float]:
+def _read_back(
+    folder: Path, ids_T: Tensor, tuned_TV: Tensor, rounded: frozenset[str], dtype: torch.dtype
+) -> tuple[float, float]:
     """The largest difference of the written model's logits, and how far rounding may move them."""
     model = _load_written(folder)
     merged_TV = _logits(model, ids_T)
@@ -226,9 +291,11 @@ def refuse_unlike(check: MergeCheck, dtype: Dtype) -> None:
     """
     if not (check.unrounded <= check.summing and check.difference <= check.allowed):
         raise RunFolderError(
-            f"the merged model is not the tuned one: its logits differ by up to {check.unrounded:.3g} in fp32, where {check.summing:.3g} is allowed, "
-            f"and by {check.difference:.3g} in {dtype}, where {check.allowed:.3g} is. Nothing was written. Try another --dtype, "
-            "or use the adapters with their base: leave out --merge."
+            "the merged model is not the tuned one: its logits differ by up to"
+            f" {check.unrounded:.3g} in fp32, where {check.summing:.3g} is allowed, and by"
+            f" {check.difference:.3g} in {dtype}, where {check.allowed:.3g} is. Nothing was"
+            " written. Try another --dtype, or use the adapters with their base: leave out"
+            " --merge."
         )
 
 
@@ -237,7 +304,9 @@ def _load_written(folder: Path) -> PreTrainedModel:
 
 
 def _draw_rounding(model: PreTrainedModel, names: frozenset[str], dtype: torch.dtype) -> None:
-    """Move each of the named weights at random by up to a step of `dtype`, as rounding to either side would."""
+    """Move each of the named weights at random by up to a step of `dtype`, as rounding to either
+    side would.
+    """
     generator = torch.Generator().manual_seed(0)
     for name, parameter in model.named_parameters():
         if name in names:
@@ -246,7 +315,9 @@ def _draw_rounding(model: PreTrainedModel, names: frozenset[str], dtype: torch.d
             parameter.data += step * (2 * torch.rand(parameter.shape, generator=generator) - 1)
 
 
-def _beside_quantized(check: MergeCheck, run_folder: Path, merged_folder: Path, ids_T: Tensor) -> MergeCheck:
+def _beside_quantized(
+    check: MergeCheck, run_folder: Path, merged_folder: Path, ids_T: Tensor
+) -> MergeCheck:
     merged_TV = _logits(_load_written(merged_folder), ids_T)
     quantized_TV = _logits(load_run(run_folder, CPU, torch.float32).model, ids_T)
     same = int((merged_TV.argmax(-1) == quantized_TV.argmax(-1)).sum())
@@ -258,8 +329,14 @@ def _largest(difference_TV: Tensor) -> float:
 
 
 def _write_stop_ids(folder: Path, recipe: Recipe) -> None:
-    """The template's stop tokens into generation_config.json, for programs that know nothing of the recipe."""
-    config = GenerationConfig.from_pretrained(folder) if (folder / "generation_config.json").exists() else GenerationConfig()
+    """The template's stop tokens into generation_config.json, for programs that know nothing of the
+    recipe.
+    """
+    config = (
+        GenerationConfig.from_pretrained(folder)
+        if (folder / "generation_config.json").exists()
+        else GenerationConfig()
+    )
     template = template_of(recipe, load_tokenizer(folder), config)
     config.eos_token_id = _in_order(template.stop_ids, template.end_of_text_id)
     config.save_pretrained(folder)
@@ -275,15 +352,23 @@ def _size_bytes(folder: Path) -> int:
 
 def _refuse_existing(to: Path) -> None:
     if to.exists():
-        raise RequestError(f"{to} exists; an export never replaces anything. Remove it, or choose another folder with --to FOLDER.")
+        raise RequestError(
+            f"{to} exists; an export never replaces anything. Remove it, or choose another folder"
+            " with --to FOLDER."
+        )
 
 
 @contextmanager
 def _new_folder(to: Path, num_bytes: int) -> Iterator[Path]:
-    """A folder to fill that gets its name, and the hashes of its files, only when nothing failed."""
+    """A folder to fill that gets its name, and the hashes of its files, only when nothing
+    failed.
+    """
     _refuse_existing(to)
     if (free_bytes := disk_free_bytes(to)) < num_bytes:
-        raise RunFolderError(f"{to} needs {format_bytes(num_bytes)}, only {format_bytes(free_bytes)} are free there. Free some, or use --to FOLDER.")
+        raise RunFolderError(
+            f"{to} needs {format_bytes(num_bytes)}, only {format_bytes(free_bytes)} are free there."
+            " Free some, or use --to FOLDER."
+        )
     aside = to.with_name(f"{to.name}.tmp-{uuid.uuid4().hex[:8]}")
     try:
         aside.mkdir(parents=True)
@@ -292,6 +377,9 @@ def _new_folder(to: Path, num_bytes: int) -> Iterator[Path]:
         os.rename(aside, to)
         fsync_folder(to.parent)
     except OSError as error:
-        raise RunFolderError(f"{to} cannot be written: {error}. Free space, fix the permissions, or choose another folder with --to.") from error
+        raise RunFolderError(
+            f"{to} cannot be written: {error}. Free space, fix the permissions, or choose another"
+            " folder with --to."
+        ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)

@@ -46,9 +46,12 @@ def fill_masks(loaded: LoadedRun, split: TokenSplit, *, count: int, seed: int) -
         seed: Of the choice of places.
 
     Returns:
-        The prompt is the snippet with [MASK], the completion what stood there and the likeliest guesses with their probabilities.
+        The prompt is the snippet with [MASK], the completion what stood there and the likeliest
+        guesses with their probabilities.
     """
-    return [_guess(loaded, snippet, seed) for snippet in snippets(loaded, split, count=count, seed=seed)]
+    return [
+        _guess(loaded, snippet, seed) for snippet in snippets(loaded, split, count=count, seed=seed)
+    ]
 
 
 def snippets(loaded: LoadedRun, split: TokenSplit, *, count: int, seed: int) -> list[Snippet]:
@@ -59,7 +62,13 @@ def snippets(loaded: LoadedRun, split: TokenSplit, *, count: int, seed: int) -> 
     found: list[Snippet] = []
     for number in range(count):
         tried = starts[number * _TRIES : (number + 1) * _TRIES]
-        candidates = (snippet for start in tried for snippet in _candidates(loaded, split.tokens_N[start : start + length].astype(int).tolist()))
+        candidates = (
+            snippet
+            for start in tried
+            for snippet in _candidates(
+                loaded, split.tokens_N[start : start + length].astype(int).tolist()
+            )
+        )
         if (snippet := next(candidates, None)) is not None:
             found.append(snippet)
     return found
@@ -81,14 +90,35 @@ def _guess(loaded: LoadedRun, snippet: Snippet, seed: int) -> Sample:
     hidden = [*snippet.ids[: snippet.place], MASK_ID, *snippet.ids[snippet.place + 1 :]]
     ids_BT = torch.tensor([[CLS_ID, *hidden, SEP_ID]], device=loaded.model.device)
     with torch.no_grad():
-        probabilities_V = loaded.model(input_ids=ids_BT).logits[0, snippet.place + 1].float().softmax(dim=-1)
+        probabilities_V = (
+            loaded.model(input_ids=ids_BT).logits[0, snippet.place + 1].float().softmax(dim=-1)
+        )
     best = probabilities_V.topk(min(GUESSES, len(probabilities_V)))
-    guesses = [f"{_shown(loaded, int(token))} {share:.0%}" for share, token in zip(best.values.tolist(), best.indices.tolist(), strict=True)]
+    guesses = [
+        f"{_shown(loaded, int(token))} {share:.0%}"
+        for share, token in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+    ]
     truth = snippet.ids[snippet.place]
     rank = int((probabilities_V > probabilities_V[truth]).sum()) + 1
-    completion = f"{_shown(loaded, truth)} stands there, guess number {rank:,}. Guesses: {', '.join(guesses)}"
-    before, after = (_text(loaded, part) for part in (snippet.ids[: snippet.place], snippet.ids[snippet.place + 1 :]))
-    return Sample(f"{before} {MASK_TOKEN}{after}", completion, FINISH, seed, 0.0, GUESSES, 1.0, 1, time.perf_counter() - started_s)
+    completion = (
+        f"{_shown(loaded, truth)} stands there, guess number {rank:,}. Guesses:"
+        f" {', '.join(guesses)}"
+    )
+    before, after = (
+        _text(loaded, part)
+        for part in (snippet.ids[: snippet.place], snippet.ids[snippet.place + 1 :])
+    )
+    return Sample(
+        f"{before} {MASK_TOKEN}{after}",
+        completion,
+        FINISH,
+        seed,
+        0.0,
+        GUESSES,
+        1.0,
+        1,
+        time.perf_counter() - started_s,
+    )
 
 
 def _shown(loaded: LoadedRun, token: int) -> str:

@@ -1,6 +1,7 @@
 """One pass of any causal transformers model over token ids, with a cache.
 
-Shapes: B rows, T positions of this pass, S slots of the cache, P positions whose logits are wanted, V vocabulary.
+Shapes: B rows, T positions of this pass, S slots of the cache, P positions whose logits are wanted,
+V vocabulary.
 """
 
 import inspect
@@ -23,7 +24,8 @@ class Forward:
         model: A causal LM in eval mode.
 
     Attributes:
-        takes_whole_masks: A mask of four dimensions reaches its attention as it is; else the model makes its own from one of two.
+        takes_whole_masks: A mask of four dimensions reaches its attention as it is; else the model
+            makes its own from one of two.
 
     Raises:
         RequestError: it takes no cache of transformers' kind.
@@ -34,10 +36,17 @@ class Forward:
         self._takes = frozenset(inspect.signature(type(model).forward).parameters)
         name = next((name for name in _CACHE_NAMES if name in self._takes), None)
         if name is None:
-            raise RequestError(f"{type(model).__name__} takes no cache of transformers' kind, so it cannot generate here. Use its own `generate`.")
+            raise RequestError(
+                f"{type(model).__name__} takes no cache of transformers' kind, so it cannot"
+                " generate here. Use its own `generate`."
+            )
         self._cache_name = name
         config = model.config.get_text_config(decoder=True)
-        self.takes_whole_masks: bool = config._attn_implementation == "sdpa" and not getattr(config, "alibi", False) and "position_ids" in self._takes
+        self.takes_whole_masks: bool = (
+            config._attn_implementation == "sdpa"
+            and not getattr(config, "alibi", False)
+            and "position_ids" in self._takes
+        )
 
     @property
     def device(self) -> torch.device:
@@ -50,14 +59,23 @@ class Forward:
         """Whether it can be told the position of each token."""
         return "position_ids" in self._takes
 
-    def __call__(self, ids_BT: Tensor, cache: Cache, *, positions_BT: Tensor, seen_BS: Tensor | None = None, at_P: Tensor | None = None) -> Tensor:
+    def __call__(
+        self,
+        ids_BT: Tensor,
+        cache: Cache,
+        *,
+        positions_BT: Tensor,
+        seen_BS: Tensor | None = None,
+        at_P: Tensor | None = None,
+    ) -> Tensor:
         """Read tokens.
 
         Args:
             ids_BT: The tokens.
             cache: What was read before; receives theirs.
             positions_BT: Of the tokens in their rows.
-            seen_BS: For one token per row: which slots of the cache it sees, itself included. None: the model's own causal mask.
+            seen_BS: For one token per row: which slots of the cache it sees, itself included. None:
+                the model's own causal mask.
             at_P: Whose logits; None: of the last position.
 
         Returns:
@@ -69,7 +87,9 @@ class Forward:
         if "logits_to_keep" in self._takes:
             options["logits_to_keep"] = 1 if at_P is None else at_P
         if seen_BS is not None:
-            options["attention_mask"] = seen_BS[:, None, None] if self.takes_whole_masks else seen_BS.long()
+            options["attention_mask"] = (
+                seen_BS[:, None, None] if self.takes_whole_masks else seen_BS.long()
+            )
         logits: Tensor = self.model(input_ids=ids_BT, **options).logits
         wanted = 1 if at_P is None else len(at_P)
         if logits.shape[1] > wanted:

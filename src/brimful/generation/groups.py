@@ -1,8 +1,10 @@
-"""Rows on whatever cache a model makes: those that start together with equally long texts share one, and stay together.
+"""Rows on whatever cache a model makes: those that start together with equally long texts share
+one, and stay together.
 
-Recurrent states and short windows have no slots that a row could be written to, and not every such model takes padding. A group needs
-neither: it is read in one pass of its own, and its cache is only ever asked to keep some of its rows. Where all that a model keeps are states,
-whose size does not depend on the length, groups join.
+Recurrent states and short windows have no slots that a row could be written to, and not every such
+model takes padding. A group needs neither: it is read in one pass of its own, and its cache is only
+ever asked to keep some of its rows. Where all that a model keeps are states, whose size does not
+depend on the length, groups join.
 
 Shapes: B rows, V vocabulary.
 """
@@ -53,13 +55,19 @@ class Groups:
         for length in dict.fromkeys(lengths):
             places = [place for place, other in enumerate(lengths) if other == length]
             caches[length] = DynamicCache(config=self._forward.model.config)
-            read_BV = self._read([windows[place] for place in places], caches[length], [0] * len(places))
+            read_BV = self._read(
+                [windows[place] for place in places], caches[length], [0] * len(places)
+            )
             for place, logits_V in zip(places, read_BV, strict=True):
                 logits[place] = logits_V
-        return Prefilled(torch.stack([logits_V for logits_V in logits if logits_V is not None]), lengths, caches)
+        return Prefilled(
+            torch.stack([logits_V for logits_V in logits if logits_V is not None]), lengths, caches
+        )
 
     def enter(self, read: Prefilled, sources: Sequence[int]) -> None:
-        """Add rows that go on from prompts: row i from prompt sources[i]. `sources` ascend, prompts of one length stand together. Once per prefill."""
+        """Add rows that go on from prompts: row i from prompt sources[i]. `sources` ascend, prompts
+        of one length stand together. Once per prefill.
+        """
         for length, cache in read.cache.items():
             places = [place for place, other in enumerate(read.lengths_P) if other == length]
             chosen = [places.index(source) for source in sources if source in places]
@@ -73,7 +81,13 @@ class Groups:
         """Read one more token per row: logits_BV."""
         logits, start = [], 0
         for group in self._groups:
-            logits.append(self._read([[token] for token in tokens[start : start + group.rows]], group.cache, group.lengths))
+            logits.append(
+                self._read(
+                    [[token] for token in tokens[start : start + group.rows]],
+                    group.cache,
+                    group.lengths,
+                )
+            )
             start += group.rows
             group.lengths = [length + 1 for length in group.lengths]
         return torch.cat(logits)
@@ -94,7 +108,10 @@ class Groups:
 
     def _read(self, ids: Sequence[Sequence[int]], cache: Any, starts: Sequence[int]) -> Tensor:
         ids_BT = torch.tensor(ids, device=self._forward.device)
-        positions_BT = torch.arange(ids_BT.shape[1], device=ids_BT.device) + torch.tensor(starts, device=ids_BT.device)[:, None]
+        positions_BT = (
+            torch.arange(ids_BT.shape[1], device=ids_BT.device)
+            + torch.tensor(starts, device=ids_BT.device)[:, None]
+        )
         return self._forward(ids_BT, cache, positions_BT=positions_BT)[:, -1]
 
 
@@ -107,5 +124,7 @@ def _joined(groups: Sequence[_Group]) -> _Group:
             states = getattr(layer, kind)
             for name, state in states.items():
                 if state is not None:
-                    states[name] = torch.cat([state, *(getattr(other, kind)[name] for other in others)])
+                    states[name] = torch.cat(
+                        [state, *(getattr(other, kind)[name] for other in others)]
+                    )
     return _Group(cache, [length for group in groups for length in group.lengths])

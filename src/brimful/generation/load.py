@@ -5,7 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import RequestError, RunFolderError
@@ -28,7 +35,13 @@ from brimful.model.registered import register
 from brimful.recipe import Recipe
 from brimful.recipe import load as load_recipe
 
-RECIPE_FILE, MODEL_FOLDER, METRICS_FILE, DATA_FILE, PLAN_FILE = "recipe.yaml", "model", "metrics.jsonl", "data.json", "plan.json"
+RECIPE_FILE, MODEL_FOLDER, METRICS_FILE, DATA_FILE, PLAN_FILE = (
+    "recipe.yaml",
+    "model",
+    "metrics.jsonl",
+    "data.json",
+    "plan.json",
+)
 
 
 @dataclass(frozen=True)
@@ -64,20 +77,25 @@ class LoadedRun:
         """Raises RequestError where the run trained an encoder."""
         if self.recipe.method == "mlm":
             raise RequestError(
-                f"{self.run_folder.name} is an encoder: it fills in masked words and writes no text. To sort texts with it, train a classifier: "
-                f"method=classify model={self.run_folder / MODEL_FOLDER}"
+                f"{self.run_folder.name} is an encoder: it fills in masked words and writes no"
+                " text. To sort texts with it, train a classifier: method=classify"
+                f" model={self.run_folder / MODEL_FOLDER}"
             )
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text; what looks like a special token is text, too."""
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+        ids: list[int] = self.tokenizer.encode(
+            text, add_special_tokens=False, split_special_tokens=True
+        )
         return ids
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
-        """Token ids to continue from: the prompt's as in training, after end-of-text where every training sequence began with it; never empty.
+        """Token ids to continue from: the prompt's as in training, after end-of-text where every
+        training sequence began with it; never empty.
 
         Args:
-            prompt: Text, which is one user's message where the run was trained on messages; or messages.
+            prompt: Text, which is one user's message where the run was trained on messages; or
+                messages.
 
         Raises:
             RequestError: the run does not continue text, or was not trained on messages.
@@ -85,9 +103,14 @@ class LoadedRun:
         self.refuse_where_it_writes_nothing()
         if self.template is not None:
             as_message = isinstance(prompt, str) and self.takes_messages
-            return self.template.prompt_ids((Message("user", str(prompt)),) if as_message else prompt)
+            return self.template.prompt_ids(
+                (Message("user", str(prompt)),) if as_message else prompt
+            )
         if not isinstance(prompt, str):
-            raise RequestError(f"{self.run_folder.name} continues text; it was not trained on messages. Give the prompt as text.")
+            raise RequestError(
+                f"{self.run_folder.name} continues text; it was not trained on messages. Give the"
+                " prompt as text."
+            )
         ids = self.encode(prompt)
         return ids if ids and self.recipe.data.layout == "stream" else [self.end_of_text_id, *ids]
 
@@ -105,27 +128,39 @@ def resolve_run(name_or_path: str | Path, runs_folder: Path) -> Path:
     for folder in (named, path):
         if folder.exists() and folder.resolve() != runs_folder.resolve():
             raise RunFolderError(
-                f"{folder} is not a run folder: it has no {RECIPE_FILE}. Give the name of a run in {runs_folder} or the path of one."
+                f"{folder} is not a run folder: it has no {RECIPE_FILE}. Give the name of a run in"
+                f" {runs_folder} or the path of one."
             )
     known = sorted(recipe.parent.name for recipe in runs_folder.glob(f"*/{RECIPE_FILE}"))
-    listing = f" Runs there: {', '.join(known)}." if known else " There are no runs there yet: `brimful train RECIPE` makes one."
-    raise RunFolderError(f"no run {str(name_or_path)!r} in {runs_folder}{did_you_mean(path.name, known)}{listing}")
+    listing = (
+        f" Runs there: {', '.join(known)}."
+        if known
+        else " There are no runs there yet: `brimful train RECIPE` makes one."
+    )
+    raise RunFolderError(
+        f"no run {str(name_or_path)!r} in {runs_folder}{did_you_mean(path.name, known)}{listing}"
+    )
 
 
 def recipe_of(run_folder: Path) -> Recipe:
     """The recipe of a run.
 
     Raises:
-        RunFolderError: not a run; RecipeError: recipe.yaml was edited into something that is no recipe.
+        RunFolderError: not a run; RecipeError: recipe.yaml was edited into something that is no
+            recipe.
     """
     path = run_folder / RECIPE_FILE
     if not path.is_file():
-        raise RunFolderError(f"{run_folder} is not a run folder: it has no {RECIPE_FILE}. Give the name of a run, or the path of its folder.")
+        raise RunFolderError(
+            f"{run_folder} is not a run folder: it has no {RECIPE_FILE}. Give the name of a run, or"
+            " the path of its folder."
+        )
     return load_recipe(str(path))
 
 
 def load_run(run_folder: Path, device: torch.device, dtype: torch.dtype) -> LoadedRun:
-    """Load `run_folder/model` (Hugging Face layout, safetensors only, no code from the folder is run).
+    """Load `run_folder/model` (Hugging Face layout, safetensors only, no code from the folder is
+    run).
 
     Args:
         run_folder: See `resolve_run`.
@@ -133,17 +168,23 @@ def load_run(run_folder: Path, device: torch.device, dtype: torch.dtype) -> Load
         dtype: What they become there.
 
     Raises:
-        RunFolderError: not a run, training is not finished, or the model's files are damaged or do not belong together.
+        RunFolderError: not a run, training is not finished, or the model's files are damaged or do
+            not belong together.
         RecipeError: recipe.yaml was edited into something that is no recipe.
         RequestError: the run trained something that writes no text.
     """
     recipe = recipe_of(run_folder)
     if recipe.method == "classify":
-        raise RequestError(f"{run_folder.name} sorts texts and writes none. `brimful predict {run_folder.name} FILE` gives labels.")
+        raise RequestError(
+            f"{run_folder.name} sorts texts and writes none. `brimful predict {run_folder.name}"
+            " FILE` gives labels."
+        )
     folder = trained_folder(run_folder)
     if recipe.method == "sft":
         return _load_tuned(run_folder, recipe, device, dtype)
-    model, tokenizer = read_exported(folder, AutoModelForMaskedLM if recipe.method == "mlm" else AutoModelForCausalLM, dtype)
+    model, tokenizer = read_exported(
+        folder, AutoModelForMaskedLM if recipe.method == "mlm" else AutoModelForCausalLM, dtype
+    )
     model = model.to(device)
     _refuse_no_end(folder, tokenizer)
     return LoadedRun(model.eval(), tokenizer, recipe, run_folder)
@@ -161,8 +202,12 @@ def trained_folder(run_folder: Path) -> Path:
     return folder
 
 
-def _load_tuned(run_folder: Path, recipe: Recipe, device: torch.device, dtype: torch.dtype) -> LoadedRun:
-    """A tuned model: the base with the run's adapters, in the type it was trained in; or the run's own weights."""
+def _load_tuned(
+    run_folder: Path, recipe: Recipe, device: torch.device, dtype: torch.dtype
+) -> LoadedRun:
+    """A tuned model: the base with the run's adapters, in the type it was trained in; or the run's
+    own weights.
+    """
     folder = run_folder / MODEL_FOLDER
     if is_adapter_folder(folder):
         model = load_base(run_folder, device)
@@ -173,7 +218,14 @@ def _load_tuned(run_folder: Path, recipe: Recipe, device: torch.device, dtype: t
     return _tuned(run_folder, recipe, model, load_tokenizer(folder), is_tuned=True)
 
 
-def _tuned(run_folder: Path, recipe: Recipe, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, is_tuned: bool = False) -> LoadedRun:
+def _tuned(
+    run_folder: Path,
+    recipe: Recipe,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    is_tuned: bool = False,
+) -> LoadedRun:
     _refuse_larger_vocabulary(run_folder / MODEL_FOLDER, model, tokenizer)
     _refuse_no_end(run_folder / MODEL_FOLDER, tokenizer)
     template = template_of(recipe, tokenizer, model.generation_config)
@@ -189,7 +241,12 @@ def load_untuned(run_folder: Path, device: torch.device) -> LoadedRun:
         PlanError: that model cannot be loaded.
     """
     recipe = recipe_of(run_folder)
-    return _tuned(run_folder, recipe, load_base(run_folder, device), load_tokenizer(read_json(run_folder / DATA_FILE)["base"]["source"]))
+    return _tuned(
+        run_folder,
+        recipe,
+        load_base(run_folder, device),
+        load_tokenizer(read_json(run_folder / DATA_FILE)["base"]["source"]),
+    )
 
 
 def load_unquantised(run_folder: Path, device: torch.device) -> LoadedRun:
@@ -205,8 +262,11 @@ def load_unquantised(run_folder: Path, device: torch.device) -> LoadedRun:
     return _tuned(run_folder, recipe, model, load_tokenizer(folder), is_tuned=True)
 
 
-def load_base(run_folder: Path, device: torch.device, *, unquantised: bool = False) -> PreTrainedModel:
-    """The published model that a run tuned, in the type and with the quantisation it was trained with; or `unquantised`, in fp32.
+def load_base(
+    run_folder: Path, device: torch.device, *, unquantised: bool = False
+) -> PreTrainedModel:
+    """The published model that a run tuned, in the type and with the quantisation it was trained
+    with; or `unquantised`, in fp32.
 
     Raises:
         RunFolderError: the run did not tune a published model, or that model has changed since.
@@ -214,46 +274,67 @@ def load_base(run_folder: Path, device: torch.device, *, unquantised: bool = Fal
     """
     base = read_json(run_folder / DATA_FILE).get("base")
     if base is None:
-        raise RunFolderError(f"{run_folder} trained a fresh model; there is nothing from before to load.")
+        raise RunFolderError(
+            f"{run_folder} trained a fresh model; there is nothing from before to load."
+        )
     source = str(base["source"])
     if Path(source).is_absolute() and not Path(source).exists():
-        raise RunFolderError(f"the model {source} that {run_folder.name} was tuned from is gone. Put it back there; adapters are nothing without it.")
+        raise RunFolderError(
+            f"the model {source} that {run_folder.name} was tuned from is gone. Put it back there;"
+            " adapters are nothing without it."
+        )
     quantize = "none" if unquantised else recipe_of(run_folder).quantize
     precision = "fp32" if unquantised else str(read_json(run_folder / PLAN_FILE)["precision"])
     model = load_model(source, Loading(precision, inference_attention(source), device, quantize))
     now = fingerprint_of(source, model)
     if now != base["fingerprint"]:
         raise RunFolderError(
-            f"the model {source} that {run_folder.name} was tuned from has changed since (fingerprint {base['fingerprint']}, now {now}). "
-            "Put the old one back, or tune again under another name: run.name=NAME."
+            f"the model {source} that {run_folder.name} was tuned from has changed since"
+            f" (fingerprint {base['fingerprint']}, now {now}). Put the old one back, or tune again"
+            " under another name: run.name=NAME."
         )
     return model
 
 
 def base_of(run_folder: Path) -> str:
-    """Hub id or folder of the published model that a run tuned; empty where it trained a fresh one."""
+    """Hub id or folder of the published model that a run tuned; empty where it trained a fresh
+    one.
+    """
     path = run_folder / DATA_FILE
     base = read_json(path).get("base") if path.exists() else None
     return "" if base is None else str(base["source"])
 
 
-def template_of(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, generation_config: GenerationConfig | None) -> Template:
-    """The template of a tuned model; the tokens that end an answer are the recipe's, the tokenizer's and those of the generation config.
+def template_of(
+    recipe: Recipe, tokenizer: PreTrainedTokenizerBase, generation_config: GenerationConfig | None
+) -> Template:
+    """The template of a tuned model; the tokens that end an answer are the recipe's, the
+    tokenizer's and those of the generation config.
 
     Raises:
         DataError: a stop token that is none, or a template that the tokenizer does not have.
     """
-    return Template.of(tokenizer, recipe.data.template, stop=recipe.sample.stop, end_ids=end_ids_of(generation_config))
+    return Template.of(
+        tokenizer,
+        recipe.data.template,
+        stop=recipe.sample.stop,
+        end_ids=end_ids_of(generation_config),
+    )
 
 
 def end_ids_of(generation_config: GenerationConfig | None) -> list[int]:
-    """Tokens by which a published model's own configuration ends a text; it holds none, one or several."""
+    """Tokens by which a published model's own configuration ends a text; it holds none, one or
+    several.
+    """
     ids = getattr(generation_config, "eos_token_id", None)
     return [] if ids is None else [ids] if isinstance(ids, int) else [int(each) for each in ids]
 
 
-def read_exported(folder: Path, auto: Any, dtype: torch.dtype, *, attention: str | None = "sdpa") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A model in Hugging Face layout and its tokenizer, of one piece: safetensors only, nothing from the network, no code from the folder is run.
+def read_exported(
+    folder: Path, auto: Any, dtype: torch.dtype, *, attention: str | None = "sdpa"
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A model in Hugging Face layout and its tokenizer, of one piece: safetensors only, nothing
+    from the network, no code from the folder is run.
 
     Args:
         folder: Holds both.
@@ -265,38 +346,73 @@ def read_exported(folder: Path, auto: Any, dtype: torch.dtype, *, attention: str
         RunFolderError: files are damaged or do not belong together.
     """
     register()
-    settings: dict[str, Any] = {"dtype": dtype, "attn_implementation": attention, "use_safetensors": True, "output_loading_info": True}
+    settings: dict[str, Any] = {
+        "dtype": dtype,
+        "attn_implementation": attention,
+        "use_safetensors": True,
+        "output_loading_info": True,
+    }
     with reading(lambda error: _damaged(folder, str(error))), without_progress_bars():
-        model, info = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False, **settings)
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    problems = {what: sorted(map(str, info[what])) for what in ("missing_keys", "mismatched_keys", "unexpected_keys") if info[what]}
+        model, info = auto.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False, **settings
+        )
+        tokenizer = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
+    problems = {
+        what: sorted(map(str, info[what]))
+        for what in ("missing_keys", "mismatched_keys", "unexpected_keys")
+        if info[what]
+    }
     if problems:
-        told = "; ".join(f"{what.replace('_keys', '')}: {', '.join(keys[:5])}{' ...' * (len(keys) > 5)}" for what, keys in problems.items())
+        told = "; ".join(
+            f"{what.replace('_keys', '')}: {', '.join(keys[:5])}{' ...' * (len(keys) > 5)}"
+            for what, keys in problems.items()
+        )
         raise _damaged(folder, f"the weights are not those of config.json ({told}).")
     _refuse_larger_vocabulary(folder, model, tokenizer)
     return model, tokenizer
 
 
 def _damaged(folder: Path, reason: str) -> RunFolderError:
-    return RunFolderError(f"{folder} cannot be loaded: {reason}\nContinue or repeat the training with the same command to write it again.")
+    return RunFolderError(
+        f"{folder} cannot be loaded: {reason}\nContinue or repeat the training with the same"
+        " command to write it again."
+    )
 
 
-def _refuse_larger_vocabulary(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+def _refuse_larger_vocabulary(
+    folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
     vocabulary = int(model.config.get_text_config().vocab_size)
     if len(tokenizer) > vocabulary:
-        raise RunFolderError(f"{folder}: the tokenizer has {len(tokenizer)} tokens, the model only {vocabulary}. They come from different runs.")
+        raise RunFolderError(
+            f"{folder}: the tokenizer has {len(tokenizer)} tokens, the model only {vocabulary}."
+            " They come from different runs."
+        )
 
 
 def _refuse_no_end(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     if tokenizer.eos_token_id is None:
         raise RunFolderError(
-            f"{folder}: the tokenizer has no end-of-text token, so generation could not start or stop. Restore its tokenizer_config.json."
+            f"{folder}: the tokenizer has no end-of-text token, so generation could not start or"
+            " stop. Restore its tokenizer_config.json."
         )
 
 
 def _unfinished(run_folder: Path) -> str:
     records = list(read_journal(run_folder / METRICS_FILE))
     step = max((int(record.get("step", 0)) for record in records), default=0)
-    total = next((record["total_steps"] for record in reversed(records) if record.get("kind") == "start" and "total_steps" in record), None)
+    total = next(
+        (
+            record["total_steps"]
+            for record in reversed(records)
+            if record.get("kind") == "start" and "total_steps" in record
+        ),
+        None,
+    )
     reached = f"training reached step {step}" + (f" of {total}" if total is not None else "")
-    return f"run {run_folder.name} has no model yet ({reached}). Run the same `brimful train` command again: it goes on from the last checkpoint."
+    return (
+        f"run {run_folder.name} has no model yet ({reached}). Run the same `brimful train` command"
+        " again: it goes on from the last checkpoint."
+    )

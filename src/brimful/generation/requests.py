@@ -1,4 +1,6 @@
-"""What is asked of a generation back end, and what it gives back: the protocol that every back end keeps."""
+"""What is asked of a generation back end, and what it gives back: the protocol that every back end
+keeps.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,8 +18,10 @@ class Request:
 
     Attributes:
         key: The caller's name for it, given back with the result.
-        prompt_ids: What it continues; at least one token. Requests with equal prompts that follow each other share one prefill.
-        seed: Of its own random numbers: what is drawn depends on the prompt, the settings and this alone.
+        prompt_ids: What it continues; at least one token. Requests with equal prompts that follow
+            each other share one prefill.
+        seed: Of its own random numbers: what is drawn depends on the prompt, the settings and this
+            alone.
         max_new_tokens: At least 1.
     """
 
@@ -32,9 +36,11 @@ class Generation:
     """What was written.
 
     Attributes:
-        token_ids: New tokens, without the prompt and without the stop token. With finish "stop": up to the token that completed the stop text.
+        token_ids: New tokens, without the prompt and without the stop token. With finish "stop": up
+            to the token that completed the stop text.
         finish: Why it ended.
-        logprobs: Of each of these tokens, in nats, under the model's own distribution (temperature 1, nothing filtered); None where not asked for.
+        logprobs: Of each of these tokens, in nats, under the model's own distribution (temperature
+            1, nothing filtered); None where not asked for.
     """
 
     token_ids: list[int]
@@ -59,11 +65,16 @@ class Backend(Protocol):
     """Writes texts for requests, in whatever order they finish."""
 
     def stream(
-        self, requests: Iterable[Request], settings: SamplingSettings, stop: StopRules, *, logprobs: bool = False
+        self,
+        requests: Iterable[Request],
+        settings: SamplingSettings,
+        stop: StopRules,
+        *,
+        logprobs: bool = False,
     ) -> Iterator[tuple[Request, Generation]]:
         """Results as they finish.
 
-        Requests are taken from the iterable only when there is room for them, so that the caller can decide late what is still worth asking.
-        Closing the iterator ends everything.
+        Requests are taken from the iterable only when there is room for them, so that the caller
+        can decide late what is still worth asking. Closing the iterator ends everything.
         """
         ...

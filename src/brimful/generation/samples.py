@@ -58,20 +58,37 @@ def draw_samples(
             show(stream.push(token))
 
     generations = generate(
-        loaded.model, [prompt_ids] * count, settings,
-        max_new_tokens=max_new_tokens, stop_ids=loaded.stop_ids, seeds=seeds, on_token=on_token,
-    )  # fmt: skip
+        loaded.model,
+        [prompt_ids] * count,
+        settings,
+        max_new_tokens=max_new_tokens,
+        stop_ids=loaded.stop_ids,
+        seeds=seeds,
+        on_token=on_token,
+    )
     if show is not None and count == 1:
         show(stream.flush())
     seconds = time.perf_counter() - started_s
     asked = prompt if isinstance(prompt, str) else prompt[-1].content
     return [
-        Sample(asked, text_behind(loaded.tokenizer, prompt_ids, generation.token_ids), generation.finish, seed_i, settings.temperature,
-               settings.top_k, settings.top_p, len(generation.token_ids), seconds)
+        Sample(
+            asked,
+            text_behind(loaded.tokenizer, prompt_ids, generation.token_ids),
+            generation.finish,
+            seed_i,
+            settings.temperature,
+            settings.top_k,
+            settings.top_p,
+            len(generation.token_ids),
+            seconds,
+        )
         for generation, seed_i in zip(generations, seeds, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def write_samples(run_folder: Path, samples: list[Sample]) -> None:
     """Replace the run's samples.jsonl."""
-    write_text_atomically(run_folder / "samples.jsonl", "".join(json.dumps(asdict(sample)) + "\n" for sample in samples))
+    write_text_atomically(
+        run_folder / "samples.jsonl",
+        "".join(json.dumps(asdict(sample)) + "\n" for sample in samples),
+    )

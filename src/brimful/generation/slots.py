@@ -1,7 +1,8 @@
-"""Keys and values of many rows in slots that stay: rows enter and leave, and nothing else is copied.
+"""Keys and values of many rows in slots that stay: rows enter and leave, and nothing else is
+copied.
 
-Shapes: R slots for rows, B rows in use (the first ones), H key/value heads, S positions in store, T positions in use, D head size, P prompts,
-L positions of the longest prompt, V vocabulary.
+Shapes: R slots for rows, B rows in use (the first ones), H key/value heads, S positions in store, T
+positions in use, D head size, P prompts, L positions of the longest prompt, V vocabulary.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,9 @@ from brimful.generation.forward import Forward
 STEP = 64
 """Positions in store are a multiple of this, and grow by half."""
 ALIGNMENT = 16
-"""Positions that attention looks at are a multiple of this: fewer shapes, and masks that kernels take as they are."""
+"""Positions that attention looks at are a multiple of this: fewer shapes, and masks that kernels
+take as they are.
+"""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,12 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc]
         self.is_initialized = True
 
     def _empty(self, like_BHTD: Tensor) -> Tensor:
-        return like_BHTD.new_zeros(self._place.stored_rows, like_BHTD.shape[1], self._place.stored_positions, like_BHTD.shape[3])
+        return like_BHTD.new_zeros(
+            self._place.stored_rows,
+            like_BHTD.shape[1],
+            self._place.stored_positions,
+            like_BHTD.shape[3],
+        )
 
     def grow(self, rows: int) -> None:
         """Move the first rows into a store of the new size."""
@@ -64,7 +72,9 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc]
         return new_RHSD
 
     def put(self, rows: slice, keys_PHLD: Tensor, values_PHLD: Tensor, source_B: Tensor) -> None:
-        """Copy prompts' keys and values to rows; what stands behind a shorter prompt is written over before it is seen."""
+        """Copy prompts' keys and values to rows; what stands behind a shorter prompt is written
+        over before it is seen.
+        """
         if not self.is_initialized:
             self.lazy_initialization(keys_PHLD, values_PHLD)
         for store, read in ((self.keys, keys_PHLD), (self.values, values_PHLD)):
@@ -75,7 +85,9 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc]
         for store in (self.keys, self.values):
             store[target, :, :length] = store[source, :, :length]
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         """Take one more position per row (B, H, 1, D); gives back all (B, H, T, D)."""
         del args, kwargs
         place = self._place
@@ -90,7 +102,9 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc]
         return self._place.reach, 0
 
     def get_seq_length(self) -> int:
-        """The query stands at the last position in use, as far as the model's own causal mask is concerned; the real one hides the rest."""
+        """The query stands at the last position in use, as far as the model's own causal mask is
+        concerned; the real one hides the rest.
+        """
         return self._place.reach - 1
 
     def get_max_length(self) -> int:
@@ -119,7 +133,9 @@ class Slots:
     """
 
     waits_for_share = 16
-    """New rows are let in when one row in so many is free: each time costs a pass over their prompts."""
+    """New rows are let in when one row in so many is free: each time costs a pass over their
+    prompts.
+    """
     keeps_prefills = True
     """What was read once can be entered again later."""
 
@@ -135,24 +151,41 @@ class Slots:
 
     @staticmethod
     def suit(forward: Forward, context: int) -> bool:
-        """Whether every layer of the model keeps a key and a value per position: full attention, or a window that holds the context."""
+        """Whether every layer of the model keeps a key and a value per position: full attention, or
+        a window that holds the context.
+        """
         layers = DynamicCache(config=forward.model.config).layers
         wide = [
-            layer for layer in layers if type(layer) is DynamicSlidingWindowLayer and layer.sliding_window >= context and forward.takes_whole_masks
+            layer
+            for layer in layers
+            if type(layer) is DynamicSlidingWindowLayer
+            and layer.sliding_window >= context
+            and forward.takes_whole_masks
         ]
         plain = [layer for layer in layers if type(layer) is DynamicLayer]
         return forward.has_positions and len(plain) + len(wide) == len(layers)
 
     def prefill(self, windows: Sequence[Sequence[int]]) -> Prefilled:
-        """Read prompts in one pass; shorter ones are filled up behind their end, where nothing of theirs looks."""
+        """Read prompts in one pass; shorter ones are filled up behind their end, where nothing of
+        theirs looks.
+        """
         device, lengths = self._forward.device, [len(window) for window in windows]
         longest = max(lengths)
-        ids_PL = torch.tensor([[*window, *[0] * (longest - len(window))] for window in windows], device=device)
+        ids_PL = torch.tensor(
+            [[*window, *[0] * (longest - len(window))] for window in windows], device=device
+        )
         ends = sorted(set(lengths))
         cache = DynamicCache()
         positions_PL = torch.arange(longest, device=device).expand(len(windows), -1)
-        logits = self._forward(ids_PL, cache, positions_BT=positions_PL, at_P=torch.tensor([end - 1 for end in ends], device=device))
-        return Prefilled(logits[range(len(windows)), [ends.index(length) for length in lengths]], lengths, cache)
+        logits = self._forward(
+            ids_PL,
+            cache,
+            positions_BT=positions_PL,
+            at_P=torch.tensor([end - 1 for end in ends], device=device),
+        )
+        return Prefilled(
+            logits[range(len(windows)), [ends.index(length) for length in lengths]], lengths, cache
+        )
 
     def enter(self, read: Prefilled, sources: Sequence[int]) -> None:
         """Add rows that go on from prompts: row i from prompt sources[i]."""
@@ -174,17 +207,25 @@ class Slots:
         place = self._place
         place.row_B, place.position_B = self._row_R[:rows], self._length_R[:rows]
         is_even = min(self._lengths) + 1 == longest
-        place.reach = longest if is_even else min(-(-longest // ALIGNMENT) * ALIGNMENT, place.stored_positions)
+        place.reach = (
+            longest
+            if is_even
+            else min(-(-longest // ALIGNMENT) * ALIGNMENT, place.stored_positions)
+        )
         position_B1 = place.position_B[:, None]
         seen_BT = None if is_even else self._slot_S[: place.reach] <= position_B1
         ids_B1 = torch.tensor(tokens, device=self._forward.device)[:, None]
-        logits_BV = self._forward(ids_B1, self._cache, positions_BT=position_B1, seen_BS=seen_BT)[:, -1]
+        logits_BV = self._forward(ids_B1, self._cache, positions_BT=position_B1, seen_BS=seen_BT)[
+            :, -1
+        ]
         place.position_B += 1
         self._lengths = [length + 1 for length in self._lengths]
         return logits_BV
 
     def leave(self, leaving: Sequence[int]) -> list[int]:
-        """Free rows. The last rows take their places: gives back the old place of every row that is left."""
+        """Free rows. The last rows take their places: gives back the old place of every row that is
+        left.
+        """
         order = list(range(len(self._lengths)))
         for hole in sorted(leaving, reverse=True):
             last = len(order) - 1
@@ -209,7 +250,13 @@ class Slots:
         if rows > place.stored_rows:
             place.stored_rows = max(rows, min(2 * place.stored_rows, 2 * rows, self._most_rows))
         if positions > place.stored_positions:
-            place.stored_positions = max(positions, min(-(-max(positions, place.stored_positions * 3 // 2) // STEP) * STEP, self._context))
+            place.stored_positions = max(
+                positions,
+                min(
+                    -(-max(positions, place.stored_positions * 3 // 2) // STEP) * STEP,
+                    self._context,
+                ),
+            )
         used, device = len(self._lengths), self._forward.device
         for layer in self._cache.layers:
             layer.grow(used)

@@ -8,8 +8,9 @@ from transformers import PreTrainedTokenizerBase
 class TextStream:
     """Token ids in, printable text out, only up to whole characters.
 
-    A byte-level token may hold part of a character; such text is held back until the rest arrives. The pieces and the
-    last `flush()` put together equal the decoding of all ids at once (`text_behind`). Special tokens are left out.
+    A byte-level token may hold part of a character; such text is held back until the rest arrives.
+    The pieces and the last `flush()` put together equal the decoding of all ids at once
+    (`text_behind`). Special tokens are left out.
 
     Args:
         tokenizer: Of the ids.
@@ -34,7 +35,9 @@ class TextStream:
         return piece
 
     def flush(self) -> str:
-        """What is left at the end of the text; a character that never became whole shows as U+FFFD."""
+        """What is left at the end of the text; a character that never became whole shows as
+        U+FFFD.
+        """
         piece = self._piece()
         self._shown_ids, self._held_ids = self._held_ids, []
         return piece
@@ -43,10 +46,15 @@ class TextStream:
         return text_behind(self._tokenizer, self._shown_ids, self._held_ids)
 
 
-def text_behind(tokenizer: PreTrainedTokenizerBase, before_ids: Sequence[int], token_ids: Sequence[int]) -> str:
-    """What tokens say behind others. By themselves they could say less: decoders of the SentencePiece kind take the space from a text's first token."""
+def text_behind(
+    tokenizer: PreTrainedTokenizerBase, before_ids: Sequence[int], token_ids: Sequence[int]
+) -> str:
+    """What tokens say behind others. By themselves they could say less: decoders of the
+    SentencePiece kind take the space from a text's first token.
+    """
     before, whole = (
-        tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False) for ids in ([*before_ids], [*before_ids, *token_ids])
+        tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        for ids in ([*before_ids], [*before_ids, *token_ids])
     )
     return str(whole[len(before) :])
 
@@ -57,10 +65,12 @@ def first_stop(text: str, stop_texts: Sequence[str]) -> int | None:
 
 
 class StopFinder:
-    """Says when a text that grows by a token first holds a stop text, without decoding all of it for each token.
+    """Says when a text that grows by a token first holds a stop text, without decoding all of it
+    for each token.
 
-    A token can complete a stop text only where its own text holds the last character of one, or part of a character. Only then the tail is
-    decoded, and only where the stop text stands in it the whole text.
+    A token can complete a stop text only where its own text holds the last character of one, or
+    part of a character. Only then the tail is decoded, and only where the stop text stands in it
+    the whole text.
 
     Args:
         tokenizer: Of the ids.
@@ -78,23 +88,38 @@ class StopFinder:
         self._may_complete: dict[int, bool] = {}
 
     def completes(self, prompt_ids: Sequence[int], new_ids: Sequence[int]) -> bool:
-        """Whether the last of the new tokens completed a stop text in what they say behind the prompt."""
+        """Whether the last of the new tokens completed a stop text in what they say behind the
+        prompt.
+        """
         if not self._can(new_ids[-1]) or not self._stands_in_tail(new_ids):
             return False
-        return first_stop(text_behind(self._tokenizer, prompt_ids, new_ids), self._stop_texts) is not None
+        return (
+            first_stop(text_behind(self._tokenizer, prompt_ids, new_ids), self._stop_texts)
+            is not None
+        )
 
     def _can(self, token: int) -> bool:
         if token not in self._may_complete:
-            text = self._tokenizer.decode([token, token], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            text = self._tokenizer.decode(
+                [token, token], skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
             self._may_complete[token] = not self._last_characters.isdisjoint(text)
         return self._may_complete[token]
 
     def _stands_in_tail(self, new_ids: Sequence[int]) -> bool:
-        """Decodes so many of the last tokens that a stop text which ends in the newest one lies in them, whatever they say of a cut character."""
-        newest = len(self._tokenizer.decode(new_ids[-1:], skip_special_tokens=True, clean_up_tokenization_spaces=False))
+        """Decodes so many of the last tokens that a stop text which ends in the newest one lies in
+        them, whatever they say of a cut character.
+        """
+        newest = len(
+            self._tokenizer.decode(
+                new_ids[-1:], skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
+        )
         width = self._longest + 2 * self._BEFORE
         while width < len(new_ids):
-            tail = text_behind(self._tokenizer, new_ids[-width - self._BEFORE : -width], new_ids[-width:])
+            tail = text_behind(
+                self._tokenizer, new_ids[-width - self._BEFORE : -width], new_ids[-width:]
+            )
             if len(tail) > self._longest + newest + self._BEFORE:
                 return first_stop(tail, self._stop_texts) is not None
             width *= 2

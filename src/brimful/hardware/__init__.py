@@ -1,1 +1,3 @@
-"""What there is to compute with: catalog rows, this machine probed, and what follows from either."""
+"""What there is to compute with: catalog rows, this machine probed, and what follows from
+either.
+"""

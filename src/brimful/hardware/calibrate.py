@@ -1,4 +1,6 @@
-"""Measured rates of the device at hand: square matrix products in half a second, or every class of operator in less than a minute."""
+"""Measured rates of the device at hand: square matrix products in half a second, or every class of
+operator in less than a minute.
+"""
 
 import math
 import os
@@ -32,7 +34,9 @@ Progress = Callable[[str, int, int], None]
 SECONDS = 0.02
 """Spent on each of the about 250 operators in each pass."""
 PASSES = 2
-"""Other programs slow a machine down for seconds on end; the passes meet an operator at different times."""
+"""Other programs slow a machine down for seconds on end; the passes meet an operator at different
+times.
+"""
 SLOW_SHARE = 0.2
 DISK_BYTES = 64 << 20
 LOADER_BATCHES = 64
@@ -44,16 +48,20 @@ LARGEST_GPU_SIZE = 8192
 FEWEST_TIMES = 3
 
 
-def measure_matrix_rates(device: torch.device, dtypes: Sequence[str], seconds: float = 0.3, size: int | None = None) -> dict[str, float]:
-    """FLOP/s of square products C = A @ B, from the fastest of as many as fit into the time, at least three.
+def measure_matrix_rates(
+    device: torch.device, dtypes: Sequence[str], seconds: float = 0.3, size: int | None = None
+) -> dict[str, float]:
+    """FLOP/s of square products C = A @ B, from the fastest of as many as fit into the time, at
+    least three.
 
-    The fastest, because whatever else the machine does only slows a product down. On a CPU one thread is measured and the rate
-    multiplied by torch's number of threads: cores have matrix units of their own, and threads that wait for a core somebody else
-    holds would measure that somebody.
+    The fastest, because whatever else the machine does only slows a product down. On a CPU one
+    thread is measured and the rate multiplied by torch's number of threads: cores have matrix units
+    of their own, and threads that wait for a core somebody else holds would measure that somebody.
 
-    Takes about `seconds` per dtype. Without a `size`, the side doubles from 128 as long as the next product would fit several
-    times into the time, so that a dtype which is unusably slow (fp16 on most CPUs) is measured on a small product.
-    Leaves the global random state and the fp32 precision settings as they were.
+    Takes about `seconds` per dtype. Without a `size`, the side doubles from 128 as long as the next
+    product would fit several times into the time, so that a dtype which is unusably slow (fp16 on
+    most CPUs) is measured on a small product. Leaves the global random state and the fp32 precision
+    settings as they were.
 
     Args:
         device: Where to measure.
@@ -69,9 +77,15 @@ def measure_matrix_rates(device: torch.device, dtypes: Sequence[str], seconds: f
     rates = {}
     for dtype in dtypes:
         if dtype not in TORCH_DTYPES:
-            raise DeviceError(f"cannot measure {dtype!r}{did_you_mean(dtype, TORCH_DTYPES)} Measurable: {', '.join(TORCH_DTYPES)}.")
+            raise DeviceError(
+                f"cannot measure {dtype!r}{did_you_mean(dtype, TORCH_DTYPES)} Measurable:"
+                f" {', '.join(TORCH_DTYPES)}."
+            )
         if dtype == "tf32" and device.type != "cuda":
-            raise DeviceError(f"cannot measure tf32 on {device}: it is a mode of CUDA devices. Measure fp32 instead.")
+            raise DeviceError(
+                f"cannot measure tf32 on {device}: it is a mode of CUDA devices. Measure fp32"
+                " instead."
+            )
         try:
             with torch.no_grad(), _fp32_mode(device, dtype), _one_thread(device) as threads:
                 rates[dtype] = threads * _measure(device, TORCH_DTYPES[dtype], seconds, size)
@@ -97,7 +111,9 @@ def _fp32_mode(device: torch.device, dtype: str) -> Iterator[None]:
 
 @contextmanager
 def _one_thread(device: torch.device) -> Iterator[int]:
-    """On a CPU one thread while measuring; gives the number of threads there otherwise are. Elsewhere 1, and nothing changes."""
+    """On a CPU one thread while measuring; gives the number of threads there otherwise are.
+    Elsewhere 1, and nothing changes.
+    """
     if device.type != "cpu":
         yield 1
         return
@@ -152,16 +168,26 @@ class _Product:
         return time.perf_counter() - start_s
 
 
-def calibrate(device: Device, folder: Path, *, threads: int | None = None, seconds: float = SECONDS, progress: Progress | None = None) -> Calibration:
-    """Measure a device of this machine: products by shape, attention, bandwidth by class, launch and issue of operators, optimizer, disk, loader.
+def calibrate(
+    device: Device,
+    folder: Path,
+    *,
+    threads: int | None = None,
+    seconds: float = SECONDS,
+    progress: Progress | None = None,
+) -> Calibration:
+    """Measure a device of this machine: products by shape, attention, bandwidth by class, launch
+    and issue of operators, optimizer, disk, loader.
 
-    Takes under a minute. torch keeps its number of threads; on a CPU the C library keeps freed memory from here on, as in training.
+    Takes under a minute. torch keeps its number of threads; on a CPU the C library keeps freed
+    memory from here on, as in training.
 
     Args:
         device: As probed.
         folder: Where checkpoints will be written.
-        threads: CPU threads that the training will use; by default the device's. Operators are measured with one, in CPU time, which other
-            programs disturb least; how many times faster all threads are is measured on three of them.
+        threads: CPU threads that the training will use; by default the device's. Operators are
+            measured with one, in CPU time, which other programs disturb least; how many times
+            faster all threads are is measured on three of them.
         seconds: Time to spend on an operator in each pass.
         progress: See Progress.
 
@@ -175,25 +201,40 @@ def calibrate(device: Device, folder: Path, *, threads: int | None = None, secon
         torch.set_num_threads(1)
         keep_freed_memory()
     try:
-        points, host_s = _measure_operators(where, Stopwatch(where, own_time=on_cpu, seconds=seconds), tell)
+        points, host_s = _measure_operators(
+            where, Stopwatch(where, own_time=on_cpu, seconds=seconds), tell
+        )
         speed_ups = _speed_ups(where, used) if on_cpu and used > 1 else {}
     finally:
         torch.set_num_threads(before)
     tell("disk and loader", PASSES * len(points), PASSES * len(points))
-    extras = {"disk_bytes_per_s": disk_bytes_per_s(folder), "loader_tokens_per_s": loader_tokens_per_s(folder)}
+    extras = {
+        "disk_bytes_per_s": disk_bytes_per_s(folder),
+        "loader_tokens_per_s": loader_tokens_per_s(folder),
+    }
     source = f"measured on this machine, {time.strftime('%Y-%m-%d')}, torch {torch.__version__}"
     rates = fit(points, host_s=host_s, overlaps=not on_cpu, cached=on_cpu, source=source).rates
     if speed_ups:
         rates = _half_way(rates, speed_ups)
         extras |= {f"{name}_speed_up": value for name, value in speed_ups.items()}
-    return Calibration(device.name, rates, used if on_cpu else None, extras, _versions(where), time.time(), len(points))
+    return Calibration(
+        device.name,
+        rates,
+        used if on_cpu else None,
+        extras,
+        _versions(where),
+        time.time(),
+        len(points),
+    )
 
 
 def _half_way(rates: Rates, speed_ups: Mapping[str, float]) -> Rates:
-    """Rates of a step on several threads: half way between those of one thread and of operators that divide as well as the measured ones.
+    """Rates of a step on several threads: half way between those of one thread and of operators
+    that divide as well as the measured ones.
 
-    A step has small operators and ones that do not divide, and its threads wait for each other: quickstart on 2 threads took 1.7 times as long as
-    full speed-ups say (one run, on a quiet machine). The interval reaches from none to all of them.
+    A step has small operators and ones that do not divide, and its threads wait for each other:
+    quickstart on 2 threads took 1.7 times as long as full speed-ups say (one run, on a quiet
+    machine). The interval reaches from none to all of them.
     """
     widest = math.sqrt(max(speed_ups.values()))
     made = sped_up(rates, **{name: math.sqrt(value) for name, value in speed_ups.items()})
@@ -201,17 +242,23 @@ def _half_way(rates: Rates, speed_ups: Mapping[str, float]) -> Rates:
 
 
 def _speed_ups(device: torch.device, threads: int) -> dict[str, float]:
-    """How many times faster so many threads are than one: a product, and a sum of cached and of large operands; the arguments of `sped_up`.
+    """How many times faster so many threads are than one: a product, and a sum of cached and of
+    large operands; the arguments of `sped_up`.
 
-    The fastest of many runs counts, in rounds of one thread and of all, as threads that wait for a core somebody else holds would measure
-    that somebody. Rounds, because a thread that was just woken is slow.
+    The fastest of many runs counts, in rounds of one thread and of all, as threads that wait for a
+    core somebody else holds would measure that somebody. Rounds, because a thread that was just
+    woken is slow.
     """
     found = {}
     with torch.no_grad():
         for name, make in PARALLEL.items():
             run = make(device)
-            rounds = [(_fastest_s(run, 1), _fastest_s(run, threads)) for _ in range(PARALLEL_ROUNDS)]
-            ratio = min(alone_s for alone_s, _ in rounds) / min(together_s for _, together_s in rounds)
+            rounds = [
+                (_fastest_s(run, 1), _fastest_s(run, threads)) for _ in range(PARALLEL_ROUNDS)
+            ]
+            ratio = min(alone_s for alone_s, _ in rounds) / min(
+                together_s for _, together_s in rounds
+            )
             found[name] = min(max(ratio, 1.0), float(threads))
     return found
 
@@ -231,8 +278,12 @@ def _tell_nobody(name: str, done: int, total: int) -> None:
     """Progress that nobody wants to see."""
 
 
-def _measure_operators(device: torch.device, stopwatch: Stopwatch, tell: Progress) -> tuple[list[Point], float]:
-    """Times of all operators that the free memory has room for, and the seconds the program needs to issue one."""
+def _measure_operators(
+    device: torch.device, stopwatch: Stopwatch, tell: Progress
+) -> tuple[list[Point], float]:
+    """Times of all operators that the free memory has room for, and the seconds the program needs
+    to issue one.
+    """
     with torch.no_grad():
         todo = cases(device, _usable_dtypes(device, stopwatch))
         times_s: list[list[float]] = [[] for _ in todo]
@@ -241,11 +292,21 @@ def _measure_operators(device: torch.device, stopwatch: Stopwatch, tell: Progres
             tell(f"{case.name}, {case.dtype}", number, PASSES * len(todo))
             try:
                 with _fp32_mode(device, case.dtype):
-                    times_s[number % len(todo)].append(stopwatch.time_s(on_cold_operands(case, device)))
+                    times_s[number % len(todo)].append(
+                        stopwatch.time_s(on_cold_operands(case, device))
+                    )
             except torch.OutOfMemoryError:  # other programs hold the device's memory
                 continue
     points = [
-        Point(case.operator, case.class_name, case.dtype, case.flop, case.num_bytes, case.smallest, stopwatch.typical(times))
+        Point(
+            case.operator,
+            case.class_name,
+            case.dtype,
+            case.flop,
+            case.num_bytes,
+            case.smallest,
+            stopwatch.typical(times),
+        )
         for case, times in zip(todo, times_s, strict=True)
         if times
     ]
@@ -253,11 +314,16 @@ def _measure_operators(device: torch.device, stopwatch: Stopwatch, tell: Progres
 
 
 def _usable_dtypes(device: torch.device, stopwatch: Stopwatch) -> tuple[str, ...]:
-    """fp32 and what a plan may use beside it; a 16-bit type that is SLOW_SHARE as fast as fp32 is not worth the time."""
+    """fp32 and what a plan may use beside it; a 16-bit type that is SLOW_SHARE as fast as fp32 is
+    not worth the time.
+    """
     if device.type == "cuda":
         bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
         return ("fp32", *(("tf32", "bf16") if bf16 else ()), "fp16")
-    fp32_s, bf16_s = (stopwatch.time_s(_Product(device, TORCH_DTYPES[dtype], SMALLEST_SIZE).run) for dtype in ("fp32", "bf16"))
+    fp32_s, bf16_s = (
+        stopwatch.time_s(_Product(device, TORCH_DTYPES[dtype], SMALLEST_SIZE).run)
+        for dtype in ("fp32", "bf16")
+    )
     return ("fp32", "bf16") if bf16_s * SLOW_SHARE < fp32_s else ("fp32",)
 
 
@@ -274,7 +340,9 @@ class _Counter(TorchDispatchMode):
 
 
 def _host_s(device: torch.device, stopwatch: Stopwatch, smallest_s: float) -> float:
-    """Seconds per operator that a model's code and autograd take; on a CPU without the operator's own time, which is the smallest one's."""
+    """Seconds per operator that a model's code and autograd take; on a CPU without the operator's
+    own time, which is the smallest one's.
+    """
     block = Block().to(device)
     weights = list(block.parameters())
     x_BTW = torch.ones(1, 8, 32, device=device)
@@ -291,7 +359,8 @@ def _host_s(device: torch.device, stopwatch: Stopwatch, smallest_s: float) -> fl
 
 
 def disk_bytes_per_s(folder: Path) -> float:
-    """Rate of writing a file and waiting until it is on the disk, from the faster of two; nothing is left behind.
+    """Rate of writing a file and waiting until it is on the disk, from the faster of two; nothing
+    is left behind.
 
     Raises:
         RunFolderError: the folder cannot be written to.
@@ -309,13 +378,16 @@ def disk_bytes_per_s(folder: Path) -> float:
                 times_s.append(time.perf_counter() - start_s)
     except OSError as error:
         raise RunFolderError(
-            f"{folder} cannot be written to: {error}. Free space or fix the permissions; checkpoints will be written there."
+            f"{folder} cannot be written to: {error}. Free space or fix the permissions;"
+            " checkpoints will be written there."
         ) from error
     return DISK_BYTES / max(min(times_s), 1e-6)
 
 
 def loader_tokens_per_s(folder: Path) -> float:
-    """Rate at which batches of token ids come from a mapped file, read as `data.sequences` reads them: windows in random order, made int64 twice."""
+    """Rate at which batches of token ids come from a mapped file, read as `data.sequences` reads
+    them: windows in random order, made int64 twice.
+    """
     sequences, length = 64, 512
     tokens = LOADER_BATCHES * sequences * length
     with tempfile.TemporaryFile(dir=folder) as file:
@@ -326,7 +398,10 @@ def loader_tokens_per_s(folder: Path) -> float:
         start_s = time.perf_counter()
         for starts_B in starts_N.reshape(LOADER_BATCHES, sequences):
             batch_BT = windows_NT[starts_B]
-            torch.from_numpy(batch_BT[:, :-1].astype(np.int64)), torch.from_numpy(batch_BT[:, 1:].astype(np.int64))
+            (
+                torch.from_numpy(batch_BT[:, :-1].astype(np.int64)),
+                torch.from_numpy(batch_BT[:, 1:].astype(np.int64)),
+            )
         seconds = max(time.perf_counter() - start_s, 1e-6)
     return float(tokens / seconds)
 
@@ -336,5 +411,9 @@ def _versions(device: torch.device) -> dict[str, str]:
     return {
         **current_versions(),
         "python": platform.python_version(),
-        **({"driver": driver.read_text().strip()} if device.type == "cuda" and driver.exists() else {}),
+        **(
+            {"driver": driver.read_text().strip()}
+            if device.type == "cuda" and driver.exists()
+            else {}
+        ),
     }

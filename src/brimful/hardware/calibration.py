@@ -1,6 +1,8 @@
-"""What is remembered of a device: its measured rates, and how runs on it compared with their predictions. Plain JSON; no torch.
+"""What is remembered of a device: its measured rates, and how runs on it compared with their
+predictions. Plain JSON; no torch.
 
-One file per device in the cache folder. A file that cannot be read is ignored, said in a note, and written anew by the next save.
+One file per device in the cache folder. A file that cannot be read is ignored, said in a note, and
+written anew by the next save.
 """
 
 import hashlib
@@ -27,7 +29,9 @@ KEPT_RUNS = 200
 SHRINKAGE_RUNS = 3
 """A correction from as many runs goes half of the way."""
 LEAST_LOG_SPREAD = 0.2
-"""Least half-width of the 90 % interval of log(measured / predicted) that few runs are pulled towards; assumption."""
+"""Least half-width of the 90 % interval of log(measured / predicted) that few runs are pulled
+towards; assumption.
+"""
 APPLIED = ("step_time_s",)
 """What plans are corrected in; the rest is noted and shown only."""
 
@@ -63,19 +67,35 @@ class Calibration:
         """The Calibration that `to_json` described.
 
         Raises:
-            KeyError, TypeError, ValueError: a key is missing or unknown, or a rate is not positive and finite.
+            KeyError, TypeError, ValueError: a key is missing or unknown, or a rate is not positive
+                and finite.
         """
         rates = Rates.from_json(value["rates"])
-        per_class = [*rates.flop_per_s.values(), rates.bytes_per_s, rates.cached_bytes_per_s, value["extras"]]
-        wrong = [speed for speeds in per_class for speed in speeds.values() if not (math.isfinite(speed) and speed > 0)]
+        per_class = [
+            *rates.flop_per_s.values(),
+            rates.bytes_per_s,
+            rates.cached_bytes_per_s,
+            value["extras"],
+        ]
+        wrong = [
+            speed
+            for speeds in per_class
+            for speed in speeds.values()
+            if not (math.isfinite(speed) and speed > 0)
+        ]
         if wrong:
             raise ValueError(f"a rate is {wrong[0]}")
         return cls(**{**value, "rates": rates})
 
     def mismatch(self, threads: int | None) -> str:
-        """Why it says nothing about a program with this torch and so many threads; "" when it does."""
+        """Why it says nothing about a program with this torch and so many threads; "" when it
+        does.
+        """
         if _minor(self.versions.get("torch", "")) != _minor(_version("torch")):
-            return f"it was measured with torch {self.versions.get('torch')}, this is {_version('torch')}"
+            return (
+                f"it was measured with torch {self.versions.get('torch')}, this is"
+                f" {_version('torch')}"
+            )
         if self.threads != threads:
             return f"it was measured with {self.threads} threads, the plan uses {threads}"
         return ""
@@ -83,7 +103,9 @@ class Calibration:
 
 @dataclass(frozen=True)
 class RunNote:
-    """One run's measurements beside its predictions, by name; `made` in seconds since the epoch, `basis` as `basis_of` the rates gives it."""
+    """One run's measurements beside its predictions, by name; `made` in seconds since the epoch,
+    `basis` as `basis_of` the rates gives it.
+    """
 
     key: str
     made: float
@@ -108,7 +130,8 @@ class Correction:
 
     Attributes:
         factor: Multiply a prediction by it.
-        low, high: Where measured over predicted is believed to lie in nine of ten runs; both 1 without runs.
+        low, high: Where measured over predicted is believed to lie in nine of ten runs; both 1
+            without runs.
         runs: Runs it is made of.
         median: Of measured over predicted.
     """
@@ -121,7 +144,9 @@ class Correction:
 
 
 def load(device: Device, threads: int | None = None) -> Calibration | None:
-    """The stored calibration where it holds for this torch and number of threads (default: the device's), else None; `reason` says why."""
+    """The stored calibration where it holds for this torch and number of threads (default: the
+    device's), else None; `reason` says why.
+    """
     kept = stored(device.name).calibration
     return None if kept is None or kept.mismatch(threads or device.threads) else kept
 
@@ -130,9 +155,16 @@ def reason(device: Device, threads: int | None = None) -> str:
     """Why `load` gives None; "" when it gives a calibration."""
     kept = stored(device.name)
     if kept.calibration is None:
-        return kept.note or f"{device.name} was never calibrated: `brimful calibrate` takes under a minute"
+        return (
+            kept.note
+            or f"{device.name} was never calibrated: `brimful calibrate` takes under a minute"
+        )
     mismatch = kept.calibration.mismatch(threads or device.threads)
-    return f"the calibration of {device.name} is not used: {mismatch}. Run `brimful calibrate` again." if mismatch else ""
+    return (
+        f"the calibration of {device.name} is not used: {mismatch}. Run `brimful calibrate` again."
+        if mismatch
+        else ""
+    )
 
 
 def stored(device_name: str) -> Stored:
@@ -142,8 +174,20 @@ def stored(device_name: str) -> Stored:
         return Stored()
     try:
         return _read(path)
-    except (RunFolderError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        return Stored(note=f"{path} cannot be read and is ignored ({error!r}); it is written anew by the next calibration or run")
+    except (
+        RunFolderError,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OverflowError,
+    ) as error:
+        return Stored(
+            note=(
+                f"{path} cannot be read and is ignored ({error!r}); it is written anew by the next"
+                " calibration or run"
+            )
+        )
 
 
 def save(calibration: Calibration) -> Path:
@@ -164,12 +208,19 @@ def reset(device_name: str) -> bool:
 
 
 def note_run(
-    device_name: str, *, measured: Mapping[str, float], predicted: Mapping[str, float], key: str, versions: Mapping[str, str] | None = None,
-    applied: Mapping[str, float] | None = None, basis: str = "",
-) -> None:  # fmt: skip
+    device_name: str,
+    *,
+    measured: Mapping[str, float],
+    predicted: Mapping[str, float],
+    key: str,
+    versions: Mapping[str, str] | None = None,
+    applied: Mapping[str, float] | None = None,
+    basis: str = "",
+) -> None:
     """Remember what a run measured beside what was predicted for it.
 
-    Names that are not in both, and values that are not positive and finite, are left out; nothing is written when nothing is left.
+    Names that are not in both, and values that are not positive and finite, are left out; nothing
+    is written when nothing is left.
 
     Args:
         device_name: Exact name.
@@ -177,40 +228,58 @@ def note_run(
         predicted: The same names.
         key: What ran, for people: the recipe's name.
         versions: Of libraries; by default those of this process.
-        applied: Correction factors that the predictions were already multiplied by: they are taken out, so that corrections do not feed
-            on themselves.
+        applied: Correction factors that the predictions were already multiplied by: they are taken
+            out, so that corrections do not feed on themselves.
         basis: What the predicted times rest on, from `basis_of`.
 
     Raises:
         RunFolderError: it cannot be written.
     """
-    usable = {name for name in measured if _is_positive(measured[name]) and _is_positive(predicted.get(name))}
+    usable = {
+        name
+        for name in measured
+        if _is_positive(measured[name]) and _is_positive(predicted.get(name))
+    }
     if not usable:
         return
     factors = applied or {}
     run = RunNote(
-        key, time.time(), {name: float(measured[name]) for name in sorted(usable)},
-        {name: float(predicted[name]) / factors.get(name, 1.0) for name in sorted(usable)}, dict(versions or current_versions()), basis,
-    )  # fmt: skip
+        key,
+        time.time(),
+        {name: float(measured[name]) for name in sorted(usable)},
+        {name: float(predicted[name]) / factors.get(name, 1.0) for name in sorted(usable)},
+        dict(versions or current_versions()),
+        basis,
+    )
     kept = stored(device_name)
     _write(device_name, kept.calibration, (*kept.runs, run)[-KEPT_RUNS:])
 
 
 def basis_of(rates: Rates, device: Device) -> str:
-    """What predicted times rest on. Runs with other rates or another number of threads say nothing about them."""
-    return rates.source if device.threads is None else f"{rates.source}, {device.threads} thread{'s' * (device.threads > 1)}"
+    """What predicted times rest on. Runs with other rates or another number of threads say nothing
+    about them.
+    """
+    return (
+        rates.source
+        if device.threads is None
+        else f"{rates.source}, {device.threads} thread{'s' * (device.threads > 1)}"
+    )
 
 
-def correction(device_name: str, name: str, *, basis: str, share: tuple[float, float] = (1.0, 1.0)) -> Correction:
+def correction(
+    device_name: str, name: str, *, basis: str, share: tuple[float, float] = (1.0, 1.0)
+) -> Correction:
     """What the last runs on this device say about predictions of a value.
 
-    With n ratios measured / predicted of the last 20 runs and their logarithms x: log(factor) = median(x) n / (n + 3), so that few runs
-    move little. The interval reaches h below the smaller and h above the larger of log(factor) and median(x), so that a device that is
-    steadily slower than its rates say is inside from the first run on: h^2 = (n s^2 + 3 p^2) / (n + 3), with s the 90 % half-width
-    1.645 x 1.4826 x median |x - median(x)|, and p half of log(high / low) of the share of the rates, at least 0.2.
+    With n ratios measured / predicted of the last 20 runs and their logarithms x: log(factor) =
+    median(x) n / (n + 3), so that few runs move little. The interval reaches h below the smaller
+    and h above the larger of log(factor) and median(x), so that a device that is steadily slower
+    than its rates say is inside from the first run on: h^2 = (n s^2 + 3 p^2) / (n + 3), with s the
+    90 % half-width 1.645 x 1.4826 x median |x - median(x)|, and p half of log(high / low) of the
+    share of the rates, at least 0.2.
 
-    Runs with another minor version of torch say nothing. For times, runs of another basis do not either, nor those from before the
-    present calibration: their predictions came from other rates.
+    Runs with another minor version of torch say nothing. For times, runs of another basis do not
+    either, nor those from before the present calibration: their predictions came from other rates.
 
     Args:
         device_name: Exact name.
@@ -227,13 +296,27 @@ def correction(device_name: str, name: str, *, basis: str, share: tuple[float, f
     prior = max(LEAST_LOG_SPREAD, math.log(share[1] / share[0]) / 2)
     shift = middle * n / (n + SHRINKAGE_RUNS)
     half = math.sqrt((n * spread**2 + SHRINKAGE_RUNS * prior**2) / (n + SHRINKAGE_RUNS))
-    return Correction(math.exp(shift), math.exp(min(shift, middle) - half), math.exp(max(shift, middle) + half), n, math.exp(middle))
+    return Correction(
+        math.exp(shift),
+        math.exp(min(shift, middle) - half),
+        math.exp(max(shift, middle) + half),
+        n,
+        math.exp(middle),
+    )
 
 
 def corrections(device_name: str) -> dict[tuple[str, str], Correction]:
-    """Every value that runs on this device say something about, with the basis of the predictions; memory has the basis ""."""
-    pairs = {(name, "" if _is_memory(name) else run.basis) for run in stored(device_name).runs for name in run.measured}
-    found = {(name, basis): correction(device_name, name, basis=basis) for name, basis in sorted(pairs)}
+    """Every value that runs on this device say something about, with the basis of the predictions;
+    memory has the basis "".
+    """
+    pairs = {
+        (name, "" if _is_memory(name) else run.basis)
+        for run in stored(device_name).runs
+        for name in run.measured
+    }
+    found = {
+        (name, basis): correction(device_name, name, basis=basis) for name, basis in sorted(pairs)
+    }
     return {pair: entry for pair, entry in found.items() if entry.runs}
 
 
@@ -243,7 +326,9 @@ def current_versions() -> dict[str, str]:
 
 
 def path_of(device_name: str) -> Path:
-    """The file of a device: its name in letters that every file system takes, and a few digits of its hash."""
+    """The file of a device: its name in letters that every file system takes, and a few digits of
+    its hash.
+    """
     readable = re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-")[:60]
     digest = hashlib.sha256(device_name.encode()).hexdigest()[:6]
     return cache_folder() / "calibration" / f"{readable}-{digest}.json"
@@ -254,7 +339,11 @@ def _ratios(kept: Stored, name: str, basis: str) -> Iterator[float]:
     since = kept.calibration.made if kept.calibration else 0.0
     for run in kept.runs:
         is_of_these_rates = is_memory or (run.made >= since and run.basis == basis)
-        if name in run.measured and is_of_these_rates and _minor(run.versions.get("torch", "")) == torch_now:
+        if (
+            name in run.measured
+            and is_of_these_rates
+            and _minor(run.versions.get("torch", "")) == torch_now
+        ):
             yield run.measured[name] / run.predicted[name]
 
 
@@ -266,10 +355,16 @@ def _read(path: Path) -> Stored:
     values = read_json(path)
     if values["schema"] != SCHEMA:
         raise ValueError(f"schema {values['schema']}, this version reads {SCHEMA}")
-    calibration = None if values["calibration"] is None else Calibration.from_json(values["calibration"])
+    calibration = (
+        None if values["calibration"] is None else Calibration.from_json(values["calibration"])
+    )
     runs = tuple(RunNote(**run) for run in values["runs"])
     for run in runs:
-        if not all(_is_positive(each.get(name)) for each in (run.measured, run.predicted) for name in run.measured):
+        if not all(
+            _is_positive(each.get(name))
+            for each in (run.measured, run.predicted)
+            for name in run.measured
+        ):
             raise ValueError(f"run {run.key} holds a value that is not positive")
     return Stored(calibration, runs)
 
@@ -279,14 +374,30 @@ def _write(device_name: str, calibration: Calibration | None, runs: tuple[RunNot
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunFolderError(f"{path.parent} cannot be made: {error}. Point BRIMFUL_CACHE to a folder that can be written.") from error
+        raise RunFolderError(
+            f"{path.parent} cannot be made: {error}. Point BRIMFUL_CACHE to a folder that can be"
+            " written."
+        ) from error
     written = None if calibration is None else calibration.to_json()
-    write_json_atomically(path, {"schema": SCHEMA, "device": device_name, "calibration": written, "runs": [asdict(run) for run in runs]})
+    write_json_atomically(
+        path,
+        {
+            "schema": SCHEMA,
+            "device": device_name,
+            "calibration": written,
+            "runs": [asdict(run) for run in runs],
+        },
+    )
     return path
 
 
 def _is_positive(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value > 0
+    )
 
 
 def _minor(version: str) -> str:

@@ -1,4 +1,6 @@
-"""The catalog: devices nobody needs to own to plan for. One row of catalog.toml per accelerator, looked up by exact name."""
+"""The catalog: devices nobody needs to own to plan for. One row of catalog.toml per accelerator,
+looked up by exact name.
+"""
 
 import dataclasses
 import functools
@@ -12,7 +14,9 @@ from brimful.base.errors import DeviceError
 from brimful.base.units import GIB, MIB
 from brimful.hardware.device import DTYPES, Device, abilities_of
 
-_UNMEASURED_MEMORY = "memory (the driver's total; torch was seen to get 0.3 to 0.8 GiB less on other rows)"
+_UNMEASURED_MEMORY = (
+    "memory (the driver's total; torch was seen to get 0.3 to 0.8 GiB less on other rows)"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +42,9 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Device | None:
-    """The row of this exact name or listed other name, whatever the case; None when there is none."""
+    """The row of this exact name or listed other name, whatever the case; None when there is
+    none.
+    """
     row = _row_by_name().get(name.casefold().strip())
     return None if row is None else _device(row)
 
@@ -47,7 +53,8 @@ def get(name: str) -> Device:
     """The row of this exact name or listed other name, whatever the case.
 
     Raises:
-        DeviceError: no such row. A part of a name is never enough; rows that contain all its words are listed.
+        DeviceError: no such row. A part of a name is never enough; rows that contain all its words
+            are listed.
     """
     return _device(_require(name))
 
@@ -62,17 +69,23 @@ def price_of(name: str) -> Price | None:
     if not row.get("price_usd_per_hour"):
         return None
     usd_per_hour = float(row["price_usd_per_hour"])
-    return Price(usd_per_hour, row.get("price_offers", f"{usd_per_hour:g}"), row["price_source"], row["read"])
+    return Price(
+        usd_per_hour, row.get("price_offers", f"{usd_per_hour:g}"), row["price_source"], row["read"]
+    )
 
 
 def power_of(name: str) -> float | None:
-    """The power limit of the board `name` in watts; None where the catalog has no such row or the row no limit."""
+    """The power limit of the board `name` in watts; None where the catalog has no such row or the
+    row no limit.
+    """
     row = _row_by_name().get(name.casefold().strip(), {})
     return float(row["power_w"]) if "power_w" in row else None
 
 
 def cache_bytes_of(name: str) -> int:
-    """The last cache before memory of the board `name`; 0 where the catalog has no such row or the row no cache."""
+    """The last cache before memory of the board `name`; 0 where the catalog has no such row or the
+    row no cache.
+    """
     return round(1e6 * float(_row_by_name().get(name.casefold().strip(), {}).get("l2_cache_mb", 0)))
 
 
@@ -84,9 +97,15 @@ def _require(name: str) -> dict[str, Any]:
     matching = [known for known in names() if words and words <= _words(known)]
     if len(matching) > 1:
         listed = ", ".join(repr(known) for known in matching)
-        raise DeviceError(f"{name!r} could be any of {len(matching)} accelerators: {listed}. Give the exact name of one.")
+        raise DeviceError(
+            f"{name!r} could be any of {len(matching)} accelerators: {listed}. Give the exact name"
+            " of one."
+        )
     hint = f" - did you mean {matching[0]!r}?" if matching else did_you_mean(name, names())
-    raise DeviceError(f"unknown accelerator {name!r}{hint} The catalog has {len(names())} rows, found by the exact name that the driver reports.")
+    raise DeviceError(
+        f"unknown accelerator {name!r}{hint} The catalog has {len(names())} rows, found by the"
+        " exact name that the driver reports."
+    )
 
 
 def _words(name: str) -> set[str]:
@@ -101,7 +120,9 @@ def _rows() -> tuple[dict[str, Any], ...]:
 
 @functools.cache
 def _row_by_name() -> dict[str, dict[str, Any]]:
-    return {name.casefold(): row for row in _rows() for name in (row["name"], *row.get("aliases", ()))}
+    return {
+        name.casefold(): row for row in _rows() for name in (row["name"], *row.get("aliases", ()))
+    }
 
 
 def _device(row: dict[str, Any]) -> Device:
@@ -115,8 +136,14 @@ def _device(row: dict[str, Any]) -> Device:
         index=None,
         memory_bytes=memory_bytes,
         free_memory_bytes=None,
-        bandwidth_bytes_per_s=row["bandwidth_gb_per_s"] * 1e9 if "bandwidth_gb_per_s" in row else None,
-        dense_flop_per_s={dtype: row[f"dense_{dtype}_tflops"] * 1e12 for dtype in DTYPES if f"dense_{dtype}_tflops" in row},
+        bandwidth_bytes_per_s=(
+            row["bandwidth_gb_per_s"] * 1e9 if "bandwidth_gb_per_s" in row else None
+        ),
+        dense_flop_per_s={
+            dtype: row[f"dense_{dtype}_tflops"] * 1e12
+            for dtype in DTYPES
+            if f"dense_{dtype}_tflops" in row
+        },
         compute_capability=compute_capability,
         abilities=abilities_of(row["kind"], compute_capability, architecture),
         threads=None,

@@ -1,6 +1,8 @@
-"""Device: one accelerator (or the CPU) as a plain value. Imports no torch, so that a plan for any device needs none.
+"""Device: one accelerator (or the CPU) as a plain value. Imports no torch, so that a plan for any
+device needs none.
 
-Abilities follow from the compute capability (NVIDIA), the gfx architecture (AMD) or the kind, never from a name.
+Abilities follow from the compute capability (NVIDIA), the gfx architecture (AMD) or the kind, never
+from a name.
 """
 
 import dataclasses
@@ -15,7 +17,9 @@ from brimful.base.units import GIB
 Kind = Literal["cuda", "mps", "cpu"]
 KINDS: tuple[Kind, ...] = ("cuda", "mps", "cpu")
 DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8")
-"""Arithmetic of a matrix product that a rate can be given for. `cuda` includes AMD devices, as in torch."""
+"""Arithmetic of a matrix product that a rate can be given for. `cuda` includes AMD devices, as in
+torch.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,11 +27,13 @@ class Abilities:
     """What a device does in hardware, at a speed that makes it worth doing.
 
     Attributes:
-        bf16: Native bfloat16 matrix products. A False here does not forbid bf16, it says that it is emulated or unproven.
+        bf16: Native bfloat16 matrix products. A False here does not forbid bf16, it says that it is
+            emulated or unproven.
         fp16: float16 matrix units. Training in fp16 needs loss scaling.
         tf32: TensorFloat-32 for matrix products of fp32 tensors.
-        flash_attention: A fused attention kernel of scaled_dot_product_attention with linear memory, written for the device
-            generation. Older CUDA devices still have the memory-efficient kernel, which is linear in memory too.
+        flash_attention: A fused attention kernel of scaled_dot_product_attention with linear
+            memory, written for the device generation. Older CUDA devices still have the
+            memory-efficient kernel, which is linear in memory too.
         fp8: 8-bit floating-point matrix units.
         compile: torch.compile can generate code (Triton on GPUs, a C++ compiler on CPUs).
     """
@@ -43,19 +49,26 @@ class Abilities:
 AMD_ABILITIES: Mapping[str, Abilities] = {
     "gfx908": Abilities(bf16=True, fp16=True, compile=True),
     "gfx90a": Abilities(bf16=True, fp16=True, flash_attention=True, compile=True),
-    "gfx942": Abilities(bf16=True, fp16=True, tf32=True, flash_attention=True, fp8=True, compile=True),
+    "gfx942": Abilities(
+        bf16=True, fp16=True, tf32=True, flash_attention=True, fp8=True, compile=True
+    ),
     "gfx950": Abilities(bf16=True, fp16=True, flash_attention=True, fp8=True, compile=True),
     "gfx1100": Abilities(bf16=True, fp16=True, compile=True),
 }
-"""ROCm: which architectures AOTriton's flash kernels are released for (gfx1100 experimental, so not counted)."""
+"""ROCm: which architectures AOTriton's flash kernels are released for (gfx1100 experimental, so not
+counted).
+"""
 
 
-def abilities_of(kind: Kind, compute_capability: tuple[int, int] | None, architecture: str | None = None) -> Abilities:
+def abilities_of(
+    kind: Kind, compute_capability: tuple[int, int] | None, architecture: str | None = None
+) -> Abilities:
     """What follows from the kind and generation of a device.
 
-    Thresholds are those of the CUDA programming guide's table of arithmetic per compute capability, of torch's flash kernel
-    (8.0 on) and of Triton (7.0 on). An unknown GPU generation gets no ability at all: nothing is promised that is not known.
-    For the CPU, instruction set and compiler decide bf16 and compile; the probe of the machine fills those two in.
+    Thresholds are those of the CUDA programming guide's table of arithmetic per compute capability,
+    of torch's flash kernel (8.0 on) and of Triton (7.0 on). An unknown GPU generation gets no
+    ability at all: nothing is promised that is not known. For the CPU, instruction set and compiler
+    decide bf16 and compile; the probe of the machine fills those two in.
 
     Args:
         kind: "cuda", "mps" or "cpu".
@@ -72,7 +85,14 @@ def abilities_of(kind: Kind, compute_capability: tuple[int, int] | None, archite
         return Abilities()
     ampere = compute_capability >= (8, 0)
     volta = compute_capability >= (7, 0)
-    return Abilities(bf16=ampere, fp16=volta, tf32=ampere, flash_attention=ampere, fp8=compute_capability >= (8, 9), compile=volta)
+    return Abilities(
+        bf16=ampere,
+        fp16=volta,
+        tf32=ampere,
+        flash_attention=ampere,
+        fp8=compute_capability >= (8, 9),
+        compile=volta,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +102,8 @@ class Device:
     Attributes:
         name: Exact name, as the driver reports it.
         kind: torch's device type; AMD GPUs are "cuda" too.
-        index: Number of a CUDA device on this machine; None for catalog rows and devices without numbers.
+        index: Number of a CUDA device on this machine; None for catalog rows and devices without
+            numbers.
         memory_bytes: All the memory a program can have when nothing else runs.
         free_memory_bytes: Measured just now; None for catalog rows.
         bandwidth_bytes_per_s: Memory bandwidth; None where unknown.
@@ -117,41 +138,53 @@ class Device:
     def __post_init__(self) -> None:
         object.__setattr__(self, "dense_flop_per_s", dict(self.dense_flop_per_s))
         if self.kind not in KINDS:
-            raise DeviceError(f"device {self.name!r}: kind must be one of {', '.join(KINDS)}, got {self.kind!r}.")
+            raise DeviceError(
+                f"device {self.name!r}: kind must be one of {', '.join(KINDS)}, got {self.kind!r}."
+            )
         for dtype in self.dense_flop_per_s:
             _check_dtype(dtype)
-        values = {f"dense_flop_per_s[{dtype}]": rate for dtype, rate in self.dense_flop_per_s.items()}
+        values = {
+            f"dense_flop_per_s[{dtype}]": rate for dtype, rate in self.dense_flop_per_s.items()
+        }
         values |= {"memory_bytes": self.memory_bytes}
         if self.bandwidth_bytes_per_s is not None:
             values["bandwidth_bytes_per_s"] = self.bandwidth_bytes_per_s
         for key, value in values.items():
             if not (math.isfinite(value) and value > 0):
-                raise DeviceError(f"device {self.name!r}: {key} must be positive and finite, got {value}.")
+                raise DeviceError(
+                    f"device {self.name!r}: {key} must be positive and finite, got {value}."
+                )
 
     def flop_per_s(self, dtype: str) -> float:
         """Peak rate of dense matrix products in `dtype`.
 
         Raises:
-            DeviceError: not a dtype, or no rate known for it. Another dtype's rate is never given instead.
+            DeviceError: not a dtype, or no rate known for it. Another dtype's rate is never given
+                instead.
         """
         _check_dtype(dtype)
         if dtype not in self.dense_flop_per_s:
             known = ", ".join(self.dense_flop_per_s) or "none"
             raise DeviceError(
-                f"no {dtype} rate is known for {self.name!r} (known: {known}; source: {self.source}). "
-                "Measure it on the machine itself, or choose a precision with a known rate."
+                f"no {dtype} rate is known for {self.name!r} (known: {known}; source:"
+                f" {self.source}). Measure it on the machine itself, or choose a precision with a"
+                " known rate."
             )
         return self.dense_flop_per_s[dtype]
 
     @property
     def emulated_flop_per_s(self) -> Mapping[str, float]:
-        """`dense_flop_per_s`, and for a 16-bit type without units the fp32 rate, in which libraries then compute it."""
+        """`dense_flop_per_s`, and for a 16-bit type without units the fp32 rate, in which libraries
+        then compute it.
+        """
         fp32 = self.dense_flop_per_s.get("fp32")
         return ({} if fp32 is None else {"bf16": fp32, "fp16": fp32}) | dict(self.dense_flop_per_s)
 
     def with_rates(self, dense_flop_per_s: Mapping[str, float], source: str) -> Self:
         """The same device with these rates in place of the known ones, and where they come from."""
-        return dataclasses.replace(self, dense_flop_per_s=dense_flop_per_s, source=f"{self.source}; {source}")
+        return dataclasses.replace(
+            self, dense_flop_per_s=dense_flop_per_s, source=f"{self.source}; {source}"
+        )
 
     @property
     def is_present(self) -> bool:
@@ -167,7 +200,9 @@ class Device:
         """Plain values for JSON; `from_json` gives an equal Device."""
         return {
             **dataclasses.asdict(self),
-            "compute_capability": list(self.compute_capability) if self.compute_capability else None,
+            "compute_capability": (
+                list(self.compute_capability) if self.compute_capability else None
+            ),
             "uncertain": list(self.uncertain),
         }
 
@@ -184,14 +219,22 @@ class Device:
                 **{
                     **value,
                     "abilities": Abilities(**value["abilities"]),
-                    "compute_capability": (int(capability[0]), int(capability[1])) if capability else None,
+                    "compute_capability": (
+                        (int(capability[0]), int(capability[1])) if capability else None
+                    ),
                     "uncertain": tuple(value.get("uncertain", ())),
                 }
             )
         except (KeyError, TypeError) as error:
-            raise DeviceError(f"not the description of a device: {error}. It was probably written by another version of brimful.") from error
+            raise DeviceError(
+                f"not the description of a device: {error}. It was probably written by another"
+                " version of brimful."
+            ) from error
 
 
 def _check_dtype(dtype: str) -> None:
     if dtype not in DTYPES:
-        raise DeviceError(f"unknown dtype {dtype!r}{did_you_mean(dtype, DTYPES)} Rates are kept for {', '.join(DTYPES)}.")
+        raise DeviceError(
+            f"unknown dtype {dtype!r}{did_you_mean(dtype, DTYPES)} Rates are kept for"
+            f" {', '.join(DTYPES)}."
+        )

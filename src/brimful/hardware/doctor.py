@@ -1,4 +1,6 @@
-"""The doctor: what this machine is, what it can do, and what is wrong with it. Diagnosing is measuring; judging is pure."""
+"""The doctor: what this machine is, what it can do, and what is wrong with it. Diagnosing is
+measuring; judging is pure.
+"""
 
 import dataclasses
 import importlib.metadata
@@ -30,13 +32,15 @@ PACKAGES: Mapping[str, str] = {
 LITTLE_DISK_BYTES = 5 * GIB
 """Two kept checkpoints and the best one of a 124M model with AdamW states in fp32 take 4.5 GB."""
 LITTLE_MEMORY_BYTES = 2 * GIB
-"""Python with torch, transformers and datasets takes 0.4 GiB before the first tensor (measured, CPU build); data, weights and
-the page cache of checkpoints come on top."""
+"""Python with torch, transformers and datasets takes 0.4 GiB before the first tensor (measured, CPU
+build); data, weights and the page cache of checkpoints come on top.
+"""
 BUSY_SHARE = 0.2
 """A desktop's windows take less of a GPU than this; more is another program."""
 FIRST_CAPABILITY_OF_CUDA_13 = (7, 5)
-"""torch's CUDA 12.8 wheels dropped older GPUs in 2.11, and the cu126 wheels, which have them, end with torch 2.14
-(pytorch/pytorch#172352, #190385; pytorch/test-infra#8739)."""
+"""torch's CUDA 12.8 wheels dropped older GPUs in 2.11, and the cu126 wheels, which have them, end
+with torch 2.14 (pytorch/pytorch#172352, #190385; pytorch/test-infra#8739).
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +54,8 @@ class Consequence:
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """Everything the doctor looked at. Plain values, so that every judgement about them can be tested anywhere.
+    """Everything the doctor looked at. Plain values, so that every judgement about them can be
+    tested anywhere.
 
     Attributes:
         system: Operating system and processor architecture.
@@ -63,7 +68,8 @@ class Diagnosis:
         folder: Where runs would be written.
         disk_free_bytes: Room there.
         versions: Package to version, None where it is not installed; "python" too.
-        torch_backend: What torch was built with, "CUDA 12.6" or "ROCm 6.4"; None for a CPU or MPS build.
+        torch_backend: What torch was built with, "CUDA 12.6" or "ROCm 6.4"; None for a CPU or MPS
+            build.
         built_for: GPU generations this torch has code for.
         driver_gpu_count: NVIDIA GPUs the driver shows; None without a driver.
         driver_problem: Why torch cannot use the driver, in torch's words.
@@ -110,11 +116,13 @@ class Diagnosis:
 
 
 def examine(folder: Path, choice: str = "auto") -> Diagnosis:
-    """Look at this machine. Nothing is changed; on CUDA devices a context is made to ask for free memory.
+    """Look at this machine. Nothing is changed; on CUDA devices a context is made to ask for free
+    memory.
 
     Args:
         folder: Where runs would be written; need not exist.
-        choice: The device a run would be given, as in `probe.probe`. One that cannot be used is a warning here, not an error.
+        choice: The device a run would be given, as in `probe.probe`. One that cannot be used is a
+            warning here, not an error.
     """
     driver_problem = _driver_problem()
     selected, selection_problem = _select(choice)
@@ -129,7 +137,10 @@ def examine(folder: Path, choice: str = "auto") -> Diagnosis:
         free_memory_bytes=host.memory_free_bytes(limits),
         folder=str(folder.absolute()),
         disk_free_bytes=host.disk_free_bytes(folder),
-        versions={"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        versions={
+            "python": platform.python_version(),
+            **{name: _version(name) for name in PACKAGES},
+        },
         torch_backend=_torch_backend(),
         built_for=probe.build_architectures(),
         driver_gpu_count=host.nvidia_gpu_count(),
@@ -160,7 +171,9 @@ def _torch_backend() -> str | None:
 
 
 def _driver_problem() -> str | None:
-    """What torch says when it is made to start CUDA and cannot. Nothing to say for builds without CUDA."""
+    """What torch says when it is made to start CUDA and cannot. Nothing to say for builds without
+    CUDA.
+    """
     if _torch_backend() is None or probe.cuda_count():
         return None
     try:
@@ -176,12 +189,22 @@ def consequences_of(device: Device) -> tuple[Consequence, ...]:
     meanings = {
         "bf16": _bf16_meaning(device),
         "fp16": _fp16_meaning(device),
-        "tf32": "fp32 matrix products may run in TF32: faster, with 10 bits of mantissa" if abilities.tf32 else "fp32 products run in full fp32",
+        "tf32": (
+            "fp32 matrix products may run in TF32: faster, with 10 bits of mantissa"
+            if abilities.tf32
+            else "fp32 products run in full fp32"
+        ),
         "flash_attention": _attention_meaning(device),
-        "fp8": "8-bit units are there; no recipe uses them by itself" if abilities.fp8 else "no 8-bit floating-point units",
+        "fp8": (
+            "8-bit units are there; no recipe uses them by itself"
+            if abilities.fp8
+            else "no 8-bit floating-point units"
+        ),
         "compile": _compile_meaning(device),
     }
-    return tuple(Consequence(name, getattr(abilities, name), meaning) for name, meaning in meanings.items())
+    return tuple(
+        Consequence(name, getattr(abilities, name), meaning) for name, meaning in meanings.items()
+    )
 
 
 def _bf16_meaning(device: Device) -> str:
@@ -189,38 +212,68 @@ def _bf16_meaning(device: Device) -> str:
         return "matrix products run in bf16 natively; no loss scaling needed"
     if device.kind == "cpu":
         return "no bf16 instructions found: fp32, unless bf16 is measured to be faster"
-    return "no bf16 units, only emulation" + ("; fp16 takes its place" if device.abilities.fp16 else "")
+    return "no bf16 units, only emulation" + (
+        "; fp16 takes its place" if device.abilities.fp16 else ""
+    )
 
 
 def _fp16_meaning(device: Device) -> str:
     if not device.abilities.fp16:
-        return "unusably slow without fp16 instructions" if device.kind == "cpu" else "no fp16 matrix units: train in fp32"
+        return (
+            "unusably slow without fp16 instructions"
+            if device.kind == "cpu"
+            else "no fp16 matrix units: train in fp32"
+        )
     return (
-        "works with loss scaling; bf16 is the safer choice" if device.abilities.bf16 else "train in fp16 with loss scaling; master weights stay fp32"
+        "works with loss scaling; bf16 is the safer choice"
+        if device.abilities.bf16
+        else "train in fp16 with loss scaling; master weights stay fp32"
     )
 
 
 def _attention_meaning(device: Device) -> str:
     if device.abilities.flash_attention:
         kernel = "fused CPU kernel" if device.kind == "cpu" else "flash kernel"
-        return f"scaled-dot-product attention has a {kernel}: memory grows linearly with the sequence"
+        return (
+            f"scaled-dot-product attention has a {kernel}: memory grows linearly with the sequence"
+        )
     if device.kind == "cuda" and device.compute_capability is not None:
-        return "no flash kernel; the memory-efficient one takes its place: memory grows linearly too, at less speed"
+        return (
+            "no flash kernel; the memory-efficient one takes its place: memory grows linearly too,"
+            " at less speed"
+        )
     return "no flash kernel: attention memory may grow with the square of the sequence"
 
 
 def _compile_meaning(device: Device) -> str:
     if device.kind == "cpu":
-        return "torch.compile has a C++ compiler" if device.abilities.compile else "torch.compile needs a C++ compiler, and none was found"
+        return (
+            "torch.compile has a C++ compiler"
+            if device.abilities.compile
+            else "torch.compile needs a C++ compiler, and none was found"
+        )
     if device.abilities.compile:
         return "torch.compile can generate Triton kernels"
-    return "torch.compile for MPS is a prototype: not used" if device.kind == "mps" else "Triton does not generate code for this GPU: runs eagerly"
+    return (
+        "torch.compile for MPS is a prototype: not used"
+        if device.kind == "mps"
+        else "Triton does not generate code for this GPU: runs eagerly"
+    )
 
 
 def warnings_of(diagnosis: Diagnosis) -> tuple[str, ...]:
     """What is wrong or will go wrong, each with what to do. Depends on nothing but `diagnosis`."""
     found: list[str] = [] if diagnosis.selection_problem is None else [diagnosis.selection_problem]
-    for judge in (_torch_build, _hidden_gpus, _wrong_gpu, _generations, _precision, _busy_gpu, _room, _software):
+    for judge in (
+        _torch_build,
+        _hidden_gpus,
+        _wrong_gpu,
+        _generations,
+        _precision,
+        _busy_gpu,
+        _room,
+        _software,
+    ):
         found += judge(diagnosis)
     return tuple(found)
 
@@ -239,41 +292,63 @@ def _torch_build(diagnosis: Diagnosis) -> Iterator[str]:
     torch_version = diagnosis.versions.get("torch")
     if diagnosis.torch_backend is None:
         yield (
-            f"An NVIDIA driver is installed, but torch {torch_version} is built without CUDA: training would run on the CPU. "
-            "Install a CUDA build, see https://pytorch.org/get-started/locally/."
+            f"An NVIDIA driver is installed, but torch {torch_version} is built without CUDA:"
+            " training would run on the CPU. Install a CUDA build, see"
+            " https://pytorch.org/get-started/locally/."
         )
     elif diagnosis.driver_problem and diagnosis.visible_devices is None:
         yield (
-            f"An NVIDIA driver is installed, but torch {torch_version} ({diagnosis.torch_backend}) cannot use it: {diagnosis.driver_problem} "
-            "Update the driver, or install a torch built with an older CUDA."
+            f"An NVIDIA driver is installed, but torch {torch_version} ({diagnosis.torch_backend})"
+            f" cannot use it: {diagnosis.driver_problem} Update the driver, or install a torch"
+            " built with an older CUDA."
         )
 
 
 def _hidden_gpus(diagnosis: Diagnosis) -> Iterator[str]:
-    if diagnosis.torch_backend is None or diagnosis.visible_devices is None or diagnosis.driver_gpu_count is None:
+    if (
+        diagnosis.torch_backend is None
+        or diagnosis.visible_devices is None
+        or diagnosis.driver_gpu_count is None
+    ):
         return
     seen, there = len(_gpus(diagnosis)), diagnosis.driver_gpu_count
     if seen < max(there, 1):
         number = f"{there - seen} of {there} GPUs" if there else "all GPUs"
-        yield f"CUDA_VISIBLE_DEVICES={diagnosis.visible_devices!r} hides {number}. Unset it, or set it to the numbers you mean, to use them."
+        yield (
+            f"CUDA_VISIBLE_DEVICES={diagnosis.visible_devices!r} hides {number}. Unset it, or set"
+            " it to the numbers you mean, to use them."
+        )
 
 
 def _wrong_gpu(diagnosis: Diagnosis) -> Iterator[str]:
     selected = diagnosis.selected
-    usable = [device for device in _gpus(diagnosis) if probe.is_built_for(device, diagnosis.built_for)]
+    usable = [
+        device for device in _gpus(diagnosis) if probe.is_built_for(device, diagnosis.built_for)
+    ]
     if selected is None or not usable:
         return
     if selected.kind == "cpu":
-        yield f"The CPU is selected, although there is {_label(usable[0])}. Choose it with plan.device=cuda:{usable[0].index}."
+        yield (
+            f"The CPU is selected, although there is {_label(usable[0])}. Choose it with"
+            f" plan.device=cuda:{usable[0].index}."
+        )
         return
     for other in usable:
         reasons = []
         if other.memory_bytes > 1.05 * selected.memory_bytes:
-            reasons.append(f"{format_bytes(selected.memory_bytes)} instead of {format_bytes(other.memory_bytes)}")
+            reasons.append(
+                f"{format_bytes(selected.memory_bytes)} instead of"
+                f" {format_bytes(other.memory_bytes)}"
+            )
         if (other.compute_capability or (0, 0)) > (selected.compute_capability or (0, 0)):
-            reasons.append(f"{probe.architecture_name(selected)} instead of {probe.architecture_name(other)}")
+            reasons.append(
+                f"{probe.architecture_name(selected)} instead of {probe.architecture_name(other)}"
+            )
         if reasons and other.index != selected.index:
-            yield f"{_label(selected)} is selected, not {_label(other)}: {' and '.join(reasons)}. Choose with plan.device=cuda:{other.index}."
+            yield (
+                f"{_label(selected)} is selected, not {_label(other)}: {' and '.join(reasons)}."
+                f" Choose with plan.device=cuda:{other.index}."
+            )
 
 
 def _generations(diagnosis: Diagnosis) -> Iterator[str]:
@@ -283,13 +358,24 @@ def _generations(diagnosis: Diagnosis) -> Iterator[str]:
         is_old = capability is not None and capability < FIRST_CAPABILITY_OF_CUDA_13
         install = 'pip install "torch<2.15" --index-url https://download.pytorch.org/whl/cu126'
         if not probe.is_built_for(device, diagnosis.built_for):
-            remedy = f"It needs: {install}." if is_old else "It needs a newer CUDA or ROCm build, see https://pytorch.org/get-started/locally/."
+            remedy = (
+                f"It needs: {install}."
+                if is_old
+                else (
+                    "It needs a newer CUDA or ROCm build, see"
+                    " https://pytorch.org/get-started/locally/."
+                )
+            )
             name = f"{_label(device)} ({probe.architecture_name(device)})"
-            yield f"torch {diagnosis.versions.get('torch')} has no code for {name}; it was built for {built}. {remedy}"
+            yield (
+                f"torch {diagnosis.versions.get('torch')} has no code for {name}; it was built for"
+                f" {built}. {remedy}"
+            )
         elif is_old:
             yield (
-                f"{_label(device)} ({probe.architecture_name(device)}) loses its torch wheels after torch 2.14: only the CUDA 12.6 ones carry it, "
-                f"and they end there. Pin it: {install}."
+                f"{_label(device)} ({probe.architecture_name(device)}) loses its torch wheels after"
+                " torch 2.14: only the CUDA 12.6 ones carry it, and they end there. Pin it:"
+                f" {install}."
             )
 
 
@@ -297,8 +383,15 @@ def _precision(diagnosis: Diagnosis) -> Iterator[str]:
     selected = diagnosis.selected
     if selected is None or selected.kind != "cuda" or selected.abilities.bf16:
         return
-    instead = "training runs in fp16 with loss scaling" if selected.abilities.fp16 else "training runs in fp32"
-    yield f"{_label(selected)} has no bf16: {instead}. Code that asks torch.cuda.is_bf16_supported() is told yes, because it emulates."
+    instead = (
+        "training runs in fp16 with loss scaling"
+        if selected.abilities.fp16
+        else "training runs in fp32"
+    )
+    yield (
+        f"{_label(selected)} has no bf16: {instead}. Code that asks torch.cuda.is_bf16_supported()"
+        " is told yes, because it emulates."
+    )
 
 
 def _busy_gpu(diagnosis: Diagnosis) -> Iterator[str]:
@@ -308,67 +401,141 @@ def _busy_gpu(diagnosis: Diagnosis) -> Iterator[str]:
     used_bytes = device.memory_bytes - device.free_memory_bytes
     if used_bytes > BUSY_SHARE * device.memory_bytes:
         yield (
-            f"{format_bytes(used_bytes)} of the {format_bytes(device.memory_bytes)} of {_label(device)} are taken, mostly by other programs. "
-            "See nvidia-smi; stop them, or choose another device."
+            f"{format_bytes(used_bytes)} of the {format_bytes(device.memory_bytes)} of"
+            f" {_label(device)} are taken, mostly by other programs. See nvidia-smi; stop them, or"
+            " choose another device."
         )
 
 
 def _room(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.disk_free_bytes < LITTLE_DISK_BYTES:
         yield (
-            f"Only {format_bytes(diagnosis.disk_free_bytes)} of disk are free at {diagnosis.folder}: checkpoints may not fit. "
-            "Free some, or write elsewhere with run.folder=FOLDER."
+            f"Only {format_bytes(diagnosis.disk_free_bytes)} of disk are free at"
+            f" {diagnosis.folder}: checkpoints may not fit. Free some, or write elsewhere with"
+            " run.folder=FOLDER."
         )
     if diagnosis.free_memory_bytes < LITTLE_MEMORY_BYTES:
-        yield f"Only {format_bytes(diagnosis.free_memory_bytes)} of main memory are free: loading libraries and data is tight. Close other programs."
+        yield (
+            f"Only {format_bytes(diagnosis.free_memory_bytes)} of main memory are free: loading"
+            " libraries and data is tight. Close other programs."
+        )
 
 
 def _software(diagnosis: Diagnosis) -> Iterator[str]:
-    missing = [name for name, purpose in PACKAGES.items() if purpose == "needed" and diagnosis.versions.get(name) is None]
+    missing = [
+        name
+        for name, purpose in PACKAGES.items()
+        if purpose == "needed" and diagnosis.versions.get(name) is None
+    ]
     if missing:
-        yield f"Not installed, but needed: {', '.join(missing)}. Install with pip install {' '.join(missing)}."
-    if diagnosis.selected is not None and diagnosis.selected.kind == "cpu" and diagnosis.compiler is None:
-        yield "No C++ compiler was found, so torch.compile cannot be used on the CPU. Install g++ (Debian, Ubuntu: apt install g++)."
+        yield (
+            f"Not installed, but needed: {', '.join(missing)}. Install with pip install"
+            f" {' '.join(missing)}."
+        )
+    if (
+        diagnosis.selected is not None
+        and diagnosis.selected.kind == "cpu"
+        and diagnosis.compiler is None
+    ):
+        yield (
+            "No C++ compiler was found, so torch.compile cannot be used on the CPU. Install g++"
+            " (Debian, Ubuntu: apt install g++)."
+        )
 
 
 def render(diagnosis: Diagnosis) -> RenderableType:
     """The diagnosis for a terminal, warnings last, where they are read."""
     parts: list[RenderableType] = [
         Text(f"{diagnosis.system}, {diagnosis.cores} cores"),
-        Text(f"Memory  {format_bytes(diagnosis.memory_bytes)}, {format_bytes(diagnosis.free_memory_bytes)} free"),
+        Text(
+            f"Memory  {format_bytes(diagnosis.memory_bytes)},"
+            f" {format_bytes(diagnosis.free_memory_bytes)} free"
+        ),
         Text(f"Disk    {format_bytes(diagnosis.disk_free_bytes)} free at {diagnosis.folder}"),
         Text(""),
         _device_table(diagnosis),
     ]
     if diagnosis.selected is not None:
-        parts += [Text(""), _consequence_table(diagnosis.selected), Text(f"  {diagnosis.selected.source}", style="dim")]
+        parts += [
+            Text(""),
+            _consequence_table(diagnosis.selected),
+            Text(f"  {diagnosis.selected.source}", style="dim"),
+        ]
     parts += [Text(""), _version_table(diagnosis), Text("")]
-    parts += [Text(f"! {warning}", style="yellow") for warning in diagnosis.warnings] or [Text("Nothing to warn about.", style="green")]
+    parts += [Text(f"! {warning}", style="yellow") for warning in diagnosis.warnings] or [
+        Text("Nothing to warn about.", style="green")
+    ]
     return Group(*parts)
 
 
 def _device_table(diagnosis: Diagnosis) -> Table:
-    table = Table("", "device", "memory", "free", "generation", "peak rates (FLOP/s)", box=None, pad_edge=False)
+    table = Table(
+        "",
+        "device",
+        "memory",
+        "free",
+        "generation",
+        "peak rates (FLOP/s)",
+        box=None,
+        pad_edge=False,
+    )
     for device in diagnosis.devices:
-        is_selected = diagnosis.selected is not None and (device.kind, device.index) == (diagnosis.selected.kind, diagnosis.selected.index)
-        free = "unknown" if device.free_memory_bytes is None else format_bytes(device.free_memory_bytes)
-        rates = "  ".join(f"{dtype} {format_count(rate)}" for dtype, rate in device.dense_flop_per_s.items()) or "not measured"
+        is_selected = diagnosis.selected is not None and (device.kind, device.index) == (
+            diagnosis.selected.kind,
+            diagnosis.selected.index,
+        )
+        free = (
+            "unknown"
+            if device.free_memory_bytes is None
+            else format_bytes(device.free_memory_bytes)
+        )
+        rates = (
+            "  ".join(
+                f"{dtype} {format_count(rate)}" for dtype, rate in device.dense_flop_per_s.items()
+            )
+            or "not measured"
+        )
         generation = probe.architecture_name(device) or device.kind
-        table.add_row("→" if is_selected else "", _label(device), format_bytes(device.memory_bytes), free, generation, rates)
+        table.add_row(
+            "→" if is_selected else "",
+            _label(device),
+            format_bytes(device.memory_bytes),
+            free,
+            generation,
+            rates,
+        )
     return table
 
 
 def _consequence_table(device: Device) -> Table:
-    table = Table(title=f"What {_label(device)} can do", title_justify="left", box=None, show_header=False, pad_edge=False)
+    table = Table(
+        title=f"What {_label(device)} can do",
+        title_justify="left",
+        box=None,
+        show_header=False,
+        pad_edge=False,
+    )
     for consequence in consequences_of(device):
-        table.add_row(consequence.ability.replace("_", " "), "yes" if consequence.has else "no", consequence.meaning)
+        table.add_row(
+            consequence.ability.replace("_", " "),
+            "yes" if consequence.has else "no",
+            consequence.meaning,
+        )
     return table
 
 
 def _version_table(diagnosis: Diagnosis) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, version in diagnosis.versions.items():
-        build = f"built with {diagnosis.torch_backend}" if diagnosis.torch_backend else "built without CUDA"
+        build = (
+            f"built with {diagnosis.torch_backend}"
+            if diagnosis.torch_backend
+            else "built without CUDA"
+        )
         purpose = PACKAGES.get(name, "")
-        table.add_row(name, version or "not installed", build if name == "torch" else purpose if version is None else "")
+        table.add_row(
+            name,
+            version or "not installed",
+            build if name == "torch" else purpose if version is None else "",
+        )
     return table

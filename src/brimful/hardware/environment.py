@@ -10,7 +10,16 @@ from typing import Any
 
 from brimful.hardware.device import Device
 
-PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "safetensors", "numpy", "peft", "bitsandbytes")
+PACKAGES = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "datasets",
+    "safetensors",
+    "numpy",
+    "peft",
+    "bitsandbytes",
+)
 
 
 def describe_environment(device: Device) -> dict[str, Any]:

@@ -1,6 +1,8 @@
-"""Rates of NVIDIA GPUs that nobody measured here: data-sheet numbers times a few shares, fitted on published training runs. No torch.
+"""Rates of NVIDIA GPUs that nobody measured here: data-sheet numbers times a few shares, fitted on
+published training runs. No torch.
 
-The shares, their sources and the runs they come from stand in efficiencies.toml, which `python benchmarks/time_truth.py CSV --fit` writes.
+The shares, their sources and the runs they come from stand in efficiencies.toml, which `python
+benchmarks/time_truth.py CSV --fit` writes.
 """
 
 import functools
@@ -22,7 +24,9 @@ POWER_SHARPNESS = 4.0
 KNOWN = ("7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 """Compute capabilities with a share of their own; others take that of the next lower one."""
 CUDNN_FROM, CUDNN_BELOW = (9, 0), (12, 0)
-"""Where torch prefers cuDNN's attention to FlashAttention-2 (aten/native/transformers/cuda/sdp_utils.cpp, torch 2.13)."""
+"""Where torch prefers cuDNN's attention to FlashAttention-2
+(aten/native/transformers/cuda/sdp_utils.cpp, torch 2.13).
+"""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,8 @@ class Efficiencies:
     Attributes:
         values: Share or time by name, see efficiencies.toml.
         norm: p of the roofline.
-        interval: Measured over predicted time, 5th and 95th percentile, on sources that the fit had not seen.
+        interval: Measured over predicted time, 5th and 95th percentile, on sources that the fit had
+            not seen.
         unseen_interval: The same for compute capabilities that no run was on; assumption.
         seen: Compute capabilities of the runs.
         source: Which runs.
@@ -49,12 +54,23 @@ class Efficiencies:
 @functools.cache
 def efficiencies() -> Efficiencies:
     """What efficiencies.toml says."""
-    table = tomllib.loads(resources.files("brimful.hardware").joinpath("efficiencies.toml").read_text(encoding="utf-8"))
+    table = tomllib.loads(
+        resources.files("brimful.hardware")
+        .joinpath("efficiencies.toml")
+        .read_text(encoding="utf-8")
+    )
     fit = table["fit"]
     low, high = fit["interval"]
     unseen_low, unseen_high = fit["unseen_interval"]
     values = {name: float(row["value"]) for name, row in table["efficiency"].items()}
-    return Efficiencies(values, fit["norm"], (low, high), (unseen_low, unseen_high), tuple(fit["compute_capabilities"]), fit["source"])
+    return Efficiencies(
+        values,
+        fit["norm"],
+        (low, high),
+        (unseen_low, unseen_high),
+        tuple(fit["compute_capabilities"]),
+        fit["source"],
+    )
 
 
 def rates_of(device: Device, *, power_w: float | None = None) -> Rates | None:
@@ -64,16 +80,33 @@ def rates_of(device: Device, *, power_w: float | None = None) -> Rates | None:
         device: A catalog row or a GPU of this machine.
         power_w: Power limit of the board; without it the catalog's, and without that none.
     """
-    if device.kind != "cuda" or device.compute_capability is None or device.compute_capability < (7, 0) or not device.bandwidth_bytes_per_s:
+    if (
+        device.kind != "cuda"
+        or device.compute_capability is None
+        or device.compute_capability < (7, 0)
+        or not device.bandwidth_bytes_per_s
+    ):
         return None
     if not {"fp16", "bf16"} & device.dense_flop_per_s.keys():
         return None
     found = efficiencies()
     cudnn = CUDNN_FROM <= device.compute_capability < CUDNN_BELOW
-    made = rates_with(device, found.values, found.norm, power_w=power_w or catalog.power_of(device.name), cudnn=cudnn)
+    made = rates_with(
+        device,
+        found.values,
+        found.norm,
+        power_w=power_w or catalog.power_of(device.name),
+        cudnn=cudnn,
+    )
     seen = capability_of(device) in found.seen
     low, high = found.interval if seen else found.unseen_interval
-    return Rates(**{**vars(made), "share": (low, high), "source": f"data sheet ({device.source}) times shares fitted on {found.source}"})
+    return Rates(
+        **{
+            **vars(made),
+            "share": (low, high),
+            "source": f"data sheet ({device.source}) times shares fitted on {found.source}",
+        }
+    )
 
 
 def capability_of(device: Device) -> str:
@@ -83,7 +116,9 @@ def capability_of(device: Device) -> str:
     return below[-1] if below else KNOWN[0]
 
 
-def rates_with(device: Device, values: Mapping[str, float], norm: float, *, power_w: float | None, cudnn: bool) -> Rates:
+def rates_with(
+    device: Device, values: Mapping[str, float], norm: float, *, power_w: float | None, cudnn: bool
+) -> Rates:
     """Rates of a GPU with bandwidth and 16-bit rate, for these shares.
 
     Args:
@@ -94,22 +129,39 @@ def rates_with(device: Device, values: Mapping[str, float], norm: float, *, powe
     capability = capability_of(device)
     limit = power_w / (values[f"picojoule {capability}"] * 1e-12) if power_w else float("inf")
     shares = {"matrix": 1.0, "batched matrix": values["batched"]}
-    matrix = values[f"matrix {capability}"] * (values["geforce"] if "GeForce" in device.name else 1.0)
+    matrix = values[f"matrix {capability}"] * (
+        values["geforce"] if "GeForce" in device.name else 1.0
+    )
     attention = values["attention cudnn" if cudnn else attention_name(device)] / matrix
-    shares |= {"attention": attention, "attention backward": attention * values["attention backward"]}
+    shares |= {
+        "attention": attention,
+        "attention backward": attention * values["attention backward"],
+    }
     dense = {}
     for dtype, rate in device.emulated_flop_per_s.items():
         full = rate == device.dense_flop_per_s.get("fp32")
         dense[dtype] = rate * values["fp32"] if full else limited(rate * matrix, limit)
     bandwidth = (device.bandwidth_bytes_per_s or 0.0) * values["bandwidth"]
-    moved = {name: bandwidth * values.get({"optimizer": "optimizer", "dequantise": "dequantise"}.get(name, ""), 1.0) for name in CLASSES}
+    moved = {
+        name: bandwidth
+        * values.get({"optimizer": "optimizer", "dequantise": "dequantise"}.get(name, ""), 1.0)
+        for name in CLASSES
+    }
     return Rates(
-        flop_per_s={name: {dtype: rate * shares[name] for dtype, rate in dense.items()} for name in MATRIX_CLASSES},
-        bytes_per_s=moved, cached_bytes_per_s={name: moved[name] * values["cached"] for name in CACHED_CLASSES},
-        cache_bytes=round(CACHE_SHARE * catalog.cache_bytes_of(device.name)), norm=norm, launch_s=values["launch"], host_s=values["host eager"],
-        host_compiled_s=values["host compiled"], step_s=values["step"],
+        flop_per_s={
+            name: {dtype: rate * shares[name] for dtype, rate in dense.items()}
+            for name in MATRIX_CLASSES
+        },
+        bytes_per_s=moved,
+        cached_bytes_per_s={name: moved[name] * values["cached"] for name in CACHED_CLASSES},
+        cache_bytes=round(CACHE_SHARE * catalog.cache_bytes_of(device.name)),
+        norm=norm,
+        launch_s=values["launch"],
+        host_s=values["host eager"],
+        host_compiled_s=values["host compiled"],
+        step_s=values["step"],
         multiprocessors=device.multiprocessors,
-    )  # fmt: skip
+    )
 
 
 def limited(rate: float, limit: float) -> float:
@@ -119,4 +171,6 @@ def limited(rate: float, limit: float) -> float:
 
 def attention_name(device: Device) -> str:
     """Which share the attention of a GPU takes where it is not cuDNN's."""
-    return {"7.0": "attention 7", "7.5": "attention 7", "9.0": "attention 9.0"}.get(capability_of(device), "attention")
+    return {"7.0": "attention 7", "7.5": "attention 7", "9.0": "attention 9.0"}.get(
+        capability_of(device), "attention"
+    )

@@ -1,6 +1,8 @@
-"""The monitor: samples device and machine beside a run in one thread, at a bounded cost, into the run folder (docs/monitor.md).
+"""The monitor: samples device and machine beside a run in one thread, at a bounded cost, into the
+run folder (docs/monitor.md).
 
-Nothing that goes wrong here reaches the run: a sensor that fails is dropped and named, a file that cannot be written ends the monitor.
+Nothing that goes wrong here reaches the run: a sensor that fails is dropped and named, a file that
+cannot be written ends the monitor.
 """
 
 import json
@@ -19,8 +21,10 @@ from brimful.hardware.sensors import Sensors, sensors_of
 SHORTEST_S, LONGEST_S = 1.0, 30.0
 """Between two samples."""
 MOST_COST, MOST_CPU_SHARE = 0.001, 0.002
-"""CPU time of a sample over the time to the next one, and over the CPU time of the whole process in it, which is less where the process gets
-little of a shared machine: the interval is as long as both take, up to the longest."""
+"""CPU time of a sample over the time to the next one, and over the CPU time of the whole process in
+it, which is less where the process gets little of a shared machine: the interval is as long as both
+take, up to the longest.
+"""
 MOST_SAMPLES = 4000
 """In the file, about 2 MB; then neighbours are merged to half of it and the interval follows."""
 FAILURES_BEFORE_DROP = 3
@@ -40,9 +44,13 @@ class Monitor:
     """
 
     def __init__(
-        self, run_folder: Path, device: Device, *, say: Callable[[str], None] = lambda message: None,
+        self,
+        run_folder: Path,
+        device: Device,
+        *,
+        say: Callable[[str], None] = lambda message: None,
         look: Callable[[Device, Path], Sensors] = sensors_of,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._path, self._device, self._say, self._look = run_folder / FILE_NAME, device, say, look
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
@@ -70,7 +78,13 @@ class Monitor:
     def _watch(self, log: "_Log") -> None:
         process_before_s = time.process_time()
         sensors = self._look(self._device, self._path.parent)
-        start = {"kind": "monitor", "time": time.time(), "pid": os.getpid(), "device": sensors.device, "limits": sensors.limits}
+        start = {
+            "kind": "monitor",
+            "time": time.time(),
+            "pid": os.getpid(),
+            "device": sensors.device,
+            "limits": sensors.limits,
+        }
         log.append({**start, "absent": sensors.absent})
         sampler = _Sampler(sensors)
         num_samples, is_over, cores, last = 0, False, 1.0, (time.perf_counter(), process_before_s)
@@ -83,14 +97,25 @@ class Monitor:
             if is_over:
                 break
             now = time.perf_counter(), time.process_time()
-            cores, last = (now[1] - last[1]) / max(now[0] - last[0], 1e-6) if num_samples > 1 else cores, now
-            is_over = self._stop.wait(interval_s(time.thread_time() - before_s, cores, log.shortest_s))
-        cost = {"samples": num_samples, "sampling_cpu_s": time.thread_time(), "process_cpu_s": time.process_time() - process_before_s}
+            cores, last = (
+                (now[1] - last[1]) / max(now[0] - last[0], 1e-6) if num_samples > 1 else cores,
+                now,
+            )
+            is_over = self._stop.wait(
+                interval_s(time.thread_time() - before_s, cores, log.shortest_s)
+            )
+        cost = {
+            "samples": num_samples,
+            "sampling_cpu_s": time.thread_time(),
+            "process_cpu_s": time.process_time() - process_before_s,
+        }
         log.append({"kind": "monitor_end", "time": time.time(), **cost})
 
 
 def interval_s(cost_s: float, cores: float, shortest_s: float = SHORTEST_S) -> float:
-    """Seconds to the next sample after one that took `cost_s` of CPU time, where the process uses `cores` CPU seconds per second."""
+    """Seconds to the next sample after one that took `cost_s` of CPU time, where the process uses
+    `cores` CPU seconds per second.
+    """
     needed_s = cost_s / min(MOST_COST, MOST_CPU_SHARE * max(cores, 1e-6))
     return min(max(shortest_s, needed_s), max(shortest_s, LONGEST_S))
 
@@ -118,7 +143,14 @@ class _Sampler:
                 self._failures[name] += 1
                 if self._failures[name] >= FAILURES_BEFORE_DROP:
                     del self._readers[name]
-                    lost.append({"kind": "sensor_lost", "time": record["time"], "sensor": name, "reason": f"{type(error).__name__}: {error}"})
+                    lost.append(
+                        {
+                            "kind": "sensor_lost",
+                            "time": record["time"],
+                            "sensor": name,
+                            "reason": f"{type(error).__name__}: {error}",
+                        }
+                    )
         if (reasons := record.pop("throttle_reasons", None)) is not None:
             record["throttled_s"] = dict.fromkeys(reasons, covers_s)
         return [{name: _short(value) for name, value in record.items()}, *lost]
@@ -142,7 +174,9 @@ class _Log:
         self._num_records += 1
 
     def keep_small(self) -> None:
-        """Merge neighbouring samples where there are too many; a reader sees the old file or the new one."""
+        """Merge neighbouring samples where there are too many; a reader sees the old file or the
+        new one.
+        """
         if self._num_records < MOST_SAMPLES:
             return
         kept, resolution_s = thinned(list(read_journal(self._path)), MOST_SAMPLES)

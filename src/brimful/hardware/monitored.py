@@ -1,4 +1,6 @@
-"""What the monitor wrote into a run folder, read back leniently. The format is docs/monitor.md. No torch."""
+"""What the monitor wrote into a run folder, read back leniently. The format is docs/monitor.md. No
+torch.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -37,7 +39,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class MonitoredSession:
-    """One session's samples, in order, what stood at its beginning, and what could not be read: readings, and sensors that failed later (`lost`)."""
+    """One session's samples, in order, what stood at its beginning, and what could not be read:
+    readings, and sensors that failed later (`lost`).
+    """
 
     device: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -53,20 +57,31 @@ class MonitoredSession:
 
     @property
     def energy_wh(self) -> float | None:
-        """By the counter where there is one, else power over time; None where it was read over a part of the watched time only, or not at all."""
+        """By the counter where there is one, else power over time; None where it was read over a
+        part of the watched time only, or not at all.
+        """
         return self.energy_wh_over(self.covered_s)
 
     def energy_wh_over(self, seconds: float) -> float | None:
-        """The same for a session that took so long; None where readings cover less than LEAST_COVERED of it or their sensor was lost."""
-        counted = [place for place, sample in enumerate(self.samples) if "energy_j" in sample.readings]
+        """The same for a session that took so long; None where readings cover less than
+        LEAST_COVERED of it or their sensor was lost.
+        """
+        counted = [
+            place for place, sample in enumerate(self.samples) if "energy_j" in sample.readings
+        ]
         read = [sample for sample in self.samples if "power_w" in sample.readings]
         if counted:
             read = list(self.samples[counted[0] : counted[-1] + 1])
-        is_lost = self.lost & {"energy", "energy_j" if counted else "power_w"}  # readers of energy, by hardware.sensors
+        is_lost = self.lost & {
+            "energy",
+            "energy_j" if counted else "power_w",
+        }  # readers of energy, by hardware.sensors
         if not read or is_lost or sum(sample.covers_s for sample in read) < LEAST_COVERED * seconds:
             return None
         if counted:
-            return max(self.samples[place].readings["energy_j"] for place in counted) / JOULES_PER_WH
+            return (
+                max(self.samples[place].readings["energy_j"] for place in counted) / JOULES_PER_WH
+            )
         return sum(sample.readings["power_w"] * sample.covers_s for sample in read) / JOULES_PER_WH
 
 
@@ -97,7 +112,11 @@ class Monitored:
 
     def series(self, name: str) -> tuple[list[float], list[float]]:
         """Times (Unix seconds) and values of one reading; samples without it are left out."""
-        found = [(sample.time, sample.readings[name]) for sample in self.samples if name in sample.readings]
+        found = [
+            (sample.time, sample.readings[name])
+            for sample in self.samples
+            if name in sample.readings
+        ]
         return [time for time, _ in found], [value for _, value in found]
 
     def peak(self, name: str) -> float | None:
@@ -106,23 +125,34 @@ class Monitored:
 
     def mean(self, name: str) -> float | None:
         """Over the time that the samples cover, None without any."""
-        found = [(sample.covers_s, sample.readings[name]) for sample in self.samples if name in sample.readings]
+        found = [
+            (sample.covers_s, sample.readings[name])
+            for sample in self.samples
+            if name in sample.readings
+        ]
         seconds = sum(covers_s for covers_s, _ in found)
         return sum(covers_s * value for covers_s, value in found) / seconds if seconds else None
 
     @property
     def energy_wh(self) -> float | None:
-        """Over all sessions; None where a part of one was not measured, as a part is not the energy of the run."""
+        """Over all sessions; None where a part of one was not measured, as a part is not the energy
+        of the run.
+        """
         return self._energy_wh([session.covered_s for session in self.sessions])
 
     def energy_wh_over(self, sessions: Sequence[tuple[float | None, float]]) -> float | None:
-        """The energy of a run whose own journal tells of these sessions; None where a part of one was not watched.
+        """The energy of a run whose own journal tells of these sessions; None where a part of one
+        was not watched.
 
         Args:
-            sessions: In order, a moment of each (Unix seconds; None where it tells none) and how many seconds it took. Others may have been
-                watched: those that were killed before their first checkpoint are no longer told of.
+            sessions: In order, a moment of each (Unix seconds; None where it tells none) and how
+                many seconds it took. Others may have been watched: those that were killed before
+                their first checkpoint are no longer told of.
         """
-        begun = [session.samples[0].time - session.samples[0].covers_s if session.samples else math.inf for session in self.sessions]
+        begun = [
+            session.samples[0].time - session.samples[0].covers_s if session.samples else math.inf
+            for session in self.sessions
+        ]
         seconds = [session.covered_s for session in self.sessions]
         told = [0.0] * len(seconds)
         for from_end, (moment, took_s) in zip(range(len(sessions), 0, -1), sessions, strict=True):
@@ -135,12 +165,18 @@ class Monitored:
         return self._energy_wh([max(pair) for pair in zip(seconds, told, strict=True)])
 
     def _energy_wh(self, seconds: Sequence[float]) -> float | None:
-        spent = [session.energy_wh_over(took_s) for session, took_s in zip(self.sessions, seconds, strict=True) if session.samples or took_s]
+        spent = [
+            session.energy_wh_over(took_s)
+            for session, took_s in zip(self.sessions, seconds, strict=True)
+            if session.samples or took_s
+        ]
         known = [energy_wh for energy_wh in spent if energy_wh is not None]
         return sum(known) if known and len(known) == len(spent) else None
 
     def throttled(self) -> dict[str, float] | None:
-        """Reason -> share of the watched time, the largest first; None where reasons could not be read."""
+        """Reason -> share of the watched time, the largest first; None where reasons could not be
+        read.
+        """
         told = [sample for sample in self.samples if sample.throttled_s is not None]
         seconds = sum(sample.covers_s for sample in told)
         if not seconds:
@@ -149,11 +185,18 @@ class Monitored:
         for sample in told:
             for reason, spent_s in (sample.throttled_s or {}).items():
                 sums[reason] = sums.get(reason, 0.0) + spent_s
-        return dict(sorted(((reason, spent_s / seconds) for reason, spent_s in sums.items()), key=lambda pair: -pair[1]))
+        return dict(
+            sorted(
+                ((reason, spent_s / seconds) for reason, spent_s in sums.items()),
+                key=lambda pair: -pair[1],
+            )
+        )
 
 
 def read_monitor(run_folder: Path) -> Monitored:
-    """What was sampled in all sessions of a run. Lines that are torn or not as written are left out; a missing file holds nothing."""
+    """What was sampled in all sessions of a run. Lines that are torn or not as written are left
+    out; a missing file holds nothing.
+    """
     try:
         records = list(read_journal(run_folder / FILE_NAME))
     except OSError:
@@ -168,8 +211,16 @@ def read_monitor(run_folder: Path) -> Monitored:
 
 def _session(records: list[dict[str, Any]]) -> MonitoredSession:
     start = records[0] if records[0].get("kind") == "monitor" else {}
-    samples = [sample for record in records if record.get("kind") == "sample" and (sample := sample_of(record)) is not None]
-    lost = {str(record.get("sensor")): str(record.get("reason")) for record in records if record.get("kind") == "sensor_lost"}
+    samples = [
+        sample
+        for record in records
+        if record.get("kind") == "sample" and (sample := sample_of(record)) is not None
+    ]
+    lost = {
+        str(record.get("sensor")): str(record.get("reason"))
+        for record in records
+        if record.get("kind") == "sensor_lost"
+    }
     return MonitoredSession(
         device=_mapping(start.get("device")),
         limits=_numbers(start.get("limits")),
@@ -200,14 +251,20 @@ def _mapping(value: object) -> dict[str, Any]:
 
 def _numbers(value: object) -> dict[str, float]:
     """The finite numbers of a mapping."""
-    return {name: number for name, entry in _mapping(value).items() if (number := finite(entry)) is not None}
+    return {
+        name: number
+        for name, entry in _mapping(value).items()
+        if (number := finite(entry)) is not None
+    }
 
 
 def thinned(records: list[dict[str, Any]], most_samples: int) -> tuple[list[dict[str, Any]], float]:
-    """The same records with neighbouring samples merged, to about half of `most_samples`, and how many seconds a merged one covers at most.
+    """The same records with neighbouring samples merged, to about half of `most_samples`, and how
+    many seconds a merged one covers at most.
 
-    A merged sample has the mean of rates and shares, the highest of sizes and temperatures, the lowest of what was free, the last of counters
-    and the sum of throttled seconds: peaks, means and energy stay what they were.
+    A merged sample has the mean of rates and shares, the highest of sizes and temperatures, the
+    lowest of what was free, the last of counters and the sum of throttled seconds: peaks, means and
+    energy stay what they were.
     """
     resolution_s = 4 * sum(_covered_s(record) for record in records) / most_samples
     kept: list[dict[str, Any]] = []
@@ -224,15 +281,27 @@ def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any
     """One `sample` record in place of two that follow each other."""
     before, after = _numbers(first), _numbers(second)
     seconds = (_covered_s(first), _covered_s(second))
-    found: dict[str, Any] = {"kind": "sample", "time": after.get("time", before.get("time")), "covers_s": sum(seconds)}
+    found: dict[str, Any] = {
+        "kind": "sample",
+        "time": after.get("time", before.get("time")),
+        "covers_s": sum(seconds),
+    }
     for name in dict.fromkeys((*before, *after)):
         if name in _NO_READINGS:
             continue
         values = [side[name] for side in (before, after) if name in side]
         found[name] = _together(name, values, seconds) if len(values) == 2 else values[0]
-    throttled = [_numbers(side.get("throttled_s")) for side in (first, second) if isinstance(side.get("throttled_s"), dict)]
+    throttled = [
+        _numbers(side.get("throttled_s"))
+        for side in (first, second)
+        if isinstance(side.get("throttled_s"), dict)
+    ]
     if throttled:
-        found["throttled_s"] = {reason: sum(side.get(reason, 0.0) for side in throttled) for side in throttled for reason in side}
+        found["throttled_s"] = {
+            reason: sum(side.get(reason, 0.0) for side in throttled)
+            for side in throttled
+            for reason in side
+        }
     return found
 
 

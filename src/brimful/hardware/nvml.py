@@ -1,7 +1,8 @@
-"""What NVIDIA's driver says of one GPU, through NVML. A query that this GPU or driver does not answer is left out once and for all.
+"""What NVIDIA's driver says of one GPU, through NVML. A query that this GPU or driver does not
+answer is left out once and for all.
 
-Source: NVML API reference; bits of clock event reasons: nvmlClocksEventReasons. Where a newer name of a function is missing in an older
-driver, the older one is asked.
+Source: NVML API reference; bits of clock event reasons: nvmlClocksEventReasons. Where a newer name
+of a function is missing in an older driver, the older one is asked.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,9 @@ THROTTLE_REASONS: Mapping[int, str] = {
     pynvml.nvmlClocksEventReasonSyncBoost: "sync boost",
 }
 """Clocks that are low because the device idles, or because a user set them, are not throttled."""
-_HARDWARE_DETAILS = pynvml.nvmlClocksEventReasonHwThermalSlowdown | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
+_HARDWARE_DETAILS = (
+    pynvml.nvmlClocksEventReasonHwThermalSlowdown | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
+)
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,8 @@ class NvmlDevice:
     """One GPU of the driver.
 
     Attributes:
-        queries: Name of the first reading -> query that returns readings by the names of docs/monitor.md. "throttle_reasons" is a tuple
-            of words.
+        queries: Name of the first reading -> query that returns readings by the names of
+            docs/monitor.md. "throttle_reasons" is a tuple of words.
         facts: `uuid` and `driver`.
         limits: `power_limit_w`, `device_memory_bytes`, `temperature_limit_c`, as far as known.
         absent: Reading -> why it cannot be had.
@@ -41,7 +44,8 @@ class NvmlDevice:
 
 
 def find_device(uuid: str, pci_bus_id: str | None = None) -> NvmlDevice:
-    """The GPU with this UUID (with or without "GPU-"), else at this PCI address, whatever CUDA_VISIBLE_DEVICES makes of its number.
+    """The GPU with this UUID (with or without "GPU-"), else at this PCI address, whatever
+    CUDA_VISIBLE_DEVICES makes of its number.
 
     Raises:
         pynvml.NVMLError: no driver, or it does not know the device.
@@ -52,7 +56,10 @@ def find_device(uuid: str, pci_bus_id: str | None = None) -> NvmlDevice:
     limits = {name: _first_that_answers(ways) for name, ways in _limits(handle).items()}
     return NvmlDevice(
         queries={name: query for name, query in asked.items() if not isinstance(query, str)},
-        facts={"uuid": pynvml.nvmlDeviceGetUUID(handle), "driver": _text(pynvml.nvmlSystemGetDriverVersion())},
+        facts={
+            "uuid": pynvml.nvmlDeviceGetUUID(handle),
+            "driver": _text(pynvml.nvmlSystemGetDriverVersion()),
+        },
         limits={name: way()[name] for name, way in limits.items() if not isinstance(way, str)},
         absent={name: reason for name, reason in asked.items() if isinstance(reason, str)},
     )
@@ -76,7 +83,8 @@ def _first_that_answers(ways: Sequence[Query]) -> Query | str:
     for way in ways:
         try:
             way()
-        except Exception as error:  # beside NVMLError: a function that this binding lacks, an answer that it cannot read
+        # Beside NVMLError: a function that this binding lacks, an answer that it cannot read.
+        except Exception as error:
             reason = str(error) or type(error).__name__
         else:
             return way
@@ -86,31 +94,54 @@ def _first_that_answers(ways: Sequence[Query]) -> Query | str:
 def _queries(handle: Any) -> dict[str, Sequence[Query]]:
     def utilization() -> dict[str, Any]:
         rates = pynvml.nvmlDeviceGetUtilizationRates(handle)
-        return {"device_utilization": rates.gpu / 100, "memory_access_utilization": rates.memory / 100}
+        return {
+            "device_utilization": rates.gpu / 100,
+            "memory_access_utilization": rates.memory / 100,
+        }
 
     def clock(name: str, kind: int) -> Query:
         return lambda: {name: pynvml.nvmlDeviceGetClockInfo(handle, kind)}
 
     def temperature() -> dict[str, Any]:
-        return {"temperature_c": pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)}
+        return {
+            "temperature_c": pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)
+        }
 
     return {
         "device_utilization": (utilization,),
         "device_memory_bytes": (
-            lambda: {"device_memory_bytes": pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2).used},
+            lambda: {
+                "device_memory_bytes": (
+                    pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2).used
+                )
+            },
             lambda: {"device_memory_bytes": pynvml.nvmlDeviceGetMemoryInfo(handle).used},
         ),
         "power_w": (lambda: {"power_w": pynvml.nvmlDeviceGetPowerUsage(handle) / 1e3},),
-        "energy_j": (lambda: {"energy_j": pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3},),
+        "energy_j": (
+            lambda: {"energy_j": pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3},
+        ),
         "temperature_c": (
             temperature,
-            lambda: {"temperature_c": pynvml.nvmlDeviceGetTemperatureV(handle, pynvml.NVML_TEMPERATURE_GPU)},
+            lambda: {
+                "temperature_c": pynvml.nvmlDeviceGetTemperatureV(
+                    handle, pynvml.NVML_TEMPERATURE_GPU
+                )
+            },
         ),
         "sm_clock_mhz": (clock("sm_clock_mhz", pynvml.NVML_CLOCK_SM),),
         "memory_clock_mhz": (clock("memory_clock_mhz", pynvml.NVML_CLOCK_MEM),),
         "throttled_s": (
-            lambda: {"throttle_reasons": reasons_in_words(pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle))},
-            lambda: {"throttle_reasons": reasons_in_words(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))},
+            lambda: {
+                "throttle_reasons": reasons_in_words(
+                    pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
+                )
+            },
+            lambda: {
+                "throttle_reasons": reasons_in_words(
+                    pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+                )
+            },
         ),
     }
 
@@ -118,14 +149,24 @@ def _queries(handle: Any) -> dict[str, Sequence[Query]]:
 def _limits(handle: Any) -> dict[str, Sequence[Query]]:
     slowdown = pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
     return {
-        "power_limit_w": (lambda: {"power_limit_w": pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3},),
-        "device_memory_bytes": (lambda: {"device_memory_bytes": pynvml.nvmlDeviceGetMemoryInfo(handle).total},),
-        "temperature_limit_c": (lambda: {"temperature_limit_c": pynvml.nvmlDeviceGetTemperatureThreshold(handle, slowdown)},),
+        "power_limit_w": (
+            lambda: {"power_limit_w": pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3},
+        ),
+        "device_memory_bytes": (
+            lambda: {"device_memory_bytes": pynvml.nvmlDeviceGetMemoryInfo(handle).total},
+        ),
+        "temperature_limit_c": (
+            lambda: {
+                "temperature_limit_c": pynvml.nvmlDeviceGetTemperatureThreshold(handle, slowdown)
+            },
+        ),
     }
 
 
 def reasons_in_words(bits: int) -> tuple[str, ...]:
-    """Why clocks are lower than they could be. The general hardware bit is named only where no bit says which of its kinds it is."""
+    """Why clocks are lower than they could be. The general hardware bit is named only where no bit
+    says which of its kinds it is.
+    """
     told = [words for bit, words in THROTTLE_REASONS.items() if bits & bit]
     if bits & pynvml.nvmlClocksEventReasonHwSlowdown and not bits & _HARDWARE_DETAILS:
         told.append("hardware slowdown")

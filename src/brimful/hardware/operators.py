@@ -1,6 +1,8 @@
-"""Operators to measure a device with: the products, chains and updates of a training step, small and large, each with its work.
+"""Operators to measure a device with: the products, chains and updates of a training step, small
+and large, each with its work.
 
-Shapes: M rows, N columns, K summed over, G products of a batch (heads times sequences), B sequences, H heads, T positions, D head size, R rows of W elements.
+Shapes: M rows, N columns, K summed over, G products of a batch (heads times sequences), B
+sequences, H heads, T positions, D head size, R rows of W elements.
 """
 
 import importlib
@@ -22,10 +24,19 @@ from brimful.hardware.rates import BACKWARD_OVER_FORWARD
 Run = Callable[[], object]
 
 PRODUCTS_MNK = (
-    (256, 128, 128), (1024, 256, 256), (1024, 1024, 256), (1024, 256, 1024), (2048, 1536, 512), (1024, 1024, 1024), (1024, 8192, 256),
-    (512, 128, 512), (2048, 512, 8),
-)  # fmt: skip
-"""Rows are tokens: projections and MLPs of widths from 128 up, a square, a vocabulary, the second half of an adapter."""
+    (256, 128, 128),
+    (1024, 256, 256),
+    (1024, 1024, 256),
+    (1024, 256, 1024),
+    (2048, 1536, 512),
+    (1024, 1024, 1024),
+    (1024, 8192, 256),
+    (512, 128, 512),
+    (2048, 512, 8),
+)
+"""Rows are tokens: projections and MLPs of widths from 128 up, a square, a vocabulary, the second
+half of an adapter.
+"""
 WEIGHT_GRADIENTS_MNK = ((256, 256, 4096), (1024, 256, 1024), (8192, 256, 1024), (512, 512, 2048))
 INPUT_GRADIENTS_MNK = ((1024, 256, 1024), (2048, 512, 512), (2048, 512, 8))
 THIN_MNK = ((2048, 8, 512), (1024, 16, 256))
@@ -36,7 +47,8 @@ BATCHED_GKD = ((32, 64, 32), (32, 192, 64), (16, 512, 64), (64, 128, 64))
 BLOCK_ROWS = 64
 ATTENTION_BHTD = ((4, 4, 128, 64), (4, 8, 256, 32), (2, 4, 512, 64), (1, 4, 1024, 64))
 GPU_SCALE = 8
-"""GPUs get as many times more rows: sizes at which a CPU's cores are busy leave most of a GPU idle."""
+"""GPUs get as many times more rows: sizes at which a CPU's cores are busy leave most of a GPU idle.
+"""
 CACHED_ELEMENTS, MIDDLE_ELEMENTS, LARGE_ELEMENTS = 1 << 17, 1 << 21, 1 << 24
 """0.5 MiB of fp32 fits the caches next to a core, 8 MiB a shared one, 64 MiB none of a CPU."""
 TINY_ELEMENTS = 256
@@ -52,7 +64,9 @@ NF4_BLOCK = 64
 OPTIMIZER_SIZES = (1 << 18, 1 << 23)
 OPTIMIZER_TENSORS = 8
 ADAMW_BYTES = 32
-"""fp32 parameter, gradient and two states per parameter, each counted as read and written, as the operator declares."""
+"""fp32 parameter, gradient and two states per parameter, each counted as read and written, as the
+operator declares.
+"""
 
 
 @dataclass(frozen=True)
@@ -80,7 +94,12 @@ class Case:
     make: Callable[[torch.device], Run]
 
 
-TORCH_DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+TORCH_DTYPES = {
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
 
 
 def cases(device: torch.device, dtypes: tuple[str, ...]) -> list[Case]:
@@ -97,7 +116,9 @@ def cases(device: torch.device, dtypes: tuple[str, ...]) -> list[Case]:
 
 
 def on_cold_operands(case: Case, device: torch.device) -> Run:
-    """The operator as training has it: operands were made a while ago and results outlive many others, so neither is in the nearest cache."""
+    """The operator as training has it: operands were made a while ago and results outlive many
+    others, so neither is in the nearest cache.
+    """
     sets = max(1, min(MOST_SETS, COLD_BYTES // case.num_bytes))
     runs = cycle([case.make(device) for _ in range(sets)])
     results: deque[object] = deque(maxlen=sets)
@@ -108,7 +129,9 @@ def _random(device: torch.device, dtype: str, *shape: int) -> Tensor:
     """Operands from a private generator; large ones repeat themselves."""
     generator = torch.Generator(device).manual_seed(0)
     elements = math.prod(shape)
-    drawn = torch.randn(min(elements, DRAWN_ELEMENTS), generator=generator, device=device).to(TORCH_DTYPES[dtype])
+    drawn = torch.randn(min(elements, DRAWN_ELEMENTS), generator=generator, device=device).to(
+        TORCH_DTYPES[dtype]
+    )
     return drawn.repeat(-(-elements // len(drawn)))[:elements].view(shape)
 
 
@@ -133,7 +156,16 @@ def _products(dtype: str, rows: int) -> Iterator[Case]:
             left, right = _LAYOUTS[kind](_random(device, dtype, m, k), _random(device, dtype, k, n))
             return lambda: left @ right
 
-        return Case(f"{kind} {m}x{n}x{k}", "", "matrix", dtype, 2 * m * n * k, size * (m * k + k * n + m * n), min(m, n), make)
+        return Case(
+            f"{kind} {m}x{n}x{k}",
+            "",
+            "matrix",
+            dtype,
+            2 * m * n * k,
+            size * (m * k + k * n + m * n),
+            min(m, n),
+            make,
+        )
 
     for m, n, k in (*PRODUCTS_MNK, *THIN_MNK):
         yield case("product", m * rows, n, k)
@@ -144,15 +176,28 @@ def _products(dtype: str, rows: int) -> Iterator[Case]:
 
 
 def _batched(dtype: str, rows: int) -> Iterator[Case]:
-    """Products of attention in blocks of rows, on slices of longer sequences, as `model.attention` has them."""
+    """Products of attention in blocks of rows, on slices of longer sequences, as `model.attention`
+    has them.
+    """
     size = TORCH_DTYPES[dtype].itemsize
 
     def case(kind: str, g: int, m: int, n: int, k: int) -> Case:
         def make(device: torch.device) -> Run:
-            left_GMK, right_GKN = _SLICES[kind](lambda *shape: _random(device, dtype, g, *shape), m, n, k)
+            left_GMK, right_GKN = _SLICES[kind](
+                lambda *shape: _random(device, dtype, g, *shape), m, n, k
+            )
             return lambda: torch.bmm(left_GMK, right_GKN)
 
-        return Case(f"{kind} {g}x{m}x{n}x{k}", "", "batched matrix", dtype, 2 * g * m * n * k, size * g * (m * k + k * n + m * n), min(m, n), make)
+        return Case(
+            f"{kind} {g}x{m}x{n}x{k}",
+            "",
+            "batched matrix",
+            dtype,
+            2 * g * m * n * k,
+            size * g * (m * k + k * n + m * n),
+            min(m, n),
+            make,
+        )
 
     for batch, keys, head in BATCHED_GKD:
         g = batch * rows
@@ -166,7 +211,9 @@ _SLICES: dict[str, Callable[[Callable[..., Tensor], int, int, int], tuple[Tensor
     "attended values": lambda make, m, n, k: (make(m, k), make(2 * k, n)[:, :k]),
     "gradient of keys": lambda make, m, n, k: (make(k, m).transpose(1, 2), make(2 * k, n)[:, k:]),
 }
-"""Operands from what makes a batch of (rows, columns): slices of queries, keys, values and gradients, and whole blocks of weights."""
+"""Operands from what makes a batch of (rows, columns): slices of queries, keys, values and
+gradients, and whole blocks of weights.
+"""
 
 
 def _attention(dtype: str, rows: int) -> Iterator[Case]:
@@ -181,14 +228,25 @@ def _attention(dtype: str, rows: int) -> Iterator[Case]:
         def backward(device: torch.device, shape: tuple[int, ...] = (b, h, t, d)) -> Run:
             leaves = [_random(device, dtype, *shape).requires_grad_() for _ in range(3)]
             with torch.enable_grad():
-                out = F.scaled_dot_product_attention(leaves[0], leaves[1], leaves[2], is_causal=True)
+                out = F.scaled_dot_product_attention(
+                    leaves[0], leaves[1], leaves[2], is_causal=True
+                )
             grad = torch.ones_like(out)
             return lambda: torch.autograd.grad(out, leaves, grad, retain_graph=True)
 
         flop, moved = 2 * b * h * t * t * d, size * b * h * t * d
         shape = f"{b}x{h}x{t}x{d}"
         yield Case(f"attention {shape}", "", "attention", dtype, flop, 4 * moved, 0, forward)
-        yield Case(f"attention backward {shape}", "", "attention backward", dtype, int(flop * BACKWARD_OVER_FORWARD), 8 * moved, 0, backward)
+        yield Case(
+            f"attention backward {shape}",
+            "",
+            "attention backward",
+            dtype,
+            int(flop * BACKWARD_OVER_FORWARD),
+            8 * moved,
+            0,
+            backward,
+        )
 
 
 Elementwise = Callable[[Tensor, Tensor], object]
@@ -207,7 +265,9 @@ def _backwards(x_RW: Tensor) -> Tensor:
 def _norm_backward(grad_RW: Tensor, x_RW: Tensor) -> object:
     mean_R1 = torch.zeros(len(x_RW), 1, dtype=x_RW.dtype, device=x_RW.device)
     weight_W = x_RW[0]
-    return torch.ops.aten.native_layer_norm_backward(grad_RW, x_RW, [ROW], mean_R1, mean_R1, weight_W, weight_W, [True, True, True])
+    return torch.ops.aten.native_layer_norm_backward(
+        grad_RW, x_RW, [ROW], mean_R1, mean_R1, weight_W, weight_W, [True, True, True]
+    )
 
 
 _SAME: tuple[tuple[str, str, int, Elementwise], ...] = (
@@ -226,19 +286,36 @@ _SAME: tuple[tuple[str, str, int, Elementwise], ...] = (
     ("exp", "transcendental", 2, lambda x, y: x.exp()),
     ("bernoulli_", "transcendental", 1, lambda x, y: x.bernoulli_(0.9)),
     ("_softmax", "reduction", 2, lambda x, y: torch.softmax(x, -1)),
-    ("_softmax_backward_data", "reduction", 3, lambda x, y: torch._softmax_backward_data(x, y, -1, x.dtype)),
+    (
+        "_softmax_backward_data",
+        "reduction",
+        3,
+        lambda x, y: torch._softmax_backward_data(x, y, -1, x.dtype),
+    ),
     ("native_layer_norm", "reduction", 2, lambda x, y: F.layer_norm(x, (ROW,), y[0], y[0])),
     ("native_layer_norm_backward", "reduction", 3, _norm_backward),
     ("mean", "reduction", 1, lambda x, y: x.mean(-1, keepdim=True)),
     ("sum", "reduction", 1, lambda x, y: x.sum(0)),
     ("logsumexp", "reduction", 1, lambda x, y: x.logsumexp(-1)),
     ("embedding", "gather", 2, lambda x, y: F.embedding(_backwards(x), y)),
-    ("embedding_dense_backward", "gather", 2, lambda x, y: torch.ops.aten.embedding_dense_backward(x, _backwards(x), len(x), -1, False)),
+    (
+        "embedding_dense_backward",
+        "gather",
+        2,
+        lambda x, y: torch.ops.aten.embedding_dense_backward(x, _backwards(x), len(x), -1, False),
+    ),
     ("cat", "copy", 4, lambda x, y: torch.cat((_heads(x), _heads(y)), -1)),
     ("clone", "copy", 2, lambda x, y: _heads(x).contiguous()),
-    ("slice_backward", "copy", 3, lambda x, y: torch.ops.aten.slice_backward(x, [len(x), 2 * ROW], 1, 0, ROW, 1)),
+    (
+        "slice_backward",
+        "copy",
+        3,
+        lambda x, y: torch.ops.aten.slice_backward(x, [len(x), 2 * ROW], 1, 0, ROW, 1),
+    ),
 )
-"""torch's operator, its class, elements read and written per element, and a call; two variants of one share a rate."""
+"""torch's operator, its class, elements read and written per element, and a call; two variants of
+one share a rate.
+"""
 
 
 def _elementwise(dtype: str, rows: int) -> Iterator[Case]:
@@ -249,12 +326,21 @@ def _elementwise(dtype: str, rows: int) -> Iterator[Case]:
     for elements in (CACHED_ELEMENTS, MIDDLE_ELEMENTS, LARGE_ELEMENTS):
         for operator, class_name, per_element, call in (*_SAME, converts):
 
-            def make(device: torch.device, n: int = elements * rows, call: Elementwise = call) -> Run:
+            def make(
+                device: torch.device, n: int = elements * rows, call: Elementwise = call
+            ) -> Run:
                 x_RW, y_RW = (_random(device, dtype, n // ROW, ROW) for _ in range(2))
                 return lambda: call(x_RW, y_RW)
 
             yield Case(
-                f"{operator}, {elements * rows:,} elements", operator, class_name, dtype, 0, int(per_element * size * elements * rows), 0, make
+                f"{operator}, {elements * rows:,} elements",
+                operator,
+                class_name,
+                dtype,
+                0,
+                int(per_element * size * elements * rows),
+                0,
+                make,
             )
 
     def tiny(device: torch.device) -> Run:
@@ -265,7 +351,9 @@ def _elementwise(dtype: str, rows: int) -> Iterator[Case]:
 
 
 def _dequantise(dtype: str, rows: int) -> Iterator[Case]:
-    """NF4 weights with double quantisation, unpacked; nothing where bitsandbytes is not installed."""
+    """NF4 weights with double quantisation, unpacked; nothing where bitsandbytes is not
+    installed.
+    """
     if importlib.util.find_spec("bitsandbytes") is None:
         return
     for side in DEQUANTISED_SIDES:
@@ -273,12 +361,16 @@ def _dequantise(dtype: str, rows: int) -> Iterator[Case]:
 
         def make(device: torch.device, shape: tuple[int, int] = (side * rows, side)) -> Run:
             functional = _bitsandbytes()
-            packed, state = functional.quantize_4bit(_random(device, dtype, *shape), quant_type="nf4", compress_statistics=True)
+            packed, state = functional.quantize_4bit(
+                _random(device, dtype, *shape), quant_type="nf4", compress_statistics=True
+            )
             return lambda: functional.dequantize_4bit(packed, state)
 
         scales = 2 * 4 * elements // NF4_BLOCK
         moved = elements // 2 + TORCH_DTYPES[dtype].itemsize * elements + scales
-        yield Case(f"NF4, {elements:,} weights", "dequantise_nf4", "dequantise", dtype, 0, moved, 0, make)
+        yield Case(
+            f"NF4, {elements:,} weights", "dequantise_nf4", "dequantise", dtype, 0, moved, 0, make
+        )
 
 
 def _bitsandbytes() -> Any:
@@ -294,7 +386,9 @@ def _bitsandbytes() -> Any:
 
 def _optimizer(size: int) -> Iterator[Case]:
     def gradients(device: torch.device) -> list[Tensor]:
-        return [_random(device, "fp32", size // OPTIMIZER_TENSORS) for _ in range(OPTIMIZER_TENSORS)]
+        return [
+            _random(device, "fp32", size // OPTIMIZER_TENSORS) for _ in range(OPTIMIZER_TENSORS)
+        ]
 
     def update(device: torch.device) -> Run:
         parameters = [torch.nn.Parameter(values) for values in gradients(device)]
@@ -311,9 +405,20 @@ def _optimizer(size: int) -> Iterator[Case]:
         return lambda: torch._foreach_mul_(held, 1.0)
 
     for name, per_parameter, make in (
-        ("_fused_adamw_", ADAMW_BYTES, update), ("linalg_vector_norm", 4, norm), ("_foreach_mul_", 8, scale),
-    ):  # fmt: skip
-        yield Case(f"{name}, {size:,} parameters", name, "optimizer", "fp32", 0, per_parameter * size, 0, make)
+        ("_fused_adamw_", ADAMW_BYTES, update),
+        ("linalg_vector_norm", 4, norm),
+        ("_foreach_mul_", 8, scale),
+    ):
+        yield Case(
+            f"{name}, {size:,} parameters",
+            name,
+            "optimizer",
+            "fp32",
+            0,
+            per_parameter * size,
+            0,
+            make,
+        )
 
 
 def _sum(elements: int) -> Callable[[torch.device], Run]:
@@ -330,26 +435,37 @@ def _square(device: torch.device) -> Run:
 
 
 PARALLEL = {"products": _square, "cached": _sum(CACHED_ELEMENTS), "large": _sum(LARGE_ELEMENTS)}
-"""By what a rate is for, an operator that shows how threads help; short, so that some of many runs are undisturbed."""
+"""By what a rate is for, an operator that shows how threads help; short, so that some of many runs
+are undisturbed.
+"""
 
 
 class Block(torch.nn.Module):
-    """A small decoder block as model code writes it, to see what a program needs to issue an operator; (B, T, W) in and out."""
+    """A small decoder block as model code writes it, to see what a program needs to issue an
+    operator; (B, T, W) in and out.
+    """
 
     def __init__(self, width: int = 32, heads: int = 2) -> None:
         super().__init__()
         self._heads = heads
-        self.linears = torch.nn.ModuleList(torch.nn.Linear(*sizes, bias=False) for sizes in pairwise([width] * 8))
+        self.linears = torch.nn.ModuleList(
+            torch.nn.Linear(*sizes, bias=False) for sizes in pairwise([width] * 8)
+        )
         self.scale = torch.nn.Parameter(torch.ones(width))
 
     def _norm(self, x_BTW: Tensor) -> Tensor:
         wide = x_BTW.to(torch.float32)
-        return self.scale * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x_BTW.dtype)
+        return self.scale * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(
+            x_BTW.dtype
+        )
 
     def forward(self, x_BTW: Tensor) -> Tensor:
         query, key, value, out, gate, up, down = self.linears
         y_BTW = self._norm(x_BTW)
-        q, k, v = (linear(y_BTW).unflatten(-1, (self._heads, -1)).transpose(1, 2) for linear in (query, key, value))
+        q, k, v = (
+            linear(y_BTW).unflatten(-1, (self._heads, -1)).transpose(1, 2)
+            for linear in (query, key, value)
+        )
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x_BTW = x_BTW + out(attended.transpose(1, 2).flatten(2))
         y_BTW = self._norm(x_BTW)

@@ -1,4 +1,6 @@
-"""This machine as Devices: what torch reports, what is free now, and the catalog's rates where the exact name is known."""
+"""This machine as Devices: what torch reports, what is free now, and the catalog's rates where the
+exact name is known.
+"""
 
 import dataclasses
 import re
@@ -13,15 +15,17 @@ from brimful.hardware import catalog, host
 from brimful.hardware.device import Device, abilities_of
 
 SAME_CARD_TOLERANCE = 0.1
-"""Cards share names across memory sizes (RTX 3080 with 10 and 12 GB, other bandwidth); error correction takes 7 %."""
+"""Cards share names across memory sizes (RTX 3080 with 10 and 12 GB, other bandwidth); error
+correction takes 7 %.
+"""
 
 
 def probe(choice: str = "auto") -> Device:
     """The device to use, measured now.
 
     Args:
-        choice: "auto" (the CUDA device with the most memory that this torch can use, else MPS, else the CPU), "cuda" (the
-            current CUDA device), "cuda:N", "mps" or "cpu".
+        choice: "auto" (the CUDA device with the most memory that this torch can use, else MPS, else
+            the CPU), "cuda" (the current CUDA device), "cuda:N", "mps" or "cpu".
 
     Raises:
         DeviceError: not one of these, not on this machine, or not usable by this build of torch.
@@ -36,24 +40,32 @@ def probe(choice: str = "auto") -> Device:
         return _mps_device()
     match = re.fullmatch(r"cuda(?::(\d+))?", choice)
     if not match:
-        raise DeviceError(f"unknown device {choice!r}: write auto, cpu, cuda, cuda:N or mps. {_what_there_is()}")
+        raise DeviceError(
+            f"unknown device {choice!r}: write auto, cpu, cuda, cuda:N or mps. {_what_there_is()}"
+        )
     count = cuda_count()
     if not count:
         raise DeviceError(f"device {choice} is not on this machine. {_what_there_is()}")
     index = torch.cuda.current_device() if match[1] is None else int(match[1])
     if index >= count:
-        raise DeviceError(f"device {choice} is not on this machine: CUDA devices are numbered 0 to {count - 1}. {_what_there_is()}")
+        raise DeviceError(
+            f"device {choice} is not on this machine: CUDA devices are numbered 0 to {count - 1}."
+            f" {_what_there_is()}"
+        )
     device = cuda_device(index)
     if not is_built_for(device, build_architectures()):
         raise DeviceError(
-            f"this build of torch ({torch.__version__}) has no code for {device.name} ({architecture_name(device)}); it was built for "
-            f"{', '.join(build_architectures())}. Install a build that has: `brimful doctor` says which."
+            f"this build of torch ({torch.__version__}) has no code for {device.name}"
+            f" ({architecture_name(device)}); it was built for {', '.join(build_architectures())}."
+            " Install a build that has: `brimful doctor` says which."
         )
     return device
 
 
 def devices_here() -> tuple[Device, ...]:
-    """All devices of this machine: CUDA devices by number, MPS, and the CPU last. One that refuses has no free memory given."""
+    """All devices of this machine: CUDA devices by number, MPS, and the CPU last. One that refuses
+    has no free memory given.
+    """
     accelerators = [_cuda_if_it_answers(index) for index in range(cuda_count())]
     if torch.backends.mps.is_available():
         accelerators.append(_mps_device())
@@ -69,41 +81,54 @@ def torch_device(device: Device) -> torch.device:
     if device.kind == "cpu":
         return torch.device("cpu")
     if not device.is_present:
-        raise DeviceError(f"{device.name!r} is a row of the catalog, to plan with; nothing can run on it here. {_what_there_is()}")
+        raise DeviceError(
+            f"{device.name!r} is a row of the catalog, to plan with; nothing can run on it here."
+            f" {_what_there_is()}"
+        )
     return torch.device(device.kind if device.index is None else f"{device.kind}:{device.index}")
 
 
 def cuda_count() -> int:
-    """CUDA devices that torch can see. Asking is silent; the doctor is the one who reports a driver's complaint."""
+    """CUDA devices that torch can see. Asking is silent; the doctor is the one who reports a
+    driver's complaint.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def build_architectures() -> tuple[str, ...]:
-    """GPU generations this build of torch has code for, such as "sm_80" or "gfx942"; empty in CPU builds."""
+    """GPU generations this build of torch has code for, such as "sm_80" or "gfx942"; empty in CPU
+    builds.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return tuple(torch.cuda.get_arch_list())
 
 
 def architecture_name(device: Device) -> str:
-    """The generation of a CUDA device as compilers write it: "sm_75", "gfx942"; empty where it has none."""
+    """The generation of a CUDA device as compilers write it: "sm_75", "gfx942"; empty where it has
+    none.
+    """
     if device.compute_capability is not None:
         return "sm_{}{}".format(*device.compute_capability)
     return device.architecture or ""
 
 
 def is_built_for(device: Device, built: Sequence[str]) -> bool:
-    """Whether code for `built` runs on `device`. True where the build does not tell, or for devices without a generation.
+    """Whether code for `built` runs on `device`. True where the build does not tell, or for devices
+    without a generation.
 
-    Binary code runs on its own major version from its minor version on; PTX ("compute_90") on anything newer; code with a
-    letter ("sm_90a") on exactly its version ("f": its family). Source: CUDA programming guide, application compatibility.
+    Binary code runs on its own major version from its minor version on; PTX ("compute_90") on
+    anything newer; code with a letter ("sm_90a") on exactly its version ("f": its family). Source:
+    CUDA programming guide, application compatibility.
     """
     if device.kind != "cuda" or not built:
         return True
     if device.compute_capability is None:
-        return device.architecture is None or device.architecture in {name.split(":")[0] for name in built}
+        return device.architecture is None or device.architecture in {
+            name.split(":")[0] for name in built
+        }
     return any(_runs_on(name, device.compute_capability) for name in built)
 
 
@@ -121,9 +146,20 @@ def _runs_on(built: str, capability: tuple[int, int]) -> bool:
 
 def _best() -> Device:
     built = build_architectures()
-    usable = [device for device in map(_cuda_without_free_memory, range(cuda_count())) if is_built_for(device, built)]
+    usable = [
+        device
+        for device in map(_cuda_without_free_memory, range(cuda_count()))
+        if is_built_for(device, built)
+    ]
     if usable:
-        best = max(usable, key=lambda device: (device.memory_bytes, device.compute_capability or (0, 0), -(device.index or 0)))
+        best = max(
+            usable,
+            key=lambda device: (
+                device.memory_bytes,
+                device.compute_capability or (0, 0),
+                -(device.index or 0),
+            ),
+        )
         return cuda_device(best.index or 0)
     return _mps_device() if torch.backends.mps.is_available() else cpu_device()
 
@@ -132,7 +168,8 @@ def cuda_device(index: int) -> Device:
     """CUDA device number `index`, with its free memory of now. Makes a CUDA context on it.
 
     Raises:
-        DeviceError: the driver refuses, for example because another process holds the device exclusively.
+        DeviceError: the driver refuses, for example because another process holds the device
+            exclusively.
     """
     device = _cuda_without_free_memory(index)
     try:
@@ -140,7 +177,8 @@ def cuda_device(index: int) -> Device:
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise DeviceError(
-            f"cuda:{index} ({device.name}) cannot be used: {reason}. Another process may hold it; see nvidia-smi, or choose another device."
+            f"cuda:{index} ({device.name}) cannot be used: {reason}. Another process may hold it;"
+            " see nvidia-smi, or choose another device."
         ) from error
     return dataclasses.replace(device, free_memory_bytes=free_bytes, memory_bytes=total_bytes)
 
@@ -177,10 +215,24 @@ def _cuda_without_free_memory(index: int) -> Device:
 def _with_catalog_rates(found: Device) -> Device:
     row = catalog.find(found.name)
     if row is None:
-        return dataclasses.replace(found, source=f"{found.source}; the catalog has no {found.name!r}, so its rates are unknown until measured")
-    if found.kind == "cuda" and abs(row.memory_bytes / found.memory_bytes - 1) > SAME_CARD_TOLERANCE:
-        reason = f"the catalog's {row.name!r} has {format_bytes(row.memory_bytes)}, this one {format_bytes(found.memory_bytes)}"
-        return dataclasses.replace(found, source=f"{found.source}; {reason}, so its rates are unknown until measured")
+        return dataclasses.replace(
+            found,
+            source=(
+                f"{found.source}; the catalog has no {found.name!r}, so its rates are unknown until"
+                " measured"
+            ),
+        )
+    if (
+        found.kind == "cuda"
+        and abs(row.memory_bytes / found.memory_bytes - 1) > SAME_CARD_TOLERANCE
+    ):
+        reason = (
+            f"the catalog's {row.name!r} has {format_bytes(row.memory_bytes)}, this one"
+            f" {format_bytes(found.memory_bytes)}"
+        )
+        return dataclasses.replace(
+            found, source=f"{found.source}; {reason}, so its rates are unknown until measured"
+        )
     return dataclasses.replace(
         found,
         bandwidth_bytes_per_s=row.bandwidth_bytes_per_s,
@@ -197,7 +249,10 @@ def _mps_device() -> Device:
         kind="mps",
         index=None,
         memory_bytes=memory_bytes,
-        free_memory_bytes=min(max(0, memory_bytes - torch.mps.driver_allocated_memory()), host.memory_free_bytes(host.Limits())),
+        free_memory_bytes=min(
+            max(0, memory_bytes - torch.mps.driver_allocated_memory()),
+            host.memory_free_bytes(host.Limits()),
+        ),
         bandwidth_bytes_per_s=None,
         dense_flop_per_s={},
         compute_capability=None,
@@ -209,9 +264,13 @@ def _mps_device() -> Device:
 
 
 def cpu_device() -> Device:
-    """The CPU, with the cores and the memory this process may use. Its rates are unknown until measured."""
+    """The CPU, with the cores and the memory this process may use. Its rates are unknown until
+    measured.
+    """
     limits = host.control_group_limits()
-    abilities = dataclasses.replace(abilities_of("cpu", None), bf16=host.cpu_has_bf16(), compile=host.cpp_compiler() is not None)
+    abilities = dataclasses.replace(
+        abilities_of("cpu", None), bf16=host.cpu_has_bf16(), compile=host.cpp_compiler() is not None
+    )
     return Device(
         name=host.cpu_name(),
         kind="cpu",
@@ -228,8 +287,15 @@ def cpu_device() -> Device:
 
 
 def _what_there_is() -> str:
-    here = [f"cuda:{index} ({torch.cuda.get_device_properties(index).name})" for index in range(cuda_count())]
+    here = [
+        f"cuda:{index} ({torch.cuda.get_device_properties(index).name})"
+        for index in range(cuda_count())
+    ]
     if torch.backends.mps.is_available():
         here.append("mps")
-    hint = "" if torch.version.cuda or torch.version.hip or here else f" torch {torch.__version__} is built without CUDA."
+    hint = (
+        ""
+        if torch.version.cuda or torch.version.hip or here
+        else f" torch {torch.__version__} is built without CUDA."
+    )
     return f"Here: {', '.join([*here, 'cpu'])}.{hint}"

@@ -1,6 +1,8 @@
-"""How fast a device does each class of operator: the parameters of the roofline, measured here or fitted on published runs. No torch.
+"""How fast a device does each class of operator: the parameters of the roofline, measured here or
+fitted on published runs. No torch.
 
-An operator takes `combined(flop / flop_per_s, bytes / bytes_per_s) + launch_s` of the device and `host_s` of the program that issues it.
+An operator takes `combined(flop / flop_per_s, bytes / bytes_per_s) + launch_s` of the device and
+`host_s` of the program that issues it.
 """
 
 from collections.abc import Mapping
@@ -8,22 +10,40 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 CLASSES = (
-    "matrix", "batched matrix", "attention", "attention backward", "pointwise", "transcendental", "reduction", "gather", "copy", "optimizer", "dequantise",
-)  # fmt: skip
-"""Classes of operators that differ in speed. "matrix" is a product of two matrices, "batched matrix" many products of a batch,
-"attention" a fused kernel's forward pass; "pointwise" adds, multiplies and compares, "transcendental" takes exp, tanh, erf and the like,
-"reduction" sums, norms and softmax, "gather" indexing, "copy" moves and converts, "dequantise" unpacks 4-bit weights."""
+    "matrix",
+    "batched matrix",
+    "attention",
+    "attention backward",
+    "pointwise",
+    "transcendental",
+    "reduction",
+    "gather",
+    "copy",
+    "optimizer",
+    "dequantise",
+)
+"""Classes of operators that differ in speed. "matrix" is a product of two matrices, "batched
+matrix" many products of a batch, "attention" a fused kernel's forward pass; "pointwise" adds,
+multiplies and compares, "transcendental" takes exp, tanh, erf and the like, "reduction" sums, norms
+and softmax, "gather" indexing, "copy" moves and converts, "dequantise" unpacks 4-bit weights.
+"""
 MATRIX_CLASSES = ("matrix", "batched matrix", "attention", "attention backward")
 """Classes with a rate of arithmetic; the others are bounded by bytes alone."""
 BACKWARD_OVER_FORWARD = 2.5
-"""Products in a flash backward pass (five) over those of the forward pass (two); Dao 2023, FlashAttention-2, section 3.1."""
+"""Products in a flash backward pass (five) over those of the forward pass (two); Dao 2023,
+FlashAttention-2, section 3.1.
+"""
 NEEDED_BACKWARD = 4 / 5
 """Of those of the backward pass; the fifth computes the scores again."""
 THIN = "thin matrix"
 THIN_BELOW = 32
-"""A product with fewer rows or columns leaves most of a vector or tile unit idle (adapters); it has an arithmetic rate of its own."""
+"""A product with fewer rows or columns leaves most of a vector or tile unit idle (adapters); it has
+an arithmetic rate of its own.
+"""
 SIXTEEN_BIT = " 16-bit"
-"""Appended to a name: its rate in bytes where 16-bit operands are told apart (a CPU converts them, element by element)."""
+"""Appended to a name: its rate in bytes where 16-bit operands are told apart (a CPU converts them,
+element by element).
+"""
 
 
 @dataclass(frozen=True)
@@ -31,19 +51,23 @@ class Rates:
     """The roofline's parameters for one device.
 
     Attributes:
-        flop_per_s: By class of MATRIX_CLASSES and dtype ("fp32", "tf32", "bf16", "fp16"): the rate of large operators. THIN beside them
-            where such products were told apart.
-        bytes_per_s: By class: when operands come from memory. Beside them, where told apart, by torch's name of an operator, and by
-            either with SIXTEEN_BIT; see `moving`.
-        cached_bytes_per_s: The same when operands fit the cache; empty where that was not told apart.
+        flop_per_s: By class of MATRIX_CLASSES and dtype ("fp32", "tf32", "bf16", "fp16"): the rate
+            of large operators. THIN beside them where such products were told apart.
+        bytes_per_s: By class: when operands come from memory. Beside them, where told apart, by
+            torch's name of an operator, and by either with SIXTEEN_BIT; see `moving`.
+        cached_bytes_per_s: The same when operands fit the cache; empty where that was not told
+            apart.
         cache_bytes: Operators that touch at most this much find their operands in the cache.
-        norm: p of (a^p + b^p)^(1/p), by which time for arithmetic and time for bytes combine: 1 adds them, large p takes the longer.
+        norm: p of (a^p + b^p)^(1/p), by which time for arithmetic and time for bytes combine: 1
+            adds them, large p takes the longer.
         launch_s: What the device needs for the smallest operator.
         host_s: What the program needs to issue one operator.
         host_compiled_s: The same for a compiled step's kernels; None where that was not told apart.
         step_s: What every optimizer step takes beside its operators.
-        overlaps: The program runs ahead of the device, so mostly the slower of the two decides (CUDA); else both add up (CPU).
-        multiprocessors: Products come in tiles that are dealt out to these; None where that is not modelled.
+        overlaps: The program runs ahead of the device, so mostly the slower of the two decides
+            (CUDA); else both add up (CPU).
+        multiprocessors: Products come in tiles that are dealt out to these; None where that is not
+            modelled.
         share: Measured over predicted time, 5th and 95th percentile where the parameters come from.
         source: Where they come from.
     """
@@ -63,7 +87,8 @@ class Rates:
     source: str = ""
 
     def moving(self, class_name: str, operator: str, *, sixteen_bit: bool, num_bytes: int) -> float:
-        """Bytes per second of an operator that moves `num_bytes`: the rate of the closest thing that was told apart.
+        """Bytes per second of an operator that moves `num_bytes`: the rate of the closest thing
+        that was told apart.
 
         Raises:
             KeyError: not even its class has a rate.
@@ -75,7 +100,10 @@ class Rates:
             for name in names:
                 if name in self.cached_bytes_per_s:
                     return self.cached_bytes_per_s[name]
-        return next((self.bytes_per_s[name] for name in names if name in self.bytes_per_s), 0.0) or self.bytes_per_s[class_name]
+        return (
+            next((self.bytes_per_s[name] for name in names if name in self.bytes_per_s), 0.0)
+            or self.bytes_per_s[class_name]
+        )
 
     def computing(self, class_name: str, dtype: str, *, smallest: int) -> float:
         """FLOP per second of a product; `smallest` is the smaller one of its rows and columns.
@@ -83,7 +111,11 @@ class Rates:
         Raises:
             KeyError: no rate is known for this class and dtype.
         """
-        thin = self.flop_per_s.get(THIN, {}) if class_name == "matrix" and smallest < THIN_BELOW else {}
+        thin = (
+            self.flop_per_s.get(THIN, {})
+            if class_name == "matrix" and smallest < THIN_BELOW
+            else {}
+        )
         return thin.get(dtype) or self.flop_per_s[class_name][dtype]
 
     def to_json(self) -> dict[str, Any]:

@@ -1,6 +1,8 @@
-"""What can be read of this machine while a run goes on: device, process, memory, disk. docs/monitor.md names the readings.
+"""What can be read of this machine while a run goes on: device, process, memory, disk.
+docs/monitor.md names the readings.
 
-A reader is called about once a second with the seconds since its last call, 0 the first time; it returns readings, or raises.
+A reader is called about once a second with the seconds since its last call, 0 the first time; it
+returns readings, or raises.
 """
 
 import os
@@ -59,7 +61,10 @@ def sensors_of(device: Device, folder: Path) -> Sensors:
         found.readers["process"] = Process()
     with _named_where_absent(found, "machine"):
         limits = host.control_group_limits()
-        found.limits |= {"cores": host.usable_cores(limits), "memory_bytes": host.memory_total_bytes(limits)}
+        found.limits |= {
+            "cores": host.usable_cores(limits),
+            "memory_bytes": host.memory_total_bytes(limits),
+        }
         found.readers["machine"] = Machine(limits)
     found.readers["disk space"] = lambda _: {"disk_free_bytes": host.disk_free_bytes(folder)}
     return found
@@ -67,7 +72,9 @@ def sensors_of(device: Device, folder: Path) -> Sensors:
 
 @contextmanager
 def _named_where_absent(found: Sensors, name: str) -> Iterator[None]:
-    """What fails while it is looked for, whatever way a driver or a system has for that, is named and leaves the others alone."""
+    """What fails while it is looked for, whatever way a driver or a system has for that, is named
+    and leaves the others alone.
+    """
     try:
         yield
     except Exception as error:
@@ -80,7 +87,8 @@ def _add_cuda(found: Sensors, index: int) -> None:
     found.readers["torch memory"] = lambda _: _cuda_memory(index)
     try:
         seen = nvml.find_device(str(properties.uuid), pci_address(properties))
-    except Exception as error:  # no driver of NVIDIA's, an AMD device, or a driver that answers what nobody wrote down
+    # No driver of NVIDIA's, an AMD device, or a driver that answers what nobody wrote down.
+    except Exception as error:
         found.absent["NVML"] = str(error) or type(error).__name__
         found.readers["device memory"] = lambda _: _cuda_used(index)
         return
@@ -88,7 +96,9 @@ def _add_cuda(found: Sensors, index: int) -> None:
     found.limits |= seen.limits
     found.absent |= seen.absent
     for name, query in seen.queries.items():
-        found.readers[name] = Counter(query, name) if name == "energy_j" else _without_seconds(query)
+        found.readers[name] = (
+            Counter(query, name) if name == "energy_j" else _without_seconds(query)
+        )
 
 
 def pci_address(properties: Any) -> str | None:
@@ -106,7 +116,10 @@ def _cuda_memory(index: int) -> dict[str, Any]:
     statistics = torch.cuda.memory_stats_as_nested_dict(index)
     if not statistics:  # nothing was allocated yet
         return {}
-    return {f"torch_{kind}_bytes": statistics[f"{kind}_bytes"]["all"]["current"] for kind in ("allocated", "reserved")}
+    return {
+        f"torch_{kind}_bytes": statistics[f"{kind}_bytes"]["all"]["current"]
+        for kind in ("allocated", "reserved")
+    }
 
 
 def _cuda_used(index: int) -> dict[str, Any]:
@@ -116,7 +129,11 @@ def _cuda_used(index: int) -> dict[str, Any]:
 
 def _mps_memory(_: float) -> dict[str, Any]:
     held_bytes = torch.mps.driver_allocated_memory()
-    return {"torch_allocated_bytes": torch.mps.current_allocated_memory(), "torch_reserved_bytes": held_bytes, "device_memory_bytes": held_bytes}
+    return {
+        "torch_allocated_bytes": torch.mps.current_allocated_memory(),
+        "torch_reserved_bytes": held_bytes,
+        "device_memory_bytes": held_bytes,
+    }
 
 
 def _add_cpu(found: Sensors) -> None:
@@ -146,7 +163,13 @@ def _cpu_clock(_: float) -> dict[str, Any]:
 def _cpu_temperature(_: float) -> dict[str, Any]:
     read = getattr(psutil, "sensors_temperatures", None)  # Linux and FreeBSD have it
     chips = read() if read else {}
-    degrees = [entry.current for name, entries in chips.items() if name in CPU_CHIPS for entry in entries if entry.current]
+    degrees = [
+        entry.current
+        for name, entries in chips.items()
+        if name in CPU_CHIPS
+        for entry in entries
+        if entry.current
+    ]
     return {"temperature_c": max(degrees)} if degrees else {}
 
 
@@ -159,13 +182,17 @@ class Counter:
 
     def __call__(self, _: float) -> dict[str, Any]:
         now = self._query()[self._name]
-        if self._first is None or now < self._first:  # a driver that was loaded anew counts from nothing
+        if (
+            self._first is None or now < self._first
+        ):  # a driver that was loaded anew counts from nothing
             self._first = now
         return {self._name: now - self._first}
 
 
 def rapl_packages(root: Path = POWER_FOLDER) -> tuple[Path, ...]:
-    """Folders of the CPU packages' energy counters that this user may read, each package once (it may be there under two drivers)."""
+    """Folders of the CPU packages' energy counters that this user may read, each package once (it
+    may be there under two drivers).
+    """
     found: dict[str, Path] = {}
     for folder in sorted(root.glob("*")):
         try:
@@ -179,7 +206,9 @@ def rapl_packages(root: Path = POWER_FOLDER) -> tuple[Path, ...]:
 
 
 class PackageEnergy:
-    """Energy of the CPU packages since the session began, and their mean power. Counters that run over are followed."""
+    """Energy of the CPU packages since the session began, and their mean power. Counters that run
+    over are followed.
+    """
 
     def __init__(self, packages: tuple[Path, ...]) -> None:
         self._packages = packages
@@ -195,7 +224,9 @@ class PackageEnergy:
             spent_j += (now - before + range_uj) / 1e6
             self._last[folder] = now
         self._energy_j += spent_j
-        return {"energy_j": self._energy_j} | ({"power_w": spent_j / seconds} if seconds > 0 else {})
+        return {"energy_j": self._energy_j} | (
+            {"power_w": spent_j / seconds} if seconds > 0 else {}
+        )
 
 
 class Process:
@@ -242,25 +273,36 @@ class Machine:
     """All cores and the main memory, with the limits of the process's control groups.
 
     Args:
-        limits: Of now. Where they leave all of the memory, they are not read again: that is half of what a sample costs.
+        limits: Of now. Where they leave all of the memory, they are not read again: that is half of
+            what a sample costs.
     """
 
     def __init__(self, limits: host.Limits) -> None:
-        self._is_bounded = limits.memory_bytes is not None and limits.memory_bytes < psutil.virtual_memory().total
+        self._is_bounded = (
+            limits.memory_bytes is not None and limits.memory_bytes < psutil.virtual_memory().total
+        )
         self._times: tuple[float, float] | None = None
 
     def __call__(self, seconds: float) -> dict[str, Any]:
         del seconds  # the cores' own clock is used
         now, before = _busy_and_all(psutil.cpu_times()), self._times
         self._times = now
-        found: dict[str, Any] = {"memory_available_bytes": host.memory_free_bytes(host.control_group_limits() if self._is_bounded else host.Limits())}
+        found: dict[str, Any] = {
+            "memory_available_bytes": host.memory_free_bytes(
+                host.control_group_limits() if self._is_bounded else host.Limits()
+            )
+        }
         if before is not None and now[1] > before[1]:
-            found["machine_cpu_share"] = min(1.0, max(0.0, (now[0] - before[0]) / (now[1] - before[1])))
+            found["machine_cpu_share"] = min(
+                1.0, max(0.0, (now[0] - before[0]) / (now[1] - before[1]))
+            )
         return found | _swap()
 
 
 def _busy_and_all(times: Any) -> tuple[float, float]:
-    """CPU seconds that all cores worked, and all there were. Guests' time is in user time already; waiting for disks is no work."""
+    """CPU seconds that all cores worked, and all there were. Guests' time is in user time already;
+    waiting for disks is no work.
+    """
     values: Mapping[str, float] = times._asdict()
     everything = sum(value for name, value in values.items() if name not in ("guest", "guest_nice"))
     return everything - values["idle"] - values.get("iowait", 0.0), everything

@@ -9,7 +9,9 @@ import torch
 
 FEWEST_BATCHES = 4
 BATCH_S = 4e-3
-"""Runs of a batch take at least this long, so that a clock's step does not count and other programs' use of the caches does."""
+"""Runs of a batch take at least this long, so that a clock's step does not count and other
+programs' use of the caches does.
+"""
 MOST_RUNS = 1000
 ISSUED = 40
 
@@ -17,13 +19,16 @@ ISSUED = 40
 class Stopwatch:
     """Times operators on one device.
 
-    The fastest batch counts, because whatever else the machine does only slows one down. This process's own time stands while another
-    program holds the core, so with it the median counts, as training will share caches and memory with the same neighbours. On CUDA the runs of a batch are one graph where the operator can be captured, so
-    that the device's time is seen and not that of the program that issues them.
+    The fastest batch counts, because whatever else the machine does only slows one down. This
+    process's own time stands while another program holds the core, so with it the median counts, as
+    training will share caches and memory with the same neighbours. On CUDA the runs of a batch are
+    one graph where the operator can be captured, so that the device's time is seen and not that of
+    the program that issues them.
 
     Args:
         device: Where the operators run.
-        own_time: Take this process's CPU time instead of the time that passes; for one thread on a CPU.
+        own_time: Take this process's CPU time instead of the time that passes; for one thread on a
+            CPU.
         seconds: Time to spend on an operator, if FEWEST_BATCHES fit.
     """
 
@@ -72,7 +77,9 @@ def synchronize(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
-def _captured(run: Callable[[], object], runs: int, device: torch.device) -> Callable[[], None] | None:
+def _captured(
+    run: Callable[[], object], runs: int, device: torch.device
+) -> Callable[[], None] | None:
     """The runs as one CUDA graph, None where they cannot be captured."""
     graph = torch.cuda.CUDAGraph()
     try:

@@ -1,7 +1,8 @@
 """Causal attention in blocks of query rows, for CPUs.
 
-torch's fused CPU kernel reaches a seventh of the matrix rate at the sequence lengths small models train on; the same work as
-a few batched matrix products over the part of the keys that a block may see reaches most of it (docs/log.md, 2026-11-21).
+torch's fused CPU kernel reaches a seventh of the matrix rate at the sequence lengths small models
+train on; the same work as a few batched matrix products over the part of the keys that a block may
+see reaches most of it (docs/log.md, 2026-11-21).
 
 Shapes: B batch, H heads, T positions, D head size, Q query rows of a block, K keys they may see.
 """
@@ -18,11 +19,15 @@ from transformers.masking_utils import sdpa_mask
 
 NAME = "brimful_blocks"
 EXPANDED = "brimful_expanded"
-"""torch's fused attention with key and value heads repeated, for CUDA devices without a flash kernel: there grouped heads would go to the
-kernel that stores all scores (aten/native/transformers/cuda/sdp_utils.cpp: the memory-efficient kernel takes no grouped heads)."""
+"""torch's fused attention with key and value heads repeated, for CUDA devices without a flash
+kernel: there grouped heads would go to the kernel that stores all scores
+(aten/native/transformers/cuda/sdp_utils.cpp: the memory-efficient kernel takes no grouped heads).
+"""
 BLOCK_ROWS = 64
 LONGEST = 1024
-"""Positions up to which the blocks win; the probabilities they keep grow with the square of the length."""
+"""Positions up to which the blocks win; the probabilities they keep grow with the square of the
+length.
+"""
 
 
 def register() -> None:
@@ -37,26 +42,41 @@ def register() -> None:
 
 
 def block_causal_attention(
-    queries_BHTD: Tensor, keys_BHTD: Tensor, values_BHTD: Tensor, *, scale: float, dropout: float = 0.0, lengths_E: Sequence[int] = ()
+    queries_BHTD: Tensor,
+    keys_BHTD: Tensor,
+    values_BHTD: Tensor,
+    *,
+    scale: float,
+    dropout: float = 0.0,
+    lengths_E: Sequence[int] = (),
 ) -> Tensor:
-    """softmax(scale * Q K^T + causal mask) V; everything in the inputs' dtype, sums inside softmax and products in fp32.
+    """softmax(scale * Q K^T + causal mask) V; everything in the inputs' dtype, sums inside softmax
+    and products in fp32.
 
-    Equal to scaled_dot_product_attention(is_causal=True) up to rounding. Keeps B H T (T + Q) / 2 probabilities for the backward pass.
+    Equal to scaled_dot_product_attention(is_causal=True) up to rounding. Keeps B H T (T + Q) / 2
+    probabilities for the backward pass.
 
     Args:
-        queries_BHTD: Every sequence starts at position 0; no padding on the left. Padding on the right is never seen by real positions.
+        queries_BHTD: Every sequence starts at position 0; no padding on the left. Padding on the
+            right is never seen by real positions.
         keys_BHTD: As many heads as the queries.
         values_BHTD: As many heads as the queries.
         scale: Factor on the scores.
         dropout: Probability of dropping an attention weight.
-        lengths_E: Lengths, adding up to T, of the examples that lie end to end in every row and see only themselves; none: a row is one.
+        lengths_E: Lengths, adding up to T, of the examples that lie end to end in every row and see
+            only themselves; none: a row is one.
 
     Returns:
         Attended values (B, H, T, D).
     """
-    queries, keys, values = (tensor.to(values_BHTD.dtype).flatten(0, 1) for tensor in (queries_BHTD, keys_BHTD, values_BHTD))
+    queries, keys, values = (
+        tensor.to(values_BHTD.dtype).flatten(0, 1)
+        for tensor in (queries_BHTD, keys_BHTD, values_BHTD)
+    )
     with torch.autocast(queries.device.type, enabled=False):
-        attended_GTD: Tensor = _BlockAttention.apply(queries, keys, values, scale, dropout, lengths_E)  # type: ignore[no-untyped-call]
+        attended_GTD: Tensor = _BlockAttention.apply(
+            queries, keys, values, scale, dropout, lengths_E
+        )  # type: ignore[no-untyped-call]
     return attended_GTD.view(queries_BHTD.shape)
 
 
@@ -69,20 +89,33 @@ def _query_blocks(lengths_E: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 
 def _hidden_future(start: int, end: int, like: Tensor) -> Tensor:
     """0 where query row start+q may see key k, -inf where k lies in its future: (Q, K)."""
-    return torch.full((end - start, end), float("-inf"), dtype=like.dtype, device=like.device).triu_(start + 1)
+    return torch.full(
+        (end - start, end), float("-inf"), dtype=like.dtype, device=like.device
+    ).triu_(start + 1)
 
 
 class _BlockAttention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, queries_GTD: Tensor, keys_GTD: Tensor, values_GTD: Tensor, scale: float, dropout: float, lengths_E: Sequence[int]
+        ctx: Any,
+        queries_GTD: Tensor,
+        keys_GTD: Tensor,
+        values_GTD: Tensor,
+        scale: float,
+        dropout: float,
+        lengths_E: Sequence[int],
     ) -> Tensor:
         attended_GTD = torch.empty_like(queries_GTD)
         blocks = list(_query_blocks(lengths_E or (queries_GTD.shape[1],)))
         weights, kept = [], []
         for first, start, end in blocks:
             future_QK = _hidden_future(start - first, end - first, queries_GTD)
-            scores_GQK = torch.baddbmm(future_QK, queries_GTD[:, start:end], keys_GTD[:, first:end].transpose(1, 2), alpha=scale)
+            scores_GQK = torch.baddbmm(
+                future_QK,
+                queries_GTD[:, start:end],
+                keys_GTD[:, first:end].transpose(1, 2),
+                alpha=scale,
+            )
             weights_GQK = torch.softmax(scores_GQK, dim=-1)
             weights.append(weights_GQK)
             if dropout:
@@ -94,11 +127,17 @@ class _BlockAttention(torch.autograd.Function):
         return attended_GTD
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
+    def backward(
+        ctx: Any, *grad_outputs: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
         grad_GTD = grad_outputs[0]
         queries_GTD, keys_GTD, values_GTD, *rest = ctx.saved_tensors
         weights, kept = rest[: len(ctx.blocks)], rest[len(ctx.blocks) :]
-        grad_queries, grad_keys, grad_values = torch.empty_like(queries_GTD), torch.zeros_like(keys_GTD), torch.zeros_like(values_GTD)
+        grad_queries, grad_keys, grad_values = (
+            torch.empty_like(queries_GTD),
+            torch.zeros_like(keys_GTD),
+            torch.zeros_like(values_GTD),
+        )
         for number, (first, start, end) in enumerate(ctx.blocks):
             weights_GQK, grad_GQD = weights[number], grad_GTD[:, start:end]
             used_GQK = weights_GQK * kept[number] if kept else weights_GQK
@@ -106,16 +145,24 @@ class _BlockAttention(torch.autograd.Function):
             grad_weights_GQK = torch.bmm(grad_GQD, values_GTD[:, first:end].transpose(1, 2))
             if kept:
                 grad_weights_GQK *= kept[number]
-            grad_scores_GQK = torch._softmax_backward_data(grad_weights_GQK, weights_GQK, -1, weights_GQK.dtype).mul_(ctx.scale)
+            grad_scores_GQK = torch._softmax_backward_data(
+                grad_weights_GQK, weights_GQK, -1, weights_GQK.dtype
+            ).mul_(ctx.scale)
             grad_queries[:, start:end] = torch.bmm(grad_scores_GQK, keys_GTD[:, first:end])
-            grad_keys[:, first:end] += torch.bmm(grad_scores_GQK.transpose(1, 2), queries_GTD[:, start:end])
+            grad_keys[:, first:end] += torch.bmm(
+                grad_scores_GQK.transpose(1, 2), queries_GTD[:, start:end]
+            )
         return grad_queries, grad_keys, grad_values, None, None, None
 
 
 def for_every_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """Grouped keys and values repeated for each of the query's heads; (B, H, T, D)."""
     groups = query.shape[1] // key.shape[1]
-    return (key, value) if groups == 1 else (key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1))
+    return (
+        (key, value)
+        if groups == 1
+        else (key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1))
+    )
 
 
 def _attend(
@@ -130,10 +177,14 @@ def _attend(
 ) -> tuple[Tensor, None]:
     """transformers' attention signature: (B, H, T, D) in, (B, T, H, D) out."""
     if attention_mask is not None or query.shape[2] != key.shape[2]:
-        raise ValueError("block attention trains on whole sequences: no mask, no cache; generate with sdpa")
+        raise ValueError(
+            "block attention trains on whole sequences: no mask, no cache; generate with sdpa"
+        )
     key, value = for_every_head(query, key, value)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    attended = block_causal_attention(query, key, value, scale=scale, dropout=dropout if module.training else 0.0)
+    attended = block_causal_attention(
+        query, key, value, scale=scale, dropout=dropout if module.training else 0.0
+    )
     return attended.transpose(1, 2).contiguous(), None
 
 
@@ -154,6 +205,12 @@ def _attend_expanded(
         is_causal = getattr(module, "is_causal", True)
     causal = bool(is_causal) and attention_mask is None and query.shape[2] > 1
     attended = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=attention_mask, dropout_p=dropout if module.training else 0.0, is_causal=causal, scale=scaling
+        query,
+        key,
+        value,
+        attn_mask=attention_mask,
+        dropout_p=dropout if module.training else 0.0,
+        is_causal=causal,
+        scale=scaling,
     )
     return attended.transpose(1, 2).contiguous(), None

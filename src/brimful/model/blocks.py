@@ -1,4 +1,6 @@
-"""Where the transformer blocks of a model are, and how far each of its parameters is from the input."""
+"""Where the transformer blocks of a model are, and how far each of its parameters is from the
+input.
+"""
 
 import re
 
@@ -16,15 +18,22 @@ def named_blocks_of(model: nn.Module) -> tuple[str, nn.ModuleList]:
         PlanError: there is none.
     """
     lists = [
-        (name, child) for name, child in model.named_modules() if isinstance(child, nn.ModuleList) and len({type(block) for block in child}) == 1
+        (name, child)
+        for name, child in model.named_modules()
+        if isinstance(child, nn.ModuleList) and len({type(block) for block in child}) == 1
     ]
     if not lists:
-        raise PlanError(f"{type(model).__name__} has no list of transformer blocks, so brimful cannot tell its layers apart.")
+        raise PlanError(
+            f"{type(model).__name__} has no list of transformer blocks, so brimful cannot tell its"
+            " layers apart."
+        )
     return max(lists, key=lambda entry: (len(entry[1]), -len(entry[0])))
 
 
 def depth_of_parameters(model: nn.Module) -> dict[str, int]:
-    """For every parameter's name 0 for embeddings, 1 to L for the blocks, L + 1 for all behind them."""
+    """For every parameter's name 0 for embeddings, 1 to L for the blocks, L + 1 for all behind
+    them.
+    """
     prefix, blocks = named_blocks_of(model)
 
     def depth(name: str) -> int:

@@ -4,10 +4,23 @@ import math
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, PretrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    PretrainedConfig,
+    PreTrainedModel,
+)
 
 from brimful.base.errors import PlanError
-from brimful.model.description import CLS_ID, INITIAL_STD, SEP_ID, config_values, count_parameters, is_encoder
+from brimful.model.description import (
+    CLS_ID,
+    INITIAL_STD,
+    SEP_ID,
+    config_values,
+    count_parameters,
+    is_encoder,
+)
 from brimful.model.registered import register
 from brimful.recipe import ModelRecipe, Recipe
 
@@ -15,8 +28,12 @@ RESIDUAL_PROJECTIONS = ("o_proj.weight", "down_proj.weight", "c_proj.weight")
 """Weights that write into the residual stream; 2 per block."""
 
 
-def config_of(model: ModelRecipe, *, vocabulary: int, context: int, end_of_text_id: int, seed: int = 0) -> PretrainedConfig:
-    """The transformers config of the described model; an encoder's texts stand between special tokens of its own."""
+def config_of(
+    model: ModelRecipe, *, vocabulary: int, context: int, end_of_text_id: int, seed: int = 0
+) -> PretrainedConfig:
+    """The transformers config of the described model; an encoder's texts stand between special
+    tokens of its own.
+    """
     values = config_values(model, vocabulary=vocabulary, context=context)
     begin, end = (CLS_ID, SEP_ID) if is_encoder(model) else (end_of_text_id, end_of_text_id)
     ids = {"bos_token_id": begin, "eos_token_id": end}
@@ -27,24 +44,42 @@ def config_of(model: ModelRecipe, *, vocabulary: int, context: int, end_of_text_
     return config
 
 
-def build(recipe: Recipe, *, vocabulary: int, end_of_text_id: int, attention: str, device: torch.device) -> PreTrainedModel:
-    """A model with fresh fp32 weights that depend on `recipe.seed` only; the global generator is left as it was.
+def build(
+    recipe: Recipe, *, vocabulary: int, end_of_text_id: int, attention: str, device: torch.device
+) -> PreTrainedModel:
+    """A model with fresh fp32 weights that depend on `recipe.seed` only; the global generator is
+    left as it was.
 
-    Normal(0, 0.02), and Normal(0, 0.02 / sqrt(2 L)) for the projections into the residual stream (GPT-2, Radford et al.
-    2019, section 2.3); norms one, biases zero. Encoders as transformers makes them: the same, cut off at two standard deviations.
+    Normal(0, 0.02), and Normal(0, 0.02 / sqrt(2 L)) for the projections into the residual stream
+    (GPT-2, Radford et al. 2019, section 2.3); norms one, biases zero. Encoders as transformers
+    makes them: the same, cut off at two standard deviations.
 
     Raises:
         PlanError: the module does not have the parameters counted on its description.
     """
-    config = config_of(recipe.fresh_model, vocabulary=vocabulary, context=recipe.context, end_of_text_id=end_of_text_id, seed=recipe.seed)
+    config = config_of(
+        recipe.fresh_model,
+        vocabulary=vocabulary,
+        context=recipe.context,
+        end_of_text_id=end_of_text_id,
+        seed=recipe.seed,
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         auto = AutoModelForMaskedLM if is_encoder(recipe.fresh_model) else AutoModelForCausalLM
-        model: PreTrainedModel = auto.from_config(config, attn_implementation=attention, dtype=torch.float32)
+        model: PreTrainedModel = auto.from_config(
+            config, attn_implementation=attention, dtype=torch.float32
+        )
         _scale_residual_projections(model, recipe.fresh_model.layers)
-    counted, real = count_parameters(recipe.fresh_model, vocabulary, recipe.context).total, num_parameters(model)
+    counted, real = (
+        count_parameters(recipe.fresh_model, vocabulary, recipe.context).total,
+        num_parameters(model),
+    )
     if counted != real:
-        raise PlanError(f"model has {real:,} parameters but {counted:,} were counted on its description; this is a bug in brimful, please report it.")
+        raise PlanError(
+            f"model has {real:,} parameters but {counted:,} were counted on its description; this"
+            " is a bug in brimful, please report it."
+        )
     return model.to(device)
 
 

@@ -1,7 +1,8 @@
-"""The catalog of published language models, and the way from a name or a path to a transformers config.
+"""The catalog of published language models, and the way from a name or a path to a transformers
+config.
 
-One row of catalog.toml per model, found by its exact hub id, so that planning by name needs no network. Nothing here imports torch or
-transformers before a config is asked for.
+One row of catalog.toml per model, found by its exact hub id, so that planning by name needs no
+network. Nothing here imports torch or transformers before a config is asked for.
 """
 
 import contextlib
@@ -30,15 +31,24 @@ TORCH_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 """Torch's name of each published dtype."""
 
 _NOT_OF_THE_NETWORK = {
-    "architectures", "transformers_version", "torch_dtype", "dtype", "_name_or_path", "auto_map", "attn_implementation", "_attn_implementation",
-    "quantization_config", "use_cache",
-}  # fmt: skip
+    "architectures",
+    "transformers_version",
+    "torch_dtype",
+    "dtype",
+    "_name_or_path",
+    "auto_map",
+    "attn_implementation",
+    "_attn_implementation",
+    "quantization_config",
+    "use_cache",
+}
 _ROPE = {"rope_theta", "rope_scaling"}
 """Read into rope_parameters."""
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _LOCAL_REMEDY = "A local config.json is enough: give its path or its folder."
 _ACCEPTED = (
-    "Causal language models (GPT-2, Llama, Mistral, Qwen, Gemma, ...) and encoders with a head for masked tokens (BERT, RoBERTa, ...) are accepted"
+    "Causal language models (GPT-2, Llama, Mistral, Qwen, Gemma, ...) and encoders with a head for"
+    " masked tokens (BERT, RoBERTa, ...) are accepted"
 )
 
 
@@ -48,7 +58,8 @@ class ModelRow:
 
     Attributes:
         name: Its hub id.
-        config: The values of its config.json that shape the network, `model_type` among them; no dtype.
+        config: The values of its config.json that shape the network, `model_type` among them; no
+            dtype.
         parameters: Of the class in `config["architectures"]`; tied weights once, buffers never.
         published_dtype: `bf16`, `fp16` or `fp32`: of the published weights.
         source: Where the values were read.
@@ -73,23 +84,29 @@ def names() -> list[str]:
 
 
 def find(name: str) -> ModelRow | None:
-    """The row of this exact hub id or listed other name, whatever the case; None when there is none."""
+    """The row of this exact hub id or listed other name, whatever the case; None when there is
+    none.
+    """
     row = _row_by_name().get(name.casefold().strip())
     return None if row is None else _model(row)
 
 
 def config_of_model(name_or_path: str, *, trust_custom_code: bool = False) -> "PretrainedConfig":
-    """The transformers config of a local folder or config file, else of a row of the catalog, else of a model on the hub.
+    """The transformers config of a local folder or config file, else of a row of the catalog, else
+    of a model on the hub.
 
-    A row of the catalog gives sizes only: see the head of catalog.toml before loading weights with it.
+    A row of the catalog gives sizes only: see the head of catalog.toml before loading weights with
+    it.
 
     Args:
         name_or_path: A folder with a config.json, a JSON file, or a hub id.
-        trust_custom_code: Consent to run the Python files of the repository where transformers does not know its model type.
+        trust_custom_code: Consent to run the Python files of the repository where transformers does
+            not know its model type.
 
     Raises:
-        PlanError: nothing of that name, not readable, not a language model, or custom code without consent. The hub is asked
-            once and for `HUB_TIMEOUT_S` at most; its failure says what works without it.
+        PlanError: nothing of that name, not readable, not a language model, or custom code without
+            consent. The hub is asked once and for `HUB_TIMEOUT_S` at most; its failure says what
+            works without it.
     """
     file = _local_file(name_or_path)
     if file is not None:
@@ -99,18 +116,22 @@ def config_of_model(name_or_path: str, *, trust_custom_code: bool = False) -> "P
         values = {**row.config, "dtype": TORCH_DTYPES[row.published_dtype]}
         return _config_of_values(values, f"the catalog row of {row.name}", None, trust_custom_code)
     file = _from_hub(name_or_path)
-    return _config_of_values(_read(file), f"config.json of {name_or_path} on the hub", name_or_path, trust_custom_code)
+    return _config_of_values(
+        _read(file), f"config.json of {name_or_path} on the hub", name_or_path, trust_custom_code
+    )
 
 
 def checked_values(values: Mapping[str, Any], where: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Of a config that a stranger wrote, what transformers knows for its model type; no code, no kernels and no quantisation it may name.
+    """Of a config that a stranger wrote, what transformers knows for its model type; no code, no
+    kernels and no quantisation it may name.
 
     Args:
         values: As in a config.json.
         where: Named in errors.
 
     Returns:
-        The values, those that were left out as transformers fills them in, and the keys left out beside those that say nothing about the network.
+        The values, those that were left out as transformers fills them in, and the keys left out
+        beside those that say nothing about the network.
 
     Raises:
         PlanError: no model type, an unknown one, or no language model.
@@ -118,14 +139,26 @@ def checked_values(values: Mapping[str, Any], where: str) -> tuple[dict[str, Any
     config = _config_of_values(values, where, None, trust_custom_code=False)
     filled = _of_the_network(config)
     used = filled.keys() | config.attribute_map.keys() | _NOT_OF_THE_NETWORK | _of_every_config()
-    return filled, tuple(sorted(values.keys() - used - (_ROPE if "rope_parameters" in filled else set())))
+    return filled, tuple(
+        sorted(values.keys() - used - (_ROPE if "rope_parameters" in filled else set()))
+    )
 
 
 def _of_the_network(config: "PretrainedConfig") -> dict[str, Any]:
-    """What a config's class knows beside what every class has, and the same of the configs within it."""
+    """What a config's class knows beside what every class has, and the same of the configs within
+    it.
+    """
     known = type(config)().to_dict().keys() - _of_every_config() - _NOT_OF_THE_NETWORK
-    values = {key: value for key, value in config.to_dict().items() if key in known and not key.startswith("_")}
-    parts = {key: _of_the_network(getattr(config, key)) for key in values.keys() & config.sub_configs.keys() if values[key] is not None}
+    values = {
+        key: value
+        for key, value in config.to_dict().items()
+        if key in known and not key.startswith("_")
+    }
+    parts = {
+        key: _of_the_network(getattr(config, key))
+        for key in values.keys() & config.sub_configs.keys()
+        if values[key] is not None
+    }
     return {"model_type": config.model_type, **values, **parts}
 
 
@@ -141,7 +174,11 @@ def has_head(model_type: str) -> bool:
 
     from brimful.model.okadfa.configuration import MODEL_TYPE  # noqa: PLC0415
 
-    return model_type in (*modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, MODEL_TYPE)
+    return model_type in (
+        *modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        *modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+        MODEL_TYPE,
+    )
 
 
 @functools.cache
@@ -177,28 +214,38 @@ def _model(row: dict[str, Any]) -> ModelRow:
 
 
 def _local_file(name_or_path: str) -> Path | None:
-    """The config file meant by a path; None when the words are no path. A folder named like a catalog row needs a config.json to win."""
+    """The config file meant by a path; None when the words are no path. A folder named like a
+    catalog row needs a config.json to win.
+    """
     nowhere = f"{name_or_path!r} is neither an existing file or folder, nor a hub id (owner/name)."
     if not name_or_path.strip():
         raise PlanError(nowhere)
     path = Path(name_or_path).expanduser()
     if path.is_file():
         if path.suffix != ".json":
-            raise PlanError(f"{name_or_path!r} is no .json file; give the config.json of the model, or its folder.")
+            raise PlanError(
+                f"{name_or_path!r} is no .json file; give the config.json of the model, or its"
+                " folder."
+            )
         return path
     if (path / "config.json").is_file():
         return path / "config.json"
     if find(name_or_path) is not None:
         return None
     if path.is_dir():
-        raise PlanError(f"folder {name_or_path!r} has no config.json; a model folder has one beside its weights.")
+        raise PlanError(
+            f"folder {name_or_path!r} has no config.json; a model folder has one beside its"
+            " weights."
+        )
     if path.suffix == ".json" or not _HUB_ID.fullmatch(name_or_path):
         raise PlanError(nowhere)
     return None
 
 
 def _code_source(file: Path) -> str | None:
-    """Where custom code of a local config is loaded from: its folder, if it has the name that transformers looks for."""
+    """Where custom code of a local config is loaded from: its folder, if it has the name that
+    transformers looks for.
+    """
     return str(file.parent) if file.name == "config.json" else None
 
 
@@ -208,28 +255,48 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:  # ValueError: not UTF-8 or not JSON
         raise PlanError(f"{file} cannot be read as JSON: {error}") from error
     if not isinstance(values, dict):
-        raise PlanError(f"{file} holds a JSON {type(values).__name__}; a config.json is an object with a model_type.")
+        raise PlanError(
+            f"{file} holds a JSON {type(values).__name__}; a config.json is an object with a"
+            " model_type."
+        )
     return values
 
 
-def _config_of_values(values: Mapping[str, Any], where: str, code_source: str | None, trust_custom_code: bool) -> "PretrainedConfig":
-    from transformers import CONFIG_MAPPING  # noqa: PLC0415 - questions about rows need no framework
+def _config_of_values(
+    values: Mapping[str, Any], where: str, code_source: str | None, trust_custom_code: bool
+) -> "PretrainedConfig":
+    # As in _config_of_values.
+    from transformers import (  # noqa: PLC0415
+        CONFIG_MAPPING,
+    )
 
     from brimful.model.registered import register  # noqa: PLC0415
 
     register()
     model_type = values.get("model_type")
     if not isinstance(model_type, str):
-        raise PlanError(f"{where} has no model_type, so it does not say which network it describes; it has {_listed(values)}.")
+        raise PlanError(
+            f"{where} has no model_type, so it does not say which network it describes; it has"
+            f" {_listed(values)}."
+        )
     known = model_type in CONFIG_MAPPING
     if not known:
         _refuse_unknown_type(values, where, model_type, code_source, trust_custom_code)
     try:
         with _quiet():
-            config = CONFIG_MAPPING[model_type].from_dict(dict(values)) if known else _custom_config(code_source)
-    except Exception as error:  # config classes raise what their checks, and custom code whatever it likes, raise
+            config = (
+                CONFIG_MAPPING[model_type].from_dict(dict(values))
+                if known
+                else _custom_config(code_source)
+            )
+    except (
+        Exception
+    ) as error:  # config classes raise what their checks, and custom code whatever it likes, raise
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise PlanError(f"{where} is not a config that transformers can use for model_type {model_type!r}: {reason}") from error
+        raise PlanError(
+            f"{where} is not a config that transformers can use for model_type {model_type!r}:"
+            f" {reason}"
+        ) from error
     _require_language_model(config, values, where, known)
     return config
 
@@ -241,31 +308,57 @@ def _custom_config(code_source: str | None) -> "PretrainedConfig":
     return AutoConfig.from_pretrained(code_source, trust_remote_code=True)
 
 
-def _refuse_unknown_type(values: Mapping[str, Any], where: str, model_type: str, code_source: str | None, trust_custom_code: bool) -> None:
-    """Stop unless the repository brings the code for its model type and the user consented to run it."""
+def _refuse_unknown_type(
+    values: Mapping[str, Any],
+    where: str,
+    model_type: str,
+    code_source: str | None,
+    trust_custom_code: bool,
+) -> None:
+    """Stop unless the repository brings the code for its model type and the user consented to run
+    it.
+    """
     import transformers  # noqa: PLC0415
 
-    unknown = f"{where}: transformers {transformers.__version__} does not know model_type {model_type!r}"
+    unknown = (
+        f"{where}: transformers {transformers.__version__} does not know model_type {model_type!r}"
+    )
     if "auto_map" not in values:
-        raise PlanError(f"{unknown}{did_you_mean(model_type, transformers.CONFIG_MAPPING.keys())} A newer transformers may know it.")
+        raise PlanError(
+            f"{unknown}{did_you_mean(model_type, transformers.CONFIG_MAPPING.keys())} A newer"
+            " transformers may know it."
+        )
     if not trust_custom_code:
         raise PlanError(
-            f"{unknown}, and using it would run Python code from the repository ({_custom_files(values)}). That needs your explicit consent."
+            f"{unknown}, and using it would run Python code from the repository"
+            f" ({_custom_files(values)}). That needs your explicit consent."
         )
     if code_source is None:
-        raise PlanError(f"{unknown}, and its custom code is looked for beside a file named config.json only.")
+        raise PlanError(
+            f"{unknown}, and its custom code is looked for beside a file named config.json only."
+        )
 
 
 def _custom_files(values: Mapping[str, Any]) -> str:
     targets = values["auto_map"].values() if isinstance(values["auto_map"], Mapping) else ()
-    modules = {target.split("--")[-1].split(".")[0] for target in targets if isinstance(target, str)}
+    modules = {
+        target.split("--")[-1].split(".")[0] for target in targets if isinstance(target, str)
+    }
     return ", ".join(f"{module}.py" for module in sorted(modules)) or "auto_map"
 
 
-def _require_language_model(config: "PretrainedConfig", values: Mapping[str, Any], where: str, known: bool) -> None:
-    """Stop unless the config has a vocabulary, no separate encoder, and a class that predicts tokens."""
+def _require_language_model(
+    config: "PretrainedConfig", values: Mapping[str, Any], where: str, known: bool
+) -> None:
+    """Stop unless the config has a vocabulary, no separate encoder, and a class that predicts
+    tokens.
+    """
     automatic = values.get("auto_map", ())
-    predicts = has_head(config.model_type) if known else any(name in automatic for name in ("AutoModelForCausalLM", "AutoModelForMaskedLM"))
+    predicts = (
+        has_head(config.model_type)
+        if known
+        else any(name in automatic for name in ("AutoModelForCausalLM", "AutoModelForMaskedLM"))
+    )
     if config.is_encoder_decoder:
         found = "an encoder-decoder model"
     elif not getattr(config.get_text_config(), "vocab_size", None):
@@ -275,7 +368,9 @@ def _require_language_model(config: "PretrainedConfig", values: Mapping[str, Any
     else:
         return
     architectures = f" ({', '.join(config.architectures)})" if config.architectures else ""
-    raise PlanError(f"{where} describes {found}: model_type {config.model_type!r}{architectures}. {_ACCEPTED}.")
+    raise PlanError(
+        f"{where} describes {found}: model_type {config.model_type!r}{architectures}. {_ACCEPTED}."
+    )
 
 
 def _listed(values: Mapping[str, Any]) -> str:
@@ -284,31 +379,45 @@ def _listed(values: Mapping[str, Any]) -> str:
 
 
 def _from_hub(name: str) -> Path:
-    """The config.json of a hub repository, from the hub or, when that is out of reach, from its local cache.
+    """The config.json of a hub repository, from the hub or, when that is out of reach, from its
+    local cache.
 
-    The hub library's own download asks six times with growing pauses (23 s on a machine without network); asking for the
-    file's metadata first asks once.
+    The hub library's own download asks six times with growing pauses (23 s on a machine without
+    network); asking for the file's metadata first asks once.
     """
     import huggingface_hub  # noqa: PLC0415
     from huggingface_hub import errors  # noqa: PLC0415
 
     with _quiet():
         try:
-            huggingface_hub.get_hf_file_metadata(huggingface_hub.hf_hub_url(name, "config.json"), timeout=HUB_TIMEOUT_S)
-            return Path(huggingface_hub.hf_hub_download(name, "config.json", etag_timeout=HUB_TIMEOUT_S))
+            huggingface_hub.get_hf_file_metadata(
+                huggingface_hub.hf_hub_url(name, "config.json"), timeout=HUB_TIMEOUT_S
+            )
+            return Path(
+                huggingface_hub.hf_hub_download(name, "config.json", etag_timeout=HUB_TIMEOUT_S)
+            )
         except errors.GatedRepoError as error:
             remedy = "Accept its terms on its page and log in (hf auth login)."
-            raise PlanError(f"model {name!r} is gated on the Hugging Face hub and this user has no access. {remedy} {_LOCAL_REMEDY}") from error
+            raise PlanError(
+                f"model {name!r} is gated on the Hugging Face hub and this user has no access."
+                f" {remedy} {_LOCAL_REMEDY}"
+            ) from error
         except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
             hint = did_you_mean(name, _all_names())
             raise PlanError(
-                f"model {name!r} is not in the catalog, and not on the Hugging Face hub or private there{hint} {_LOCAL_REMEDY}"
+                f"model {name!r} is not in the catalog, and not on the Hugging Face hub or private"
+                f" there{hint} {_LOCAL_REMEDY}"
             ) from error
         except errors.RemoteEntryNotFoundError as error:
-            raise PlanError(f"model {name!r} on the Hugging Face hub has no config.json; it is no transformers model. {_LOCAL_REMEDY}") from error
+            raise PlanError(
+                f"model {name!r} on the Hugging Face hub has no config.json; it is no transformers"
+                f" model. {_LOCAL_REMEDY}"
+            ) from error
         except Exception as error:  # the library raises whatever its network and file layers raise
             with contextlib.suppress(Exception):
-                return Path(huggingface_hub.hf_hub_download(name, "config.json", local_files_only=True))
+                return Path(
+                    huggingface_hub.hf_hub_download(name, "config.json", local_files_only=True)
+                )
             raise _unreachable(name, error) from error
 
 
@@ -317,13 +426,16 @@ def _unreachable(name: str, error: Exception) -> PlanError:
     hint = did_you_mean(name, _all_names())
     where = "and the Hugging Face hub could not be reached"
     return PlanError(
-        f"model {name!r} is not in the catalog of {len(names())} models{hint} No local copy was found, {where} ({reason}). {_LOCAL_REMEDY}"
+        f"model {name!r} is not in the catalog of {len(names())} models{hint} No local copy was"
+        f" found, {where} ({reason}). {_LOCAL_REMEDY}"
     )
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """transformers and the hub library say nothing; afterwards their settings are what they were."""
+    """transformers and the hub library say nothing; afterwards their settings are what they
+    were.
+    """
     from huggingface_hub.utils import logging as hub_logging  # noqa: PLC0415
     from transformers.utils import logging as transformers_logging  # noqa: PLC0415
 

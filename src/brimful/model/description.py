@@ -7,17 +7,50 @@ from brimful.recipe import ModelRecipe
 
 INITIAL_STD = 0.02
 PAD_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN = ENCODER_TOKENS = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
-"""Special tokens of encoders trained here, BERT's (Devlin et al. 2019): padding, the begin and the end of a text, what is to be predicted."""
+"""Special tokens of encoders trained here, BERT's (Devlin et al. 2019): padding, the begin and the
+end of a text, what is to be predicted.
+"""
 PAD_ID, CLS_ID, SEP_ID, MASK_ID = range(len(ENCODER_TOKENS))
 ENCODER_ROPE_THETA = 10_000.0
 """Base of the rotary positions (Su et al. 2021); ModernBERT's 160,000 is for 8,192 positions."""
-PACKABLE = frozenset({
-    "arcee", "cohere", "ernie4_5", "exaone4", "gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt2", "gpt_bigcode", "gpt_neox", "granite", "helium",
-    "llama", "ministral", "mistral", "okadfa", "olmo", "olmo2", "olmo3", "opt", "phi", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "starcoder2",
-})  # fmt: skip
-"""`model_type`s whose packed rows are tested to equal one example at a time. Not StableLM and Nemotron, which keep `packed_lengths` from the
-attention function; GPT-J, GPT-Neo, BLOOM and XGLM, whose attention cannot be replaced; GPT-OSS, which has sinks; nor models with convolutions or
-recurrence, such as LFM2 and Qwen3.5, which would run on from one example into the next."""
+PACKABLE = frozenset(
+    {
+        "arcee",
+        "cohere",
+        "ernie4_5",
+        "exaone4",
+        "gemma",
+        "gemma2",
+        "gemma3_text",
+        "glm",
+        "glm4",
+        "gpt2",
+        "gpt_bigcode",
+        "gpt_neox",
+        "granite",
+        "helium",
+        "llama",
+        "ministral",
+        "mistral",
+        "okadfa",
+        "olmo",
+        "olmo2",
+        "olmo3",
+        "opt",
+        "phi",
+        "phi3",
+        "qwen2",
+        "qwen3",
+        "seed_oss",
+        "smollm3",
+        "starcoder2",
+    }
+)
+"""`model_type`s whose packed rows are tested to equal one example at a time. Not StableLM and
+Nemotron, which keep `packed_lengths` from the attention function; GPT-J, GPT-Neo, BLOOM and XGLM,
+whose attention cannot be replaced; GPT-OSS, which has sinks; nor models with convolutions or
+recurrence, such as LFM2 and Qwen3.5, which would run on from one example into the next.
+"""
 
 
 @dataclass(frozen=True)
@@ -27,7 +60,8 @@ class ParameterCount:
     Attributes:
         embedding: Input embeddings, learned positions and the norm after them.
         blocks: All transformer blocks and the final norm.
-        head: Output head, its weights only where they are not tied to the embedding; of an encoder the layers before them, too.
+        head: Output head, its weights only where they are not tied to the embedding; of an encoder
+            the layers before them, too.
     """
 
     embedding: int
@@ -49,15 +83,29 @@ def count_parameters(model: ModelRecipe, vocabulary: int, context: int) -> Param
     width, inner = model.width, model.resolved_mlp_width
     head = 0 if model.tie_embeddings else vocabulary * width
     if is_encoder(model):
-        norms = (2 * model.layers - 1 + 1) * width  # the first block has none before its attention; one final norm
+        norms = (
+            2 * model.layers - 1 + 1
+        ) * width  # the first block has none before its attention; one final norm
         dense = width * width + width  # the layers before the head's weights: a matrix and a norm
-        return ParameterCount(vocabulary * width + width, model.layers * _block_matrices(model) + norms, head + dense)
+        return ParameterCount(
+            vocabulary * width + width, model.layers * _block_matrices(model) + norms, head + dense
+        )
     vectors = 4 * width + inner + width + 4 * width  # biases of attention and MLP, two norms
     if model.architecture == "okadfa":
-        return ParameterCount(vocabulary * width, model.layers * (_block_matrices(model) + vectors + model.heads) + 2 * width, head)
+        return ParameterCount(
+            vocabulary * width,
+            model.layers * (_block_matrices(model) + vectors + model.heads) + 2 * width,
+            head,
+        )
     if model.architecture == "gpt2":
-        return ParameterCount((vocabulary + context) * width, model.layers * (_block_matrices(model) + vectors) + 2 * width, head)
-    return ParameterCount(vocabulary * width, model.layers * (_block_matrices(model) + 2 * width) + width, head)
+        return ParameterCount(
+            (vocabulary + context) * width,
+            model.layers * (_block_matrices(model) + vectors) + 2 * width,
+            head,
+        )
+    return ParameterCount(
+        vocabulary * width, model.layers * (_block_matrices(model) + 2 * width) + width, head
+    )
 
 
 def _block_matrices(model: ModelRecipe) -> int:
@@ -73,53 +121,100 @@ def config_values(model: ModelRecipe, *, vocabulary: int, context: int) -> dict[
     """The described model as the values of a transformers config, `model_type` among them."""
     if model.architecture == "gpt2":
         return {
-            "model_type": "gpt2", "vocab_size": vocabulary, "n_positions": context, "n_embd": model.width, "n_layer": model.layers, "n_head": model.heads,
-            "n_inner": model.resolved_mlp_width, "activation_function": "gelu_pytorch_tanh", "resid_pdrop": model.dropout, "embd_pdrop": model.dropout, "attn_pdrop": model.dropout,
-            "initializer_range": INITIAL_STD, "tie_word_embeddings": model.tie_embeddings,
-        }  # fmt: skip
+            "model_type": "gpt2",
+            "vocab_size": vocabulary,
+            "n_positions": context,
+            "n_embd": model.width,
+            "n_layer": model.layers,
+            "n_head": model.heads,
+            "n_inner": model.resolved_mlp_width,
+            "activation_function": "gelu_pytorch_tanh",
+            "resid_pdrop": model.dropout,
+            "embd_pdrop": model.dropout,
+            "attn_pdrop": model.dropout,
+            "initializer_range": INITIAL_STD,
+            "tie_word_embeddings": model.tie_embeddings,
+        }
     if is_encoder(model):
         return _encoder_values(model, vocabulary, context)
     if model.architecture == "okadfa":
         return _okadfa_values(model, vocabulary, context)
     return {
-        "model_type": "llama", "vocab_size": vocabulary, "max_position_embeddings": context, "hidden_size": model.width, "num_hidden_layers": model.layers,
-        "num_attention_heads": model.heads, "num_key_value_heads": model.kv_heads or model.heads, "intermediate_size": model.resolved_mlp_width,
-        "initializer_range": INITIAL_STD, "tie_word_embeddings": model.tie_embeddings,
-    }  # fmt: skip
+        "model_type": "llama",
+        "vocab_size": vocabulary,
+        "max_position_embeddings": context,
+        "hidden_size": model.width,
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": model.heads,
+        "num_key_value_heads": model.kv_heads or model.heads,
+        "intermediate_size": model.resolved_mlp_width,
+        "initializer_range": INITIAL_STD,
+        "tie_word_embeddings": model.tie_embeddings,
+    }
 
 
 def _okadfa_values(model: ModelRecipe, vocabulary: int, context: int) -> dict[str, Any]:
     """Kernel attention has no longest text."""
     return {
-        "model_type": "okadfa", "vocab_size": vocabulary, "hidden_size": model.width, "intermediate_size": model.resolved_mlp_width,
-        "num_hidden_layers": model.layers, "num_attention_heads": model.heads, "attention": "kernel" if model.is_kernel else "softmax",
-        "num_features": model.features, "initial_temperature": model.temperature, "dropout": model.dropout, "initializer_range": INITIAL_STD,
-        "max_position_embeddings": None if model.is_kernel else context, "tie_word_embeddings": model.tie_embeddings,
-    }  # fmt: skip
+        "model_type": "okadfa",
+        "vocab_size": vocabulary,
+        "hidden_size": model.width,
+        "intermediate_size": model.resolved_mlp_width,
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": model.heads,
+        "attention": "kernel" if model.is_kernel else "softmax",
+        "num_features": model.features,
+        "initial_temperature": model.temperature,
+        "dropout": model.dropout,
+        "initializer_range": INITIAL_STD,
+        "max_position_embeddings": None if model.is_kernel else context,
+        "tie_word_embeddings": model.tie_embeddings,
+    }
 
 
 def _encoder_values(model: ModelRecipe, vocabulary: int, context: int) -> dict[str, Any]:
-    """ModernBERT (Warner et al. 2024) without its local attention, which pays from some thousand positions on.
+    """ModernBERT (Warner et al. 2024) without its local attention, which pays from some thousand
+    positions on.
 
-    Attention weights see no dropout, so that fused kernels can compute them; its output, which ModernBERT drops by the same setting, sees none either.
+    Attention weights see no dropout, so that fused kernels can compute them; its output, which
+    ModernBERT drops by the same setting, sees none either.
     """
     rope = {"rope_type": "default", "rope_theta": ENCODER_ROPE_THETA}
     return {
-        "model_type": "modernbert", "vocab_size": vocabulary, "max_position_embeddings": context, "hidden_size": model.width,
-        "num_hidden_layers": model.layers, "num_attention_heads": model.heads, "intermediate_size": model.resolved_mlp_width,
-        "layer_types": ["full_attention"] * model.layers, "rope_parameters": {"full_attention": dict(rope), "sliding_attention": dict(rope)},
-        "embedding_dropout": model.dropout, "mlp_dropout": model.dropout, "classifier_dropout": model.dropout, "attention_dropout": 0.0,
-        "decoder_bias": False, "classifier_pooling": "mean", "pad_token_id": PAD_ID, "cls_token_id": CLS_ID, "sep_token_id": SEP_ID,
-        "initializer_range": INITIAL_STD, "tie_word_embeddings": model.tie_embeddings,
-    }  # fmt: skip
+        "model_type": "modernbert",
+        "vocab_size": vocabulary,
+        "max_position_embeddings": context,
+        "hidden_size": model.width,
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": model.heads,
+        "intermediate_size": model.resolved_mlp_width,
+        "layer_types": ["full_attention"] * model.layers,
+        "rope_parameters": {"full_attention": dict(rope), "sliding_attention": dict(rope)},
+        "embedding_dropout": model.dropout,
+        "mlp_dropout": model.dropout,
+        "classifier_dropout": model.dropout,
+        "attention_dropout": 0.0,
+        "decoder_bias": False,
+        "classifier_pooling": "mean",
+        "pad_token_id": PAD_ID,
+        "cls_token_id": CLS_ID,
+        "sep_token_id": SEP_ID,
+        "initializer_range": INITIAL_STD,
+        "tie_word_embeddings": model.tie_embeddings,
+    }
 
 
-def training_flop_per_token(model: ModelRecipe, vocabulary: int, sequence_length: int, *, scored_share: float = 1.0) -> float:
-    """Forward and backward FLOPs per token: 6 per weight that multiplies, plus 6 L d T for causal attention, 12 L d T for an encoder's, and 20 L d M
-    for kernel attention with M features per head: 8 for the features, whose random directions have no gradient, 12 for the running sum and its use.
+def training_flop_per_token(
+    model: ModelRecipe, vocabulary: int, sequence_length: int, *, scored_share: float = 1.0
+) -> float:
+    """Forward and backward FLOPs per token: 6 per weight that multiplies, plus 6 L d T for causal
+    attention, 12 L d T for an encoder's, and 20 L d M for kernel attention with M features per
+    head: 8 for the features, whose random directions have no gradient, 12 for the running sum and
+    its use.
 
-    Convention of PaLM (Chowdhery et al. 2022, appendix B) with causal attention counted once: half of its 12 L d T.
-    The head counts, also when tied; the embedding look-up, norms and biases do not, nor the products inside the chunks of kernel attention.
+    Convention of PaLM (Chowdhery et al. 2022, appendix B) with causal attention counted once: half
+    of its 12 L d T. The head counts, also when tied; the embedding look-up, norms and biases do
+    not, nor the products inside the chunks of kernel attention.
 
     Args:
         scored_share: Of the positions, those for which the head computes.

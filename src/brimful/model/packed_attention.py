@@ -1,10 +1,13 @@
-"""Attention of rows in which several examples lie end to end: each sees only itself, and no positions are spent on padding.
+"""Attention of rows in which several examples lie end to end: each sees only itself, and no
+positions are spent on padding.
 
-Their lengths come as `packed_lengths`, a keyword argument that transformers hands down from the body's forward to the attention function
-(tried with transformers 5.23, 2026-11-21). Example by example, because a kernel for one short causal sequence wastes nothing, where a mask
-over the whole row costs the square of its length.
+Their lengths come as `packed_lengths`, a keyword argument that transformers hands down from the
+body's forward to the attention function (tried with transformers 5.23, 2026-11-21). Example by
+example, because a kernel for one short causal sequence wastes nothing, where a mask over the whole
+row costs the square of its length.
 
-Shapes: B rows, H heads, T positions of a row, L positions of an example, D head size, E examples of a row.
+Shapes: B rows, H heads, T positions of a row, L positions of an example, D head size, E examples of
+a row.
 """
 
 from dataclasses import dataclass
@@ -24,17 +27,27 @@ NAME = "brimful_packed"
 def register() -> None:
     """Make the name known to transformers as a value of `attn_implementation`.
 
-    The compiler leaves the function alone: how many examples a row holds and how long they are always changes, and each change would be compiled.
+    The compiler leaves the function alone: how many examples a row holds and how long they are
+    always changes, and each change would be compiled.
     """
     AttentionInterface.register(NAME, torch.compiler.disable(_attend))
     AttentionMaskInterface.register(NAME, _mask)
 
 
-def _mask(*, q_length: int, kv_length: int, attention_mask: Tensor | None = None, **rest: Any) -> Tensor | None:
-    """None for whole rows, which need no mask beyond being causal; else (rows with padding, a cache) what torch's fused attention gets."""
+def _mask(
+    *, q_length: int, kv_length: int, attention_mask: Tensor | None = None, **rest: Any
+) -> Tensor | None:
+    """None for whole rows, which need no mask beyond being causal; else (rows with padding, a
+    cache) what torch's fused attention gets.
+    """
     if attention_mask is None and q_length == kv_length:
         return None
-    mask: Tensor | None = sdpa_mask(q_length=q_length, kv_length=kv_length, attention_mask=attention_mask, **(rest | {"allow_is_causal_skip": False}))
+    mask: Tensor | None = sdpa_mask(
+        q_length=q_length,
+        kv_length=kv_length,
+        attention_mask=attention_mask,
+        **(rest | {"allow_is_causal_skip": False}),
+    )
     return mask
 
 
@@ -50,7 +63,10 @@ def _attend(
 ) -> tuple[Tensor, None]:
     """transformers' attention signature: (B, H, T, D) in, (B, T, H, D) out."""
     if others.get("s_aux") is not None or others.get("position_bias") is not None:
-        raise ValueError("packed attention knows neither sinks nor position biases; train this model with plan.packing=padded")
+        raise ValueError(
+            "packed attention knows neither sinks nor position biases; train this model with"
+            " plan.packing=padded"
+        )
     packed_lengths = others.get("packed_lengths")
     kernel = _Kernel(
         mask=attention_mask,
@@ -62,12 +78,19 @@ def _attend(
     query, key = query.to(value.dtype), key.to(value.dtype)
     if packed_lengths is None:
         return kernel.attend(query, key, value).contiguous(), None
-    return kernel.attend_within(query, key, value, [length for length in packed_lengths.tolist() if length]), None
+    return (
+        kernel.attend_within(
+            query, key, value, [length for length in packed_lengths.tolist() if length]
+        ),
+        None,
+    )
 
 
 @dataclass(frozen=True)
 class _Kernel:
-    """Causal attention by the fastest kernel that can do what the model asks for; (B, H, T, D) in, (B, T, H, D) out."""
+    """Causal attention by the fastest kernel that can do what the model asks for; (B, H, T, D) in,
+    (B, T, H, D) out.
+    """
 
     mask: Tensor | None
     window: int | None
@@ -75,11 +98,19 @@ class _Kernel:
     scale: float
     dropout: float
 
-    def attend_within(self, query: Tensor, key: Tensor, value: Tensor, lengths_E: list[int]) -> Tensor:
-        """Of examples that lie end to end. The result is a tensor of its own: of a view the compiler looks at the base, and compiles anew."""
+    def attend_within(
+        self, query: Tensor, key: Tensor, value: Tensor, lengths_E: list[int]
+    ) -> Tensor:
+        """Of examples that lie end to end. The result is a tensor of its own: of a view the
+        compiler looks at the base, and compiles anew.
+        """
         if self._takes_blocks(value, max(lengths_E)):
-            return self._by_blocks(query, key, value, lengths_E).clone(memory_format=torch.contiguous_format)
-        examples = zip(*(heads.split(lengths_E, dim=2) for heads in (query, key, value)), strict=True)
+            return self._by_blocks(query, key, value, lengths_E).clone(
+                memory_format=torch.contiguous_format
+            )
+        examples = zip(
+            *(heads.split(lengths_E, dim=2) for heads in (query, key, value)), strict=True
+        )
         return torch.cat([self.attend(*heads) for heads in examples], dim=1)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -95,17 +126,30 @@ class _Kernel:
         is_grouped = mask is None and _has_flash_kernel(query, key, value, self.dropout)
         key, value = (key, value) if is_grouped else for_every_head(query, key, value)
         attended_BHTD = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, dropout_p=self.dropout, is_causal=mask is None, scale=self.scale, enable_gqa=is_grouped
+            query,
+            key,
+            value,
+            attn_mask=mask,
+            dropout_p=self.dropout,
+            is_causal=mask is None,
+            scale=self.scale,
+            enable_gqa=is_grouped,
         )
         return attended_BHTD.transpose(1, 2)
 
     def _by_blocks(self, query: Tensor, key: Tensor, value: Tensor, lengths_E: list[int]) -> Tensor:
         key, value = for_every_head(query, key, value)
-        return block_causal_attention(query, key, value, scale=self.scale, dropout=self.dropout, lengths_E=lengths_E).transpose(1, 2)
+        return block_causal_attention(
+            query, key, value, scale=self.scale, dropout=self.dropout, lengths_E=lengths_E
+        ).transpose(1, 2)
 
-    def _from_scores(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, softcap: float) -> Tensor:
+    def _from_scores(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, softcap: float
+    ) -> Tensor:
         scores = torch.tanh(query @ key.transpose(2, 3) * (self.scale / softcap)) * softcap
-        weights = torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), dim=-1, dtype=torch.float32).to(value.dtype)
+        weights = torch.softmax(
+            scores.masked_fill(~mask, torch.finfo(scores.dtype).min), dim=-1, dtype=torch.float32
+        ).to(value.dtype)
         return (F.dropout(weights, self.dropout) @ value).transpose(1, 2)
 
     def _sees_all(self, length: int) -> bool:
@@ -113,9 +157,16 @@ class _Kernel:
 
     def _takes_blocks(self, heads: Tensor, longest: int) -> bool:
         """Blocks beat torch's fused kernel on CPUs at these lengths (docs/log.md)."""
-        if self.mask is not None or self.softcap is not None or not self._sees_all(longest) or heads.device.type != "cpu":
+        if (
+            self.mask is not None
+            or self.softcap is not None
+            or not self._sees_all(longest)
+            or heads.device.type != "cpu"
+        ):
             return False
-        return longest <= LONGEST and (heads.dtype == torch.bfloat16 or (heads.dtype == torch.float32 and longest > BLOCK_ROWS))
+        return longest <= LONGEST and (
+            heads.dtype == torch.bfloat16 or (heads.dtype == torch.float32 and longest > BLOCK_ROWS)
+        )
 
 
 def _visible(length: int, window: int | None, device: torch.device) -> Tensor:
@@ -125,7 +176,13 @@ def _visible(length: int, window: int | None, device: torch.device) -> Tensor:
 
 
 def _has_flash_kernel(query: Tensor, key: Tensor, value: Tensor, dropout: float) -> bool:
-    """Whether CUDA's flash kernel takes these; it alone takes grouped heads as they are (see `attention.EXPANDED`)."""
+    """Whether CUDA's flash kernel takes these; it alone takes grouped heads as they are (see
+    `attention.EXPANDED`).
+    """
     if query.device.type != "cuda":
         return False
-    return bool(torch.backends.cuda.can_use_flash_attention(torch.backends.cuda.SDPAParams(query, key, value, None, dropout, True, True)))
+    return bool(
+        torch.backends.cuda.can_use_flash_attention(
+            torch.backends.cuda.SDPAParams(query, key, value, None, dropout, True, True)
+        )
+    )

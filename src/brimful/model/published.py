@@ -1,4 +1,6 @@
-"""Published models: tokenizer, weights on the device, 4-bit layers, adapters. From the hub, from a folder, or from a run of brimful."""
+"""Published models: tokenizer, weights on the device, 4-bit layers, adapters. From the hub, from a
+folder, or from a run of brimful.
+"""
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +15,13 @@ import xxhash
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.pytorch_utils import Conv1D
 
 from brimful.base.env import hub_is_offline
@@ -35,7 +43,8 @@ class Loading:
 
     Attributes:
         weights: dtype of the weights that are not quantised.
-        quantize: nf4 stores linear layers in 4 bits with double quantisation (Dettmers et al. 2023); products run in `weights`.
+        quantize: nf4 stores linear layers in 4 bits with double quantisation (Dettmers et al.
+            2023); products run in `weights`.
         attention: transformers' attention implementation.
         device: Where it goes.
         trust_custom_code: Consent to run code that comes with the model.
@@ -48,37 +57,59 @@ class Loading:
     trust_custom_code: bool = False
 
 
-def load_tokenizer(source: str | Path, *, trust_custom_code: bool = False, ends_texts: bool = True) -> PreTrainedTokenizerBase:
-    """The tokenizer beside a published model, which needs an end-of-text token where texts are written (`ends_texts`).
+def load_tokenizer(
+    source: str | Path, *, trust_custom_code: bool = False, ends_texts: bool = True
+) -> PreTrainedTokenizerBase:
+    """The tokenizer beside a published model, which needs an end-of-text token where texts are
+    written (`ends_texts`).
 
     Raises:
         PlanError: there is none, it cannot be read, or it has no end-of-text token.
     """
     try:
         with without_progress_bars():
-            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_custom_code)
-    except Exception as error:  # the library raises whatever its network, file and parsing layers raise
+            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+                source, trust_remote_code=trust_custom_code
+            )
+    except (
+        Exception
+    ) as error:  # the library raises whatever its network, file and parsing layers raise
         raise unreadable("tokenizer", source, error) from error
     if ends_texts and tokenizer.eos_token_id is None:
         raise PlanError(
-            f"the tokenizer of {source} has no end-of-text token (eos_token), so no answer could end. Set one in its tokenizer_config.json."
+            f"the tokenizer of {source} has no end-of-text token (eos_token), so no answer could"
+            " end. Set one in its tokenizer_config.json."
         )
     return tokenizer
 
 
 def load_model(source: str | Path, how: Loading) -> PreTrainedModel:
-    """A causal language model with its published weights, in training mode off, nothing frozen, no adapter.
+    """A causal language model with its published weights, in training mode off, nothing frozen, no
+    adapter.
 
     Raises:
-        PlanError: not found, not readable, weights that do not belong to its config, or 4-bit layers where they cannot run.
+        PlanError: not found, not readable, weights that do not belong to its config, or 4-bit
+            layers where they cannot run.
     """
     register()
-    config_of_model(str(source), trust_custom_code=how.trust_custom_code)  # says what is wrong with the name before anything is read
-    settings: dict[str, Any] = {"dtype": DTYPES[how.weights], "attn_implementation": how.attention, "use_safetensors": True}
+    config_of_model(
+        str(source), trust_custom_code=how.trust_custom_code
+    )  # says what is wrong with the name before anything is read
+    settings: dict[str, Any] = {
+        "dtype": DTYPES[how.weights],
+        "attn_implementation": how.attention,
+        "use_safetensors": True,
+    }
     if how.quantize == "nf4":
         settings |= {"quantization_config": _nf4(how), "device_map": {"": str(how.device)}}
-    with reading(lambda error: unreadable("model", source, error)), without_progress_bars(), quiet_bitsandbytes():
-        model, info = AutoModelForCausalLM.from_pretrained(source, trust_remote_code=how.trust_custom_code, output_loading_info=True, **settings)
+    with (
+        reading(lambda error: unreadable("model", source, error)),
+        without_progress_bars(),
+        quiet_bitsandbytes(),
+    ):
+        model, info = AutoModelForCausalLM.from_pretrained(
+            source, trust_remote_code=how.trust_custom_code, output_loading_info=True, **settings
+        )
     refuse_missing(absent_weights(info), source)
     loaded: PreTrainedModel = model if how.quantize == "nf4" else model.to(how.device)
     _keep_4bit_weights_as_they_are(loaded)
@@ -86,29 +117,43 @@ def load_model(source: str | Path, how: Loading) -> PreTrainedModel:
 
 
 def _keep_4bit_weights_as_they_are(model: nn.Module) -> None:
-    """On CPUs with AVX512-BF16 bitsandbytes packs weights anew in eval mode, rounds their scales to bf16 and puts them back "best-effort" in
-    training mode (0.50, nn/modules.py), so that every evaluation would change the frozen base; it also fails for widths that are no
-    multiple of 64. Switched off."""
+    """On CPUs with AVX512-BF16 bitsandbytes packs weights anew in eval mode, rounds their scales to
+    bf16 and puts them back "best-effort" in training mode (0.50, nn/modules.py), so that every
+    evaluation would change the frozen base; it also fails for widths that are no multiple of 64.
+    Switched off.
+    """
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False  # type: ignore[assignment]
 
 
 def attach_adapters(model: PreTrainedModel, adapter: AdapterRecipe, *, seed: int) -> None:
-    """Fresh LoRA adapters in place, fp32; everything else is frozen. Their weights depend on `seed` only.
+    """Fresh LoRA adapters in place, fp32; everything else is frozen. Their weights depend on `seed`
+    only.
 
     Raises:
         RecipeError: the targets match no linear layer.
     """
     with quiet_bitsandbytes():
-        from peft import LoraConfig  # noqa: PLC0415 - half a second that full training does not need
-    targets: str | list[str] = "all-linear" if adapter.targets == "all-linear" else adapter.target_names
+        # Half a second that full training does not need.
+        from peft import (  # noqa: PLC0415
+            LoraConfig,
+        )
+    targets: str | list[str] = (
+        "all-linear" if adapter.targets == "all-linear" else adapter.target_names
+    )
     if isinstance(targets, list):
         refuse_unmatched(targets, model)
     config = LoraConfig(
-        r=adapter.rank, lora_alpha=adapter.resolved_alpha, lora_dropout=adapter.dropout, target_modules=targets, use_rslora=adapter.rslora,
-        use_dora=adapter.dora, task_type="CAUSAL_LM", fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
-    )  # fmt: skip
+        r=adapter.rank,
+        lora_alpha=adapter.resolved_alpha,
+        lora_dropout=adapter.dropout,
+        target_modules=targets,
+        use_rslora=adapter.rslora,
+        use_dora=adapter.dora,
+        task_type="CAUSAL_LM",
+        fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
+    )
     with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
         torch.manual_seed(seed)
         _attach(model, config)
@@ -125,24 +170,41 @@ def _attach(model: PreTrainedModel, config: Any) -> None:
 
 
 def refuse_unmatched(targets: list[str], model: nn.Module) -> None:
-    """Raises RecipeError where a target is the name of no linear layer, with the names there are."""
-    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear | Conv1D)]
+    """Raises RecipeError where a target is the name of no linear layer, with the names there
+    are.
+    """
+    linear = [
+        name for name, module in model.named_modules() if isinstance(module, nn.Linear | Conv1D)
+    ]
     known = sorted({name.rsplit(".", 1)[-1] for name in linear} - {"lm_head", "embed_out"})
-    if unmatched := [target for target in targets if not any(name == target or name.endswith(f".{target}") for name in linear)]:
+    if unmatched := [
+        target
+        for target in targets
+        if not any(name == target or name.endswith(f".{target}") for name in linear)
+    ]:
         raise RecipeError(
-            f"adapter.targets: no linear layer is named {', '.join(unmatched)}. This model has {', '.join(known)}; all-linear takes all of them."
+            f"adapter.targets: no linear layer is named {', '.join(unmatched)}. This model has"
+            f" {', '.join(known)}; all-linear takes all of them."
         )
 
 
 def inference_attention(source: str | Path) -> str:
-    """Attention for scoring and generation: torch's fused kernels, which cannot cap scores (Gemma 2)."""
-    return "eager" if getattr(config_of_model(str(source)), "attn_logit_softcapping", None) else "sdpa"
+    """Attention for scoring and generation: torch's fused kernels, which cannot cap scores (Gemma
+    2).
+    """
+    return (
+        "eager" if getattr(config_of_model(str(source)), "attn_logit_softcapping", None) else "sdpa"
+    )
 
 
 def fingerprint_of(source: str | Path, model: PreTrainedModel) -> str:
-    """Changes with the published weights: the commit on the hub, or a hash of the files in a folder."""
+    """Changes with the published weights: the commit on the hub, or a hash of the files in a
+    folder.
+    """
     commit = getattr(model.config, "_commit_hash", None)
-    return str(commit) if commit and not Path(source).is_dir() else weights_fingerprint(Path(source))
+    return (
+        str(commit) if commit and not Path(source).is_dir() else weights_fingerprint(Path(source))
+    )
 
 
 def weights_fingerprint(folder: Path) -> str:
@@ -173,9 +235,18 @@ def load_adapters(model: PreTrainedModel, folder: Path) -> None:
         PlanError: damaged, or made for another model.
     """
     with quiet_bitsandbytes():
-        from peft import PeftConfig, set_peft_model_state_dict  # noqa: PLC0415 - as in attach_adapters
-    with reading(lambda error: _foreign_adapters(folder, model, " ".join(str(error).split())[:300])):
-        stored = {name.removeprefix("base_model.model."): tensor for name, tensor in load_file(folder / ADAPTER_FILES[1]).items()}
+        # Half a second that full training does not need.
+        from peft import (  # noqa: PLC0415
+            PeftConfig,
+            set_peft_model_state_dict,
+        )
+    with reading(
+        lambda error: _foreign_adapters(folder, model, " ".join(str(error).split())[:300])
+    ):
+        stored = {
+            name.removeprefix("base_model.model."): tensor
+            for name, tensor in load_file(folder / ADAPTER_FILES[1]).items()
+        }
         _attach(model, PeftConfig.from_pretrained(str(folder)))
         found = set_peft_model_state_dict(model, stored)
     odd = [*found.unexpected_keys, *(name for name in found.missing_keys if "lora_" in name)]
@@ -185,16 +256,20 @@ def load_adapters(model: PreTrainedModel, folder: Path) -> None:
 
 
 def merge_adapters(model: PreTrainedModel) -> frozenset[str]:
-    """Adapters become part of the weights they stand beside, in place; what is left is a model without adapters.
+    """Adapters become part of the weights they stand beside, in place; what is left is a model
+    without adapters.
 
-    Weights should be in fp32: in a shorter type the adapters' part is rounded before it is added, and the sum again.
+    Weights should be in fp32: in a shorter type the adapters' part is rounded before it is added,
+    and the sum again.
 
     Returns:
         Names of the weights that changed.
     """
     from peft.tuners.tuners_utils import BaseTunerLayer  # noqa: PLC0415 - as in attach_adapters
 
-    adapted = {name: module for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
+    adapted = {
+        name: module for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)
+    }
     for name, module in adapted.items():
         module.merge()
         model.set_submodule(name, module.get_base_layer())
@@ -204,12 +279,17 @@ def merge_adapters(model: PreTrainedModel) -> frozenset[str]:
 
 def _foreign_adapters(folder: Path, model: PreTrainedModel, reason: str) -> PlanError:
     base = model.config._name_or_path
-    return PlanError(f"the adapters in {folder} do not belong to the model {base} ({type(model).__name__}), or are damaged: {reason}")
+    return PlanError(
+        f"the adapters in {folder} do not belong to the model {base} ({type(model).__name__}), or"
+        f" are damaged: {reason}"
+    )
 
 
 @contextmanager
 def without_adapters(model: PreTrainedModel) -> Iterator[None]:
-    """The base model as it was before tuning; adapters are back afterwards. A model without adapters stays as it is."""
+    """The base model as it was before tuning; adapters are back afterwards. A model without
+    adapters stays as it is.
+    """
     if has_adapters(model):
         model.disable_adapters()
     try:
@@ -220,49 +300,92 @@ def without_adapters(model: PreTrainedModel) -> Iterator[None]:
 
 
 def require_nf4(device: torch.device) -> None:
-    """Raises DeviceError where 4-bit layers cannot run: without bitsandbytes, on Apple GPUs, on CUDA devices before Pascal."""
+    """Raises DeviceError where 4-bit layers cannot run: without bitsandbytes, on Apple GPUs, on
+    CUDA devices before Pascal.
+    """
     if find_spec("bitsandbytes") is None:
-        raise DeviceError("quantize=nf4 needs bitsandbytes, which is not installed: pip install 'brimful[quantize]'.")
+        raise DeviceError(
+            "quantize=nf4 needs bitsandbytes, which is not installed: pip install"
+            " 'brimful[quantize]'."
+        )
     if device.type == "mps":
-        raise DeviceError("quantize=nf4 is not measured on Apple GPUs; use quantize=none, or plan.device=cpu.")
+        raise DeviceError(
+            "quantize=nf4 is not measured on Apple GPUs; use quantize=none, or plan.device=cpu."
+        )
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < NF4_CAPABILITY:
-        raise DeviceError(f"quantize=nf4 needs compute capability {NF4_CAPABILITY[0]}.{NF4_CAPABILITY[1]}; this GPU is older. Use quantize=none.")
+        raise DeviceError(
+            f"quantize=nf4 needs compute capability {NF4_CAPABILITY[0]}.{NF4_CAPABILITY[1]}; this"
+            " GPU is older. Use quantize=none."
+        )
 
 
 def _nf4(how: Loading) -> BitsAndBytesConfig:
     require_nf4(how.device)
     compute = DTYPES[how.weights]
-    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=compute)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=compute,
+    )
 
 
 @contextmanager
 def reading(told: Callable[[Exception], Exception]) -> Iterator[None]:
-    """What libraries raise over files that are damaged or do not fit becomes the error that is told; running out of memory stays what it is."""
+    """What libraries raise over files that are damaged or do not fit becomes the error that is
+    told; running out of memory stays what it is.
+    """
     try:
         yield
-    except (OSError, ValueError, KeyError, RuntimeError, TypeError, ImportError, SafetensorError) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        RuntimeError,
+        TypeError,
+        ImportError,
+        SafetensorError,
+    ) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
         raise told(error) from error
 
 
 def absent_weights(info: Mapping[str, Any]) -> list[str]:
-    """Of transformers' loading info: names of weights that were not read, because they are not there or have another shape."""
-    return sorted(str(key[0]) if isinstance(key, tuple) else str(key) for key in (*info["missing_keys"], *info["mismatched_keys"]))
+    """Of transformers' loading info: names of weights that were not read, because they are not
+    there or have another shape.
+    """
+    return sorted(
+        str(key[0]) if isinstance(key, tuple) else str(key)
+        for key in (*info["missing_keys"], *info["mismatched_keys"])
+    )
 
 
 def refuse_missing(missing: Sequence[str], source: str | Path) -> None:
     """Raises PlanError where weights are missing, with the first names."""
     if missing:
-        raise PlanError(f"the weights of {source} are not those of its config.json: {', '.join(missing[:5])}{' ...' * (len(missing) > 5)}.")
+        raise PlanError(
+            f"the weights of {source} are not those of its config.json:"
+            f" {', '.join(missing[:5])}{' ...' * (len(missing) > 5)}."
+        )
 
 
 def unreadable(what: str, source: str | Path, error: Exception) -> PlanError:
-    """The error for a part of a published model that a library could not read, with the library's reason and the way out."""
+    """The error for a part of a published model that a library could not read, with the library's
+    reason and the way out.
+    """
     reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
     if Path(source).is_dir():
         return PlanError(
-            f"the {what} of {source} cannot be loaded: {reason}. A model's folder holds config.json, whole .safetensors and tokenizer.json."
+            f"the {what} of {source} cannot be loaded: {reason}. A model's folder holds"
+            " config.json, whole .safetensors and tokenizer.json."
         )
-    offline = " HF_HUB_OFFLINE is set, so only models already downloaded can be used." if hub_is_offline() else ""
-    return PlanError(f"the {what} of {source} cannot be loaded: {reason}.{offline} A local folder works too: model=FOLDER.")
+    offline = (
+        " HF_HUB_OFFLINE is set, so only models already downloaded can be used."
+        if hub_is_offline()
+        else ""
+    )
+    return PlanError(
+        f"the {what} of {source} cannot be loaded: {reason}.{offline} A local folder works too:"
+        " model=FOLDER."
+    )

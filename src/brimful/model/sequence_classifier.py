@@ -19,9 +19,17 @@ _HEADS = ("pooler.",)
 
 
 def load_with_fresh_head(
-    source: str | Path, names: Sequence[str], *, multiple: bool, pad_id: int, attention: str, device: torch.device, seed: int
+    source: str | Path,
+    names: Sequence[str],
+    *,
+    multiple: bool,
+    pad_id: int,
+    attention: str,
+    device: torch.device,
+    seed: int,
 ) -> PreTrainedModel:
-    """A published body in fp32 with a classification head whose weights depend on `seed` only; in eval mode.
+    """A published body in fp32 with a classification head whose weights depend on `seed` only; in
+    eval mode.
 
     Args:
         source: Hub id or folder of an encoder or a causal model.
@@ -33,22 +41,43 @@ def load_with_fresh_head(
         seed: Of the head.
 
     Raises:
-        PlanError: not found, not readable, no classification head for this kind of model, or weights that do not belong to its config.
+        PlanError: not found, not readable, no classification head for this kind of model, or
+            weights that do not belong to its config.
     """
     register()
     config_of_model(str(source))  # says what is wrong with the name before anything is read
     settings: dict[str, Any] = {
-        "num_labels": len(names), "id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)},
-        "problem_type": "multi_label_classification" if multiple else "single_label_classification", "pad_token_id": pad_id,
-    }  # fmt: skip
+        "num_labels": len(names),
+        "id2label": dict(enumerate(names)),
+        "label2id": {name: number for number, name in enumerate(names)},
+        "problem_type": "multi_label_classification" if multiple else "single_label_classification",
+        "pad_token_id": pad_id,
+    }
     quietly = quiet_logger("transformers", logging.ERROR)
-    with reading(lambda error: unreadable("model", source, error)), without_progress_bars(), quietly, torch.random.fork_rng(devices=[]):
+    with (
+        reading(lambda error: unreadable("model", source, error)),
+        without_progress_bars(),
+        quietly,
+        torch.random.fork_rng(devices=[]),
+    ):
         torch.manual_seed(seed)
         model, info = AutoModelForSequenceClassification.from_pretrained(
-            source, dtype=torch.float32, attn_implementation=attention, output_loading_info=True, ignore_mismatched_sizes=True, **settings
+            source,
+            dtype=torch.float32,
+            attn_implementation=attention,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **settings,
         )
     body = f"{model.base_model_prefix}."
-    refuse_missing([name for name in absent_weights(info) if name.startswith(body) and not name.removeprefix(body).startswith(_HEADS)], source)
+    refuse_missing(
+        [
+            name
+            for name in absent_weights(info)
+            if name.startswith(body) and not name.removeprefix(body).startswith(_HEADS)
+        ],
+        source,
+    )
     loaded: PreTrainedModel = model.to(device)
     return loaded.eval()
 
@@ -57,12 +86,24 @@ def refuse_more_positions(tokens: int, model: PreTrainedModel, source: str | Pat
     """Raises PlanError where texts of so many tokens are longer than the body can read."""
     most = text_positions(model)
     if most is not None and tokens > most:
-        raise PlanError(f"sequence_length {tokens} is above the {most} tokens that {source} reads at once; use sequence_length={most} or less.")
+        raise PlanError(
+            f"sequence_length {tokens} is above the {most} tokens that {source} reads at once; use"
+            f" sequence_length={most} or less."
+        )
 
 
 def text_positions(model: PreTrainedModel) -> int | None:
-    """Tokens that a body with learned positions can read at most; None where it has none. RoBERTa's begin behind the padding token's."""
-    positions = next((module for name, module in model.base_model.named_modules() if name.endswith("position_embeddings")), None)
+    """Tokens that a body with learned positions can read at most; None where it has none. RoBERTa's
+    begin behind the padding token's.
+    """
+    positions = next(
+        (
+            module
+            for name, module in model.base_model.named_modules()
+            if name.endswith("position_embeddings")
+        ),
+        None,
+    )
     weight = getattr(positions, "weight", None)
     if weight is None:
         return None

@@ -1,4 +1,5 @@
-"""What a finished run scored, and a few examples of what it makes of texts, as JSON: `python -m brimful.notebook.answers RUN [TEXT]...`
+"""What a finished run scored, and a few examples of what it makes of texts, as JSON: `python -m
+brimful.notebook.answers RUN [TEXT]...`
 
 A process of its own, because it loads the model.
 """
@@ -33,7 +34,8 @@ def told(run_folder: Path, texts: Sequence[str]) -> Json:
 
     Args:
         run_folder: A finished run, or the runs of a study.
-        texts: What the model is asked; without any, what the run kept, or its recipe's own prompt where before and after are to be compared.
+        texts: What the model is asked; without any, what the run kept, or its recipe's own prompt
+            where before and after are to be compared.
 
     Raises:
         BrimfulError: the run is not finished, or a text cannot be answered.
@@ -42,20 +44,31 @@ def told(run_folder: Path, texts: Sequence[str]) -> Json:
         return {"lines": [], "groups": _members(run_folder)}
     path = run_folder / "recipe.yaml"
     if not path.is_file():
-        raise RunFolderError(f"{run_folder} is not a run folder: it has no recipe.yaml. Give the name of a run, or the path of its folder.")
+        raise RunFolderError(
+            f"{run_folder} is not a run folder: it has no recipe.yaml. Give the name of a run, or"
+            " the path of its folder."
+        )
     recipe = load(str(path))
     scores = read_json(run_folder / "scores.json") if (run_folder / "scores.json").exists() else {}
     if recipe.method == "classify":
         groups = ([_labelled(run_folder, texts)] if texts else []) + _mistakes(scores)
     elif recipe.method == "mlm":
         if texts:
-            raise RequestError(f"{run_folder.name} is an encoder: it fills in masked words and answers no text. Give none to see what it filled in.")
+            raise RequestError(
+                f"{run_folder.name} is an encoder: it fills in masked words and answers no text."
+                " Give none to see what it filled in."
+            )
         groups = [_kept(run_folder, "What it fills in", "there")]
     elif isinstance(recipe.model, str):
         groups = [_before_and_after(run_folder, recipe, texts or [recipe.sample.prompt])]
     else:
         groups = [_continued(run_folder, recipe, texts) if texts else _kept(run_folder)]
-    return {"lines": evaluation_lines(scores | {"tasks": read_tasks(run_folder, recipe.evaluation.tasks).summaries}), "groups": groups}
+    return {
+        "lines": evaluation_lines(
+            scores | {"tasks": read_tasks(run_folder, recipe.evaluation.tasks).summaries}
+        ),
+        "groups": groups,
+    }
 
 
 def _example(prompt: str, *texts: tuple[str, str]) -> Json:
@@ -65,7 +78,12 @@ def _example(prompt: str, *texts: tuple[str, str]) -> Json:
 def _kept(run_folder: Path, title: str = "What it writes", of_each: str = "goes on") -> Json:
     """The samples that the run drew at its end."""
     samples = list(read_journal(run_folder / "samples.jsonl"))[:MOST_SHOWN]
-    return {"title": title, "examples": [_example(str(each["prompt"]), (of_each, str(each["completion"]))) for each in samples]}
+    return {
+        "title": title,
+        "examples": [
+            _example(str(each["prompt"]), (of_each, str(each["completion"]))) for each in samples
+        ],
+    }
 
 
 def _drawn(recipe: Recipe, loaded: "LoadedRun", texts: Sequence[str]) -> list[str]:
@@ -73,7 +91,9 @@ def _drawn(recipe: Recipe, loaded: "LoadedRun", texts: Sequence[str]) -> list[st
     from brimful.generation.answers import Writing  # noqa: PLC0415 - this and the next bring torch
     from brimful.generation.sampler import SamplingSettings  # noqa: PLC0415
 
-    how = Writing(SamplingSettings.from_recipe(recipe.sample), recipe.sample.tokens, seed=recipe.seed)
+    how = Writing(
+        SamplingSettings.from_recipe(recipe.sample), recipe.sample.tokens, seed=recipe.seed
+    )
     return [how.draw(loaded, text)[0].completion for text in texts]
 
 
@@ -85,16 +105,28 @@ def _continued(run_folder: Path, recipe: Recipe, texts: Sequence[str]) -> Json:
 
     loaded = load_run(run_folder, torch_device(probe("auto")), torch.float32)
     written = _drawn(recipe, loaded, texts)
-    return {"title": "What it writes", "examples": [_example(text, ("goes on", each)) for text, each in zip(texts, written, strict=True)]}
+    return {
+        "title": "What it writes",
+        "examples": [
+            _example(text, ("goes on", each)) for text, each in zip(texts, written, strict=True)
+        ],
+    }
 
 
 def _before_and_after(run_folder: Path, recipe: Recipe, texts: Sequence[str]) -> Json:
     from brimful.generation.answers import before_and_after  # noqa: PLC0415
     from brimful.hardware.probe import probe, torch_device  # noqa: PLC0415
 
-    told = before_and_after(run_folder, torch_device(probe("auto")), lambda loaded: json.dumps(_drawn(recipe, loaded, texts)))
+    told = before_and_after(
+        run_folder,
+        torch_device(probe("auto")),
+        lambda loaded: json.dumps(_drawn(recipe, loaded, texts)),
+    )
     before, after = map(json.loads, told)
-    examples = [_example(text, (BEFORE, earlier), (AFTER, later)) for text, earlier, later in zip(texts, before, after, strict=True)]
+    examples = [
+        _example(text, (BEFORE, earlier), (AFTER, later))
+        for text, earlier, later in zip(texts, before, after, strict=True)
+    ]
     return {"title": "The same question before and after tuning", "examples": examples}
 
 
@@ -104,11 +136,25 @@ def _labelled(run_folder: Path, texts: Sequence[str]) -> Json:
 
     with tempfile.TemporaryDirectory() as folder:
         source, output = Path(folder) / "texts.jsonl", Path(folder) / "labels.jsonl"
-        source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
-        predict(run_folder, Wanted(str(source), ("data.text_column=text",), output, "jsonl"), tell=lambda note: None)
+        source.write_text(
+            "".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8"
+        )
+        predict(
+            run_folder,
+            Wanted(str(source), ("data.text_column=text",), output, "jsonl"),
+            tell=lambda note: None,
+        )
         rows = list(read_journal(output))
-    said = [", ".join(f"{name} {_short(value)}" for name, value in row.items() if name != "text") for row in rows]
-    return {"title": "What it says of texts", "examples": [_example(text, ("the model", each)) for text, each in zip(texts, said, strict=True)]}
+    said = [
+        ", ".join(f"{name} {_short(value)}" for name, value in row.items() if name != "text")
+        for row in rows
+    ]
+    return {
+        "title": "What it says of texts",
+        "examples": [
+            _example(text, ("the model", each)) for text, each in zip(texts, said, strict=True)
+        ],
+    }
 
 
 def _short(value: object) -> str:
@@ -119,8 +165,18 @@ def _mistakes(scores: Json) -> list[Json]:
     """The most confident ones of the split that the classifier is judged by."""
     split = main_split(scores)
     found = mistakes(label_scores(scores)[split])[:MOST_SHOWN] if split is not None else []
-    told_of = [_example(each.text, (f"labelled {each.label}", f"the model says {each.predicted} ({each.probability})")) for each in found]
-    return [{"title": f"Most confident mistakes of the {split} texts", "examples": told_of}] if told_of else []
+    told_of = [
+        _example(
+            each.text,
+            (f"labelled {each.label}", f"the model says {each.predicted} ({each.probability})"),
+        )
+        for each in found
+    ]
+    return (
+        [{"title": f"Most confident mistakes of the {split} texts", "examples": told_of}]
+        if told_of
+        else []
+    )
 
 
 def _members(folder: Path) -> list[Json]:
@@ -134,11 +190,19 @@ def _members(folder: Path) -> list[Json]:
     groups = []
     for task, records in last.items():
         earlier = {str(record.get("id")): record for record in first.get(task, [])}
-        both = [(record, earlier[str(record.get("id"))]) for record in records if str(record.get("id")) in earlier]
+        both = [
+            (record, earlier[str(record.get("id"))])
+            for record in records
+            if str(record.get("id")) in earlier
+        ]
         shown = [
-            _example(str(record.get("prompt") or ""), (members[0].name, str(before.get("completion") or "")), (members[-1].name, str(record.get("completion") or "")))
+            _example(
+                str(record.get("prompt") or ""),
+                (members[0].name, str(before.get("completion") or "")),
+                (members[-1].name, str(record.get("completion") or "")),
+            )
             for record, before in both[:MOST_SHOWN]
-        ]  # fmt: skip
+        ]
         groups.append({"title": f"Answers to {task}", "examples": shown})
     return groups
 

@@ -1,4 +1,6 @@
-"""The notebook that a helper is called from: HTML in it, and one output that is replaced in place."""
+"""The notebook that a helper is called from: HTML in it, and one output that is replaced in
+place.
+"""
 
 import time
 import uuid
@@ -12,7 +14,9 @@ Display = Callable[..., Any]
 
 OFTEN_S, SELDOM_S = 1.0, 5.0
 OFTEN_FOR_S = 600.0
-"""A tab that is closed leaves all updates waiting in the server: after ten minutes they come seldom."""
+"""A tab that is closed leaves all updates waiting in the server: after ten minutes they come
+seldom.
+"""
 
 
 def in_notebook() -> bool:
@@ -25,8 +29,9 @@ def require_notebook() -> None:
     """Raises RequestError outside a notebook, with what to do in a terminal."""
     if not in_notebook():
         raise RequestError(
-            "brimful.notebook shows things in a notebook (Jupyter, Colab, Kaggle), and this is none. In a terminal: brimful plan RECIPE, "
-            "brimful run RECIPE, brimful watch RUN, brimful report RUN."
+            "brimful.notebook shows things in a notebook (Jupyter, Colab, Kaggle), and this is"
+            " none. In a terminal: brimful plan RECIPE, brimful run RECIPE, brimful watch RUN,"
+            " brimful report RUN."
         )
 
 
@@ -46,7 +51,8 @@ def show(html: str, text: str, *, markdown: str = "") -> None:
 
 
 class Board:
-    """One output of the cell that is replaced in place, as often as it helps and no more. It needs no widgets.
+    """One output of the cell that is replaced in place, as often as it helps and no more. It needs
+    no widgets.
 
     Args:
         clock: Seconds, rising; replaced in tests.
@@ -63,10 +69,14 @@ class Board:
         self._shown_at_s = 0.0
         self._handle: Any = None
         self._id = uuid.uuid4().hex
-        """Chosen before anything is shown: a cell that is interrupted while it shows its first page goes on with the same output."""
+        """Chosen before anything is shown: a cell that is interrupted while it shows its first page
+        goes on with the same output.
+        """
 
     def show(self, html: str, text: str, *, now: bool = False) -> None:
-        """Replace what is shown; nothing where it is the same, or where the last change is too fresh and `now` does not hurry."""
+        """Replace what is shown; nothing where it is the same, or where the last change is too
+        fresh and `now` does not hurry.
+        """
         age_s = self._clock() - self._shown_at_s
         is_due = age_s >= (OFTEN_S if self._clock() - self._began_s < OFTEN_FOR_S else SELDOM_S)
         if (html, text) == self._shown or not (now or is_due or self._handle is None):

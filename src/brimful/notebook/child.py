@@ -1,4 +1,6 @@
-"""One command of brimful, whose exit code is kept for whoever asks later: `python -m brimful.notebook.child FILE WORD...`"""
+"""One command of brimful, whose exit code is kept for whoever asks later: `python -m
+brimful.notebook.child FILE WORD...`
+"""
 
 import signal
 import sys
@@ -10,7 +12,9 @@ from brimful.cli import main as run_command
 
 def main() -> None:
     """Run the command; FILE holds its exit code afterwards, and does not where it was killed."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a kernel may have told its children to ignore it
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a kernel may have told its children to ignore it
     note, exit_code = Path(sys.argv[1]), 1
     sys.argv = ["brimful", *sys.argv[2:]]
     try:

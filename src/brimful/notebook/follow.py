@@ -1,4 +1,6 @@
-"""Training from a notebook: started or found again, shown in one output until it ends, stopped when the cell is interrupted."""
+"""Training from a notebook: started or found again, shown in one output until it ends, stopped when
+the cell is interrupted.
+"""
 
 import shlex
 import time
@@ -16,12 +18,15 @@ from brimful.recipe import Recipe, load
 
 POLL_S = 0.5
 RESTART_GRACE_S = 2.5
-"""A kernel that is restarted is interrupted first and told of its end a moment later: an interrupt stops training only after this time."""
+"""A kernel that is restarted is interrupted first and told of its end a moment later: an interrupt
+stops training only after this time.
+"""
 SESSION_OVER = 75
 LOG_LINES = 3
 RUNNING = (
-    "Training is a process of its own: a closed tab or a restarted kernel leaves it alone, and running this cell again shows it again. "
-    "Interrupting this cell stops it at the next step, with a checkpoint."
+    "Training is a process of its own: a closed tab or a restarted kernel leaves it alone, and"
+    " running this cell again shows it again. Interrupting this cell stops it at the next step,"
+    " with a checkpoint."
 )
 GO_ON = "Run this cell again to go on from there."
 Wait = Callable[[float], None]
@@ -31,16 +36,24 @@ class TrainingEnded(BrimfulError):
     """Training ended before its end: interrupted, out of session, refused or killed."""
 
 
-def train(recipe: str | Path, *overrides: str, session: str | None = None, mirror: str | Path | None = None) -> Path:
-    """Run a recipe's whole chain (plan, train, sample, evaluate, report) in a process of its own and show it here until it ends.
+def train(
+    recipe: str | Path,
+    *overrides: str,
+    session: str | None = None,
+    mirror: str | Path | None = None,
+) -> Path:
+    """Run a recipe's whole chain (plan, train, sample, evaluate, report) in a process of its own
+    and show it here until it ends.
 
     The same cell again continues what is unfinished; where the process still runs it only shows it.
 
     Args:
         recipe: A shipped recipe's name or a .yaml file.
         overrides: `key=value` changes.
-        session: Time from the start of this cell after which the machine is taken away, such as "11h"; the last checkpoint comes before it.
-        mirror: Folder on another disk, such as a mounted drive, that gets a verified copy; a new machine continues from it.
+        session: Time from the start of this cell after which the machine is taken away, such as
+            "11h"; the last checkpoint comes before it.
+        mirror: Folder on another disk, such as a mounted drive, that gets a verified copy; a new
+            machine continues from it.
 
     Returns:
         The folder of the run, or of the study's runs.
@@ -51,7 +64,13 @@ def train(recipe: str | Path, *overrides: str, session: str | None = None, mirro
         TrainingEnded: it was interrupted, refused or killed; says how to go on.
     """
     board = Board()
-    words = ["run", str(recipe), *overrides, *([f"run.mirror={mirror}"] if mirror else []), *([f"--session={session}"] if session else [])]
+    words = [
+        "run",
+        str(recipe),
+        *overrides,
+        *([f"run.mirror={mirror}"] if mirror else []),
+        *([f"--session={session}"] if session else []),
+    ]
     resolved = load(str(recipe), overrides)
     place = place_of(resolved)
     job = Job(place.parent / FOLDER / place.name)
@@ -60,14 +79,16 @@ def train(recipe: str | Path, *overrides: str, session: str | None = None, mirro
         job.start(words)
     elif job.words != words:
         raise RunFolderError(
-            f"{place} is being trained by another command: brimful {shlex.join(job.words)}. Run the cell with that one again and interrupt it, "
-            "or give this run a name of its own: run.name=NAME."
+            f"{place} is being trained by another command: brimful {shlex.join(job.words)}. Run the"
+            " cell with that one again and interrupt it, or give this run a name of its own:"
+            " run.name=NAME."
         )
     return _Following(board, job, place).to_the_end()
 
 
 def watch(run: str | Path) -> Path:
-    """Show a run that any process here trains, or how it stands; interrupting the cell ends the view and not the run.
+    """Show a run that any process here trains, or how it stands; interrupting the cell ends the
+    view and not the run.
 
     Args:
         run: A run's name, its folder, or the folder of its mirror.
@@ -86,7 +107,9 @@ def watch(run: str | Path) -> Path:
             panel = _panel_of(panel, current or (panel.folder if panel else _newest(place)))
             panel.look()
             status, tone = ("running", "running") if current else ("not running", "done")
-            board.show(*page(panel, place.name, status, tone, (), (panel.standing(),)), now=current is None)
+            board.show(
+                *page(panel, place.name, status, tone, (), (panel.standing(),)), now=current is None
+            )
             if current is None:
                 return place
             time.sleep(POLL_S)
@@ -97,11 +120,16 @@ def watch(run: str | Path) -> Path:
 def _newest(place: Path) -> Path:
     """The run itself, or of several the one that was written last."""
     journals = [place / "metrics.jsonl", *place.glob("*/metrics.jsonl")]
-    return max((path for path in journals if path.is_file()), key=lambda path: path.stat().st_mtime, default=journals[0]).parent
+    return max(
+        (path for path in journals if path.is_file()),
+        key=lambda path: path.stat().st_mtime,
+        default=journals[0],
+    ).parent
 
 
 def sized(recipe: str) -> str:
-    """The recipe itself; with BRIMFUL_NOTEBOOK=small its small sister `small/RECIPE.yaml` beside the notebook, for any CPU, without downloads.
+    """The recipe itself; with BRIMFUL_NOTEBOOK=small its small sister `small/RECIPE.yaml` beside
+    the notebook, for any CPU, without downloads.
 
     Raises:
         RecipeError: there is no such file, when it is loaded.
@@ -125,15 +153,18 @@ def folder_named(run: str | Path) -> Path:
         if place.is_dir():
             return place
     known = sorted(path.name for path in runs.glob("[!.]*") if path.is_dir())
-    raise RunFolderError(f"there is no run {str(run)!r} in {runs}{did_you_mean(str(run), known)} `nb.train` returns the folder of the run it made.")
+    raise RunFolderError(
+        f"there is no run {str(run)!r} in {runs}{did_you_mean(str(run), known)} `nb.train` returns"
+        " the folder of the run it made."
+    )
 
 
 def _refuse_other_writer(place: Path) -> None:
     writer = writer_of(place)
     if writer is not None and writer[1]:
         raise RunFolderError(
-            f"{place} is being written by process {writer[0].get('pid')}, which no notebook started. "
-            f"nb.watch({place.name!r}) shows it; run.name=NAME starts another run."
+            f"{place} is being written by process {writer[0].get('pid')}, which no notebook"
+            f" started. nb.watch({place.name!r}) shows it; run.name=NAME starts another run."
         )
 
 
@@ -157,7 +188,8 @@ class _Following:
             except KeyboardInterrupt:
                 if self._is_stopping:
                     raise TrainingEnded(
-                        f"{self._place.name} is still on its way to its next step, where it stops. Run this cell again to see it."
+                        f"{self._place.name} is still on its way to its next step, where it stops."
+                        " Run this cell again to see it."
                     ) from None
                 if not self._is_restart():
                     self._job.stop()
@@ -168,9 +200,20 @@ class _Following:
         while (process := self._job.process()) is not None:
             self._look(written_now([self._place, self._place.parent], process.pid))
             is_training = self._panel is not None and self._panel.is_training
-            status = "stopping at the next step" if self._is_stopping else "training" if is_training else "working"
+            status = (
+                "stopping at the next step"
+                if self._is_stopping
+                else "training"
+                if is_training
+                else "working"
+            )
             note = f"Process {process.pid}; everything it says: {self._job.log}"
-            self._show(status, "stopped" if self._is_stopping else "running", () if is_training else self._job.log_lines(LOG_LINES), (RUNNING, note))
+            self._show(
+                status,
+                "stopped" if self._is_stopping else "running",
+                () if is_training else self._job.log_lines(LOG_LINES),
+                (RUNNING, note),
+            )
             time.sleep(POLL_S)
         self._look(None if self._panel or not self._place.is_dir() else _newest(self._place))
 
@@ -181,7 +224,9 @@ class _Following:
             self._panel = _panel_of(self._panel, folder)
             self._panel.look()
 
-    def _show(self, status: str, tone: str, log: Sequence[str], notes: Sequence[str], *, now: bool = False) -> None:
+    def _show(
+        self, status: str, tone: str, log: Sequence[str], notes: Sequence[str], *, now: bool = False
+    ) -> None:
         self._board.show(*page(self._panel, self._place.name, status, tone, log, notes), now=now)
 
     def _is_restart(self) -> bool:
@@ -196,9 +241,17 @@ class _Following:
         return is_shutting_down()
 
     def _ended(self, outcome: Outcome) -> Path:
-        """Show how it ended; only a whole chain returns, so that `run all` goes no further without one."""
+        """Show how it ended; only a whole chain returns, so that `run all` goes no further without
+        one.
+        """
         if outcome.exit_code == 0:
-            self._show("finished", "done", (), (f"In {self._place}: the model, its scores and report.html.",), now=True)
+            self._show(
+                "finished",
+                "done",
+                (),
+                (f"In {self._place}: the model, its scores and report.html.",),
+                now=True,
+            )
             return self._place
         if outcome.exit_code is None:
             what = "was killed. Where it was not you, memory of the machine ran out most likely"
@@ -208,6 +261,8 @@ class _Following:
         tone, status = ("stopped", "stopped") if is_stopped else ("failed", "ended with an error")
         self._show(status, tone, (), (f"All it said: {self._job.log}",), now=True)
         if is_stopped:
-            said = outcome.message.replace("Run the same command to continue.", "").strip().rstrip(".")
+            said = (
+                outcome.message.replace("Run the same command to continue.", "").strip().rstrip(".")
+            )
             raise TrainingEnded(f"{said}. {GO_ON}")
         raise CommandFailed(outcome.message)

@@ -1,4 +1,6 @@
-"""`brimful run` as a process of its own: it goes on when the kernel that started it is gone, and the next kernel finds it again."""
+"""`brimful run` as a process of its own: it goes on when the kernel that started it is gone, and
+the next kernel finds it again.
+"""
 
 import contextlib
 import signal
@@ -62,7 +64,8 @@ class Job:
         return [str(word) for word in self._facts().get("words", [])]
 
     def start(self, words: Sequence[str]) -> None:
-        """Start `brimful WORDS` in a session of its own, which neither an interrupt nor the end of this kernel reaches.
+        """Start `brimful WORDS` in a session of its own, which neither an interrupt nor the end of
+        this kernel reaches.
 
         Raises:
             RunFolderError: the folder cannot be written.
@@ -73,13 +76,23 @@ class Job:
             with open(self.log, "wb") as log:
                 process = subprocess.Popen(  # noqa: S603 - this Python, this package
                     [sys.executable, "-P", "-u", "-m", CHILD, str(self._end.resolve()), *words],
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=of_a_plain_process(),
-                )  # fmt: skip
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    env=of_a_plain_process(),
+                )
         except OSError as error:
-            raise RunFolderError(f"{self.folder} cannot be written: {error}. Choose another place with run.folder=PATH.") from error
+            raise RunFolderError(
+                f"{self.folder} cannot be written: {error}. Choose another place with"
+                " run.folder=PATH."
+            ) from error
         with contextlib.suppress(psutil.NoSuchProcess):
             started = psutil.Process(process.pid).create_time()
-            write_json_atomically(self.folder / "process.json", {"pid": process.pid, "process_started": started, "words": list(words)})
+            write_json_atomically(
+                self.folder / "process.json",
+                {"pid": process.pid, "process_started": started, "words": list(words)},
+            )
         threading.Thread(target=process.wait, daemon=True).start()  # no zombie stays behind
 
     def process(self) -> psutil.Process | None:
@@ -87,7 +100,10 @@ class Job:
         facts = self._facts()
         try:
             found = psutil.Process(int(facts["pid"]))
-            is_it = abs(found.create_time() - float(facts["process_started"])) < 1 and found.status() != psutil.STATUS_ZOMBIE
+            is_it = (
+                abs(found.create_time() - float(facts["process_started"])) < 1
+                and found.status() != psutil.STATUS_ZOMBIE
+            )
         except (psutil.Error, KeyError, TypeError, ValueError):
             return None
         return found if is_it else None
@@ -119,7 +135,8 @@ class Job:
 
 
 def ask(words: Sequence[str], *, module: str = "") -> str:
-    """Run `brimful WORDS`, or a module of this package, to its end and return its output: what needs the device never loads into the kernel.
+    """Run `brimful WORDS`, or a module of this package, to its end and return its output: what
+    needs the device never loads into the kernel.
 
     Raises:
         CommandFailed: it failed; with its message.
@@ -138,14 +155,20 @@ def ask(words: Sequence[str], *, module: str = "") -> str:
     except OSError as error:
         raise RequestError(f"{sys.executable} cannot be started: {error}") from error
     if ended.returncode not in {0, 1} or not ended.stdout:
-        raise CommandFailed(_message_in(ended.stderr) or f"{' '.join(words)} ended with exit code {ended.returncode}:\n{ended.stderr[-2000:]}")
+        raise CommandFailed(
+            _message_in(ended.stderr)
+            or f"{' '.join(words)} ended with exit code {ended.returncode}:\n{ended.stderr[-2000:]}"
+        )
     return ended.stdout
 
 
 def _last_words(log: Path) -> str:
     text = _end_of(log)
     last = "\n".join(text.splitlines()[-LAST_LINES:])
-    return _message_in(text) or f"it ended without a message of its own. The last lines of {log}:\n{last}"
+    return (
+        _message_in(text)
+        or f"it ended without a message of its own. The last lines of {log}:\n{last}"
+    )
 
 
 def _message_in(text: str) -> str:

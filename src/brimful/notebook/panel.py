@@ -11,7 +11,10 @@ from brimful.report.runfiles import Json
 from brimful.report.watch_view import device_fields, host_fields, point_fields, standing
 from brimful.report.watched import Watched
 
-BOX = "font:13px/1.55 system-ui,sans-serif;max-width:780px;border:1px solid rgba(128,128,128,.4);border-radius:8px;padding:10px 14px"
+BOX = (
+    "font:13px/1.55 system-ui,sans-serif;max-width:780px;border:1px solid"
+    " rgba(128,128,128,.4);border-radius:8px;padding:10px 14px"
+)
 FAINT = "opacity:.7"
 TOLD = frozenset({"evaluation", "event", "out_of_memory", "end"})
 """Records that are told in a line of their own."""
@@ -51,11 +54,17 @@ class RunPanel:
         state = self.watched.state
         if not state.total_steps:
             return ""
-        left = f", {coarse_duration(state.remaining_s)} left" if state.remaining_s and self.watched.writer is not None else ""
+        left = (
+            f", {coarse_duration(state.remaining_s)} left"
+            if state.remaining_s and self.watched.writer is not None
+            else ""
+        )
         return f"step {state.step:,} of {state.total_steps:,} ({100 * self.share:.0f} %){left}"
 
     def fields(self) -> list[tuple[str, str]]:
-        """What is measured now: of the run, the device, the machine, and where its recovery points are."""
+        """What is measured now: of the run, the device, the machine, and where its recovery points
+        are.
+        """
         watched = self.watched
         told = [field for field in watched.state.fields() if field[0] != "checkpoint"]
         if watched.sample is not None and watched.writer is not None:
@@ -79,17 +88,27 @@ def curve(losses: Sequence[float]) -> str:
     every = -(-len(losses) // CURVE_POINTS)
     shown = losses[::every]
     lowest, highest = min(shown), max(shown)
-    across, down = CURVE_WIDTH / max(1, len(shown) - 1), (CURVE_HEIGHT - 4) / ((highest - lowest) or 1.0)
-    points = " ".join(f"{place * across:.1f},{2 + (highest - loss) * down:.1f}" for place, loss in enumerate(shown))
+    across, down = (
+        CURVE_WIDTH / max(1, len(shown) - 1),
+        (CURVE_HEIGHT - 4) / ((highest - lowest) or 1.0),
+    )
+    points = " ".join(
+        f"{place * across:.1f},{2 + (highest - loss) * down:.1f}"
+        for place, loss in enumerate(shown)
+    )
     return (
-        f'<svg role="img" aria-label="training loss from {losses[0]:.3f} to {losses[-1]:.3f}" viewBox="0 0 {CURVE_WIDTH} {CURVE_HEIGHT}" '
-        f'preserveAspectRatio="none" style="width:100%;height:{CURVE_HEIGHT}px;margin-top:6px"><polyline points="{points}" fill="none" '
-        f'stroke="{COLOURS["running"]}" stroke-width="1.5" vector-effect="non-scaling-stroke"/></svg>'
+        f'<svg role="img" aria-label="training loss from {losses[0]:.3f} to {losses[-1]:.3f}"'
+        f' viewBox="0 0 {CURVE_WIDTH} {CURVE_HEIGHT}" preserveAspectRatio="none"'
+        f' style="width:100%;height:{CURVE_HEIGHT}px;margin-top:6px"><polyline points="{points}"'
+        f' fill="none" stroke="{COLOURS["running"]}" stroke-width="1.5"'
+        ' vector-effect="non-scaling-stroke"/></svg>'
     )
 
 
 def written_now(places: Sequence[Path], pid: int | None) -> Path | None:
-    """Of folders and what lies in them, the run that a process writes (None: that any living process does)."""
+    """Of folders and what lies in them, the run that a process writes (None: that any living
+    process does).
+    """
     for place in places:
         for lock in [place / "writer.lock", *sorted(place.glob("*/writer.lock"))]:
             writer = writer_of(lock.parent)
@@ -98,7 +117,14 @@ def written_now(places: Sequence[Path], pid: int | None) -> Path | None:
     return None
 
 
-def page(panel: RunPanel | None, title: str, status: str, tone: str, log: Sequence[str], notes: Sequence[str]) -> tuple[str, str]:
+def page(
+    panel: RunPanel | None,
+    title: str,
+    status: str,
+    tone: str,
+    log: Sequence[str],
+    notes: Sequence[str],
+) -> tuple[str, str]:
     """The panel as HTML and as text.
 
     Args:
@@ -116,22 +142,41 @@ def page(panel: RunPanel | None, title: str, status: str, tone: str, log: Sequen
     shown = [*lines, *log]
     colour = COLOURS[tone]
     parts = [
-        f'<div><b>{escape(title)}</b>{escape(where)} · <span style="color:{colour};font-weight:600">{escape(status)}</span> {escape(heading)}</div>',
-        f'<div role="progressbar" aria-label="{escape(title)}" aria-valuemin="0" aria-valuemax="100" aria-valuenow="{100 * share:.0f}" '
-        'style="height:6px;margin:6px 0;background:rgba(128,128,128,.25);border-radius:3px">'
-        f'<div style="width:{100 * share:.1f}%;height:6px;background:{colour};border-radius:3px"></div></div>',
+        (
+            f"<div><b>{escape(title)}</b>{escape(where)} · <span"
+            f' style="color:{colour};font-weight:600">{escape(status)}</span>'
+            f" {escape(heading)}</div>"
+        ),
+        (
+            f'<div role="progressbar" aria-label="{escape(title)}" aria-valuemin="0"'
+            f' aria-valuemax="100" aria-valuenow="{100 * share:.0f}" '
+            'style="height:6px;margin:6px 0;background:rgba(128,128,128,.25);border-radius:3px">'
+            "<div"
+            f' style="width:{100 * share:.1f}%;height:6px;background:{colour};border-radius:3px"></div></div>'
+        ),
         '<div style="display:flex;flex-wrap:wrap;gap:2px 18px">'
-        + "".join(f'<span><span style="{FAINT}">{escape(label)}</span> {escape(value)}</span>' for label, value in fields)
+        + "".join(
+            f'<span><span style="{FAINT}">{escape(label)}</span> {escape(value)}</span>'
+            for label, value in fields
+        )
         + "</div>",
         curve(panel.watched.losses) if panel is not None else "",
         _pre(shown),
         "".join(f'<div style="{FAINT}">{escape(note)}</div>' for note in notes),
     ]
-    text = [f"{title}{where}: {status} {heading}".rstrip(), "  ".join(f"{label} {value}" for label, value in fields), *shown, *notes]
+    text = [
+        f"{title}{where}: {status} {heading}".rstrip(),
+        "  ".join(f"{label} {value}" for label, value in fields),
+        *shown,
+        *notes,
+    ]
     return f'<div style="{BOX}">{"".join(parts)}</div>', "\n".join(line for line in text if line)
 
 
 def _pre(lines: Sequence[str]) -> str:
     if not lines:
         return ""
-    return f'<pre style="margin:6px 0;font-size:12px;white-space:pre-wrap;background:none;color:inherit">{escape(chr(10).join(lines))}</pre>'
+    return (
+        '<pre style="margin:6px'
+        f' 0;font-size:12px;white-space:pre-wrap;background:none;color:inherit">{escape(chr(10).join(lines))}</pre>'
+    )

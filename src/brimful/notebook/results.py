@@ -23,14 +23,16 @@ SMALLEST_HEIGHT_PX = 200
 
 
 def examples(run: str | Path, *texts: str) -> None:
-    """Show what a finished run scored, and examples of what its model makes of texts: before and after tuning where it was tuned.
+    """Show what a finished run scored, and examples of what its model makes of texts: before and
+    after tuning where it was tuned.
 
     Args:
         run: A run's name or folder, or a study's.
         texts: Prompts, or texts to sort; without any, what the run kept.
 
     Raises:
-        RunFolderError: there is no such run; CommandFailed: it is not finished, or a text cannot be answered.
+        RunFolderError: there is no such run; CommandFailed: it is not finished, or a text cannot be
+            answered.
     """
     require_notebook()
     folder = folder_named(run)
@@ -46,7 +48,11 @@ def _is_current(page: Path) -> bool:
     folder, written = page.parent, changed_at(page)
     if written is None or status_word(folder) != "finished":
         return False
-    return all((changed_at(path) or 0.0) <= written for pattern in REPORTED for path in folder.glob(pattern))
+    return all(
+        (changed_at(path) or 0.0) <= written
+        for pattern in REPORTED
+        for path in folder.glob(pattern)
+    )
 
 
 def examples_page(told: dict[str, Any]) -> tuple[str, str]:
@@ -59,14 +65,20 @@ def examples_page(told: dict[str, Any]) -> tuple[str, str]:
         text.append(group["title"])
         for example in group["examples"]:
             cells = "".join(
-                f'<div style="flex:1 1 260px;min-width:0"><div style="{FAINT}">{escape(title)}</div><pre style="{PRE}">{escape(body)}</pre></div>'
+                '<div style="flex:1 1 260px;min-width:0"><div'
+                f' style="{FAINT}">{escape(title)}</div><pre'
+                f' style="{PRE}">{escape(body)}</pre></div>'
                 for title, body in example["texts"]
             )
             parts.append(
-                f'<div style="border-top:1px solid rgba(128,128,128,.3);padding:4px 0"><pre style="{PRE};font-weight:600">{escape(example["prompt"])}</pre>'
-                f'<div style="display:flex;flex-wrap:wrap;gap:4px 18px">{cells}</div></div>'
+                '<div style="border-top:1px solid rgba(128,128,128,.3);padding:4px 0"><pre'
+                f' style="{PRE};font-weight:600">{escape(example["prompt"])}</pre><div'
+                f' style="display:flex;flex-wrap:wrap;gap:4px 18px">{cells}</div></div>'
             )
-            text += [f"  {example['prompt']}", *(f"    {title}: {body}" for title, body in example["texts"])]
+            text += [
+                f"  {example['prompt']}",
+                *(f"    {title}: {body}" for title, body in example["texts"]),
+            ]
     return f'<div style="{BOX};max-width:1000px">{"".join(parts)}</div>', "\n".join(text)
 
 
@@ -78,7 +90,8 @@ def report(run: str | Path, height: int = 900) -> None:
         height: Of the frame, in pixels.
 
     Raises:
-        RequestError: a height too small to read in; RunFolderError: there is no such run; CommandFailed: it cannot be written.
+        RequestError: a height too small to read in; RunFolderError: there is no such run;
+            CommandFailed: it cannot be written.
     """
     require_notebook()
     if height < SMALLEST_HEIGHT_PX:
@@ -90,7 +103,9 @@ def report(run: str | Path, height: int = 900) -> None:
     elif not _is_current(page):
         ask(["report", str(folder)])
     frame = (
-        f'<iframe title="report of {escape(folder.name)}" sandbox="allow-scripts" srcdoc="{escape(page.read_text(encoding="utf-8"))}" '
-        f'style="width:100%;height:{height}px;border:1px solid rgba(128,128,128,.4);border-radius:8px;background:#fff"></iframe>'
+        f'<iframe title="report of {escape(folder.name)}" sandbox="allow-scripts"'
+        f' srcdoc="{escape(page.read_text(encoding="utf-8"))}"'
+        f' style="width:100%;height:{height}px;border:1px solid'
+        ' rgba(128,128,128,.4);border-radius:8px;background:#fff"></iframe>'
     )
     show(frame, f"report: {page}")

@@ -26,7 +26,8 @@ PACKED = frozenset({".safetensors", ".png", ".gz", ".parquet"})
 
 
 def drive(folder: str = "brimful") -> Path | None:
-    """Mount Google Drive, which only the notebook's own process can, and return a folder in it; None outside Colab.
+    """Mount Google Drive, which only the notebook's own process can, and return a folder in it;
+    None outside Colab.
 
     Raises:
         RequestError: it could not be mounted, for example because the question was declined.
@@ -39,14 +40,18 @@ def drive(folder: str = "brimful") -> Path | None:
     try:
         colab.mount(str(DRIVE))
     except Exception as error:
-        raise RequestError(f"Google Drive could not be mounted: {error}. Run the cell again and allow it, or go on without: mirror=None.") from error
+        raise RequestError(
+            f"Google Drive could not be mounted: {error}. Run the cell again and allow it, or go on"
+            " without: mirror=None."
+        ) from error
     place = DRIVE / "MyDrive" / folder
     place.mkdir(parents=True, exist_ok=True)
     return place
 
 
 def download(run: str | Path) -> Path:
-    """Zip a run without its checkpoints (model, report, scores, samples, records) and offer the file: Colab sends it, elsewhere a link.
+    """Zip a run without its checkpoints (model, report, scores, samples, records) and offer the
+    file: Colab sends it, elsewhere a link.
 
     Returns:
         The file, beside the run's folder.
@@ -60,7 +65,10 @@ def download(run: str | Path) -> Path:
         importlib.import_module("google.colab.files").download(str(path))
     except ImportError:
         link = Path(os.path.relpath(path)).as_posix()
-        show(f'<a href="{link}" download>{path.name}</a> ({format_bytes(path.stat().st_size)})', f"{path} ({format_bytes(path.stat().st_size)})")
+        show(
+            f'<a href="{link}" download>{path.name}</a> ({format_bytes(path.stat().st_size)})',
+            f"{path} ({format_bytes(path.stat().st_size)})",
+        )
     return path
 
 
@@ -80,7 +88,9 @@ def packed(folder: Path) -> Path:
                     archive.write(file, Path(folder.name) / file.relative_to(folder), how)
         os.replace(temporary, path)
     except OSError as error:
-        raise RunFolderError(f"{path} cannot be written: {error}. Free space and run the cell again.") from error
+        raise RunFolderError(
+            f"{path} cannot be written: {error}. Free space and run the cell again."
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
     return path
@@ -95,7 +105,8 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def push(run: str | Path, repo_id: str, *, private: bool = True) -> str:
-    """Send a finished run's model to the Hugging Face hub, and nothing else of the run; into a private repository unless told otherwise.
+    """Send a finished run's model to the Hugging Face hub, and nothing else of the run; into a
+    private repository unless told otherwise.
 
     Args:
         run: A run's name or folder.
@@ -111,7 +122,9 @@ def push(run: str | Path, repo_id: str, *, private: bool = True) -> str:
     require_notebook()
     folder = folder_named(run)
     if repo_id.count("/") != 1:
-        raise RequestError(f"push to {repo_id!r}: write your account and a name, as in you/{folder.name}.")
+        raise RequestError(
+            f"push to {repo_id!r}: write your account and a name, as in you/{folder.name}."
+        )
     exported = folder / "export"
     with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as aside:
         if not exported.is_dir():
@@ -125,7 +138,10 @@ def push(run: str | Path, repo_id: str, *, private: bool = True) -> str:
 
 
 def _last_written(folder: Path) -> int:
-    return max((path.stat().st_mtime_ns for path in (folder, *folder.rglob("*")) if path.exists()), default=0)
+    return max(
+        (path.stat().st_mtime_ns for path in (folder, *folder.rglob("*")) if path.exists()),
+        default=0,
+    )
 
 
 def send(folder: Path, repo_id: str, *, private: bool) -> str:
@@ -140,10 +156,13 @@ def send(folder: Path, repo_id: str, *, private: bool) -> str:
     api: Any = HfApi()
     try:
         address = api.create_repo(repo_id, private=private, exist_ok=True)
-        api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message="Trained with brimful")
+        api.upload_folder(
+            repo_id=repo_id, folder_path=folder, commit_message="Trained with brimful"
+        )
     except (HfHubHTTPError, LocalTokenNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise RequestError(
-            f"the hub did not take {repo_id}: {reason} Log in with a token that may write: from huggingface_hub import login; login()"
+            f"the hub did not take {repo_id}: {reason} Log in with a token that may write: from"
+            " huggingface_hub import login; login()"
         ) from error
     return str(address)

@@ -1,14 +1,18 @@
-"""What PyTorch's CUDA caching allocator would reserve for a series of allocations: a model of it, block by block.
+"""What PyTorch's CUDA caching allocator would reserve for a series of allocations: a model of it,
+block by block.
 
-A request is rounded up and cut from the smallest free block that is large enough; without one, a new segment is asked of the device. Freed
-blocks join their free neighbours and stay reserved. With `expandable_segments` each pool is one address range, mapped page by page when needed.
+A request is rounded up and cut from the smallest free block that is large enough; without one, a
+new segment is asked of the device. Freed blocks join their free neighbours and stay reserved. With
+`expandable_segments` each pool is one address range, mapped page by page when needed.
 
-Sources: pytorch/pytorch, c10/cuda/CUDACachingAllocator.cpp (commit 001074d, about torch 2.6), constants and options after
-c10/core/AllocatorConfig.h of 2.13, large segments after pull request 172056.
+Sources: pytorch/pytorch, c10/cuda/CUDACachingAllocator.cpp (commit 001074d, about torch 2.6),
+constants and options after c10/core/AllocatorConfig.h of 2.13, large segments after pull request
+172056.
 
-Deviations: one stream, frees take effect at once, no garbage collection threshold, no private pools of CUDA graphs. Of equally large free blocks
-PyTorch takes the lowest address; here a later segment always stands higher, while a driver may hand out addresses in another order. An
-expandable range never ends here; PyTorch gives it 9/8 of the device's memory and then opens another.
+Deviations: one stream, frees take effect at once, no garbage collection threshold, no private pools
+of CUDA graphs. Of equally large free blocks PyTorch takes the lowest address; here a later segment
+always stands higher, while a driver may hand out addresses in another order. An expandable range
+never ends here; PyTorch gives it 9/8 of the device's memory and then opens another.
 
 Suffixes: E events, S storages.
 """
@@ -26,8 +30,12 @@ from brimful.planning.plain_replay import Integers, replay_plain
 
 MIN_BLOCK_BYTES = 512  # kMinBlockSize: every block is a multiple
 SMALL_LIMIT_BYTES = MIB  # kSmallSize: the largest block of the small pool
-SMALL_SEGMENT_BYTES = 2 * MIB  # kSmallBuffer: a segment, or an expandable segment's page, of the small pool
-OWN_SEGMENT_FROM_BYTES = 10 * MIB  # kMinLargeAlloc: from here on a block gets a segment of its own size
+SMALL_SEGMENT_BYTES = (
+    2 * MIB
+)  # kSmallBuffer: a segment, or an expandable segment's page, of the small pool
+OWN_SEGMENT_FROM_BYTES = (
+    10 * MIB
+)  # kMinLargeAlloc: from here on a block gets a segment of its own size
 OWN_SEGMENT_STEP_BYTES = 2 * MIB  # kRoundLarge: own segments are a multiple
 
 _ADDRESS_SPACE_PAGES = 1 << 24
@@ -39,11 +47,15 @@ class AllocatorSettings:
 
     Attributes:
         expandable_segments: Grow one segment per pool by pages instead of asking for new segments.
-        max_split_size_bytes: Blocks of this size or more are never split; whole MiB, at least a large segment. None: every block may be.
-        roundup_power2_divisions: Round requests up to one of so many steps between two powers of two; a power of two. None: to 512 bytes.
-        limit_bytes: What can be reserved at most: the device's memory less everything outside the allocator. None: no limit.
-        large_segment_bytes: A segment for blocks from 1 to 10 MiB, and an expandable segment's page in the large pool; `large_segment_size_mb`
-            since January 2026. It is also how much too large an unsplittable block may be (`max_non_split_rounding_mb`).
+        max_split_size_bytes: Blocks of this size or more are never split; whole MiB, at least a
+            large segment. None: every block may be.
+        roundup_power2_divisions: Round requests up to one of so many steps between two powers of
+            two; a power of two. None: to 512 bytes.
+        limit_bytes: What can be reserved at most: the device's memory less everything outside the
+            allocator. None: no limit.
+        large_segment_bytes: A segment for blocks from 1 to 10 MiB, and an expandable segment's page
+            in the large pool; `large_segment_size_mb` since January 2026. It is also how much too
+            large an unsplittable block may be (`max_non_split_rounding_mb`).
 
     Raises:
         ValueError: a value that PyTorch refuses too.
@@ -56,11 +68,21 @@ class AllocatorSettings:
     large_segment_bytes: int = 20 * MIB
 
     def __post_init__(self) -> None:
-        large_bytes, split_bytes, divisions = self.large_segment_bytes, self.max_split_size_bytes, self.roundup_power2_divisions
+        large_bytes, split_bytes, divisions = (
+            self.large_segment_bytes,
+            self.max_split_size_bytes,
+            self.roundup_power2_divisions,
+        )
         if large_bytes <= OWN_SEGMENT_FROM_BYTES or large_bytes % MIB:
-            raise ValueError(f"large_segment_bytes is {large_bytes}; it must be whole MiB and more than {OWN_SEGMENT_FROM_BYTES}")
+            raise ValueError(
+                f"large_segment_bytes is {large_bytes}; it must be whole MiB and more than"
+                f" {OWN_SEGMENT_FROM_BYTES}"
+            )
         if split_bytes is not None and (split_bytes < large_bytes or split_bytes % MIB):
-            raise ValueError(f"max_split_size_bytes is {split_bytes}; it must be whole MiB and at least {large_bytes}, a large segment")
+            raise ValueError(
+                f"max_split_size_bytes is {split_bytes}; it must be whole MiB and at least"
+                f" {large_bytes}, a large segment"
+            )
         if divisions is not None and (divisions < 1 or divisions & (divisions - 1)):
             raise ValueError(f"roundup_power2_divisions is {divisions}; it must be a power of two")
         if self.limit_bytes is not None and self.limit_bytes < 0:
@@ -68,12 +90,24 @@ class AllocatorSettings:
 
 
 class OutOfMemory(BrimfulError):
-    """A request cannot be met within the limit, even after every free segment went back to the device."""
+    """A request cannot be met within the limit, even after every free segment went back to the
+    device.
+    """
 
     def __init__(self, requested_bytes: int, allocated_bytes: int, reserved_bytes: int) -> None:
-        self.requested_bytes, self.allocated_bytes, self.reserved_bytes = requested_bytes, allocated_bytes, reserved_bytes
-        asked, allocated, reserved = (format_bytes(size_bytes) for size_bytes in (requested_bytes, allocated_bytes, reserved_bytes))
-        super().__init__(f"{asked} cannot be allocated within the limit; {allocated} are allocated, {reserved} reserved")
+        self.requested_bytes, self.allocated_bytes, self.reserved_bytes = (
+            requested_bytes,
+            allocated_bytes,
+            reserved_bytes,
+        )
+        asked, allocated, reserved = (
+            format_bytes(size_bytes)
+            for size_bytes in (requested_bytes, allocated_bytes, reserved_bytes)
+        )
+        super().__init__(
+            f"{asked} cannot be allocated within the limit; {allocated} are allocated, {reserved}"
+            " reserved"
+        )
 
 
 @dataclass(frozen=True)
@@ -94,7 +128,8 @@ class CachingAllocator:
     """The allocator of one device and stream.
 
     Attributes:
-        allocated_bytes: Blocks in use, rounded as they are. `peak_allocated_bytes`: the most so far.
+        allocated_bytes: Blocks in use, rounded as they are. `peak_allocated_bytes`: the most so
+            far.
         reserved_bytes: Segments, or mapped pages. `peak_reserved_bytes`: the most so far.
         requested_bytes: What was asked for by the blocks in use.
         gave_back: The limit was met at least once.
@@ -106,7 +141,10 @@ class CachingAllocator:
         self.reserved_bytes = self.peak_reserved_bytes = 0
         self.requested_bytes = 0
         self.gave_back = False
-        self._small, self._large = Pool("small", SMALL_SEGMENT_BYTES), Pool("large", settings.large_segment_bytes)
+        self._small, self._large = (
+            Pool("small", SMALL_SEGMENT_BYTES),
+            Pool("large", settings.large_segment_bytes),
+        )
         self._in_use: dict[int, Block] = {}
         self._next_address = SMALL_SEGMENT_BYTES
         if settings.expandable_segments:
@@ -127,7 +165,11 @@ class CachingAllocator:
             return 0
         block_bytes = round_up(size_bytes, self.settings.roundup_power2_divisions)
         pool = self._small if block_bytes <= SMALL_LIMIT_BYTES else self._large
-        block = self._cached(pool, block_bytes) or self._new(pool, block_bytes) or self._new_after_release(pool, block_bytes)
+        block = (
+            self._cached(pool, block_bytes)
+            or self._new(pool, block_bytes)
+            or self._new_after_release(pool, block_bytes)
+        )
         if block is None:
             raise OutOfMemory(size_bytes, self.allocated_bytes, self.reserved_bytes)
         if self._splits(block, block_bytes):
@@ -177,7 +219,14 @@ class CachingAllocator:
             while block is not None and block.mapped:
                 parts.append((block.size_bytes, block.in_use))
                 block = block.next
-            made.append(Segment(start.address, sum(size_bytes for size_bytes, _ in parts), start.pool.name, tuple(parts)))
+            made.append(
+                Segment(
+                    start.address,
+                    sum(size_bytes for size_bytes, _ in parts),
+                    start.pool.name,
+                    tuple(parts),
+                )
+            )
         return sorted(made, key=lambda segment: segment.address)
 
     def _cached(self, pool: Pool, block_bytes: int) -> Block | None:
@@ -187,13 +236,18 @@ class CachingAllocator:
         if index == len(free):
             return None
         if self.settings.expandable_segments:
-            while index + 1 < len(free) and _reach_bytes(pool.blocks[free[index + 1][1]]) < _reach_bytes(pool.blocks[free[index][1]]):
+            while index + 1 < len(free) and _reach_bytes(
+                pool.blocks[free[index + 1][1]]
+            ) < _reach_bytes(pool.blocks[free[index][1]]):
                 index += 1
         size_bytes, address = free[index]
         if split_bytes is not None:
             if block_bytes < split_bytes <= size_bytes:
                 return None
-            if block_bytes >= split_bytes and size_bytes >= block_bytes + self.settings.large_segment_bytes:
+            if (
+                block_bytes >= split_bytes
+                and size_bytes >= block_bytes + self.settings.large_segment_bytes
+            ):
                 return None
         del free[index]
         return pool.blocks[address]
@@ -216,7 +270,9 @@ class CachingAllocator:
         return pool.add(self._next_address - segment_bytes, segment_bytes)
 
     def _new_after_release(self, pool: Pool, block_bytes: int) -> Block | None:
-        """First oversize blocks go back to the device, as many as are needed; then everything that is free."""
+        """First oversize blocks go back to the device, as many as are needed; then everything that
+        is free.
+        """
         self.gave_back = True
         if self._release_oversize(pool, block_bytes) and (block := self._new(pool, block_bytes)):
             return block
@@ -226,7 +282,11 @@ class CachingAllocator:
     def _segment_bytes(self, block_bytes: int) -> int:
         if block_bytes <= SMALL_LIMIT_BYTES:
             return SMALL_SEGMENT_BYTES
-        return self.settings.large_segment_bytes if block_bytes < OWN_SEGMENT_FROM_BYTES else _multiple(block_bytes, OWN_SEGMENT_STEP_BYTES)
+        return (
+            self.settings.large_segment_bytes
+            if block_bytes < OWN_SEGMENT_FROM_BYTES
+            else _multiple(block_bytes, OWN_SEGMENT_STEP_BYTES)
+        )
 
     def _reserve(self, size_bytes: int) -> bool:
         limit_bytes = self.settings.limit_bytes
@@ -242,24 +302,34 @@ class CachingAllocator:
         self.reserved_bytes -= block.size_bytes
 
     def _release_oversize(self, pool: Pool, block_bytes: int) -> bool:
-        """Release one unsplittable free block that is large enough, else the largest ones until they are enough together."""
+        """Release one unsplittable free block that is large enough, else the largest ones until
+        they are enough together.
+        """
         split_bytes = self.settings.max_split_size_bytes
         if split_bytes is None or self.settings.expandable_segments:
             return False
         target_bytes, released_bytes = max(block_bytes, split_bytes), 0
         while released_bytes < target_bytes and pool.free and pool.free[-1][0] >= split_bytes:
-            size_bytes, address = pool.free[min(bisect_left(pool.free, (target_bytes, 0)), len(pool.free) - 1)]
+            size_bytes, address = pool.free[
+                min(bisect_left(pool.free, (target_bytes, 0)), len(pool.free) - 1)
+            ]
             self._release(pool.blocks[address])
             released_bytes += size_bytes
         return released_bytes >= target_bytes
 
     def _grow(self, pool: Pool, block_bytes: int) -> Block | None:
-        """Map pages at the lowest address where free and unmapped neighbours are large enough together."""
+        """Map pages at the lowest address where free and unmapped neighbours are large enough
+        together.
+        """
         block = self._growable(pool, block_bytes)
         if block is not None and not block.mapped:
             block = self._map(block, block_bytes)
         while block is not None and block.size_bytes < block_bytes:
-            block = self._map(block.next, block_bytes - block.size_bytes) if block.next is not None else None
+            block = (
+                self._map(block.next, block_bytes - block.size_bytes)
+                if block.next is not None
+                else None
+            )
         if block is not None:
             pool.remove(block)
         return block
@@ -278,7 +348,9 @@ class CachingAllocator:
         return None
 
     def _map(self, block: Block, wanted_bytes: int) -> Block | None:
-        """Map the first pages of an unmapped block; returns the free block they are part of, listed. None past the limit."""
+        """Map the first pages of an unmapped block; returns the free block they are part of,
+        listed. None past the limit.
+        """
         pool = block.pool
         mapped_bytes = min(block.size_bytes, _multiple(wanted_bytes, pool.page_bytes))
         if not self._reserve(mapped_bytes):
@@ -292,9 +364,14 @@ class CachingAllocator:
         return block
 
     def _unmap(self, block: Block) -> None:
-        """Give the whole pages of a free block back; what is left before and after them stays free."""
+        """Give the whole pages of a free block back; what is left before and after them stays
+        free.
+        """
         pool, end = block.pool, block.address + block.size_bytes
-        first_page, last_page = _multiple(block.address, pool.page_bytes), end // pool.page_bytes * pool.page_bytes
+        first_page, last_page = (
+            _multiple(block.address, pool.page_bytes),
+            end // pool.page_bytes * pool.page_bytes,
+        )
         if first_page >= last_page:
             return
         pool.remove(block)
@@ -311,13 +388,16 @@ class CachingAllocator:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a series of births and deaths took. Events are counted from 0; the first that reached a peak is named.
+    """What a series of births and deaths took. Events are counted from 0; the first that reached a
+    peak is named.
 
     Attributes:
-        peak_allocated_bytes: The most that blocks in use held, at event `peak_allocated_event` (-1: nothing was ever allocated).
+        peak_allocated_bytes: The most that blocks in use held, at event `peak_allocated_event` (-1:
+            nothing was ever allocated).
         reserved_at_allocated_peak_bytes: Reserved after that event.
         peak_reserved_bytes: The most that was reserved, at event `peak_reserved_event`.
-        out_of_memory_event: The birth that did not fit; the rest was not replayed. None: all fitted.
+        out_of_memory_event: The birth that did not fit; the rest was not replayed. None: all
+            fitted.
         gave_back: The limit was met, and what was only held went back to the device.
     """
 
@@ -356,7 +436,10 @@ def replay_blocks(events_E: Integers, sizes_S: Integers, settings: AllocatorSett
     for index, event in enumerate(np.asarray(events_E).tolist()):
         storage = abs(event) - 1
         if (storage in handle_by_storage) == (event > 0) or event == 0:
-            raise ValueError(f"event {index}: storage {storage} {'is born while it lives' if event > 0 else 'dies while it does not live'}")
+            raise ValueError(
+                f"event {index}: storage {storage}"
+                f" {'is born while it lives' if event > 0 else 'dies while it does not live'}"
+            )
         if event < 0:
             allocator.free(handle_by_storage.pop(storage))
             continue
@@ -370,23 +453,40 @@ def replay_blocks(events_E: Integers, sizes_S: Integers, settings: AllocatorSett
         if allocator.peak_allocated_bytes > allocated_bytes:
             allocated_bytes, allocated_event = allocator.peak_allocated_bytes, index
             reserved_at_peak_bytes = allocator.reserved_bytes
-    return Usage(allocated_bytes, allocated_event, reserved_at_peak_bytes, reserved_bytes, reserved_event, out_of_memory_event, allocator.gave_back)
+    return Usage(
+        allocated_bytes,
+        allocated_event,
+        reserved_at_peak_bytes,
+        reserved_bytes,
+        reserved_event,
+        out_of_memory_event,
+        allocator.gave_back,
+    )
 
 
 def round_up(size_bytes: int, power2_divisions: int | None = None) -> int:
-    """The size of the block for a request: a multiple of 512, or the next of so many steps between two powers of two.
+    """The size of the block for a request: a multiple of 512, or the next of so many steps between
+    two powers of two.
 
     >>> round_up(513), round_up(1200 * 1024, power2_divisions=4) // 1024
     (1024, 1280)
     """
-    if power2_divisions is None or power2_divisions <= 1 or size_bytes <= MIN_BLOCK_BYTES * power2_divisions:
+    if (
+        power2_divisions is None
+        or power2_divisions <= 1
+        or size_bytes <= MIN_BLOCK_BYTES * power2_divisions
+    ):
         return max(MIN_BLOCK_BYTES, _multiple(size_bytes, MIN_BLOCK_BYTES))
     return _multiple(size_bytes, (1 << (size_bytes.bit_length() - 1)) // power2_divisions)
 
 
 def _reach_bytes(block: Block) -> int:
-    """A free block with the unmapped range right after it: in an expandable segment, its size for "best fit"."""
-    return block.size_bytes + (block.next.size_bytes if block.next is not None and not block.next.mapped else 0)
+    """A free block with the unmapped range right after it: in an expandable segment, its size for
+    "best fit".
+    """
+    return block.size_bytes + (
+        block.next.size_bytes if block.next is not None and not block.next.mapped else 0
+    )
 
 
 def _multiple(size_bytes: int, step_bytes: int) -> int:

@@ -1,4 +1,6 @@
-"""Whether a run keeps to a time, a sum of money or the length of a session, by how much it does not, and how many steps would. No torch."""
+"""Whether a run keeps to a time, a sum of money or the length of a session, by how much it does
+not, and how many steps would. No torch.
+"""
 
 import bisect
 import math
@@ -70,17 +72,22 @@ def parse_budget(text: str) -> Budget:
             return Budget("money", limit)
     elif not text.strip() or re.fullmatch(r"[\d.]+", text.strip()):
         said = "is empty" if not text.strip() else f"{text!r} has no unit"
-        raise RequestError(f"--budget {said}. Write a time such as 90m, 3h or 1.5d, or money such as '$5' or 5usd. {_SHELL}")
+        raise RequestError(
+            f"--budget {said}. Write a time such as 90m, 3h or 1.5d, or money such as '$5' or 5usd."
+            f" {_SHELL}"
+        )
     try:
         return Budget("time", parse_duration(text))
     except ValueError as error:
         raise RequestError(
-            f"--budget {text!r} is neither a time nor money above zero. Write a time such as 90m, 3h or 1.5d, or money such as '$5' or 5usd."
+            f"--budget {text!r} is neither a time nor money above zero. Write a time such as 90m,"
+            " 3h or 1.5d, or money such as '$5' or 5usd."
         ) from error
 
 
 def parse_prices(texts: Sequence[str]) -> dict[str, float]:
-    """`2.5` (every device asked about) and `NAME=0.8` -> US dollars an hour by exact device name, "" being every device.
+    """`2.5` (every device asked about) and `NAME=0.8` -> US dollars an hour by exact device name,
+    "" being every device.
 
     Raises:
         RequestError: no such number, or a device named twice.
@@ -96,10 +103,14 @@ def parse_prices(texts: Sequence[str]) -> dict[str, float]:
             usd_per_hour = math.nan
         if not (usd_per_hour >= 0 and math.isfinite(usd_per_hour)):
             raise RequestError(
-                f'--price {text!r} is not a price. Write US dollars an hour, such as --price 2.5, or for one device --price "NVIDIA L4=0.8".'
+                f"--price {text!r} is not a price. Write US dollars an hour, such as --price 2.5,"
+                ' or for one device --price "NVIDIA L4=0.8".'
             )
         if name in prices:
-            raise RequestError(f"--price is given twice for {name or 'every device'!r}: {prices[name]:g} and {usd_per_hour:g}. Give it once.")
+            raise RequestError(
+                f"--price is given twice for {name or 'every device'!r}: {prices[name]:g} and"
+                f" {usd_per_hour:g}. Give it once."
+            )
         prices[name] = usd_per_hour
     return prices
 
@@ -152,7 +163,9 @@ class Answer:
         return {**asdict(self), "over": self.over}
 
 
-def answer(budget: Budget, predicted_at: Callable[[int], Mapping[str, Prediction]], total_steps: int) -> Answer:
+def answer(
+    budget: Budget, predicted_at: Callable[[int], Mapping[str, Prediction]], total_steps: int
+) -> Answer:
     """Whether a run keeps to a budget, and how many steps would.
 
     Args:
@@ -161,14 +174,22 @@ def answer(budget: Budget, predicted_at: Callable[[int], Mapping[str, Prediction
         total_steps: Of the recipe.
     """
     amount = predicted_at(total_steps)[budget.name]
-    steps = bisect.bisect_right(range(1, total_steps + 1), budget.limit, key=lambda count: predicted_at(count)[budget.name].high)
-    while steps and predicted_at(steps)[budget.name].high > budget.limit:  # a step more can bring an evaluation less
+    steps = bisect.bisect_right(
+        range(1, total_steps + 1),
+        budget.limit,
+        key=lambda count: predicted_at(count)[budget.name].high,
+    )
+    while (
+        steps and predicted_at(steps)[budget.name].high > budget.limit
+    ):  # a step more can bring an evaluation less
         steps -= 1
     return Answer(budget, budget.verdict(amount), amount, total_steps, steps)
 
 
 def ranked(offers: Sequence[Offer], budget: Budget) -> list[Offer]:
-    """Those that surely keep to the budget first: to a time, the cheapest first, to money, the quickest. Then the others, the nearest first."""
+    """Those that surely keep to the budget first: to a time, the cheapest first, to money, the
+    quickest. Then the others, the nearest first.
+    """
 
     def order(offer: Offer) -> tuple[bool, float, float]:
         money = offer.money.value if offer.money else math.inf
@@ -189,7 +210,8 @@ class Sessions:
         every: Optimizer steps between checkpoints that lose least.
         interval_s: The same in seconds.
         checkpoint_s: Time of one checkpoint.
-        lost_share: Of a killed session's time after its start, what checkpoints and work to be done again take.
+        lost_share: Of a killed session's time after its start, what checkpoints and work to be done
+            again take.
     """
 
     session_s: float
@@ -207,15 +229,19 @@ class Sessions:
 def checkpoint_interval_s(checkpoint_s: float, interruption_s: float) -> float:
     """Time between checkpoints that loses least: sqrt(2 x checkpoint x time to the interruption).
 
-    Young 1974 (CACM 17:9); Daly 2006 (FGCS 22:3) shows that it holds where a checkpoint takes much less than the time to the interruption.
+    Young 1974 (CACM 17:9); Daly 2006 (FGCS 22:3) shows that it holds where a checkpoint takes much
+    less than the time to the interruption.
     """
     return math.sqrt(2 * checkpoint_s * interruption_s)
 
 
-def sessions(session_s: float, predicted: Mapping[str, Prediction], checkpoint_s: float) -> Sessions:
+def sessions(
+    session_s: float, predicted: Mapping[str, Prediction], checkpoint_s: float
+) -> Sessions:
     """How many sessions a run takes when each is killed at its end, and how often to save.
 
-    Each session starts and compiles anew, and repeats on average half of what lies between two checkpoints.
+    Each session starts and compiles anew, and repeats on average half of what lies between two
+    checkpoints.
 
     Args:
         session_s: Length of a session.
@@ -223,23 +249,38 @@ def sessions(session_s: float, predicted: Mapping[str, Prediction], checkpoint_s
         checkpoint_s: Time of one checkpoint.
 
     Raises:
-        RequestError: a session ends before it has done a step and saved it, so that no number of them finishes the run.
+        RequestError: a session ends before it has done a step and saved it, so that no number of
+            them finishes the run.
     """
     step_s, anew_s = predicted["step_time_s"].value, predicted["start_time_s"].value
     room_s = session_s - anew_s - checkpoint_s
-    every = max(1, min(round(min(checkpoint_interval_s(checkpoint_s, session_s), session_s / 2) / step_s), int(room_s // step_s)))
+    every = max(
+        1,
+        min(
+            round(min(checkpoint_interval_s(checkpoint_s, session_s), session_s / 2) / step_s),
+            int(room_s // step_s),
+        ),
+    )
     interval_s = every * step_s
     share = 1 / (1 + checkpoint_s / interval_s)
     last_s, each_s = (session_s - anew_s) * share, (session_s - anew_s - interval_s / 2) * share
     if interval_s > room_s:
         raise RequestError(
-            f"--session {format_duration(session_s)} is too short: start and compiling take about {format_duration(anew_s)}, a step "
-            f"{format_duration(step_s)}, a checkpoint {format_duration(checkpoint_s)}. Allow longer sessions, a faster device or a smaller batch."
+            f"--session {format_duration(session_s)} is too short: start and compiling take about"
+            f" {format_duration(anew_s)}, a step {format_duration(step_s)}, a checkpoint"
+            f" {format_duration(checkpoint_s)}. Allow longer sessions, a faster device or a smaller"
+            " batch."
         )
     work = [predicted["training_time_s"], predicted["evaluation_time_s"]]
 
     def count(work_s: float) -> int:
         return 1 + max(0, math.ceil((work_s - last_s) / each_s))
 
-    counts = (count(sum(part.value for part in work)), count(sum(part.low for part in work)), count(sum(part.high for part in work)))
-    return Sessions(session_s, counts, every, interval_s, checkpoint_s, 1 - each_s / (session_s - anew_s))
+    counts = (
+        count(sum(part.value for part in work)),
+        count(sum(part.low for part in work)),
+        count(sum(part.high for part in work)),
+    )
+    return Sessions(
+        session_s, counts, every, interval_s, checkpoint_s, 1 - each_s / (session_s - anew_s)
+    )

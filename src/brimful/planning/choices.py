@@ -1,4 +1,6 @@
-"""What a plan decides without tracing: precision, attention kernel, pieces of the loss, compilation. Each choice with its reason."""
+"""What a plan decides without tracing: precision, attention kernel, pieces of the loss,
+compilation. Each choice with its reason.
+"""
 
 from brimful.base.errors import PlanError
 from brimful.base.units import MIB, format_bytes
@@ -8,21 +10,37 @@ from brimful.planning.plan import Choice
 from brimful.recipe import Recipe
 
 BF16_PAYS_FROM = 1.3
-"""On a CPU without bf16 instructions: measured bf16 over fp32 matrix rate from which casting pays (assumption)."""
+"""On a CPU without bf16 instructions: measured bf16 over fp32 matrix rate from which casting pays
+(assumption).
+"""
 BF16_LEAST_WIDTH = 512
-"""On a CPU, for a classifier, whose passes have ever new shapes: below this width bf16's kernels, made anew for each shape, cost more than they gain.
-Measured on a Xeon with AMX, one thread, 16 texts a step, ms in bf16 and fp32: width 128 76 and 33, 256 101 and 81, 384 158 and 137, 768 312 and 427."""
+"""On a CPU, for a classifier, whose passes have ever new shapes: below this width bf16's kernels,
+made anew for each shape, cost more than they gain. Measured on a Xeon with AMX, one thread, 16
+texts a step, ms in bf16 and fp32: width 128 76 and 33, 256 101 and 81, 384 158 and 137, 768 312 and
+427.
+"""
 LOSS_CHUNK_BYTES = {"cpu": 8 * MIB, "mps": 64 * MIB, "cuda": 256 * MIB}
 """fp32 logits of one chunk of the loss."""
 BLOCK_ATTENTION_TOKENS = {"bf16": range(2, 1025), "fp32": range(65, 1025)}
-"""On a CPU: sequence lengths at which attention in blocks is faster than the fused kernel, by precision (docs/log.md)."""
-EIGHT_BIT_VARIANTS = {"adamw_8bit": ("8bit", ("cpu", "cuda")), "paged_adamw_8bit": ("paged_8bit", ("cuda",))}
-"""By `optimizer.kind`: the variant that runs, and the kinds of devices with kernels for it (bitsandbytes 0.50, read 2026-11-21)."""
+"""On a CPU: sequence lengths at which attention in blocks is faster than the fused kernel, by
+precision (docs/log.md).
+"""
+EIGHT_BIT_VARIANTS = {
+    "adamw_8bit": ("8bit", ("cpu", "cuda")),
+    "paged_adamw_8bit": ("paged_8bit", ("cuda",)),
+}
+"""By `optimizer.kind`: the variant that runs, and the kinds of devices with kernels for it
+(bitsandbytes 0.50, read 2026-11-21).
+"""
 COMPILE_SECONDS = 12.0
-"""One graph serves all blocks, so depth does not matter (measured 8 s of CPU time, 7 to 12 s of wall time)."""
+"""One graph serves all blocks, so depth does not matter (measured 8 s of CPU time, 7 to 12 s of
+wall time).
+"""
 COMPILE_GAIN = {"cpu": 1.08, "mps": 1.0, "cuda": 1.85}
-"""Most that a compiled step gains over an eager one, whatever the roofline says: CPU measured (benchmarks/pretrain_cpu.py); CUDA the largest
-published figure (nanoGPT, 250 to 135 ms); MPS not measured."""
+"""Most that a compiled step gains over an eager one, whatever the roofline says: CPU measured
+(benchmarks/pretrain_cpu.py); CUDA the largest published figure (nanoGPT, 250 to 135 ms); MPS not
+measured.
+"""
 PACKED_ATTENTION = "brimful_packed"
 FIXED = "fixed by the user"
 
@@ -34,17 +52,27 @@ def precision_choice(recipe: Recipe, device: Device, width: int | None = None) -
     if device.kind == "cpu":
         return _cpu_precision(device, width if recipe.method == "classify" else None)
     if device.kind == "mps":
-        return Choice("precision", "fp32", "16-bit training on Apple GPUs is not measured yet", "bf16")
+        return Choice(
+            "precision", "fp32", "16-bit training on Apple GPUs is not measured yet", "bf16"
+        )
     if device.abilities.bf16:
         return Choice("precision", "bf16", "native on this device; needs no loss scaling", "fp32")
     if device.abilities.fp16:
-        return Choice("precision", "fp16", "no native bf16; matrix units for fp16, with loss scaling and a gradient-norm tripwire", "fp32")
+        return Choice(
+            "precision",
+            "fp16",
+            "no native bf16; matrix units for fp16, with loss scaling and a gradient-norm tripwire",
+            "fp32",
+        )
     return Choice("precision", "fp32", "no 16-bit matrix units", "fp16")
 
 
 def _cpu_precision(device: Device, width_of_varied_passes: int | None) -> Choice:
     if width_of_varied_passes is not None and width_of_varied_passes < BF16_LEAST_WIDTH:
-        told = f"passes have ever new shapes, for each of which bf16 kernels are made anew: at width {width_of_varied_passes} they cost more than they gain"
+        told = (
+            "passes have ever new shapes, for each of which bf16 kernels are made anew: at width"
+            f" {width_of_varied_passes} they cost more than they gain"
+        )
         return Choice("precision", "fp32", told, "bf16")
     rates = device.dense_flop_per_s
     if "bf16" not in rates or "fp32" not in rates:
@@ -59,38 +87,92 @@ def _cpu_precision(device: Device, width_of_varied_passes: int | None) -> Choice
 
 
 def attention_choice(
-    recipe: Recipe, device: Device, precision: str, *, softcapped: bool = False, grouped: bool = False, packed: bool = False, is_encoder: bool = False
+    recipe: Recipe,
+    device: Device,
+    precision: str,
+    *,
+    softcapped: bool = False,
+    grouped: bool = False,
+    packed: bool = False,
+    is_encoder: bool = False,
 ) -> Choice:
     """Attention implementation, by its name in transformers.
 
     Raises:
-        PlanError: the recipe fixes one of brimful's own, which look to the left only, for an encoder.
+        PlanError: the recipe fixes one of brimful's own, which look to the left only, for an
+            encoder.
     """
     asked = recipe.plan.attention
     if (is_encoder or recipe.method == "mlm") and asked not in {"auto", "sdpa", "eager"}:
-        raise PlanError(f"plan.attention={asked} hides from every position what follows it, but an encoder looks to both sides; use sdpa or eager.")
+        raise PlanError(
+            f"plan.attention={asked} hides from every position what follows it, but an encoder"
+            " looks to both sides; use sdpa or eager."
+        )
     if asked != "auto":
         return Choice("attention", asked, FIXED)
     if recipe.method == "mlm":
-        return Choice("attention", "sdpa", "torch's fused scaled-dot-product attention to both sides; no score matrix is stored", "eager")
-    return _decoder_attention_choice(recipe, device, precision, softcapped=softcapped, grouped=grouped, packed=packed)
+        return Choice(
+            "attention",
+            "sdpa",
+            "torch's fused scaled-dot-product attention to both sides; no score matrix is stored",
+            "eager",
+        )
+    return _decoder_attention_choice(
+        recipe, device, precision, softcapped=softcapped, grouped=grouped, packed=packed
+    )
 
 
-def _decoder_attention_choice(recipe: Recipe, device: Device, precision: str, *, softcapped: bool, grouped: bool, packed: bool) -> Choice:
+def _decoder_attention_choice(
+    recipe: Recipe, device: Device, precision: str, *, softcapped: bool, grouped: bool, packed: bool
+) -> Choice:
     if not isinstance(recipe.model, str) and recipe.model.is_kernel:
-        return Choice("attention", "sdpa", "not used: the recipe's kernel attention runs in chunks of its own, in fp32")
+        return Choice(
+            "attention",
+            "sdpa",
+            "not used: the recipe's kernel attention runs in chunks of its own, in fp32",
+        )
     if packed:
-        return Choice("attention", PACKED_ATTENTION, "each example of a row attends within itself, by torch's fused kernel or in blocks", "sdpa")
+        return Choice(
+            "attention",
+            PACKED_ATTENTION,
+            "each example of a row attends within itself, by torch's fused kernel or in blocks",
+            "sdpa",
+        )
     if softcapped:
-        return Choice("attention", "eager", "this model caps its attention scores, which torch's fused kernels cannot do; scores are stored", "sdpa")
-    if device.kind == "cpu" and not isinstance(recipe.model, str) and recipe.sequence_length in BLOCK_ATTENTION_TOKENS.get(precision, ()):
-        return Choice("attention", "brimful_blocks", "at this length batched products over blocks beat torch's fused CPU kernel", "sdpa")
-    if device.kind == "cuda" and grouped and not (device.abilities.flash_attention and precision != "fp32"):
+        return Choice(
+            "attention",
+            "eager",
+            "this model caps its attention scores, which torch's fused kernels cannot do; scores"
+            " are stored",
+            "sdpa",
+        )
+    if (
+        device.kind == "cpu"
+        and not isinstance(recipe.model, str)
+        and recipe.sequence_length in BLOCK_ATTENTION_TOKENS.get(precision, ())
+    ):
+        return Choice(
+            "attention",
+            "brimful_blocks",
+            "at this length batched products over blocks beat torch's fused CPU kernel",
+            "sdpa",
+        )
+    if (
+        device.kind == "cuda"
+        and grouped
+        and not (device.abilities.flash_attention and precision != "fp32")
+    ):
         reason = (
-            "no flash kernel here, and the memory-efficient one takes no grouped heads: keys and values are repeated, else all scores would be stored"
+            "no flash kernel here, and the memory-efficient one takes no grouped heads: keys and"
+            " values are repeated, else all scores would be stored"
         )
         return Choice("attention", "brimful_expanded", reason, "sdpa")
-    return Choice("attention", "sdpa", "torch's fused scaled-dot-product attention; no score matrix is stored", "eager")
+    return Choice(
+        "attention",
+        "sdpa",
+        "torch's fused scaled-dot-product attention; no score matrix is stored",
+        "eager",
+    )
 
 
 def loss_chunk_choice(recipe: Recipe, device: Device, vocabulary: int) -> Choice:
@@ -102,57 +184,116 @@ def loss_chunk_choice(recipe: Recipe, device: Device, vocabulary: int) -> Choice
     fits = LOSS_CHUNK_BYTES[device.kind] // (4 * vocabulary)
     tokens = max(64, min(1 << (max(fits, 1).bit_length() - 1), 16_384))
     return Choice(
-        "loss_chunk", tokens, f"tokens per piece of the loss: {format_bytes(4 * vocabulary * tokens)} of logits at a time, never all of them"
+        "loss_chunk",
+        tokens,
+        f"tokens per piece of the loss: {format_bytes(4 * vocabulary * tokens)} of logits at a"
+        " time, never all of them",
     )
 
 
 def optimizer_choice(recipe: Recipe, device: Device) -> Choice:
-    """Variant of the update. Of AdamW in fp32 they are the same arithmetic in other kernels; with states of 8 bits it is another update.
+    """Variant of the update. Of AdamW in fp32 they are the same arithmetic in other kernels; with
+    states of 8 bits it is another update.
 
     Raises:
-        PlanError: the device has no kernels for the recipe's `optimizer.kind`, or `plan.optimizer` belongs to another one.
+        PlanError: the device has no kernels for the recipe's `optimizer.kind`, or `plan.optimizer`
+            belongs to another one.
     """
     kind, asked = recipe.optimizer.kind, recipe.plan.optimizer
     if kind == "adamw":
         if asked != "auto":
             return Choice("optimizer", asked, FIXED)
-        return Choice("optimizer", "fused", "one pass over weights, gradients and states; foreach needs a temporary of every state", "foreach")
+        return Choice(
+            "optimizer",
+            "fused",
+            "one pass over weights, gradients and states; foreach needs a temporary of every state",
+            "foreach",
+        )
     variant, kinds_of_device = EIGHT_BIT_VARIANTS[kind]
     if device.kind not in kinds_of_device:
-        instead = "adamw_8bit or adamw" if device.kind in EIGHT_BIT_VARIANTS["adamw_8bit"][1] else "adamw"
-        raise PlanError(f"optimizer.kind={kind} has kernels for {' and '.join(kinds_of_device)} only, not for {device.name}; use {instead}.")
+        instead = (
+            "adamw_8bit or adamw" if device.kind in EIGHT_BIT_VARIANTS["adamw_8bit"][1] else "adamw"
+        )
+        raise PlanError(
+            f"optimizer.kind={kind} has kernels for {' and '.join(kinds_of_device)} only, not for"
+            f" {device.name}; use {instead}."
+        )
     if asked not in {"auto", variant}:
-        raise PlanError(f"plan.optimizer={asked} is a variant of optimizer.kind=adamw, the recipe's is {kind}; leave one of the two out.")
-    paging = "; large ones in memory that the driver moves to the host when the GPU is full" if variant == "paged_8bit" else ""
-    return Choice("optimizer", variant, f"the recipe's optimizer.kind: AdamW's two states in one byte each instead of four{paging}")
+        raise PlanError(
+            f"plan.optimizer={asked} is a variant of optimizer.kind=adamw, the recipe's is {kind};"
+            " leave one of the two out."
+        )
+    paging = (
+        "; large ones in memory that the driver moves to the host when the GPU is full"
+        if variant == "paged_8bit"
+        else ""
+    )
+    return Choice(
+        "optimizer",
+        variant,
+        f"the recipe's optimizer.kind: AdamW's two states in one byte each instead of four{paging}",
+    )
 
 
 def loader_choice(recipe: Recipe) -> Choice:
     """Threads that make batches while the device computes."""
     if recipe.plan.loader_workers != "auto":
         return Choice("loader_workers", recipe.plan.loader_workers, FIXED)
-    return Choice("loader_workers", 1, "tokens lie ready in a memory map: one thread makes the next batch while this one computes", 0)
+    return Choice(
+        "loader_workers",
+        1,
+        "tokens lie ready in a memory map: one thread makes the next batch while this one computes",
+        0,
+    )
 
 
 def packing_choice(recipe: Recipe, model_type: str) -> Choice:
-    """How documents or examples become rows. Of documents the recipe says it, because it changes what a step sees; of examples it does not."""
+    """How documents or examples become rows. Of documents the recipe says it, because it changes
+    what a step sees; of examples it does not.
+    """
     if recipe.method == "sft":
         obstacle = _obstacle_to_packing(recipe, model_type)
         if recipe.plan.packing == "packed" and obstacle:
-            raise PlanError(f"plan.packing=packed: several examples in a row would not stay apart: {obstacle}. Use plan.packing=padded.")
+            raise PlanError(
+                f"plan.packing=packed: several examples in a row would not stay apart: {obstacle}."
+                " Use plan.packing=padded."
+            )
         if recipe.plan.packing != "auto":
             return Choice("packing", recipe.plan.packing, FIXED)
         if obstacle:
-            return Choice("packing", "padded", f"examples of similar length side by side; in one row they would not stay apart: {obstacle}")
-        reason = "examples of a micro-batch lie end to end, attention stays within each: no padding; before data are read, all count as full length"
+            return Choice(
+                "packing",
+                "padded",
+                "examples of similar length side by side; in one row they would not stay apart:"
+                f" {obstacle}",
+            )
+        reason = (
+            "examples of a micro-batch lie end to end, attention stays within each: no padding;"
+            " before data are read, all count as full length"
+        )
         return Choice("packing", "packed", reason, "padded")
     if recipe.method == "classify":
         if recipe.plan.packing == "packed":
-            raise PlanError("plan.packing=packed: a classifier reads one text per row. Use plan.packing=padded, or leave it out.")
-        return Choice("packing", "padded", "texts of similar length side by side, so that little is computed on padding")
+            raise PlanError(
+                "plan.packing=packed: a classifier reads one text per row. Use plan.packing=padded,"
+                " or leave it out."
+            )
+        return Choice(
+            "packing",
+            "padded",
+            "texts of similar length side by side, so that little is computed on padding",
+        )
     if recipe.data.layout == "stream":
-        return Choice("packing", "stream", "the recipe's data.layout: documents run on, every position holds a token")
-    return Choice("packing", str(recipe.data.layout), "the recipe's data.layout; the plan never changes what a step sees")
+        return Choice(
+            "packing",
+            "stream",
+            "the recipe's data.layout: documents run on, every position holds a token",
+        )
+    return Choice(
+        "packing",
+        str(recipe.data.layout),
+        "the recipe's data.layout; the plan never changes what a step sees",
+    )
 
 
 def _obstacle_to_packing(recipe: Recipe, model_type: str) -> str:

@@ -1,6 +1,8 @@
-"""Plan = derive(Recipe, Device): choices with reasons, the fastest way that fits, its memory and its time.
+"""Plan = derive(Recipe, Device): choices with reasons, the fastest way that fits, its memory and
+its time.
 
-Everything the user fixed in the recipe's `plan` section is respected. The recipe's effective batch is never changed.
+Everything the user fixed in the recipe's `plan` section is respected. The recipe's effective batch
+is never changed.
 """
 
 from dataclasses import dataclass, replace
@@ -48,7 +50,8 @@ class Derived:
     Attributes:
         plan: The plan; on a device where nothing fits, with one sequence at a time.
         footprint: Of the plan's micro-batch.
-        largest: The largest micro-batch that surely fits, up to the effective batch; 0 where none does.
+        largest: The largest micro-batch that surely fits, up to the effective batch; 0 where none
+            does.
         prepared: What was decided before memory was looked at.
         memory: Footprints of every micro-batch.
     """
@@ -72,48 +75,96 @@ def derive(recipe: Recipe, device: Device, tracer: Tracer, facts: Facts = Facts(
 
 
 def refuse_what_cannot_fit(derived: Derived) -> None:
-    """Raises PlanError with both numbers and a way out where the plan's micro-batch does not fit; doubt is no refusal."""
+    """Raises PlanError with both numbers and a way out where the plan's micro-batch does not fit;
+    doubt is no refusal.
+    """
     footprint, recipe = derived.footprint, derived.prepared.recipe
     if footprint.verdict == "does not fit":
-        sequences = f"{footprint.micro_batch} sequence{'s' * (footprint.micro_batch != 1)} of {recipe.sequence_length} tokens"
+        sequences = (
+            f"{footprint.micro_batch} sequence{'s' * (footprint.micro_batch != 1)} of"
+            f" {recipe.sequence_length} tokens"
+        )
         raise PlanError(
-            f"{recipe.name} needs about {format_bytes(footprint.driver.value)} for {sequences}, but {derived.prepared.device.name} has "
-            f"{format_bytes(footprint.usable_bytes)} to use. `brimful plan` shows where it goes and what would make it fit; "
-            "a shorter sequence_length, a smaller model or a smaller fixed plan.micro_batch would."
+            f"{recipe.name} needs about {format_bytes(footprint.driver.value)} for {sequences}, but"
+            f" {derived.prepared.device.name} has {format_bytes(footprint.usable_bytes)} to use."
+            " `brimful plan` shows where it goes and what would make it fit; a shorter"
+            " sequence_length, a smaller model or a smaller fixed plan.micro_batch would."
         )
 
 
-def derive_with_memory(recipe: Recipe, device: Device, tracer: Tracer, facts: Facts = Facts()) -> Derived:
+def derive_with_memory(
+    recipe: Recipe, device: Device, tracer: Tracer, facts: Facts = Facts()
+) -> Derived:
     """The plan and the memory it rests on, also where it does not fit."""
-    prepared = prepare(recipe, device, vocabulary=facts.vocabulary, process_bytes=facts.process_bytes, model=facts.model)
+    prepared = prepare(
+        recipe,
+        device,
+        vocabulary=facts.vocabulary,
+        process_bytes=facts.process_bytes,
+        model=facts.model,
+    )
     total_steps = total_steps_of(recipe, facts.train_sequences)
-    found = search(prepared, tracer, facts.rates, total_steps, factor=(facts.correction or Correction()).factor)
+    found = search(
+        prepared, tracer, facts.rates, total_steps, factor=(facts.correction or Correction()).factor
+    )
     footprint = found.memory.at(found.taken.micro_batch)
     plan = _plan(prepared, facts, found, footprint, total_steps)
     return Derived(plan, footprint, found.largest, prepared, found.memory)
 
 
-def _plan(prepared: Prepared, facts: Facts, found: Found, footprint: Footprint, total_steps: int | None) -> Plan:
+def _plan(
+    prepared: Prepared, facts: Facts, found: Found, footprint: Footprint, total_steps: int | None
+) -> Plan:
     recipe, device, choices, taken = prepared.recipe, prepared.device, prepared.choices, found.taken
     predicted = _peaks(footprint, device, compiled=taken.compiled) | _times(prepared, facts, taken)
     outside = () if device.kind == "cpu" else ("CUDA context and libraries", "process")
     return Plan(
-        recipe=recipe.name, device=device.to_json(),
+        recipe=recipe.name,
+        device=device.to_json(),
         choices=(
-            choices["precision"], found.choices["micro_batch"], found.choices["compile"], choices["loss_chunk"], choices["attention"],
-            found.choices["recompute"], choices["optimizer"], choices["loader_workers"], choices["packing"],
+            choices["precision"],
+            found.choices["micro_batch"],
+            found.choices["compile"],
+            choices["loss_chunk"],
+            choices["attention"],
+            found.choices["recompute"],
+            choices["optimizer"],
+            choices["loader_workers"],
+            choices["packing"],
         ),
-        micro_batches=split(recipe.effective_batch, taken.micro_batch), precision=str(choices["precision"].value), attention=str(choices["attention"].value),
-        recompute=taken.recompute, compile=taken.compiled, optimizer=str(choices["optimizer"].value),
-        packing=str(choices["packing"].value), loss_chunk=int(choices["loss_chunk"].value),
+        micro_batches=split(recipe.effective_batch, taken.micro_batch),
+        precision=str(choices["precision"].value),
+        attention=str(choices["attention"].value),
+        recompute=taken.recompute,
+        compile=taken.compiled,
+        optimizer=str(choices["optimizer"].value),
+        packing=str(choices["packing"].value),
+        loss_chunk=int(choices["loss_chunk"].value),
         loader_workers=int(choices["loader_workers"].value),
-        threads=None if device.kind != "cpu" else (device.threads if recipe.plan.threads == "auto" else recipe.plan.threads),
-        parameters=prepared.model.parameters or footprint.parameters, sequence_length=recipe.sequence_length, total_steps=total_steps, predicted=predicted,
+        threads=(
+            None
+            if device.kind != "cpu"
+            else (device.threads if recipe.plan.threads == "auto" else recipe.plan.threads)
+        ),
+        parameters=prepared.model.parameters or footprint.parameters,
+        sequence_length=recipe.sequence_length,
+        total_steps=total_steps,
+        predicted=predicted,
         memory_terms={name: size for name, size in footprint.terms.items() if name not in outside},
-        time_terms={} if taken.time is None else {name: each * predicted["step_time_s"].value / taken.time.seconds for name, each in taken.time.terms.items()},
-        evaluation_share=None if taken.time is None else _evaluation_share(recipe, taken, taken.time),
-        correction=(facts.correction or Correction()).factor, rates_basis="" if facts.rates is None else basis_of(facts.rates, device),
-    )  # fmt: skip
+        time_terms=(
+            {}
+            if taken.time is None
+            else {
+                name: each * predicted["step_time_s"].value / taken.time.seconds
+                for name, each in taken.time.terms.items()
+            }
+        ),
+        evaluation_share=(
+            None if taken.time is None else _evaluation_share(recipe, taken, taken.time)
+        ),
+        correction=(facts.correction or Correction()).factor,
+        rates_basis="" if facts.rates is None else basis_of(facts.rates, device),
+    )
 
 
 def _evaluation_share(recipe: Recipe, taken: Candidate, time: StepTime) -> float | None:
@@ -123,24 +174,45 @@ def _evaluation_share(recipe: Recipe, taken: Candidate, time: StepTime) -> float
 
 
 def _times(prepared: Prepared, facts: Facts, taken: Candidate) -> dict[str, Prediction]:
-    """Step time, throughput and share of the peak; the interval is that of the rates, or of earlier runs on the device."""
+    """Step time, throughput and share of the peak; the interval is that of the rates, or of earlier
+    runs on the device.
+    """
     if taken.time is None or facts.rates is None:
         return {}
     recipe, device, correction = prepared.recipe, prepared.device, facts.correction or Correction()
-    low, high = (correction.low / correction.factor, correction.high / correction.factor) if correction.runs else facts.rates.share
+    low, high = (
+        (correction.low / correction.factor, correction.high / correction.factor)
+        if correction.runs
+        else facts.rates.share
+    )
     seconds = taken.time.seconds
     basis = f"every operator's arithmetic and bytes; {facts.rates.source}"
     if correction.runs:
-        basis += f"; corrected by {correction.runs} earlier run{'s' * (correction.runs > 1)} on this device"
+        basis += (
+            f"; corrected by {correction.runs} earlier run{'s' * (correction.runs > 1)} on this"
+            " device"
+        )
     peak = device.dense_flop_per_s.get(str(prepared.choices["precision"].value))
-    least_s = taken.time.model_flop / peak if peak else 0.0  # nothing is faster than its matrix units
-    step = Prediction(max(seconds, least_s), max(low * seconds, least_s), max(high * seconds, least_s), basis)
+    least_s = (
+        taken.time.model_flop / peak if peak else 0.0
+    )  # nothing is faster than its matrix units
+    step = Prediction(
+        max(seconds, least_s), max(low * seconds, least_s), max(high * seconds, least_s), basis
+    )
     tokens = recipe.effective_batch * recipe.sequence_length
-    found = {"step_time_s": step, "tokens_per_s": Prediction(tokens / step.value, tokens / step.high, tokens / step.low, "from the step time")}
+    found = {
+        "step_time_s": step,
+        "tokens_per_s": Prediction(
+            tokens / step.value, tokens / step.high, tokens / step.low, "from the step time"
+        ),
+    }
     if peak:
         flop = taken.time.model_flop
         value, low, high = (flop / (each * peak) for each in (step.value, step.high, step.low))
-        told = f"forward and backward FLOPs, causal attention counted by half, nothing computed twice, of {peak / 1e12:,.4g} TFLOP/s dense"
+        told = (
+            "forward and backward FLOPs, causal attention counted by half, nothing computed twice,"
+            f" of {peak / 1e12:,.4g} TFLOP/s dense"
+        )
         found["mfu"] = Prediction(value, low, high, told)
     return found
 
@@ -149,17 +221,24 @@ def _peaks(footprint: Footprint, device: Device, *, compiled: bool) -> dict[str,
     """What will be measured: torch's allocator on CUDA, the process on a CPU."""
     peaks = {"peak_memory_bytes": footprint.driver if device.kind == "cpu" else footprint.reserved}
     if device.kind != "cpu":
-        peaks |= {"allocated_memory_bytes": footprint.allocated, "device_memory_bytes": footprint.driver}
+        peaks |= {
+            "allocated_memory_bytes": footprint.allocated,
+            "device_memory_bytes": footprint.driver,
+        }
     note = "; of the step without compiling, which usually takes less" if compiled else ""
     return {name: replace(peak, basis=peak.basis + note) for name, peak in peaks.items()}
 
 
 def total_steps_of(recipe: Recipe, train_sequences: int | None) -> int | None:
-    """Optimizer updates of the whole run; None where that needs the number of training sequences and it is unknown."""
+    """Optimizer updates of the whole run; None where that needs the number of training sequences
+    and it is unknown.
+    """
     if recipe.training.steps is not None:
         return recipe.training.steps
     if recipe.training.tokens is not None:
-        return max(1, round(recipe.training.tokens / (recipe.effective_batch * recipe.sequence_length)))
+        return max(
+            1, round(recipe.training.tokens / (recipe.effective_batch * recipe.sequence_length))
+        )
     if train_sequences is None or recipe.training.epochs is None:
         return None
     return max(1, round(recipe.training.epochs * train_sequences / recipe.effective_batch))

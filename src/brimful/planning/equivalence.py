@@ -1,4 +1,6 @@
-"""What a plan keeps of a recipe exactly, and what it changes within rounding. `brimful plan --verify` tests it with a real step."""
+"""What a plan keeps of a recipe exactly, and what it changes within rounding. `brimful plan
+--verify` tests it with a real step.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,14 +13,17 @@ SIGNIFICANT_BITS = {"bf16": 8, "fp16": 11}
 KERNELS = {
     "sdpa": "a fused kernel, which adds up the softmax and its products in another order",
     "brimful_blocks": "blocks of query rows, which add up gradients block by block",
-    "brimful_expanded": "a fused kernel, which adds up the softmax and its products in another order",
+    "brimful_expanded": (
+        "a fused kernel, which adds up the softmax and its products in another order"
+    ),
 }
 """By the name of the attention; eager is what everything is compared with."""
 
 
 @dataclass(frozen=True)
 class Equivalence:
-    """A plan against the plainest way to run the same recipe: fp32, one sequence at a time, nothing fused, recomputed or compiled.
+    """A plan against the plainest way to run the same recipe: fp32, one sequence at a time, nothing
+    fused, recomputed or compiled.
 
     Attributes:
         keeps: What is the same, whatever the device.
@@ -35,11 +40,24 @@ def statement(plan: Plan, recipe: Recipe) -> Equivalence:
 
 
 def _kept(plan: Plan, recipe: Recipe) -> Iterator[str]:
-    yield f"the {plan.effective_batch} sequences of every optimizer step and their order, which depend on the seed and the sample's number only"
+    yield (
+        f"the {plan.effective_batch} sequences of every optimizer step and their order, which"
+        " depend on the seed and the sample's number only"
+    )
     if recipe.method == "mlm":
-        yield "the hidden tokens of every sequence, which depend on the seed and the sample's number only, too"
-    yield "the weight of every target token: the loss is summed, then divided by the target tokens of the whole step"
-    clipping = "" if recipe.optimizer.clip_norm is None else f", clipped at a norm of {recipe.optimizer.clip_norm:g}"
+        yield (
+            "the hidden tokens of every sequence, which depend on the seed and the sample's number"
+            " only, too"
+        )
+    yield (
+        "the weight of every target token: the loss is summed, then divided by the target tokens of"
+        " the whole step"
+    )
+    clipping = (
+        ""
+        if recipe.optimizer.clip_norm is None
+        else f", clipped at a norm of {recipe.optimizer.clip_norm:g}"
+    )
     trained = "weights" if recipe.adapter is None else "adapters"
     states = "with states of 8 bits (bitsandbytes)" if "8bit" in plan.optimizer else "in fp32"
     yield f"the update: AdamW {states} with the recipe's settings{clipping}, on fp32 {trained}"
@@ -47,18 +65,41 @@ def _kept(plan: Plan, recipe: Recipe) -> Iterator[str]:
 
 def _changed(plan: Plan, recipe: Recipe) -> Iterator[str]:
     if plan.precision in SIGNIFICANT_BITS:
-        scaling = "; the loss is scaled up, and a step that overflows is skipped" if plan.precision == "fp16" else ""
-        yield f"precision: operands of matrix products have {SIGNIFICANT_BITS[plan.precision]} significant bits ({plan.precision}) instead of 24{scaling}"
+        scaling = (
+            "; the loss is scaled up, and a step that overflows is skipped"
+            if plan.precision == "fp16"
+            else ""
+        )
+        yield (
+            f"precision: operands of matrix products have {SIGNIFICANT_BITS[plan.precision]}"
+            f" significant bits ({plan.precision}) instead of 24{scaling}"
+        )
     if recipe.adapter is not None and plan.precision in SIGNIFICANT_BITS:
         yield f"precision: the frozen base is held in {plan.precision}"
     if len(plan.micro_batches) > 1:
-        yield f"order of summation: gradients of {len(plan.micro_batches)} micro-batches are added up, {plan.micro_batches[0]} sequences at a time"
+        yield (
+            f"order of summation: gradients of {len(plan.micro_batches)} micro-batches are added"
+            f" up, {plan.micro_batches[0]} sequences at a time"
+        )
     if plan.loss_chunk < plan.micro_batches[0] * plan.sequence_length:
-        yield f"order of summation: the loss and the head's gradient are added up {plan.loss_chunk:,} tokens at a time"
+        yield (
+            f"order of summation: the loss and the head's gradient are added up {plan.loss_chunk:,}"
+            " tokens at a time"
+        )
     if plan.attention in KERNELS:
         yield f"order of summation: attention runs as {KERNELS[plan.attention]}"
     if plan.recompute:
-        dropout = "" if isinstance(recipe.model, str) or not recipe.model.dropout else "; dropout draws the same numbers again"
-        yield f"recomputation: activations are computed twice by the same kernels, which changes nothing beyond rounding{dropout}"
+        dropout = (
+            ""
+            if isinstance(recipe.model, str) or not recipe.model.dropout
+            else "; dropout draws the same numbers again"
+        )
+        yield (
+            "recomputation: activations are computed twice by the same kernels, which changes"
+            f" nothing beyond rounding{dropout}"
+        )
     if plan.compile:
-        yield "compilation: fused operators keep intermediate values in other types and orders than eager ones"
+        yield (
+            "compilation: fused operators keep intermediate values in other types and orders than"
+            " eager ones"
+        )

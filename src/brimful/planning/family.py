@@ -1,7 +1,9 @@
-"""One trace for all micro-batches, sequence lengths and ranks of a step: every size is a number times a product of them.
+"""One trace for all micro-batches, sequence lengths and ranks of a step: every size is a number
+times a product of them.
 
-A few recordings, in which all of these differ, tell for every storage which product it is (see `kin`). That is not believed: a size that is no such
-product is refused, and so is a further recording that is not what the products say (`Irregular`).
+A few recordings, in which all of these differ, tell for every storage which product it is (see
+`kin`). That is not believed: a size that is no such product is refused, and so is a further
+recording that is not what the products say (`Irregular`).
 
 Suffixes: P recordings, S storages, W operators, K products, L calls.
 """
@@ -17,7 +19,19 @@ from brimful.planning.kin import Kin, Point
 from brimful.planning.parametric import Irregular, ParametricTrace, equal, stretch
 from brimful.planning.step import Lora, StepSpec
 from brimful.planning.trace import Int64Array, Trace, same_events
-from brimful.planning.work import COUNTS, GLOBAL, PARTS, Calls, IrregularWork, ParametricWork, Work, block_growth, chunks_of, refuse_others, repeated
+from brimful.planning.work import (
+    COUNTS,
+    GLOBAL,
+    PARTS,
+    Calls,
+    IrregularWork,
+    ParametricWork,
+    Work,
+    block_growth,
+    chunks_of,
+    refuse_others,
+    repeated,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,11 +54,15 @@ class FamilyWork:
     def at(self, factors: Int64Array, point: Point) -> ParametricWork:
         """For every micro-batch; `factors` (3 x K) of the products, see `_factors`."""
         base, slope, chunk_slope = (self.terms @ factor for factor in factors)
-        few, one_more = (calls.at(point).launches(len(self.work)) for calls in (self.short, self.longer))
+        few, one_more = (
+            calls.at(point).launches(len(self.work)) for calls in (self.short, self.longer)
+        )
         launches_W = few + (one_more - few) * self.more_blocks
         for name in ("launches_W", "fused_launches_W"):
             base[COUNTS.index(name)] += launches_W
-        return ParametricWork(self.work, base, slope, chunk_slope, chunks_of(self.work, chunk_slope), point.scored)
+        return ParametricWork(
+            self.work, base, slope, chunk_slope, chunks_of(self.work, chunk_slope), point.scored
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,14 +104,32 @@ class Family:
         rank = spec.adapter.rank if isinstance(spec.adapter, Lora) else 1
         point = Point(1, spec.sequence_length, rank, spec.scored_tokens, spec.loss_chunk)
         factors = _factors(self.kin.products, point)
-        base_S, slope_S, chunk_slope_S = (self.number_S * factor[self.product_S] for factor in factors)
-        counts = {name: int(_values(getattr(self, name)[:, None], point)[0]) for name in ("parameters", "trainable")}
-        trace = dataclasses.replace(self.trace, parameters=counts["parameters"], trainable=counts["trainable"])
-        return ParametricTrace(trace, base_S, slope_S, chunk_slope_S, point.scored, spec.loss_chunk, self.lowest, self.work.at(factors, point))
+        base_S, slope_S, chunk_slope_S = (
+            self.number_S * factor[self.product_S] for factor in factors
+        )
+        counts = {
+            name: int(_values(getattr(self, name)[:, None], point)[0])
+            for name in ("parameters", "trainable")
+        }
+        trace = dataclasses.replace(
+            self.trace, parameters=counts["parameters"], trainable=counts["trainable"]
+        )
+        return ParametricTrace(
+            trace,
+            base_S,
+            slope_S,
+            chunk_slope_S,
+            point.scored,
+            spec.loss_chunk,
+            self.lowest,
+            self.work.at(factors, point),
+        )
 
 
 def _factors(products: Sequence[str], point: Point) -> Int64Array:
-    """What each product is worth by itself, per sequence of the micro-batch, and per token of a piece of the loss (3 x K)."""
+    """What each product is worth by itself, per sequence of the micro-batch, and per token of a
+    piece of the loss (3 x K).
+    """
     one = dataclasses.replace(point, micro_batch=1)
     factors = np.zeros((3, len(products)), np.int64)
     for index, name in enumerate(products):
@@ -135,31 +171,56 @@ class Recordings:
         """All members.
 
         Raises:
-            Irregular: a size is no product, or the further recording is not what the others say it is.
+            Irregular: a size is no product, or the further recording is not what the others say it
+                is.
         """
         *traces, check = self.traces
         *_, at_check = self.points
         is_evaluation_S = traces[0].is_evaluation_S
-        number_S, product_S = self._products(np.stack([trace.sizes_S for trace in traces]), is_evaluation_S)
-        short = dataclasses.replace(traces[0], sizes_S=number_S * self._worth(at_check)[is_evaluation_S.astype(int), product_S])
+        number_S, product_S = self._products(
+            np.stack([trace.sizes_S for trace in traces]), is_evaluation_S
+        )
+        short = dataclasses.replace(
+            traces[0],
+            sizes_S=number_S * self._worth(at_check)[is_evaluation_S.astype(int), product_S],
+        )
         if not equal(stretch(short, self.example + 1, check) if self._stretches else short, check):
             raise Irregular("a further trace is not what the others say it is")
         parameters, trainable = (
-            self._grown(np.array([[getattr(trace, name) for trace in self.traces]]).T)[:, 0] for name in ("parameters", "trainable")
+            self._grown(np.array([[getattr(trace, name) for trace in self.traces]]).T)[:, 0]
+            for name in ("parameters", "trainable")
         )
         grown = dataclasses.replace(short, work=None, details=None)
         if self._stretches:
             longer_S = self._longer(short, check, product_S)
-            grown = stretch(dataclasses.replace(grown, sizes_S=number_S), self.blocks, dataclasses.replace(check, sizes_S=longer_S))
-            number_S, product_S = grown.sizes_S, stretch(dataclasses.replace(short, sizes_S=product_S), self.blocks).sizes_S
-        return Family(self.kin, grown, number_S, product_S, parameters, trainable, self._work(), 1 if at_check.micro_batch == 1 else 2)
+            grown = stretch(
+                dataclasses.replace(grown, sizes_S=number_S),
+                self.blocks,
+                dataclasses.replace(check, sizes_S=longer_S),
+            )
+            number_S, product_S = (
+                grown.sizes_S,
+                stretch(dataclasses.replace(short, sizes_S=product_S), self.blocks).sizes_S,
+            )
+        return Family(
+            self.kin,
+            grown,
+            number_S,
+            product_S,
+            parameters,
+            trainable,
+            self._work(),
+            1 if at_check.micro_batch == 1 else 2,
+        )
 
     @property
     def _stretches(self) -> bool:
         return self.example < self.blocks
 
     def refuse_unlike(self) -> None:
-        """Raises Irregular where the recordings so far differ in more than sizes; of equal numbers of blocks."""
+        """Raises Irregular where the recordings so far differ in more than sizes; of equal numbers
+        of blocks.
+        """
         few = self.traces
         if not all(same_events(few[0], other) and few[0].marks == other.marks for other in few[1:]):
             raise Irregular("the events differ between two members")
@@ -172,12 +233,20 @@ class Recordings:
             raise Irregular(str(irregular)) from irregular
 
     def _worth(self, point: Point) -> Int64Array:
-        """What each product is worth in the steps of a recording, and in its evaluation batch (2 x K)."""
+        """What each product is worth in the steps of a recording, and in its evaluation batch (2 x
+        K).
+        """
         points = (point, point.evaluation(self.kin.evaluation_factor))
-        return np.array([[each.product(name) for name in self.kin.products] for each in points], np.int64)
+        return np.array(
+            [[each.product(name) for name in self.kin.products] for each in points], np.int64
+        )
 
-    def _products(self, values: Int64Array, is_evaluation: NDArray[np.bool_]) -> tuple[Int64Array, Int64Array]:
-        """Which number times which product every column is, in the recordings with equal blocks (P x anything)."""
+    def _products(
+        self, values: Int64Array, is_evaluation: NDArray[np.bool_]
+    ) -> tuple[Int64Array, Int64Array]:
+        """Which number times which product every column is, in the recordings with equal blocks (P
+        x anything).
+        """
         worth_P2K = np.stack([self._worth(point) for point in self.points[:-1]])
         number = np.zeros(values.shape[1], np.int64)
         product = np.full(values.shape[1], -1, np.int64)
@@ -189,24 +258,37 @@ class Recordings:
                 raise Irregular("two products cannot be told apart")
             number[found], product[found] = quotient[0][found], index
         if (product < 0).any():
-            raise Irregular("a size is no product of the micro-batch, the sequence length and the rank")
+            raise Irregular(
+                "a size is no product of the micro-batch, the sequence length and the rank"
+            )
         return number, product
 
     def _constants(self, values: Int64Array) -> Int64Array:
-        """Numbers that belong to 1, the rank and the length (3 x anything), for what grows with these in a sum (P x anything)."""
+        """Numbers that belong to 1, the rank and the length (3 x anything), for what grows with
+        these in a sum (P x anything).
+        """
         few = self.points[:-1]
         columns = [0, *([1] if self.kin.has_rank else []), *([2] if self.kin.follows else [])]
-        matrix = np.array([[1, point.rank, point.sequence_length] for point in few], float)[:, columns]
+        matrix = np.array([[1, point.rank, point.sequence_length] for point in few], float)[
+            :, columns
+        ]
         if np.linalg.matrix_rank(matrix) < len(columns):
             raise Irregular("too few recordings for sums")
         solved = np.zeros((3, values.shape[1]), np.int64)
-        solved[columns] = np.rint(np.linalg.lstsq(matrix, values.astype(float), rcond=None)[0]).astype(np.int64)
-        if any(not np.array_equal(_values(solved, point), value) for point, value in zip(few, values, strict=True)):
+        solved[columns] = np.rint(
+            np.linalg.lstsq(matrix, values.astype(float), rcond=None)[0]
+        ).astype(np.int64)
+        if any(
+            not np.array_equal(_values(solved, point), value)
+            for point, value in zip(few, values, strict=True)
+        ):
             raise Irregular("a sum does not grow evenly")
         return solved
 
     def _grown(self, values: Int64Array) -> Int64Array:
-        """The same for all blocks, from recordings of which the last has one block more: adapters lie in blocks, positions do not."""
+        """The same for all blocks, from recordings of which the last has one block more: adapters
+        lie in blocks, positions do not.
+        """
         few = self._constants(values[:-1])
         return few + (self._one_more(few, values[-1]) - few) * (self.blocks - self.example)
 
@@ -221,17 +303,27 @@ class Recordings:
             raise Irregular("adapters differ between blocks")
         more = few.copy()
         more[1] += each
-        more[0] = longer - _values(np.stack([np.zeros_like(each), more[1], more[2]]), self.points[-1])
+        more[0] = longer - _values(
+            np.stack([np.zeros_like(each), more[1], more[2]]), self.points[-1]
+        )
         return more
 
     def _longer(self, short: Trace, check: Trace, product_S: Int64Array) -> Int64Array:
-        """Numbers of the further trace's storages outside the blocks, each of the product that its like with fewer blocks has."""
-        inside, outside = np.flatnonzero(short.layers_S == GLOBAL), np.flatnonzero(check.layers_S == GLOBAL)
+        """Numbers of the further trace's storages outside the blocks, each of the product that its
+        like with fewer blocks has.
+        """
+        inside, outside = (
+            np.flatnonzero(short.layers_S == GLOBAL),
+            np.flatnonzero(check.layers_S == GLOBAL),
+        )
         if len(inside) != len(outside):
             raise Irregular("the number of tensors outside the blocks depends on their number")
         numbers_S = check.sizes_S.copy()
         numbers_S[outside], rest = np.divmod(
-            check.sizes_S[outside], self._worth(self.points[-1])[short.is_evaluation_S[inside].astype(int), product_S[inside]]
+            check.sizes_S[outside],
+            self._worth(self.points[-1])[
+                short.is_evaluation_S[inside].astype(int), product_S[inside]
+            ],
         )
         if rest.any():
             raise Irregular("a tensor outside the blocks grows by no product")
@@ -248,15 +340,22 @@ class Recordings:
         *few, check = works
         terms = self._terms(few)
         calls = [trace.details.calls for trace in self.traces if trace.details is not None]
-        if any(not one.alike(calls[0]) for one in calls[:-1]) or not np.array_equal(calls[0].rows_L - len(few[0]), calls[-1].rows_L - len(check)):
+        if any(not one.alike(calls[0]) for one in calls[:-1]) or not np.array_equal(
+            calls[0].rows_L - len(few[0]), calls[-1].rows_L - len(check)
+        ):
             raise Irregular("updates call other operators")
         elements = self._constants(np.stack([one.elements_L for one in calls[:-1]]))
         short = FamilyCalls(calls[0], elements)
-        longer = FamilyCalls(dataclasses.replace(calls[-1], rows_L=calls[0].rows_L), self._one_more(elements, calls[-1].elements_L))
+        longer = FamilyCalls(
+            dataclasses.replace(calls[-1], rows_L=calls[0].rows_L),
+            self._one_more(elements, calls[-1].elements_L),
+        )
         work = few[0]
         if self._stretches:
             steps, evaluation = self._worth(self.points[-1])
-            at_check = np.where(work.parts_W == PARTS.index("evaluation"), terms @ evaluation, terms @ steps)
+            at_check = np.where(
+                work.parts_W == PARTS.index("evaluation"), terms @ evaluation, terms @ steps
+            )
             for name in ("launches_W", "fused_launches_W"):
                 at_check[COUNTS.index(name)] += short.at(self.points[-1]).launches(len(work))
             growth = block_growth(work.with_counts(at_check), check, self.example)
@@ -269,20 +368,29 @@ class Recordings:
         details = [trace.details for trace in self.traces[:-1] if trace.details is not None]
         if any(not np.array_equal(each.rows_D, details[0].rows_D) for each in details):
             raise Irregular("operators touch other tensors")
-        update_W, evaluation_W = (few[0].parts_W == PARTS.index(name) for name in ("optimizer", "evaluation"))
+        update_W, evaluation_W = (
+            few[0].parts_W == PARTS.index(name) for name in ("optimizer", "evaluation")
+        )
         terms = np.zeros((len(COUNTS), len(few[0]), len(self.kin.products)), np.int64)
         rest = np.flatnonzero(~update_W)
         for index, name in enumerate(COUNTS):
             if name in ("bytes_W", "fused_bytes_W"):
                 number, product = self._products(
-                    np.stack([getattr(each, name.replace("_W", "_D")) for each in details]), evaluation_W[details[0].rows_D]
+                    np.stack([getattr(each, name.replace("_W", "_D")) for each in details]),
+                    evaluation_W[details[0].rows_D],
                 )
                 np.add.at(terms[index], (details[0].rows_D, product), number)
             else:
-                number, product = self._products(np.stack([getattr(each, name)[rest] for each in few]), evaluation_W[rest])
+                number, product = self._products(
+                    np.stack([getattr(each, name)[rest] for each in few]), evaluation_W[rest]
+                )
                 terms[index, rest, product] = number
             if "launches" not in name:
-                self._set_sums(terms[index], update_W, self._constants(np.stack([getattr(each, name)[update_W] for each in few])))
+                self._set_sums(
+                    terms[index],
+                    update_W,
+                    self._constants(np.stack([getattr(each, name)[update_W] for each in few])),
+                )
         return terms
 
     def _set_sums(self, terms: Int64Array, rows_W: NDArray[np.bool_], sums: Int64Array) -> None:
@@ -293,7 +401,9 @@ class Recordings:
                 raise Irregular("updates grow with what is fixed")
 
     def _growth_terms(self, terms: Int64Array, growth: Int64Array, work: Work) -> Int64Array:
-        """By how much the terms outside the blocks grow with every block: those of the rank are all in blocks, the rest is constant."""
+        """By how much the terms outside the blocks grow with every block: those of the rank are all
+        in blocks, the rest is constant.
+        """
         update_W = work.parts_W == PARTS.index("optimizer")
         if growth[:, ~update_W].any():
             raise Irregular("operators outside the blocks and the update grow with the blocks")

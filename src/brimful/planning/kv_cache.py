@@ -1,19 +1,27 @@
-"""How many texts a device can write at the same time: bytes of their keys and values or of their states, and of the logits of a step."""
+"""How many texts a device can write at the same time: bytes of their keys and values or of their
+states, and of the logits of a step.
+"""
 
 import sys
 from dataclasses import dataclass
 from typing import Any
 
 MEMORY_SHARE = 0.8
-"""Of the free memory. The rest is for activations, for reading prompts, and for the copy that a growing store needs."""
+"""Of the free memory. The rest is for activations, for reading prompts, and for the copy that a
+growing store needs.
+"""
 CPU_MEMORY_SHARE = 0.5
 """A machine that swaps is lost, and other programs need memory too."""
 CPU_ROWS, GPU_ROWS = 64, 512
-"""On one core of an EPYC 9005, 15M parameters, 1024 texts of 1 to 256 tokens, 32, 64 and 128 rows wrote 660, 830 and 750 tokens per second of CPU
-time (2026-11-21): more rows share the weights, and read more keys of the longest of them. The GPU's number is an assumption."""
+"""On one core of an EPYC 9005, 15M parameters, 1024 texts of 1 to 256 tokens, 32, 64 and 128 rows
+wrote 660, 830 and 750 tokens per second of CPU time (2026-11-21): more rows share the weights, and
+read more keys of the longest of them. The GPU's number is an assumption.
+"""
 STATE_ELEMENT_BYTES = 4
 LOGITS_BYTES = 4 + 4 + 4 + 1
-"""Per row and token of the vocabulary in a step: logits in fp32, what is left of them after penalty and filters, weights, and a flag."""
+"""Per row and token of the vocabulary in a step: logits in fp32, what is left of them after penalty
+and filters, weights, and a flag.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,25 +49,42 @@ class KvShape:
         return 2 * self.layers * self.kv_heads * self.head_size * element_bytes
 
     def state_bytes(self, element_bytes: int) -> int:
-        """Of one text, however long: for each feature a sum of values and one of weights, in fp32 or more."""
-        return self.state_layers * self.kv_heads * self.features * (self.head_size + 1) * max(element_bytes, STATE_ELEMENT_BYTES)
+        """Of one text, however long: for each feature a sum of values and one of weights, in fp32
+        or more.
+        """
+        return (
+            self.state_layers
+            * self.kv_heads
+            * self.features
+            * (self.head_size + 1)
+            * max(element_bytes, STATE_ELEMENT_BYTES)
+        )
 
 
 def kv_shape(config: Any) -> KvShape:
-    """Of a transformers config; layers with a window of their own or a recurrent state count as if they kept every position, except kernel attention.
+    """Of a transformers config; layers with a window of their own or a recurrent state count as if
+    they kept every position, except kernel attention.
 
     Args:
-        config: Of the text model. Fields it lacks are taken as the usual ones: as many key/value heads as heads, their size from the width.
+        config: Of the text model. Fields it lacks are taken as the usual ones: as many key/value
+            heads as heads, their size from the width.
     """
     heads = int(getattr(config, "num_attention_heads", 1) or 1)
     kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
     head_size = int(getattr(config, "head_dim", None) or int(config.hidden_size) // heads)
-    layers, features = int(config.num_hidden_layers), int(getattr(config, "num_features", None) or 0)
+    layers, features = (
+        int(config.num_hidden_layers),
+        int(getattr(config, "num_features", None) or 0),
+    )
     state_layers = list(config.layer_types).count("linear_attention") if features else 0
-    return KvShape(layers - state_layers, kv_heads, head_size, int(config.vocab_size), state_layers, features)
+    return KvShape(
+        layers - state_layers, kv_heads, head_size, int(config.vocab_size), state_layers, features
+    )
 
 
-def room_for_rows(config: Any, element_bytes: int, free_bytes: int, *, is_cpu: bool) -> tuple[int, int]:
+def room_for_rows(
+    config: Any, element_bytes: int, free_bytes: int, *, is_cpu: bool
+) -> tuple[int, int]:
     """How much may run at the same time.
 
     Args:
@@ -69,11 +94,18 @@ def room_for_rows(config: Any, element_bytes: int, free_bytes: int, *, is_cpu: b
         is_cpu: Its kind decides how many rows are worth it and how much memory is left to others.
 
     Returns:
-        Texts, and positions of all of them together; at least one of each. sys.maxsize positions where none is kept.
+        Texts, and positions of all of them together; at least one of each. sys.maxsize positions
+        where none is kept.
     """
     shape = kv_shape(config)
     usable_bytes = free_bytes * (CPU_MEMORY_SHARE if is_cpu else MEMORY_SHARE)
-    step_bytes, state_bytes, token_bytes = shape.vocabulary * LOGITS_BYTES, shape.state_bytes(element_bytes), shape.bytes_per_token(element_bytes)
+    step_bytes, state_bytes, token_bytes = (
+        shape.vocabulary * LOGITS_BYTES,
+        shape.state_bytes(element_bytes),
+        shape.bytes_per_token(element_bytes),
+    )
     fitting = min(usable_bytes / 2 / step_bytes, usable_bytes / (step_bytes + state_bytes))
     rows = max(1, min(CPU_ROWS if is_cpu else GPU_ROWS, int(fitting)))
-    return rows, max(1, int((usable_bytes - rows * (step_bytes + state_bytes)) / token_bytes)) if token_bytes else sys.maxsize
+    return rows, max(
+        1, int((usable_bytes - rows * (step_bytes + state_bytes)) / token_bytes)
+    ) if token_bytes else sys.maxsize

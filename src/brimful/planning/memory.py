@@ -19,15 +19,23 @@ from brimful.planning.trace import KINDS, Trace
 from brimful.planning.work import GLOBAL, Work
 
 ALLOCATED_SHARE = (0.985, 1.01)
-"""Measured over predicted peak of allocated bytes, 5th and 95th percentile (benchmarks/memory_truth.py)."""
+"""Measured over predicted peak of allocated bytes, 5th and 95th percentile
+(benchmarks/memory_truth.py).
+"""
 RESERVED_SHARE = (0.92, 1.25)
-"""The same for reserved bytes: fragmentation depends on what ran before. Over 89 settings on an A100 by nvidia-smi 0.93 to 1.25, over 30 on an
-L40S by torch 0.98 to 1.00 (benchmarks/memory_truth.py)."""
+"""The same for reserved bytes: fragmentation depends on what ran before. Over 89 settings on an
+A100 by nvidia-smi 0.93 to 1.25, over 30 on an L40S by torch 0.98 to 1.00
+(benchmarks/memory_truth.py).
+"""
 VARYING_SHARE = (0.92, 1.70)
-"""The same where batches have many lengths, which leaves blocks of many sizes: 1.07 to 1.72 over 20 settings on an A100, all of one data set."""
+"""The same where batches have many lengths, which leaves blocks of many sizes: 1.07 to 1.72 over 20
+settings on an A100, all of one data set.
+"""
 LARGEST_TENSORS = 10
 NEAR = 1.05
-"""Below this many times the tensors, a replay within the limit is asked first: without it, more would be reserved in most cases."""
+"""Below this many times the tensors, a replay within the limit is asked first: without it, more
+would be reserved in most cases.
+"""
 
 Verdict = Literal["fits", "uncertain", "does not fit"]
 
@@ -58,9 +66,10 @@ class Footprint:
     Attributes:
         micro_batch: Sequences per forward and backward pass.
         terms: Bytes by term at the moment when most is allocated; they add up to `driver_bytes`.
-        allocated, reserved, driver: Peaks in bytes: what torch's tensors take, what its allocator holds, what the driver shows. Their upper
-            ends may lie beyond the device also where the verdict is "fits": what the allocator keeps where nothing stops it, which it gives
-            back where memory is short.
+        allocated, reserved, driver: Peaks in bytes: what torch's tensors take, what its allocator
+            holds, what the driver shows. Their upper ends may lie beyond the device also where the
+            verdict is "fits": what the allocator keeps where nothing stops it, which it gives back
+            where memory is short.
         usable_bytes: What the device can give in all.
         verdict: Whether the run fits.
         peak_phase: The phase of the step that needs most.
@@ -88,19 +97,30 @@ class Footprint:
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {
-            "micro_batch": self.micro_batch, "verdict": self.verdict, "usable_bytes": self.usable_bytes, "headroom_bytes": self.headroom_bytes,
-            "peak_phase": self.peak_phase, "parameters": self.parameters, "trainable_parameters": self.trainable, "terms_bytes": dict(self.terms),
-            **{f"{name}_bytes": _interval(getattr(self, name)) for name in ("allocated", "reserved", "driver")},
+            "micro_batch": self.micro_batch,
+            "verdict": self.verdict,
+            "usable_bytes": self.usable_bytes,
+            "headroom_bytes": self.headroom_bytes,
+            "peak_phase": self.peak_phase,
+            "parameters": self.parameters,
+            "trainable_parameters": self.trainable,
+            "terms_bytes": dict(self.terms),
+            **{
+                f"{name}_bytes": _interval(getattr(self, name))
+                for name in ("allocated", "reserved", "driver")
+            },
             "largest": [dataclasses.asdict(tensor) for tensor in self.largest],
-        }  # fmt: skip
+        }
 
 
 Known = dict[str, list[int | None]]
-"""Results of replays by what was replayed; plain values, to be kept from one process to the next."""
+"""Results of replays by what was replayed; plain values, to be kept from one process to the next.
+"""
 
 
 class Replayed:
-    """A trace as one kind of device sees it: with workspaces, and what the allocator makes of it. Shared by devices that differ in size only.
+    """A trace as one kind of device sees it: with workspaces, and what the allocator makes of it.
+    Shared by devices that differ in size only.
 
     Args:
         make: Gives the trace; not called for what is known.
@@ -109,8 +129,18 @@ class Replayed:
         known: Results of earlier replays; new ones are added.
     """
 
-    def __init__(self, make: Callable[[], Trace], workspace_bytes: int, key: str = "", known: Known | None = None) -> None:
-        self._make, self._workspace_bytes, self._key = make, workspace_bytes, f"{key}/{workspace_bytes}"
+    def __init__(
+        self,
+        make: Callable[[], Trace],
+        workspace_bytes: int,
+        key: str = "",
+        known: Known | None = None,
+    ) -> None:
+        self._make, self._workspace_bytes, self._key = (
+            make,
+            workspace_bytes,
+            f"{key}/{workspace_bytes}",
+        )
         self._known: Known = {} if known is None else known
 
     @cached_property
@@ -125,19 +155,29 @@ class Replayed:
 
     @cached_property
     def allocated_bytes(self) -> int:
-        """Peak of the blocks in use if each is as large as it must be; never above what a replay gives, and needs none."""
+        """Peak of the blocks in use if each is as large as it must be; never above what a replay
+        gives, and needs none.
+        """
         blocks_S = -(-self.trace.sizes_S // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
         events_E = self.trace.events_E
         return int(np.cumsum(np.sign(events_E) * blocks_S[np.abs(events_E) - 1]).max(initial=0))
 
     def fits_in(self, limit_bytes: int) -> bool:
-        """Whether the allocator gets through with this much memory, giving back what it only holds."""
+        """Whether the allocator gets through with this much memory, giving back what it only
+        holds.
+        """
         if self.allocated_bytes > limit_bytes:
             return False
-        if limit_bytes < NEAR * self.allocated_bytes and "usage" not in self.__dict__ and f"{self._key}/None" not in self._known:
+        if (
+            limit_bytes < NEAR * self.allocated_bytes
+            and "usage" not in self.__dict__
+            and f"{self._key}/None" not in self._known
+        ):
             within = self._replay(limit_bytes)
             if not within.gave_back:
-                self._known[f"{self._key}/None"] = list(dataclasses.astuple(within))  # the limit was never met, so without it nothing differs
+                self._known[f"{self._key}/None"] = list(
+                    dataclasses.astuple(within)
+                )  # the limit was never met, so without it nothing differs
             return within.out_of_memory_event is None
         if self.usage.peak_reserved_bytes <= limit_bytes:
             return True
@@ -148,13 +188,16 @@ class Replayed:
     def _replay(self, limit_bytes: int | None) -> Usage:
         key = f"{self._key}/{limit_bytes}"
         if key not in self._known:
-            usage = replay(self.trace.events_E, self.trace.sizes_S, AllocatorSettings(limit_bytes=limit_bytes))
+            usage = replay(
+                self.trace.events_E, self.trace.sizes_S, AllocatorSettings(limit_bytes=limit_bytes)
+            )
             self._known[key] = list(dataclasses.astuple(usage))
         return Usage(*self._known[key])  # type: ignore[arg-type]
 
 
 class Replays:
-    """Replayed traces of one step by workspace and micro-batch; devices with the same kernels share them.
+    """Replayed traces of one step by workspace and micro-batch; devices with the same kernels share
+    them.
 
     Attributes:
         known: Results of replays, of this process and of earlier ones.
@@ -178,13 +221,17 @@ class Replays:
         return self._traces.work_at(micro_batch)
 
     def release(self) -> None:
-        """Let go of the traces of single micro-batches, a few MB each; they are made again when asked for."""
+        """Let go of the traces of single micro-batches, a few MB each; they are made again when
+        asked for.
+        """
         for replayed in self._made.values():
             replayed.__dict__.pop("trace", None)
 
 
 def with_workspaces(trace: Trace, workspace_bytes: int) -> Trace:
-    """The trace with the matrix library's workspaces, which are there from the first product on and stay."""
+    """The trace with the matrix library's workspaces, which are there from the first product on and
+    stay.
+    """
     if not workspace_bytes:
         return trace
     first = next((event for event in trace.marks.values() if event > 0), len(trace.events_E))
@@ -192,51 +239,104 @@ def with_workspaces(trace: Trace, workspace_bytes: int) -> Trace:
     place = len(trace.places)
     return dataclasses.replace(
         trace,
-        events_E=np.insert(trace.events_E, first, numbers + 1).astype(np.int32), event_layers_E=np.insert(trace.event_layers_E, first, [GLOBAL] * WORKSPACES),
-        sizes_S=np.append(trace.sizes_S, [workspace_bytes] * WORKSPACES), kinds_S=np.append(trace.kinds_S, [KINDS.index("library workspaces")] * WORKSPACES).astype(np.int32),
-        places_S=np.append(trace.places_S, [place] * WORKSPACES).astype(np.int32), layers_S=np.append(trace.layers_S, [GLOBAL] * WORKSPACES).astype(np.int32),
-        places=(*trace.places, "cuBLAS workspace"), marks={name: event + WORKSPACES * (event >= first) for name, event in trace.marks.items()},
-    )  # fmt: skip
+        events_E=np.insert(trace.events_E, first, numbers + 1).astype(np.int32),
+        event_layers_E=np.insert(trace.event_layers_E, first, [GLOBAL] * WORKSPACES),
+        sizes_S=np.append(trace.sizes_S, [workspace_bytes] * WORKSPACES),
+        kinds_S=np.append(trace.kinds_S, [KINDS.index("library workspaces")] * WORKSPACES).astype(
+            np.int32
+        ),
+        places_S=np.append(trace.places_S, [place] * WORKSPACES).astype(np.int32),
+        layers_S=np.append(trace.layers_S, [GLOBAL] * WORKSPACES).astype(np.int32),
+        places=(*trace.places, "cuBLAS workspace"),
+        marks={name: event + WORKSPACES * (event >= first) for name, event in trace.marks.items()},
+    )
 
 
-def footprint(replayed: Replayed, target: Target, micro_batch: int, *, lengths_vary: bool = False) -> Footprint:
-    """Peak memory of a replayed trace on a device; `lengths_vary` where batches are not all of one length."""
+def footprint(
+    replayed: Replayed, target: Target, micro_batch: int, *, lengths_vary: bool = False
+) -> Footprint:
+    """Peak memory of a replayed trace on a device; `lengths_vary` where batches are not all of one
+    length.
+    """
     if target.kind == "cuda":
-        return _cuda_footprint(replayed, target, micro_batch, VARYING_SHARE if lengths_vary else RESERVED_SHARE)
+        return _cuda_footprint(
+            replayed, target, micro_batch, VARYING_SHARE if lengths_vary else RESERVED_SHARE
+        )
     trace = replayed.trace
     live_E = trace.live_E()
     peak_event = int(live_E.argmax())
     allocated = float(live_E[peak_event])
     slack = (METAL_SLACK if target.kind == "mps" else HOST_SLACK) * allocated
-    reserved = Prediction(allocated + slack, allocated, allocated + 2 * slack, "live tensors, the allocator's slack assumed")
+    reserved = Prediction(
+        allocated + slack,
+        allocated,
+        allocated + 2 * slack,
+        "live tensors, the allocator's slack assumed",
+    )
     driver = _plus(reserved, target.context_bytes, target.context_uncertainty_bytes)
     limit = target.usable_bytes
-    verdict: Verdict = "fits" if driver.high <= limit else ("does not fit" if driver.low > limit else "uncertain")
-    terms = {**_terms(trace, peak_event), "allocator slack": round(reserved.value) - round(allocated), "process": target.context_bytes}
+    verdict: Verdict = (
+        "fits" if driver.high <= limit else ("does not fit" if driver.low > limit else "uncertain")
+    )
+    terms = {
+        **_terms(trace, peak_event),
+        "allocator slack": round(reserved.value) - round(allocated),
+        "process": target.context_bytes,
+    }
     return Footprint(
-        micro_batch, _without_zeros(terms), Prediction(allocated, allocated, allocated, "traced"), reserved, driver, limit, verdict,
-        phase_at(trace, peak_event), trace.parameters, trace.trainable, largest_at(trace, peak_event),
-    )  # fmt: skip
+        micro_batch,
+        _without_zeros(terms),
+        Prediction(allocated, allocated, allocated, "traced"),
+        reserved,
+        driver,
+        limit,
+        verdict,
+        phase_at(trace, peak_event),
+        trace.parameters,
+        trace.trainable,
+        largest_at(trace, peak_event),
+    )
 
 
-def _cuda_footprint(replayed: Replayed, target: Target, micro_batch: int, reserved_share: tuple[float, float]) -> Footprint:
+def _cuda_footprint(
+    replayed: Replayed, target: Target, micro_batch: int, reserved_share: tuple[float, float]
+) -> Footprint:
     trace, usage = replayed.trace, replayed.usage
     allocated = _share(usage.peak_allocated_bytes, ALLOCATED_SHARE, "traced")
-    reserved_bytes = min(usage.peak_reserved_bytes, max(usage.peak_allocated_bytes, target.torch_bytes))
-    reserved = _share(reserved_bytes, reserved_share, "trace replayed through the caching allocator")
+    reserved_bytes = min(
+        usage.peak_reserved_bytes, max(usage.peak_allocated_bytes, target.torch_bytes)
+    )
+    reserved = _share(
+        reserved_bytes, reserved_share, "trace replayed through the caching allocator"
+    )
     reserved = dataclasses.replace(reserved, low=max(reserved.low, allocated.low))
     driver = _plus(reserved, target.context_bytes, target.context_uncertainty_bytes)
     at_peak = _terms(trace, usage.peak_allocated_event)
     slack = reserved_bytes - sum(at_peak.values())
-    terms = {**at_peak, "allocator slack": slack, "CUDA context and libraries": target.context_bytes}
+    terms = {
+        **at_peak,
+        "allocator slack": slack,
+        "CUDA context and libraries": target.context_bytes,
+    }
     return Footprint(
-        micro_batch, _without_zeros(terms), allocated, reserved, driver, target.usable_bytes, cuda_verdict(replayed, target),
-        phase_at(trace, usage.peak_allocated_event), trace.parameters, trace.trainable, largest_at(trace, usage.peak_allocated_event),
-    )  # fmt: skip
+        micro_batch,
+        _without_zeros(terms),
+        allocated,
+        reserved,
+        driver,
+        target.usable_bytes,
+        cuda_verdict(replayed, target),
+        phase_at(trace, usage.peak_allocated_event),
+        trace.parameters,
+        trace.trainable,
+        largest_at(trace, usage.peak_allocated_event),
+    )
 
 
 def cuda_verdict(replayed: Replayed, target: Target) -> Verdict:
-    """Out of memory is what the allocator cannot serve after giving back what it only holds; the interval is that of live tensors and the context."""
+    """Out of memory is what the allocator cannot serve after giving back what it only holds; the
+    interval is that of live tensors and the context.
+    """
     if replayed.fits_in(sure_bytes(target)):
         return "fits"
     return "uncertain" if replayed.fits_in(possible_bytes(target)) else "does not fit"
@@ -255,7 +355,9 @@ def possible_bytes(target: Target) -> int:
 def cuda_high_at_least(replayed: Replayed, target: Target, *, lengths_vary: bool) -> float:
     """What the upper end of `driver` in the footprint is at least, without a replay."""
     share = (VARYING_SHARE if lengths_vary else RESERVED_SHARE)[1]
-    return share * replayed.allocated_bytes + target.context_bytes + target.context_uncertainty_bytes
+    return (
+        share * replayed.allocated_bytes + target.context_bytes + target.context_uncertainty_bytes
+    )
 
 
 def phase_at(trace: Trace, event: int) -> str:
@@ -271,12 +373,22 @@ def largest_at(trace: Trace, event: int, count: int = LARGEST_TENSORS) -> tuple[
     """The largest storages alive after an event."""
     alive_S = trace.alive_at(event)
     top = alive_S[np.argsort(-trace.sizes_S[alive_S], kind="stable")[:count]]
-    return tuple(Tensor(int(trace.sizes_S[number]), KINDS[trace.kinds_S[number]], trace.places[trace.places_S[number]]) for number in top)
+    return tuple(
+        Tensor(
+            int(trace.sizes_S[number]),
+            KINDS[trace.kinds_S[number]],
+            trace.places[trace.places_S[number]],
+        )
+        for number in top
+    )
 
 
 def _terms(trace: Trace, event: int) -> dict[str, int]:
     alive_S = trace.alive_at(event)
-    return {kind: int(trace.sizes_S[alive_S][trace.kinds_S[alive_S] == index].sum()) for index, kind in enumerate(KINDS)}
+    return {
+        kind: int(trace.sizes_S[alive_S][trace.kinds_S[alive_S] == index].sum())
+        for index, kind in enumerate(KINDS)
+    }
 
 
 def standing_bytes(trace: Trace) -> int:
@@ -294,7 +406,9 @@ def _share(value: float, share: tuple[float, float], basis: str) -> Prediction:
 
 
 def _plus(prediction: Prediction, num_bytes: int, uncertainty_bytes: int) -> Prediction:
-    """With a context that takes `num_bytes`, give or take the uncertainty, but not less than nothing."""
+    """With a context that takes `num_bytes`, give or take the uncertainty, but not less than
+    nothing.
+    """
     return Prediction(
         prediction.value + num_bytes,
         prediction.low + max(0, num_bytes - uncertainty_bytes),

@@ -1,6 +1,7 @@
 """The blocks of one pool of a caching allocator: lists of what is free, cutting and joining.
 
-A block is a piece of a segment and knows its neighbours there. In an expandable segment it may be unmapped: address space without memory.
+A block is a piece of a segment and knows its neighbours there. In an expandable segment it may be
+unmapped: address space without memory.
 """
 
 from bisect import bisect_left, insort
@@ -10,7 +11,9 @@ from typing import Literal
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A piece of a segment. It is in use, or on one of its pool's lists, or just being moved between them."""
+    """A piece of a segment. It is in use, or on one of its pool's lists, or just being moved
+    between them.
+    """
 
     address: int
     size_bytes: int
@@ -60,7 +63,9 @@ class Pool:
 
     def cut(self, block: Block, size_bytes: int) -> Block:
         """Shorten a block that is on no list to `size_bytes`; returns the rest, on no list."""
-        rest = self.add(block.address + size_bytes, block.size_bytes - size_bytes, mapped=block.mapped)
+        rest = self.add(
+            block.address + size_bytes, block.size_bytes - size_bytes, mapped=block.mapped
+        )
         rest.previous, rest.next = block, block.next
         if block.next is not None:
             block.next.previous = rest
@@ -69,7 +74,9 @@ class Pool:
         return rest
 
     def coalesce(self, block: Block) -> Block:
-        """Join a block that is on no list with those neighbours that are free and mapped as it is; returns the whole, on no list."""
+        """Join a block that is on no list with those neighbours that are free and mapped as it is;
+        returns the whole, on no list.
+        """
         left, right = block.previous, block.next
         if right is not None and not right.in_use and right.mapped == block.mapped:
             self.remove(right)

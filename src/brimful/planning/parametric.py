@@ -1,7 +1,8 @@
-"""One trace for all micro-batches and any number of blocks: sizes are affine in the micro-batch, equal blocks repeat.
+"""One trace for all micro-batches and any number of blocks: sizes are affine in the micro-batch,
+equal blocks repeat.
 
-Neither is believed: `affine` refuses traces whose events differ, `stretch` refuses steps whose blocks do not repeat, and the caller
-checks both against a further trace.
+Neither is believed: `affine` refuses traces whose events differ, `stretch` refuses steps whose
+blocks do not repeat, and the caller checks both against a further trace.
 
 Suffixes: E events, S storages.
 """
@@ -20,31 +21,37 @@ from brimful.planning.work import GLOBAL, ParametricWork
 EXAMPLES = (4, 5)
 """Blocks that a step can be traced with to be stretched.
 
-Going forward a block ends tensors of the one before it, going backward of the one after it. With four blocks the two in the middle stand
-for all: forward the later one repeats, backward the earlier one, so what either ends is a tensor of the other. Where a block touches both
-neighbours in one pass, five are needed, of which the third repeats.
+Going forward a block ends tensors of the one before it, going backward of the one after it. With
+four blocks the two in the middle stand for all: forward the later one repeats, backward the earlier
+one, so what either ends is a tensor of the other. Where a block touches both neighbours in one
+pass, five are needed, of which the third repeats.
 """
 
 
 class Irregular(Exception):
-    """The step is not a repetition of equal blocks, or sizes are not affine; it has to be traced as it is."""
+    """The step is not a repetition of equal blocks, or sizes are not affine; it has to be traced as
+    it is.
+    """
 
 
 @dataclass(frozen=True)
 class ParametricTrace:
     """Events that hold for every micro-batch, with sizes that are affine in it.
 
-    The chunked loss is traced with two chunks. A third and later one takes and gives back what the second did, so peaks stand for any
-    number of chunks; with one chunk the second one's tensors are empty.
+    The chunked loss is traced with two chunks. A third and later one takes and gives back what the
+    second did, so peaks stand for any number of chunks; with one chunk the second one's tensors are
+    empty.
 
     Attributes:
         trace: The events; its sizes are those of one micro-batch.
         base_S: Bytes that depend on neither.
         slope_S: Bytes per sequence of the micro-batch.
-        chunk_slope_S: Bytes per token of a chunk of the loss; negative for tensors of the last, partial chunk.
+        chunk_slope_S: Bytes per token of a chunk of the loss; negative for tensors of the last,
+            partial chunk.
         sequence_length: Tokens per sequence.
         loss_chunk: Tokens per chunk of the loss.
-        lowest: The smallest micro-batch it holds for: operators may treat one sequence in a way of their own.
+        lowest: The smallest micro-batch it holds for: operators may treat one sequence in a way of
+            their own.
         work: What the operators compute; None where that does not follow from small traces.
     """
 
@@ -58,13 +65,21 @@ class ParametricTrace:
     work: ParametricWork | None = None
 
     def at(self, micro_batch: int) -> Trace:
-        """The trace of this micro-batch; its evaluation batch is EVALUATION_FACTOR times as large."""
-        sequences_S = np.where(self.trace.is_evaluation_S, EVALUATION_FACTOR * micro_batch, micro_batch)
+        """The trace of this micro-batch; its evaluation batch is EVALUATION_FACTOR times as
+        large.
+        """
+        sequences_S = np.where(
+            self.trace.is_evaluation_S, EVALUATION_FACTOR * micro_batch, micro_batch
+        )
         tokens_S = sequences_S * self.sequence_length
         chunk_S = np.minimum(self.loss_chunk, tokens_S)
         last_chunk_S = np.minimum(tokens_S, 2 * chunk_S) / self.sequence_length
         batch_S = np.where(self.chunk_slope_S < 0, last_chunk_S, sequences_S)
-        sizes_S = self.base_S + np.rint(self.slope_S * batch_S).astype(np.int64) + self.chunk_slope_S * chunk_S
+        sizes_S = (
+            self.base_S
+            + np.rint(self.slope_S * batch_S).astype(np.int64)
+            + self.chunk_slope_S * chunk_S
+        )
         return dataclasses.replace(self.trace, sizes_S=sizes_S)
 
 
@@ -88,7 +103,8 @@ def stretch(short: Trace, blocks: int, longer: Trace | None = None) -> Trace:
     Args:
         short: A step with as many blocks as EXAMPLES says.
         blocks: At least as many.
-        longer: The same step with one block more, from which sizes outside the blocks that grow with their number are known.
+        longer: The same step with one block more, from which sizes outside the blocks that grow
+            with their number are known.
 
     Raises:
         Irregular: the blocks do not repeat.
@@ -109,17 +125,26 @@ def stretch(short: Trace, blocks: int, longer: Trace | None = None) -> Trace:
         number_E = np.abs(short.events_E[start:end]) - 1
         layer_E = layers_S[number_E]
         moved_E = np.where(layer_E == GLOBAL, GLOBAL, layer_E + shift)
-        pieces.append(np.sign(short.events_E[start:end]) * (offsets[moved_E + 1] + ordinal_S[number_E] + 1))
+        pieces.append(
+            np.sign(short.events_E[start:end]) * (offsets[moved_E + 1] + ordinal_S[number_E] + 1)
+        )
         event_layer_E = short.event_layers_E[start:end]
         piece_layers.append(np.where(event_layer_E == GLOBAL, GLOBAL, event_layer_E + shift))
     origin_S, layer_S = _origins(short, sources, sizes, example.size)
     places_S, places = _renamed(short, origin_S, layer_S)
     return Trace(
-        events_E=np.concatenate(pieces).astype(np.int32), event_layers_E=np.concatenate(piece_layers).astype(np.int32),
-        sizes_S=_grown_sizes(short, longer, example)[origin_S], kinds_S=short.kinds_S[origin_S], places_S=places_S, layers_S=layer_S.astype(np.int32),
-        places=places, blocks=short.blocks, marks={name: moved_starts.get(event, cursor) for name, event in short.marks.items()},
-        parameters=_grown(short.parameters, None if longer is None else longer.parameters, example), trainable=_grown(short.trainable, None if longer is None else longer.trainable, example),
-    )  # fmt: skip
+        events_E=np.concatenate(pieces).astype(np.int32),
+        event_layers_E=np.concatenate(piece_layers).astype(np.int32),
+        sizes_S=_grown_sizes(short, longer, example)[origin_S],
+        kinds_S=short.kinds_S[origin_S],
+        places_S=places_S,
+        layers_S=layer_S.astype(np.int32),
+        places=places,
+        blocks=short.blocks,
+        marks={name: moved_starts.get(event, cursor) for name, event in short.marks.items()},
+        parameters=_grown(short.parameters, None if longer is None else longer.parameters, example),
+        trainable=_grown(short.trainable, None if longer is None else longer.trainable, example),
+    )
 
 
 def equal(one: Trace, other: Trace) -> bool:
@@ -181,7 +206,10 @@ class _Example:
 def _refuse_unlike_blocks(short: Trace, example: _Example) -> None:
     first, *others = (short.layers_S == layer for layer in example.alike)
     for other in others:
-        if not (np.array_equal(short.sizes_S[first], short.sizes_S[other]) and np.array_equal(short.kinds_S[first], short.kinds_S[other])):
+        if not (
+            np.array_equal(short.sizes_S[first], short.sizes_S[other])
+            and np.array_equal(short.kinds_S[first], short.kinds_S[other])
+        ):
             raise Irregular("blocks differ in the tensors they make")
 
 
@@ -195,10 +223,14 @@ def _ordinals(layers_S: Int32Array) -> Int64Array:
 
 
 def _passes(short: Trace, example: _Example) -> list[tuple[int, int, int]]:
-    """Runs of events of one block (start, end, shift of the block's number), in the order they have with all blocks."""
+    """Runs of events of one block (start, end, shift of the block's number), in the order they have
+    with all blocks.
+    """
     labels_E = short.event_layers_E
     changes = np.flatnonzero(np.diff(labels_E)) + 1
-    starts = np.unique(np.concatenate([[0], changes, list(short.marks.values()), [len(labels_E)]])).astype(np.int64)
+    starts = np.unique(
+        np.concatenate([[0], changes, list(short.marks.values()), [len(labels_E)]])
+    ).astype(np.int64)
     runs = [(start, end, int(labels_E[start])) for start, end in pairwise(starts.tolist())]
     rising = list(range(example.size))
     result: list[tuple[int, int, int]] = []
@@ -206,12 +238,19 @@ def _passes(short: Trace, example: _Example) -> list[tuple[int, int, int]]:
     while index < len(runs):
         labels = [label for _, _, label in runs[index : index + example.size]]
         if labels in (rising, rising[::-1]):
-            group = {label: (start, end) for start, end, label in runs[index : index + example.size]}
+            group = {
+                label: (start, end) for start, end, label in runs[index : index + example.size]
+            }
             falling = labels != rising
-            _refuse_what_does_not_repeat(short, group[1 if falling and example.size == 4 else 2], example)
+            _refuse_what_does_not_repeat(
+                short, group[1 if falling and example.size == 4 else 2], example
+            )
             order = range(example.blocks - 1, -1, -1) if falling else range(example.blocks)
             sources = [example.source(layer, falling=falling) for layer in order]
-            result += [(*group[source], layer - source) for layer, source in zip(order, sources, strict=True)]
+            result += [
+                (*group[source], layer - source)
+                for layer, source in zip(order, sources, strict=True)
+            ]
             index += example.size
             continue
         start, end, label = runs[index]
@@ -223,35 +262,62 @@ def _passes(short: Trace, example: _Example) -> list[tuple[int, int, int]]:
 
 
 def _refuse_what_does_not_repeat(short: Trace, run: tuple[int, int], example: _Example) -> None:
-    """The run of a block that repeats may touch tensors of the blocks that are alike, and of the others those that have their like there."""
+    """The run of a block that repeats may touch tensors of the blocks that are alike, and of the
+    others those that have their like there.
+    """
     ordinal_S = _ordinals(short.layers_S)
     own_S = np.flatnonzero(short.layers_S == 1)
     for number in np.unique(np.abs(short.events_E[run[0] : run[1]]) - 1):
         if short.layers_S[number] in example.alike:
             continue
-        like = own_S[ordinal_S[number]] if short.layers_S[number] != GLOBAL and ordinal_S[number] < len(own_S) else None
-        if like is None or short.sizes_S[like] != short.sizes_S[number] or short.kinds_S[like] != short.kinds_S[number]:
-            raise Irregular(f"a block that repeats makes or ends a tensor of block {short.layers_S[number]} that others do not have")
+        like = (
+            own_S[ordinal_S[number]]
+            if short.layers_S[number] != GLOBAL and ordinal_S[number] < len(own_S)
+            else None
+        )
+        if (
+            like is None
+            or short.sizes_S[like] != short.sizes_S[number]
+            or short.kinds_S[like] != short.kinds_S[number]
+        ):
+            raise Irregular(
+                f"a block that repeats makes or ends a tensor of block {short.layers_S[number]}"
+                " that others do not have"
+            )
 
 
-def _origins(short: Trace, sources: Int64Array, sizes: Int64Array, example_size: int) -> tuple[Int64Array, Int64Array]:
-    """For each storage of the long trace: the storage of the short one that it is like, and its block."""
-    members = {layer: np.flatnonzero(short.layers_S == layer) for layer in range(GLOBAL, example_size)}
+def _origins(
+    short: Trace, sources: Int64Array, sizes: Int64Array, example_size: int
+) -> tuple[Int64Array, Int64Array]:
+    """For each storage of the long trace: the storage of the short one that it is like, and its
+    block.
+    """
+    members = {
+        layer: np.flatnonzero(short.layers_S == layer) for layer in range(GLOBAL, example_size)
+    }
     origin_S = np.concatenate([members[GLOBAL], *(members[int(source)] for source in sources)])
     return origin_S, np.repeat(np.arange(GLOBAL, len(sources)), sizes)
 
 
-def _renamed(short: Trace, origin_S: Int64Array, layer_S: Int64Array) -> tuple[Int32Array, tuple[str, ...]]:
+def _renamed(
+    short: Trace, origin_S: Int64Array, layer_S: Int64Array
+) -> tuple[Int32Array, tuple[str, ...]]:
     """Places with the number of the block they now stand for."""
     table: dict[tuple[int, int], int] = {}
     names: list[str] = []
     places_S = np.empty(len(origin_S), np.int32)
     pattern = re.compile(rf"\b{re.escape(short.blocks)}\.\d+")
-    for index, (place, layer) in enumerate(zip(short.places_S[origin_S].tolist(), layer_S.tolist(), strict=True)):
+    for index, (place, layer) in enumerate(
+        zip(short.places_S[origin_S].tolist(), layer_S.tolist(), strict=True)
+    ):
         key = (place, layer)
         if key not in table:
             table[key] = len(names)
-            names.append(pattern.sub(f"{short.blocks}.{layer}", short.places[place]) if layer != GLOBAL else short.places[place])
+            names.append(
+                pattern.sub(f"{short.blocks}.{layer}", short.places[place])
+                if layer != GLOBAL
+                else short.places[place]
+            )
         places_S[index] = table[key]
     return places_S, tuple(names)
 
@@ -261,10 +327,15 @@ def _grown(count: int, longer_count: int | None, example: _Example) -> int:
 
 
 def _grown_sizes(short: Trace, longer: Trace | None, example: _Example) -> Int64Array:
-    """Sizes with all blocks: those outside the blocks may grow by the same number of bytes with every block."""
+    """Sizes with all blocks: those outside the blocks may grow by the same number of bytes with
+    every block.
+    """
     if longer is None:
         return short.sizes_S
-    members, grown = np.flatnonzero(short.layers_S == GLOBAL), np.flatnonzero(longer.layers_S == GLOBAL)
+    members, grown = (
+        np.flatnonzero(short.layers_S == GLOBAL),
+        np.flatnonzero(longer.layers_S == GLOBAL),
+    )
     if len(members) != len(grown):
         raise Irregular("the number of tensors outside the blocks depends on their number")
     sizes_S = short.sizes_S.copy()

@@ -1,4 +1,6 @@
-"""A plan in a file: `plan ... --save` writes it, `train --plan` uses it as it is, or says why it cannot. No torch."""
+"""A plan in a file: `plan ... --save` writes it, `train --plan` uses it as it is, or says why it
+cannot. No torch.
+"""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +17,9 @@ from brimful.recipe import Recipe
 FORMAT = "brimful plan"
 FORMAT_VERSION = 1
 NOT_OF_THE_STEP = ("name", "description", "evaluation", "checkpoint", "sample", "plan", "run")
-"""Parts of a recipe that leave the optimizer step as it is; they may differ from what the plan was made for."""
+"""Parts of a recipe that leave the optimizer step as it is; they may differ from what the plan was
+made for.
+"""
 
 
 def save_plan(path: Path, recipe: Recipe, plan: Plan) -> None:
@@ -24,7 +28,12 @@ def save_plan(path: Path, recipe: Recipe, plan: Plan) -> None:
     Raises:
         RunFolderError: the file cannot be written.
     """
-    content = {"format": FORMAT, "format_version": FORMAT_VERSION, "recipe": _fingerprint(recipe), "plan": plan.to_json()}
+    content = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "recipe": _fingerprint(recipe),
+        "plan": plan.to_json(),
+    }
     write_json_atomically(path, content)
 
 
@@ -32,28 +41,43 @@ def load_plan(path: Path, recipe: Recipe, device: Device) -> Plan:
     """The plan of a file, for exactly this recipe and device.
 
     Raises:
-        PlanError: not a plan, another version's, another recipe's or another device's; or the recipe fixes something else than the plan says.
+        PlanError: not a plan, another version's, another recipe's or another device's; or the
+            recipe fixes something else than the plan says.
     """
     content = _read(path)
     again = f"Make a new one: brimful plan {recipe.name} --save {path}"
     if content.get("format") != FORMAT or "plan" not in content:
         raise PlanError(f"{path} is not a saved plan. {again}")
     if content.get("format_version") != FORMAT_VERSION:
-        raise PlanError(f"{path} has plan version {content.get('format_version')}, this brimful reads {FORMAT_VERSION}. {again}")
+        raise PlanError(
+            f"{path} has plan version {content.get('format_version')}, this brimful reads"
+            f" {FORMAT_VERSION}. {again}"
+        )
     if changed := _changes(content.get("recipe", {}), _fingerprint(recipe)):
         raise PlanError(f"{path} was made for another recipe:\n{changed}\n{again}")
     plan = plan_from_json(content["plan"])
     if plan.device["name"] != device.name:
-        raise PlanError(f"{path} was made for {plan.device['name']}, but this is {device.name}. {again}")
+        raise PlanError(
+            f"{path} was made for {plan.device['name']}, but this is {device.name}. {again}"
+        )
     if plan.effective_batch != recipe.effective_batch:
-        raise PlanError(f"{path} feeds {plan.effective_batch} sequences per step, the recipe asks for {recipe.effective_batch}. {again}")
+        raise PlanError(
+            f"{path} feeds {plan.effective_batch} sequences per step, the recipe asks for"
+            f" {recipe.effective_batch}. {again}"
+        )
     _refuse_contradictions(path, recipe, plan)
     return plan
 
 
 def with_choices_of(plan: Plan, recipe: Recipe) -> Recipe:
-    """The recipe with everything fixed as in the plan, so that deriving it again only looks whether it fits."""
-    known = {name: value for name, value in _decided(plan).items() if name in type(recipe.plan).model_fields and value is not None}
+    """The recipe with everything fixed as in the plan, so that deriving it again only looks whether
+    it fits.
+    """
+    known = {
+        name: value
+        for name, value in _decided(plan).items()
+        if name in type(recipe.plan).model_fields and value is not None
+    }
     return recipe.model_copy(update={"plan": recipe.plan.model_copy(update=known)})
 
 
@@ -61,7 +85,10 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise PlanError(f"the plan {path} cannot be read: {error}. `brimful plan RECIPE --save FILE` writes one.") from error
+        raise PlanError(
+            f"the plan {path} cannot be read: {error}. `brimful plan RECIPE --save FILE` writes"
+            " one."
+        ) from error
     return content if isinstance(content, dict) else {}
 
 
@@ -71,7 +98,11 @@ def _fingerprint(recipe: Recipe) -> dict[str, Any]:
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     old, new = flatten(dict(before)), flatten(dict(after))
-    return "\n".join(f"  - {key}: {old.get(key)} -> {new.get(key)}" for key in sorted(old | new) if old.get(key) != new.get(key))
+    return "\n".join(
+        f"  - {key}: {old.get(key)} -> {new.get(key)}"
+        for key in sorted(old | new)
+        if old.get(key) != new.get(key)
+    )
 
 
 def _decided(plan: Plan) -> dict[str, Any]:
@@ -80,8 +111,18 @@ def _decided(plan: Plan) -> dict[str, Any]:
 
 def _refuse_contradictions(path: Path, recipe: Recipe, plan: Plan) -> None:
     decided = {name: value for name, value in _decided(plan).items() if value is not None}
-    fixed = {name: value for name, value in recipe.plan.model_dump().items() if value != "auto" and name in decided}
+    fixed = {
+        name: value
+        for name, value in recipe.plan.model_dump().items()
+        if value != "auto" and name in decided
+    }
     if "micro_batch" in fixed:
         fixed["micro_batch"] = min(fixed["micro_batch"], recipe.effective_batch)
-    if wrong := [f"plan.{name}={value}, but {path} says {decided[name]}" for name, value in fixed.items() if value != decided[name]]:
-        raise PlanError(f"the recipe fixes {'; '.join(wrong)}. Leave it out, or plan again with it and --save.")
+    if wrong := [
+        f"plan.{name}={value}, but {path} says {decided[name]}"
+        for name, value in fixed.items()
+        if value != decided[name]
+    ]:
+        raise PlanError(
+            f"the recipe fixes {'; '.join(wrong)}. Leave it out, or plan again with it and --save."
+        )

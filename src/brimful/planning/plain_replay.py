@@ -1,4 +1,5 @@
-"""The replay of `allocator` for its default settings, written for speed: one function, whole numbers, no classes. A test holds the two equal.
+"""The replay of `allocator` for its default settings, written for speed: one function, whole
+numbers, no classes. A test holds the two equal.
 
 Sizes and addresses are in units of 512 bytes, the smallest block.
 """
@@ -14,10 +15,16 @@ from brimful.base.units import MIB
 
 UNIT_BYTES = 512
 SMALL = MIB // UNIT_BYTES
-"""The largest block of the small pool, and the rest that a block of the large one must leave to be split."""
-SMALL_SEGMENT, LARGE_SEGMENT, OWN_FROM, OWN_STEP = (size * MIB // UNIT_BYTES for size in (2, 20, 10, 2))
+"""The largest block of the small pool, and the rest that a block of the large one must leave to be
+split.
+"""
+SMALL_SEGMENT, LARGE_SEGMENT, OWN_FROM, OWN_STEP = (
+    size * MIB // UNIT_BYTES for size in (2, 20, 10, 2)
+)
 _SHIFT = 44
-"""Bits of an address; a free block is listed as size and address in one number, so that the smallest, then lowest comes first."""
+"""Bits of an address; a free block is listed as size and address in one number, so that the
+smallest, then lowest comes first.
+"""
 Integers = NDArray[np.integer[Any]] | Sequence[int]
 Fields = tuple[int, int, int, int, int, int | None, bool]
 _SIZE, _ADDRESS, _PREVIOUS, _NEXT, _FREE = range(5)
@@ -56,12 +63,26 @@ def replay_plain(  # noqa: PLR0912, PLR0915 - one function without calls is what
                 block = listed.pop(free.pop(place))
                 block[_FREE] = False
             else:
-                segment = SMALL_SEGMENT if size <= SMALL else LARGE_SEGMENT if size < OWN_FROM else -(-size // OWN_STEP) * OWN_STEP
+                segment = (
+                    SMALL_SEGMENT
+                    if size <= SMALL
+                    else LARGE_SEGMENT
+                    if size < OWN_FROM
+                    else -(-size // OWN_STEP) * OWN_STEP
+                )
                 if reserved + segment > limit:
                     gave_back = True
                     reserved -= _released(large, listed) + _released(small, listed)
                     if reserved + segment > limit:
-                        return _told(most_allocated, allocated_event, reserved_then, most_reserved, reserved_event, index, gave_back)
+                        return _told(
+                            most_allocated,
+                            allocated_event,
+                            reserved_then,
+                            most_reserved,
+                            reserved_event,
+                            index,
+                            gave_back,
+                        )
                 block = [segment, address, None, None, False]
                 address += segment
                 reserved += segment
@@ -89,7 +110,15 @@ def replay_plain(  # noqa: PLR0912, PLR0915 - one function without calls is what
             if freed is not None:
                 allocated -= freed[_SIZE]
                 _join(freed, small if units[-event - 1] <= SMALL else large, listed)
-    return _told(most_allocated, allocated_event, reserved_then, most_reserved, reserved_event, None, gave_back)
+    return _told(
+        most_allocated,
+        allocated_event,
+        reserved_then,
+        most_reserved,
+        reserved_event,
+        None,
+        gave_back,
+    )
 
 
 def _join(block: list[Any], free: list[int], listed: dict[int, list[Any]]) -> None:
@@ -127,6 +156,20 @@ def _released(free: list[int], listed: dict[int, list[Any]]) -> int:
 
 
 def _told(
-    allocated: int, allocated_event: int, reserved_then: int, reserved: int, reserved_event: int, failed: int | None, gave_back: bool
+    allocated: int,
+    allocated_event: int,
+    reserved_then: int,
+    reserved: int,
+    reserved_event: int,
+    failed: int | None,
+    gave_back: bool,
 ) -> Fields:
-    return UNIT_BYTES * allocated, allocated_event, UNIT_BYTES * reserved_then, UNIT_BYTES * reserved, reserved_event, failed, gave_back
+    return (
+        UNIT_BYTES * allocated,
+        allocated_event,
+        UNIT_BYTES * reserved_then,
+        UNIT_BYTES * reserved,
+        reserved_event,
+        failed,
+        gave_back,
+    )

@@ -35,14 +35,20 @@ class Plan:
     """Everything the loop needs to know about the device side of a run.
 
     Attributes:
-        micro_batches: Sequences per forward and backward pass of one optimizer step; their sum is the effective batch.
-        total_steps: Optimizer updates of the run; None where the length is in epochs and the data is not read yet.
-        predicted: By name: peak_memory_bytes, on a GPU allocated_memory_bytes and device_memory_bytes; where a time is predicted step_time_s,
-            tokens_per_s and mfu; and what `cost.whole_run` adds: training_time_s (steps alone), evaluation_time_s, checkpoint_time_s, start_time_s,
-            total_time_s, energy_wh and cost_usd, or billion_tokens_s and billion_tokens_usd.
+        micro_batches: Sequences per forward and backward pass of one optimizer step; their sum is
+            the effective batch.
+        total_steps: Optimizer updates of the run; None where the length is in epochs and the data
+            is not read yet.
+        predicted: By name: peak_memory_bytes, on a GPU allocated_memory_bytes and
+            device_memory_bytes; where a time is predicted step_time_s, tokens_per_s and mfu; and
+            what `cost.whole_run` adds: training_time_s (steps alone), evaluation_time_s,
+            checkpoint_time_s, start_time_s, total_time_s, energy_wh and cost_usd, or
+            billion_tokens_s and billion_tokens_usd.
         memory_terms: Bytes by term; they add up to the predicted peak.
-        time_terms: Seconds of one step by term; they add up to the predicted step time. Empty where no time is predicted.
-        evaluation_share: Time of scoring a sequence over time of training on it; None where no time is predicted.
+        time_terms: Seconds of one step by term; they add up to the predicted step time. Empty where
+            no time is predicted.
+        evaluation_share: Time of scoring a sequence over time of training on it; None where no time
+            is predicted.
         correction: What predicted times were multiplied by because of earlier runs.
         rates_basis: What predicted times rest on: `hardware.calibration.basis_of` the rates.
     """
@@ -85,8 +91,13 @@ class Plan:
             "accumulation": len(full),
             "remainder": self.effective_batch - sum(full),
             "effective_batch": self.effective_batch,
-            "predicted": {name: entry["value"] for name, entry in predicted.items()} | {"parameters": self.parameters},
-            "predicted_interval": {name: [entry["low"], entry["high"]] for name, entry in predicted.items()},
+            "predicted": (
+                {name: entry["value"] for name, entry in predicted.items()}
+                | {"parameters": self.parameters}
+            ),
+            "predicted_interval": {
+                name: [entry["low"], entry["high"]] for name, entry in predicted.items()
+            },
             "basis": {name: entry["basis"] for name, entry in predicted.items()},
         }
 
@@ -96,13 +107,21 @@ class Plan:
         split = f"{self.to_json()['accumulation']} x {micro}" + (f" + {rest}" if rest else "")
         tokens = self.effective_batch * self.sequence_length
         lines = [
-            f"{self.device['name']}: {format_count(self.parameters)} parameters, "
-            f"{self.effective_batch} x {self.sequence_length} = {tokens:,} tokens per optimizer step as {split} sequences",
+            (
+                f"{self.device['name']}: {format_count(self.parameters)} parameters,"
+                f" {self.effective_batch} x {self.sequence_length} = {tokens:,} tokens per"
+                f" optimizer step as {split} sequences"
+            ),
         ]
         width = max(len(choice.name) for choice in self.choices)
-        lines += [f"  {choice.name:<{width}}  {_plain(choice.value):<8} {choice.reason}" for choice in self.choices]
+        lines += [
+            f"  {choice.name:<{width}}  {_plain(choice.value):<8} {choice.reason}"
+            for choice in self.choices
+        ]
         for name, entry in self.predicted.items():
-            low, value, high = (format_named(name, number) for number in (entry.low, entry.value, entry.high))
+            low, value, high = (
+                format_named(name, number) for number in (entry.low, entry.value, entry.high)
+            )
             unit = next((unit for unit in _UNITS if name.endswith(unit)), "")
             label = name.replace("_per_s", " per second").removesuffix(unit).replace("_", " ")
             lines.append(f"  predicted {label}: {value} ({low} to {high}; {entry.basis})")
@@ -110,7 +129,8 @@ class Plan:
 
 
 def plan_from_json(values: Mapping[str, Any]) -> Plan:
-    """The Plan whose `to_json` gave `values`, also that of an earlier version, which lacked what has a default.
+    """The Plan whose `to_json` gave `values`, also that of an earlier version, which lacked what
+    has a default.
 
     Raises:
         PlanError: the values are not a plan.
@@ -120,13 +140,30 @@ def plan_from_json(values: Mapping[str, Any]) -> Plan:
             name: Prediction(values["predicted"][name], low, high, values["basis"][name])
             for name, (low, high) in values["predicted_interval"].items()
         }
-        earlier = {"optimizer": "fused" if values["fused_optimizer"] else "for_loop"} if "fused_optimizer" in values else {}
-        plain = earlier | {each.name: values[each.name] for each in fields(Plan) if each.name in values}
+        earlier = (
+            {"optimizer": "fused" if values["fused_optimizer"] else "for_loop"}
+            if "fused_optimizer" in values
+            else {}
+        )
+        plain = earlier | {
+            each.name: values[each.name] for each in fields(Plan) if each.name in values
+        }
         choices = tuple(Choice(**choice) for choice in values["choices"])
-        return Plan(**{**plain, "choices": choices, "micro_batches": tuple(values["micro_batches"]), "predicted": predicted})
+        return Plan(
+            **{
+                **plain,
+                "choices": choices,
+                "micro_batches": tuple(values["micro_batches"]),
+                "predicted": predicted,
+            }
+        )
     except (KeyError, TypeError, ValueError) as error:
-        raise PlanError(f"not a plan that this version of brimful can read: {error!r}. Make a new one.") from error
+        raise PlanError(
+            f"not a plan that this version of brimful can read: {error!r}. Make a new one."
+        ) from error
 
 
 def _plain(value: object) -> str:
-    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    return (
+        {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    )

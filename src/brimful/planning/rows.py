@@ -1,4 +1,6 @@
-"""Recipes whose optimizer step is counted in examples, as planning sees them: in rows of the sequence length."""
+"""Recipes whose optimizer step is counted in examples, as planning sees them: in rows of the
+sequence length.
+"""
 
 import math
 
@@ -9,8 +11,8 @@ from brimful.recipe import BatchRecipe, Recipe, TrainingRecipe
 def as_rows(recipe: Recipe, *, positions_per_example: float, train_examples: int) -> Recipe:
     """The recipe with the rows that an optimizer step's examples fill, and its length in steps.
 
-    Examples of a step lie end to end (or beside others of their length), so a step costs what its tokens cost, not what as many full
-    sequences would.
+    Examples of a step lie end to end (or beside others of their length), so a step costs what its
+    tokens cost, not what as many full sequences would.
 
     Args:
         recipe: `batch.sequences` and `evaluation.max_sequences` count examples.
@@ -26,6 +28,14 @@ def as_rows(recipe: Recipe, *, positions_per_example: float, train_examples: int
         return max(1, math.ceil(examples * positions_per_example / recipe.sequence_length))
 
     most = recipe.evaluation.max_sequences
-    evaluation = recipe.evaluation if most is None else recipe.evaluation.model_copy(update={"max_sequences": rows(most)})
-    changed = {"batch": BatchRecipe(sequences=rows(recipe.effective_batch)), "training": TrainingRecipe(steps=steps), "evaluation": evaluation}
+    evaluation = (
+        recipe.evaluation
+        if most is None
+        else recipe.evaluation.model_copy(update={"max_sequences": rows(most)})
+    )
+    changed = {
+        "batch": BatchRecipe(sequences=rows(recipe.effective_batch)),
+        "training": TrainingRecipe(steps=steps),
+        "evaluation": evaluation,
+    }
     return recipe.model_copy(update=changed)

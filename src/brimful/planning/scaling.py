@@ -1,9 +1,12 @@
-"""What a changed effective batch asks of the learning rate and the warm-up, and what `optimizer.scale_learning_rate` made of it.
+"""What a changed effective batch asks of the learning rate and the warm-up, and what
+`optimizer.scale_learning_rate` made of it.
 
-Adam: the square-root rule (Malladi et al. 2022, "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms"). With k = B'/B the learning
-rate grows by sqrt(k), 1 - beta1 and 1 - beta2 by k, and eps falls by sqrt(k). It is derived for gradients that are mostly noise, so it
-ends at the critical batch size (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training"), which only a run can measure.
-The linear rule is that of plain SGD (Goyal et al. 2017, "Accurate, Large Minibatch SGD").
+Adam: the square-root rule (Malladi et al. 2022, "On the SDEs and Scaling Rules for Adaptive
+Gradient Algorithms"). With k = B'/B the learning rate grows by sqrt(k), 1 - beta1 and 1 - beta2 by
+k, and eps falls by sqrt(k). It is derived for gradients that are mostly noise, so it ends at the
+critical batch size (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training"), which
+only a run can measure. The linear rule is that of plain SGD (Goyal et al. 2017, "Accurate, Large
+Minibatch SGD").
 """
 
 import math
@@ -13,16 +16,20 @@ from brimful.recipe import OptimizerRecipe, Recipe, differences
 from brimful.recipe.loading import learning_rate_factor, step_growth
 
 SOURCES = {
-    "sqrt": "the square-root rule for Adam (Malladi et al. 2022), which ends at the critical batch size",
+    "sqrt": (
+        "the square-root rule for Adam (Malladi et al. 2022), which ends at the critical batch size"
+    ),
     "linear": "the linear rule, made for plain SGD (Goyal et al. 2017); Adam's is the square root",
 }
 """By `optimizer.scale_learning_rate`."""
 
 
 def notes(original: Recipe, changed: Recipe) -> list[str]:
-    """Lines for a user who changed the effective batch of a recipe; none where nothing is to be said.
+    """Lines for a user who changed the effective batch of a recipe; none where nothing is to be
+    said.
 
-    With a rule they tell what `recipe.load` made of the learning rate. Without one they suggest values, unless the model changed, too.
+    With a rule they tell what `recipe.load` made of the learning rate. Without one they suggest
+    values, unless the model changed, too.
 
     Args:
         original: The recipe as written.
@@ -35,24 +42,54 @@ def notes(original: Recipe, changed: Recipe) -> list[str]:
     length = _settings(_length(original, ratio, changes), changes)
     if changed.optimizer.scale_learning_rate != "none":
         lines = [f"note: {_seen(original, changed)}, k = {ratio:.4g}; {_scaled(original, changed)}"]
-        return [*lines, *([f"  Consider: {length}", "    as many tokens of warm-up and training as before"] if length else [])]
+        return [
+            *lines,
+            *(
+                [f"  Consider: {length}", "    as many tokens of warm-up and training as before"]
+                if length
+                else []
+            ),
+        ]
     if any(key.split(".")[0] in {"model", "adapter"} for key in changes):
         return []
     rule = _settings(_adam(original.optimizer, ratio), changes)
-    lines = [f"note: {_seen(original, changed)}, k = {ratio:.4g}; nothing else of the recipe was changed for it. Consider:"]
+    lines = [
+        f"note: {_seen(original, changed)}, k = {ratio:.4g}; nothing else of the recipe was changed"
+        " for it. Consider:"
+    ]
     if rule:
-        lines += [f"  {rule}", "    the square-root rule for Adam: learning rate x sqrt(k), (1 - beta) x k, eps / sqrt(k) (Malladi et al. 2022)"]
+        lines += [
+            f"  {rule}",
+            (
+                "    the square-root rule for Adam: learning rate x sqrt(k), (1 - beta) x k, eps /"
+                " sqrt(k) (Malladi et al. 2022)"
+            ),
+        ]
     if length:
         lines += [f"  {length}", "    as many tokens of warm-up and training as before"]
     if ratio * (1 - original.optimizer.beta1) > 1:
-        lines.append(f"  The rule has no beta1 here, because (1 - {original.optimizer.beta1:g}) x k is above 1: this step is too far for it.")
-    return [*lines, "  The rule ends at the critical batch size (McCandlish et al. 2018), which cannot be known before training."]
+        lines.append(
+            f"  The rule has no beta1 here, because (1 - {original.optimizer.beta1:g}) x k is above"
+            " 1: this step is too far for it."
+        )
+    return [
+        *lines,
+        (
+            "  The rule ends at the critical batch size (McCandlish et al. 2018), which cannot be"
+            " known before training."
+        ),
+    ]
 
 
 def _seen(original: Recipe, changed: Recipe) -> str:
     if "sft" in {original.method, changed.method}:
-        return f"an optimizer step sees {changed.effective_batch:,} examples instead of {original.effective_batch:,}"
-    before, after = (recipe.effective_batch * recipe.sequence_length for recipe in (original, changed))
+        return (
+            f"an optimizer step sees {changed.effective_batch:,} examples instead of"
+            f" {original.effective_batch:,}"
+        )
+    before, after = (
+        recipe.effective_batch * recipe.sequence_length for recipe in (original, changed)
+    )
     return f"an optimizer step sees {after:,} tokens instead of {before:,}"
 
 
@@ -61,7 +98,10 @@ def _scaled(original: Recipe, changed: Recipe) -> str:
     rule, factor = changed.optimizer.scale_learning_rate, learning_rate_factor(original, changed)
     before, after = original.optimizer.learning_rate, changed.optimizer.learning_rate
     if not math.isclose(after, before * factor, rel_tol=1e-5):
-        return f"optimizer.learning_rate={after:g} was set, so optimizer.scale_learning_rate={rule} leaves it."
+        return (
+            f"optimizer.learning_rate={after:g} was set, so optimizer.scale_learning_rate={rule}"
+            " leaves it."
+        )
     by = "sqrt(k)" if rule == "sqrt" else "k"
     return f"optimizer.learning_rate {before:g} x {by} = {after:g}: {SOURCES[rule]}."
 
@@ -78,7 +118,10 @@ def _adam(optimizer: OptimizerRecipe, ratio: float) -> dict[str, str]:
     betas = {name: 1 - ratio * (1 - getattr(optimizer, name)) for name in ("beta1", "beta2")}
     if min(betas.values()) >= 0:
         values |= {**betas, "eps": optimizer.eps / root}
-    return {f"optimizer.{name}": f"{value:.4g}" if name in betas else f"{value:.3g}" for name, value in values.items()}
+    return {
+        f"optimizer.{name}": f"{value:.4g}" if name in betas else f"{value:.3g}"
+        for name, value in values.items()
+    }
 
 
 def _length(recipe: Recipe, ratio: float, changes: Iterable[str]) -> dict[str, str]:
@@ -86,6 +129,8 @@ def _length(recipe: Recipe, ratio: float, changes: Iterable[str]) -> dict[str, s
     found = {}
     if recipe.optimizer.warmup >= 1:
         found["optimizer.warmup"] = str(max(1, round(recipe.optimizer.warmup / ratio)))
-    if recipe.training.steps is not None and not any(key.startswith("training.") for key in changes):
+    if recipe.training.steps is not None and not any(
+        key.startswith("training.") for key in changes
+    ):
         found["training.steps"] = str(max(1, round(recipe.training.steps / ratio)))
     return found

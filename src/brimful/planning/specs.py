@@ -14,7 +14,9 @@ from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.recipe import OF_RECIPE, ModelRecipe, Recipe, load
 
 TEXT_PARTS = ("text_config", "decoder", "generator", "text_encoder")
-"""Where the config of several models keeps the one that reads text, as in transformers' get_text_config."""
+"""Where the config of several models keeps the one that reads text, as in transformers'
+get_text_config.
+"""
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,19 @@ class ModelFacts:
     @property
     def is_encoder(self) -> bool:
         """Whether every position sees those behind it."""
-        from transformers.models.auto import modeling_auto  # noqa: PLC0415 - only asked of classifiers
+        # Only asked of classifiers.
+        from transformers.models.auto import (  # noqa: PLC0415
+            modeling_auto,
+        )
 
-        return self.config["model_type"] in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not self.config.get("is_decoder")
+        return self.config[
+            "model_type"
+        ] in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not self.config.get("is_decoder")
 
 
-def model_facts(recipe: Recipe, vocabulary: int | None = None, *, trust_custom_code: bool = False) -> ModelFacts:
+def model_facts(
+    recipe: Recipe, vocabulary: int | None = None, *, trust_custom_code: bool = False
+) -> ModelFacts:
     """The recipe's model, described or published.
 
     Args:
@@ -54,19 +63,30 @@ def model_facts(recipe: Recipe, vocabulary: int | None = None, *, trust_custom_c
         trust_custom_code: Consent to run code that comes with a published model.
 
     Raises:
-        PlanError: the published model is unknown, not a language model, or shorter than the recipe's sequences.
+        PlanError: the published model is unknown, not a language model, or shorter than the
+            recipe's sequences.
     """
     if isinstance(recipe.model, ModelRecipe):
         size = vocabulary or recipe.own_tokenizer.vocabulary or 256
         values = config_values(recipe.model, vocabulary=size, context=recipe.context)
-        return ModelFacts(values, size, recipe.context, count_parameters(recipe.model, size, recipe.context).total, grouped=_is_grouped(values))
+        return ModelFacts(
+            values,
+            size,
+            recipe.context,
+            count_parameters(recipe.model, size, recipe.context).total,
+            grouped=_is_grouped(values),
+        )
     if recipe.model.startswith(OF_RECIPE):
         trained_first = load(recipe.model.removeprefix(OF_RECIPE))
         facts = model_facts(trained_first, vocabulary)
         _refuse_long_sequences(recipe, facts.context)
         return replace(facts, parameters=None if recipe.adapter else facts.parameters)
     row = catalog.find(recipe.model)
-    values = dict(row.config) if row is not None else catalog.config_of_model(recipe.model, trust_custom_code=trust_custom_code).to_dict()
+    values = (
+        dict(row.config)
+        if row is not None
+        else catalog.config_of_model(recipe.model, trust_custom_code=trust_custom_code).to_dict()
+    )
     facts = facts_of_values(values, None if row is None else row.parameters)
     _refuse_long_sequences(recipe, facts.context)
     return facts
@@ -75,31 +95,57 @@ def model_facts(recipe: Recipe, vocabulary: int | None = None, *, trust_custom_c
 def facts_of_values(values: Mapping[str, Any], parameters: int | None) -> ModelFacts:
     """What the values of a published model's config say; its parameters where they are known.
 
-    Of a model that reads images or sound too, this is the part that reads text, as in the rows of the catalog.
+    Of a model that reads images or sound too, this is the part that reads text, as in the rows of
+    the catalog.
 
     Raises:
-        PlanError: they do not say how large the vocabulary is, or that part cannot be planned alone.
+        PlanError: they do not say how large the vocabulary is, or that part cannot be planned
+            alone.
     """
     text = _text_values(values)
-    context = next((int(text[key]) for key in ("max_position_embeddings", "n_positions", "max_seq_len") if text.get(key)), None)
-    return ModelFacts(text, int(text["vocab_size"]), context, parameters, bool(text.get("attn_logit_softcapping")), _is_grouped(text))
+    context = next(
+        (
+            int(text[key])
+            for key in ("max_position_embeddings", "n_positions", "max_seq_len")
+            if text.get(key)
+        ),
+        None,
+    )
+    return ModelFacts(
+        text,
+        int(text["vocab_size"]),
+        context,
+        parameters,
+        bool(text.get("attn_logit_softcapping")),
+        _is_grouped(text),
+    )
 
 
 def _text_values(values: Mapping[str, Any]) -> Mapping[str, Any]:
     nested = [part for name in TEXT_PARTS if isinstance(part := values.get(name), Mapping)]
-    found = next((part for part in (*nested, values) if part.get("vocab_size") and part.get("model_type")), None)
+    found = next(
+        (part for part in (*nested, values) if part.get("vocab_size") and part.get("model_type")),
+        None,
+    )
     if found is None:
-        raise PlanError(f"the config of model_type {values.get('model_type')!r} does not say how large its vocabulary is. Add its vocab_size.")
+        raise PlanError(
+            f"the config of model_type {values.get('model_type')!r} does not say how large its"
+            " vocabulary is. Add its vocab_size."
+        )
     if found is not values and not catalog.has_head(str(found["model_type"])):
         raise PlanError(
-            f"the text part of model_type {values.get('model_type')!r} ({found['model_type']!r}) is no model by itself, so it cannot be planned."
+            f"the text part of model_type {values.get('model_type')!r} ({found['model_type']!r}) is"
+            " no model by itself, so it cannot be planned."
         )
     return found
 
 
 def _refuse_long_sequences(recipe: Recipe, context: int | None) -> None:
     if context is not None and recipe.sequence_length > context:
-        raise PlanError(f"sequence_length {recipe.sequence_length} is above the {context} positions that {recipe.model} reads; shorten it.")
+        raise PlanError(
+            f"sequence_length {recipe.sequence_length} is above the {context} positions that"
+            f" {recipe.model} reads; shorten it."
+        )
 
 
 def _is_grouped(values: Mapping[str, Any]) -> bool:
@@ -107,36 +153,68 @@ def _is_grouped(values: Mapping[str, Any]) -> bool:
     return heads is not None and groups is not None and groups < heads
 
 
-def spec_of(recipe: Recipe, model: ModelFacts, device: Device, choices: Mapping[str, Choice], *, recompute: bool) -> StepSpec:
+def spec_of(
+    recipe: Recipe,
+    model: ModelFacts,
+    device: Device,
+    choices: Mapping[str, Choice],
+    *,
+    recompute: bool,
+) -> StepSpec:
     """The step of brimful's own loop.
 
-    Fresh models and full fine-tuning keep fp32 weights; a frozen base is held in the 16-bit type of the matrix products, adapters in fp32.
+    Fresh models and full fine-tuning keep fp32 weights; a frozen base is held in the 16-bit type of
+    the matrix products, adapters in fp32.
     """
     precision = str(choices["precision"].value)
     frozen = recipe.adapter is not None
     return StepSpec(
-        config_json=canonical(model.config), sequence_length=recipe.sequence_length,
+        config_json=canonical(model.config),
+        sequence_length=recipe.sequence_length,
         weights=precision if frozen else "fp32",  # type: ignore[arg-type]
         autocast="none" if precision == "fp32" else precision,  # type: ignore[arg-type]
-        adapter=lora_of(recipe), quantize=recipe.quantize, **_task(recipe), loss_chunk=int(choices["loss_chunk"].value), recompute=recompute,
-        cuda=device.kind == "cuda", flash=device.abilities.flash_attention, attention=_traced_attention(str(choices["attention"].value), model, device),
+        adapter=lora_of(recipe),
+        quantize=recipe.quantize,
+        **_task(recipe),
+        loss_chunk=int(choices["loss_chunk"].value),
+        recompute=recompute,
+        cuda=device.kind == "cuda",
+        flash=device.abilities.flash_attention,
+        attention=_traced_attention(str(choices["attention"].value), model, device),
         optimizer=str(choices["optimizer"].value),  # type: ignore[arg-type]
-        accumulates=True, clips=recipe.optimizer.clip_norm is not None,
-    )  # fmt: skip
+        accumulates=True,
+        clips=recipe.optimizer.clip_norm is not None,
+    )
 
 
 def _task(recipe: Recipe) -> dict[str, Any]:
     """What the model is for, and how it comes to a loss."""
     if recipe.method == "classify":
-        return {"task": "sequence_classification", "loss": "model", "padded": True, "labels": max(2, len(recipe.label_rules.names))}
+        return {
+            "task": "sequence_classification",
+            "loss": "model",
+            "padded": True,
+            "labels": max(2, len(recipe.label_rules.names)),
+        }
     if recipe.method == "mlm":
         is_padded = recipe.data.layout == "document"
-        return {"task": "masked_lm", "loss": "chunked", "masked_share": recipe.data.masked_share, "padded": is_padded}
-    return {"task": "causal_lm", "loss": "chunked", "feedback": recipe.feedback_rules.points if recipe.method == "feedback" else ""}
+        return {
+            "task": "masked_lm",
+            "loss": "chunked",
+            "masked_share": recipe.data.masked_share,
+            "padded": is_padded,
+        }
+    return {
+        "task": "causal_lm",
+        "loss": "chunked",
+        "feedback": recipe.feedback_rules.points if recipe.method == "feedback" else "",
+    }
 
 
 def _traced_attention(chosen: str, model: ModelFacts, device: Device) -> str:
-    """Packed rows are traced as one long example, the most that attention can take; on CUDA with the kernel that each example gets."""
+    """Packed rows are traced as one long example, the most that attention can take; on CUDA with
+    the kernel that each example gets.
+    """
     if chosen != PACKED_ATTENTION or device.kind != "cuda":
         return chosen
     if model.softcapped:
@@ -148,4 +226,9 @@ def lora_of(recipe: Recipe) -> Lora | None:
     """The recipe's adapters as the trace takes them."""
     if recipe.adapter is None:
         return None
-    return Lora(recipe.adapter.rank, ",".join(recipe.adapter.target_names), recipe.adapter.dropout, dora=recipe.adapter.dora)
+    return Lora(
+        recipe.adapter.rank,
+        ",".join(recipe.adapter.target_names),
+        recipe.adapter.dropout,
+        dora=recipe.adapter.dora,
+    )

@@ -1,4 +1,6 @@
-"""Everything about a training step that decides its memory, except the micro-batch. Plain values; no torch."""
+"""Everything about a training step that decides its memory, except the micro-batch. Plain values;
+no torch.
+"""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +21,8 @@ class Lora:
 
     Attributes:
         rank: r.
-        targets: "all-linear" (every linear layer but the head), or names of linear layers, separated by commas.
+        targets: "all-linear" (every linear layer but the head), or names of linear layers,
+            separated by commas.
         dropout: Before the adapter; above 0 it keeps a mask and a copy of the input.
         dtype: Of the adapter's weights; peft keeps them in fp32 whatever the base has.
         dora: Weight-decomposed (Liu et al. 2024).
@@ -49,14 +52,18 @@ class PeftAdapter:
 
 @dataclass(frozen=True)
 class LossChain:
-    """How other trainers get from the last hidden states to the loss. V is the vocabulary, T the tokens of a micro-batch.
+    """How other trainers get from the last hidden states to the loss. V is the vocabulary, T the
+    tokens of a micro-batch.
 
     Attributes:
-        upcast: What becomes of 16-bit logits. "beside": an fp32 copy stands beside them (transformers from 4.46, whose loss function
-            upcasts while the output holds the logits); "instead": the copy replaces them (before 4.46); "none": the loss sees them as they are.
-        shifted_copy: The logits are shifted against the labels by a contiguous copy; from 4.49 on the labels are padded instead.
-        cross_entropy: "torch" keeps the log-softmax (4 V T bytes in fp32); "in_place" overwrites its input with the gradient (Unsloth's
-            kernel, as copied by fms-acceleration); "fused_linear" never holds all logits (Liger).
+        upcast: What becomes of 16-bit logits. "beside": an fp32 copy stands beside them
+            (transformers from 4.46, whose loss function upcasts while the output holds the logits);
+            "instead": the copy replaces them (before 4.46); "none": the loss sees them as they are.
+        shifted_copy: The logits are shifted against the labels by a contiguous copy; from 4.49 on
+            the labels are padded instead.
+        cross_entropy: "torch" keeps the log-softmax (4 V T bytes in fp32); "in_place" overwrites
+            its input with the gradient (Unsloth's kernel, as copied by fms-acceleration);
+            "fused_linear" never holds all logits (Liger).
     """
 
     upcast: Literal["beside", "instead", "none"] = "beside"
@@ -65,9 +72,10 @@ class LossChain:
 
 
 LOSS_CHAINS: Mapping[str, LossChain] = {
-    "shifted_copy": LossChain(shifted_copy=True), "in_place": LossChain(shifted_copy=True, cross_entropy="in_place"),
+    "shifted_copy": LossChain(shifted_copy=True),
+    "in_place": LossChain(shifted_copy=True, cross_entropy="in_place"),
     "fused_linear": LossChain("none", cross_entropy="fused_linear"),
-}  # fmt: skip
+}
 """transformers 4.46 to 4.48 as it is, with fms-acceleration's kernel, and Liger's loss."""
 
 
@@ -76,15 +84,21 @@ class Habits:
     """What other trainers do that brimful's loop does not.
 
     Attributes:
-        fused_rms_norm: Keeps its 16-bit input and a scale per row instead of fp32 copies (Unsloth, Liger).
+        fused_rms_norm: Keeps its 16-bit input and a scale per row instead of fp32 copies (Unsloth,
+            Liger).
         fused_rope: Rotary positions in place, without rotated copies (Unsloth, Liger).
-        fused_lora: Adapters of q, k and v share one function and keep its input; o has one of its own (Unsloth).
+        fused_lora: Adapters of q, k and v share one function and keep its input; o has one of its
+            own (Unsloth).
         keeps_outputs: The loop holds the model's outputs until the next forward pass returns.
-        use_cache: Keys and values are collected while training (transformers' default without recomputation).
-        keeps_fused_qkv: They are views of fused q, k, v outputs, also under recomputation (GPT-BigCode in transformers 4).
-        fp32_outputs: The model's outputs are converted to fp32 after an autocast forward pass (accelerate).
-        reentrant: Recomputation runs a nested backward pass per block, beside which the block's output stands again (torch's older
-            checkpoint, the default of transformers' Trainer up to version 4).
+        use_cache: Keys and values are collected while training (transformers' default without
+            recomputation).
+        keeps_fused_qkv: They are views of fused q, k, v outputs, also under recomputation
+            (GPT-BigCode in transformers 4).
+        fp32_outputs: The model's outputs are converted to fp32 after an autocast forward pass
+            (accelerate).
+        reentrant: Recomputation runs a nested backward pass per block, beside which the block's
+            output stands again (torch's older checkpoint, the default of transformers' Trainer up
+            to version 4).
     """
 
     fused_rms_norm: bool = False
@@ -99,7 +113,8 @@ class Habits:
 
 @dataclass(frozen=True)
 class StepSpec:
-    """A training step as declared; a trace of it is a pure function of this and of the installed libraries.
+    """A training step as declared; a trace of it is a pure function of this and of the installed
+    libraries.
 
     Attributes:
         config_json: transformers config of the model, canonical JSON.
@@ -108,26 +123,31 @@ class StepSpec:
         weights: dtype of the weights as loaded.
         autocast: dtype of matrix products, "none" for no autocast.
         adapter: Adapters on a frozen base; None trains every parameter.
-        quantize: How the base's linear layers are stored. nf4 is bitsandbytes' 4-bit with double quantisation (Dettmers et al. 2023);
-            gptq4 4-bit words in int32, fp16 scales and packed zeros per group, an int32 group index per input feature (AutoGPTQ).
+        quantize: How the base's linear layers are stored. nf4 is bitsandbytes' 4-bit with double
+            quantisation (Dettmers et al. 2023); gptq4 4-bit words in int32, fp16 scales and packed
+            zeros per group, an int32 group index per input feature (AutoGPTQ).
         gptq_group: Input features that share a scale; 0 for one group.
-        upcast: Non-quantised weights in fp32, as peft's prepare_model_for_kbit_training leaves them; "norms" for those of norms only.
-        loss: chunked: brimful's linear cross-entropy; model: the loss inside the transformers model; else a chain of another
-            trainer, in words (`LOSS_CHAINS`) or in full.
+        upcast: Non-quantised weights in fp32, as peft's prepare_model_for_kbit_training leaves
+            them; "norms" for those of norms only.
+        loss: chunked: brimful's linear cross-entropy; model: the loss inside the transformers
+            model; else a chain of another trainer, in words (`LOSS_CHAINS`) or in full.
         loss_chunk: Tokens per chunk of the chunked loss.
         recompute: Activations of every block are recomputed in the backward pass.
         cuda: Memory as on CUDA; False for this CPU's own kernels.
         flash: Whether the CUDA device has a flash-attention kernel.
         attention: transformers' attention implementation.
-        optimizer: AdamW variant. fused has no temporaries, foreach one state-sized, for_loop one of the largest tensor; 8bit keeps states in
-            bytes, paged_8bit in memory that the driver moves.
+        optimizer: AdamW variant. fused has no temporaries, foreach one state-sized, for_loop one of
+            the largest tensor; 8bit keeps states in bytes, paged_8bit in memory that the driver
+            moves.
         habits: What another trainer does otherwise.
         accumulates: More than one micro-batch per optimizer step.
         clips: The gradient norm is clipped.
         padded: Batches carry an attention mask.
-        masked_share: Of the tokens of a sequence, those that are hidden (task masked_lm): brimful's own loss makes logits for no others.
+        masked_share: Of the tokens of a sequence, those that are hidden (task masked_lm): brimful's
+            own loss makes logits for no others.
         labels: Classes of a sequence classification.
-        feedback: Where the error is fed back instead of backpropagated, as the recipe's `feedback.points`; "" for backpropagation.
+        feedback: Where the error is fed back instead of backpropagated, as the recipe's
+            `feedback.points`; "" for backpropagation.
     """
 
     config_json: str
@@ -139,7 +159,9 @@ class StepSpec:
     quantize: Literal["none", "nf4", "gptq4"] = "none"
     gptq_group: int = 128
     upcast: bool | Literal["norms"] = False
-    loss: Literal["chunked", "model", "shifted_copy", "in_place", "fused_linear"] | LossChain = "chunked"
+    loss: Literal["chunked", "model", "shifted_copy", "in_place", "fused_linear"] | LossChain = (
+        "chunked"
+    )
     loss_chunk: int = 16_384
     recompute: bool = False
     cuda: bool = True
@@ -172,7 +194,11 @@ class StepSpec:
     @property
     def scored_tokens(self) -> int:
         """Tokens of a sequence that the pieces of the loss are made of."""
-        return self.num_masked if self.task == "masked_lm" and self.loss == "chunked" else self.sequence_length
+        return (
+            self.num_masked
+            if self.task == "masked_lm" and self.loss == "chunked"
+            else self.sequence_length
+        )
 
     def key(self) -> str:
         """Canonical text: equal specs, equal keys."""
@@ -181,5 +207,14 @@ class StepSpec:
 
 def canonical(config: Mapping[str, Any]) -> str:
     """The JSON of a transformers config without what says nothing about the network."""
-    silent = {"transformers_version", "_name_or_path", "architectures", "dtype", "torch_dtype", "use_cache"}
-    return json.dumps({key: value for key, value in config.items() if key not in silent}, sort_keys=True)
+    silent = {
+        "transformers_version",
+        "_name_or_path",
+        "architectures",
+        "dtype",
+        "torch_dtype",
+        "use_cache",
+    }
+    return json.dumps(
+        {key: value for key, value in config.items() if key not in silent}, sort_keys=True
+    )

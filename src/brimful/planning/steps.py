@@ -21,7 +21,8 @@ _GRADIENTS = KINDS.index("gradients")
 def run_of(traces: Sequence[Trace]) -> Trace:
     """The first step of the first trace, then the second step of each following one.
 
-    Gradients end between steps. What else a step leaves ends where the second step ends its counterpart from the first, else at once.
+    Gradients end between steps. What else a step leaves ends where the second step ends its
+    counterpart from the first, else at once.
 
     Args:
         traces: At least two, of one spec at different sizes.
@@ -34,12 +35,19 @@ def run_of(traces: Sequence[Trace]) -> Trace:
         raise Irregular("the events differ between sizes")
     start, end = first.marks[SECOND_STEP], first.marks.get(END, len(first.events_E))
     later, later_layers = first.events_E[start:end], first.event_layers_E[start:end]
-    fresh, ended = np.sort(later[later > 0] - 1).astype(np.int64), (-later[later < 0] - 1).astype(np.int64)
+    fresh, ended = (
+        np.sort(later[later > 0] - 1).astype(np.int64),
+        (-later[later < 0] - 1).astype(np.int64),
+    )
     left = np.setdiff1d(fresh, ended)
     pairs = _paired(first, np.setdiff1d(ended, fresh), left)
     now_S = np.arange(len(first.sizes_S))  # number in the run of each storage of the trace
     events: list[Int32Array | Int64Array]
-    events, layers, origins = [first.events_E[:start]], [first.event_layers_E[:start]], [np.arange(len(first.sizes_S))]
+    events, layers, origins = (
+        [first.events_E[:start]],
+        [first.event_layers_E[:start]],
+        [np.arange(len(first.sizes_S))],
+    )
     sizes = [np.where(np.isin(origins[0], fresh), 0, first.sizes_S)]
     for position, trace in enumerate(traces[1:]):
         before_S, now_S = now_S, now_S.copy()
@@ -59,14 +67,25 @@ def run_of(traces: Sequence[Trace]) -> Trace:
         origins.append(fresh)
     origin_S = np.concatenate(origins)
     return dataclasses.replace(
-        first, events_E=np.concatenate(events).astype(np.int32), event_layers_E=np.concatenate(layers).astype(np.int32), sizes_S=np.concatenate(sizes),
-        kinds_S=first.kinds_S[origin_S], places_S=first.places_S[origin_S], layers_S=first.layers_S[origin_S],
-    )  # fmt: skip
+        first,
+        events_E=np.concatenate(events).astype(np.int32),
+        event_layers_E=np.concatenate(layers).astype(np.int32),
+        sizes_S=np.concatenate(sizes),
+        kinds_S=first.kinds_S[origin_S],
+        places_S=first.places_S[origin_S],
+        layers_S=first.layers_S[origin_S],
+    )
 
 
 def _paired(trace: Trace, found: Int64Array, left: Int64Array) -> dict[int, int]:
-    """Storages that the second step found and ends -> their counterparts among those it leaves: the next one of the same place."""
+    """Storages that the second step found and ends -> their counterparts among those it leaves: the
+    next one of the same place.
+    """
     by_place: dict[int, list[int]] = defaultdict(list)
     for number in left[trace.kinds_S[left] != _GRADIENTS]:
         by_place[int(trace.places_S[number])].append(int(number))
-    return {int(number): by_place[place].pop(0) for number in found if by_place[place := int(trace.places_S[number])]}
+    return {
+        int(number): by_place[place].pop(0)
+        for number in found
+        if by_place[place := int(trace.places_S[number])]
+    }

@@ -1,4 +1,6 @@
-"""How much of a device's memory a recipe takes, micro-batch by micro-batch, and what would make it fit."""
+"""How much of a device's memory a recipe takes, micro-batch by micro-batch, and what would make it
+fit.
+"""
 
 import bisect
 from collections.abc import Callable, Mapping
@@ -50,7 +52,9 @@ class Memory:
         lengths_vary: Batches are not all of one length.
     """
 
-    def __init__(self, traces: Traces | Replays, target: Target, *, lengths_vary: bool = False) -> None:
+    def __init__(
+        self, traces: Traces | Replays, target: Target, *, lengths_vary: bool = False
+    ) -> None:
         self._replays = traces if isinstance(traces, Replays) else Replays(traces)
         self._target, self._lengths_vary = target, lengths_vary
         self._made: dict[int, Footprint] = {}
@@ -58,7 +62,12 @@ class Memory:
     def at(self, micro_batch: int) -> Footprint:
         """The footprint with this micro-batch."""
         if micro_batch not in self._made:
-            self._made[micro_batch] = footprint(self.replayed(micro_batch), self._target, micro_batch, lengths_vary=self._lengths_vary)
+            self._made[micro_batch] = footprint(
+                self.replayed(micro_batch),
+                self._target,
+                micro_batch,
+                lengths_vary=self._lengths_vary,
+            )
         return self._made[micro_batch]
 
     def replayed(self, micro_batch: int) -> Replayed:
@@ -70,14 +79,21 @@ class Memory:
         return self._replays.work_at(micro_batch)
 
     def largest(self, highest: int, margin: Margin = "balanced") -> int:
-        """The largest micro-batch up to `highest` that fits by this margin; 0 where none does. Memory grows with the micro-batch. On CUDA it is looked
-        for first where tensors alone would fill the device, as little is lost between them.
+        """The largest micro-batch up to `highest` that fits by this margin; 0 where none does.
+        Memory grows with the micro-batch. On CUDA it is looked for first where tensors alone would
+        fill the device, as little is lost between them.
 
-        conservative: the upper end of the prediction fits, without the allocator giving back what it holds; balanced: the run surely gets
-        through; tight: it is not sure to fail.
+        conservative: the upper end of the prediction fits, without the allocator giving back what
+        it holds; balanced: the run surely gets through; tight: it is not sure to fail.
         """
         if self._target.kind != "cuda":
-            return _last(highest, lambda size: self.verdict(size) == "fits" or (margin == "tight" and self.verdict(size) == "uncertain"))
+            return _last(
+                highest,
+                lambda size: (
+                    self.verdict(size) == "fits"
+                    or (margin == "tight" and self.verdict(size) == "uncertain")
+                ),
+            )
         limit_bytes = (possible_bytes if margin == "tight" else sure_bytes)(self._target)
 
         def may_hold(size: int) -> bool:
@@ -85,19 +101,27 @@ class Memory:
 
         def holds(size: int) -> bool:
             fits = self.replayed(size).fits_in(limit_bytes)
-            return fits and (margin != "conservative" or self.high_below(size, self._target.usable_bytes))
+            return fits and (
+                margin != "conservative" or self.high_below(size, self._target.usable_bytes)
+            )
 
         return _last_below(highest if may_hold(highest) else _last(highest, may_hold), holds)
 
     @property
     def standing_bytes(self) -> int:
-        """What is there whatever the micro-batch: weights, adapters and optimizer states at the moment when tensors take most."""
+        """What is there whatever the micro-batch: weights, adapters and optimizer states at the
+        moment when tensors take most.
+        """
         return standing_bytes(self.replayed(1).trace)
 
     def high_below(self, micro_batch: int, limit_bytes: float) -> bool:
-        """Whether the upper end of the prediction is at most this; asks for no replay where tensors alone are above it."""
+        """Whether the upper end of the prediction is at most this; asks for no replay where tensors
+        alone are above it.
+        """
         if self._target.kind == "cuda":
-            least = cuda_high_at_least(self.replayed(micro_batch), self._target, lengths_vary=self._lengths_vary)
+            least = cuda_high_at_least(
+                self.replayed(micro_batch), self._target, lengths_vary=self._lengths_vary
+            )
             if least > limit_bytes:
                 return False
         return self.at(micro_batch).driver.high <= limit_bytes
@@ -110,7 +134,9 @@ class Memory:
 
 
 def _last(highest: int, holds: Callable[[int], bool]) -> int:
-    """The largest number up to `highest` of which something holds that holds of all smaller ones; 0 for none."""
+    """The largest number up to `highest` of which something holds that holds of all smaller ones; 0
+    for none.
+    """
     low, step = 0, 1
     while low + step <= highest and holds(low + step):
         low, step = low + step, 2 * step
@@ -147,7 +173,13 @@ class Remedy:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {"name": self.name, "change": self.change, "set": self.set, "largest_micro_batch": self.largest, "footprint": self.footprint.to_json()}
+        return {
+            "name": self.name,
+            "change": self.change,
+            "set": self.set,
+            "largest_micro_batch": self.largest,
+            "footprint": self.footprint.to_json(),
+        }
 
 
 @dataclass(frozen=True)
@@ -167,24 +199,46 @@ class Prepared:
     def memory(self, tracer: Tracer, *, recompute: bool, **changes: Any) -> Memory:
         """Footprints of the step as it runs here."""
         traces = tracer(self.spec(recompute=recompute, **changes))
-        return Memory(traces, self.target, lengths_vary=self.recipe.data.layout == "document" or self.recipe.method in {"sft", "classify"})
+        return Memory(
+            traces,
+            self.target,
+            lengths_vary=self.recipe.data.layout == "document"
+            or self.recipe.method in {"sft", "classify"},
+        )
 
     def spec(self, *, recompute: bool, **changes: Any) -> StepSpec:
         """The step as it runs here."""
-        return replace(spec_of(self.recipe, self.model, self.device, self.choices, recompute=recompute), **changes)
+        return replace(
+            spec_of(self.recipe, self.model, self.device, self.choices, recompute=recompute),
+            **changes,
+        )
 
 
-def prepare(recipe: Recipe, device: Device, *, vocabulary: int | None = None, process_bytes: int = 0, model: ModelFacts | None = None) -> Prepared:
+def prepare(
+    recipe: Recipe,
+    device: Device,
+    *,
+    vocabulary: int | None = None,
+    process_bytes: int = 0,
+    model: ModelFacts | None = None,
+) -> Prepared:
     """Decide precision, attention and loss for a device."""
     facts = model or model_facts(recipe, vocabulary)
-    width = next((int(facts.config[key]) for key in ("hidden_size", "n_embd") if facts.config.get(key)), None)
+    width = next(
+        (int(facts.config[key]) for key in ("hidden_size", "n_embd") if facts.config.get(key)), None
+    )
     precision = precision_choice(recipe, device, width)
     packing = packing_choice(recipe, str(facts.config["model_type"]))
     is_packed = packing.value == "packed"
     attention = attention_choice(
-        recipe, device, str(precision.value), softcapped=facts.softcapped, grouped=facts.grouped, packed=is_packed,
+        recipe,
+        device,
+        str(precision.value),
+        softcapped=facts.softcapped,
+        grouped=facts.grouped,
+        packed=is_packed,
         is_encoder=recipe.method == "classify" and facts.is_encoder,
-    )  # fmt: skip
+    )
     choices = {
         "precision": precision,
         "attention": attention,
@@ -197,15 +251,21 @@ def prepare(recipe: Recipe, device: Device, *, vocabulary: int | None = None, pr
 
 
 def table_sizes(chosen: int, largest: int, highest: int) -> list[int]:
-    """Micro-batches worth showing: powers of two, the chosen and the largest that fits, and the first beyond it."""
+    """Micro-batches worth showing: powers of two, the chosen and the largest that fits, and the
+    first beyond it.
+    """
     powers = [1 << power for power in range(highest.bit_length()) if 1 << power <= highest]
-    shown = sorted({*powers, chosen, *([largest] if largest else []), min(largest + 1, highest)} - {0})
+    shown = sorted(
+        {*powers, chosen, *([largest] if largest else []), min(largest + 1, highest)} - {0}
+    )
     beyond = [size for size in shown if size > max(largest, chosen)]
     return [size for size in shown if size not in beyond[2:]]
 
 
 def remedies(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> tuple[Remedy, ...]:
-    """What would take less memory than the recipe as it is, each by itself beside recomputation, the most helpful first."""
+    """What would take less memory than the recipe as it is, each by itself beside recomputation,
+    the most helpful first.
+    """
     highest = prepared.recipe.effective_batch
     as_it_is = prepared.memory(tracer, recompute=recomputes)
     one_bytes, most = as_it_is.at(1).allocated.value, as_it_is.largest(highest)
@@ -218,28 +278,67 @@ def remedies(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> tuple[R
     return tuple(sorted(found, key=lambda remedy: (-remedy.largest, remedy.footprint.driver.value)))
 
 
-def _candidates(prepared: Prepared, recomputes: bool) -> list[tuple[str, str, str, Prepared, dict[str, Any]]]:
+def _candidates(
+    prepared: Prepared, recomputes: bool
+) -> list[tuple[str, str, str, Prepared, dict[str, Any]]]:
     recipe = prepared.recipe
     half = recipe.sequence_length // 2
     candidates: list[tuple[str, str, str, Prepared, dict[str, Any]]] = []
     if not recomputes:
         what = "activations of every block are computed twice; results stay the same up to rounding"
-        candidates.append(("recomputation", what, "plan.recompute=true", prepared, {"recompute": True}))
+        candidates.append(
+            ("recomputation", what, "plan.recompute=true", prepared, {"recompute": True})
+        )
     chunk = int(prepared.choices["loss_chunk"].value)
     is_classifier = recipe.method == "classify"
     if chunk > 1024 and not is_classifier:
         what = "the loss takes fewer tokens at a time; results stay the same up to rounding"
-        candidates.append(("smaller pieces of the loss", what, "plan.loss_chunk=1024", prepared, {"loss_chunk": 1024}))
-    if recipe.adapter is None and recipe.optimizer.kind == "adamw" and prepared.device.kind in EIGHT_BIT_VARIANTS["adamw_8bit"][1]:
+        candidates.append(
+            (
+                "smaller pieces of the loss",
+                what,
+                "plan.loss_chunk=1024",
+                prepared,
+                {"loss_chunk": 1024},
+            )
+        )
+    if (
+        recipe.adapter is None
+        and recipe.optimizer.kind == "adamw"
+        and prepared.device.kind in EIGHT_BIT_VARIANTS["adamw_8bit"][1]
+    ):
         what = "optimizer states in 8 bits: another update, close to the same"
-        candidates.append(("8-bit optimizer", what, "optimizer.kind=adamw_8bit", prepared, {"optimizer": "8bit"}))
+        candidates.append(
+            ("8-bit optimizer", what, "optimizer.kind=adamw_8bit", prepared, {"optimizer": "8bit"})
+        )
     if isinstance(recipe.model, str) and recipe.adapter is not None and recipe.quantize == "none":
         what = "the frozen base in 4 bits: its products are less exact and slower"
-        candidates.append(("4-bit base", what, "quantize=nf4", prepared.changed({"quantize": "nf4"}), {}))
+        candidates.append(
+            ("4-bit base", what, "quantize=nf4", prepared.changed({"quantize": "nf4"}), {})
+        )
     if isinstance(recipe.model, str) and recipe.adapter is None and not is_classifier:
         what = "only low-rank adapters train: another model than full fine-tuning gives"
-        candidates.append(("adapters", what, "adapter.rank=16", prepared.changed({"adapter": AdapterRecipe()}), {}))
+        candidates.append(
+            (
+                "adapters",
+                what,
+                "adapter.rank=16",
+                prepared.changed({"adapter": AdapterRecipe()}),
+                {},
+            )
+        )
     if half >= 2 and (recipe.batch.tokens or 0) % half == 0:
-        what = "every sequence is cut to half: long examples lose their end, and a step sees half the tokens"
-        candidates.append(("half the sequence length", what, f"sequence_length={half}", prepared.changed({"sequence_length": half}), {}))
+        what = (
+            "every sequence is cut to half: long examples lose their end, and a step sees half the"
+            " tokens"
+        )
+        candidates.append(
+            (
+                "half the sequence length",
+                what,
+                f"sequence_length={half}",
+                prepared.changed({"sequence_length": half}),
+                {},
+            )
+        )
     return candidates

@@ -17,7 +17,8 @@ class Surveyed:
         derived: The plan and its memory.
         table: Footprints of other micro-batches, the plan's among them.
         remedies: What would take less, where it does not surely fit.
-        smallest_device: The catalog's smallest NVIDIA device that holds the recipe as it is; only where this one does not.
+        smallest_device: The catalog's smallest NVIDIA device that holds the recipe as it is; only
+            where this one does not.
     """
 
     derived: Derived
@@ -36,10 +37,15 @@ class Surveyed:
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {
-            "device": self.device.name, "verdict": self.verdict, "largest_micro_batch": self.derived.largest, "plan": self.derived.plan.to_json(),
-            "memory": self.derived.footprint.to_json(), "table": [footprint.to_json() for footprint in self.table],
-            "remedies": [remedy.to_json() for remedy in self.remedies], "smallest_device": self.smallest_device,
-        }  # fmt: skip
+            "device": self.device.name,
+            "verdict": self.verdict,
+            "largest_micro_batch": self.derived.largest,
+            "plan": self.derived.plan.to_json(),
+            "memory": self.derived.footprint.to_json(),
+            "table": [footprint.to_json() for footprint in self.table],
+            "remedies": [remedy.to_json() for remedy in self.remedies],
+            "smallest_device": self.smallest_device,
+        }
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""What a device adds to a step's own tensors: library workspaces, the context, and how much of its memory a program can have."""
+"""What a device adds to a step's own tensors: library workspaces, the context, and how much of its
+memory a program can have.
+"""
 
 from dataclasses import dataclass
 
@@ -6,7 +8,9 @@ from brimful.base.units import MIB
 from brimful.hardware.device import Device
 
 CUBLAS_WORKSPACE_BYTES = 8_519_680
-"""4096 KiB x 2 + 16 KiB x 8, torch's default per handle and stream (aten/native/../cuda/CublasHandlePool.cpp; ESTIMATION of truth: +16.3 MiB)."""
+"""4096 KiB x 2 + 16 KiB x 8, torch's default per handle and stream
+(aten/native/../cuda/CublasHandlePool.cpp; ESTIMATION of truth: +16.3 MiB).
+"""
 CUBLAS_WORKSPACE_HOPPER_BYTES = 33_554_432
 """Compute capability 9.0 and, since torch 2.12 (pytorch#175344), 10.0 and later."""
 WORKSPACES = 2
@@ -14,19 +18,26 @@ WORKSPACES = 2
 CONTEXT_MIB_PER_MULTIPROCESSOR = 3.37
 """Slope over 20 NVIDIA GPUs that ran one program (40 readings of nvidia-smi, residual 24 MiB)."""
 CONTEXT_OFFSET_MIB = {(8, 0): 67, (9, 0): 184, (10, 0): 273}
-"""What these generations show beyond the slope; others -52. Anchors: RTX 6000 Ada 426 MiB, H100 609 to 620 MiB (torch 2.10)."""
+"""What these generations show beyond the slope; others -52. Anchors: RTX 6000 Ada 426 MiB, H100 609
+to 620 MiB (torch 2.10).
+"""
 CONTEXT_DEFAULT_OFFSET_MIB = -52
 CONTEXT_UNCERTAINTY_MIB = {True: 75, False: 250}
-"""Largest residual on generations that were measured (8.0 on), and a guess for those that were not."""
+"""Largest residual on generations that were measured (8.0 on), and a guess for those that were not.
+"""
 HOST_SLACK = 0.05
-"""Share that the C allocator of a host holds beyond live tensors, and kernels' own scratch (assumption, see the residuals of reports)."""
+"""Share that the C allocator of a host holds beyond live tensors, and kernels' own scratch
+(assumption, see the residuals of reports).
+"""
 HOST_GROWTH_BYTES = 80 * MIB
-"""What a training process still loads after it was planned (libraries, data, kernels' scratch), give or take as much: quickstart was 70 MiB
-above its plan without it (one run)."""
+"""What a training process still loads after it was planned (libraries, data, kernels' scratch),
+give or take as much: quickstart was 70 MiB above its plan without it (one run).
+"""
 HOST_USABLE_SHARE = 0.9
 """Of free host memory; the rest is left to other programs."""
 METAL_SLACK = 0.10
-"""Share that Metal's allocator holds beyond live tensors (assumption: nobody measured it for this)."""
+"""Share that Metal's allocator holds beyond live tensors (assumption: nobody measured it for this).
+"""
 
 
 @dataclass(frozen=True)
@@ -37,7 +48,8 @@ class Target:
         name: Of the device.
         kind: "cuda", "mps" or "cpu".
         usable_bytes: What the process can have in all, context and libraries included.
-        context_bytes: Driver context and loaded libraries, outside torch's allocator; on a CPU what the process holds before the model.
+        context_bytes: Driver context and loaded libraries, outside torch's allocator; on a CPU what
+            the process holds before the model.
         context_uncertainty_bytes: Plus or minus.
         workspace_bytes: Of each of the WORKSPACES of the matrix library; 0 without any.
     """
@@ -60,17 +72,38 @@ def target_of(device: Device, process_bytes: int = 0) -> Target:
 
     Args:
         device: A catalog row or this machine. Free memory counts where it was measured.
-        process_bytes: On a CPU, what the process holds before the model exists; it is no longer free.
+        process_bytes: On a CPU, what the process holds before the model exists; it is no longer
+            free.
     """
-    usable_bytes = device.free_memory_bytes if device.free_memory_bytes is not None else device.memory_bytes
+    usable_bytes = (
+        device.free_memory_bytes if device.free_memory_bytes is not None else device.memory_bytes
+    )
     if device.kind == "cpu":
         growth_bytes = HOST_GROWTH_BYTES if process_bytes else 0
-        return Target(device.name, "cpu", int(HOST_USABLE_SHARE * usable_bytes) + process_bytes, process_bytes + growth_bytes, growth_bytes, 0)
+        return Target(
+            device.name,
+            "cpu",
+            int(HOST_USABLE_SHARE * usable_bytes) + process_bytes,
+            process_bytes + growth_bytes,
+            growth_bytes,
+            0,
+        )
     if device.kind != "cuda":
         return Target(device.name, device.kind, usable_bytes + process_bytes, process_bytes, 0, 0)
     capability = device.compute_capability or (0, 0)
     known = capability >= (8, 0)
     slope_mib = CONTEXT_MIB_PER_MULTIPROCESSOR * (device.multiprocessors or 80)
     context_mib = slope_mib + CONTEXT_OFFSET_MIB.get(capability, CONTEXT_DEFAULT_OFFSET_MIB)
-    workspace_bytes = CUBLAS_WORKSPACE_HOPPER_BYTES if capability >= (9, 0) and capability < (12, 0) else CUBLAS_WORKSPACE_BYTES
-    return Target(device.name, "cuda", usable_bytes, round(context_mib * MIB), CONTEXT_UNCERTAINTY_MIB[known] * MIB, workspace_bytes)
+    workspace_bytes = (
+        CUBLAS_WORKSPACE_HOPPER_BYTES
+        if capability >= (9, 0) and capability < (12, 0)
+        else CUBLAS_WORKSPACE_BYTES
+    )
+    return Target(
+        device.name,
+        "cuda",
+        usable_bytes,
+        round(context_mib * MIB),
+        CONTEXT_UNCERTAINTY_MIB[known] * MIB,
+        workspace_bytes,
+    )

@@ -1,7 +1,10 @@
-"""From the operators of a step and a device's rates to seconds, term by term: a roofline per operator.
+"""From the operators of a step and a device's rates to seconds, term by term: a roofline per
+operator.
 
-An operator takes (a^p + b^p)^(1/p) + launch, with a = flop / rate and b = bytes / bandwidth (Williams et al. 2009, "Roofline"; p is fitted, where the
-roofline itself has p without bound). On devices that run behind the program, a forward and backward pass takes about the longer of device and program.
+An operator takes (a^p + b^p)^(1/p) + launch, with a = flop / rate and b = bytes / bandwidth
+(Williams et al. 2009, "Roofline"; p is fitted, where the roofline itself has p without bound). On
+devices that run behind the program, a forward and backward pass takes about the longer of device
+and program.
 
 Suffixes: W operators.
 """
@@ -18,17 +21,31 @@ from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, NEEDED_BACKWARD, THI
 from brimful.planning.work import DTYPES, PARTS, PHASES, FloatArray, Int64Array, Work
 
 TILE = 128
-"""Rows and columns of the piece of a product that one multiprocessor makes (cuBLAS's common tile; CUTLASS documentation, "Efficient GEMM")."""
+"""Rows and columns of the piece of a product that one multiprocessor makes (cuBLAS's common tile;
+CUTLASS documentation, "Efficient GEMM").
+"""
 SPLIT_K = 512
 """Products with few tiles are split along k into pieces of at least this."""
 RUN_AHEAD_NORM = 4.0
-"""How device and program combine where one runs behind the other: (device^4 + program^4)^(1/4), as in the fit (benchmarks/time_model.py)."""
+"""How device and program combine where one runs behind the other: (device^4 + program^4)^(1/4), as
+in the fit (benchmarks/time_model.py).
+"""
 TERMS: Mapping[str, str] = {
-    "matrix": "matrix products", "batched matrix": "matrix products", "attention": "attention", "attention backward": "attention",
-    "pointwise": "element-wise and norms", "transcendental": "element-wise and norms", "reduction": "element-wise and norms",
-    "gather": "element-wise and norms", "copy": "element-wise and norms", "optimizer": "optimizer update", "dequantise": "unpacking 4-bit weights",
-}  # fmt: skip
-"""Terms of a step's time, by class of operator. What is computed twice is a term of its own, whatever its class."""
+    "matrix": "matrix products",
+    "batched matrix": "matrix products",
+    "attention": "attention",
+    "attention backward": "attention",
+    "pointwise": "element-wise and norms",
+    "transcendental": "element-wise and norms",
+    "reduction": "element-wise and norms",
+    "gather": "element-wise and norms",
+    "copy": "element-wise and norms",
+    "optimizer": "optimizer update",
+    "dequantise": "unpacking 4-bit weights",
+}
+"""Terms of a step's time, by class of operator. What is computed twice is a term of its own,
+whatever its class.
+"""
 
 WorkAt = Callable[[int], Work]
 
@@ -44,9 +61,11 @@ class StepTime:
     Attributes:
         seconds: Of the step.
         terms: Seconds by term; they add up to it.
-        model_flop: Floating-point operations that the method needs: forward and backward, causal attention counted by half, nothing computed twice.
+        model_flop: Floating-point operations that the method needs: forward and backward, causal
+            attention counted by half, nothing computed twice.
         hardware_flop: The same with everything that is computed.
-        evaluation_s: One evaluation batch (EVALUATION_FACTOR micro-batches' sequences); 0 where the step has none.
+        evaluation_s: One evaluation batch (EVALUATION_FACTOR micro-batches' sequences); 0 where the
+            step has none.
     """
 
     seconds: float
@@ -56,7 +75,14 @@ class StepTime:
     evaluation_s: float = 0.0
 
 
-def step_time(work_at: WorkAt, micro_batches: Sequence[int], rates: Rates, *, precision: str, compiled: bool = False) -> StepTime:
+def step_time(
+    work_at: WorkAt,
+    micro_batches: Sequence[int],
+    rates: Rates,
+    *,
+    precision: str,
+    compiled: bool = False,
+) -> StepTime:
     """Time of an optimizer step over these micro-batches.
 
     Args:
@@ -69,30 +95,48 @@ def step_time(work_at: WorkAt, micro_batches: Sequence[int], rates: Rates, *, pr
         UnknownRate: the device has no rate for something that the step does.
     """
     first, *rest = micro_batches
-    runs = [(first, "micro-batch", 1), (first, "optimizer", 1), *((size, "further micro-batch", count) for size, count in Counter(rest).items())]
+    runs = [
+        (first, "micro-batch", 1),
+        (first, "optimizer", 1),
+        *((size, "further micro-batch", count) for size, count in Counter(rest).items()),
+    ]
     terms: dict[str, float] = defaultdict(float)
     model_flop = hardware_flop = 0.0
     for size, part, count in runs:
         work = _part(work_at(size), part)
-        for term, seconds in part_terms(work, rates, precision=precision, compiled=compiled).items():
+        for term, seconds in part_terms(
+            work, rates, precision=precision, compiled=compiled
+        ).items():
             terms[term] += count * seconds
         model_flop += count * _model_flop(work)
         hardware_flop += count * work.flop()
     terms["once a step"] += rates.step_s
     evaluation = work_at(first).part("evaluation")
     evaluation_s = sum(part_terms(evaluation, rates, precision=precision, compiled=False).values())
-    return StepTime(sum(terms.values()), {name: value for name, value in terms.items() if value}, model_flop, hardware_flop, evaluation_s)
+    return StepTime(
+        sum(terms.values()),
+        {name: value for name, value in terms.items() if value},
+        model_flop,
+        hardware_flop,
+        evaluation_s,
+    )
 
 
 def _part(work: Work, name: str) -> Work:
-    """A step that never accumulates records no further micro-batch; one that does, repeats its first where the trace has only one."""
+    """A step that never accumulates records no further micro-batch; one that does, repeats its
+    first where the trace has only one.
+    """
     part = work.part(name)
     return work.part("micro-batch") if name == "further micro-batch" and not len(part) else part
 
 
 def part_terms(work: Work, rates: Rates, *, precision: str, compiled: bool) -> Mapping[str, float]:
-    """Seconds of a part of the step by term; what the program takes longer than the device is the term "issuing operators"."""
-    seconds_W = operator_seconds(work, rates, precision=precision, compiled=compiled) * work.repeats_W
+    """Seconds of a part of the step by term; what the program takes longer than the device is the
+    term "issuing operators".
+    """
+    seconds_W = (
+        operator_seconds(work, rates, precision=precision, compiled=compiled) * work.repeats_W
+    )
     terms: dict[str, float] = defaultdict(float)
     recomputed_W = work.phases_W == PHASES.index("recomputation")
     for index, name in enumerate(CLASSES):
@@ -101,16 +145,24 @@ def part_terms(work: Work, rates: Rates, *, precision: str, compiled: bool) -> M
     host_s = _host_s(work, rates, compiled=compiled)
     device_s = sum(terms.values())
     if rates.overlaps:
-        host_s = (device_s**RUN_AHEAD_NORM + host_s**RUN_AHEAD_NORM) ** (1 / RUN_AHEAD_NORM) - device_s
+        host_s = (device_s**RUN_AHEAD_NORM + host_s**RUN_AHEAD_NORM) ** (
+            1 / RUN_AHEAD_NORM
+        ) - device_s
     terms["issuing operators"] += host_s
     return terms
 
 
 def _host_s(work: Work, rates: Rates, *, compiled: bool) -> float:
-    """Seconds of the program that issues a part's operators; those of an update are few and large, and wait for nothing where it runs ahead."""
-    waits_W = work.parts_W != PARTS.index("optimizer") if rates.overlaps else np.ones(len(work), np.bool_)
+    """Seconds of the program that issues a part's operators; those of an update are few and large,
+    and wait for nothing where it runs ahead.
+    """
+    waits_W = (
+        work.parts_W != PARTS.index("optimizer") if rates.overlaps else np.ones(len(work), np.bool_)
+    )
     launches_W = work.fused_launches_W if compiled else work.launches_W
-    each_s = rates.host_compiled_s if compiled and rates.host_compiled_s is not None else rates.host_s
+    each_s = (
+        rates.host_compiled_s if compiled and rates.host_compiled_s is not None else rates.host_s
+    )
     return each_s * float(np.dot(launches_W * waits_W, work.repeats_W))
 
 
@@ -123,14 +175,21 @@ def operator_seconds(work: Work, rates: Rates, *, precision: str, compiled: bool
     bytes_W = work.fused_bytes_W if compiled else work.bytes_W
     launches_W = work.fused_launches_W if compiled else work.launches_W
     flop_rate_W = _flop_rates(work, rates, precision)
-    arithmetic_W = np.where(np.isfinite(flop_rate_W), work.flop_W * _tile_loss(work, rates.multiprocessors) / flop_rate_W, 0.0)
+    arithmetic_W = np.where(
+        np.isfinite(flop_rate_W),
+        work.flop_W * _tile_loss(work, rates.multiprocessors) / flop_rate_W,
+        0.0,
+    )
     movement_W = bytes_W / _byte_rates(work, rates, bytes_W)
     combined_W: FloatArray = (arithmetic_W**rates.norm + movement_W**rates.norm) ** (1 / rates.norm)
     return combined_W + launches_W * rates.launch_s
 
 
 def _flop_rates(work: Work, rates: Rates, precision: str) -> FloatArray:
-    names = {DTYPES.index("fp32"): "fp32", DTYPES.index("16-bit"): precision if precision != "fp32" else "bf16"}
+    names = {
+        DTYPES.index("fp32"): "fp32",
+        DTYPES.index("16-bit"): precision if precision != "fp32" else "bf16",
+    }
     arithmetic = [CLASSES.index(name) for name in MATRIX_CLASSES]
 
     def rate(kind: int, dtype: int, thin: int, computes: int) -> float:
@@ -139,20 +198,39 @@ def _flop_rates(work: Work, rates: Rates, precision: str) -> FloatArray:
         try:
             return rates.computing(CLASSES[kind], names[dtype], smallest=0 if thin else THIN_BELOW)
         except KeyError as error:
-            raise UnknownRate(f"no rate of {CLASSES[kind]} operators is known in {names.get(dtype, 'this type')} ({rates.source})") from error
+            raise UnknownRate(
+                f"no rate of {CLASSES[kind]} operators is known in {names.get(dtype, 'this type')}"
+                f" ({rates.source})"
+            ) from error
 
-    return _each_kind(rate, work.classes_W, work.dtypes_W, np.minimum(work.m_W, work.n_W) < THIN_BELOW, work.flop_W > 0)
+    return _each_kind(
+        rate,
+        work.classes_W,
+        work.dtypes_W,
+        np.minimum(work.m_W, work.n_W) < THIN_BELOW,
+        work.flop_W > 0,
+    )
 
 
 def _byte_rates(work: Work, rates: Rates, bytes_W: Int64Array) -> FloatArray:
     def rate(kind: int, operator: int, low: int, cached: int) -> float:
         num_bytes = 0 if cached else rates.cache_bytes + 1
         try:
-            return rates.moving(CLASSES[kind], work.operators[operator], sixteen_bit=bool(low), num_bytes=num_bytes)
+            return rates.moving(
+                CLASSES[kind], work.operators[operator], sixteen_bit=bool(low), num_bytes=num_bytes
+            )
         except KeyError as error:
-            raise UnknownRate(f"no bandwidth of {CLASSES[kind]} operators is known ({rates.source})") from error
+            raise UnknownRate(
+                f"no bandwidth of {CLASSES[kind]} operators is known ({rates.source})"
+            ) from error
 
-    return _each_kind(rate, work.classes_W, work.operators_W, work.dtypes_W == DTYPES.index("16-bit"), bytes_W <= rates.cache_bytes)
+    return _each_kind(
+        rate,
+        work.classes_W,
+        work.operators_W,
+        work.dtypes_W == DTYPES.index("16-bit"),
+        bytes_W <= rates.cache_bytes,
+    )
 
 
 def _each_kind(rate: Callable[..., float], *columns_W: NDArray[Any]) -> FloatArray:
@@ -160,18 +238,32 @@ def _each_kind(rate: Callable[..., float], *columns_W: NDArray[Any]) -> FloatArr
     if not len(columns_W[0]):
         return np.empty(0)
     sizes = [int(column_W.max()) + 1 for column_W in columns_W]
-    codes, kind_W = np.unique(np.ravel_multi_index([column_W.astype(np.int64) for column_W in columns_W], sizes), return_inverse=True)
-    found: FloatArray = np.array([rate(*map(int, combination)) for combination in zip(*np.unravel_index(codes, sizes), strict=True)])[kind_W]
+    codes, kind_W = np.unique(
+        np.ravel_multi_index([column_W.astype(np.int64) for column_W in columns_W], sizes),
+        return_inverse=True,
+    )
+    found: FloatArray = np.array(
+        [
+            rate(*map(int, combination))
+            for combination in zip(*np.unravel_index(codes, sizes), strict=True)
+        ]
+    )[kind_W]
     return found
 
 
 def _tile_loss(work: Work, multiprocessors: int | None) -> FloatArray:
-    """How much longer a product takes because its last tiles are not full and its last round of tiles does not fill the device."""
+    """How much longer a product takes because its last tiles are not full and its last round of
+    tiles does not fill the device.
+    """
     loss_W = np.ones(len(work))
-    product_W = np.isin(work.classes_W, [CLASSES.index(name) for name in ("matrix", "batched matrix")]) & (work.flop_W > 0)
+    product_W = np.isin(
+        work.classes_W, [CLASSES.index(name) for name in ("matrix", "batched matrix")]
+    ) & (work.flop_W > 0)
     if multiprocessors is None or not product_W.any():
         return loss_W
-    m, n, k, batch = (getattr(work, name)[product_W].astype(float) for name in ("m_W", "n_W", "k_W", "batch_W"))
+    m, n, k, batch = (
+        getattr(work, name)[product_W].astype(float) for name in ("m_W", "n_W", "k_W", "batch_W")
+    )
     rows, columns = np.ceil(m / TILE), np.ceil(n / TILE)
     tiles = rows * columns * batch
     pieces = tiles * np.minimum(np.maximum(1.0, multiprocessors // tiles), np.ceil(k / SPLIT_K))
@@ -181,7 +273,9 @@ def _tile_loss(work: Work, multiprocessors: int | None) -> FloatArray:
 
 
 def _model_flop(work: Work) -> float:
-    """Nothing computed twice: no recomputation, and a backward pass of attention as four products where the kernel makes five."""
+    """Nothing computed twice: no recomputation, and a backward pass of attention as four products
+    where the kernel makes five.
+    """
     needed = work.only(work.phases_W != PHASES.index("recomputation"))
     backward_W = needed.classes_W == CLASSES.index("attention backward")
     return needed.flop() - needed.only(backward_W).flop() * (1 - NEEDED_BACKWARD)

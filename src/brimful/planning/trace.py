@@ -1,6 +1,7 @@
 """What one training step does to memory, as a value: storages that are born and die, in order.
 
-A trace is recorded on fake tensors (`brimful.rehearsal`) and replayed here and in `allocator`. Nothing here imports torch.
+A trace is recorded on fake tensors (`brimful.rehearsal`) and replayed here and in `allocator`.
+Nothing here imports torch.
 
 Suffixes: E events, S storages.
 """
@@ -15,9 +16,18 @@ from numpy.typing import NDArray
 from brimful.planning.work import Details, Work
 
 KINDS = (
-    "weights", "adapters", "gradients", "optimizer states", "16-bit weight copies", "activations", "loss and logits", "KV cache", "inputs",
-    "temporaries", "library workspaces",
-)  # fmt: skip
+    "weights",
+    "adapters",
+    "gradients",
+    "optimizer states",
+    "16-bit weight copies",
+    "activations",
+    "loss and logits",
+    "KV cache",
+    "inputs",
+    "temporaries",
+    "library workspaces",
+)
 """What a storage is for, in the terms of the field."""
 Int32Array = NDArray[np.int32]
 Int64Array = NDArray[np.int64]
@@ -29,7 +39,8 @@ class Trace:
 
     Attributes:
         events_E: +(i+1): storage i is born; -(i+1): it dies.
-        event_layers_E: The block in whose part of the step the event happened, GLOBAL outside the blocks.
+        event_layers_E: The block in whose part of the step the event happened, GLOBAL outside the
+            blocks.
         sizes_S: Bytes asked for, before any rounding.
         kinds_S: Index into KINDS.
         places_S: Index into `places`: which module or parameter, and which operator.
@@ -37,7 +48,8 @@ class Trace:
         places: Names.
         blocks: Name of the list of blocks, as it stands in places.
         marks: Phase name -> index of its first event, in order.
-        parameters, trainable: Of the model, tied ones once; a weight packed into 4 bits counts as one.
+        parameters, trainable: Of the model, tied ones once; a weight packed into 4 bits counts as
+            one.
         work: What the operators compute; None where nobody recorded it.
         details: What the counts of `work` are sums of; only fresh from recording.
     """
@@ -67,7 +79,9 @@ class Trace:
 
     def live_E(self) -> Int64Array:  # noqa: N802 - shape suffix
         """Bytes alive after each event, unrounded."""
-        return np.cumsum(np.sign(self.events_E) * self.sizes_S[np.abs(self.events_E) - 1], dtype=np.int64)
+        return np.cumsum(
+            np.sign(self.events_E) * self.sizes_S[np.abs(self.events_E) - 1], dtype=np.int64
+        )
 
     def alive_at(self, event: int) -> Int64Array:
         """Storages alive right after this event, in order of birth."""

@@ -1,6 +1,8 @@
-"""What one training step computes, operator by operator: arithmetic and bytes, for any micro-batch and number of blocks.
+"""What one training step computes, operator by operator: arithmetic and bytes, for any micro-batch
+and number of blocks.
 
-Recorded with the memory trace (`brimful.rehearsal`), turned into time by `timing`. Nothing here imports torch.
+Recorded with the memory trace (`brimful.rehearsal`), turned into time by `timing`. Nothing here
+imports torch.
 
 Suffixes: W operators ("pieces of work").
 """
@@ -17,7 +19,9 @@ from brimful.hardware.rates import CLASSES
 from brimful.planning.step import EVALUATION_FACTOR
 
 PARTS = ("micro-batch", "further micro-batch", "optimizer", "evaluation")
-"""Parts of a step: its first micro-batch, each one after it (which adds to gradients), the update, and an evaluation batch."""
+"""Parts of a step: its first micro-batch, each one after it (which adds to gradients), the update,
+and an evaluation batch.
+"""
 PHASES = ("forward", "backward", "recomputation", "optimizer", "evaluation")
 DTYPES = ("fp32", "16-bit", "other")
 """Arithmetic of an operator; which 16-bit type is the plan's business."""
@@ -27,14 +31,26 @@ GLOBAL = -1
 
 Int64Array = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
-COUNTS = ("flop_W", "bytes_W", "fused_bytes_W", "batch_W", "m_W", "n_W", "k_W", "launches_W", "fused_launches_W")
+COUNTS = (
+    "flop_W",
+    "bytes_W",
+    "fused_bytes_W",
+    "batch_W",
+    "m_W",
+    "n_W",
+    "k_W",
+    "launches_W",
+    "fused_launches_W",
+)
 """Fields that are affine in the micro-batch."""
 _SHAPE = ("classes_W", "dtypes_W", "parts_W", "phases_W", "layers_W", "operators_W")
 """Fields that are the same for all micro-batches."""
 
 
 LIST_ELEMENTS = 320 * 65_536
-"""Elements per kernel of an operator on lists of tensors: blocks times chunk (torch, aten/native/cuda/MultiTensorApply.cuh)."""
+"""Elements per kernel of an operator on lists of tensors: blocks times chunk (torch,
+aten/native/cuda/MultiTensorApply.cuh).
+"""
 
 
 class IrregularWork(Exception):
@@ -46,10 +62,13 @@ class Work:
     """Operators of a step, each with how often it runs.
 
     Attributes:
-        flop_W: Floating-point operations of products and attention (causal: half the scores); 0 for the rest.
+        flop_W: Floating-point operations of products and attention (causal: half the scores); 0 for
+            the rest.
         bytes_W: Bytes read and written when every operator is a kernel of its own.
-        fused_bytes_W: The same when chains of element-wise operators and reductions are one kernel: only what enters or leaves the chain.
-        m_W, n_W, k_W: A product of (m x k) and (k x n), 0 for other operators; attention has queries, keys and head size here.
+        fused_bytes_W: The same when chains of element-wise operators and reductions are one kernel:
+            only what enters or leaves the chain.
+        m_W, n_W, k_W: A product of (m x k) and (k x n), 0 for other operators; attention has
+            queries, keys and head size here.
         batch_W: Products of a batch; 1 for single ones; heads times sequences for attention.
         launches_W: Kernels when not fused.
         fused_launches_W: Kernels when chains are fused; 0 for all but the first of a chain.
@@ -86,7 +105,13 @@ class Work:
 
     def only(self, chosen_W: NDArray[np.bool_]) -> "Work":
         """Some of the operators."""
-        return self.replaced({each.name: getattr(self, each.name)[chosen_W] for each in dataclasses.fields(self) if each.name != "operators"})
+        return self.replaced(
+            {
+                each.name: getattr(self, each.name)[chosen_W]
+                for each in dataclasses.fields(self)
+                if each.name != "operators"
+            }
+        )
 
     def part(self, name: str) -> "Work":
         """Operators of one of PARTS."""
@@ -98,7 +123,9 @@ class Work:
 
     def flop_by_class(self) -> Mapping[str, float]:
         """The same by class."""
-        return {name: self.only(self.classes_W == index).flop() for index, name in enumerate(CLASSES)}
+        return {
+            name: self.only(self.classes_W == index).flop() for index, name in enumerate(CLASSES)
+        }
 
     def counts(self) -> Int64Array:
         """The fields of COUNTS, one below the other."""
@@ -127,31 +154,48 @@ class Work:
         return first, group_W.ravel()
 
     def with_updates_summed(self) -> "Work":
-        """Operators of the update, one row for each kind: how many there are depends on the number of parameters."""
+        """Operators of the update, one row for each kind: how many there are depends on the number
+        of parameters.
+        """
         update_W = self.parts_W == PARTS.index("optimizer")
         rest, update = self.only(~update_W), self.only(update_W)
         if not len(update):
             return self
         first, group_W = update._kinds_of_update()
         summed = {
-            name: np.bincount(group_W, weights=getattr(update, name), minlength=len(first)).astype(np.int64)
+            name: np.bincount(group_W, weights=getattr(update, name), minlength=len(first)).astype(
+                np.int64
+            )
             for name in ("flop_W", "bytes_W", "fused_bytes_W", "launches_W", "fused_launches_W")
         }
         ones = np.ones(len(first), np.int64)
-        kept = {name: getattr(update, name)[first] for name in ("classes_W", "dtypes_W", "parts_W", "phases_W", "operators_W")}
-        shapes = {"batch_W": ones, "m_W": 0 * ones, "n_W": 0 * ones, "k_W": 0 * ones, "layers_W": GLOBAL * ones, "repeats_W": np.ones(len(first))}
+        kept = {
+            name: getattr(update, name)[first]
+            for name in ("classes_W", "dtypes_W", "parts_W", "phases_W", "operators_W")
+        }
+        shapes = {
+            "batch_W": ones,
+            "m_W": 0 * ones,
+            "n_W": 0 * ones,
+            "k_W": 0 * ones,
+            "layers_W": GLOBAL * ones,
+            "repeats_W": np.ones(len(first)),
+        }
         return joined(rest, self.replaced(kept | summed | shapes))
 
 
 def joined(one: Work, other: Work) -> Work:
     """Operators of both, which share their names."""
     names = [each.name for each in dataclasses.fields(one) if each.name != "operators"]
-    return one.replaced({name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in names})
+    return one.replaced(
+        {name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in names}
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Calls:
-    """Lists of tensors that operators of the update work on, from which follows how many kernels they are.
+    """Lists of tensors that operators of the update work on, from which follows how many kernels
+    they are.
 
     Suffix: L calls.
 
@@ -169,12 +213,17 @@ class Calls:
 
     def launches(self, rows: int) -> Int64Array:
         """Kernels of each of `rows` operators."""
-        launches_L = np.maximum(-(-self.tensors_L // self.limits_L), -(-self.elements_L // LIST_ELEMENTS))
+        launches_L = np.maximum(
+            -(-self.tensors_L // self.limits_L), -(-self.elements_L // LIST_ELEMENTS)
+        )
         return np.bincount(self.rows_L, weights=launches_L, minlength=rows).astype(np.int64)
 
     def alike(self, other: "Calls") -> bool:
         """Whether they differ in elements only."""
-        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in ("rows_L", "limits_L", "tensors_L"))
+        return all(
+            np.array_equal(getattr(self, name), getattr(other, name))
+            for name in ("rows_L", "limits_L", "tensors_L")
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,13 +246,15 @@ class Details:
 
 @dataclass(frozen=True, eq=False)
 class ParametricWork:
-    """Operators for every micro-batch: counts are affine in it, and in the tokens of a chunk of the loss.
+    """Operators for every micro-batch: counts are affine in it, and in the tokens of a chunk of the
+    loss.
 
     The chunked loss is recorded with two chunks: a full one, which is repeated, and the last.
 
     Attributes:
         work: The operators; their counts are of one size.
-        base, slope, chunk_slope: Counts (COUNTS x W) that depend on nothing, per sequence, and per token of a chunk.
+        base, slope, chunk_slope: Counts (COUNTS x W) that depend on nothing, per sequence, and per
+            token of a chunk.
         chunks_W: 1 in the full chunk, 2 in the last one, 0 outside the chunked loss.
         sequence_length: Tokens per sequence.
     """
@@ -216,20 +267,39 @@ class ParametricWork:
     sequence_length: int
 
     def at(self, micro_batch: int, loss_chunk: int) -> Work:
-        """The operators of this micro-batch; its evaluation batch is EVALUATION_FACTOR times as large."""
-        sequences_W = np.where(self.work.parts_W == PARTS.index("evaluation"), EVALUATION_FACTOR * micro_batch, micro_batch)
+        """The operators of this micro-batch; its evaluation batch is EVALUATION_FACTOR times as
+        large.
+        """
+        sequences_W = np.where(
+            self.work.parts_W == PARTS.index("evaluation"),
+            EVALUATION_FACTOR * micro_batch,
+            micro_batch,
+        )
         tokens_W = sequences_W * self.sequence_length
         chunk_W = np.minimum(loss_chunk, tokens_W)
         full_W = -(-tokens_W // chunk_W) - 1
         last_W = tokens_W - full_W * chunk_W
-        batch_W = np.where(self.chunks_W == 2, (last_W + chunk_W) / self.sequence_length, sequences_W)
-        counts = self.base + np.rint(self.slope * batch_W).astype(np.int64) + self.chunk_slope * chunk_W
+        batch_W = np.where(
+            self.chunks_W == 2, (last_W + chunk_W) / self.sequence_length, sequences_W
+        )
+        counts = (
+            self.base + np.rint(self.slope * batch_W).astype(np.int64) + self.chunk_slope * chunk_W
+        )
         repeats_W = np.where(self.chunks_W == 1, full_W, 1) * self.work.repeats_W
         return self.work.with_counts(counts).replaced({"repeats_W": repeats_W})
 
     @classmethod
-    def through(cls, low: Work, high: Work, at: tuple[int, int], sequence_length: int, chunk: int, other: tuple[Work, int] | None) -> Self:
-        """The line through the operators at two micro-batches and, for the chunked loss, at another chunk.
+    def through(
+        cls,
+        low: Work,
+        high: Work,
+        at: tuple[int, int],
+        sequence_length: int,
+        chunk: int,
+        other: tuple[Work, int] | None,
+    ) -> Self:
+        """The line through the operators at two micro-batches and, for the chunked loss, at another
+        chunk.
 
         Args:
             low, high: Operators at the micro-batches `at`, with chunks of `chunk` tokens.
@@ -247,8 +317,11 @@ class ParametricWork:
         base = low.counts() - slope * at[0] - chunk_slope * chunk
         return cls(low, base, slope, chunk_slope, chunks_of(low, chunk_slope), sequence_length)
 
-    def grown(self, check: Work, micro_batch: int, chunk: int, example: int, blocks: int) -> "ParametricWork":
-        """The same for a model with `blocks` blocks, recorded with `example`; `check` has one block more.
+    def grown(
+        self, check: Work, micro_batch: int, chunk: int, example: int, blocks: int
+    ) -> "ParametricWork":
+        """The same for a model with `blocks` blocks, recorded with `example`; `check` has one block
+        more.
 
         Raises:
             IrregularWork: `check` is not what the line says it is.
@@ -268,11 +341,18 @@ def block_growth(short: Work, longer: Work, example: int) -> Int64Array:
     outside_W, longer_outside_W = short.layers_W == GLOBAL, longer.layers_W == GLOBAL
     one, other = short.only(outside_W), longer.only(longer_outside_W)
     refuse_others(one, other)
-    inside, longer_inside = repeated(short, example, example + 1).only(~outside_W), longer.only(~longer_outside_W)
+    inside, longer_inside = (
+        repeated(short, example, example + 1).only(~outside_W),
+        longer.only(~longer_outside_W),
+    )
     for name in ("flop_W", "bytes_W", "launches_W"):
-        expected, found = (float(np.dot(getattr(each, name), each.repeats_W)) for each in (inside, longer_inside))
+        expected, found = (
+            float(np.dot(getattr(each, name), each.repeats_W)) for each in (inside, longer_inside)
+        )
         if abs(expected - found) > 1e-9 * found:
-            raise IrregularWork(f"one block more does {found:.0f} in place of {expected:.0f} ({name})")
+            raise IrregularWork(
+                f"one block more does {found:.0f} in place of {expected:.0f} ({name})"
+            )
     growth = np.zeros((len(COUNTS), len(short)), np.int64)
     growth[:, outside_W] = other.counts() - one.counts()
     return growth
@@ -281,12 +361,16 @@ def block_growth(short: Work, longer: Work, example: int) -> Int64Array:
 def repeated(short: Work, example: int, blocks: int) -> Work:
     """Operators of the blocks in the middle, as often as the long model has such blocks."""
     middle_W = (short.layers_W > 0) & (short.layers_W < example - 1)
-    return short.replaced({"repeats_W": np.where(middle_W, (blocks - 2) / (example - 2), 1.0) * short.repeats_W})
+    return short.replaced(
+        {"repeats_W": np.where(middle_W, (blocks - 2) / (example - 2), 1.0) * short.repeats_W}
+    )
 
 
 def refuse_others(one: Work, other: Work) -> None:
     """Raises IrregularWork where two steps differ in more than the sizes of their operators."""
-    if one.operators != other.operators or not all(np.array_equal(getattr(one, name), getattr(other, name)) for name in _SHAPE):
+    if one.operators != other.operators or not all(
+        np.array_equal(getattr(one, name), getattr(other, name)) for name in _SHAPE
+    ):
         raise IrregularWork("the operators differ between two sizes of the step")
 
 
@@ -298,7 +382,9 @@ def _slope(low: Work, high: Work, difference: int) -> Int64Array:
 
 
 def chunks_of(work: Work, chunk_slope: Int64Array) -> Int64Array:
-    """Which rows belong to the loss's full chunk and which to its last: the second repeats the operators of the first."""
+    """Which rows belong to the loss's full chunk and which to its last: the second repeats the
+    operators of the first.
+    """
     chunks_W = np.zeros(len(work), np.int64)
     for part in np.unique(work.parts_W):
         first = np.flatnonzero((chunk_slope > 0).any(axis=0) & (work.parts_W == part))
@@ -308,7 +394,9 @@ def chunks_of(work: Work, chunk_slope: Int64Array) -> Int64Array:
         start, middle = int(first[0]), int(last[0])
         end = 2 * middle - start
         misplaced = ((first >= middle) & (first < end)).any() or last[-1] >= end
-        if misplaced or not np.array_equal(work.operators_W[start:middle], work.operators_W[middle:end]):
+        if misplaced or not np.array_equal(
+            work.operators_W[start:middle], work.operators_W[middle:end]
+        ):
             raise IrregularWork("chunks of the loss do not repeat")
         chunks_W[start:middle], chunks_W[middle:end] = 1, 2
     return chunks_W

@@ -1,4 +1,5 @@
-"""The recipe: what to train. It never names a GPU, a micro-batch, a precision or a kernel; those are the plan's.
+"""The recipe: what to train. It never names a GPU, a micro-batch, a precision or a kernel; those
+are the plan's.
 
 Importing this imports neither torch nor transformers.
 """
@@ -7,7 +8,14 @@ from brimful.recipe.base import Auto, Section
 from brimful.recipe.choices import PlanChoices, RunChoices
 from brimful.recipe.data import DataRecipe, TokenizerRecipe
 from brimful.recipe.labels import LabelsRecipe
-from brimful.recipe.loading import differences, load, load_text, shipped_names, shipped_text, with_changes
+from brimful.recipe.loading import (
+    differences,
+    load,
+    load_text,
+    shipped_names,
+    shipped_text,
+    with_changes,
+)
 from brimful.recipe.okadfa import FeedbackRecipe, OrthogonalityRecipe
 from brimful.recipe.rft import QuestionsRecipe, RftRecipe
 from brimful.recipe.sections import (

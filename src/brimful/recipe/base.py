@@ -14,7 +14,9 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 class Section(pydantic.BaseModel):
     """A part of the recipe: strict types, finite numbers, unknown keys refused, frozen."""
 
-    model_config = pydantic.ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = pydantic.ConfigDict(
+        strict=True, extra="forbid", frozen=True, allow_inf_nan=False
+    )
 
 
 def folder_name(value: str) -> str:

@@ -1,4 +1,6 @@
-"""Sections for what is not the recipe's to say: what the plan decides, and where the run is kept."""
+"""Sections for what is not the recipe's to say: what the plan decides, and where the run is
+kept.
+"""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,20 +13,34 @@ from brimful.recipe.base import Auto, PositiveInt, Section, folder_name
 
 
 class PlanChoices(Section):
-    """What the plan decides. Everything `auto` unless the user fixes it; shipped recipes leave this section out."""
+    """What the plan decides. Everything `auto` unless the user fixes it; shipped recipes leave this
+    section out.
+    """
 
     device: str = Field("auto", description="auto, cpu, cuda, cuda:N or mps.")
-    micro_batch: PositiveInt | Auto = Field("auto", description="Sequences per forward and backward pass.")
+    micro_batch: PositiveInt | Auto = Field(
+        "auto", description="Sequences per forward and backward pass."
+    )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
-        "auto", description="Arithmetic of the matrix products; weights and optimizer states stay fp32."
-    )
-    attention: Literal["auto", "sdpa", "eager", "brimful_blocks", "brimful_expanded", "brimful_packed"] = Field(
         "auto",
-        description="Attention implementation; brimful_blocks is for CPUs, brimful_expanded for GPUs without a flash kernel, brimful_packed for packed rows.",
+        description="Arithmetic of the matrix products; weights and optimizer states stay fp32.",
     )
-    recompute: bool | Auto = Field("auto", description="Recompute activations in the backward pass (activation checkpointing).")
+    attention: Literal[
+        "auto", "sdpa", "eager", "brimful_blocks", "brimful_expanded", "brimful_packed"
+    ] = Field(
+        "auto",
+        description=(
+            "Attention implementation; brimful_blocks is for CPUs, brimful_expanded for GPUs"
+            " without a flash kernel, brimful_packed for packed rows."
+        ),
+    )
+    recompute: bool | Auto = Field(
+        "auto", description="Recompute activations in the backward pass (activation checkpointing)."
+    )
     compile: bool | Auto = Field("auto", description="torch.compile the model.")
-    loss_chunk: PositiveInt | Auto = Field("auto", description="Tokens per chunk of the linear cross-entropy.")
+    loss_chunk: PositiveInt | Auto = Field(
+        "auto", description="Tokens per chunk of the linear cross-entropy."
+    )
     optimizer: Literal["auto", "fused", "foreach", "for_loop"] = Field(
         "auto", description="Variant of the update: the same arithmetic, other kernels."
     )
@@ -33,28 +49,56 @@ class PlanChoices(Section):
     )
     margin: Literal["conservative", "balanced", "tight"] = Field(
         "balanced",
-        description="How close to the brim: the prediction's upper end fits; the run surely gets through; it is not sure to fail (out of memory is survived).",
+        description=(
+            "How close to the brim: the prediction's upper end fits; the run surely gets through;"
+            " it is not sure to fail (out of memory is survived)."
+        ),
     )
     packing: Literal["auto", "packed", "padded"] = Field(
-        "auto", description="method sft: examples of a micro-batch end to end, attention within each; or one per row, similar lengths together."
+        "auto",
+        description=(
+            "method sft: examples of a micro-batch end to end, attention within each; or one per"
+            " row, similar lengths together."
+        ),
     )
     threads: PositiveInt | Auto = Field("auto", description="CPU threads.")
     sampling: Literal["auto", "brimful", "transformers", "vllm"] = Field(
-        "auto", description="What writes the samples of rft: brimful's engine (auto), transformers' continuous batching, or vLLM (an extra)."
+        "auto",
+        description=(
+            "What writes the samples of rft: brimful's engine (auto), transformers' continuous"
+            " batching, or vLLM (an extra)."
+        ),
     )
-    sampling_rows: PositiveInt | Auto = Field("auto", description="Samples written at the same time; auto: as many as memory holds, within reason.")
+    sampling_rows: PositiveInt | Auto = Field(
+        "auto",
+        description=(
+            "Samples written at the same time; auto: as many as memory holds, within reason."
+        ),
+    )
 
 
 class RunChoices(Section):
     """Where the run is kept."""
 
-    name: str | None = Field(None, description="Name of the run folder. Default: the recipe's name.")
-    folder: str | None = Field(None, description="Folder that holds run folders. Default: BRIMFUL_RUNS or ./runs.")
+    name: str | None = Field(
+        None, description="Name of the run folder. Default: the recipe's name."
+    )
+    folder: str | None = Field(
+        None, description="Folder that holds run folders. Default: BRIMFUL_RUNS or ./runs."
+    )
     mirror: str | None = Field(
-        None, description="Folder on another disk, such as a mounted drive, that gets a verified copy; a new machine continues from it."
+        None,
+        description=(
+            "Folder on another disk, such as a mounted drive, that gets a verified copy; a new"
+            " machine continues from it."
+        ),
     )
     session: str | None = Field(
-        None, description="Time from now after which this machine is taken away, such as 12h; the last recovery point comes before it."
+        None,
+        description=(
+            "Time from now after which this machine is taken away, such as 12h; the last recovery"
+            " point comes before it."
+        ),
     )
 
     @pydantic.field_validator("name")
@@ -71,11 +115,15 @@ class RunChoices(Section):
 
     @property
     def session_s(self) -> float | None:
-        """Seconds from the start of the process to the end of the session; None where it does not end by itself."""
+        """Seconds from the start of the process to the end of the session; None where it does not
+        end by itself.
+        """
         return None if self.session is None else parse_duration(self.session)
 
     def member(self, name: str, folder: Path) -> "RunChoices":
-        """Where a run that belongs to this one is kept: in its folder, mirrored likewise, in the same session."""
+        """Where a run that belongs to this one is kept: in its folder, mirrored likewise, in the
+        same session.
+        """
         mirror = None if self.mirror is None else str(Path(self.mirror) / folder.name)
         return RunChoices(name=name, folder=str(folder), mirror=mirror, session=self.session)
 

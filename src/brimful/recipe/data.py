@@ -13,25 +13,56 @@ from brimful.recipe.base import Auto, PositiveInt, Section, Share
 class TokenizerRecipe(Section):
     """How text becomes tokens. Trained on training documents only."""
 
-    kind: Literal["bpe", "character"] = Field("bpe", description="bpe: byte-level BPE trained here; character: one token per distinct character.")
-    vocabulary: Annotated[int, Field(ge=257)] | None = Field(
-        None, description="Entries in total, special tokens and the 256 bytes included (bpe: required)."
+    kind: Literal["bpe", "character"] = Field(
+        "bpe",
+        description=(
+            "bpe: byte-level BPE trained here; character: one token per distinct character."
+        ),
     )
-    min_frequency: PositiveInt = Field(2, description="A pair merges only when seen this often (bpe).")
-    fewer: Literal["error", "accept"] = Field("error", description="What becomes of a text that supports fewer entries than vocabulary (bpe).")
-    split_digits: bool = Field(False, description="Every digit is a token of its own, which makes arithmetic easier to learn (bpe).")
-    lowercase: bool = Field(False, description="Capital letters become small ones first: fewer words to learn, for an encoder of texts (bpe).")
+    vocabulary: Annotated[int, Field(ge=257)] | None = Field(
+        None,
+        description="Entries in total, special tokens and the 256 bytes included (bpe: required).",
+    )
+    min_frequency: PositiveInt = Field(
+        2, description="A pair merges only when seen this often (bpe)."
+    )
+    fewer: Literal["error", "accept"] = Field(
+        "error",
+        description="What becomes of a text that supports fewer entries than vocabulary (bpe).",
+    )
+    split_digits: bool = Field(
+        False,
+        description=(
+            "Every digit is a token of its own, which makes arithmetic easier to learn (bpe)."
+        ),
+    )
+    lowercase: bool = Field(
+        False,
+        description=(
+            "Capital letters become small ones first: fewer words to learn, for an encoder of texts"
+            " (bpe)."
+        ),
+    )
 
     @pydantic.model_validator(mode="after")
     def _bpe_has_a_size(self) -> Self:
         if self.kind == "bpe" and self.vocabulary is None:
-            raise ValueError("vocabulary is required for kind bpe, for example tokenizer.vocabulary=4096")
+            raise ValueError(
+                "vocabulary is required for kind bpe, for example tokenizer.vocabulary=4096"
+            )
         if self.kind == "character" and self.vocabulary is not None:
-            raise ValueError("vocabulary belongs to kind bpe; a character tokenizer has one entry per character of the text")
+            raise ValueError(
+                "vocabulary belongs to kind bpe; a character tokenizer has one entry per character"
+                " of the text"
+            )
         if self.kind == "character" and self.split_digits:
-            raise ValueError("split_digits belongs to kind bpe; a character tokenizer splits everything")
+            raise ValueError(
+                "split_digits belongs to kind bpe; a character tokenizer splits everything"
+            )
         if self.kind == "character" and self.lowercase:
-            raise ValueError("lowercase belongs to kind bpe; a character tokenizer keeps every character")
+            raise ValueError(
+                "lowercase belongs to kind bpe; a character tokenizer keeps every character"
+            )
         return self
 
 
@@ -39,49 +70,102 @@ class DataRecipe(Section):
     """Where the text comes from and how it is split and laid out."""
 
     path: str | list[str] = Field(
-        description="Hub id, local file or folder (txt, jsonl, json, csv, tsv, parquet; .gz too) or builtin:NAME; several as a list."
+        description=(
+            "Hub id, local file or folder (txt, jsonl, json, csv, tsv, parquet; .gz too) or"
+            " builtin:NAME; several as a list."
+        )
     )
-    format: Literal["auto", "prompt", "messages", "question", "mbpp", "alpaca", "conversations", "text"] = Field(
-        "auto", description="method sft: how a row holds an example; auto: by its columns."
-    )
+    format: Literal[
+        "auto", "prompt", "messages", "question", "mbpp", "alpaca", "conversations", "text"
+    ] = Field("auto", description="method sft: how a row holds an example; auto: by its columns.")
     columns: dict[str, str] = Field(
-        {}, description="method sft: other names of the format's columns, such as {instruction: question, output: solution}."
+        {},
+        description=(
+            "method sft: other names of the format's columns, such as {instruction: question,"
+            " output: solution}."
+        ),
     )
     template: Literal["auto", "chat", "plain"] = Field(
-        "auto", description="method sft: chat: the tokenizer's chat template; plain: headings of plain text; auto: chat where there is one."
+        "auto",
+        description=(
+            "method sft: chat: the tokenizer's chat template; plain: headings of plain text; auto:"
+            " chat where there is one."
+        ),
     )
-    loss_on: Literal["completion", "all"] = Field("completion", description="method sft: which tokens are targets.")
-    config_name: str | None = Field(None, description="Configuration of a hub data set, such as wikitext-103-raw-v1.")
+    loss_on: Literal["completion", "all"] = Field(
+        "completion", description="method sft: which tokens are targets."
+    )
+    config_name: str | None = Field(
+        None, description="Configuration of a hub data set, such as wikitext-103-raw-v1."
+    )
     revision: str | None = Field(None, description="Commit of a hub data set, to pin it.")
-    text_column: str | int = Field("text", description="Column that holds the text, where rows have columns: its name, or its number from 0.")
-    label_column: str | int = Field("label", description="method classify: column that holds the label, by name or number.")
+    text_column: str | int = Field(
+        "text",
+        description=(
+            "Column that holds the text, where rows have columns: its name, or its number from 0."
+        ),
+    )
+    label_column: str | int = Field(
+        "label", description="method classify: column that holds the label, by name or number."
+    )
     header: bool | Auto = Field(
-        "auto", description="csv and tsv: whether the first row names the columns; auto: it does where no column is given by number."
+        "auto",
+        description=(
+            "csv and tsv: whether the first row names the columns; auto: it does where no column is"
+            " given by number."
+        ),
     )
     encoding: str = Field(
-        "utf-8", description="Of text files: a Python codec, such as latin-1; auto: UTF-8 with or without BOM, UTF-16, else cp1252."
+        "utf-8",
+        description=(
+            "Of text files: a Python codec, such as latin-1; auto: UTF-8 with or without BOM,"
+            " UTF-16, else cp1252."
+        ),
     )
     file_type: Literal["auto", "txt", "jsonl", "json", "csv", "tsv"] = Field(
         "auto", description="Format of files, all of a folder included; auto: by their names' ends."
     )
-    document_start: str | None = Field(None, description="Regular expression: in plain text, a line that matches starts a new document.")
-    validation: Annotated[float, Field(gt=0, lt=1)] = Field(0.05, description="Share held out for validation where the source has no such split.")
-    test: Share = Field(0.0, description="Share held out for test where the source has no such split.")
+    document_start: str | None = Field(
+        None,
+        description="Regular expression: in plain text, a line that matches starts a new document.",
+    )
+    validation: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.05, description="Share held out for validation where the source has no such split."
+    )
+    test: Share = Field(
+        0.0, description="Share held out for test where the source has no such split."
+    )
     split_by: Literal["document", "position"] = Field(
-        "document", description="document: by hash of each document's text; position: the last shares of the text, for one-document sources."
+        "document",
+        description=(
+            "document: by hash of each document's text; position: the last shares of the text, for"
+            " one-document sources."
+        ),
     )
     duplicates: Literal["report", "drop"] = Field(
         "report",
-        description="Validation and test documents that also stand in training: report only (method classify scores them apart), or drop them there.",
+        description=(
+            "Validation and test documents that also stand in training: report only (method"
+            " classify scores them apart), or drop them there."
+        ),
     )
     layout: Literal["stream", "document"] = Field(
-        "stream", description="stream: documents end to end, cut into full sequences; document: one document per sequence, padded."
+        "stream",
+        description=(
+            "stream: documents end to end, cut into full sequences; document: one document per"
+            " sequence, padded."
+        ),
     )
     long_documents: Literal["error", "truncate", "split", "drop"] = Field(
         "error",
-        description="layout document, and examples of method sft (which cannot be split): what to do with one longer than sequence_length.",
+        description=(
+            "layout document, and examples of method sft (which cannot be split): what to do with"
+            " one longer than sequence_length."
+        ),
     )
-    masked_share: Annotated[float, Field(gt=0, lt=1)] = Field(0.15, description="method mlm: share of the tokens that are to be predicted.")
+    masked_share: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.15, description="method mlm: share of the tokens that are to be predicted."
+    )
     max_documents: PositiveInt | None = Field(None, description="Read at most this many documents.")
 
     @pydantic.field_validator("document_start")
@@ -96,7 +180,9 @@ class DataRecipe(Section):
     @pydantic.model_validator(mode="after")
     def _training_has_text_left(self) -> Self:
         if self.validation + self.test >= 1:
-            raise ValueError(f"validation {self.validation} + test {self.test} leave no text to train on")
+            raise ValueError(
+                f"validation {self.validation} + test {self.test} leave no text to train on"
+            )
         return self
 
     @cached_property

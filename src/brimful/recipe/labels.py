@@ -1,4 +1,6 @@
-"""The section for sequence classification: what the labels are, how their texts are prepared, weighted and judged."""
+"""The section for sequence classification: what the labels are, how their texts are prepared,
+weighted and judged.
+"""
 
 from typing import Annotated, Literal, Self
 
@@ -9,14 +11,18 @@ from brimful.base.discover import did_you_mean, names_in
 from brimful.recipe.base import Section, Share
 
 PREPROCESS_PACKAGE = "brimful.data.preprocessing"
-"""A step of the preparation of texts is a file in there; only the names of the files are read here."""
+"""A step of the preparation of texts is a file in there; only the names of the files are read here.
+"""
 
 
 def _spelled(value: object) -> object:
-    """Labels are compared as text, so 1 is "1"; what YAML takes for a truth value has to be quoted, as its spelling is lost."""
+    """Labels are compared as text, so 1 is "1"; what YAML takes for a truth value has to be quoted,
+    as its spelling is lost.
+    """
     if isinstance(value, bool):
         raise ValueError(  # noqa: TRY004 - what the user wrote is wrong, not a type in the code
-            "yes, no, on, off, true and false are truth values in YAML: quote the label, such as '\"yes\"'"
+            "yes, no, on, off, true and false are truth values in YAML: quote the label, such as"
+            " '\"yes\"'"
         )
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
@@ -35,36 +41,81 @@ class LabelsRecipe(Section):
 
     kind: Literal["auto", "single", "multiple"] = Field(
         "auto",
-        description="single: one label per text; multiple: any number (a list, or a cell split at separator); auto: multiple where cells are lists.",
+        description=(
+            "single: one label per text; multiple: any number (a list, or a cell split at"
+            " separator); auto: multiple where cells are lists."
+        ),
     )
-    names: list[Label] = Field([], description="The labels in their order; empty: those of the training split, sorted.")
-    mapping: dict[Label, Label] = Field({}, description='Other spellings of labels, such as {"2": "1", toxic: "1"}: classes are merged by it, too.')
-    separator: str = Field(",", min_length=1, description="Between the labels of a cell (kind multiple).")
+    names: list[Label] = Field(
+        [], description="The labels in their order; empty: those of the training split, sorted."
+    )
+    mapping: dict[Label, Label] = Field(
+        {},
+        description=(
+            'Other spellings of labels, such as {"2": "1", toxic: "1"}: classes are merged by it,'
+            " too."
+        ),
+    )
+    separator: str = Field(
+        ",", min_length=1, description="Between the labels of a cell (kind multiple)."
+    )
     positive: Label | None = Field(
-        None, description="Of two labels the one that F1, curves and thresholds are about. Default: the rarer in training."
+        None,
+        description=(
+            "Of two labels the one that F1, curves and thresholds are about. Default: the rarer in"
+            " training."
+        ),
     )
     preprocess: Annotated[list[str], pydantic.BeforeValidator(_listed)] = Field(
-        ["nfc"], description="Steps that prepare every text in training, evaluation and prediction: files of brimful/data/preprocessing."
+        ["nfc"],
+        description=(
+            "Steps that prepare every text in training, evaluation and prediction: files of"
+            " brimful/data/preprocessing."
+        ),
     )
     class_weights: Literal["none", "balanced"] | dict[Label, float] = Field(
-        "none", description="Weight of an example by its label: none; balanced (examples / (labels x examples with it)); or given by label."
+        "none",
+        description=(
+            "Weight of an example by its label: none; balanced (examples / (labels x examples with"
+            " it)); or given by label."
+        ),
     )
-    loss: Literal["cross_entropy", "focal"] = Field("cross_entropy", description="focal: easy examples count less (Lin et al. 2017).")
-    focal_gamma: Annotated[float, Field(ge=0)] = Field(2.0, description="Exponent of the focal loss; 0 is cross-entropy.")
-    label_smoothing: Share = Field(0.0, description="This share of a target is spread over all labels (Szegedy et al. 2016).")
+    loss: Literal["cross_entropy", "focal"] = Field(
+        "cross_entropy", description="focal: easy examples count less (Lin et al. 2017)."
+    )
+    focal_gamma: Annotated[float, Field(ge=0)] = Field(
+        2.0, description="Exponent of the focal loss; 0 is cross-entropy."
+    )
+    label_smoothing: Share = Field(
+        0.0, description="This share of a target is spread over all labels (Szegedy et al. 2016)."
+    )
     metric: Literal["auto", "f1", "macro_f1", "accuracy", "pr_auc", "roc_auc", "loss"] = Field(
         "auto",
-        description="What the best model is chosen by, on the whole validation split (F1 at its best threshold); auto: f1 of two labels, else macro_f1.",
+        description=(
+            "What the best model is chosen by, on the whole validation split (F1 at its best"
+            " threshold); auto: f1 of two labels, else macro_f1."
+        ),
     )
     threshold: Label = Field(
-        "best_f1", description="From which probability on a label is given (two labels, or multiple): best_f1, precision>=P, recall>=R, or a number."
+        "best_f1",
+        description=(
+            "From which probability on a label is given (two labels, or multiple): best_f1,"
+            " precision>=P, recall>=R, or a number."
+        ),
     )
     pretrain: Literal["as_written", "with_texts", "on_texts"] = Field(
         "as_written",
-        description="model=recipe:NAME: the encoder reads what its recipe says; that and this recipe's training texts; or these alone (Gururangan 2020).",
+        description=(
+            "model=recipe:NAME: the encoder reads what its recipe says; that and this recipe's"
+            " training texts; or these alone (Gururangan 2020)."
+        ),
     )
     near_duplicates: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        0.8, description="Jaccard similarity of character 5-grams from which texts count as near duplicates; null: not looked for."
+        0.8,
+        description=(
+            "Jaccard similarity of character 5-grams from which texts count as near duplicates;"
+            " null: not looked for."
+        ),
     )
 
     @pydantic.field_validator("preprocess")
@@ -73,21 +124,32 @@ class LabelsRecipe(Section):
         known = names_in(PREPROCESS_PACKAGE, ".py")
         for name in value:
             if name not in known:
-                raise ValueError(f"unknown step {name!r}{did_you_mean(name, known)} Known: {', '.join(known)}")
+                raise ValueError(
+                    f"unknown step {name!r}{did_you_mean(name, known)} Known: {', '.join(known)}"
+                )
         return value
 
     @pydantic.field_validator("class_weights")
     @classmethod
     def _weights_are_positive(cls, value: str | dict[str, float]) -> str | dict[str, float]:
-        if isinstance(value, dict) and (wrong := [name for name, weight in value.items() if weight <= 0]):
-            raise ValueError(f"the weight of {', '.join(wrong)} must be above 0; leave a label out of the data instead")
+        if isinstance(value, dict) and (
+            wrong := [name for name, weight in value.items() if weight <= 0]
+        ):
+            raise ValueError(
+                f"the weight of {', '.join(wrong)} must be above 0; leave a label out of the data"
+                " instead"
+            )
         return value
 
     @pydantic.model_validator(mode="after")
     def _agree(self) -> Self:
         if len(set(self.names)) != len(self.names):
             raise ValueError("names: every label once")
-        if self.names and (odd := sorted({self.positive or self.names[0], *self.mapping.values()} - set(self.names))):
+        if self.names and (
+            odd := sorted(
+                {self.positive or self.names[0], *self.mapping.values()} - set(self.names)
+            )
+        ):
             raise ValueError(f"{', '.join(odd)}: not among names ({', '.join(self.names)})")
         if self.loss == "focal" and self.label_smoothing:
             raise ValueError("label_smoothing belongs to loss cross_entropy")

@@ -1,4 +1,6 @@
-"""Recipes from YAML files and shipped names, with `key=value` overrides; every problem in one error."""
+"""Recipes from YAML files and shipped names, with `key=value` overrides; every problem in one
+error.
+"""
 
 import copy
 from collections.abc import Sequence
@@ -13,7 +15,13 @@ from brimful.base.discover import did_you_mean, names_in
 from brimful.base.dotted import flatten, override, parse_yaml
 from brimful.base.errors import RecipeError
 from brimful.base.problems import problem_lines
-from brimful.recipe.presets import PresetRecipe, choosing, how_to_choose, require_preset, take_presets
+from brimful.recipe.presets import (
+    PresetRecipe,
+    choosing,
+    how_to_choose,
+    require_preset,
+    take_presets,
+)
 from brimful.recipe.sections import MODEL_TAGS, Recipe
 
 SHIPPED_PACKAGE = "brimful.recipes"
@@ -31,19 +39,24 @@ def shipped_text(name: str) -> str:
         RecipeError: no shipped recipe has this name.
     """
     if name not in shipped_names():
-        raise RecipeError(f"no shipped recipe {name!r}{did_you_mean(name, shipped_names())} Shipped: {', '.join(shipped_names())}.")
+        raise RecipeError(
+            f"no shipped recipe {name!r}{did_you_mean(name, shipped_names())} Shipped:"
+            f" {', '.join(shipped_names())}."
+        )
     return resources.files(SHIPPED_PACKAGE).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def load(name_or_path: str, overrides: list[str] | tuple[str, ...] = ()) -> Recipe:
     """Read a recipe and apply `dotted.key=value` overrides, values in YAML.
 
-    `preset=NAME` among them chooses a preset of the file; its changes come first, wherever it stands. The result holds what came of them.
-    Where the overrides change how much an optimizer step sees, learning rates that they leave alone follow the recipe's
+    `preset=NAME` among them chooses a preset of the file; its changes come first, wherever it
+    stands. The result holds what came of them. Where the overrides change how much an optimizer
+    step sees, learning rates that they leave alone follow the recipe's
     `optimizer.scale_learning_rate`; the result holds the scaled values.
 
     Raises:
-        RecipeError: the recipe or the preset does not exist, is not YAML, or breaks rules; all of them are listed.
+        RecipeError: the recipe or the preset does not exist, is not YAML, or breaks rules; all of
+            them are listed.
     """
     values, origin = _values_of(name_or_path)
     return _changed(values, overrides, origin)
@@ -98,7 +111,9 @@ def _values_in(text: str, origin: str) -> dict[str, Any]:
     except ValueError as error:
         raise RecipeError(f"{origin} is not valid YAML: {error}") from error
     if not isinstance(values, dict):
-        raise RecipeError(f"{origin} must hold `key: value` lines at the top, found {type(values).__name__}.")
+        raise RecipeError(
+            f"{origin} must hold `key: value` lines at the top, found {type(values).__name__}."
+        )
     return values
 
 
@@ -147,23 +162,37 @@ def _own(written: dict[str, Any], choice: Sequence[str], origin: str) -> _Own:
 
 
 def learning_rate_factor(before: Recipe, after: Recipe) -> float:
-    """What the rule of `after` makes of the learning rate of `before`: k or its square root, k as in `step_growth`; 1 without a rule."""
-    return float(step_growth(before, after) ** LEARNING_RATE_POWER[after.optimizer.scale_learning_rate])
+    """What the rule of `after` makes of the learning rate of `before`: k or its square root, k as
+    in `step_growth`; 1 without a rule.
+    """
+    return float(
+        step_growth(before, after) ** LEARNING_RATE_POWER[after.optimizer.scale_learning_rate]
+    )
 
 
 def step_growth(before: Recipe, after: Recipe) -> float:
-    """k: how many times as much an optimizer step of `after` sees, in tokens; in examples, whose length varies, for method sft."""
+    """k: how many times as much an optimizer step of `after` sees, in tokens; in examples, whose
+    length varies, for method sft.
+    """
     if "sft" in {before.method, after.method}:
         return after.effective_batch / before.effective_batch
-    return after.effective_batch * after.sequence_length / (before.effective_batch * before.sequence_length)
+    return (
+        after.effective_batch
+        * after.sequence_length
+        / (before.effective_batch * before.sequence_length)
+    )
 
 
 LEARNING_RATE_POWER = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
 """By `optimizer.scale_learning_rate`: the power of k by which the learning rate grows."""
 
 
-def _scaled_learning_rates(recipe: Recipe, own_values: dict[str, Any], overrides: Sequence[str]) -> dict[str, float]:
-    """Keys of the optimizer section and their scaled values; none where the user set the learning rate, or changes alone make the recipe whole."""
+def _scaled_learning_rates(
+    recipe: Recipe, own_values: dict[str, Any], overrides: Sequence[str]
+) -> dict[str, float]:
+    """Keys of the optimizer section and their scaled values; none where the user set the learning
+    rate, or changes alone make the recipe whole.
+    """
     set_keys = {assignment.partition("=")[0] for assignment in overrides}
     if not overrides or set_keys & {"optimizer", "optimizer.learning_rate"}:
         return {}
@@ -173,7 +202,10 @@ def _scaled_learning_rates(recipe: Recipe, own_values: dict[str, Any], overrides
         return {}
     factor = learning_rate_factor(own, recipe)
     scaled = {"learning_rate": own.optimizer.learning_rate * factor}
-    if recipe.optimizer.min_learning_rate is not None and "optimizer.min_learning_rate" not in set_keys:
+    if (
+        recipe.optimizer.min_learning_rate is not None
+        and "optimizer.min_learning_rate" not in set_keys
+    ):
         scaled["min_learning_rate"] = recipe.optimizer.min_learning_rate * factor
     return {} if factor == 1 else {key: float(f"{value:.6g}") for key, value in scaled.items()}
 
@@ -184,11 +216,17 @@ def _read(name_or_path: str) -> tuple[str, str]:
         try:
             return path.read_text(encoding="utf-8"), str(path)
         except (OSError, UnicodeDecodeError) as error:
-            raise RecipeError(f"recipe {name_or_path} cannot be read: {error}. Shipped recipes: {', '.join(shipped_names())}.") from error
+            raise RecipeError(
+                f"recipe {name_or_path} cannot be read: {error}. Shipped recipes:"
+                f" {', '.join(shipped_names())}."
+            ) from error
     if name_or_path in shipped_names():
         return shipped_text(name_or_path), f"recipe {name_or_path}"
     hint = did_you_mean(name_or_path, shipped_names())
-    raise RecipeError(f"no recipe {name_or_path!r}{hint} Shipped: {', '.join(shipped_names())}; or give a .yaml file.")
+    raise RecipeError(
+        f"no recipe {name_or_path!r}{hint} Shipped: {', '.join(shipped_names())}; or give a .yaml"
+        " file."
+    )
 
 
 def _apply(assignments: Sequence[str], values: dict[str, Any]) -> list[str]:
@@ -212,7 +250,12 @@ def _validate(values: dict[str, Any], own: _Own, origin: str, problems: list[str
     except pydantic.ValidationError as error:
         broken = problem_lines(error, Recipe, MODEL_TAGS)
         of_preset = _broken_rules(own.values) - _broken_rules(own.written)
-        raise _wrong(origin, problems + [f"preset {own.preset}: {line}" if line in of_preset else line for line in broken], own) from None
+        raise _wrong(
+            origin,
+            problems
+            + [f"preset {own.preset}: {line}" if line in of_preset else line for line in broken],
+            own,
+        ) from None
     if problems:
         raise _wrong(origin, problems, own)
     return recipe
@@ -228,13 +271,23 @@ def _broken_rules(values: dict[str, Any]) -> set[str]:
 
 def _wrong(origin: str, problems: Sequence[str], own: _Own | None = None) -> RecipeError:
     lines = "\n".join(f"  - {problem}" for problem in problems)
-    unchosen = f"\nIt has presets, and none is chosen: {how_to_choose(own.offered)}." if own and own.offered and own.preset is None else ""
+    unchosen = (
+        f"\nIt has presets, and none is chosen: {how_to_choose(own.offered)}."
+        if own and own.offered and own.preset is None
+        else ""
+    )
     return RecipeError(
-        f"{origin} has {len(problems)} problem{'s' * (len(problems) != 1)}:\n{lines}{unchosen}\nEvery key is described by `brimful recipes keys`."
+        f"{origin} has {len(problems)}"
+        f" problem{'s' * (len(problems) != 1)}:\n{lines}{unchosen}\nEvery key is described by"
+        " `brimful recipes keys`."
     )
 
 
 def differences(before: Recipe, after: Recipe) -> dict[str, tuple[object, object]]:
     """Dotted key -> (before, after), for every field in which the two differ."""
     old, new = flatten(before.model_dump(mode="json")), flatten(after.model_dump(mode="json"))
-    return {key: (old.get(key), new.get(key)) for key in sorted(old | new) if old.get(key) != new.get(key)}
+    return {
+        key: (old.get(key), new.get(key))
+        for key in sorted(old | new)
+        if old.get(key) != new.get(key)
+    }

@@ -1,4 +1,6 @@
-"""Sections of OKADFA: how the error is fed back, and the penalty that keeps queries and keys orthogonal."""
+"""Sections of OKADFA: how the error is fed back, and the penalty that keeps queries and keys
+orthogonal.
+"""
 
 from typing import Annotated, Literal
 
@@ -13,27 +15,43 @@ class FeedbackRecipe(Section):
 
     points: Literal["block", "sublayer", "none"] = Field(
         "block",
-        description="Where the error is fed back instead of backpropagated: behind each block, behind attention and MLP each (architecture okadfa only), "
-        "or nowhere: then only the final norm and the head learn, with the embedding where it is tied.",
+        description=(
+            "Where the error is fed back instead of backpropagated: behind each block, behind"
+            " attention and MLP each (architecture okadfa only), or nowhere: then only the final"
+            " norm and the head learn, with the embedding where it is tied."
+        ),
     )
     matrix: Literal["uniform", "identity"] = Field(
         "uniform",
-        description="Fixed matrix that the error passes: uniform random, or the identity, as the residual stream would pass it up to the final norm.",
+        description=(
+            "Fixed matrix that the error passes: uniform random, or the identity, as the residual"
+            " stream would pass it up to the final norm."
+        ),
     )
 
 
 class OrthogonalityRecipe(Section):
-    """Penalty weight * sum over layers and heads of the squared Frobenius norm of W W^T - I for the query and the key projection of each head, per optimizer update."""
+    """Penalty weight * sum over layers and heads of the squared Frobenius norm of W W^T - I for the
+    query and the key projection of each head, per optimizer update.
+    """
 
-    weight: Annotated[float, Field(gt=0)] = Field(1e-4, description="Largest factor on the penalty.")
+    weight: Annotated[float, Field(gt=0)] = Field(
+        1e-4, description="Largest factor on the penalty."
+    )
     warmup: Annotated[float, Field(ge=0)] = Field(
-        0.1, description="Linear growth to the largest factor. Below 1: share of all steps; from 1 on: steps (optimizer updates)."
+        0.1,
+        description=(
+            "Linear growth to the largest factor. Below 1: share of all steps; from 1 on: steps"
+            " (optimizer updates)."
+        ),
     )
 
     @pydantic.model_validator(mode="after")
     def _warmup_is_whole(self) -> "OrthogonalityRecipe":
         if self.warmup >= 1 and self.warmup != int(self.warmup):
-            raise ValueError(f"warmup {self.warmup} must be a share below 1 or a whole number of steps")
+            raise ValueError(
+                f"warmup {self.warmup} must be a share below 1 or a whole number of steps"
+            )
         return self
 
     def weight_at(self, step: int, total_steps: int) -> float:

@@ -1,6 +1,8 @@
-"""Presets of a recipe: sets of changes under a name, of which a user chooses one with `preset=NAME`.
+"""Presets of a recipe: sets of changes under a name, of which a user chooses one with
+`preset=NAME`.
 
-A preset is the recipe's own: its changes come before the user's, and the loaded recipe holds what came of them, not the presets.
+A preset is the recipe's own: its changes come before the user's, and the loaded recipe holds what
+came of them, not the presets.
 """
 
 import re
@@ -29,27 +31,49 @@ class PresetRecipe(Section):
     @classmethod
     def _chooses_no_preset(cls, value: list[str]) -> list[str]:
         if chosen := choosing(value):
-            raise ValueError(f"a preset cannot choose or change presets: leave out {', '.join(map(repr, chosen))}")
+            raise ValueError(
+                "a preset cannot choose or change presets: leave out"
+                f" {', '.join(map(repr, chosen))}"
+            )
         return value
 
 
 def choosing(overrides: Iterable[str]) -> list[str]:
-    """Those of the `dotted.key=value` that choose or change presets: `preset=NAME` and what begins with `presets`."""
-    return [assignment for assignment in overrides if assignment.partition("=")[0].partition(".")[0] in KEYS]
+    """Those of the `dotted.key=value` that choose or change presets: `preset=NAME` and what begins
+    with `presets`.
+    """
+    return [
+        assignment
+        for assignment in overrides
+        if assignment.partition("=")[0].partition(".")[0] in KEYS
+    ]
 
 
 def _are_named(value: dict[str, PresetRecipe]) -> dict[str, PresetRecipe]:
     for name in value:
         if not re.fullmatch(r"\w[\w\-]*", name):
-            raise ValueError(f"name {name!r}: use letters, digits, '_' and '-', not starting with '-'")
+            raise ValueError(
+                f"name {name!r}: use letters, digits, '_' and '-', not starting with '-'"
+            )
     return value
 
 
-PresetName = Annotated[str | None, Field(exclude=True, description="Name of the preset that applies; null: the recipe as written.")]
+PresetName = Annotated[
+    str | None,
+    Field(
+        exclude=True, description="Name of the preset that applies; null: the recipe as written."
+    ),
+]
 Presets = Annotated[
     dict[str, PresetRecipe],
     pydantic.AfterValidator(_are_named),
-    Field(exclude=True, description="By name, {description: TEXT, changes: [dotted.key=value]}, of which preset=NAME chooses one."),
+    Field(
+        exclude=True,
+        description=(
+            "By name, {description: TEXT, changes: [dotted.key=value]}, of which preset=NAME"
+            " chooses one."
+        ),
+    ),
 ]
 
 
@@ -62,7 +86,8 @@ def take_presets(values: dict[str, Any]) -> tuple[str | None, dict[str, PresetRe
     """Take the two keys out of a recipe's values.
 
     Returns:
-        The chosen name, every preset by name, and what is wrong with either, in which case the first two are empty.
+        The chosen name, every preset by name, and what is wrong with either, in which case the
+        first two are empty.
     """
     try:
         found = _OfFile.model_validate({key: values.pop(key) for key in KEYS if key in values})
@@ -82,10 +107,14 @@ def require_preset(name: str, presets: Mapping[str, PresetRecipe], origin: str) 
     """
     if not presets:
         raise RecipeError(
-            f"{origin} has no presets, so none can be chosen: leave out preset={name}. `brimful recipes` tells which recipes have some."
+            f"{origin} has no presets, so none can be chosen: leave out preset={name}. `brimful"
+            " recipes` tells which recipes have some."
         )
     if name not in presets:
-        raise RecipeError(f"{origin} has no preset {name!r}{did_you_mean(name, presets)} Its presets: {', '.join(presets)}.")
+        raise RecipeError(
+            f"{origin} has no preset {name!r}{did_you_mean(name, presets)} Its presets:"
+            f" {', '.join(presets)}."
+        )
     return presets[name]
 
 

@@ -1,4 +1,6 @@
-"""The section for rejection-sampling fine-tuning: which questions, how answers are drawn and verified, which are kept, how many rounds."""
+"""The section for rejection-sampling fine-tuning: which questions, how answers are drawn and
+verified, which are kept, how many rounds.
+"""
 
 from typing import Annotated, Literal, Self
 
@@ -17,60 +19,123 @@ class QuestionsRecipe(Section):
 
     path: str | list[str] = Field(description="As data.path: hub id, local file, or builtin:NAME.")
     config_name: str | None = Field(None, description="Configuration of a hub data set.")
-    split: Literal["train", "validation", "test"] = Field("train", description="Which split of the source is asked. Never one that is scored.")
-    format: Literal["auto", "question", "prompt", "messages", "mbpp", "alpaca", "conversations"] = Field(
-        "auto", description="As data.format. What an answer is held against is the column answer, or else the row's own answer."
+    split: Literal["train", "validation", "test"] = Field(
+        "train", description="Which split of the source is asked. Never one that is scored."
+    )
+    format: Literal["auto", "question", "prompt", "messages", "mbpp", "alpaca", "conversations"] = (
+        Field(
+            "auto",
+            description=(
+                "As data.format. What an answer is held against is the column answer, or else the"
+                " row's own answer."
+            ),
+        )
     )
     columns: dict[str, str] = Field({}, description="As data.columns.")
-    max_questions: PositiveInt | None = Field(None, description="Ask at most so many, evenly spread.")
+    max_questions: PositiveInt | None = Field(
+        None, description="Ask at most so many, evenly spread."
+    )
 
 
 class RftRecipe(Section):
-    """Rejection-sampling fine-tuning (Yuan et al. 2023): sample answers, keep distinct ones that are verified, fine-tune on them, in rounds."""
+    """Rejection-sampling fine-tuning (Yuan et al. 2023): sample answers, keep distinct ones that
+    are verified, fine-tune on them, in rounds.
+    """
 
     questions: QuestionsRecipe
-    verifier: str = Field("number", description="How an answer is judged: a file of brimful/verify/kinds.")
-    teacher: str | None = Field(
-        None, description="Who writes the samples: hub id, folder, or recipe:NAME; null: the student itself, as tuned in the round before."
+    verifier: str = Field(
+        "number", description="How an answer is judged: a file of brimful/verify/kinds."
     )
-    system: str | None = Field(None, description="System message for a teacher that was not tuned to these questions.")
-    shots: Annotated[int, Field(ge=0)] = Field(3, description="Solved examples (of data) before a question to a teacher that was not tuned to it.")
+    teacher: str | None = Field(
+        None,
+        description=(
+            "Who writes the samples: hub id, folder, or recipe:NAME; null: the student itself, as"
+            " tuned in the round before."
+        ),
+    )
+    system: str | None = Field(
+        None, description="System message for a teacher that was not tuned to these questions."
+    )
+    shots: Annotated[int, Field(ge=0)] = Field(
+        3,
+        description=(
+            "Solved examples (of data) before a question to a teacher that was not tuned to it."
+        ),
+    )
     samples_per_prompt: PositiveInt = Field(16, description="Answers drawn per question.")
-    keep_per_prompt: PositiveInt = Field(4, description="Distinct correct answers kept per question at most.")
-    stop_early: bool = Field(False, description="Draw no more answers to a question once keep_per_prompt distinct correct ones are there.")
+    keep_per_prompt: PositiveInt = Field(
+        4, description="Distinct correct answers kept per question at most."
+    )
+    stop_early: bool = Field(
+        False,
+        description=(
+            "Draw no more answers to a question once keep_per_prompt distinct correct ones are"
+            " there."
+        ),
+    )
     temperature: Annotated[float, Field(gt=0)] = Field(0.7, description="Of the samples.")
     top_k: PositiveInt | None = Field(None, description="Sample among the k likeliest tokens.")
-    top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="Sample among the likeliest tokens that hold this much probability.")
-    min_p: Share = Field(0.0, description="Sample among tokens at least this share as likely as the likeliest (Nguyen et al. 2024).")
+    top_p: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="Sample among the likeliest tokens that hold this much probability."
+    )
+    min_p: Share = Field(
+        0.0,
+        description=(
+            "Sample among tokens at least this share as likely as the likeliest (Nguyen et al."
+            " 2024)."
+        ),
+    )
     repetition_penalty: Annotated[float, Field(gt=0)] = Field(
-        1.0, description="Above 1, tokens that were there before get less likely (Keskar et al. 2019)."
+        1.0,
+        description="Above 1, tokens that were there before get less likely (Keskar et al. 2019).",
     )
     max_new_tokens: PositiveInt = Field(256, description="Tokens of an answer at most.")
-    min_answer_tokens: Annotated[int, Field(ge=0)] = Field(0, description="Shorter answers are not kept.")
+    min_answer_tokens: Annotated[int, Field(ge=0)] = Field(
+        0, description="Shorter answers are not kept."
+    )
     distinct_by: Literal["equations", "text", "code"] = Field(
         "equations",
-        description="Answers take the same path when their equations are equal, in order; or their words; or their programs.",
+        description=(
+            "Answers take the same path when their equations are equal, in order; or their words;"
+            " or their programs."
+        ),
     )
     rounds: PositiveInt = Field(
-        1, description="How often the student samples, is trained again from the base on what was kept so far, and is scored."
+        1,
+        description=(
+            "How often the student samples, is trained again from the base on what was kept so far,"
+            " and is scored."
+        ),
     )
-    with_demonstrations: bool = Field(True, description="Train on the examples of data, too, not on samples alone.")
-    seeds: list[Annotated[int, Field(ge=0, lt=2**32)]] = Field([1234], description="The whole chain is run once with each.")
+    with_demonstrations: bool = Field(
+        True, description="Train on the examples of data, too, not on samples alone."
+    )
+    seeds: list[Annotated[int, Field(ge=0, lt=2**32)]] = Field(
+        [1234], description="The whole chain is run once with each."
+    )
 
     @pydantic.field_validator("verifier")
     @classmethod
     def _verifier_exists(cls, value: str) -> str:
         known = names_in(VERIFIERS_PACKAGE, ".py")
         if value not in known:
-            raise ValueError(f"unknown verifier{did_you_mean(value, known)} Known: {', '.join(known)}")
+            raise ValueError(
+                f"unknown verifier{did_you_mean(value, known)} Known: {', '.join(known)}"
+            )
         return value
 
     @pydantic.model_validator(mode="after")
     def _numbers_agree(self) -> Self:
         if self.keep_per_prompt > self.samples_per_prompt:
-            raise ValueError(f"keep_per_prompt {self.keep_per_prompt} is above samples_per_prompt {self.samples_per_prompt}")
+            raise ValueError(
+                f"keep_per_prompt {self.keep_per_prompt} is above samples_per_prompt"
+                f" {self.samples_per_prompt}"
+            )
         if self.min_answer_tokens > self.max_new_tokens:
-            raise ValueError(f"min_answer_tokens {self.min_answer_tokens} is above max_new_tokens {self.max_new_tokens}")
+            raise ValueError(
+                f"min_answer_tokens {self.min_answer_tokens} is above max_new_tokens"
+                f" {self.max_new_tokens}"
+            )
         if not self.seeds or len(set(self.seeds)) != len(self.seeds):
             raise ValueError("seeds: give at least one, and none twice")
         return self

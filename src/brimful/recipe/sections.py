@@ -1,7 +1,8 @@
-"""The recipe: what to train. It never names a GPU, a micro-batch, a precision or a kernel; those are the plan's.
+"""The recipe: what to train. It never names a GPU, a micro-batch, a precision or a kernel; those
+are the plan's.
 
-`load` reads YAML (a file or a shipped name), applies `key=value` overrides and reports every problem in one error.
-Importing this module imports neither torch nor transformers.
+`load` reads YAML (a file or a shipped name), applies `key=value` overrides and reports every
+problem in one error. Importing this module imports neither torch nor transformers.
 """
 
 from functools import cached_property
@@ -31,26 +32,55 @@ class ModelRecipe(Section):
 
     architecture: Literal["llama", "gpt2", "modernbert", "okadfa"] = Field(
         "llama",
-        description="Block style: llama (RMSNorm, rotary, SwiGLU), gpt2 (LayerNorm, learned positions, GELU), the encoder modernbert (method mlm), or okadfa "
-        "(LayerNorm, sinusoidal positions, GELU, normalised queries and keys).",
+        description=(
+            "Block style: llama (RMSNorm, rotary, SwiGLU), gpt2 (LayerNorm, learned positions,"
+            " GELU), the encoder modernbert (method mlm), or okadfa (LayerNorm, sinusoidal"
+            " positions, GELU, normalised queries and keys)."
+        ),
     )
     layers: PositiveInt = Field(description="Number of transformer blocks.")
     heads: PositiveInt = Field(description="Attention heads per block; must divide width.")
-    kv_heads: PositiveInt | None = Field(None, description="Key/value heads (llama only); must divide heads. Default: heads.")
+    kv_heads: PositiveInt | None = Field(
+        None, description="Key/value heads (llama only); must divide heads. Default: heads."
+    )
     width: PositiveInt = Field(description="Hidden size.")
     mlp_width: PositiveInt | None = Field(
-        None, description="Inner size of the MLP. Default: 4 x width (gpt2, okadfa), 8/3 x width rounded up to 32 (llama, modernbert)."
+        None,
+        description=(
+            "Inner size of the MLP. Default: 4 x width (gpt2, okadfa), 8/3 x width rounded up to 32"
+            " (llama, modernbert)."
+        ),
     )
-    context: PositiveInt | None = Field(None, description="Longest sequence the model can read. Default: sequence_length.")
+    context: PositiveInt | None = Field(
+        None, description="Longest sequence the model can read. Default: sequence_length."
+    )
     dropout: Share = Field(0.0, description="Dropout probability (not llama).")
-    tie_embeddings: bool = Field(True, description="Share the input embedding with the output head.")
-    attention: Literal["softmax", "kernel"] | None = Field(
-        None, description="okadfa only: softmax, or kernel: its estimate from random features, in time linear in the length. Default: kernel."
+    tie_embeddings: bool = Field(
+        True, description="Share the input embedding with the output head."
     )
-    features: PositiveInt | None = Field(None, description="Kernel attention: random features per head. Default: 4 x width / heads.")
-    redraw: PositiveInt | None = Field(None, description="Kernel attention: optimizer updates after which the features are drawn anew; null: never.")
+    attention: Literal["softmax", "kernel"] | None = Field(
+        None,
+        description=(
+            "okadfa only: softmax, or kernel: its estimate from random features, in time linear in"
+            " the length. Default: kernel."
+        ),
+    )
+    features: PositiveInt | None = Field(
+        None, description="Kernel attention: random features per head. Default: 4 x width / heads."
+    )
+    redraw: PositiveInt | None = Field(
+        None,
+        description=(
+            "Kernel attention: optimizer updates after which the features are drawn anew; null:"
+            " never."
+        ),
+    )
     temperature: Annotated[float, Field(gt=0, le=64)] = Field(
-        1.0, description="okadfa only: factor on the cosine of a query and a key at the start; learned per head from there."
+        1.0,
+        description=(
+            "okadfa only: factor on the cosine of a query and a key at the start; learned per head"
+            " from there."
+        ),
     )
 
     @pydantic.model_validator(mode="after")
@@ -58,22 +88,34 @@ class ModelRecipe(Section):
         if self.width % self.heads:
             raise ValueError(f"width {self.width} must be a multiple of heads {self.heads}")
         if self.architecture not in {"gpt2", "okadfa"} and self.width // self.heads % 2:
-            raise ValueError(f"width / heads = {self.width // self.heads} must be even for rotary positions")
+            raise ValueError(
+                f"width / heads = {self.width // self.heads} must be even for rotary positions"
+            )
         if self.kv_heads not in {None, self.heads} and self.architecture != "llama":
-            raise ValueError(f"kv_heads belongs to architecture llama; {self.architecture} has as many as heads")
+            raise ValueError(
+                f"kv_heads belongs to architecture llama; {self.architecture} has as many as heads"
+            )
         if self.kv_heads is not None and self.heads % self.kv_heads:
             raise ValueError(f"heads {self.heads} must be a multiple of kv_heads {self.kv_heads}")
         if self.dropout and self.architecture == "llama":
-            raise ValueError("dropout belongs to the other architectures; llama has none outside attention")
+            raise ValueError(
+                "dropout belongs to the other architectures; llama has none outside attention"
+            )
         return self
 
     @pydantic.model_validator(mode="after")
     def _attention_is_okadfas(self) -> Self:
-        if self.architecture != "okadfa" and (self.attention is not None or self.temperature != 1.0):
-            raise ValueError(f"attention and temperature belong to architecture okadfa, not to {self.architecture}")
+        if self.architecture != "okadfa" and (
+            self.attention is not None or self.temperature != 1.0
+        ):
+            raise ValueError(
+                "attention and temperature belong to architecture okadfa, not to"
+                f" {self.architecture}"
+            )
         if not self.is_kernel and (self.features is not None or self.redraw is not None):
             raise ValueError(
-                "features and redraw belong to kernel attention (architecture=okadfa attention=kernel); without them: features=null redraw=null"
+                "features and redraw belong to kernel attention (architecture=okadfa"
+                " attention=kernel); without them: features=null redraw=null"
             )
         return self
 
@@ -86,14 +128,22 @@ class ModelRecipe(Section):
     def resolved_mlp_width(self) -> int:
         if self.mlp_width is not None:
             return self.mlp_width
-        return 4 * self.width if self.architecture in {"gpt2", "okadfa"} else -(-8 * self.width // 3 // 32) * 32
+        return (
+            4 * self.width
+            if self.architecture in {"gpt2", "okadfa"}
+            else -(-8 * self.width // 3 // 32) * 32
+        )
 
 
 class BatchRecipe(Section):
-    """The effective batch: what one optimizer step sees, whatever the device. Exactly one of the two."""
+    """The effective batch: what one optimizer step sees, whatever the device. Exactly one of the
+    two.
+    """
 
     sequences: PositiveInt | None = Field(None, description="Sequences per optimizer step.")
-    tokens: PositiveInt | None = Field(None, description="Tokens per optimizer step; must be a multiple of sequence_length.")
+    tokens: PositiveInt | None = Field(
+        None, description="Tokens per optimizer step; must be a multiple of sequence_length."
+    )
 
     @pydantic.model_validator(mode="after")
     def _exactly_one(self) -> Self:
@@ -106,13 +156,17 @@ class TrainingRecipe(Section):
     """Length of training. Exactly one of the three."""
 
     steps: PositiveInt | None = Field(None, description="Optimizer updates.")
-    epochs: Annotated[float, Field(gt=0)] | None = Field(None, description="Passes over the training sequences.")
+    epochs: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Passes over the training sequences."
+    )
     tokens: PositiveInt | None = Field(None, description="Tokens seen in all.")
 
     @pydantic.model_validator(mode="after")
     def _exactly_one(self) -> Self:
         if [self.steps, self.epochs, self.tokens].count(None) != 2:
-            raise ValueError("give exactly one of training.steps, training.epochs and training.tokens")
+            raise ValueError(
+                "give exactly one of training.steps, training.epochs and training.tokens"
+            )
         return self
 
 
@@ -120,34 +174,60 @@ class OptimizerRecipe(Section):
     """AdamW (Loshchilov and Hutter 2019); weight decay on matrices only."""
 
     kind: Literal["adamw", "adamw_8bit", "paged_adamw_8bit"] = Field(
-        "adamw", description="adamw: states in fp32; adamw_8bit: in 8 bits (bitsandbytes); paged_adamw_8bit: these in memory that the driver moves."
+        "adamw",
+        description=(
+            "adamw: states in fp32; adamw_8bit: in 8 bits (bitsandbytes); paged_adamw_8bit: these"
+            " in memory that the driver moves."
+        ),
     )
     scale_learning_rate: Literal["none", "linear", "sqrt"] = Field(
-        "none", description="When you change the effective batch of a recipe: leave its learning rate, or scale it with the batch or its square root."
+        "none",
+        description=(
+            "When you change the effective batch of a recipe: leave its learning rate, or scale it"
+            " with the batch or its square root."
+        ),
     )
     learning_rate: Annotated[float, Field(gt=0)] = Field(description="Peak learning rate.")
     layer_decay: Annotated[float, Field(gt=0, le=1)] = Field(
-        1.0, description="Factor on the learning rate for each block further from the output (Howard and Ruder 2018); 1: none."
+        1.0,
+        description=(
+            "Factor on the learning rate for each block further from the output (Howard and Ruder"
+            " 2018); 1: none."
+        ),
     )
     min_learning_rate: Annotated[float, Field(ge=0)] | None = Field(
         None, description="Learning rate at the end of the schedule. Default: a tenth of the peak."
     )
-    schedule: Literal["cosine", "linear", "constant"] = Field("cosine", description="Shape after the warm-up.")
+    schedule: Literal["cosine", "linear", "constant"] = Field(
+        "cosine", description="Shape after the warm-up."
+    )
     warmup: Annotated[float, Field(ge=0)] = Field(
-        0.02, description="Below 1: share of all steps; from 1 on: steps. The first step's rate is never 0."
+        0.02,
+        description=(
+            "Below 1: share of all steps; from 1 on: steps. The first step's rate is never 0."
+        ),
     )
     beta1: Share = Field(0.9, description="Decay of the gradient average.")
     beta2: Share = Field(0.95, description="Decay of the squared gradient average.")
     eps: Annotated[float, Field(gt=0)] = Field(1e-8, description="Added to the denominator.")
-    weight_decay: Annotated[float, Field(ge=0)] = Field(0.1, description="Decoupled weight decay, on parameters with two or more dimensions.")
-    clip_norm: Annotated[float, Field(gt=0)] | None = Field(1.0, description="Largest global gradient norm; null turns clipping off.")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(
+        0.1, description="Decoupled weight decay, on parameters with two or more dimensions."
+    )
+    clip_norm: Annotated[float, Field(gt=0)] | None = Field(
+        1.0, description="Largest global gradient norm; null turns clipping off."
+    )
 
     @pydantic.model_validator(mode="after")
     def _schedule_falls(self) -> Self:
         if self.min_learning_rate is not None and self.min_learning_rate > self.learning_rate:
-            raise ValueError(f"min_learning_rate {self.min_learning_rate} is above learning_rate {self.learning_rate}")
+            raise ValueError(
+                f"min_learning_rate {self.min_learning_rate} is above learning_rate"
+                f" {self.learning_rate}"
+            )
         if self.warmup >= 1 and self.warmup != int(self.warmup):
-            raise ValueError(f"warmup {self.warmup} must be a share below 1 or a whole number of steps")
+            raise ValueError(
+                f"warmup {self.warmup} must be a share below 1 or a whole number of steps"
+            )
         return self
 
     @cached_property
@@ -156,16 +236,42 @@ class OptimizerRecipe(Section):
 
 
 class EvaluationRecipe(Section):
-    """When and on what the model is scored during training. The whole validation split each time."""
+    """When and on what the model is scored during training. The whole validation split each
+    time.
+    """
 
-    every: PositiveInt | Auto = Field("auto", description="Optimizer steps between evaluations; auto: ten over the run.")
-    max_sequences: PositiveInt | None = Field(
-        None, description="Score at most this many validation sequences while training (the final evaluation scores all)."
+    every: PositiveInt | Auto = Field(
+        "auto", description="Optimizer steps between evaluations; auto: ten over the run."
     )
-    patience: PositiveInt | None = Field(None, description="Stop after this many evaluations in a row without a better score; null: never.")
-    tasks: list[str] = Field([], description="Tasks the finished model is evaluated on, such as [code-syntax, bleu, humaneval].")
-    max_examples: PositiveInt | None = Field(None, description="Examples per task at most, spread evenly; null: all.")
-    data: dict[str, str] = Field({}, description="Where a task's data lie, such as {humaneval: FOLDER/HumanEval.jsonl.gz}; by default on the hub.")
+    max_sequences: PositiveInt | None = Field(
+        None,
+        description=(
+            "Score at most this many validation sequences while training (the final evaluation"
+            " scores all)."
+        ),
+    )
+    patience: PositiveInt | None = Field(
+        None,
+        description=(
+            "Stop after this many evaluations in a row without a better score; null: never."
+        ),
+    )
+    tasks: list[str] = Field(
+        [],
+        description=(
+            "Tasks the finished model is evaluated on, such as [code-syntax, bleu, humaneval]."
+        ),
+    )
+    max_examples: PositiveInt | None = Field(
+        None, description="Examples per task at most, spread evenly; null: all."
+    )
+    data: dict[str, str] = Field(
+        {},
+        description=(
+            "Where a task's data lie, such as {humaneval: FOLDER/HumanEval.jsonl.gz}; by default on"
+            " the hub."
+        ),
+    )
 
 
 class CheckpointRecipe(Section):
@@ -173,9 +279,14 @@ class CheckpointRecipe(Section):
 
     every: PositiveInt | Auto = Field(
         "auto",
-        description="Optimizer steps between checkpoints; auto: about one a minute (at most a twentieth of the time), and one at every evaluation.",
+        description=(
+            "Optimizer steps between checkpoints; auto: about one a minute (at most a twentieth of"
+            " the time), and one at every evaluation."
+        ),
     )
-    keep: Annotated[int, Field(ge=2)] = Field(2, description="Newest checkpoints kept, beside the best one.")
+    keep: Annotated[int, Field(ge=2)] = Field(
+        2, description="Newest checkpoints kept, beside the best one."
+    )
 
 
 class SampleRecipe(Section):
@@ -185,13 +296,23 @@ class SampleRecipe(Section):
     tokens: PositiveInt = Field(200, description="New tokens at most.")
     temperature: Annotated[float, Field(ge=0)] = Field(0.8, description="0 is greedy.")
     top_k: PositiveInt | None = Field(50, description="Sample among the k likeliest tokens.")
-    top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="Sample among the likeliest tokens that hold this much probability.")
-    stop: list[str] = Field([], description="Further tokens that end a text, beside end-of-text and those of the chat template.")
+    top_p: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="Sample among the likeliest tokens that hold this much probability."
+    )
+    stop: list[str] = Field(
+        [],
+        description=(
+            "Further tokens that end a text, beside end-of-text and those of the chat template."
+        ),
+    )
 
 
 OF_RECIPE = "recipe:"
 """Before the name of a shipped recipe or file: the model that it trains."""
-_NOT_FRESH = "{name} names the published model {model}; this needs a recipe that describes a fresh model. To tune a published one: method=sft"
+_NOT_FRESH = (
+    "{name} names the published model {model}; this needs a recipe that describes a fresh model. To"
+    " tune a published one: method=sft"
+)
 
 
 def _which_model(value: object) -> str:
@@ -199,7 +320,10 @@ def _which_model(value: object) -> str:
 
 
 MODEL_TAGS = ("published", "described")
-Model = Annotated[Annotated[str, pydantic.Tag("published")] | Annotated[ModelRecipe, pydantic.Tag("described")], pydantic.Discriminator(_which_model)]
+Model = Annotated[
+    Annotated[str, pydantic.Tag("published")] | Annotated[ModelRecipe, pydantic.Tag("described")],
+    pydantic.Discriminator(_which_model),
+]
 
 
 class Recipe(Section):
@@ -207,17 +331,27 @@ class Recipe(Section):
 
     name: str = Field(description="Short name; also the default name of the run.")
     description: str = Field("", description="One line for `brimful recipes`.")
-    method: str = Field("pretrain", description="Training method, a file of brimful/training/methods.")
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(1234, description="Seed of everything random.")
+    method: str = Field(
+        "pretrain", description="Training method, a file of brimful/training/methods."
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
+        1234, description="Seed of everything random."
+    )
     sequence_length: Annotated[int, Field(ge=2)] = Field(description="Tokens per sequence.")
     batch: BatchRecipe
     training: TrainingRecipe
     model: Model = Field(
-        description="A section that describes a fresh model; or the hub id or folder of a published one; or recipe:NAME, what that recipe trains."
+        description=(
+            "A section that describes a fresh model; or the hub id or folder of a published one; or"
+            " recipe:NAME, what that recipe trains."
+        )
     )
     adapter: AdapterRecipe | None = None
     quantize: Literal["none", "nf4"] = Field(
-        "none", description="How a published model's frozen linear layers are stored: as published, or in 4 bits."
+        "none",
+        description=(
+            "How a published model's frozen linear layers are stored: as published, or in 4 bits."
+        ),
     )
     tokenizer: TokenizerRecipe | None = None
     data: DataRecipe
@@ -240,7 +374,9 @@ class Recipe(Section):
     def _method_exists(cls, value: str) -> str:
         known = names_in(METHODS_PACKAGE, ".py")
         if value not in known:
-            raise ValueError(f"unknown training method{did_you_mean(value, known)} Known: {', '.join(known)}")
+            raise ValueError(
+                f"unknown training method{did_you_mean(value, known)} Known: {', '.join(known)}"
+            )
         return value
 
     @pydantic.field_validator("name")
@@ -252,61 +388,110 @@ class Recipe(Section):
     def _lengths_agree(self) -> Self:
         context = None if isinstance(self.model, str) else self.model.context
         if context is not None and self.sequence_length > context:
-            raise ValueError(f"sequence_length {self.sequence_length} is above the model's context {context}; shorten it or raise model.context")
+            raise ValueError(
+                f"sequence_length {self.sequence_length} is above the model's context {context};"
+                " shorten it or raise model.context"
+            )
         if self.batch.tokens is not None and self.batch.tokens % self.sequence_length:
-            raise ValueError(f"batch.tokens {self.batch.tokens} must be a multiple of sequence_length {self.sequence_length}")
+            raise ValueError(
+                f"batch.tokens {self.batch.tokens} must be a multiple of sequence_length"
+                f" {self.sequence_length}"
+            )
         return self
 
     @pydantic.model_validator(mode="after")
     def _parts_belong_to_the_model(self) -> Self:
         if isinstance(self.model, ModelRecipe):
             if self.tokenizer is None:
-                raise ValueError("tokenizer is required for a fresh model, for example tokenizer.vocabulary=4096")
+                raise ValueError(
+                    "tokenizer is required for a fresh model, for example tokenizer.vocabulary=4096"
+                )
             if self.adapter is not None or self.quantize != "none":
-                raise ValueError("adapter and quantize belong to a published model: model=HUB_ID or a folder")
+                raise ValueError(
+                    "adapter and quantize belong to a published model: model=HUB_ID or a folder"
+                )
             if self.method in {"sft", "classify"}:
-                raise ValueError(f"method {self.method} tunes a published model: model=HUB_ID, a folder, or recipe:NAME")
+                raise ValueError(
+                    f"method {self.method} tunes a published model: model=HUB_ID, a folder, or"
+                    " recipe:NAME"
+                )
             if (self.method == "mlm") != (self.model.architecture == "modernbert"):
-                raise ValueError("method mlm trains an encoder and an encoder is trained by method mlm: model.architecture=modernbert")
+                raise ValueError(
+                    "method mlm trains an encoder and an encoder is trained by method mlm:"
+                    " model.architecture=modernbert"
+                )
         elif self.tokenizer is not None:
-            raise ValueError("a published model comes with its own tokenizer; leave the tokenizer section out")
+            raise ValueError(
+                "a published model comes with its own tokenizer; leave the tokenizer section out"
+            )
         elif self.quantize != "none" and self.adapter is None:
-            raise ValueError("a quantised model is frozen, so something else has to train: add the adapter section, for example adapter.rank=16")
+            raise ValueError(
+                "a quantised model is frozen, so something else has to train: add the adapter"
+                " section, for example adapter.rank=16"
+            )
         return self
 
     @pydantic.model_validator(mode="after")
     def _labels_belong_to_a_classifier(self) -> Self:
         if self.labels is not None and self.method != "classify":
             raise ValueError(f"labels belongs to method classify, not to {self.method}")
-        if self.label_rules.pretrain != "as_written" and not (isinstance(self.model, str) and self.model.startswith(OF_RECIPE)):
-            raise ValueError("labels.pretrain is about an encoder that is trained here: model=recipe:NAME")
-        if self.method == "classify" and (self.study is not None or self.quantize != "none" or self.adapter is not None):
-            raise ValueError("method classify trains the whole model: leave out study, quantize and adapter")
+        if self.label_rules.pretrain != "as_written" and not (
+            isinstance(self.model, str) and self.model.startswith(OF_RECIPE)
+        ):
+            raise ValueError(
+                "labels.pretrain is about an encoder that is trained here: model=recipe:NAME"
+            )
+        if self.method == "classify" and (
+            self.study is not None or self.quantize != "none" or self.adapter is not None
+        ):
+            raise ValueError(
+                "method classify trains the whole model: leave out study, quantize and adapter"
+            )
         return self
 
     @pydantic.model_validator(mode="after")
     def _feedback_belongs_to_its_method(self) -> Self:
         if self.feedback is not None and self.method != "feedback":
-            raise ValueError(f"feedback belongs to method feedback, not to {self.method}; without it: feedback=null")
+            raise ValueError(
+                f"feedback belongs to method feedback, not to {self.method}; without it:"
+                " feedback=null"
+            )
         is_okadfa = isinstance(self.model, ModelRecipe) and self.model.architecture == "okadfa"
         if self.feedback_rules.points == "sublayer" and not is_okadfa:
-            raise ValueError("feedback.points=sublayer needs the parts of architecture okadfa; block works for llama and gpt2, too")
+            raise ValueError(
+                "feedback.points=sublayer needs the parts of architecture okadfa; block works for"
+                " llama and gpt2, too"
+            )
         if self.method == "feedback" and isinstance(self.model, str):
-            raise ValueError("method feedback trains a fresh model: describe one in the section model")
+            raise ValueError(
+                "method feedback trains a fresh model: describe one in the section model"
+            )
         if self.orthogonality is not None and not is_okadfa:
             raise ValueError("orthogonality belongs to architecture okadfa")
-        if self.orthogonality is not None and self.method == "feedback" and self.feedback_rules.points == "none":
-            raise ValueError("feedback.points=none trains no query and key projections, orthogonality would; leave one of the two out")
+        if (
+            self.orthogonality is not None
+            and self.method == "feedback"
+            and self.feedback_rules.points == "none"
+        ):
+            raise ValueError(
+                "feedback.points=none trains no query and key projections, orthogonality would;"
+                " leave one of the two out"
+            )
         return self
 
     @pydantic.model_validator(mode="after")
     def _rounds_tune(self) -> Self:
         if self.rft is not None and self.method != "sft":
-            raise ValueError("rft samples from a model that is tuned to questions: it needs method sft")
+            raise ValueError(
+                "rft samples from a model that is tuned to questions: it needs method sft"
+            )
         if self.rft is not None and self.study is not None:
             raise ValueError("a recipe has either rft or a study, not both")
         if self.rft is not None and self.rft.max_new_tokens >= self.sequence_length:
-            raise ValueError(f"rft.max_new_tokens {self.rft.max_new_tokens} leaves no room for a question in sequence_length {self.sequence_length}")
+            raise ValueError(
+                f"rft.max_new_tokens {self.rft.max_new_tokens} leaves no room for a question in"
+                f" sequence_length {self.sequence_length}"
+            )
         return self
 
     @property

@@ -40,21 +40,25 @@ def plan_model(
     clips: bool = True,
     loss_of: LossOf | None = None,
 ) -> Memory:
-    """Peak memory of training steps of a model object, without its weights being touched, copied or moved.
+    """Peak memory of training steps of a model object, without its weights being touched, copied or
+    moved.
 
-    Recomputation, adapters and attention are those the model is set to. `plan_model(...).at(micro_batch)` is a Footprint; `.largest(n)` the
-    largest micro-batch up to n that fits.
+    Recomputation, adapters and attention are those the model is set to.
+    `plan_model(...).at(micro_batch)` is a Footprint; `.largest(n)` the largest micro-batch up to n
+    that fits.
 
     Args:
         model: On any device, the meta device too. Its parameters that require gradients train.
-        batch: One batch as the model takes it by keyword; the first dimension is the micro-batch and is changed for others. Only shapes and
-            types count.
-        optimizer: AdamW variant: fused, foreach (torch's default on CUDA), for_loop, 8bit or paged_8bit.
+        batch: One batch as the model takes it by keyword; the first dimension is the micro-batch
+            and is changed for others. Only shapes and types count.
+        optimizer: AdamW variant: fused, foreach (torch's default on CUDA), for_loop, 8bit or
+            paged_8bit.
         device: A Device, the exact name of a catalog row, or None for this machine's.
         autocast: "bf16" or "fp16" where the forward pass runs under torch.autocast, else "none".
         accumulates: More than one micro-batch per optimizer step.
         clips: The gradient norm is clipped.
-        loss_of: (model, batch) -> 0-dim loss. Default: `model(**batch).loss`, as transformers models have it when the batch holds labels.
+        loss_of: (model, batch) -> 0-dim loss. Default: `model(**batch).loss`, as transformers
+            models have it when the batch holds labels.
 
     Raises:
         RequestError: an argument is none of those named, or the batch is empty.
@@ -63,22 +67,44 @@ def plan_model(
     """
     if optimizer not in OPTIMIZERS or autocast not in ("none", "bf16", "fp16"):
         raise RequestError(
-            f"plan_model: optimizer is one of {', '.join(OPTIMIZERS)}, autocast none, bf16 or fp16; got {optimizer!r} and {autocast!r}."
+            f"plan_model: optimizer is one of {', '.join(OPTIMIZERS)}, autocast none, bf16 or fp16;"
+            f" got {optimizer!r} and {autocast!r}."
         )
-    if not batch or any(not isinstance(value, Tensor) or value.ndim == 0 for value in batch.values()):
-        raise RequestError("plan_model: batch must map the model's keywords to tensors whose first dimension is the micro-batch.")
-    chosen = device if isinstance(device, Device) else catalog.get(device) if device is not None else probe("auto")
+    if not batch or any(
+        not isinstance(value, Tensor) or value.ndim == 0 for value in batch.values()
+    ):
+        raise RequestError(
+            "plan_model: batch must map the model's keywords to tensors whose first dimension is"
+            " the micro-batch."
+        )
+    chosen = (
+        device
+        if isinstance(device, Device)
+        else catalog.get(device)
+        if device is not None
+        else probe("auto")
+    )
     spec = StepSpec(
-        config_json="{}", sequence_length=0, autocast=autocast, optimizer=optimizer,  # type: ignore[arg-type]
-        cuda=chosen.kind == "cuda", flash=chosen.abilities.flash_attention, accumulates=accumulates, clips=clips,
-    )  # fmt: skip
-    return Memory(_OwnTraces(model, batch, spec, loss_of or _loss_of_transformers), target_of(chosen))
+        config_json="{}",
+        sequence_length=0,
+        autocast=autocast,  # type: ignore[arg-type]
+        optimizer=optimizer,  # type: ignore[arg-type]
+        cuda=chosen.kind == "cuda",
+        flash=chosen.abilities.flash_attention,
+        accumulates=accumulates,
+        clips=clips,
+    )
+    return Memory(
+        _OwnTraces(model, batch, spec, loss_of or _loss_of_transformers), target_of(chosen)
+    )
 
 
 class _OwnTraces:
     """Traces of a model object, one for every micro-batch asked for."""
 
-    def __init__(self, model: nn.Module, batch: Mapping[str, Tensor], spec: StepSpec, loss_of: LossOf) -> None:
+    def __init__(
+        self, model: nn.Module, batch: Mapping[str, Tensor], spec: StepSpec, loss_of: LossOf
+    ) -> None:
         self._model, self._batch, self._spec, self._loss_of = model, batch, spec, loss_of
 
     def at(self, micro_batch: int) -> Trace:
@@ -102,12 +128,19 @@ class _OwnTraces:
         name, blocks = _blocks_or_none(model)
         watcher = Recording(recorder, Places(recorder, model, name, blocks))
         watcher.places.seed_weights()
-        optimizer = optimizer_of(spec, [parameter for parameter in model.parameters() if parameter.requires_grad])
+        optimizer = optimizer_of(
+            spec, [parameter for parameter in model.parameters() if parameter.requires_grad]
+        )
         current: dict[str, Tensor] = {}
 
         def batch() -> tuple[Tensor, ...]:
             current.clear()  # the last one is gone before the next is there
-            current.update({key: torch.zeros((micro_batch, *value.shape[1:]), dtype=value.dtype) for key, value in self._batch.items()})
+            current.update(
+                {
+                    key: torch.zeros((micro_batch, *value.shape[1:]), dtype=value.dtype)
+                    for key, value in self._batch.items()
+                }
+            )
             return tuple(current.values())
 
         def loss_sum(*_: Any) -> Tensor:
@@ -118,16 +151,22 @@ class _OwnTraces:
             try:
                 repeat_steps(network, loss_sum, optimizer, spec, batch, watcher)
             except RuntimeError as error:
-                raise PlanError(f"the training step of {type(model).__name__} cannot be traced: {error}") from error
+                raise PlanError(
+                    f"the training step of {type(model).__name__} cannot be traced: {error}"
+                ) from error
         watcher.places.remove()
         return recorder.finish(name)
 
 
 def without_weights(model: nn.Module) -> nn.Module:
-    """A copy of a module whose parameters and buffers are on the meta device; no weight is read or copied, tied ones stay tied."""
+    """A copy of a module whose parameters and buffers are on the meta device; no weight is read or
+    copied, tied ones stay tied.
+    """
     memo: dict[int, Any] = {}
     for parameter in model.parameters():
-        memo[id(parameter)] = nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=parameter.requires_grad)
+        memo[id(parameter)] = nn.Parameter(
+            torch.empty_like(parameter, device="meta"), requires_grad=parameter.requires_grad
+        )
     for buffer in model.buffers():
         memo[id(buffer)] = torch.empty_like(buffer, device="meta")
     return copy.deepcopy(model, memo)
@@ -143,5 +182,7 @@ def _blocks_or_none(model: nn.Module) -> tuple[str, nn.ModuleList]:
 def _loss_of_transformers(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
     loss = getattr(model(**batch), "loss", None)
     if not isinstance(loss, Tensor):
-        raise PlanError(f"{type(model).__name__} returned no loss: put labels into the batch, or give loss_of=.")
+        raise PlanError(
+            f"{type(model).__name__} returned no loss: put labels into the batch, or give loss_of=."
+        )
     return loss

@@ -1,6 +1,8 @@
-"""Kernels of other trainers, as modules of a transformers model: what they keep and what they make. Values mean nothing.
+"""Kernels of other trainers, as modules of a transformers model: what they keep and what they make.
+Values mean nothing.
 
-Sources: unslothai/unsloth kernels/rms_layernorm.py, rope_embedding.py and fast_lora.py, copied by foundation-model-stack/fms-acceleration.
+Sources: unslothai/unsloth kernels/rms_layernorm.py, rope_embedding.py and fast_lora.py, copied by
+foundation-model-stack/fms-acceleration.
 """
 
 import sys
@@ -35,7 +37,9 @@ def _fused_rms_norm(module: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 class _RmsNorm(torch.autograd.Function):
-    """Keeps its input and one fp32 scale per row, overwrites the gradient that it is given; the weight gets none."""
+    """Keeps its input and one fp32 scale per row, overwrites the gradient that it is given; the
+    weight gets none.
+    """
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor) -> Tensor:
@@ -47,7 +51,12 @@ class _RmsNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
-        note_kernel("fused_rms_norm_backward", "reduction", (ctx.saved_tensors[0], grad_outputs[0]), (grad_outputs[0],))
+        note_kernel(
+            "fused_rms_norm_backward",
+            "reduction",
+            (ctx.saved_tensors[0], grad_outputs[0]),
+            (grad_outputs[0],),
+        )
         return grad_outputs[0], None
 
 
@@ -66,7 +75,9 @@ def _with_fused_rope(attention: nn.Module) -> Callable[..., Any]:
     return forward
 
 
-def _fused_rope(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+def _fused_rope(
+    query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, *_: Any, **__: Any
+) -> tuple[Tensor, Tensor]:
     rotated_query, rotated_key = (_Rope.apply(tensor, cos, sin) for tensor in (query, key))  # type: ignore[no-untyped-call]
     return rotated_query, rotated_key
 
@@ -92,14 +103,18 @@ def _fused_lora(layer: Any) -> Callable[[Tensor], Tensor]:
     dropout = getattr(layer.lora_dropout[name], "p", 0.0)
 
     def forward(inputs: Tensor) -> Tensor:
-        out: Tensor = _Lora.apply(inputs, layer.lora_A[name].weight, layer.lora_B[name].weight, dropout)  # type: ignore[no-untyped-call]
+        out: Tensor = _Lora.apply(
+            inputs, layer.lora_A[name].weight, layer.lora_B[name].weight, dropout
+        )  # type: ignore[no-untyped-call]
         return out
 
     return forward
 
 
 class _Lora(torch.autograd.Function):
-    """Adapter and packed base in one: the base's weight is unpacked for each product; keeps the input and, with dropout, a dropped copy."""
+    """Adapter and packed base in one: the base's weight is unpacked for each product; keeps the
+    input and, with dropout, a dropped copy.
+    """
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, down_RI: Tensor, up_OR: Tensor, dropout: float) -> Tensor:
@@ -120,7 +135,12 @@ class _Lora(torch.autograd.Function):
         down_grad, up_grad = (rows.t() @ (grad @ high)).t(), ((low @ rows.t()) @ grad).t()
         grad_inputs = grad @ _unpacked(ctx.shape, grad.dtype)
         grad_inputs += (rows != 0) * ((grad @ high) @ low)
-        return grad_inputs.view(inputs.shape), down_grad.to(down_RI.dtype), up_grad.to(up_OR.dtype), None
+        return (
+            grad_inputs.view(inputs.shape),
+            down_grad.to(down_RI.dtype),
+            up_grad.to(up_OR.dtype),
+            None,
+        )
 
 
 def _unpacked(shape: tuple[int, int], dtype: torch.dtype) -> Tensor:

@@ -1,4 +1,5 @@
-"""What a CUDA device would allocate where a CPU does otherwise: attention kernels, autocast, copies to the device.
+"""What a CUDA device would allocate where a CPU does otherwise: attention kernels, autocast, copies
+to the device.
 
 Active while a step for a CUDA device is rehearsed on fake CPU tensors.
 
@@ -27,15 +28,63 @@ FLASH_LARGEST_HEAD = 256
 FLASH_ROWS = 128
 """The flash backward pass works on query rows rounded up to this."""
 
-FP32_FUNCTIONS: frozenset[Callable[..., Any]] = frozenset({
-    F.layer_norm, F.group_norm, F.softmax, F.log_softmax, F.softmin, F.cross_entropy, F.nll_loss, F.cosine_similarity, F.binary_cross_entropy_with_logits,
-    F.kl_div, F.l1_loss, F.mse_loss, F.smooth_l1_loss, F.normalize, F.softplus, F.cosine_embedding_loss, F.rms_norm,
-    torch.layer_norm, torch.softmax, torch.log_softmax, torch.pow, torch.Tensor.pow, torch.Tensor.__pow__, torch.Tensor.softmax, torch.Tensor.log_softmax,
-    torch.cumsum, torch.Tensor.cumsum, torch.cumprod, torch.exp, torch.Tensor.exp, torch.log, torch.Tensor.log, torch.rsqrt, torch.Tensor.rsqrt,
-    torch.reciprocal, torch.Tensor.reciprocal, torch.sum, torch.Tensor.sum, torch.prod, torch.norm, torch.Tensor.norm, torch.renorm, torch.log1p, torch.expm1,
-    torch.cosh, torch.sinh, torch.tan, torch.acos, torch.asin, torch.erfinv,
-})  # fmt: skip
-"""Operators that CUDA's autocast runs in fp32 (torch docs, "CUDA Ops that can autocast to float32"); the CPU's list is shorter."""
+FP32_FUNCTIONS: frozenset[Callable[..., Any]] = frozenset(
+    {
+        F.layer_norm,
+        F.group_norm,
+        F.softmax,
+        F.log_softmax,
+        F.softmin,
+        F.cross_entropy,
+        F.nll_loss,
+        F.cosine_similarity,
+        F.binary_cross_entropy_with_logits,
+        F.kl_div,
+        F.l1_loss,
+        F.mse_loss,
+        F.smooth_l1_loss,
+        F.normalize,
+        F.softplus,
+        F.cosine_embedding_loss,
+        F.rms_norm,
+        torch.layer_norm,
+        torch.softmax,
+        torch.log_softmax,
+        torch.pow,
+        torch.Tensor.pow,
+        torch.Tensor.__pow__,
+        torch.Tensor.softmax,
+        torch.Tensor.log_softmax,
+        torch.cumsum,
+        torch.Tensor.cumsum,
+        torch.cumprod,
+        torch.exp,
+        torch.Tensor.exp,
+        torch.log,
+        torch.Tensor.log,
+        torch.rsqrt,
+        torch.Tensor.rsqrt,
+        torch.reciprocal,
+        torch.Tensor.reciprocal,
+        torch.sum,
+        torch.Tensor.sum,
+        torch.prod,
+        torch.norm,
+        torch.Tensor.norm,
+        torch.renorm,
+        torch.log1p,
+        torch.expm1,
+        torch.cosh,
+        torch.sinh,
+        torch.tan,
+        torch.acos,
+        torch.asin,
+        torch.erfinv,
+    }
+)
+"""Operators that CUDA's autocast runs in fp32 (torch docs, "CUDA Ops that can autocast to
+float32"); the CPU's list is shorter.
+"""
 
 
 class OnCuda(TorchFunctionMode):
@@ -57,12 +106,23 @@ class OnCuda(TorchFunctionMode):
             return _dropout(*args, **kwargs)
         if func is torch.Tensor.backward:
             with self:  # recomputation runs inside, and must meet the same kernels
-                return _engine_run_backward(args, (torch.ones_like(args[0]),), False, False, (), allow_unreachable=True, accumulate_grad=True)
+                return _engine_run_backward(
+                    args,
+                    (torch.ones_like(args[0]),),
+                    False,
+                    False,
+                    (),
+                    allow_unreachable=True,
+                    accumulate_grad=True,
+                )
         if func is torch.Tensor.to and kwargs.get("non_blocking"):
             return args[0].clone()
         if func in FP32_FUNCTIONS and torch.is_autocast_enabled("cpu"):
             with torch.autocast("cpu", enabled=False):
-                return func(*(_to_fp32(value) for value in args), **{key: _to_fp32(value) for key, value in kwargs.items()})
+                return func(
+                    *(_to_fp32(value) for value in args),
+                    **{key: _to_fp32(value) for key, value in kwargs.items()},
+                )
         return func(*args, **kwargs)
 
     def _attention(
@@ -77,12 +137,29 @@ class OnCuda(TorchFunctionMode):
         enable_gqa: bool = False,
     ) -> Tensor:
         if torch.is_autocast_enabled("cpu"):
-            query, key, value = (tensor.to(torch.get_autocast_dtype("cpu")) for tensor in (query, key, value))
-        kernel = kernel_for(query, key, has_mask=attn_mask is not None, dropout=dropout_p, gqa=enable_gqa, flash=self._flash)
+            query, key, value = (
+                tensor.to(torch.get_autocast_dtype("cpu")) for tensor in (query, key, value)
+            )
+        kernel = kernel_for(
+            query,
+            key,
+            has_mask=attn_mask is not None,
+            dropout=dropout_p,
+            gqa=enable_gqa,
+            flash=self._flash,
+        )
         with torch.autocast("cpu", enabled=False):
             if kernel == "math":
                 attended: Tensor = torch.ops.aten._scaled_dot_product_attention_math(
-                    query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+                    query,
+                    key,
+                    value,
+                    attn_mask,
+                    dropout_p,
+                    is_causal,
+                    None,
+                    scale=scale,
+                    enable_gqa=enable_gqa,
                 )[0]
                 return attended
             inputs = (query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2))
@@ -94,11 +171,15 @@ def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool
     return torch.native_dropout(input, p, True)[0] if training and p > 0 else input
 
 
-def kernel_for(query: Tensor, key: Tensor, *, has_mask: bool, dropout: float, gqa: bool, flash: bool) -> Kernel:
-    """The backend that torch chooses on CUDA (aten/native/transformers/cuda/sdp_utils.cpp, torch 2.11 to 2.13).
+def kernel_for(
+    query: Tensor, key: Tensor, *, has_mask: bool, dropout: float, gqa: bool, flash: bool
+) -> Kernel:
+    """The backend that torch chooses on CUDA (aten/native/transformers/cuda/sdp_utils.cpp, torch
+    2.11 to 2.13).
 
-    flash: fp16 or bf16, head size up to 256, no mask. efficient: as many key heads as query heads, a multiple-of-8 head size in 16 bit.
-    math: everything else; it stores the scores. cuDNN's kernel, preferred on some Hopper set-ups, saves the same tensors as flash.
+    flash: fp16 or bf16, head size up to 256, no mask. efficient: as many key heads as query heads,
+    a multiple-of-8 head size in 16 bit. math: everything else; it stores the scores. cuDNN's
+    kernel, preferred on some Hopper set-ups, saves the same tensors as flash.
     """
     half = query.dtype in {torch.float16, torch.bfloat16}
     head = query.shape[-1]
@@ -110,23 +191,43 @@ def kernel_for(query: Tensor, key: Tensor, *, has_mask: bool, dropout: float, gq
     return "math"
 
 
-def fused_attention(query_BTHD: Tensor, key_BSGD: Tensor, value_BSGD: Tensor, *, kernel: Kernel, causal: bool = True) -> Tensor:
-    """A stand-in that allocates and saves what the kernel does; its values mean nothing. A causal kernel computes half of the scores."""
+def fused_attention(
+    query_BTHD: Tensor, key_BSGD: Tensor, value_BSGD: Tensor, *, kernel: Kernel, causal: bool = True
+) -> Tensor:
+    """A stand-in that allocates and saves what the kernel does; its values mean nothing. A causal
+    kernel computes half of the scores.
+    """
     attended: Tensor = _FusedAttention.apply(query_BTHD, key_BSGD, value_BSGD, kernel, causal)  # type: ignore[no-untyped-call]
     return attended
 
 
-def _flash2(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **_: Any) -> tuple[Tensor, None]:
-    """The flash-attn package as transformers calls it: never a mask of scores. Padded batches are joined without their padding first
-    (modeling_flash_attention_utils.py); as the share of padding is not known here, their tensors count whole and the joined copies not."""
+def _flash2(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """The flash-attn package as transformers calls it: never a mask of scores. Padded batches are
+    joined without their padding first (modeling_flash_attention_utils.py); as the share of padding
+    is not known here, their tensors count whole and the joined copies not.
+    """
     query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
     return fused_attention(query, key, value, kernel="flash"), None
 
 
 def _flash2_repeated(
-    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **_: Any
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **_: Any,
 ) -> tuple[Tensor, None]:
-    """The same where keys and values are repeated for every query head first (Mistral's own class in transformers before 4.48)."""
+    """The same where keys and values are repeated for every query head first (Mistral's own class
+    in transformers before 4.48).
+    """
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = (tensor.repeat_interleave(groups, dim=1) for tensor in (key, value))
@@ -145,20 +246,32 @@ for _name, _function in ((FLASH2, _flash2), (FLASH2_REPEATED, _flash2_repeated))
 class _FusedAttention(torch.autograd.Function):
     """Memory of flash-attention 2 and of CUTLASS's memory-efficient attention.
 
-    Forward: the output and an fp32 log-sum-exp per row. Backward: gradients of all three inputs; flash also an fp32 accumulator
-    of the query's gradient, an fp32 row sum and, for grouped heads, gradients of expanded keys and values
-    (csrc/flash_attn/flash_api.cpp, mha_bwd; aten/native/transformers/cuda/attention_backward.cu).
+    Forward: the output and an fp32 log-sum-exp per row. Backward: gradients of all three inputs;
+    flash also an fp32 accumulator of the query's gradient, an fp32 row sum and, for grouped heads,
+    gradients of expanded keys and values (csrc/flash_attn/flash_api.cpp, mha_bwd;
+    aten/native/transformers/cuda/attention_backward.cu).
     """
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, kernel: Kernel, causal: bool) -> Tensor:
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, kernel: Kernel, causal: bool
+    ) -> Tensor:
         batch, rows, heads, _ = query.shape
         attended = torch.empty((batch, rows, heads, value.shape[-1]), dtype=query.dtype)
-        lse = torch.empty((batch, heads, rows if kernel == "flash" else -(-rows // 32) * 32), dtype=torch.float32)
+        lse = torch.empty(
+            (batch, heads, rows if kernel == "flash" else -(-rows // 32) * 32), dtype=torch.float32
+        )
         if any(ctx.needs_input_grad[:3]):
             ctx.save_for_backward(query, key, value, attended, lse)
         ctx.kernel, ctx.causal = kernel, causal
-        _note_attention(query, key, causal=causal, backward=False, reads=(query, key, value), writes=(attended, lse))
+        _note_attention(
+            query,
+            key,
+            causal=causal,
+            backward=False,
+            reads=(query, key, value),
+            writes=(attended, lse),
+        )
         return attended
 
     @staticmethod
@@ -168,20 +281,38 @@ class _FusedAttention(torch.autograd.Function):
         rounded = -(-rows // FLASH_ROWS) * FLASH_ROWS
         scratch = [torch.empty((batch, heads, rounded), dtype=torch.float32)]
         if ctx.kernel == "flash":
-            scratch.append(torch.empty((batch, rounded, heads, -(-head // 32) * 32), dtype=torch.float32))
+            scratch.append(
+                torch.empty((batch, rounded, heads, -(-head // 32) * 32), dtype=torch.float32)
+            )
         grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
         if key.shape[2] != heads:
-            scratch += [torch.empty((batch, tensor.shape[1], heads, head), dtype=key.dtype) for tensor in (key, value)]
+            scratch += [
+                torch.empty((batch, tensor.shape[1], heads, head), dtype=key.dtype)
+                for tensor in (key, value)
+            ]
         reads = (query, key, value, query, grad_outputs[0])
-        _note_attention(query, key, causal=ctx.causal, backward=True, reads=reads, writes=(*grads, *scratch[1:]))
+        _note_attention(
+            query, key, causal=ctx.causal, backward=True, reads=reads, writes=(*grads, *scratch[1:])
+        )
         return grads[0], grads[1], grads[2], None, None
 
 
-def _note_attention(query_BTHD: Tensor, key_BSGD: Tensor, *, causal: bool, backward: bool, reads: Any, writes: Any) -> None:
+def _note_attention(
+    query_BTHD: Tensor, key_BSGD: Tensor, *, causal: bool, backward: bool, reads: Any, writes: Any
+) -> None:
     batch, rows, heads, head = query_BTHD.shape
-    flop, *shape = attention_product((batch, heads, rows, head), key_BSGD.shape[1], causal=causal, backward=backward)
+    flop, *shape = attention_product(
+        (batch, heads, rows, head), key_BSGD.shape[1], causal=causal, backward=backward
+    )
     name = "fused_attention_backward" if backward else "fused_attention"
-    note_kernel(name, "attention backward" if backward else "attention", reads, writes, flop=flop, shape=tuple(shape))
+    note_kernel(
+        name,
+        "attention backward" if backward else "attention",
+        reads,
+        writes,
+        flop=flop,
+        shape=tuple(shape),
+    )
 
 
 def _to_fp32(value: Any) -> Any:

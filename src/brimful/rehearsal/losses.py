@@ -1,4 +1,5 @@
-"""How a declared step turns hidden states into a loss: brimful's own way and those of other trainers.
+"""How a declared step turns hidden states into a loss: brimful's own way and those of other
+trainers.
 
 Shapes: B sequences, T positions, D hidden size, V vocabulary, N tokens of all sequences.
 """
@@ -30,25 +31,37 @@ def loss_of(spec: StepSpec) -> LossSum:
         return Feedback(FeedbackRecipe(points=spec.feedback), seed=0)
     if spec.loss == "chunked":
         return next_token_loss_sum
-    return _declared(spec, spec.loss if isinstance(spec.loss, LossChain) else LOSS_CHAINS[spec.loss])
+    return _declared(
+        spec, spec.loss if isinstance(spec.loss, LossChain) else LOSS_CHAINS[spec.loss]
+    )
 
 
 def _model_loss(spec: StepSpec) -> LossSum:
     def loss_sum(network: Network, micro: MicroBatch) -> Tensor:
-        kwargs = _extra(spec, micro.inputs_BT) | ({"use_cache": False} if spec.task == "causal_lm" else {})
-        loss: Tensor = network.model(input_ids=micro.inputs_BT, labels=micro.targets_BT, **kwargs).loss
+        kwargs = _extra(spec, micro.inputs_BT) | (
+            {"use_cache": False} if spec.task == "causal_lm" else {}
+        )
+        loss: Tensor = network.model(
+            input_ids=micro.inputs_BT, labels=micro.targets_BT, **kwargs
+        ).loss
         return loss
 
     return loss_sum
 
 
 def _declared(spec: StepSpec, chain: LossChain) -> LossSum:
-    """Lifetimes are those of local variables in a transformers model's forward and its loss function: they end when it returns."""
+    """Lifetimes are those of local variables in a transformers model's forward and its loss
+    function: they end when it returns.
+    """
     held: list[Any] = []  # the outputs, in loops that keep them
 
     def loss_sum(network: Network, micro: MicroBatch) -> Tensor:
         with _kept_outputs(network, "c_attn" if spec.habits.keeps_fused_qkv else None) as kept:
-            outputs = network.model.base_model(input_ids=micro.inputs_BT, use_cache=spec.habits.use_cache, **_extra(spec, micro.inputs_BT))
+            outputs = network.model.base_model(
+                input_ids=micro.inputs_BT,
+                use_cache=spec.habits.use_cache,
+                **_extra(spec, micro.inputs_BT),
+            )
         hidden_BTD = outputs[0]
         if chain.cross_entropy == "fused_linear":
             return _fused_linear(hidden_BTD, network, chain)
@@ -71,8 +84,15 @@ def _declared(spec: StepSpec, chain: LossChain) -> LossSum:
 def _kept_outputs(network: Network, suffix: str | None) -> Iterator[list[Tensor]]:
     """Outputs of the modules of this name, for as long as the list lives."""
     kept: list[Tensor] = []
-    modules = [module for name, module in network.model.named_modules() if suffix is not None and name.endswith(suffix)]
-    handles = [module.register_forward_hook(lambda _, __, output: kept.append(output)) for module in modules]
+    modules = [
+        module
+        for name, module in network.model.named_modules()
+        if suffix is not None and name.endswith(suffix)
+    ]
+    handles = [
+        module.register_forward_hook(lambda _, __, output: kept.append(output))
+        for module in modules
+    ]
     yield kept
     for handle in handles:
         handle.remove()
@@ -128,11 +148,15 @@ def _fused_linear(hidden_BTD: Tensor, network: Network, chain: LossChain) -> Ten
 
 
 class _FusedLinearCrossEntropy(torch.autograd.Function):
-    """Liger's (ops/fused_linear_cross_entropy.py, 0.3): chunks of logits in fp32, both gradients made in the forward pass."""
+    """Liger's (ops/fused_linear_cross_entropy.py, 0.3): chunks of logits in fp32, both gradients
+    made in the forward pass.
+    """
 
     @staticmethod
     def forward(ctx: Any, hidden_ND: Tensor, weight_VD: Tensor) -> Tensor:
-        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden_ND.dtype
+        dtype = (
+            torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden_ND.dtype
+        )
         tokens, width = hidden_ND.shape
         chunks = -(-weight_VD.shape[0] // width)
         chunk_tokens = 1 << (-(-tokens // chunks) - 1).bit_length()

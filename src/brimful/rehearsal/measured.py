@@ -1,4 +1,5 @@
-"""The same steps really run on this CPU, and what torch's profiler saw them allocate: the check on the rehearsal.
+"""The same steps really run on this CPU, and what torch's profiler saw them allocate: the check on
+the rehearsal.
 
 Suffixes: E events.
 """
@@ -33,7 +34,8 @@ class Measured:
         changes_E: Bytes allocated (positive) or freed, in order of time.
         addresses_E: Where.
         phases_E: Phase of each event, numbered as in a trace's marks ("forward", "forward 2").
-        operators_E: Operators during which it happened, outermost first, joined by " > "; "" outside of all.
+        operators_E: Operators during which it happened, outermost first, joined by " > "; ""
+            outside of all.
     """
 
     start_bytes: int
@@ -54,9 +56,13 @@ class Measured:
         return highest
 
     def alive_at(self, event: int) -> list[tuple[int, str]]:
-        """Bytes and operators of what was allocated up to this event and not freed; nothing from before the steps."""
+        """Bytes and operators of what was allocated up to this event and not freed; nothing from
+        before the steps.
+        """
         alive: dict[int, tuple[int, str]] = {}
-        for change, address, operators in zip(self.changes_E[: event + 1], self.addresses_E, self.operators_E, strict=False):
+        for change, address, operators in zip(
+            self.changes_E[: event + 1], self.addresses_E, self.operators_E, strict=False
+        ):
             if change > 0:
                 alive[int(address)] = (int(change), operators)
             else:
@@ -79,11 +85,14 @@ class _Marks:
 
 
 def real_model(spec: StepSpec, config: PretrainedConfig) -> nn.Module:
-    """The model that `meta_model` describes, with small weights and zero buffers, so that a step stays finite.
+    """The model that `meta_model` describes, with small weights and zero buffers, so that a step
+    stays finite.
 
     4-bit layers are bitsandbytes' own, adapters peft's own for them.
     """
-    model = materialised(meta_model(replace(spec, quantize="none", adapter=None, upcast=False), config))
+    model = materialised(
+        meta_model(replace(spec, quantize="none", adapter=None, upcast=False), config)
+    )
     _set_values(model)
     if spec.quantize == "nf4":
         _quantise(model, spec)
@@ -105,15 +114,27 @@ def _set_values(model: nn.Module) -> None:
 
 def _quantise(model: nn.Module, spec: StepSpec) -> None:
     with quiet_bitsandbytes():
-        from bitsandbytes.nn import Linear4bit, Params4bit  # noqa: PLC0415 - only where it is asked for
+        # Only where it is asked for.
+        from bitsandbytes.nn import (  # noqa: PLC0415
+            Linear4bit,
+            Params4bit,
+        )
 
     compute_dtype = DTYPES[spec.products]
     for name in names_of_4bit_layers(model):
         parent, _, child = name.rpartition(".")
         plain = model.get_submodule(name)
         with torch.device("meta"):
-            layer = Linear4bit(plain.in_features, plain.out_features, plain.bias is not None, compute_dtype, quant_type="nf4")
-        layer.weight = Params4bit(plain.weight.data, requires_grad=False, quant_type="nf4", module=layer)
+            layer = Linear4bit(
+                plain.in_features,
+                plain.out_features,
+                plain.bias is not None,
+                compute_dtype,
+                quant_type="nf4",
+            )
+        layer.weight = Params4bit(
+            plain.weight.data, requires_grad=False, quant_type="nf4", module=layer
+        )
         layer.bias = plain.bias
         setattr(model.get_submodule(parent), child, layer.to("cpu"))
     model.is_loaded_in_4bit = True  # type: ignore[assignment]
@@ -122,12 +143,19 @@ def _quantise(model: nn.Module, spec: StepSpec) -> None:
 def measure_steps(model: nn.Module, spec: StepSpec, micro_batch: int) -> Measured:
     """Run the steps that `record_steps` rehearses on a real model with values, under the profiler.
 
-    Scratch memory that a kernel takes without torch's allocator (oneDNN's, the C library's) is not in it.
+    Scratch memory that a kernel takes without torch's allocator (oneDNN's, the C library's) is not
+    in it.
     """
     prepare(model, spec)
-    optimizer = optimizer_of(spec, [parameter for parameter in model.parameters() if parameter.requires_grad])
+    optimizer = optimizer_of(
+        spec, [parameter for parameter in model.parameters() if parameter.requires_grad]
+    )
     start_bytes = _storage_bytes(model)
-    with without_garbage_collector(), torch.random.fork_rng(devices=[]), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    with (
+        without_garbage_collector(),
+        torch.random.fork_rng(devices=[]),
+        profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler,
+    ):
         run_steps(model, optimizer, spec, micro_batch, _Marks())
     return _read(profiler, start_bytes)
 
@@ -136,8 +164,18 @@ def _storage_bytes(model: nn.Module) -> int:
     tensors = [*model.parameters(), *model.buffers()]
     for state in [getattr(parameter, "quant_state", None) for parameter in model.parameters()]:
         if state is not None:  # bitsandbytes keeps scales beside the weight
-            tensors += [state.absmax, state.code, state.offset, state.state2.absmax, state.state2.code]
-    return sum({tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors}.values())
+            tensors += [
+                state.absmax,
+                state.code,
+                state.offset,
+                state.state2.absmax,
+                state.state2.code,
+            ]
+    return sum(
+        {
+            tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors
+        }.values()
+    )
 
 
 def _read(profiler: profile, start_bytes: int) -> Measured:
@@ -151,18 +189,28 @@ def _read(profiler: profile, start_bytes: int) -> Measured:
         phases.append(phase)
     kept = [index for index, row in enumerate(rows) if row[1]]
     return Measured(
-        start_bytes, np.array([rows[index][1] for index in kept], np.int64), np.array([rows[index][2] for index in kept], np.int64),
-        tuple(phases[index] for index in kept), tuple(rows[index][3] for index in kept),
-    )  # fmt: skip
+        start_bytes,
+        np.array([rows[index][1] for index in kept], np.int64),
+        np.array([rows[index][2] for index in kept], np.int64),
+        tuple(phases[index] for index in kept),
+        tuple(rows[index][3] for index in kept),
+    )
 
 
 def _allocations(roots: Iterable[Any]) -> Iterator[tuple[int, int, int, str]]:
-    """(time in ns, bytes, address, operators) of allocations and frees; phase marks have 0 bytes and their name in place of operators."""
+    """(time in ns, bytes, address, operators) of allocations and frees; phase marks have 0 bytes
+    and their name in place of operators.
+    """
     stack: list[tuple[Any, tuple[str, ...]]] = [(root, ()) for root in roots]
     while stack:
         node, operators = stack.pop()
         if node.name == "[memory]":
-            yield node.start_time_ns, node.extra_fields.alloc_size, node.extra_fields.ptr, " > ".join(operators)
+            yield (
+                node.start_time_ns,
+                node.extra_fields.alloc_size,
+                node.extra_fields.ptr,
+                " > ".join(operators),
+            )
         elif node.name.startswith(_MARK):
             yield node.start_time_ns, 0, 0, node.name.removeprefix(_MARK)
         stack += [(child, (*operators, node.name)) for child in node.children]

@@ -1,4 +1,6 @@
-"""Models of the right shape without a byte of weights: transformers modules on fake tensors, with adapters and 4-bit linear layers."""
+"""Models of the right shape without a byte of weights: transformers modules on fake tensors, with
+adapters and 4-bit linear layers.
+"""
 
 import copy
 import json
@@ -8,7 +10,14 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSequenceClassification, PretrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    PretrainedConfig,
+    PreTrainedModel,
+)
 from transformers.pytorch_utils import Conv1D
 
 from brimful.base.errors import PlanError
@@ -20,7 +29,11 @@ from brimful.rehearsal.habits import with_fused_kernels
 from brimful.rehearsal.recorder import note_kernel
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-_AUTO = {"causal_lm": AutoModelForCausalLM, "masked_lm": AutoModelForMaskedLM, "sequence_classification": AutoModelForSequenceClassification}
+_AUTO = {
+    "causal_lm": AutoModelForCausalLM,
+    "masked_lm": AutoModelForMaskedLM,
+    "sequence_classification": AutoModelForSequenceClassification,
+}
 _PEFT_TASKS = {"causal_lm": "CAUSAL_LM", "sequence_classification": "SEQ_CLS"}
 NF4_BLOCK, NF4_OUTER_BLOCK = 64, 256
 
@@ -32,11 +45,17 @@ def config_of(spec: StepSpec) -> PretrainedConfig:
         PlanError: its model type is unknown to the installed transformers.
     """
     register()
-    values = {**spec.config, "bos_token_id": None, "eos_token_id": None}  # no text is made, and defaults may lie outside a small vocabulary
+    values = {
+        **spec.config,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }  # no text is made, and defaults may lie outside a small vocabulary
     try:
         config: PretrainedConfig = AutoConfig.for_model(values.pop("model_type"), **values)
     except (KeyError, ValueError) as error:
-        raise PlanError(f"transformers knows no model type {spec.config.get('model_type')!r}: {error}") from error
+        raise PlanError(
+            f"transformers knows no model type {spec.config.get('model_type')!r}: {error}"
+        ) from error
     if spec.task == "sequence_classification":
         config.num_labels = spec.labels
         config.pad_token_id = config.pad_token_id or 0
@@ -54,14 +73,20 @@ def with_layers(config: PretrainedConfig, layers: int) -> PretrainedConfig:
     shorter.num_hidden_layers = layers
     follows_by_itself = isinstance(getattr(type(shorter), "layer_types", None), property)
     if getattr(shorter, "layer_types", None) and not follows_by_itself:
-        shorter.layer_types = [config.layer_types[index % len(config.layer_types)] for index in range(layers)]
+        shorter.layer_types = [
+            config.layer_types[index % len(config.layer_types)] for index in range(layers)
+        ]
     return shorter
 
 
 def meta_model(spec: StepSpec, config: PretrainedConfig) -> nn.Module:
-    """The model on the meta device: adapters attached, linear layers replaced, trainable parameters chosen."""
+    """The model on the meta device: adapters attached, linear layers replaced, trainable parameters
+    chosen.
+    """
     with torch.device("meta"):
-        model: nn.Module = _AUTO[spec.task].from_config(config, dtype=DTYPES[spec.weights], attn_implementation=spec.attention)
+        model: nn.Module = _AUTO[spec.task].from_config(
+            config, dtype=DTYPES[spec.weights], attn_implementation=spec.attention
+        )
         if spec.quantize != "none":
             replace_linear_layers(model, spec)
         if spec.adapter is not None:
@@ -71,9 +96,13 @@ def meta_model(spec: StepSpec, config: PretrainedConfig) -> nn.Module:
 
 
 def upcast(model: nn.Module, *, norms_only: bool = False) -> nn.Module:
-    """Every 16-bit parameter in fp32, as peft's prepare_model_for_kbit_training makes them, or those of norms."""
+    """Every 16-bit parameter in fp32, as peft's prepare_model_for_kbit_training makes them, or
+    those of norms.
+    """
     for name, parameter in model.named_parameters():
-        if parameter.dtype in {torch.float16, torch.bfloat16} and (not norms_only or "norm" in name or ".ln_" in name):
+        if parameter.dtype in {torch.float16, torch.bfloat16} and (
+            not norms_only or "norm" in name or ".ln_" in name
+        ):
             parameter.data = parameter.data.float()
     return model
 
@@ -87,21 +116,34 @@ def with_adapters(model: nn.Module, lora: Lora | PeftAdapter, spec: StepSpec) ->
     if isinstance(lora, PeftAdapter):
         return _with_peft(model, lora, spec.task)
     with quiet_bitsandbytes():
-        from peft import LoraConfig, get_peft_model  # noqa: PLC0415 - half a second that full training does not need
+        # Half a second that full training does not need.
+        from peft import (  # noqa: PLC0415
+            LoraConfig,
+            get_peft_model,
+        )
 
     targets = lora.targets if lora.targets == "all-linear" else lora.targets.split(",")
     if isinstance(targets, list):
         refuse_unmatched(targets, model)
     task = _PEFT_TASKS.get(spec.task)
     config = LoraConfig(
-        r=lora.rank, lora_alpha=2 * lora.rank, lora_dropout=lora.dropout, target_modules=targets, use_dora=lora.dora, task_type=task,
+        r=lora.rank,
+        lora_alpha=2 * lora.rank,
+        lora_dropout=lora.dropout,
+        target_modules=targets,
+        use_dora=lora.dora,
+        task_type=task,
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
-    )  # fmt: skip
+    )
     config._register_custom_module({Linear4bit: _adapted_4bit(cuda=spec.cuda)})
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)  # peft 0.21 asks transformers 5 for it
+        warnings.filterwarnings(
+            "ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning
+        )  # peft 0.21 asks transformers 5 for it
         try:
-            model = get_peft_model(model, config, low_cpu_mem_usage=next(model.parameters()).is_meta)
+            model = get_peft_model(
+                model, config, low_cpu_mem_usage=next(model.parameters()).is_meta
+            )
         except ValueError as error:
             raise PlanError(f"adapters cannot be attached: {error}") from error
     for parameter in model.parameters():
@@ -121,11 +163,18 @@ def _with_peft(model: nn.Module, adapter: PeftAdapter, task: str) -> nn.Module:
         from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING  # noqa: PLC0415
 
     settings = json.loads(adapter.settings_json)
-    config: PeftConfig = PEFT_TYPE_TO_CONFIG_MAPPING[adapter.peft_type](task_type=_PEFT_TASKS.get(task), **settings)
+    config: PeftConfig = PEFT_TYPE_TO_CONFIG_MAPPING[adapter.peft_type](
+        task_type=_PEFT_TASKS.get(task), **settings
+    )
     if config.is_prompt_learning:
-        raise PlanError(f"{adapter.peft_type} puts virtual tokens before every sequence; brimful does not trace that.")
+        raise PlanError(
+            f"{adapter.peft_type} puts virtual tokens before every sequence; brimful does not trace"
+            " that."
+        )
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)  # as in with_adapters
+        warnings.filterwarnings(
+            "ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning
+        )  # as in with_adapters
         try:
             model = get_peft_model(model, config)
         except (ValueError, RuntimeError) as error:
@@ -137,8 +186,10 @@ def _with_peft(model: nn.Module, adapter: PeftAdapter, task: str) -> nn.Module:
 
 
 def _adapted_4bit(*, cuda: bool) -> type:
-    """LoRA over a 4-bit layer as peft 0.21 does it (tuners/lora/bnb.py): a defensive copy of the layer's output, and an input in the
-    adapter's type except under autocast. peft asks about CUDA's autocast, so on a CPU it converts under autocast, too."""
+    """LoRA over a 4-bit layer as peft 0.21 does it (tuners/lora/bnb.py): a defensive copy of the
+    layer's output, and an input in the adapter's type except under autocast. peft asks about CUDA's
+    autocast, so on a CPU it converts under autocast, too.
+    """
     from peft.tuners.lora.layer import Linear  # noqa: PLC0415 - see with_adapters
 
     class Adapted4bit(Linear):  # type: ignore[misc] # peft has no types
@@ -161,15 +212,23 @@ def _adapted_4bit(*, cuda: bool) -> type:
 
 def transformers_model(model: nn.Module) -> PreTrainedModel:
     """The transformers model inside adapters; a module that is none, as it is."""
-    inner: Any = model.base_model if hasattr(model, "peft_config") and not isinstance(model, PreTrainedModel) else model
+    inner: Any = (
+        model.base_model
+        if hasattr(model, "peft_config") and not isinstance(model, PreTrainedModel)
+        else model
+    )
     is_wrapped = inner is not model and not isinstance(inner, PreTrainedModel)
     return cast(PreTrainedModel, inner.model if is_wrapped else inner)
 
 
 def count_parameters(model: nn.Module) -> tuple[int, int]:
-    """All parameters, tied ones once and a packed one as what it stands for, and those that train. Adapters count in both."""
+    """All parameters, tied ones once and a packed one as what it stands for, and those that train.
+    Adapters count in both.
+    """
     packed = {
-        id(module.weight): module.in_features * module.out_features for module in model.modules() if isinstance(module, Linear4bit | LinearGptq)
+        id(module.weight): module.in_features * module.out_features
+        for module in model.modules()
+        if isinstance(module, Linear4bit | LinearGptq)
     }
     parameters = list(model.parameters())
     total = sum(packed.get(id(parameter), parameter.numel()) for parameter in parameters)
@@ -179,38 +238,67 @@ def count_parameters(model: nn.Module) -> tuple[int, int]:
 class Linear4bit(nn.Linear):
     """Memory of a bitsandbytes NF4 linear layer with double quantisation; its values mean nothing.
 
-    Half a byte per weight, an 8-bit scale per 64 weights, an fp32 scale per 256 of those (Dettmers et al. 2023, section 3).
-    It is an nn.Linear, so that adapters attach to it.
+    Half a byte per weight, an 8-bit scale per 64 weights, an fp32 scale per 256 of those (Dettmers
+    et al. 2023, section 3). It is an nn.Linear, so that adapters attach to it.
     """
 
     def __init__(self, like: nn.Linear, compute_dtype: torch.dtype) -> None:
         nn.Module.__init__(self)
-        self.in_features, self.out_features, self.compute_dtype = like.in_features, like.out_features, compute_dtype
+        self.in_features, self.out_features, self.compute_dtype = (
+            like.in_features,
+            like.out_features,
+            compute_dtype,
+        )
         self.loaded_dtype = like.weight.dtype
         count = like.in_features * like.out_features
-        self.weight = nn.Parameter(torch.empty((-(-count // 2), 1), dtype=torch.uint8, device="meta"), requires_grad=False)
-        self.register_buffer("scales", torch.empty(-(-count // NF4_BLOCK), dtype=torch.uint8, device="meta"))
-        self.register_buffer("outer_scales", torch.empty(-(-count // (NF4_BLOCK * NF4_OUTER_BLOCK)), dtype=torch.float32, device="meta"))
+        self.weight = nn.Parameter(
+            torch.empty((-(-count // 2), 1), dtype=torch.uint8, device="meta"), requires_grad=False
+        )
+        self.register_buffer(
+            "scales", torch.empty(-(-count // NF4_BLOCK), dtype=torch.uint8, device="meta")
+        )
+        self.register_buffer(
+            "outer_scales",
+            torch.empty(
+                -(-count // (NF4_BLOCK * NF4_OUTER_BLOCK)), dtype=torch.float32, device="meta"
+            ),
+        )
         self.register_buffer("codes", torch.empty(16 + 256 + 1, dtype=torch.float32, device="meta"))
         self.bias = (
-            None if like.bias is None else nn.Parameter(torch.empty(like.out_features, dtype=compute_dtype, device="meta"), requires_grad=False)
+            None
+            if like.bias is None
+            else nn.Parameter(
+                torch.empty(like.out_features, dtype=compute_dtype, device="meta"),
+                requires_grad=False,
+            )
         )
 
     def forward(self, input: Tensor) -> Tensor:
         bias = None if self.bias is None else self.bias.to(self.compute_dtype)
-        out: Tensor = _Matmul4bit.apply(input.to(self.compute_dtype), self.weight, bias, self.out_features, self.loaded_dtype)  # type: ignore[no-untyped-call]
+        out: Tensor = _Matmul4bit.apply(
+            input.to(self.compute_dtype), self.weight, bias, self.out_features, self.loaded_dtype
+        )  # type: ignore[no-untyped-call]
         return out.to(input.dtype)
 
 
 class _Matmul4bit(torch.autograd.Function):
-    """Dequantises scales and weight for the product and again for the gradient; keeps neither them nor the input.
+    """Dequantises scales and weight for the product and again for the gradient; keeps neither them
+    nor the input.
 
-    bitsandbytes 0.50, autograd/_functions.py (MatMul4Bit) and backends/default/ops.py (gemm_4bit); its fused kernel for few tokens is not modelled.
-    The gradient's weight comes in the type that it was quantised from.
+    bitsandbytes 0.50, autograd/_functions.py (MatMul4Bit) and backends/default/ops.py (gemm_4bit);
+    its fused kernel for few tokens is not modelled. The gradient's weight comes in the type that it
+    was quantised from.
     """
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, out_features: int, loaded_dtype: torch.dtype) -> Tensor:
+    def forward(
+        ctx: Any,
+        inputs: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        out_features: int,
+        loaded_dtype: torch.dtype,
+    ) -> Tensor:
         ctx.shape, ctx.loaded_dtype = (out_features, inputs.shape[-1]), loaded_dtype
         scales = _dequantised_scales(ctx.shape) + 0.0
         dequantised = torch.empty(ctx.shape, dtype=inputs.dtype)
@@ -228,11 +316,22 @@ class _Matmul4bit(torch.autograd.Function):
         dequantised = torch.empty(ctx.shape, dtype=ctx.loaded_dtype)
         _note_dequantised(ctx.weight(), dequantised, scales)
         del scales
-        return torch.matmul(grad_outputs[0], dequantised.to(grad_outputs[0].dtype)), None, None, None, None
+        return (
+            torch.matmul(grad_outputs[0], dequantised.to(grad_outputs[0].dtype)),
+            None,
+            None,
+            None,
+            None,
+        )
 
 
 def _note_dequantised(weight: Tensor | None, dequantised: Tensor, scales: Tensor) -> None:
-    note_kernel("dequantise_nf4", "dequantise", (() if weight is None else (weight,)) + (scales,), (dequantised, scales))
+    note_kernel(
+        "dequantise_nf4",
+        "dequantise",
+        (() if weight is None else (weight,)) + (scales,),
+        (dequantised, scales),
+    )
 
 
 def _dequantised_scales(shape: tuple[int, int]) -> Tensor:
@@ -240,19 +339,32 @@ def _dequantised_scales(shape: tuple[int, int]) -> Tensor:
 
 
 class LinearGptq(nn.Linear):
-    """Memory of an AutoGPTQ layer with Triton kernels, which unpack in registers; its values mean nothing.
+    """Memory of an AutoGPTQ layer with Triton kernels, which unpack in registers; its values mean
+    nothing.
 
-    Eight 4-bit weights in an int32, an fp16 scale and a packed zero per group and output, a group's index per input.
+    Eight 4-bit weights in an int32, an fp16 scale and a packed zero per group and output, a group's
+    index per input.
     """
 
     def __init__(self, like: nn.Linear, group: int) -> None:
         nn.Module.__init__(self)
         self.in_features, self.out_features = like.in_features, like.out_features
         groups = -(-like.in_features // (group or like.in_features))
-        self.weight = nn.Parameter(torch.empty((like.in_features // 8, like.out_features), dtype=torch.int32, device="meta"), requires_grad=False)
-        self.register_buffer("scales", torch.empty((groups, like.out_features), dtype=torch.float16, device="meta"))
-        self.register_buffer("zeros", torch.empty((groups, like.out_features // 8), dtype=torch.int32, device="meta"))
-        self.register_buffer("groups", torch.empty(like.in_features, dtype=torch.int32, device="meta"))
+        self.weight = nn.Parameter(
+            torch.empty(
+                (like.in_features // 8, like.out_features), dtype=torch.int32, device="meta"
+            ),
+            requires_grad=False,
+        )
+        self.register_buffer(
+            "scales", torch.empty((groups, like.out_features), dtype=torch.float16, device="meta")
+        )
+        self.register_buffer(
+            "zeros", torch.empty((groups, like.out_features // 8), dtype=torch.int32, device="meta")
+        )
+        self.register_buffer(
+            "groups", torch.empty(like.in_features, dtype=torch.int32, device="meta")
+        )
         self.register_parameter("bias", None)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -285,21 +397,41 @@ def _note_gptq(inputs: Tensor, out: Tensor) -> None:
     """A product with a weight that is unpacked in registers: half a byte each."""
     k, n = inputs.shape[-1], out.shape[-1]
     m = inputs.numel() // k
-    note_kernel("gptq_matmul", "matrix", (inputs,), (out,), flop=2 * m * n * k, shape=(1, m, n, k), extra_bytes=n * k // 2)
+    note_kernel(
+        "gptq_matmul",
+        "matrix",
+        (inputs,),
+        (out,),
+        flop=2 * m * n * k,
+        shape=(1, m, n, k),
+        extra_bytes=n * k // 2,
+    )
 
 
 def replace_linear_layers(model: nn.Module, spec: StepSpec) -> None:
-    """Every linear layer but the output head, as bitsandbytes and AutoGPTQ do; modules are replaced in place."""
+    """Every linear layer but the output head, as bitsandbytes and AutoGPTQ do; modules are replaced
+    in place.
+    """
     compute_dtype = DTYPES[spec.products]
     for name in names_of_4bit_layers(model):
         parent, _, child = name.rpartition(".")
         plain = cast(nn.Linear, model.get_submodule(name))
         setattr(
-            model.get_submodule(parent), child, Linear4bit(plain, compute_dtype) if spec.quantize == "nf4" else LinearGptq(plain, spec.gptq_group)
+            model.get_submodule(parent),
+            child,
+            (
+                Linear4bit(plain, compute_dtype)
+                if spec.quantize == "nf4"
+                else LinearGptq(plain, spec.gptq_group)
+            ),
         )
 
 
 def names_of_4bit_layers(model: nn.Module) -> list[str]:
     """Linear layers that bitsandbytes stores in 4 bit: all but the output head."""
     head = model.get_output_embeddings() if isinstance(model, PreTrainedModel) else None
-    return [name for name, module in model.named_modules() if isinstance(module, nn.Linear) and module is not head and not name.endswith("lm_head")]
+    return [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and module is not head and not name.endswith("lm_head")
+    ]

@@ -1,4 +1,6 @@
-"""One real optimizer step from given weights, sequences and optimizer states, run in one manner or another by the training loop's own functions."""
+"""One real optimizer step from given weights, sequences and optimizer states, run in one manner or
+another by the training loop's own functions.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +16,13 @@ from brimful.model.description import is_encoder
 from brimful.rehearsal.reduced import Reduced
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import Method, Network, compiled, find_method, hidden_states_of
-from brimful.training.optim import Guard, build_optimizer, guarded_update, load_named_states, loss_factor
+from brimful.training.optim import (
+    Guard,
+    build_optimizer,
+    guarded_update,
+    load_named_states,
+    loss_factor,
+)
 from brimful.training.precision import Precision
 from brimful.training.session import recompute_activations
 
@@ -54,7 +62,8 @@ class Stepped:
         weights: Before the step.
         gradients: Unscaled, before clipping.
         updates: Weights after less weights before.
-        skipped: Attempts that overflowed before (fp16 only), each with half the loss scale of the one before.
+        skipped: Attempts that overflowed before (fp16 only), each with half the loss scale of the
+            one before.
         told: What the compiler said when it failed.
     """
 
@@ -66,52 +75,99 @@ class Stepped:
     told: tuple[str, ...]
 
 
-def take_step(reduced: Reduced, manner: Manner, device: torch.device, second_moments: Mapping[str, float] | None = None) -> Stepped:
-    """One optimizer step of the real loop, from the weights and on the sequences that the recipe's seed gives.
+def take_step(
+    reduced: Reduced,
+    manner: Manner,
+    device: torch.device,
+    second_moments: Mapping[str, float] | None = None,
+) -> Stepped:
+    """One optimizer step of the real loop, from the weights and on the sequences that the recipe's
+    seed gives.
 
-    AdamW's states are given: from empty ones its first update is the sign of the gradient, on which no two roundings agree where it is nearly 0.
-    A step in fp16 that overflows is tried again with half the loss scale.
+    AdamW's states are given: from empty ones its first update is the sign of the gradient, on which
+    no two roundings agree where it is nearly 0. A step in fp16 that overflows is tried again with
+    half the loss scale.
 
     Args:
-        second_moments: Mean squared gradient of each parameter that AdamW's states hold; None takes those of this step's own gradients.
+        second_moments: Mean squared gradient of each parameter that AdamW's states hold; None takes
+            those of this step's own gradients.
     """
-    model = build(reduced.recipe, vocabulary=reduced.vocabulary, end_of_text_id=0, attention=manner.attention, device=device)
+    model = build(
+        reduced.recipe,
+        vocabulary=reduced.vocabulary,
+        end_of_text_id=0,
+        attention=manner.attention,
+        device=device,
+    )
     model.train()
     if manner.recompute:
         recompute_activations(model)
     optimizer = build_optimizer(model, reduced.recipe.optimizer, variant=manner.optimizer)
     told: list[str] = []
     shape = (manner.micro_batches[0], reduced.recipe.sequence_length)
-    body = compiled(model, shape=shape, say=told.append) if manner.compile else hidden_states_of(model)
+    body = (
+        compiled(model, shape=shape, say=told.append) if manner.compile else hidden_states_of(model)
+    )
     method = find_method(reduced.recipe.method).with_options(reduced.recipe)
-    network, precision, batch = Network(model, body, manner.loss_chunk), Precision(manner.precision), sequences_of(reduced)
+    network, precision, batch = (
+        Network(model, body, manner.loss_chunk),
+        Precision(manner.precision),
+        sequences_of(reduced),
+    )
     guard, before = Guard.fresh(precision, device), _copies(model)
     done = False
     while not done:
-        scale, skipped = loss_factor(guard.loss_scale, batch.num_target_tokens), guard.skipped.clone()
+        scale, skipped = (
+            loss_factor(guard.loss_scale, batch.num_target_tokens),
+            guard.skipped.clone(),
+        )
         carried = scale * batch.num_target_tokens
         loss = _accumulate(method, manner, network, precision, batch, scale)
-        gradients = {name: _gradient(parameter) / float(carried) for name, parameter in model.named_parameters()}
-        load_named_states(model, optimizer, _states(model, second_moments or mean_squares(gradients)))
+        gradients = {
+            name: _gradient(parameter) / float(carried)
+            for name, parameter in model.named_parameters()
+        }
+        load_named_states(
+            model, optimizer, _states(model, second_moments or mean_squares(gradients))
+        )
         last_scale = bool(guard.loss_scale <= 1)
-        guarded_update(optimizer, guard, precision, loss=loss, clip_norm=reduced.recipe.optimizer.clip_norm, carried=carried)
+        guarded_update(
+            optimizer,
+            guard,
+            precision,
+            loss=loss,
+            clip_norm=reduced.recipe.optimizer.clip_norm,
+            carried=carried,
+        )
         done = bool(guard.skipped == skipped) or last_scale
     after = _copies(model)
     updates = {name: after[name].double() - weight.double() for name, weight in before.items()}
     return Stepped(float(loss), before, gradients, updates, int(guard.skipped), tuple(told))
 
 
-def _accumulate(method: Method, manner: Manner, network: Network, precision: Precision, batch: StepBatch, scale: Tensor) -> Tensor:
+def _accumulate(
+    method: Method,
+    manner: Manner,
+    network: Network,
+    precision: Precision,
+    batch: StepBatch,
+    scale: Tensor,
+) -> Tensor:
     """Fresh gradients of the whole batch; the mean loss over its target tokens."""
     for parameter in network.model.parameters():
         parameter.grad = None
     device = scale.device
     pieces = (micro.to(device) for micro in batch.micro_batches(manner.micro_batches))
-    return accumulate_gradients(network, method, precision, device, pieces, scale) / batch.num_target_tokens
+    return (
+        accumulate_gradients(network, method, precision, device, pieces, scale)
+        / batch.num_target_tokens
+    )
 
 
 def sequences_of(reduced: Reduced) -> Batch:
-    """Random tokens; sequences end at different lengths, so that a token's weight counts. An encoder's, padded, have hidden ones."""
+    """Random tokens; sequences end at different lengths, so that a token's weight counts. An
+    encoder's, padded, have hidden ones.
+    """
     recipe = reduced.recipe
     generator = torch.Generator().manual_seed(recipe.seed)
     count, length = recipe.effective_batch, recipe.sequence_length
@@ -120,7 +176,12 @@ def sequences_of(reduced: Reduced) -> Batch:
     plain = Batch(ids[:, :-1], ids[:, 1:].masked_fill(torch.arange(length) >= ends, IGNORED))
     if not is_encoder(recipe.fresh_model):
         return plain
-    return masked(plain, length, Rules(recipe.data.masked_share, reduced.vocabulary, recipe.seed), np.arange(count))
+    return masked(
+        plain,
+        length,
+        Rules(recipe.data.masked_share, reduced.vocabulary, recipe.seed),
+        np.arange(count),
+    )
 
 
 def mean_squares(gradients: Mapping[str, Tensor]) -> dict[str, float]:

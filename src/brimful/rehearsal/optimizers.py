@@ -1,4 +1,6 @@
-"""The optimizer of a declared step: torch's AdamW in its variants, and what 8-bit and paged variants hold."""
+"""The optimizer of a declared step: torch's AdamW in its variants, and what 8-bit and paged
+variants hold.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,28 +16,42 @@ EIGHT_BIT_BLOCK = 256
 EIGHT_BIT_FROM = 4096
 """Smaller tensors keep fp32 states (bitsandbytes min_8bit_size)."""
 SEARCH_BYTES = 100
-"""A CPU looks for the nearest of 256 levels for each element; this takes it about as long as moving so many bytes (9 ns on a core of the
-development machine, bitsandbytes 0.50.2, 2026-11-21; a rough figure, as the two need not go together elsewhere)."""
+"""A CPU looks for the nearest of 256 levels for each element; this takes it about as long as moving
+so many bytes (9 ns on a core of the development machine, bitsandbytes 0.50.2, 2026-11-21; a rough
+figure, as the two need not go together elsewhere).
+"""
 PAGED_FROM = 100_000
 """Smaller tensors' states are not paged (bitsandbytes)."""
 
 
 def optimizer_of(spec: StepSpec, parameters: list[nn.Parameter]) -> Any:
-    """An optimizer over `parameters`, matrices and vectors in groups of their own as in `training.optim.build_optimizer`."""
+    """An optimizer over `parameters`, matrices and vectors in groups of their own as in
+    `training.optim.build_optimizer`.
+    """
     groups = [
-        {"params": [parameter for parameter in parameters if parameter.ndim >= 2], "weight_decay": 0.1},
-        {"params": [parameter for parameter in parameters if parameter.ndim < 2], "weight_decay": 0.0},
+        {
+            "params": [parameter for parameter in parameters if parameter.ndim >= 2],
+            "weight_decay": 0.1,
+        },
+        {
+            "params": [parameter for parameter in parameters if parameter.ndim < 2],
+            "weight_decay": 0.0,
+        },
     ]
     if spec.optimizer in {"8bit", "paged_8bit"}:
         return EightBitAdamW(groups, paged=spec.optimizer == "paged_8bit", cuda=spec.cuda)
-    return torch.optim.AdamW(groups, fused=spec.optimizer == "fused", foreach=spec.optimizer == "foreach")
+    return torch.optim.AdamW(
+        groups, fused=spec.optimizer == "fused", foreach=spec.optimizer == "foreach"
+    )
 
 
 class EightBitAdamW(torch.optim.Optimizer):
-    """Memory and work of bitsandbytes' AdamW8bit: two states of one byte and a scale per block; its values mean nothing.
+    """Memory and work of bitsandbytes' AdamW8bit: two states of one byte and a scale per block; its
+    values mean nothing.
 
     Args:
-        paged: On CUDA, large states live in memory that the driver moves, so they take nothing from the allocator.
+        paged: On CUDA, large states live in memory that the driver moves, so they take nothing from
+            the allocator.
         cuda: One kernel updates in place; a CPU holds both states of a tensor in fp32 meanwhile.
     """
 
@@ -45,30 +61,53 @@ class EightBitAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Makes all states first, as `training.eight_bit` does, then updates every parameter that has a gradient."""
-        parameters = [parameter for group in self.param_groups for parameter in group["params"] if parameter.grad is not None]
+        """Makes all states first, as `training.eight_bit` does, then updates every parameter that
+        has a gradient.
+        """
+        parameters = [
+            parameter
+            for group in self.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
+        ]
         for parameter in parameters:
             if not self.state[parameter]:
                 self.state[parameter] = self._states(parameter)
         for parameter in parameters:
             if self._cuda or parameter.numel() < EIGHT_BIT_FROM:
                 states = list(self.state[parameter].values())
-                note_kernel("adamw_8bit", "optimizer", (parameter, parameter.grad, *states), (parameter, *states))
+                note_kernel(
+                    "adamw_8bit",
+                    "optimizer",
+                    (parameter, parameter.grad, *states),
+                    (parameter, *states),
+                )
             else:
                 _update_through_fp32(parameter, self.state[parameter])
 
     def _states(self, parameter: Tensor) -> dict[str, Tensor]:
         count = parameter.numel()
         if count < EIGHT_BIT_FROM:
-            return {name: torch.empty_like(parameter, dtype=torch.float32) for name in ("state1", "state2")}
-        states = {f"absmax{number}": torch.empty(-(-count // EIGHT_BIT_BLOCK), dtype=torch.float32) for number in (1, 2)}
+            return {
+                name: torch.empty_like(parameter, dtype=torch.float32)
+                for name in ("state1", "state2")
+            }
+        states = {
+            f"absmax{number}": torch.empty(-(-count // EIGHT_BIT_BLOCK), dtype=torch.float32)
+            for number in (1, 2)
+        }
         if not (self._paged and count >= PAGED_FROM):
-            states |= {f"state{number}": torch.empty_like(parameter, dtype=torch.uint8) for number in (1, 2)}
+            states |= {
+                f"state{number}": torch.empty_like(parameter, dtype=torch.uint8)
+                for number in (1, 2)
+            }
         return states
 
 
 def _update_through_fp32(parameter: Tensor, states: dict[str, Tensor]) -> None:
-    """The passes of bitsandbytes' CPU kernel (backends/cpu/ops.py, 0.50.2), each an operator of its own, on as many temporaries."""
+    """The passes of bitsandbytes' CPU kernel (backends/cpu/ops.py, 0.50.2), each an operator of its
+    own, on as many temporaries.
+    """
     first, second = (states[name].float() for name in ("state1", "state2"))
     gradient: Tensor = parameter.grad * 1.0  # type: ignore[assignment, operator]
     first.mul_(0.9).add_(gradient)
@@ -77,5 +116,11 @@ def _update_through_fp32(parameter: Tensor, states: dict[str, Tensor]) -> None:
     parameter.mul_(1.0).addcdiv_(first, denominator, value=0.0)
     for name, value in (("state1", first), ("state2", second)):
         quantised = torch.empty_like(states[name])
-        note_kernel("quantize_blockwise", "optimizer", (value,), (quantised,), extra_bytes=SEARCH_BYTES * value.numel())
+        note_kernel(
+            "quantize_blockwise",
+            "optimizer",
+            (value,),
+            (quantised,),
+            extra_bytes=SEARCH_BYTES * value.numel(),
+        )
         states[name].copy_(quantised)

@@ -1,4 +1,6 @@
-"""Listens to every operator and writes down the storages that it makes and that die, and its work. Works on real and on fake tensors."""
+"""Listens to every operator and writes down the storages that it makes and that die, and its work.
+Works on real and on fake tensors.
+"""
 
 import weakref
 from collections.abc import Iterable, Iterator
@@ -21,14 +23,17 @@ from brimful.rehearsal.working import WorkLog
 FORWARD_PHASES = ("forward", "recomputation")
 _WEIGHT_KINDS = {KINDS.index("weights"), KINDS.index("adapters")}
 _CASTS = {torch.ops.aten._to_copy.default, torch.ops.aten.to.dtype}
-_ACTIVATIONS, _TEMPORARIES, _LOSS, _COPIES = (KINDS.index(kind) for kind in ("activations", "temporaries", "loss and logits", "16-bit weight copies"))
+_ACTIVATIONS, _TEMPORARIES, _LOSS, _COPIES = (
+    KINDS.index(kind)
+    for kind in ("activations", "temporaries", "loss and logits", "16-bit weight copies")
+)
 
 
 class Recorder(TorchDispatchMode):
     """Births and deaths of storages, with where and what for.
 
-    A storage is what the allocator hands out; views share one. Sizes are what operators asked for. An operator's private tensors are
-    those that `scratch` knows.
+    A storage is what the allocator hands out; views share one. Sizes are what operators asked for.
+    An operator's private tensors are those that `scratch` knows.
 
     Args:
         cuda: Operators' private tensors are those of CUDA kernels.
@@ -36,7 +41,8 @@ class Recorder(TorchDispatchMode):
     Attributes:
         place: Module that computes now; names what is born.
         layer: Block that computes now, GLOBAL outside.
-        phase: "forward", "backward", "optimizer", ...; what is born in one and dies in a later one is an activation.
+        phase: "forward", "backward", "optimizer", ...; what is born in one and dies in a later one
+            is an activation.
         in_loss: What is born now belongs to the loss.
     """
 
@@ -59,26 +65,48 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default and args[0].dtype == torch.bool:
-            return False  # the flags of a step that goes well: nothing overflowed, nothing was skipped
+            return (
+                False  # the flags of a step that goes well: nothing overflowed, nothing was skipped
+            )
         out = func(*args, **(kwargs or {}))
-        scratch = [self._new(size, func, args) for size in scratch_bytes(func, args, out, cuda=self._cuda)]
+        scratch = [
+            self._new(size, func, args) for size in scratch_bytes(func, args, out, cuda=self._cuda)
+        ]
         leaves = (out,) if isinstance(out, Tensor) else tree_leaves(out)
         for index, leaf in enumerate(leaves):
-            if isinstance(leaf, Tensor) and leaf.untyped_storage()._cdata not in self._number_by_storage:
+            if (
+                isinstance(leaf, Tensor)
+                and leaf.untyped_storage()._cdata not in self._number_by_storage
+            ):
                 self._born(leaf, func, args)
                 if self.phase == "optimizer" and args:
-                    self._inherit_layer(args[0][index] if isinstance(out, list | tuple) and isinstance(args[0], list | tuple) else args[0])
+                    self._inherit_layer(
+                        args[0][index]
+                        if isinstance(out, list | tuple) and isinstance(args[0], list | tuple)
+                        else args[0]
+                    )
         for number in scratch:
             self._event(-(number + 1))
         self._work.note(func, args, kwargs, out, phase=self.phase, layer=self.layer)
         return out
 
-    def kernel(self, name: str, class_name: str, reads: Iterable[Tensor], writes: Iterable[Tensor], **counts: Any) -> None:
+    def kernel(
+        self,
+        name: str,
+        class_name: str,
+        reads: Iterable[Tensor],
+        writes: Iterable[Tensor],
+        **counts: Any,
+    ) -> None:
         """A kernel that the rehearsal only stands in for; see `WorkLog.add`."""
-        self._work.add(name, class_name, reads, writes, phase=self.phase, layer=self.layer, **counts)
+        self._work.add(
+            name, class_name, reads, writes, phase=self.phase, layer=self.layer, **counts
+        )
 
     def _inherit_layer(self, source: Any) -> None:
-        """What the optimizer makes out of a parameter, gradient or state belongs to the same block."""
+        """What the optimizer makes out of a parameter, gradient or state belongs to the same
+        block.
+        """
         if isinstance(source, Tensor) and (number := self._number(source)) is not None:
             self._layers[-1] = self._layers[number]
 
@@ -92,7 +120,11 @@ class Recorder(TorchDispatchMode):
         """Say what a storage turned out to be for, and of which block."""
         number = self._number(tensor)
         if number is not None:
-            self._kinds[number], self._places[number], self._layers[number] = KINDS.index(kind), place, layer
+            self._kinds[number], self._places[number], self._layers[number] = (
+                KINDS.index(kind),
+                place,
+                layer,
+            )
 
     def begin(self, phase: str) -> None:
         """From here on another phase, outside every module."""
@@ -112,20 +144,35 @@ class Recorder(TorchDispatchMode):
         self.place, self.layer = before
 
     def finish(self, blocks: str = "") -> Trace:
-        """The trace so far; nothing is recorded after. `blocks` is the name of the model's list of blocks."""
+        """The trace so far; nothing is recorded after. `blocks` is the name of the model's list of
+        blocks.
+        """
         self._over = True
         for number in self._number_by_storage.values():
             self._note_survival(number)
-        birth_layers, layers = np.array(self._layers, np.int32), np.array(self._event_layers, np.int32)
-        events = _deaths_in_order(np.array(self._events, np.int32), layers, list(self._marks.values()))
+        birth_layers, layers = (
+            np.array(self._layers, np.int32),
+            np.array(self._event_layers, np.int32),
+        )
+        events = _deaths_in_order(
+            np.array(self._events, np.int32), layers, list(self._marks.values())
+        )
         layers = np.where(layers == GLOBAL, birth_layers[np.abs(events) - 1], layers)
         names = {name: index for index, name in enumerate(dict.fromkeys(self._places))}
         work, details = self._work.finish()
         return Trace(
-            events_E=events, event_layers_E=layers, sizes_S=np.array(self._sizes, np.int64),
-            kinds_S=np.array(self._kinds, np.int32), places_S=np.array([names[name] for name in self._places], np.int32),
-            layers_S=birth_layers, places=tuple(names), blocks=blocks, marks=dict(self._marks), work=work, details=details,
-        )  # fmt: skip
+            events_E=events,
+            event_layers_E=layers,
+            sizes_S=np.array(self._sizes, np.int64),
+            kinds_S=np.array(self._kinds, np.int32),
+            places_S=np.array([names[name] for name in self._places], np.int32),
+            layers_S=birth_layers,
+            places=tuple(names),
+            blocks=blocks,
+            marks=dict(self._marks),
+            work=work,
+            details=details,
+        )
 
     def _number(self, tensor: Tensor) -> int | None:
         return self._number_by_storage.get(tensor.untyped_storage()._cdata)
@@ -148,7 +195,11 @@ class Recorder(TorchDispatchMode):
         return number
 
     def _kind_of(self, func: Any, args: Any) -> int:
-        if func in _CASTS and (source := self._number(args[0])) is not None and self._kinds[source] in _WEIGHT_KINDS:
+        if (
+            func in _CASTS
+            and (source := self._number(args[0])) is not None
+            and self._kinds[source] in _WEIGHT_KINDS
+        ):
             return _COPIES
         return _LOSS if self.in_loss else _TEMPORARIES
 
@@ -162,7 +213,11 @@ class Recorder(TorchDispatchMode):
 
     def _note_survival(self, number: int) -> None:
         """A tensor of a forward pass that outlives it was kept for the backward pass."""
-        if self._kinds[number] == _TEMPORARIES and self._phases[number] in FORWARD_PHASES and self.phase != self._phases[number]:
+        if (
+            self._kinds[number] == _TEMPORARIES
+            and self._phases[number] in FORWARD_PHASES
+            and self.phase != self._phases[number]
+        ):
             self._kinds[number] = _ACTIVATIONS
 
     def _event(self, signed_number: int) -> None:
@@ -170,15 +225,23 @@ class Recorder(TorchDispatchMode):
         self._event_layers.append(self.layer)
 
 
-def note_kernel(name: str, class_name: str, reads: Iterable[Tensor], writes: Iterable[Tensor], **counts: Any) -> None:
-    """Tell whoever records about a kernel that is stood in for here; nobody where nothing is recorded."""
+def note_kernel(
+    name: str, class_name: str, reads: Iterable[Tensor], writes: Iterable[Tensor], **counts: Any
+) -> None:
+    """Tell whoever records about a kernel that is stood in for here; nobody where nothing is
+    recorded.
+    """
     for mode in _get_current_dispatch_mode_stack():
         if isinstance(mode, Recorder):
             mode.kernel(name, class_name, reads, writes, **counts)
 
 
-def _deaths_in_order(events_E: NDArray[np.int32], layers_E: NDArray[np.int32], marks: list[int]) -> NDArray[np.int32]:
-    """The same events, deaths that follow one another within a phase in the order of their births: some orders are those of a hash table."""
+def _deaths_in_order(
+    events_E: NDArray[np.int32], layers_E: NDArray[np.int32], marks: list[int]
+) -> NDArray[np.int32]:
+    """The same events, deaths that follow one another within a phase in the order of their births:
+    some orders are those of a hash table.
+    """
     dying = events_E < 0
     follows = np.zeros(len(events_E), bool)
     follows[1:] = dying[1:] & dying[:-1] & (layers_E[1:] == layers_E[:-1])

@@ -1,4 +1,6 @@
-"""A step small enough to run in seconds that still has every part of the planned one. Says what it left out."""
+"""A step small enough to run in seconds that still has every part of the planned one. Says what it
+left out.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -6,12 +8,23 @@ from brimful.model.description import training_flop_per_token
 from brimful.planning.plan import Plan
 from brimful.recipe import ModelRecipe, Recipe
 
-LEAST_PASSES, LEAST_SEQUENCES, LEAST_BLOCKS, LEAST_POSITIONS, LEAST_HEADS, LEAST_VOCABULARY = 2, 2, 2, 128, 2, 1024
-"""Two micro-batches of two sequences are still accumulated and batched; 128 positions are two blocks of query rows (model/attention.py)."""
+LEAST_PASSES, LEAST_SEQUENCES, LEAST_BLOCKS, LEAST_POSITIONS, LEAST_HEADS, LEAST_VOCABULARY = (
+    2,
+    2,
+    2,
+    128,
+    2,
+    1024,
+)
+"""Two micro-batches of two sequences are still accumulated and batched; 128 positions are two
+blocks of query rows (model/attention.py).
+"""
 MOST_PIECES = 4
 """Of the loss in one micro-batch of a reduced step; four show what a hundred would."""
 MOST_POSITIONS = 1024
-"""Eager attention, the plainest, keeps every score; longer sequences would not fit where the plan does."""
+"""Eager attention, the plainest, keeps every score; longer sequences would not fit where the plan
+does.
+"""
 
 
 @dataclass(frozen=True)
@@ -35,7 +48,9 @@ class Reduced:
 
 @dataclass(frozen=True)
 class _Size:
-    """What a step's work depends on: `passes` micro-batches of `sequences`, and a last one of `rest`."""
+    """What a step's work depends on: `passes` micro-batches of `sequences`, and a last one of
+    `rest`.
+    """
 
     passes: int
     sequences: int
@@ -52,7 +67,8 @@ class _Size:
 
 
 def reduced_step(recipe: Recipe, plan: Plan, vocabulary: int, most_flop: float) -> Reduced:
-    """The planned step, with sizes halved one after the other until it needs at most `most_flop` or nothing is left to halve.
+    """The planned step, with sizes halved one after the other until it needs at most `most_flop` or
+    nothing is left to halve.
 
     Raises:
         RecipeError: the recipe fine-tunes a published model.
@@ -60,7 +76,16 @@ def reduced_step(recipe: Recipe, plan: Plan, vocabulary: int, most_flop: float) 
     model = recipe.fresh_model
     full = sum(1 for size in plan.micro_batches if size == plan.micro_batches[0])
     rest = plan.effective_batch - full * plan.micro_batches[0]
-    whole = _Size(full, plan.micro_batches[0], rest, model.layers, recipe.sequence_length, model.heads, model.kv_heads or model.heads, vocabulary)
+    whole = _Size(
+        full,
+        plan.micro_batches[0],
+        rest,
+        model.layers,
+        recipe.sequence_length,
+        model.heads,
+        model.kv_heads or model.heads,
+        vocabulary,
+    )
     size = replace(whole, positions=min(whole.positions, MOST_POSITIONS))
     while _flop(model, size) > most_flop and (smaller := _halved(size)) != size:
         size = smaller
@@ -69,43 +94,66 @@ def reduced_step(recipe: Recipe, plan: Plan, vocabulary: int, most_flop: float) 
         told.append(f"pieces of the loss {plan.loss_chunk:,} -> {loss_chunk:,} tokens")
     if model.dropout:
         told.append(f"dropout {model.dropout:g} -> 0, so that both steps compute the same")
-    return Reduced(_recipe(recipe, size), size.vocabulary, size.micro_batches, loss_chunk, tuple(told))
+    return Reduced(
+        _recipe(recipe, size), size.vocabulary, size.micro_batches, loss_chunk, tuple(told)
+    )
 
 
 def _halved(size: _Size) -> _Size:
-    """The same with the first size halved that is above its least; what rounding depends on least comes first."""
-    for name, least in (("passes", LEAST_PASSES), ("sequences", LEAST_SEQUENCES), ("layers", LEAST_BLOCKS), ("positions", LEAST_POSITIONS)):
+    """The same with the first size halved that is above its least; what rounding depends on least
+    comes first.
+    """
+    for name, least in (
+        ("passes", LEAST_PASSES),
+        ("sequences", LEAST_SEQUENCES),
+        ("layers", LEAST_BLOCKS),
+        ("positions", LEAST_POSITIONS),
+    ):
         value = getattr(size, name)
         if value > least:
             return _with_rest(replace(size, **{name: max(least, value // 2)}), size)
     if size.heads > LEAST_HEADS and size.heads % 2 == 0 and size.kv_heads % 2 == 0:
         return replace(size, heads=size.heads // 2, kv_heads=size.kv_heads // 2)
-    return replace(size, vocabulary=max(min(LEAST_VOCABULARY, size.vocabulary), size.vocabulary // 2))
+    return replace(
+        size, vocabulary=max(min(LEAST_VOCABULARY, size.vocabulary), size.vocabulary // 2)
+    )
 
 
 def _with_rest(size: _Size, before: _Size) -> _Size:
     if not before.rest:
         return size
-    return replace(size, rest=min(max(1, before.rest * size.sequences // before.sequences), size.sequences - 1))
+    return replace(
+        size, rest=min(max(1, before.rest * size.sequences // before.sequences), size.sequences - 1)
+    )
 
 
 def _flop(model: ModelRecipe, size: _Size) -> float:
-    return sum(size.micro_batches) * size.positions * training_flop_per_token(_model(model, size), size.vocabulary, size.positions)
+    return (
+        sum(size.micro_batches)
+        * size.positions
+        * training_flop_per_token(_model(model, size), size.vocabulary, size.positions)
+    )
 
 
 def _model(model: ModelRecipe, size: _Size) -> ModelRecipe:
     share = size.heads / model.heads
     changes = {
-        "layers": size.layers, "heads": size.heads, "kv_heads": None if model.kv_heads is None else size.kv_heads, "width": int(model.width * share),
-        "mlp_width": None if model.mlp_width is None else int(model.mlp_width * share), "dropout": 0.0,
-    }  # fmt: skip
+        "layers": size.layers,
+        "heads": size.heads,
+        "kv_heads": None if model.kv_heads is None else size.kv_heads,
+        "width": int(model.width * share),
+        "mlp_width": None if model.mlp_width is None else int(model.mlp_width * share),
+        "dropout": 0.0,
+    }
     return ModelRecipe.model_validate({**model.model_dump(), **changes})
 
 
 def _recipe(recipe: Recipe, size: _Size) -> Recipe:
     model = _model(recipe.fresh_model, size).model_dump()
     batch = {"sequences": sum(size.micro_batches)}
-    return Recipe.model_validate({**recipe.model_dump(), "model": model, "batch": batch, "sequence_length": size.positions})
+    return Recipe.model_validate(
+        {**recipe.model_dump(), "model": model, "batch": batch, "sequence_length": size.positions}
+    )
 
 
 def _loss_chunk(plan: Plan, size: _Size) -> int:
@@ -119,11 +167,19 @@ def _loss_chunk(plan: Plan, size: _Size) -> int:
 def _told(model: ModelRecipe, whole: _Size, size: _Size) -> list[str]:
     found = []
     if whole.micro_batches != size.micro_batches:
-        found.append(f"sequences per step {sum(whole.micro_batches):,} -> {sum(size.micro_batches)} as {' + '.join(map(str, size.micro_batches))}")
+        found.append(
+            f"sequences per step {sum(whole.micro_batches):,} -> {sum(size.micro_batches)} as"
+            f" {' + '.join(map(str, size.micro_batches))}"
+        )
     names = {"layers": "blocks", "positions": "sequence length", "vocabulary": "vocabulary"}
     found += [
-        f"{label} {getattr(whole, name):,} -> {getattr(size, name):,}" for name, label in names.items() if getattr(whole, name) != getattr(size, name)
+        f"{label} {getattr(whole, name):,} -> {getattr(size, name):,}"
+        for name, label in names.items()
+        if getattr(whole, name) != getattr(size, name)
     ]
     if whole.heads != size.heads:
-        found.append(f"width {model.width:,} -> {_model(model, size).width:,} ({whole.heads} -> {size.heads} heads)")
+        found.append(
+            f"width {model.width:,} -> {_model(model, size).width:,} ({whole.heads} -> {size.heads}"
+            " heads)"
+        )
     return found

@@ -1,6 +1,8 @@
-"""What operators allocate for themselves and free before they return; an operator's inputs and outputs do not show it.
+"""What operators allocate for themselves and free before they return; an operator's inputs and
+outputs do not show it.
 
-Sources: torch 2.13, aten/src/ATen/native; each was also seen in profiles of real steps (benchmarks/memory_cpu.py).
+Sources: torch 2.13, aten/src/ATen/native; each was also seen in profiles of real steps
+(benchmarks/memory_cpu.py).
 """
 
 from typing import Any
@@ -19,18 +21,27 @@ def scratch_bytes(func: Any, args: Any, out: Any, *, cuda: bool) -> list[int]:
         cuda: As on CUDA, where element-wise kernels convert in registers; else as on a CPU.
     """
     if func in _LOGSUMEXP:
-        return [out.numel() * out.element_size(), args[0].numel() * out.element_size()]  # max and exp(x - max), ReduceOps.cpp
+        return [
+            out.numel() * out.element_size(),
+            args[0].numel() * out.element_size(),
+        ]  # max and exp(x - max), ReduceOps.cpp
     if not cuda and torch.Tag.pointwise in func.tags:
         return _promoted(func, args, out)
     return []
 
 
 def _promoted(func: Any, args: Any, out: Any) -> list[int]:
-    """On a CPU TensorIterator converts operands of another type than the common one first (TensorIterator.cpp, compute_types)."""
+    """On a CPU TensorIterator converts operands of another type than the common one first
+    (TensorIterator.cpp, compute_types).
+    """
     operands = [leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor)]
     if len({operand.dtype for operand in operands}) < 2 or not isinstance(out, Tensor):
         return []
     common = operands[0].dtype
     for operand in operands[1:]:
         common = torch.promote_types(common, operand.dtype)
-    return [operand.numel() * common.itemsize for operand in operands if operand.dtype != common and operand.ndim]
+    return [
+        operand.numel() * common.itemsize
+        for operand in operands
+        if operand.dtype != common and operand.ndim
+    ]

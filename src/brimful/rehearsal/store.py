@@ -21,8 +21,18 @@ from brimful.planning.work import Calls, IrregularWork, ParametricWork, Work
 
 _LIBRARIES = ("torch", "transformers", "peft")
 _SOURCES = (
-    "rehearsal", "training", "model", "evaluation", "planning/step.py", "planning/trace.py", "planning/parametric.py", "planning/family.py", "planning/kin.py", "planning/work.py", "hardware/rates.py",
-)  # fmt: skip
+    "rehearsal",
+    "training",
+    "model",
+    "evaluation",
+    "planning/step.py",
+    "planning/trace.py",
+    "planning/parametric.py",
+    "planning/family.py",
+    "planning/kin.py",
+    "planning/work.py",
+    "hardware/rates.py",
+)
 """Code that decides what a trace holds: files, and folders with all in them."""
 _ARRAYS = ("events_E", "event_layers_E", "sizes_S", "kinds_S", "places_S", "layers_S")
 
@@ -56,14 +66,18 @@ class TraceFiles:
 
         try:
             with safe_open(path, framework="numpy") as file:
-                arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
+                # Not a dict.
+                arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
                 words = json.loads(file.metadata()["trace"])
         except (OSError, SafetensorError, KeyError, TypeError, ValueError):
             return None  # a damaged cache file is made again
         words["places"] = tuple(words["places"])
         operators, work = words.pop("operators"), None
         if operators is not None:
-            work = Work(**{key: arrays.pop(f"work_{key}") for key in _WORK_ARRAYS}, operators=tuple(operators))
+            work = Work(
+                **{key: arrays.pop(f"work_{key}") for key in _WORK_ARRAYS},
+                operators=tuple(operators),
+            )
         trace = Trace(**{key: arrays.pop(key) for key in _ARRAYS}, **words, work=work)
         return trace, arrays
 
@@ -79,11 +93,18 @@ class TraceFiles:
         arrays = {key: getattr(trace, key) for key in _ARRAYS}
         if trace.work is not None:
             arrays |= {f"work_{key}": getattr(trace.work, key) for key in _WORK_ARRAYS}
-        _write(path, save({key: np.ascontiguousarray(value) for key, value in arrays.items()} | extra, metadata={"trace": words}))
+        _write(
+            path,
+            save(
+                {key: np.ascontiguousarray(value) for key, value in arrays.items()} | extra,
+                metadata={"trace": words},
+            ),
+        )
 
 
 class StoredTraces:
-    """Traces of one step for every micro-batch, from the folder where they are there, else made and kept.
+    """Traces of one step for every micro-batch, from the folder where they are there, else made and
+    kept.
 
     Args:
         spec: The step.
@@ -91,7 +112,9 @@ class StoredTraces:
         families: Steps that differ from this one in length and rank only; shared with them.
     """
 
-    def __init__(self, spec: StepSpec, folder: Path | None, families: "StoredFamilies | None" = None) -> None:
+    def __init__(
+        self, spec: StepSpec, folder: Path | None, families: "StoredFamilies | None" = None
+    ) -> None:
         self._spec, self._files = canonical_step(spec), TraceFiles(folder)
         self._families = StoredFamilies(folder) if families is None else families
         self._parametric: ParametricTrace | Irregular | None = None
@@ -99,7 +122,9 @@ class StoredTraces:
         self._direct: dict[int, Trace] = {}
 
     def at(self, micro_batch: int) -> Trace:
-        """The trace of a micro-batch; irregular steps are traced by themselves, and so is one sequence where it is a special case and has no kin."""
+        """The trace of a micro-batch; irregular steps are traced by themselves, and so is one
+        sequence where it is a special case and has no kin.
+        """
         parametric = self._line(micro_batch)
         if parametric is not None:
             return parametric.at(micro_batch)
@@ -120,14 +145,21 @@ class StoredTraces:
             self._direct[micro_batch] = self._one(micro_batch)
         work = self._direct[micro_batch].work
         if work is None:
-            raise IrregularWork("the operators of this step do not repeat from block to block, so its time cannot be predicted.")
+            raise IrregularWork(
+                "the operators of this step do not repeat from block to block, so its time cannot"
+                " be predicted."
+            )
         return work
 
     def read_known(self) -> Known:
         """What replays of this step's traces gave in earlier processes."""
         path = self._files.path(self._spec, "replays")
         try:
-            known: Known = {} if path is None else json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+            known: Known = (
+                {}
+                if path is None
+                else json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+            )
         except (OSError, ValueError):
             return {}  # not there, or damaged: replayed again
         return known
@@ -162,25 +194,48 @@ class StoredTraces:
         elif (member := self._families.member(self._spec)) is not None:
             return member
         else:
-            from brimful.rehearsal.tracer import trace_all  # noqa: PLC0415 - brings torch, which a known trace does not need
+            # Brings torch, which a known trace does not need.
+            from brimful.rehearsal.tracer import (  # noqa: PLC0415
+                trace_all,
+            )
 
             try:
                 made = trace_all(self._spec)
             except Irregular as irregular:
                 self._files.write(anywhere, "all", _nothing(), {})
                 return irregular
-            extra = {"base_S": made.base_S, "slope_S": made.slope_S, "chunk_slope_S": made.chunk_slope_S, "lowest": np.array(made.lowest)}
+            extra = {
+                "base_S": made.base_S,
+                "slope_S": made.slope_S,
+                "chunk_slope_S": made.chunk_slope_S,
+                "lowest": np.array(made.lowest),
+            }
             if made.work is not None:
                 extra |= {f"line_{name}": getattr(made.work, name) for name in _WORK_LINES}
-            trace = made.trace if made.work is None else dataclasses.replace(made.trace, work=made.work.work)
+            trace = (
+                made.trace
+                if made.work is None
+                else dataclasses.replace(made.trace, work=made.work.work)
+            )
             self._files.write(anywhere, "all", trace, extra)
             return dataclasses.replace(made, loss_chunk=self._spec.loss_chunk)
         work = None
         if trace.work is not None and "line_base" in extra:
-            work = ParametricWork(trace.work, **{name: extra[f"line_{name}"] for name in _WORK_LINES}, sequence_length=self._spec.scored_tokens)
+            work = ParametricWork(
+                trace.work,
+                **{name: extra[f"line_{name}"] for name in _WORK_LINES},
+                sequence_length=self._spec.scored_tokens,
+            )
         return ParametricTrace(
-            trace, extra["base_S"], extra["slope_S"], extra["chunk_slope_S"], self._spec.scored_tokens, self._spec.loss_chunk, int(extra["lowest"]), work
-        )  # fmt: skip
+            trace,
+            extra["base_S"],
+            extra["slope_S"],
+            extra["chunk_slope_S"],
+            self._spec.scored_tokens,
+            self._spec.loss_chunk,
+            int(extra["lowest"]),
+            work,
+        )
 
     def _one(self, micro_batch: int) -> Trace:
         stored = self._files.read(self._spec, str(micro_batch))
@@ -201,7 +256,9 @@ class StoredFamilies:
         self._made: dict[Kin, Family | None] = {}
 
     def member(self, spec: StepSpec, *, is_single: bool = False) -> ParametricTrace | None:
-        """The traces of a step from those of its family, of one sequence where it is `is_single`; None where it has none."""
+        """The traces of a step from those of its family, of one sequence where it is `is_single`;
+        None where it has none.
+        """
         for kin in kin_of(spec):
             family = self._family(kin)
             if family is not None and is_single:
@@ -231,7 +288,12 @@ class StoredFamilies:
         except Irregular:
             self._files.write(kin.spec, name, _nothing(), {})
             return None
-        self._files.write(kin.spec, name, dataclasses.replace(family.trace, work=family.work.work), _arrays_of(family))
+        self._files.write(
+            kin.spec,
+            name,
+            dataclasses.replace(family.trace, work=family.work.work),
+            _arrays_of(family),
+        )
         return family
 
 
@@ -242,7 +304,8 @@ def _arrays_of(family: Family) -> dict[str, np.ndarray]:
     arrays |= {"terms": work.terms, "numbers": np.array([family.lowest, work.more_blocks])}
     for name, calls in (("short", work.short), ("longer", work.longer)):
         arrays |= {f"{name}_elements": calls.elements} | {
-            f"{name}_{each.name}": getattr(calls.calls, each.name) for each in dataclasses.fields(Calls)
+            f"{name}_{each.name}": getattr(calls.calls, each.name)
+            for each in dataclasses.fields(Calls)
         }
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
@@ -252,11 +315,22 @@ def _family_of(kin: Kin, trace: Trace, arrays: dict[str, np.ndarray]) -> Family 
         return None
     lowest, more_blocks = map(int, arrays["numbers"])
     short, longer = (
-        FamilyCalls(Calls(**{each.name: arrays[f"{name}_{each.name}"] for each in dataclasses.fields(Calls)}), arrays[f"{name}_elements"])
+        FamilyCalls(
+            Calls(
+                **{each.name: arrays[f"{name}_{each.name}"] for each in dataclasses.fields(Calls)}
+            ),
+            arrays[f"{name}_elements"],
+        )
         for name in ("short", "longer")
     )
     work = FamilyWork(trace.work, arrays["terms"], short, longer, more_blocks)
-    return Family(kin, dataclasses.replace(trace, work=None), **{name: arrays[name] for name in _FAMILY_ARRAYS}, work=work, lowest=lowest)
+    return Family(
+        kin,
+        dataclasses.replace(trace, work=None),
+        **{name: arrays[name] for name in _FAMILY_ARRAYS},
+        work=work,
+        lowest=lowest,
+    )
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -273,7 +347,11 @@ def canonical_step(spec: StepSpec) -> StepSpec:
     if not spec.cuda:
         return spec
     weights, autocast = spec.weights, spec.autocast
-    return dataclasses.replace(spec, weights="bf16" if weights == "fp16" else weights, autocast="bf16" if autocast == "fp16" else autocast)
+    return dataclasses.replace(
+        spec,
+        weights="bf16" if weights == "fp16" else weights,
+        autocast="bf16" if autocast == "fp16" else autocast,
+    )
 
 
 def _nothing() -> Trace:
@@ -288,6 +366,8 @@ def _versions() -> str:
     root = Path(__file__).parent.parent
     code = hashlib.sha256()
     for source in _SOURCES:
-        for path in sorted((root / source).rglob("*.py")) if (root / source).is_dir() else [root / source]:
+        for path in (
+            sorted((root / source).rglob("*.py")) if (root / source).is_dir() else [root / source]
+        ):
             code.update(path.read_bytes())
     return json.dumps(installed, sort_keys=True) + code.hexdigest()

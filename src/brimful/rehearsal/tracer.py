@@ -1,4 +1,6 @@
-"""Traces of a declared step for any micro-batch, from a few small ones: fewer blocks, a few sequences, two chunks of the loss."""
+"""Traces of a declared step for any micro-batch, from a few small ones: fewer blocks, a few
+sequences, two chunks of the loss.
+"""
 
 import contextlib
 import dataclasses
@@ -21,9 +23,13 @@ from brimful.rehearsal.training import record_training, without_garbage_collecto
 LOW_BATCH, HIGH_BATCH = 4, 5
 """Micro-batches traced."""
 CHECK_BATCHES = (1, 7)
-"""One more, to see whether it lies on the line through the two: 1 where one sequence is no special case, else 7."""
+"""One more, to see whether it lies on the line through the two: 1 where one sequence is no special
+case, else 7.
+"""
 CHUNKS = {4: 3.0, 5: 3.0, 1: 0.75, 7: 5.0}
-"""Sequences whose tokens make a chunk of the loss, by micro-batch, so that every trace has exactly two chunks."""
+"""Sequences whose tokens make a chunk of the loss, by micro-batch, so that every trace has exactly
+two chunks.
+"""
 OTHER_CHUNK = 2.0
 
 
@@ -47,11 +53,13 @@ def trace_all(spec: StepSpec) -> ParametricTrace:
 
 
 def trace_family(kin: Kin, like: Family | None = None) -> Family:
-    """The step for every micro-batch (one sequence where the kin are single), sequence length and rank.
+    """The step for every micro-batch (one sequence where the kin are single), sequence length and
+    rank.
 
     Args:
         kin: What the members share.
-        like: The family of all micro-batches, where the kin are single: fewer blocks than it was traced with do not do here.
+        like: The family of all micro-batches, where the kin are single: fewer blocks than it was
+            traced with do not do here.
 
     Raises:
         Irregular: sizes are no products of these; `trace_all` of every member still works.
@@ -72,8 +80,16 @@ def trace_family(kin: Kin, like: Family | None = None) -> Family:
     raise problem
 
 
-_MEMBERS = ((4, 0.0, 4, 3.0), (5, 1.0, 6, 3.0), (4, 0.4, 10, 2.0), (1, 1.0, 16, 0.75), (7, 1.0, 16, 5.0))
-"""Micro-batch, place in the range of lengths, rank, and sequences in a piece of the loss; of the last two, one is the further recording."""
+_MEMBERS = (
+    (4, 0.0, 4, 3.0),
+    (5, 1.0, 6, 3.0),
+    (4, 0.4, 10, 2.0),
+    (1, 1.0, 16, 0.75),
+    (7, 1.0, 16, 5.0),
+)
+"""Micro-batch, place in the range of lengths, rank, and sequences in a piece of the loss; of the
+last two, one is the further recording.
+"""
 _SINGLE_MEMBERS = ((1, 0.0, 4, 0.75), (1, 1.0, 6, 0.6), (1, 0.4, 10, 0.9), (1, 0.7, 16, 0.7))
 """The same for one sequence; the last one is the further recording."""
 
@@ -92,7 +108,9 @@ def _point(kin: Kin, number: int) -> Point:
         low, high = kin.lengths
         length = low + round(place * (high - low) / GRANULE) * GRANULE
     scored = dataclasses.replace(kin.spec, sequence_length=length).scored_tokens
-    return Point(micro_batch, length, rank if kin.has_rank else 1, scored, max(1, round(chunk * scored)))
+    return Point(
+        micro_batch, length, rank if kin.has_rank else 1, scored, max(1, round(chunk * scored))
+    )
 
 
 def _recordings(kin: Kin, numbers: Iterable[int], example: int, blocks: int) -> Recordings:
@@ -100,7 +118,9 @@ def _recordings(kin: Kin, numbers: Iterable[int], example: int, blocks: int) -> 
     made = Recordings(kin, (), (), example, blocks)
     for number in numbers:
         point = _point(kin, number)
-        made = dataclasses.replace(made, points=(*made.points, point), traces=(*made.traces, _member(kin, point, example)))
+        made = dataclasses.replace(
+            made, points=(*made.points, point), traces=(*made.traces, _member(kin, point, example))
+        )
         made.refuse_unlike()
     return made
 
@@ -129,35 +149,53 @@ def trace_one(spec: StepSpec, micro_batch: int) -> Trace:
     for example in _examples(config):
         if example == num_blocks(config):
             break
-        short, longer = (_record(spec, with_layers(config, count), micro_batch) for count in (example, example + 1))
+        short, longer = (
+            _record(spec, with_layers(config, count), micro_batch)
+            for count in (example, example + 1)
+        )
         try:
             if equal(stretch(short, example + 1, longer), longer):
                 grown = stretch(short, num_blocks(config), longer)
-                return dataclasses.replace(grown, work=_grown_work(short.work, longer.work, example, num_blocks(config)))
+                return dataclasses.replace(
+                    grown, work=_grown_work(short.work, longer.work, example, num_blocks(config))
+                )
         except Irregular:
             continue
     return _record(spec, config, micro_batch)
 
 
 def _examples(config: PretrainedConfig) -> list[int]:
-    """Numbers of blocks to trace with: few where the model has many, provided that few show every kind of block; else all."""
+    """Numbers of blocks to trace with: few where the model has many, provided that few show every
+    kind of block; else all.
+    """
     blocks, kinds = num_blocks(config), list(getattr(config, "layer_types", None) or ())
-    few = [example for example in EXAMPLES if blocks > example + 1 and set(kinds[:example]) == set(kinds)]
+    few = [
+        example
+        for example in EXAMPLES
+        if blocks > example + 1 and set(kinds[:example]) == set(kinds)
+    ]
     return few or [blocks]
 
 
 def _line_of(spec: StepSpec, config: PretrainedConfig, example: int) -> ParametricTrace:
-    """The line through traces with `example` blocks, checked against further ones, for all blocks of the model."""
+    """The line through traces with `example` blocks, checked against further ones, for all blocks
+    of the model.
+    """
     low = _trace(spec, config, LOW_BATCH, example)
     high, other = _trace(spec, config, HIGH_BATCH, example), None
     base_S, slope_S = affine(low, high, LOW_BATCH, HIGH_BATCH)
     chunk_slope_S = np.zeros_like(base_S)
     if spec.loss == "chunked":
-        other, chunk = _trace(spec, config, LOW_BATCH, example, OTHER_CHUNK), _chunk_tokens(spec, CHUNKS[LOW_BATCH])
+        other, chunk = (
+            _trace(spec, config, LOW_BATCH, example, OTHER_CHUNK),
+            _chunk_tokens(spec, CHUNKS[LOW_BATCH]),
+        )
         _, chunk_slope_S = affine(other, low, _chunk_tokens(spec, OTHER_CHUNK), chunk)
         base_S = base_S - chunk_slope_S * chunk
     work = _work_line(spec, low.work, high.work, None if other is None else other.work)
-    line = ParametricTrace(low, base_S, slope_S, chunk_slope_S, spec.scored_tokens, spec.loss_chunk, work=work)
+    line = ParametricTrace(
+        low, base_S, slope_S, chunk_slope_S, spec.scored_tokens, spec.loss_chunk, work=work
+    )
     problem = Irregular()
     for micro_batch in CHECK_BATCHES:
         try:
@@ -167,35 +205,54 @@ def _line_of(spec: StepSpec, config: PretrainedConfig, example: int) -> Parametr
     raise problem
 
 
-def _checked(spec: StepSpec, config: PretrainedConfig, line: ParametricTrace, micro_batch: int, example: int) -> ParametricTrace:
-    """The line for all blocks of the model, after a look at a further trace: another micro-batch, and one block more where blocks repeat."""
+def _checked(
+    spec: StepSpec, config: PretrainedConfig, line: ParametricTrace, micro_batch: int, example: int
+) -> ParametricTrace:
+    """The line for all blocks of the model, after a look at a further trace: another micro-batch,
+    and one block more where blocks repeat.
+    """
     blocks = num_blocks(config)
     stretches = example < blocks
     check = _trace(spec, config, micro_batch, example + int(stretches))
     chunk = _chunk_tokens(spec, CHUNKS[micro_batch])
-    at_check = dataclasses.replace(line.trace, sizes_S=line.base_S + line.slope_S * micro_batch + line.chunk_slope_S * chunk)
+    at_check = dataclasses.replace(
+        line.trace, sizes_S=line.base_S + line.slope_S * micro_batch + line.chunk_slope_S * chunk
+    )
     if not equal(stretch(at_check, example + 1, check) if stretches else at_check, check):
         raise Irregular("a further trace is not what two others say it is")
     lowest = 1 if micro_batch == 1 else 2
     if not stretches:
         return dataclasses.replace(line, lowest=lowest)
     grown = stretch(at_check, blocks, check)
-    slope_S, chunk_slope_S = (_stretched(line.trace, values_S, blocks) for values_S in (line.slope_S, line.chunk_slope_S))
+    slope_S, chunk_slope_S = (
+        _stretched(line.trace, values_S, blocks) for values_S in (line.slope_S, line.chunk_slope_S)
+    )
     base_S = grown.sizes_S - slope_S * micro_batch - chunk_slope_S * chunk
     work = None
     if line.work is not None and check.work is not None:
         with contextlib.suppress(IrregularWork):
             work = line.work.grown(check.work, micro_batch, chunk, example, blocks)
-    return ParametricTrace(grown, base_S, slope_S, chunk_slope_S, spec.scored_tokens, spec.loss_chunk, lowest, work)
+    return ParametricTrace(
+        grown, base_S, slope_S, chunk_slope_S, spec.scored_tokens, spec.loss_chunk, lowest, work
+    )
 
 
-def _work_line(spec: StepSpec, low: Work | None, high: Work | None, other: Work | None) -> ParametricWork | None:
+def _work_line(
+    spec: StepSpec, low: Work | None, high: Work | None, other: Work | None
+) -> ParametricWork | None:
     """Work for every micro-batch of the traced number of blocks; None where it follows no line."""
     if low is None or high is None:
         return None
     another = None if other is None else (other, _chunk_tokens(spec, OTHER_CHUNK))
     try:
-        return ParametricWork.through(low, high, (LOW_BATCH, HIGH_BATCH), spec.scored_tokens, _chunk_tokens(spec, CHUNKS[LOW_BATCH]), another)
+        return ParametricWork.through(
+            low,
+            high,
+            (LOW_BATCH, HIGH_BATCH),
+            spec.scored_tokens,
+            _chunk_tokens(spec, CHUNKS[LOW_BATCH]),
+            another,
+        )
     except IrregularWork:
         return None
 
@@ -207,25 +264,43 @@ def _grown_work(short: Work | None, longer: Work | None, example: int, blocks: i
         growth = block_growth(short, longer, example)
     except IrregularWork:
         return None
-    return repeated(short, example, blocks).with_counts(short.counts() + growth * (blocks - example))
+    return repeated(short, example, blocks).with_counts(
+        short.counts() + growth * (blocks - example)
+    )
 
 
 def _chunk_tokens(spec: StepSpec, sequences: float) -> int:
     return max(1, round(sequences * spec.scored_tokens))
 
 
-def _trace(spec: StepSpec, config: PretrainedConfig, micro_batch: int, blocks: int, chunk: float | None = None) -> Trace:
+def _trace(
+    spec: StepSpec,
+    config: PretrainedConfig,
+    micro_batch: int,
+    blocks: int,
+    chunk: float | None = None,
+) -> Trace:
     """A small trace; `chunk` in sequences, by default what gives this micro-batch two chunks."""
-    small = dataclasses.replace(spec, loss_chunk=_chunk_tokens(spec, CHUNKS[micro_batch] if chunk is None else chunk))
+    small = dataclasses.replace(
+        spec, loss_chunk=_chunk_tokens(spec, CHUNKS[micro_batch] if chunk is None else chunk)
+    )
     shorter = config if blocks == num_blocks(config) else with_layers(config, blocks)
     return _record(small, shorter, micro_batch, evaluation_factor=1)
 
 
-def _record(spec: StepSpec, config: PretrainedConfig, micro_batch: int, evaluation_factor: int = EVALUATION_FACTOR, chunk_factor: int = 1) -> Trace:
+def _record(
+    spec: StepSpec,
+    config: PretrainedConfig,
+    micro_batch: int,
+    evaluation_factor: int = EVALUATION_FACTOR,
+    chunk_factor: int = 1,
+) -> Trace:
     try:
         return record_training(spec, config, micro_batch, evaluation_factor, chunk_factor)
     except (RuntimeError, ValueError, TypeError) as error:
-        raise PlanError(f"the training step of a {config.model_type} model cannot be traced: {error}") from error
+        raise PlanError(
+            f"the training step of a {config.model_type} model cannot be traced: {error}"
+        ) from error
 
 
 def _stretched(short: Trace, values_S: Int64Array, blocks: int) -> Int64Array:

@@ -1,4 +1,6 @@
-"""Optimizer steps of the real loop, run for their memory: recorded on fake tensors, or really run while a profiler watches."""
+"""Optimizer steps of the real loop, run for their memory: recorded on fake tensors, or really run
+while a profiler watches.
+"""
 
 import dataclasses
 import gc
@@ -35,7 +37,9 @@ class Watcher(Protocol):
     """What `run_steps` tells about where it is; a watcher makes no tensors."""
 
     def begin(self, phase: str) -> None:
-        """From here on another phase: "inputs", "forward", "backward", "optimizer" or "between steps"."""
+        """From here on another phase: "inputs", "forward", "backward", "optimizer" or "between
+        steps".
+        """
 
     def note_inputs(self, tensors: Iterable[Tensor]) -> None:
         """These are the batch."""
@@ -45,10 +49,16 @@ class Watcher(Protocol):
 
 
 def record_training(
-    spec: StepSpec, config: PretrainedConfig, micro_batch: int, evaluation_factor: int = EVALUATION_FACTOR, chunk_factor: int = 1
+    spec: StepSpec,
+    config: PretrainedConfig,
+    micro_batch: int,
+    evaluation_factor: int = EVALUATION_FACTOR,
+    chunk_factor: int = 1,
 ) -> Trace:
-    """The first optimizer step, which makes the states, the second, which has as many micro-batches as matter (two when it accumulates), and,
-    in brimful's own loop, an evaluation batch of `evaluation_factor` times as many sequences, with pieces of the loss `chunk_factor` times as large.
+    """The first optimizer step, which makes the states, the second, which has as many micro-batches
+    as matter (two when it accumulates), and, in brimful's own loop, an evaluation batch of
+    `evaluation_factor` times as many sequences, with pieces of the loss `chunk_factor` times as
+    large.
 
     Raises:
         PlanError: the step cannot run without real values.
@@ -56,13 +66,17 @@ def record_training(
     model = meta_model(spec, config)
     counts = count_parameters(model)
     with fake_world(spec):
-        trace = record_steps(materialised(model), spec, micro_batch, evaluation_factor, chunk_factor)
+        trace = record_steps(
+            materialised(model), spec, micro_batch, evaluation_factor, chunk_factor
+        )
     return dataclasses.replace(trace, parameters=counts[0], trainable=counts[1])
 
 
 @contextmanager
 def fake_world(spec: StepSpec) -> Iterator[None]:
-    """Fake tensors, and CUDA's kernels where the spec asks for them; the garbage collector waits, as deaths are events."""
+    """Fake tensors, and CUDA's kernels where the spec asks for them; the garbage collector waits,
+    as deaths are events.
+    """
     swaps = torch.__future__.get_swap_module_params_on_conversion()
     torch.__future__.set_swap_module_params_on_conversion(False)
     try:
@@ -79,8 +93,10 @@ def fake_world(spec: StepSpec) -> Iterator[None]:
 
 @contextmanager
 def _one_sequence_per_row() -> Iterator[None]:
-    """transformers reads from position ids whether rows hold several sequences; where it cannot read them, as on fake tensors, it makes a
-    mask in any case, which no real step without packing has."""
+    """transformers reads from position ids whether rows hold several sequences; where it cannot
+    read them, as on fake tensors, it makes a mask in any case, which no real step without packing
+    has.
+    """
     find = masking_utils.find_packed_sequence_indices
 
     def nothing_packed(position_ids: Tensor) -> None:
@@ -108,14 +124,18 @@ def without_garbage_collector() -> Iterator[None]:
 
 
 def materialised(model: nn.Module) -> nn.Module:
-    """A meta model on CPU tensors, fake ones inside `fake_world`; their values are not set, tied weights are tied again."""
+    """A meta model on CPU tensors, fake ones inside `fake_world`; their values are not set, tied
+    weights are tied again.
+    """
     model.to_empty(device="cpu")
     if isinstance(inner := transformers_model(model), PreTrainedModel):
         inner.tie_weights()
     return model
 
 
-def record_steps(model: nn.Module, spec: StepSpec, micro_batch: int, evaluation_factor: int, chunk_factor: int) -> Trace:
+def record_steps(
+    model: nn.Module, spec: StepSpec, micro_batch: int, evaluation_factor: int, chunk_factor: int
+) -> Trace:
     """Two optimizer steps and an evaluation batch of a model that is already on fake tensors."""
     recorder = Recorder(cuda=spec.cuda)
     prepare(model, spec)
@@ -125,7 +145,12 @@ def record_steps(model: nn.Module, spec: StepSpec, micro_batch: int, evaluation_
     optimizer = optimizer_of(spec, _trainable(model))
     with recorder:
         run_steps(model, optimizer, spec, micro_batch, watcher)
-        evaluate_batch(model, dataclasses.replace(spec, loss_chunk=chunk_factor * spec.loss_chunk), micro_batch * evaluation_factor, watcher)
+        evaluate_batch(
+            model,
+            dataclasses.replace(spec, loss_chunk=chunk_factor * spec.loss_chunk),
+            micro_batch * evaluation_factor,
+            watcher,
+        )
     watcher.places.remove()
     return recorder.finish(blocks)
 
@@ -141,17 +166,34 @@ def prepare(model: nn.Module, spec: StepSpec) -> None:
     model.train()
 
 
-def run_steps(model: nn.Module, optimizer: torch.optim.Optimizer, spec: StepSpec, micro_batch: int, watcher: Watcher) -> None:
-    """Two optimizer steps of a prepared model with the training loop's own functions, on whatever tensors it has."""
+def run_steps(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    spec: StepSpec,
+    micro_batch: int,
+    watcher: Watcher,
+) -> None:
+    """Two optimizer steps of a prepared model with the training loop's own functions, on whatever
+    tensors it has.
+    """
     inner = transformers_model(model)
     network = Network(inner, hidden_states_of(inner), spec.loss_chunk)
-    repeat_steps(network, loss_of(spec), optimizer, spec, lambda: _batch(spec, micro_batch), watcher)
+    repeat_steps(
+        network, loss_of(spec), optimizer, spec, lambda: _batch(spec, micro_batch), watcher
+    )
 
 
 def repeat_steps(
-    network: Network, loss_sum: LossSum, optimizer: torch.optim.Optimizer, spec: StepSpec, batch: Callable[[], tuple[Tensor, ...]], watcher: Watcher
+    network: Network,
+    loss_sum: LossSum,
+    optimizer: torch.optim.Optimizer,
+    spec: StepSpec,
+    batch: Callable[[], tuple[Tensor, ...]],
+    watcher: Watcher,
 ) -> None:
-    """The first optimizer step with one micro-batch and the second with as many as matter: two when it accumulates."""
+    """The first optimizer step with one micro-batch and the second with as many as matter: two when
+    it accumulates.
+    """
     method = _announced(watcher, loss_sum)
     precision = Precision("fp32" if spec.autocast == "none" else spec.autocast)
     guard = Guard.fresh(precision, CPU)
@@ -159,15 +201,26 @@ def repeat_steps(
     for count in (1, 2 if spec.accumulates else 1):
         for parameter in trainable:
             parameter.grad = None
-        loss = accumulate_gradients(network, method, precision, CPU, _micro_batches(spec, batch, count, watcher), guard.loss_scale)
+        loss = accumulate_gradients(
+            network,
+            method,
+            precision,
+            CPU,
+            _micro_batches(spec, batch, count, watcher),
+            guard.loss_scale,
+        )
         watcher.begin("optimizer")
-        guarded_update(optimizer, guard, precision, loss=loss, clip_norm=1.0 if spec.clips else None)
+        guarded_update(
+            optimizer, guard, precision, loss=loss, clip_norm=1.0 if spec.clips else None
+        )
         watcher.note_states(optimizer)
     watcher.begin("between steps")
 
 
 def evaluate_batch(model: nn.Module, spec: StepSpec, sequences: int, watcher: Watcher) -> None:
-    """One batch through the evaluation of brimful's own loop, while gradients and optimizer states stand; other trainers' is not known."""
+    """One batch through the evaluation of brimful's own loop, while gradients and optimizer states
+    stand; other trainers' is not known.
+    """
     if spec.loss != "chunked" or spec.task not in {"causal_lm", "masked_lm"}:
         return
     watcher.begin("evaluation")
@@ -175,7 +228,9 @@ def evaluate_batch(model: nn.Module, spec: StepSpec, sequences: int, watcher: Wa
     tensors = _batch(spec, sequences)
     watcher.note_inputs(tensors)
     model.eval()
-    Scorer(transformers_model(model), CPU, precision.autocast_dtype, spec.loss_chunk, sequences).nats(_micro_batch(spec, tensors))
+    Scorer(
+        transformers_model(model), CPU, precision.autocast_dtype, spec.loss_chunk, sequences
+    ).nats(_micro_batch(spec, tensors))
     model.train()
     del tensors
     watcher.begin("end")
@@ -204,16 +259,32 @@ def _trainable(model: nn.Module) -> list[nn.Parameter]:
 
 
 def _batch(spec: StepSpec, micro_batch: int) -> tuple[Tensor, ...]:
-    """Inputs and targets; of masked tokens also their places, and the attention mask where there is padding."""
+    """Inputs and targets; of masked tokens also their places, and the attention mask where there is
+    padding.
+    """
     inputs_BT = torch.zeros((micro_batch, spec.sequence_length), dtype=torch.int64)
     if _is_masked(spec):
         scored_N = torch.zeros(micro_batch * spec.num_masked, dtype=torch.int64)
-        return inputs_BT, torch.zeros_like(inputs_BT), scored_N, *([padding_mask(inputs_BT)] if spec.padded else [])
-    targets = torch.zeros(micro_batch if spec.task == "sequence_classification" else (micro_batch, spec.sequence_length), dtype=torch.int64)
+        return (
+            inputs_BT,
+            torch.zeros_like(inputs_BT),
+            scored_N,
+            *([padding_mask(inputs_BT)] if spec.padded else []),
+        )
+    targets = torch.zeros(
+        (
+            micro_batch
+            if spec.task == "sequence_classification"
+            else (micro_batch, spec.sequence_length)
+        ),
+        dtype=torch.int64,
+    )
     return inputs_BT, targets
 
 
-def _micro_batches(spec: StepSpec, batch: Callable[[], tuple[Tensor, ...]], count: int, watcher: Watcher) -> Iterator[MicroBatch]:
+def _micro_batches(
+    spec: StepSpec, batch: Callable[[], tuple[Tensor, ...]], count: int, watcher: Watcher
+) -> Iterator[MicroBatch]:
     for _ in range(count):
         watcher.begin("inputs")
         tensors = batch()
@@ -222,7 +293,9 @@ def _micro_batches(spec: StepSpec, batch: Callable[[], tuple[Tensor, ...]], coun
 
 
 def _micro_batch(spec: StepSpec, tensors: tuple[Tensor, ...]) -> MicroBatch:
-    """Inputs first and targets last of what a model reads; of masked tokens as `_batch` has them."""
+    """Inputs first and targets last of what a model reads; of masked tokens as `_batch` has
+    them.
+    """
     if not _is_masked(spec):
         return MicroBatch(tensors[0], tensors[-1])
     inputs_BT, targets_BT, scored_N, *mask = tensors

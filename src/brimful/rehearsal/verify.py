@@ -1,12 +1,15 @@
-"""A plan's arithmetic against the plainest: one real optimizer step of each, compared within stated tolerances.
+"""A plan's arithmetic against the plainest: one real optimizer step of each, compared within stated
+tolerances.
 
-Where the tolerances come from. u is the largest relative error of rounding to a type's significand: 2^-24 (fp32), 2^-11 (fp16), 2^-8 (bf16).
-A gradient passes through one or two dozen independent roundings of about 0.4 u each; those of other blocks hardly count, because the residual
-stream stays fp32. So it is off by about 2 u of its length, whatever the depth; measured 1.4 to 2.3 u over 1 to 32 blocks. In fp32 both steps
-round alike and differ by the order of their sums: measured 4 to 12 u. `ERROR_IN_UNITS` allows about three to five times that.
-Such an error e, in no direction of its own, turns a vector by a cosine of 1 - e^2 / 2 and hardly changes its length; the loss's one factor
-is a power of two, which no type rounds; so e / 12 is allowed there. A loss averages over tokens: measured 0.006 u. docs/verify.md has the largest
-differences found.
+Where the tolerances come from. u is the largest relative error of rounding to a type's significand:
+2^-24 (fp32), 2^-11 (fp16), 2^-8 (bf16). A gradient passes through one or two dozen independent
+roundings of about 0.4 u each; those of other blocks hardly count, because the residual stream stays
+fp32. So it is off by about 2 u of its length, whatever the depth; measured 1.4 to 2.3 u over 1 to
+32 blocks. In fp32 both steps round alike and differ by the order of their sums: measured 4 to 12 u.
+`ERROR_IN_UNITS` allows about three to five times that. Such an error e, in no direction of its own,
+turns a vector by a cosine of 1 - e^2 / 2 and hardly changes its length; the loss's one factor is a
+power of two, which no type rounds; so e / 12 is allowed there. A loss averages over tokens:
+measured 0.006 u. docs/verify.md has the largest differences found.
 """
 
 import math
@@ -37,7 +40,9 @@ LOSS_SUM_ERROR = 32 * UNIT_ROUNDOFF["fp32"]
 MOST_FLOP = {"cpu": 1e11, "mps": 2e12, "cuda": 2e13}
 """Of one step, so that both together take seconds (assumption; 2 idle CPU cores take about 5 s)."""
 SLOW_SHARE = 0.1
-"""Of these, where the CPU has no instructions for the type (measured in fp16 without them: a tenth of fp32's rate)."""
+"""Of these, where the CPU has no instructions for the type (measured in fp16 without them: a tenth
+of fp32's rate).
+"""
 
 
 @dataclass(frozen=True)
@@ -90,10 +95,20 @@ class Verification:
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON; a difference that is no number is null."""
         checks = [
-            {"name": check.name, "difference": _finite(check.difference), "tolerance": check.tolerance, "passed": check.passed}
+            {
+                "name": check.name,
+                "difference": _finite(check.difference),
+                "tolerance": check.tolerance,
+                "passed": check.passed,
+            }
             for check in self.checks
         ]
-        return {**asdict(self), "losses": [_finite(loss) for loss in self.losses], "checks": checks, "passed": self.passed}
+        return {
+            **asdict(self),
+            "losses": [_finite(loss) for loss in self.losses],
+            "checks": checks,
+            "passed": self.passed,
+        }
 
 
 def verify(recipe: Recipe, plan: Plan, device: Device) -> Verification:
@@ -102,26 +117,39 @@ def verify(recipe: Recipe, plan: Plan, device: Device) -> Verification:
     Args:
         recipe: A fresh model's.
         plan: How it runs on `device`.
-        device: Where it is on this machine, both steps run on it, reduced only where they would take long; else on the CPU with the
-            plan's choices, reduced.
+        device: Where it is on this machine, both steps run on it, reduced only where they would
+            take long; else on the CPU with the plan's choices, reduced.
 
     Raises:
         RecipeError: the recipe fine-tunes a published model.
         PlanError: memory does not hold one of the steps.
     """
     where = torch_device(device) if device.is_present else torch.device("cpu")
-    reduced = reduced_step(recipe, plan, model_facts(recipe).vocabulary, _most_flop(where, plan.precision))
-    reference = _stepped("plainest", partial(take_step, reduced, _plainest(reduced), where))
-    manner, moments = _as_planned(plan, reduced, compiles=device.is_present), mean_squares(reference.gradients)
-    planned = _stepped("planned", partial(take_step, reduced, manner, where, moments))
-    overflows = (f"{planned.skipped} attempts overflowed in fp16 and were done again with half the loss scale, as in training",) * bool(
-        planned.skipped
+    reduced = reduced_step(
+        recipe, plan, model_facts(recipe).vocabulary, _most_flop(where, plan.precision)
     )
+    reference = _stepped("plainest", partial(take_step, reduced, _plainest(reduced), where))
+    manner, moments = (
+        _as_planned(plan, reduced, compiles=device.is_present),
+        mean_squares(reference.gradients),
+    )
+    planned = _stepped("planned", partial(take_step, reduced, manner, where, moments))
+    overflows = (
+        (
+            f"{planned.skipped} attempts overflowed in fp16 and were done again with half the loss"
+            " scale, as in training"
+        ),
+    ) * bool(planned.skipped)
     return Verification(
-        equivalence=statement(plan, recipe), precision=plan.precision, ran_on=device.name if device.is_present else "this machine's CPU",
-        reduced=reduced.told, untested=tuple(_untested(plan, device)), told=planned.told + overflows, losses=(reference.loss, planned.loss),
+        equivalence=statement(plan, recipe),
+        precision=plan.precision,
+        ran_on=device.name if device.is_present else "this machine's CPU",
+        reduced=reduced.told,
+        untested=tuple(_untested(plan, device)),
+        told=planned.told + overflows,
+        losses=(reference.loss, planned.loss),
         checks=compare(reference, planned, plan.precision),
-    )  # fmt: skip
+    )
 
 
 def _stepped(which: str, take: Callable[[], Stepped]) -> Stepped:
@@ -129,19 +157,24 @@ def _stepped(which: str, take: Callable[[], Stepped]) -> Stepped:
     done = attempt(take)
     if isinstance(done, OutOfMemory):
         raise PlanError(
-            f"out of memory{done} in the {which} step of --verify, so the plan is not verified. Free memory that other programs hold, or verify with "
-            "a smaller plan.loss_chunk, a smaller plan.micro_batch or a shorter sequence_length."
+            f"out of memory{done} in the {which} step of --verify, so the plan is not verified."
+            " Free memory that other programs hold, or verify with a smaller plan.loss_chunk, a"
+            " smaller plan.micro_batch or a shorter sequence_length."
         )
     return done
 
 
 def compare(reference: Stepped, planned: Stepped, precision: str) -> tuple[Check, ...]:
-    """Loss, gradient and update of two steps from the same weights, within what products in `precision` explain.
+    """Loss, gradient and update of two steps from the same weights, within what products in
+    `precision` explain.
 
-    An update is also rounded when it is added to the fp32 weights, the more the smaller it is beside them.
+    An update is also rounded when it is added to the fp32 weights, the more the smaller it is
+    beside them.
     """
     error = ERROR_IN_UNITS[precision] * UNIT_ROUNDOFF[precision]
-    update_error = error + UNIT_ROUNDOFF["fp32"] * _ratio(_norm(reference.weights), _norm(reference.updates))
+    update_error = error + UNIT_ROUNDOFF["fp32"] * _ratio(
+        _norm(reference.weights), _norm(reference.updates)
+    )
     return (
         Check("loss", abs(_ratio(planned.loss, reference.loss) - 1), error / 64 + LOSS_SUM_ERROR),
         *_direction_and_length("gradient", reference.gradients, planned.gradients, error),
@@ -149,14 +182,21 @@ def compare(reference: Stepped, planned: Stepped, precision: str) -> tuple[Check
     )
 
 
-def _direction_and_length(name: str, reference: Mapping[str, Tensor], planned: Mapping[str, Tensor], error: float) -> tuple[Check, Check]:
+def _direction_and_length(
+    name: str, reference: Mapping[str, Tensor], planned: Mapping[str, Tensor], error: float
+) -> tuple[Check, Check]:
     lengths = _norm(reference), _norm(planned)
     cosine = _ratio(_dot(reference, planned), lengths[0] * lengths[1])
-    return Check(f"{name} direction", 1 - cosine, error**2 / 2), Check(f"{name} length", abs(_ratio(lengths[1], lengths[0]) - 1), error / 12)
+    return Check(f"{name} direction", 1 - cosine, error**2 / 2), Check(
+        f"{name} length", abs(_ratio(lengths[1], lengths[0]) - 1), error / 12
+    )
 
 
 def _dot(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:
-    return math.fsum(float(torch.dot(first[name].double().flatten(), second[name].double().flatten())) for name in first)
+    return math.fsum(
+        float(torch.dot(first[name].double().flatten(), second[name].double().flatten()))
+        for name in first
+    )
 
 
 def _norm(tensors: Mapping[str, Tensor]) -> float:
@@ -174,25 +214,43 @@ def _finite(value: float) -> float | None:
 def _plainest(reduced: Reduced) -> Manner:
     recipe = reduced.recipe
     return Manner(
-        precision="fp32", attention="eager", recompute=False, compile=False, optimizer="for_loop", loss_chunk=recipe.sequence_length,
+        precision="fp32",
+        attention="eager",
+        recompute=False,
+        compile=False,
+        optimizer="for_loop",
+        loss_chunk=recipe.sequence_length,
         micro_batches=(1,) * recipe.effective_batch,
-    )  # fmt: skip
+    )
 
 
 def _as_planned(plan: Plan, reduced: Reduced, *, compiles: bool) -> Manner:
     return Manner(
-        precision=plan.precision, attention=plan.attention, recompute=plan.recompute, compile=plan.compile and compiles,
-        optimizer="fused" if "8bit" in plan.optimizer else plan.optimizer, loss_chunk=reduced.loss_chunk, micro_batches=reduced.micro_batches,
-    )  # fmt: skip
+        precision=plan.precision,
+        attention=plan.attention,
+        recompute=plan.recompute,
+        compile=plan.compile and compiles,
+        optimizer="fused" if "8bit" in plan.optimizer else plan.optimizer,
+        loss_chunk=reduced.loss_chunk,
+        micro_batches=reduced.micro_batches,
+    )
 
 
 def _untested(plan: Plan, device: Device) -> list[str]:
-    states = ["optimizer states of 8 bits, whose place AdamW in fp32 took"] * ("8bit" in plan.optimizer)
+    states = ["optimizer states of 8 bits, whose place AdamW in fp32 took"] * (
+        "8bit" in plan.optimizer
+    )
     if device.is_present:
         return states
-    return [*states, f"kernels of {device.name}: this CPU's own took their place", *["compiled blocks, which ran uncompiled"] * plan.compile]
+    return [
+        *states,
+        f"kernels of {device.name}: this CPU's own took their place",
+        *["compiled blocks, which ran uncompiled"] * plan.compile,
+    ]
 
 
 def _most_flop(where: torch.device, precision: str) -> float:
-    slow = where.type == "cpu" and (precision == "fp16" or (precision == "bf16" and not probe("cpu").abilities.bf16))
+    slow = where.type == "cpu" and (
+        precision == "fp16" or (precision == "bf16" and not probe("cpu").abilities.bf16)
+    )
     return MOST_FLOP[where.type] * (SLOW_SHARE if slow else 1)

@@ -1,4 +1,5 @@
-"""What every operator of a step computes and moves: its class, floating-point operations, bytes, and the shape of a product.
+"""What every operator of a step computes and moves: its class, floating-point operations, bytes,
+and the shape of a product.
 
 Suffixes: W operators.
 """
@@ -32,34 +33,105 @@ _NOT_RUN = {
 _MATRIX = {"mm", "addmm", "linear", "addmv", "mv", "_grouped_mm"}
 _BATCHED = {"bmm", "baddbmm"}
 _TRANSCENDENTAL = {
-    "exp", "silu", "silu_backward", "gelu", "gelu_backward", "tanh", "tanh_backward", "sigmoid", "sigmoid_backward", "erf", "pow", "rsqrt", "sqrt", "log",
-    "sin", "cos", "softplus", "softplus_backward", "native_dropout", "bernoulli_", "rand", "randn", "rand_like", "normal_", "uniform_",
-}  # fmt: skip
+    "exp",
+    "silu",
+    "silu_backward",
+    "gelu",
+    "gelu_backward",
+    "tanh",
+    "tanh_backward",
+    "sigmoid",
+    "sigmoid_backward",
+    "erf",
+    "pow",
+    "rsqrt",
+    "sqrt",
+    "log",
+    "sin",
+    "cos",
+    "softplus",
+    "softplus_backward",
+    "native_dropout",
+    "bernoulli_",
+    "rand",
+    "randn",
+    "rand_like",
+    "normal_",
+    "uniform_",
+}
 _REDUCTION = {
-    "_softmax", "_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data", "native_layer_norm", "native_layer_norm_backward", "logsumexp",
-    "linalg_vector_norm", "_fused_rms_norm", "_fused_rms_norm_backward", "cumsum", "nll_loss_forward", "nll_loss_backward", "topk", "sort", "argmax", "histc",
-}  # fmt: skip
+    "_softmax",
+    "_softmax_backward_data",
+    "_log_softmax",
+    "_log_softmax_backward_data",
+    "native_layer_norm",
+    "native_layer_norm_backward",
+    "logsumexp",
+    "linalg_vector_norm",
+    "_fused_rms_norm",
+    "_fused_rms_norm_backward",
+    "cumsum",
+    "nll_loss_forward",
+    "nll_loss_backward",
+    "topk",
+    "sort",
+    "argmax",
+    "histc",
+}
 _GATHER = {
-    "embedding", "embedding_dense_backward", "index", "index_select", "gather", "scatter_add", "scatter_add_", "scatter", "scatter_", "index_put", "index_put_",
-    "index_add", "index_add_", "_unsafe_index", "_unsafe_index_put", "masked_select",
-}  # fmt: skip
-_NAMES = {"matrix": _MATRIX, "batched matrix": _BATCHED, "transcendental": _TRANSCENDENTAL, "reduction": _REDUCTION, "gather": _GATHER}
+    "embedding",
+    "embedding_dense_backward",
+    "index",
+    "index_select",
+    "gather",
+    "scatter_add",
+    "scatter_add_",
+    "scatter",
+    "scatter_",
+    "index_put",
+    "index_put_",
+    "index_add",
+    "index_add_",
+    "_unsafe_index",
+    "_unsafe_index_put",
+    "masked_select",
+}
+_NAMES = {
+    "matrix": _MATRIX,
+    "batched matrix": _BATCHED,
+    "transcendental": _TRANSCENDENTAL,
+    "reduction": _REDUCTION,
+    "gather": _GATHER,
+}
 _READS_ROWS_ONLY = {"embedding", "index", "index_select", "gather", "nll_loss_forward"}
 """Of their first operand they touch no more than goes out."""
 _ADDS_ROWS = {"scatter_add_", "index_add_"}
 _WRITES_ROWS_ONLY = {"scatter_", "index_put_"} | _ADDS_ROWS
 """Of their first operand they touch no more than comes in."""
 _WRITE_ONLY = {"copy_", "zero_", "fill_", "normal_", "uniform_", "bernoulli_"}
-_LIKE = {"zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "new_zeros", "new_ones", "new_full"}
+_LIKE = {
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "rand_like",
+    "randn_like",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+}
 """They take a shape from their operand, not its values."""
 _FUSIBLE = {CLASSES.index(name) for name in ("pointwise", "transcendental", "reduction", "copy")}
 """Classes that a compiler joins into one kernel (torch.compile, Inductor's scheduler)."""
 _LIST_LIMITS = (110, 64, 48, 36, 30)
-"""Tensors per kernel of a foreach operator by number of lists (torch, aten/native/cuda/MultiTensorApply.cuh)."""
+"""Tensors per kernel of a foreach operator by number of lists (torch,
+aten/native/cuda/MultiTensorApply.cuh).
+"""
 
 
 class _Touch(NamedTuple):
-    """Bytes of a storage that an operator reads or writes; the storage's number is -1 where it is unknown."""
+    """Bytes of a storage that an operator reads or writes; the storage's number is -1 where it is
+    unknown.
+    """
 
     number: int
     offset: int
@@ -95,8 +167,17 @@ class WorkLog:
         self._operators: dict[str, int] = {}
 
     def begin(self, phase: str, count: int) -> None:
-        """A phase begins, for the `count`-th time. Of the steps only the second counts, which has states to read."""
-        parts = {("forward", 2): 0, ("backward", 2): 0, ("inputs", 2): 0, ("forward", 3): 1, ("backward", 3): 1, ("inputs", 3): 1}
+        """A phase begins, for the `count`-th time. Of the steps only the second counts, which has
+        states to read.
+        """
+        parts = {
+            ("forward", 2): 0,
+            ("backward", 2): 0,
+            ("inputs", 2): 0,
+            ("forward", 3): 1,
+            ("backward", 3): 1,
+            ("inputs", 3): 1,
+        }
         if phase == "optimizer":
             self.part = PARTS.index("optimizer") if count == 2 else None
         elif phase == "evaluation":
@@ -104,7 +185,9 @@ class WorkLog:
         else:
             self.part = parts.get((phase, count))
 
-    def note(self, func: Any, args: Sequence[Any], kwargs: Any, out: Any, *, phase: str, layer: int) -> None:
+    def note(
+        self, func: Any, args: Sequence[Any], kwargs: Any, out: Any, *, phase: str, layer: int
+    ) -> None:
         """An operator was called."""
         if self.part is None:
             return
@@ -114,7 +197,12 @@ class WorkLog:
         operands = [_tensors(arg) for arg in args]
         if kwargs:
             operands += [_tensors(value) for name, value in kwargs.items() if name != "out"]
-        written = {id(tensor) for index in kind.writes if index < len(operands) for tensor in operands[index]}
+        written = {
+            id(tensor)
+            for index in kind.writes
+            if index < len(operands)
+            for tensor in operands[index]
+        }
         given = [tensor for group in operands for tensor in group]
         made = [tensor for tensor in _tensors(out) if id(tensor) not in written]
         reads, puts = self._touched(kind.name, given, made, written)
@@ -122,16 +210,30 @@ class WorkLog:
             return
         flop, batch, m, n, k = _product(kind, args, out)
         self._append(
-            kind.name, kind.class_index, (flop, batch, m, n, k), _lists(kind.name, operands),
-            _dtype_of(given[::-1] if kind.name in _WRITE_ONLY else given or made), phase, layer, reads, puts,
-        )  # fmt: skip
+            kind.name,
+            kind.class_index,
+            (flop, batch, m, n, k),
+            _lists(kind.name, operands),
+            _dtype_of(given[::-1] if kind.name in _WRITE_ONLY else given or made),
+            phase,
+            layer,
+            reads,
+            puts,
+        )
 
-    def _touched(self, name: str, given: Sequence[Tensor], made: Sequence[Tensor], written: set[int]) -> tuple[list[_Touch], list[_Touch]]:
+    def _touched(
+        self, name: str, given: Sequence[Tensor], made: Sequence[Tensor], written: set[int]
+    ) -> tuple[list[_Touch], list[_Touch]]:
         """What an operator reads and what it writes."""
-        changed, kept = ([tensor for tensor in given if (id(tensor) in written) == writes] for writes in (True, False))
+        changed, kept = (
+            [tensor for tensor in given if (id(tensor) in written) == writes]
+            for writes in (True, False)
+        )
         if name in _WRITES_ROWS_ONLY:
             rows = [self._touch(changed[0], _bytes(kept[-1]))]
-            return [self._touch(tensor) for tensor in kept] + (rows if name in _ADDS_ROWS else []), rows
+            return [self._touch(tensor) for tensor in kept] + (
+                rows if name in _ADDS_ROWS else []
+            ), rows
         if name in _READS_ROWS_ONLY:
             given = [*given[1:], *made[:1]]
         elif name == "nll_loss_backward":  # its second operand says how large the gradient is
@@ -140,7 +242,9 @@ class WorkLog:
             given = kept
         elif name in _LIKE:
             given = []
-        return [self._touch(tensor) for tensor in given], [self._touch(tensor) for tensor in (*made, *changed)]
+        return [self._touch(tensor) for tensor in given], [
+            self._touch(tensor) for tensor in (*made, *changed)
+        ]
 
     def add(
         self,
@@ -167,34 +271,74 @@ class WorkLog:
         got, put = ([self._touch(tensor) for tensor in tensors] for tensors in (reads, writes))
         if extra_bytes:
             put.append(_Touch(-1, 0, extra_bytes, extra_bytes))
-        self._append(name, CLASSES.index(class_name), (flop, *shape), _NO_LIST, _dtype_of(reads or writes), phase, layer, got, put)
+        self._append(
+            name,
+            CLASSES.index(class_name),
+            (flop, *shape),
+            _NO_LIST,
+            _dtype_of(reads or writes),
+            phase,
+            layer,
+            got,
+            put,
+        )
 
     def finish(self) -> tuple[Work, Details]:
         """Everything that was noted, and what its counts are sums of."""
         rows = np.array(self._rows, np.int64).reshape(len(self._rows), 12)
         fused_D, fused_launches = self._fused(rows)
-        rows_D = np.array([row for row, touches in enumerate(self._touches()) for _ in touches], np.int64)
-        bytes_D = np.array([touch.num_bytes for touches in self._touches() for touch in touches], np.int64)
-        names = ("flop_W", "batch_W", "m_W", "n_W", "k_W", "launches_W", "dtypes_W", "classes_W", "parts_W", "phases_W", "layers_W", "operators_W")
+        rows_D = np.array(
+            [row for row, touches in enumerate(self._touches()) for _ in touches], np.int64
+        )
+        bytes_D = np.array(
+            [touch.num_bytes for touches in self._touches() for touch in touches], np.int64
+        )
+        names = (
+            "flop_W",
+            "batch_W",
+            "m_W",
+            "n_W",
+            "k_W",
+            "launches_W",
+            "dtypes_W",
+            "classes_W",
+            "parts_W",
+            "phases_W",
+            "layers_W",
+            "operators_W",
+        )
         columns = {name: rows[:, index].copy() for index, name in enumerate(names)}
         bytes_W, fused_bytes_W = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
         np.add.at(bytes_W, rows_D, bytes_D)
         np.add.at(fused_bytes_W, rows_D, fused_D)
         work = Work(
-            **columns, bytes_W=bytes_W, fused_bytes_W=fused_bytes_W, fused_launches_W=fused_launches, repeats_W=np.ones(len(rows)),
+            **columns,
+            bytes_W=bytes_W,
+            fused_bytes_W=fused_bytes_W,
+            fused_launches_W=fused_launches,
+            repeats_W=np.ones(len(rows)),
             operators=tuple(self._operators),
-        )  # fmt: skip
+        )
         place_W = work.places_with_updates_summed()
         update_W = work.parts_W == PARTS.index("optimizer")
         kept_D = ~update_W[rows_D]
-        details = Details(place_W[rows_D][kept_D], bytes_D[kept_D], fused_D[kept_D], self._calls(place_W, update_W))
+        details = Details(
+            place_W[rows_D][kept_D],
+            bytes_D[kept_D],
+            fused_D[kept_D],
+            self._calls(place_W, update_W),
+        )
         return work.with_updates_summed(), details
 
     def _calls(self, place_W: np.ndarray, update_W: np.ndarray) -> Calls:
-        """Of the update; those that work on no lists are one call of each kind, with a kernel for each."""
+        """Of the update; those that work on no lists are one call of each kind, with a kernel for
+        each.
+        """
         rows = [(int(place_W[index]), *self._lists[index]) for index in np.flatnonzero(update_W)]
         plain = Counter(row for row, *lists in rows if tuple(lists) == _NO_LIST)
-        calls = [each for each in rows if each[1:] != _NO_LIST] + [(row, 1, count, 0) for row, count in sorted(plain.items())]
+        calls = [each for each in rows if each[1:] != _NO_LIST] + [
+            (row, 1, count, 0) for row, count in sorted(plain.items())
+        ]
         return Calls(*np.array(calls, np.int64).reshape(len(calls), 4).T)
 
     def _touches(self) -> Iterable[list[_Touch]]:
@@ -218,7 +362,22 @@ class WorkLog:
         phase_index = PHASES.index(phase) if phase in PHASES else 0
         flop, batch, m, n, k = counts
         self._lists.append(lists)
-        self._rows.append([flop, batch, m, n, k, _launches(*lists), dtype, class_index, self.part or 0, phase_index, layer, operator])
+        self._rows.append(
+            [
+                flop,
+                batch,
+                m,
+                n,
+                k,
+                _launches(*lists),
+                dtype,
+                class_index,
+                self.part or 0,
+                phase_index,
+                layer,
+                operator,
+            ]
+        )
         self._reads.append(reads)
         self._writes.append(writes)
 
@@ -226,20 +385,33 @@ class WorkLog:
         number = self._number_of(tensor)
         offset = int(tensor.storage_offset()) * tensor.element_size()
         size = _bytes(tensor) if num_bytes is None else num_bytes
-        return _Touch(-1 if number is None else number, offset, size, tensor.untyped_storage().nbytes())
+        return _Touch(
+            -1 if number is None else number, offset, size, tensor.untyped_storage().nbytes()
+        )
 
     def _learn(self, func: Any) -> _Kind:
         name = str(func.__name__).partition(".")[0]
         arguments = [argument for argument in func._schema.arguments if not argument.kwarg_only]
-        writes = tuple(index for index, argument in enumerate(arguments) if argument.alias_info and argument.alias_info.is_write)
-        kind = _Kind(name, CLASSES.index(_class_of(name, func)), writes, not (func.is_view or name in _NOT_RUN))
+        writes = tuple(
+            index
+            for index, argument in enumerate(arguments)
+            if argument.alias_info and argument.alias_info.is_write
+        )
+        kind = _Kind(
+            name,
+            CLASSES.index(_class_of(name, func)),
+            writes,
+            not (func.is_view or name in _NOT_RUN),
+        )
         self._kinds[func] = kind
         return kind
 
     def _fused(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Bytes of every touch, and launches, when each run of element-wise operators and reductions is one kernel.
+        """Bytes of every touch, and launches, when each run of element-wise operators and
+        reductions is one kernel.
 
-        A run reads what was there before it, once, and writes what somebody reads after it. Inductor's choices differ in detail.
+        A run reads what was there before it, once, and writes what somebody reads after it.
+        Inductor's choices differ in detail.
         """
         last_read: dict[int, int] = {}
         for index, reads in enumerate(self._reads):
@@ -250,34 +422,54 @@ class WorkLog:
         start = 0
         while start < len(rows):
             end = self._end_of_run(rows, start)
-            last_written = {touch.number: index for index in range(start, end) for touch in self._writes[index]}
+            last_written = {
+                touch.number: index for index in range(start, end) for touch in self._writes[index]
+            }
             seen: dict[int, dict[int, int]] = {}
             for index in range(start, end):
                 fused += [_unseen(touch, seen) for touch in self._reads[index]]
                 for touch in self._writes[index]:
-                    leaves = last_written[touch.number] == index and last_read.get(touch.number, len(rows)) >= end
-                    fused.append(touch.num_bytes if touch.number == -1 or leaves or end == start + 1 else 0)
+                    leaves = (
+                        last_written[touch.number] == index
+                        and last_read.get(touch.number, len(rows)) >= end
+                    )
+                    fused.append(
+                        touch.num_bytes if touch.number == -1 or leaves or end == start + 1 else 0
+                    )
                     _unseen(touch, seen)
             launches[start] = rows[start, 5] if end == start + 1 else 1
             start = end
         return np.array(fused, np.int64), launches
 
     def _end_of_run(self, rows: np.ndarray, start: int) -> int:
-        """Where the chain that begins at `start` ends: at a product, another block, phase or part."""
+        """Where the chain that begins at `start` ends: at a product, another block, phase or
+        part.
+        """
         if rows[start, 7] not in _FUSIBLE:
             return start + 1
         end = start + 1
-        while end < len(rows) and rows[end, 7] in _FUSIBLE and (rows[end, 8:11] == rows[start, 8:11]).all():
+        while (
+            end < len(rows)
+            and rows[end, 7] in _FUSIBLE
+            and (rows[end, 8:11] == rows[start, 8:11]).all()
+        ):
             end += 1
         return end
 
 
 def _unseen(touch: _Touch, seen: dict[int, dict[int, int]]) -> int:
-    """Bytes of a storage that a chain meets for the first time; from now on it has met them. `seen` is by storage, then by offset."""
+    """Bytes of a storage that a chain meets for the first time; from now on it has met them. `seen`
+    is by storage, then by offset.
+    """
     if touch.number == -1:
         return touch.num_bytes
     parts = seen.setdefault(touch.number, {})
-    new_bytes = max(0, min(touch.num_bytes - parts.get(touch.offset, 0), touch.storage_bytes - sum(parts.values())))
+    new_bytes = max(
+        0,
+        min(
+            touch.num_bytes - parts.get(touch.offset, 0), touch.storage_bytes - sum(parts.values())
+        ),
+    )
     parts[touch.offset] = parts.get(touch.offset, 0) + new_bytes
     return new_bytes
 
@@ -298,7 +490,11 @@ def _class_of(name: str, func: Any) -> str:
 def _tensors(value: Any) -> list[Tensor]:
     if isinstance(value, Tensor):
         return [value]
-    return [tensor for each in value for tensor in _tensors(each)] if isinstance(value, list | tuple) else []
+    return (
+        [tensor for each in value for tensor in _tensors(each)]
+        if isinstance(value, list | tuple)
+        else []
+    )
 
 
 def _bytes(tensor: Tensor) -> int:
@@ -308,7 +504,9 @@ def _bytes(tensor: Tensor) -> int:
 
 def _dtype_of(tensors: Sequence[Tensor]) -> int:
     """Of the first operand that is no index or mask."""
-    dtype = next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), tensors[0].dtype)
+    dtype = next(
+        (tensor.dtype for tensor in tensors if tensor.is_floating_point()), tensors[0].dtype
+    )
     if dtype in (torch.bfloat16, torch.float16):
         return DTYPES.index("16-bit")
     return DTYPES.index("fp32" if dtype == torch.float32 else "other")
@@ -324,7 +522,11 @@ def _lists(name: str, operands: Sequence[Sequence[Tensor]]) -> tuple[int, int, i
     if not lists or not name.startswith(("_fused_adam", "_foreach")):
         return _NO_LIST
     depth = len(lists) - name.startswith("_fused_adam")  # counts of steps come beside
-    return _LIST_LIMITS[min(depth, len(_LIST_LIMITS)) - 1], len(lists[0]), sum(tensor.numel() for tensor in lists[0])
+    return (
+        _LIST_LIMITS[min(depth, len(_LIST_LIMITS)) - 1],
+        len(lists[0]),
+        sum(tensor.numel() for tensor in lists[0]),
+    )
 
 
 def _launches(limit: int, tensors: int, elements: int) -> int:
@@ -357,8 +559,12 @@ def _matrix_product(name: str, args: Sequence[Any], out: Tensor) -> tuple[int, i
     return 2 * m * n * k, 1, m, n, k
 
 
-def attention_product(shape_BHTD: Sequence[int], keys: int, *, causal: bool, backward: bool) -> tuple[int, int, int, int, int]:
-    """Floating-point operations, batch, queries, keys and head size of a fused attention kernel; a causal one skips half of the scores."""
+def attention_product(
+    shape_BHTD: Sequence[int], keys: int, *, causal: bool, backward: bool
+) -> tuple[int, int, int, int, int]:
+    """Floating-point operations, batch, queries, keys and head size of a fused attention kernel; a
+    causal one skips half of the scores.
+    """
     batch, queries, head = int(np.prod(shape_BHTD[:-2])), shape_BHTD[-2], shape_BHTD[-1]
     flop = 4 * batch * queries * keys * head
     if causal:

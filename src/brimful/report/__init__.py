@@ -1,1 +1,3 @@
-"""What was predicted beside what was measured: live progress, TensorBoard files, tables, figures, `report.html`."""
+"""What was predicted beside what was measured: live progress, TensorBoard files, tables, figures,
+`report.html`.
+"""

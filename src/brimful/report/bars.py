@@ -1,4 +1,6 @@
-"""Parts of a whole as a stacked bar: for a page, which draws it in HTML with a key, and as a figure for files."""
+"""Parts of a whole as a stacked bar: for a page, which draws it in HTML with a key, and as a figure
+for files.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +19,9 @@ BAR_WIDTH, BAR_HEIGHT = 820, 64
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a bar; `size` in the unit of the bar, `share` of the whole from 0 to 1, `text` the size as people read it."""
+    """One part of a bar; `size` in the unit of the bar, `share` of the whole from 0 to 1, `text`
+    the size as people read it.
+    """
 
     name: str
     size: float
@@ -53,21 +57,31 @@ def share_text(share: float) -> str:
     return f"{share * 100:.1f} %" if 0 < share < 0.0095 else f"{share * 100:.0f} %"
 
 
-def parts(terms: Sequence[tuple[str, float]], unit: str, places: Sequence[int] | None = None) -> list[Part]:
-    """Parts in the order given, from the names and sizes of `terms`; beyond `MOST_PARTS` the last are one.
+def parts(
+    terms: Sequence[tuple[str, float]], unit: str, places: Sequence[int] | None = None
+) -> list[Part]:
+    """Parts in the order given, from the names and sizes of `terms`; beyond `MOST_PARTS` the last
+    are one.
 
     Args:
         terms: (what, size above zero).
-        unit: How the name of such a quantity ends, such as "bytes" or "step_time_s": sizes print by it.
+        unit: How the name of such a quantity ends, such as "bytes" or "step_time_s": sizes print by
+            it.
         places: Of their colours, for parts that have the same one in several bars.
     """
     shown = list(terms)
     if len(shown) > MOST_PARTS:
-        shown = [*shown[: MOST_PARTS - 1], ("Everything else", sum(size for _, size in shown[MOST_PARTS - 1 :]))]
+        shown = [
+            *shown[: MOST_PARTS - 1],
+            ("Everything else", sum(size for _, size in shown[MOST_PARTS - 1 :])),
+        ]
     total = sum(size for _, size in shown)
     colours = range(len(shown)) if places is None else places
     return (
-        [Part(name, size, size / total, format_quantity(unit, size), place) for place, (name, size) in zip(colours, shown, strict=False)]
+        [
+            Part(name, size, size / total, format_quantity(unit, size), place)
+            for place, (name, size) in zip(colours, shown, strict=False)
+        ]
         if total
         else []
     )
@@ -75,7 +89,9 @@ def parts(terms: Sequence[tuple[str, float]], unit: str, places: Sequence[int] |
 
 def bar_drawing(key: str, title: str, bars: Sequence[tuple[str, Sequence[Part]]]) -> Drawing:
     """A figure of named bars, each as long as the others; parts of one name have one colour."""
-    told = "; ".join(f"{name}: {', '.join(f'{part.name} {part.text}' for part in found)}" for name, found in bars)
+    told = "; ".join(
+        f"{name}: {', '.join(f'{part.name} {part.text}' for part in found)}" for name, found in bars
+    )
     names: dict[str, str] = {}
     for _, found in bars:
         for part in found:
@@ -99,5 +115,14 @@ def _draw_bar(axes: Axes, y: float, found: Sequence[Part]) -> None:
     for part in found:
         axes.barh(y, part.share, left=left, color=part.colour, height=0.55)
         if part.share >= 0.09:
-            axes.text(left + part.share / 2, y, part.text, ha="center", va="center", color="white", fontsize=10, weight="bold")
+            axes.text(
+                left + part.share / 2,
+                y,
+                part.text,
+                ha="center",
+                va="center",
+                color="white",
+                fontsize=10,
+                weight="bold",
+            )
         left += part.share

@@ -1,4 +1,6 @@
-"""What is remembered of a device, for a terminal and as JSON: measured rates, and how runs compared with their predictions."""
+"""What is remembered of a device, for a terminal and as JSON: measured rates, and how runs compared
+with their predictions.
+"""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,14 +21,24 @@ from brimful.hardware.device import Device
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, SIXTEEN_BIT, THIN, Rates
 
 SPEED_UP = "_speed_up"
-EXTRAS = {"disk_bytes_per_s": "written to the disk and synced", "loader_tokens_per_s": "read by the data loader"}
+EXTRAS = {
+    "disk_bytes_per_s": "written to the disk and synced",
+    "loader_tokens_per_s": "read by the data loader",
+}
 
 
 @contextmanager
 def measuring(console: Console) -> Iterator[Tell]:
     """A line that says what is measured now; nothing where the output is no terminal."""
-    columns = (BarColumn(bar_width=30), TextColumn("{task.completed:>3.0f}/{task.total:.0f}"), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    columns = (
+        BarColumn(bar_width=30),
+        TextColumn("{task.completed:>3.0f}/{task.total:.0f}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
         task = progress.add_task("", total=None)
 
         def tell(name: str, done: int, total: int) -> None:
@@ -38,8 +50,9 @@ def measuring(console: Console) -> Iterator[Tell]:
 def to_json(device: Device, threads: int | None) -> dict[str, Any]:
     """Everything that is remembered of a device, as plain values.
 
-    `unused` says why its calibration is not used, None when it is. Of each correction, `median` is that of measured over predicted and
-    `applied` what plans multiply by, None where they are not corrected.
+    `unused` says why its calibration is not used, None when it is. Of each correction, `median` is
+    that of measured over predicted and `applied` what plans multiply by, None where they are not
+    corrected.
     """
     kept = calibration.stored(device.name)
     return {
@@ -49,7 +62,13 @@ def to_json(device: Device, threads: int | None) -> dict[str, Any]:
         "unused": calibration.reason(device, threads) or None,
         "runs": [asdict(run) for run in kept.runs],
         "corrections": [
-            {"name": name, "basis": basis, "median": entry.median, "applied": _applied(name, basis, entry), "runs": entry.runs}
+            {
+                "name": name,
+                "basis": basis,
+                "median": entry.median,
+                "applied": _applied(name, basis, entry),
+                "runs": entry.runs,
+            }
             for (name, basis), entry in calibration.corrections(device.name).items()
         ],
     }
@@ -64,28 +83,44 @@ def render(device: Device, threads: int | None) -> RenderableType:
     if unused := calibration.reason(device, threads):
         parts += [Text(f"! {unused}", style="yellow"), Text("")]
     parts.append(_runs(len(kept.runs), calibration.corrections(device.name)))
-    parts.append(Text(f"{calibration.path_of(device.name)}; `brimful calibrate --reset` forgets it", style="dim"))
+    parts.append(
+        Text(
+            f"{calibration.path_of(device.name)}; `brimful calibrate --reset` forgets it",
+            style="dim",
+        )
+    )
     return Group(*parts)
 
 
 def _calibration_lines(measured: Calibration) -> Iterator[RenderableType]:
     rates = measured.rates
-    threads = "" if measured.threads is None else f", {measured.threads} thread{'s' if measured.threads > 1 else ''}"
+    threads = (
+        ""
+        if measured.threads is None
+        else f", {measured.threads} thread{'s' if measured.threads > 1 else ''}"
+    )
     made = time.strftime("%Y-%m-%d %H:%M", time.localtime(measured.made))
     versions = ", ".join(f"{name} {version}" for name, version in measured.versions.items())
     yield Text(f"{measured.device}{threads}, measured {made} ({versions})")
     low, high = rates.share
-    yield Text(f"{measured.points} operators; nine of ten take {low:.2f} to {high:.2f} times what these rates say")
+    yield Text(
+        f"{measured.points} operators; nine of ten take {low:.2f} to {high:.2f} times what these"
+        " rates say"
+    )
     yield Text("")
     yield _products(rates)
     yield Text("")
     yield _movements(rates)
     yield Text("")
     yield from _threads(measured.extras)
-    yield Text(f"smallest operator {_microseconds(rates.launch_s)}, issuing one {_microseconds(rates.host_s)}")
+    yield Text(
+        f"smallest operator {_microseconds(rates.launch_s)}, issuing one"
+        f" {_microseconds(rates.host_s)}"
+    )
     yield Text(
         ", ".join(
-            f"{EXTRAS.get(name, name)} {format_bytes(value) if 'bytes' in name else f'{value / 1e6:,.0f}M tokens'}/s"
+            f"{EXTRAS.get(name, name)}"
+            f" {format_bytes(value) if 'bytes' in name else f'{value / 1e6:,.0f}M tokens'}/s"
             for name, value in measured.extras.items()
             if not name.endswith(SPEED_UP)
         )
@@ -93,12 +128,18 @@ def _calibration_lines(measured: Calibration) -> Iterator[RenderableType]:
 
 
 def _threads(extras: Mapping[str, float]) -> list[RenderableType]:
-    told = [f"{name.removesuffix(SPEED_UP)} {value:.2f}x" for name, value in extras.items() if name.endswith(SPEED_UP)]
+    told = [
+        f"{name.removesuffix(SPEED_UP)} {value:.2f}x"
+        for name, value in extras.items()
+        if name.endswith(SPEED_UP)
+    ]
     return [Text(f"all threads against one: {', '.join(told)}")] if told else []
 
 
 def _products(rates: Rates) -> Table:
-    dtypes = list(dict.fromkeys(dtype for per_dtype in rates.flop_per_s.values() for dtype in per_dtype))
+    dtypes = list(
+        dict.fromkeys(dtype for per_dtype in rates.flop_per_s.values() for dtype in per_dtype)
+    )
     table = _table("products, GFLOP/s", dtypes)
     for name in ("matrix", THIN, *MATRIX_CLASSES[1:]):
         if per_dtype := rates.flop_per_s.get(name):
@@ -109,13 +150,17 @@ def _products(rates: Rates) -> Table:
 def _movements(rates: Rates) -> Table:
     """By class; operators that were told apart are in the JSON."""
     columns = {
-        "fp32": (rates.bytes_per_s, ""), "16-bit": (rates.bytes_per_s, SIXTEEN_BIT),
-        "fp32 in cache": (rates.cached_bytes_per_s, ""), "16-bit in cache": (rates.cached_bytes_per_s, SIXTEEN_BIT),
-    }  # fmt: skip
+        "fp32": (rates.bytes_per_s, ""),
+        "16-bit": (rates.bytes_per_s, SIXTEEN_BIT),
+        "fp32 in cache": (rates.cached_bytes_per_s, ""),
+        "16-bit in cache": (rates.cached_bytes_per_s, SIXTEEN_BIT),
+    }
     table = _table("moved, GB/s", columns)
     for name in CLASSES:
         if name in rates.bytes_per_s and name not in MATRIX_CLASSES:
-            table.add_row(name, *(_giga(speeds.get(name + suffix)) for speeds, suffix in columns.values()))
+            table.add_row(
+                name, *(_giga(speeds.get(name + suffix)) for speeds, suffix in columns.values())
+            )
     return table
 
 
@@ -132,11 +177,29 @@ def _giga(rate: float | None) -> str:
 
 def _runs(count: int, corrections: Mapping[tuple[str, str], Correction]) -> RenderableType:
     if not corrections:
-        return Text(f"{count} runs remembered; nothing to correct predictions with yet" if count else "no run is remembered yet")
-    table = Table("runs here", "measured / predicted", "plans multiply by", "runs", "predicted from", box=None, pad_edge=False)
+        return Text(
+            f"{count} runs remembered; nothing to correct predictions with yet"
+            if count
+            else "no run is remembered yet"
+        )
+    table = Table(
+        "runs here",
+        "measured / predicted",
+        "plans multiply by",
+        "runs",
+        "predicted from",
+        box=None,
+        pad_edge=False,
+    )
     for (name, basis), entry in corrections.items():
         applied = _applied(name, basis, entry)
-        table.add_row(name, f"{entry.median:.2f}", "not applied" if applied is None else f"{applied:.2f}", str(entry.runs), basis)
+        table.add_row(
+            name,
+            f"{entry.median:.2f}",
+            "not applied" if applied is None else f"{applied:.2f}",
+            str(entry.runs),
+            basis,
+        )
     return table
 
 

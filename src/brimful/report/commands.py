@@ -1,4 +1,6 @@
-"""Exact commands: how a run that is not finished goes on, and what a finished one is for. They work when typed where this ran."""
+"""Exact commands: how a run that is not finished goes on, and what a finished one is for. They work
+when typed where this ran.
+"""
 
 import shlex
 from pathlib import Path
@@ -24,16 +26,20 @@ def name_of(folder: Path) -> str:
     return str(folder) if name == "." else name
 
 
-def continue_command(run_folder: Path, *, command: str = "", is_mirrored: bool = False) -> str | None:
-    """What continues a run from the recipe in its folder; None where nothing does. Of a run in a study or a chain: the whole.
+def continue_command(
+    run_folder: Path, *, command: str = "", is_mirrored: bool = False
+) -> str | None:
+    """What continues a run from the recipe in its folder; None where nothing does. Of a run in a
+    study or a chain: the whole.
 
-    Nothing continues a run without its recipe, one whose folder's name no run can have, and a chain that was moved: its runs name their data in
-    its old place.
+    Nothing continues a run without its recipe, one whose folder's name no run can have, and a chain
+    that was moved: its runs name their data in its old place.
 
     Args:
         run_folder: Also of a study or a chain.
         command: By which it was started; `brimful run` goes on to scores and a report.
-        is_mirrored: The folder is a run's copy in a mirror: the run goes on in the runs folder, from that copy.
+        is_mirrored: The folder is a run's copy in a mirror: the run goes on in the runs folder,
+            from that copy.
     """
     whole = run_folder.parent if is_several(run_folder.parent) else run_folder
     file = whole / (STUDY_RECIPE if is_several(whole) else RECIPE_FILE)
@@ -44,7 +50,11 @@ def continue_command(run_folder: Path, *, command: str = "", is_mirrored: bool =
     verb = "run" if is_several(whole) or command.split()[1:2] == ["run"] else "train"
     changes = _to_mirror(recipe, whole) if is_mirrored else _to_folder(recipe, whole)
     was_moved = bool(changes) and not is_mirrored
-    return None if changes is None or (was_moved and recipe.rft is not None) else shlex.join(["brimful", verb, str(file), *changes])
+    return (
+        None
+        if changes is None or (was_moved and recipe.rft is not None)
+        else shlex.join(["brimful", verb, str(file), *changes])
+    )
 
 
 def is_several(folder: Path) -> bool:
@@ -53,7 +63,9 @@ def is_several(folder: Path) -> bool:
 
 
 def _to_folder(recipe: Recipe, folder: Path) -> list[str] | None:
-    """What must be said so that the recipe's run is the one in this folder; None where its name can be no run's."""
+    """What must be said so that the recipe's run is the one in this folder; None where its name can
+    be no run's.
+    """
     place = Path(recipe.run.folder) if recipe.run.folder else runs_folder()
     changes = []
     if recipe.run_name != folder.resolve().name:
@@ -68,19 +80,29 @@ def _to_folder(recipe: Recipe, folder: Path) -> list[str] | None:
 
 def _to_mirror(recipe: Recipe, folder: Path) -> list[str] | None:
     """The same for a copy in a mirror, whose folder is named like the run."""
-    changes = [] if recipe.run_name == folder.resolve().name else [f"run.name={folder.resolve().name}"]
+    changes = (
+        [] if recipe.run_name == folder.resolve().name else [f"run.name={folder.resolve().name}"]
+    )
     mirror = folder.resolve().parent
-    return changes if recipe.run.mirror and Path(recipe.run.mirror).resolve() == mirror else [*changes, f"run.mirror={mirror}"]
+    return (
+        changes
+        if recipe.run.mirror and Path(recipe.run.mirror).resolve() == mirror
+        else [*changes, f"run.mirror={mirror}"]
+    )
 
 
 def repeat_command(run: RunFiles, recipe: str) -> str:
-    """What trains a run once more from its resolved recipe: under another name, where runs are kept, without its mirror and its session.
+    """What trains a run once more from its resolved recipe: under another name, where runs are
+    kept, without its mirror and its session.
 
     Args:
         recipe: Path of the recipe, as it is to be typed.
     """
     kept = section(run.recipe, "run")
-    changes = [f"run.name={run.name}-again", *(f"run.{key}=null" for key in OF_ITS_PLACE if kept.get(key) is not None)]
+    changes = [
+        f"run.name={run.name}-again",
+        *(f"run.{key}=null" for key in OF_ITS_PLACE if kept.get(key) is not None),
+    ]
     return shlex.join(["brimful", "run", recipe, *changes])
 
 
@@ -89,4 +111,8 @@ def use_command(run: RunFiles) -> str:
     name, kind = shlex.quote(name_of(run.folder)), kind_of(run)
     if kind == "labels":
         return f"brimful predict {name} FILE"
-    return f"brimful evaluate {name}" if kind == "masked" else f'brimful generate {name} --prompt "..."'
+    return (
+        f"brimful evaluate {name}"
+        if kind == "masked"
+        else f'brimful generate {name} --prompt "..."'
+    )

@@ -25,7 +25,9 @@ Named = Sequence[tuple[str, RunFiles]]
 
 
 def overlays(runs: Named) -> list[Drawing]:
-    """Loss, validation loss by time, tokens per second and memory; those that no run has points for are left out. At most `MOST_RUNS` runs."""
+    """Loss, validation loss by time, tokens per second and memory; those that no run has points for
+    are left out. At most `MOST_RUNS` runs.
+    """
     shown = runs[:MOST_RUNS]
     found = [_loss(shown), _loss_by_time(shown), _speed(shown), _memory(shown)]
     return [drawing for drawing in found if drawing is not None]
@@ -43,7 +45,11 @@ def line_of(place: int) -> str | tuple[float, tuple[float, ...]]:
 
 def _points(run: RunFiles, kind: str, name: str) -> Points | None:
     steps, values = series(run.of_kind(kind), name)
-    return (np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)) if len(steps) > 1 else None
+    return (
+        (np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64))
+        if len(steps) > 1
+        else None
+    )
 
 
 def _loss(runs: Named) -> Drawing | None:
@@ -56,13 +62,26 @@ def _loss(runs: Named) -> Drawing | None:
         for place, (name, _) in enumerate(runs):
             if (points := training[place]) is not None:
                 smoothed = smooth(points[1])
-                axes.plot(*thin(points[0], smoothed), color=colour_of(place), linestyle=line_of(place), linewidth=1.4, alpha=0.75, label=name)
+                axes.plot(
+                    *thin(points[0], smoothed),
+                    color=colour_of(place),
+                    linestyle=line_of(place),
+                    linewidth=1.4,
+                    alpha=0.75,
+                    label=name,
+                )
             if (points := held_out[place]) is not None:
                 axes.plot(*points, "o", color=colour_of(place), markersize=5)
         axes.legend(loc="upper right", frameon=False, fontsize=11, labelcolor=AXIS)
 
     told = f"Loss by optimizer step of {_names(runs)}"
-    return _drawing(("loss", "Loss: lines training (smoothed), dots validation", told), draw, "optimizer step", LARGE, LARGE_ON_PHONES)
+    return _drawing(
+        ("loss", "Loss: lines training (smoothed), dots validation", told),
+        draw,
+        "optimizer step",
+        LARGE,
+        LARGE_ON_PHONES,
+    )
 
 
 def _loss_by_time(runs: Named) -> Drawing | None:
@@ -73,10 +92,23 @@ def _loss_by_time(runs: Named) -> Drawing | None:
     def draw(axes: Axes) -> None:
         for place, curve in enumerate(found):
             minutes, losses = [seconds / 60 for seconds, _ in curve], [loss for _, loss in curve]
-            axes.plot(minutes, losses, color=colour_of(place), linestyle=line_of(place), linewidth=1.5, marker="o", markersize=4)
+            axes.plot(
+                minutes,
+                losses,
+                color=colour_of(place),
+                linestyle=line_of(place),
+                linewidth=1.5,
+                marker="o",
+                markersize=4,
+            )
 
     told = f"Validation loss by minutes of training of {_names(runs)}"
-    return _drawing(("loss-by-time", "Validation loss by time of training", told), draw, "minutes of training", SIZE)
+    return _drawing(
+        ("loss-by-time", "Validation loss by time of training", told),
+        draw,
+        "minutes of training",
+        SIZE,
+    )
 
 
 def _speed(runs: Named) -> Drawing | None:
@@ -87,10 +119,24 @@ def _speed(runs: Named) -> Drawing | None:
     def draw(axes: Axes) -> None:
         for place, points in enumerate(found):
             if points is not None:
-                axes.plot(*thin(points[0], smooth(points[1])), color=colour_of(place), linestyle=line_of(place), linewidth=1.5)
+                axes.plot(
+                    *thin(points[0], smooth(points[1])),
+                    color=colour_of(place),
+                    linestyle=line_of(place),
+                    linewidth=1.5,
+                )
         axes.set_ylim(bottom=0)
 
-    return _drawing(("speed", "Tokens per second, smoothed", f"Tokens per second by optimizer step of {_names(runs)}"), draw, "optimizer step", SIZE)
+    return _drawing(
+        (
+            "speed",
+            "Tokens per second, smoothed",
+            f"Tokens per second by optimizer step of {_names(runs)}",
+        ),
+        draw,
+        "optimizer step",
+        SIZE,
+    )
 
 
 def _memory(runs: Named) -> Drawing | None:
@@ -103,14 +149,28 @@ def _memory(runs: Named) -> Drawing | None:
     def draw(axes: Axes) -> None:
         for place, points in enumerate(found):
             if points is not None:
-                axes.plot(*thin(points[0], points[1] / scale), color=colour_of(place), linestyle=line_of(place), linewidth=1.5)
+                axes.plot(
+                    *thin(points[0], points[1] / scale),
+                    color=colour_of(place),
+                    linestyle=line_of(place),
+                    linewidth=1.5,
+                )
         axes.set_ylim(bottom=0)
 
-    return _drawing(("memory", f"Memory used, {unit}", f"Memory over the minutes of {_names(runs)}"), draw, "minutes", SIZE)
+    return _drawing(
+        ("memory", f"Memory used, {unit}", f"Memory over the minutes of {_names(runs)}"),
+        draw,
+        "minutes",
+        SIZE,
+    )
 
 
 def _drawing(
-    told: tuple[str, str, str], draw: Callable[[Axes], None], xlabel: str, size: tuple[int, int], phone_size: tuple[int, int] | None = None
+    told: tuple[str, str, str],
+    draw: Callable[[Axes], None],
+    xlabel: str,
+    size: tuple[int, int],
+    phone_size: tuple[int, int] | None = None,
 ) -> Drawing:
     """`told`: key, title and description."""
 

@@ -35,7 +35,10 @@ def comparison_table(comparison: RunComparison) -> Table:
         *(heading(comparison, metric) for metric in comparison.metrics),
         *(PREDICTED_NAMES.get(name, label(name)) for name in comparison.costs),
     )
-    rows = tuple((variant.name, *([str(len(variant.runs))] * len(seeds)), *_cells(comparison, variant)) for variant in comparison.variants)
+    rows = tuple(
+        (variant.name, *([str(len(variant.runs))] * len(seeds)), *_cells(comparison, variant))
+        for variant in comparison.variants
+    )
     return Table(columns, rows)
 
 
@@ -49,8 +52,16 @@ def _cells(comparison: RunComparison, variant: Variant) -> list[str]:
     found = []
     for name in (*comparison.metrics, *comparison.costs):
         figure = variant.figure(name)
-        form = form_of(comparison.unit(name)) if name in comparison.metrics else partial(format_quantity, name)
-        interval = None if figure is None or (name in comparison.costs and _is_narrow(figure.interval, form)) else figure.interval
+        form = (
+            form_of(comparison.unit(name))
+            if name in comparison.metrics
+            else partial(format_quantity, name)
+        )
+        interval = (
+            None
+            if figure is None or (name in comparison.costs and _is_narrow(figure.interval, form))
+            else figure.interval
+        )
         found.append("" if figure is None else with_interval(figure.value, interval, form))
     return found
 
@@ -72,7 +83,10 @@ def sentences(comparison: RunComparison) -> list[str]:
     for metric in dict.fromkeys(pair.metric for pair in comparison.pairs if not pair.obstacle):
         pairs = [pair for pair in comparison.pairs if pair.metric == metric and not pair.obstacle]
         parts = [_better(comparison, pairs), _alike(comparison, pairs)]
-        found.append(f"{metric[:1].upper()}{metric[1:]}: {'; '.join(part for part in parts if part)}. n = {_counts(pairs)}.")
+        found.append(
+            f"{metric[:1].upper()}{metric[1:]}: {'; '.join(part for part in parts if part)}. n ="
+            f" {_counts(pairs)}."
+        )
     return found
 
 
@@ -81,23 +95,44 @@ def _counts(pairs: Sequence[Pair]) -> str:
 
 
 def _better(comparison: RunComparison, pairs: Sequence[Pair]) -> str:
-    """`b is better than a (+12.0 [+8.0, +16.0]) and c (...)`, for every variant that is better than others."""
+    """`b is better than a (+12.0 [+8.0, +16.0]) and c (...)`, for every variant that is better than
+    others.
+    """
     beaten: dict[str, list[str]] = {}
     for pair in (pair for pair in pairs if pair.is_real):
-        winner, loser, turned = (pair.first, pair.second, False) if pair.first_is_better else (pair.second, pair.first, True)
-        beaten.setdefault(winner, []).append(f"{loser} ({_difference(comparison, pair, turned=turned)})")
+        winner, loser, turned = (
+            (pair.first, pair.second, False)
+            if pair.first_is_better
+            else (pair.second, pair.first, True)
+        )
+        beaten.setdefault(winner, []).append(
+            f"{loser} ({_difference(comparison, pair, turned=turned)})"
+        )
     better = "better (lower)" if is_lower_better(pairs[0].metric) else "better"
-    return "; ".join(f"{winner} is {better} than {_listed(losers)}" for winner, losers in beaten.items())
+    return "; ".join(
+        f"{winner} is {better} than {_listed(losers)}" for winner, losers in beaten.items()
+    )
 
 
 def _alike(comparison: RunComparison, pairs: Sequence[Pair]) -> str:
-    """`a and b cannot be told apart: difference +0.8 [-3.1, +4.6]`, or several such pairs; of many the names alone, JSON has the figures."""
-    unclear = [(f"{pair.first} and {pair.second}", _difference(comparison, pair) + _why(pair)) for pair in pairs if not pair.is_real]
+    """`a and b cannot be told apart: difference +0.8 [-3.1, +4.6]`, or several such pairs; of many
+    the names alone, JSON has the figures.
+    """
+    unclear = [
+        (f"{pair.first} and {pair.second}", _difference(comparison, pair) + _why(pair))
+        for pair in pairs
+        if not pair.is_real
+    ]
     if len(unclear) == 1:
         return f"{unclear[0][0]} cannot be told apart: difference {unclear[0][1]}"
     if len(unclear) > MOST_FIGURES:
-        return f"these {len(unclear)} pairs cannot be told apart: {', '.join(names for names, _ in unclear)}"
-    return "these cannot be told apart: " * bool(unclear) + ", ".join(f"{names} ({difference})" for names, difference in unclear)
+        return (
+            f"these {len(unclear)} pairs cannot be told apart:"
+            f" {', '.join(names for names, _ in unclear)}"
+        )
+    return "these cannot be told apart: " * bool(unclear) + ", ".join(
+        f"{names} ({difference})" for names, difference in unclear
+    )
 
 
 def _why(pair: Pair) -> str:
@@ -112,7 +147,10 @@ def _why(pair: Pair) -> str:
 def _difference(comparison: RunComparison, pair: Pair, *, turned: bool = False) -> str:
     sign, unit = -1 if turned else 1, comparison.unit(pair.metric)
     low, high = sorted(sign * bound for bound in pair.interval or (0.0, 0.0))
-    return f"{with_interval(sign * (pair.difference or 0.0), (low, high), form_of(unit, '+'))} {UNITS.get(unit, OTHER_UNIT)[3]}".rstrip()
+    return (
+        f"{with_interval(sign * (pair.difference or 0.0), (low, high), form_of(unit, '+'))}"
+        f" {UNITS.get(unit, OTHER_UNIT)[3]}".rstrip()
+    )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -120,25 +158,37 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def comparison_text(comparison: RunComparison, width: int) -> str:
-    """For a terminal of `width` columns: the table, in blocks of columns where it is wider, then the sentences and notes."""
+    """For a terminal of `width` columns: the table, in blocks of columns where it is wider, then
+    the sentences and notes.
+    """
     lines = _blocks(comparison_table(comparison), width)
     for kind, told in (("", sentences(comparison)), ("note: ", remarks(comparison))):
         lines += [""] * bool(told)
         for each in told:
-            lines += textwrap.wrap(f"{kind}{each}", width, subsequent_indent="  ", break_on_hyphens=False)
+            lines += textwrap.wrap(
+                f"{kind}{each}", width, subsequent_indent="  ", break_on_hyphens=False
+            )
     return "\n".join(lines)
 
 
 def _blocks(table: Table, width: int) -> list[str]:
-    widths = [max(len(row[column]) for row in (table.columns, *table.rows)) + 2 for column in range(len(table.columns))]
+    widths = [
+        max(len(row[column]) for row in (table.columns, *table.rows)) + 2
+        for column in range(len(table.columns))
+    ]
     blocks: list[list[int]] = [[]]
     for column in range(1, len(table.columns)):
-        if blocks[-1] and widths[0] + sum(widths[each] for each in (*blocks[-1], column)) - 2 > width:
+        if (
+            blocks[-1]
+            and widths[0] + sum(widths[each] for each in (*blocks[-1], column)) - 2 > width
+        ):
             blocks.append([])
         blocks[-1].append(column)
     lines: list[str] = []
     for block in blocks:
-        lines += [""] * bool(lines) + aligned([[row[column] for column in (0, *block)] for row in (table.columns, *table.rows)])
+        lines += [""] * bool(lines) + aligned(
+            [[row[column] for column in (0, *block)] for row in (table.columns, *table.rows)]
+        )
     return lines
 
 
@@ -147,7 +197,17 @@ def comparison_markdown(comparison: RunComparison) -> str:
     table = comparison_table(comparison)
     rows = [table.columns, ["---", *["---:"] * (len(table.columns) - 1)], *table.rows]
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join([*lines, "", *(f"- {each}" for each in sentences(comparison)), *(f"- Note: {each}" for each in remarks(comparison))]) + "\n"
+    return (
+        "\n".join(
+            [
+                *lines,
+                "",
+                *(f"- {each}" for each in sentences(comparison)),
+                *(f"- Note: {each}" for each in remarks(comparison)),
+            ]
+        )
+        + "\n"
+    )
 
 
 def remarks(comparison: RunComparison, place: str = "in brackets") -> list[str]:
@@ -156,13 +216,21 @@ def remarks(comparison: RunComparison, place: str = "in brackets") -> list[str]:
     tested = [pair for pair in comparison.pairs if not pair.obstacle]
     notes = list(comparison.notes)
     if any(pair.over_seeds is None for pair in tested):
-        several_seeds = "seed=N run.name=NAME" if comparison.variants[0].runs[0].kind == "labels" else "study.seeds"
+        several_seeds = (
+            "seed=N run.name=NAME"
+            if comparison.variants[0].runs[0].kind == "labels"
+            else "study.seeds"
+        )
         notes.append(
-            f"differences between variants of one seed may come from the seed: another one can differ by as much; several tell ({several_seeds})"
+            "differences between variants of one seed may come from the seed: another one can"
+            f" differ by as much; several tell ({several_seeds})"
         )
     how = f"{place} 95 % intervals over examples"
     if several:
         how += f"; over seeds for {_listed(several)}"
     if tested:
-        how += f"; differences are called real after correction for all {len(tested)} of them (Holm, {SIGNIFICANT:g})"
+        how += (
+            f"; differences are called real after correction for all {len(tested)} of them (Holm,"
+            f" {SIGNIFICANT:g})"
+        )
     return [*notes, how]

@@ -1,4 +1,6 @@
-"""One drawing for every use: inline SVG whose colours follow the page's theme, and PNG and SVG files that are readable alone."""
+"""One drawing for every use: inline SVG whose colours follow the page's theme, and PNG and SVG
+files that are readable alone.
+"""
 
 import functools
 import io
@@ -40,7 +42,9 @@ VARIABLES = {
     "#5b8c3a": "--s7",
     "#8b939b": "--s8",
 }
-"""Colours drawn with, which are the light theme's, and the variables of the page's style that stand for them."""
+"""Colours drawn with, which are the light theme's, and the variables of the page's style that stand
+for them.
+"""
 AXIS, GRID, TRAIN, VALIDATION, BASELINE, BEST, INK, PAGE, *SERIES = VARIABLES
 """SERIES: parts of a whole, told apart by their order as well, which is that of the key beside."""
 POINTS_PER_INCH = 72
@@ -50,11 +54,33 @@ FILE_FORMATS = ("png", "svg")
 FONT = "DejaVu Sans"
 """Comes with matplotlib, so that drawings look alike everywhere."""
 FALLBACKS = (
-    "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Noto Sans JP", "Noto Sans KR", "Source Han Sans SC", "WenQuanYi Micro Hei",
-    "WenQuanYi Zen Hei", "Droid Sans Fallback", "Noto Sans Devanagari", "Noto Sans Thai", "Noto Emoji", "Symbola", "FreeSans", "Unifont",
-    "Hiragino Sans", "PingFang SC", "Apple SD Gothic Neo", "Arial Unicode MS", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic", "Segoe UI Symbol",
-)  # fmt: skip
-"""Fonts with letters that it lacks, as Linux, macOS and Windows have them; those that are installed are asked in this order."""
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Noto Sans SC",
+    "Noto Sans JP",
+    "Noto Sans KR",
+    "Source Han Sans SC",
+    "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei",
+    "Droid Sans Fallback",
+    "Noto Sans Devanagari",
+    "Noto Sans Thai",
+    "Noto Emoji",
+    "Symbola",
+    "FreeSans",
+    "Unifont",
+    "Hiragino Sans",
+    "PingFang SC",
+    "Apple SD Gothic Neo",
+    "Arial Unicode MS",
+    "Microsoft YaHei",
+    "Yu Gothic",
+    "Malgun Gothic",
+    "Segoe UI Symbol",
+)
+"""Fonts with letters that it lacks, as Linux, macOS and Windows have them; those that are installed
+are asked in this order.
+"""
 NO_GLYPH = "Glyph .* missing from|Matplotlib currently does not support"
 """What matplotlib warns of, with the place in its own source, where no font has a letter."""
 _LOCK = threading.RLock()
@@ -85,35 +111,61 @@ class Drawing:
     @property
     def wide(self) -> str:
         """An `<svg>` element for a desk."""
-        return render_figure(f"{self.key}-wide" if self.phone_size else self.key, self.size, self.description, self.draw)
+        return render_figure(
+            f"{self.key}-wide" if self.phone_size else self.key,
+            self.size,
+            self.description,
+            self.draw,
+        )
 
     @property
     def narrow(self) -> str:
         """An `<svg>` element for a phone."""
-        return render_figure(f"{self.key}-narrow", self.phone_size or self.size, self.description, self.draw)
+        return render_figure(
+            f"{self.key}-narrow", self.phone_size or self.size, self.description, self.draw
+        )
 
     def save(self, folder: Path) -> list[Path]:
         """Write KEY.png and KEY.svg, titled and on white.
 
-        Text is outlines, so that they look alike everywhere; in an SVG it stays text where it has letters that no font here has.
+        Text is outlines, so that they look alike everywhere; in an SVG it stays text where it has
+        letters that no font here has.
         """
         with _settings(self.key, "path"):
             figure = _figure(self.size)
             self.draw(figure)
-            figure.set_layout_engine("constrained", w_pad=FILE_PAD / POINTS_PER_INCH, h_pad=FILE_PAD / POINTS_PER_INCH)
+            figure.set_layout_engine(
+                "constrained", w_pad=FILE_PAD / POINTS_PER_INCH, h_pad=FILE_PAD / POINTS_PER_INCH
+            )
             figure.suptitle(self.title, x=0.012, ha="left", fontsize=13, weight="bold", color=INK)
             if self.legend:
                 handles = [Patch(color=colour, label=text) for colour, text in self.legend]
-                figure.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False, fontsize=10, labelcolor=INK)
+                figure.legend(
+                    handles=handles,
+                    loc="outside lower left",
+                    ncols=3,
+                    frameon=False,
+                    fontsize=10,
+                    labelcolor=INK,
+                )
             paths = [folder / f"{self.key}.{suffix}" for suffix in FILE_FORMATS]
             for path in paths:
                 matplotlib.rcParams["svg.fonttype"] = "path" if _has_all_letters(figure) else "none"
-                figure.savefig(path, dpi=FILE_DPI, facecolor="white", metadata={"Date": None} if path.suffix == ".svg" else None)
+                figure.savefig(
+                    path,
+                    dpi=FILE_DPI,
+                    facecolor="white",
+                    metadata={"Date": None} if path.suffix == ".svg" else None,
+                )
         return paths
 
 
-def render_figure(key: str, size: tuple[int, int], description: str, draw: Callable[[Figure], None]) -> str:
-    """Draw on a fresh figure of `size` points and give back an `<svg>` element whose ids are its own; `description` is its text alternative."""
+def render_figure(
+    key: str, size: tuple[int, int], description: str, draw: Callable[[Figure], None]
+) -> str:
+    """Draw on a fresh figure of `size` points and give back an `<svg>` element whose ids are its
+    own; `description` is its text alternative.
+    """
     buffer = io.StringIO()
     with _settings(key, "none"):
         figure = _figure(size)
@@ -131,7 +183,9 @@ def style(axes: Axes, xlabel: str = "optimizer step", *, integer: bool = True) -
     axes.margins(x=0.01)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=integer))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if integer else f"{value:,g}"))
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{value:,.0f}" if integer else f"{value:,g}")
+    )
     axes.set_xlabel(xlabel, color=AXIS, fontsize=11)
 
 
@@ -146,18 +200,32 @@ def tick(value: float, _: object = None) -> str:
 
 @contextmanager
 def settings(**values: object) -> Iterator[None]:
-    """Draw with settings of matplotlib, which it keeps for all threads: one draws at a time. Names with `_` in place of the first dot.
+    """Draw with settings of matplotlib, which it keeps for all threads: one draws at a time. Names
+    with `_` in place of the first dot.
 
-    Letters that no font has are not warned of: a page's text stays text, and a browser has its own fonts.
+    Letters that no font has are not warned of: a page's text stays text, and a browser has its own
+    fonts.
     """
     chosen: dict[Any, Any] = {name.replace("_", ".", 1): value for name, value in values.items()}
-    with _LOCK, warnings.catch_warnings(), matplotlib.rc_context({"font.family": [FONT, *_fallbacks()], "text.parse_math": False, **chosen}):
+    with (
+        _LOCK,
+        warnings.catch_warnings(),
+        matplotlib.rc_context(
+            {"font.family": [FONT, *_fallbacks()], "text.parse_math": False, **chosen}
+        ),
+    ):
         warnings.filterwarnings("ignore", NO_GLYPH, UserWarning)
         yield
 
 
 def _settings(key: str, fonttype: str) -> AbstractContextManager[None]:
-    return settings(svg_fonttype=fonttype, svg_hashsalt=key, font_size=12, axes_edgecolor=AXIS, text_usetex=False)
+    return settings(
+        svg_fonttype=fonttype,
+        svg_hashsalt=key,
+        font_size=12,
+        axes_edgecolor=AXIS,
+        text_usetex=False,
+    )
 
 
 @functools.cache
@@ -169,7 +237,12 @@ def _fallbacks() -> tuple[str, ...]:
 @functools.cache
 def _letters() -> frozenset[int]:
     """That some font has."""
-    return frozenset().union(*(font_manager.get_font(font_manager.findfont(name)).get_charmap() for name in (FONT, *_fallbacks())))
+    return frozenset().union(
+        *(
+            font_manager.get_font(font_manager.findfont(name)).get_charmap()
+            for name in (FONT, *_fallbacks())
+        )
+    )
 
 
 def _has_all_letters(figure: Figure) -> bool:
@@ -179,12 +252,16 @@ def _has_all_letters(figure: Figure) -> bool:
 
 
 def _figure(size: tuple[int, int]) -> Figure:
-    return Figure(figsize=(size[0] / POINTS_PER_INCH, size[1] / POINTS_PER_INCH), layout="constrained")
+    return Figure(
+        figsize=(size[0] / POINTS_PER_INCH, size[1] / POINTS_PER_INCH), layout="constrained"
+    )
 
 
 def _as_element(document: str, key: str, description: str) -> str:
     svg = document[document.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(
+        r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL
+    )
     svg = re.sub(r'\bid="([^"]*)"', rf'id="{key}-\1"', svg)
     svg = re.sub(r'url\(#|href="#', lambda found: f"{found[0]}{key}-", svg)
     svg = re.sub(r"'DejaVu Sans'[^;\"]*", "var(--font, sans-serif)", svg)
@@ -195,6 +272,7 @@ def _as_element(document: str, key: str, description: str) -> str:
     if opening is None or box is None:
         raise AssertionError("matplotlib wrote an SVG without a viewBox")
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" {box[0]} role="img" aria-label="{escape(description)}">'
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+        f' {box[0]} role="img" aria-label="{escape(description)}">'
     )
     return head + svg[opening.end() :].strip()

@@ -8,9 +8,11 @@ from brimful.report.results import EQUAL_TIME, Figure, Result
 
 
 def at_equal_time(results: Sequence[Result]) -> tuple[list[Result], list[str]]:
-    """Language models trained from nothing with their loss at the time when the fastest of them had its last evaluation; and what to know of it.
+    """Language models trained from nothing with their loss at the time when the fastest of them had
+    its last evaluation; and what to know of it.
 
-    Unchanged where there is nothing to compare: a single run, or one without evaluations while training.
+    Unchanged where there is nothing to compare: a single run, or one without evaluations while
+    training.
     """
     if len(results) < 2 or not all(result.curve for result in results):
         return list(results), []
@@ -18,11 +20,13 @@ def at_equal_time(results: Sequence[Result]) -> tuple[list[Result], list[str]]:
     seconds = fastest.curve[-1][0]
     found = [(result, loss_at(result.curve, seconds)) for result in results]
     notes = [
-        f"{EQUAL_TIME}: after {format_duration(seconds)} of optimizer steps, when {fastest.name} ended; of what evaluations while training read, "
-        "linear in time between them"
+        f"{EQUAL_TIME}: after {format_duration(seconds)} of optimizer steps, when {fastest.name}"
+        " ended; of what evaluations while training read, linear in time between them"
     ]
     if late := [result.name for result, loss in found if loss is None]:
-        notes.append(f"not evaluated by that time: {', '.join(late)}; evaluate more often (evaluation.every)")
+        notes.append(
+            f"not evaluated by that time: {', '.join(late)}; evaluate more often (evaluation.every)"
+        )
     return [result if loss is None else _with_loss(result, loss) for result, loss in found], notes
 
 

@@ -1,4 +1,6 @@
-"""`RUN/files/`: every figure of a report as PNG and SVG, every table as CSV, and a README that names them."""
+"""`RUN/files/`: every figure of a report as PNG and SVG, every table as CSV, and a README that
+names them.
+"""
 
 from pathlib import Path
 
@@ -18,7 +20,8 @@ FOLDER, README = "files", "README.txt"
 
 
 def write_files(run_folder: Path) -> list[Path]:
-    """Write what the report shows into `run_folder/files`, as files that can be read alone; those of an earlier report are replaced.
+    """Write what the report shows into `run_folder/files`, as files that can be read alone; those
+    of an earlier report are replaced.
 
     Returns:
         The files, the README first.
@@ -41,7 +44,10 @@ def write_files(run_folder: Path) -> list[Path]:
         readme = folder / README
         write_text_atomically(readme, _readme(run, lines))
     except OSError as error:
-        raise RunFolderError(f"{folder} cannot be written: {error.strerror or error}. Free some room, or copy the run folder elsewhere.") from error
+        raise RunFolderError(
+            f"{folder} cannot be written: {error.strerror or error}. Free some room, or copy the"
+            " run folder elsewhere."
+        ) from error
     return [readme, *written]
 
 
@@ -61,6 +67,14 @@ def _readme(run: RunFiles, lines: list[tuple[str, str]]) -> str:
     """A line for each figure and table."""
     width = max((len(name) for name, _ in lines), default=0)
     head = (
-        f"Figures and tables of the run {run.name}, as its report.html shows them. Numbers are plain; units end the names of columns or quantities."
+        f"Figures and tables of the run {run.name}, as its report.html shows them. Numbers are"
+        " plain; units end the names of columns or quantities."
     )
-    return "\n".join([head, "", *(f"{name.ljust(width)}  {' '.join(about.split())}" for name, about in lines), ""])
+    return "\n".join(
+        [
+            head,
+            "",
+            *(f"{name.ljust(width)}  {' '.join(about.split())}" for name, about in lines),
+            "",
+        ]
+    )

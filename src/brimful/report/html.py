@@ -1,4 +1,6 @@
-"""`report.html`: one file that opens offline, reads on a phone, prints, and says what was predicted beside what came true."""
+"""`report.html`: one file that opens offline, reads on a phone, prints, and says what was predicted
+beside what came true.
+"""
 
 import functools
 from pathlib import Path
@@ -8,7 +10,14 @@ import jinja2
 
 from brimful.base.rundir import write_text_atomically
 from brimful.report import headline, tables, tuned
-from brimful.report.label_page import conflict_table, duplicate_table, label_count_table, labels_view, repeat_table, text_table
+from brimful.report.label_page import (
+    conflict_table,
+    duplicate_table,
+    label_count_table,
+    labels_view,
+    repeat_table,
+    text_table,
+)
 from brimful.report.layers import layer_tables
 from brimful.report.masked import masked_table
 from brimful.report.memory_page import memory_view
@@ -16,7 +25,16 @@ from brimful.report.plots import curves
 from brimful.report.predicted import origin_table, predictions
 from brimful.report.recovery_points import recovery_view
 from brimful.report.reproduce import identity_table, steps_to_reproduce
-from brimful.report.runfiles import Json, RunFiles, is_tuned, items, kind_of, number, read_run, section
+from brimful.report.runfiles import (
+    Json,
+    RunFiles,
+    is_tuned,
+    items,
+    kind_of,
+    number,
+    read_run,
+    section,
+)
 from brimful.report.tasks import answer_views, read_tasks, task_views
 from brimful.report.time_page import time_view
 
@@ -58,14 +76,20 @@ def write_report(run_folder: Path) -> Path:
 
 
 def render_report(run: RunFiles) -> str:
-    """The whole page. Every text of the run is escaped; control characters and lone surrogates become the replacement character."""
+    """The whole page. Every text of the run is escaped; control characters and lone surrogates
+    become the replacement character.
+    """
     values = _values(run) | _values_of_data(run) | _values_of_labels(run) | _values_of_tasks(run)
     return render_page("report.html.j2", values | {"contents": _contents(values)})
 
 
 def _contents(values: dict[str, Any]) -> list[tuple[str, str]]:
     """Anchors and titles of the sections that a page has."""
-    return [(key, title) for key, title, needed in SECTIONS if not needed or any(values[name] for name in needed)]
+    return [
+        (key, title)
+        for key, title, needed in SECTIONS
+        if not needed or any(values[name] for name in needed)
+    ]
 
 
 def render_page(template: str, values: dict[str, Any], page_width: str = "1000px") -> str:
@@ -76,12 +100,18 @@ def render_page(template: str, values: dict[str, Any], page_width: str = "1000px
 @functools.cache
 def _templates() -> jinja2.Environment:
     return jinja2.Environment(
-        loader=jinja2.PackageLoader("brimful", "report"), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+        loader=jinja2.PackageLoader("brimful", "report"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
     )
 
 
 def _values(run: RunFiles) -> dict[str, Any]:
-    """Of every run: what it is, the plan beside what came true, curves, data and how to repeat it."""
+    """Of every run: what it is, the plan beside what came true, curves, data and how to repeat
+    it.
+    """
     rows, scale = predictions(run)
     return {
         "run": run,
@@ -148,7 +178,10 @@ def _values_of_labels(run: RunFiles) -> dict[str, Any]:
 def _values_of_tasks(run: RunFiles) -> dict[str, Any]:
     untuned = tuned.before_tuning(run)
     order = [str(name) for name in items(section(run.recipe, "evaluation").get("tasks"))]
-    tasks, before = read_tasks(run.folder, order), None if untuned is None else read_tasks(untuned.folder)
+    tasks, before = (
+        read_tasks(run.folder, order),
+        None if untuned is None else read_tasks(untuned.folder),
+    )
     return {
         "cards": headline.cards(run, tasks),
         "task_verdict": headline.task_verdict(tasks, before),
@@ -159,21 +192,50 @@ def _values_of_tasks(run: RunFiles) -> dict[str, Any]:
 
 
 def _sample(sample: Json) -> dict[str, str]:
-    settings = [f"{name.replace('_', '-')} {sample[name]}" for name in ("temperature", "top_k", "top_p", "seed") if sample.get(name) is not None]
+    settings = [
+        f"{name.replace('_', '-')} {sample[name]}"
+        for name in ("temperature", "top_k", "top_p", "seed")
+        if sample.get(name) is not None
+    ]
     if sample.get("finish") == FILLED:
-        return {"prompt": str(sample.get("prompt") or ""), "completion": str(sample.get("completion") or ""), "about": ""}
+        return {
+            "prompt": str(sample.get("prompt") or ""),
+            "completion": str(sample.get("completion") or ""),
+            "about": "",
+        }
     tokens = number(sample.get("tokens"))
-    ending = {"end_of_text": "ended by itself", "length": "cut at the length asked for"}.get(str(sample.get("finish")), "")
-    about = [*settings, *([f"{tokens:.0f} tokens"] if tokens is not None else []), *([ending] if ending else [])]
-    return {"prompt": str(sample.get("prompt") or ""), "completion": str(sample.get("completion") or ""), "about": ", ".join(about)}
+    ending = {"end_of_text": "ended by itself", "length": "cut at the length asked for"}.get(
+        str(sample.get("finish")), ""
+    )
+    about = [
+        *settings,
+        *([f"{tokens:.0f} tokens"] if tokens is not None else []),
+        *([ending] if ending else []),
+    ]
+    return {
+        "prompt": str(sample.get("prompt") or ""),
+        "completion": str(sample.get("completion") or ""),
+        "about": ", ".join(about),
+    }
 
 
 def _source(source: object) -> str:
     if not isinstance(source, dict):
         return str(source)
-    return str(source.get("description") or source.get("name") or ", ".join(f"{key}: {value}" for key, value in source.items()))
+    return str(
+        source.get("description")
+        or source.get("name")
+        or ", ".join(f"{key}: {value}" for key, value in source.items())
+    )
 
 
 def _clean(text: str) -> str:
-    kept = "".join(character if character in "\n\t" or character.isprintable() or ord(character) > 0x9F else "\ufffd" for character in text)
+    kept = "".join(
+        (
+            character
+            if character in "\n\t" or character.isprintable() or ord(character) > 0x9F
+            else "\ufffd"
+        )
+        for character in text
+    )
     return kept.encode("utf-8", "replace").decode("utf-8")

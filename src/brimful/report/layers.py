@@ -1,4 +1,6 @@
-"""What the last evaluation saw inside a model of kernel attention or feedback alignment: a row for each layer."""
+"""What the last evaluation saw inside a model of kernel attention or feedback alignment: a row for
+each layer.
+"""
 
 from dataclasses import dataclass
 
@@ -20,32 +22,83 @@ def layer_tables(run: RunFiles) -> list[LayerTable]:
     record = section(run.scores, LAYERS)
     tokens = number(record.get("tokens"))
     where = "" if tokens is None else f" On {tokens:,.0f} held-out tokens."
-    found = [_feedback(section(record, "alignment"), where), _attention(section(record, "attention"), where)]
+    found = [
+        _feedback(section(record, "alignment"), where),
+        _attention(section(record, "attention"), where),
+    ]
     return [each for each in found if each is not None]
 
 
 def _feedback(record: Json, where: str) -> LayerTable | None:
     rows = tuple(
-        (str(row.get("name")), *(format_number(row.get(key), 3) or "-" for key in ("cosine", "norm_ratio", "relative_error")))
+        (
+            str(row.get("name")),
+            *(
+                format_number(row.get(key), 3) or "-"
+                for key in ("cosine", "norm_ratio", "relative_error")
+            ),
+        )
         for row in _rows(record, "segments")
     )
     mean = number(record.get("mean_cosine"))
     told = (
-        "Nothing is fed back to the layers below the top." if mean is None else f"Mean cosine below the top {mean:.3f}; 1 is backpropagation itself."
+        "Nothing is fed back to the layers below the top."
+        if mean is None
+        else f"Mean cosine below the top {mean:.3f}; 1 is backpropagation itself."
     )
-    columns = ("Parameters", "Cosine with backpropagation", "Norm / backpropagation", "Relative error")
+    columns = (
+        "Parameters",
+        "Cosine with backpropagation",
+        "Norm / backpropagation",
+        "Relative error",
+    )
     return LayerTable("Gradient by feedback", told + where, Table(columns, rows)) if rows else None
 
 
 def _attention(record: Json, where: str) -> LayerTable | None:
     layers, dead = _rows(record, "layers"), [str(name) for name in items(record.get("dead"))]
     mean = number(record.get("mean_cosine"))
-    told = "" if mean is None else f"Mean cosine of kernel attention with softmax attention of the same queries, keys and values {mean:.3f}. "
-    told += f"Dead, because it adds nothing to the text that passes it: {', '.join(dead)}. " if dead else "Every layer adds something. "
-    of_kernel = {"cosine": "Cosine with softmax", "norm_ratio": "Norm / softmax"} if mean is not None else {}
-    names = {**of_kernel, "output_norm": "Output / values", "violation": "Orthogonality violation", "worst_violation": "Of the worst head"}
-    rows = tuple((str(row.get("name")), *(_short(row.get(key)) for key in names), _range(row.get("temperatures"))) for row in layers)
-    return LayerTable("Attention", (told + where.strip()).strip(), Table(("Layer", *names.values(), "Temperatures"), rows)) if rows else None
+    told = (
+        ""
+        if mean is None
+        else (
+            "Mean cosine of kernel attention with softmax attention of the same queries, keys and"
+            f" values {mean:.3f}. "
+        )
+    )
+    told += (
+        f"Dead, because it adds nothing to the text that passes it: {', '.join(dead)}. "
+        if dead
+        else "Every layer adds something. "
+    )
+    of_kernel = (
+        {"cosine": "Cosine with softmax", "norm_ratio": "Norm / softmax"}
+        if mean is not None
+        else {}
+    )
+    names = {
+        **of_kernel,
+        "output_norm": "Output / values",
+        "violation": "Orthogonality violation",
+        "worst_violation": "Of the worst head",
+    }
+    rows = tuple(
+        (
+            str(row.get("name")),
+            *(_short(row.get(key)) for key in names),
+            _range(row.get("temperatures")),
+        )
+        for row in layers
+    )
+    return (
+        LayerTable(
+            "Attention",
+            (told + where.strip()).strip(),
+            Table(("Layer", *names.values(), "Temperatures"), rows),
+        )
+        if rows
+        else None
+    )
 
 
 def _rows(record: Json, key: str) -> list[Json]:

@@ -1,4 +1,6 @@
-"""What a run folder is at this moment: being written, finished, stopped, cut off, not started, or damaged. Read leniently; nothing in it is changed."""
+"""What a run folder is at this moment: being written, finished, stopped, cut off, not started, or
+damaged. Read leniently; nothing in it is changed.
+"""
 
 import os
 import socket
@@ -18,9 +20,17 @@ from brimful.training.mirror.status import MirrorStatus
 from brimful.training.mirror.status import read_status as read_mirror
 
 Word = Literal["running", "finished", "stopped", "interrupted", "not started", "scored", "damaged"]
-RECIPE_FILE, STATUS_FILE, METRICS_FILE, CHECKPOINTS, MODEL = "recipe.yaml", "run.json", "metrics.jsonl", "checkpoints", "model"
+RECIPE_FILE, STATUS_FILE, METRICS_FILE, CHECKPOINTS, MODEL = (
+    "recipe.yaml",
+    "run.json",
+    "metrics.jsonl",
+    "checkpoints",
+    "model",
+)
 MIRROR_FRESH_S = 120.0
-"""A copy in a mirror that changed within this time is taken for that of a running run: logs are copied about every 15 s."""
+"""A copy in a mirror that changed within this time is taken for that of a running run: logs are
+copied about every 15 s.
+"""
 
 
 @dataclass(frozen=True)
@@ -28,7 +38,8 @@ class Life:
     """What a run folder is now.
 
     Attributes:
-        word: In a word. `interrupted`: it says that it runs, and nobody writes it; `scored`: an untuned model's scores, which trained nothing.
+        word: In a word. `interrupted`: it says that it runs, and nobody writes it; `scored`: an
+            untuned model's scores, which trained nothing.
         told: The same for people, in a line.
         pid: Of the process that writes it, where that runs on this machine.
         is_mirrored: Whether this is the copy of a run in a mirror.
@@ -47,7 +58,8 @@ class Points:
     """Where a run could go on from.
 
     Attributes:
-        local_step, local_time: The newest checkpoint in the folder, and when it was written (Unix seconds); None without any.
+        local_step, local_time: The newest checkpoint in the folder, and when it was written (Unix
+            seconds); None without any.
         mirror: How far the run's mirror is; None where it has none.
         is_copy: The folder is that mirror's: what is local to the run is not seen here.
     """
@@ -58,7 +70,9 @@ class Points:
     is_copy: bool = False
 
     def told(self, now: float) -> list[str]:
-        """`recovery point: step 60, 2m 10s ago`, and a line of the mirror's; empty where there is none."""
+        """`recovery point: step 60, 2m 10s ago`, and a line of the mirror's; empty where there is
+        none.
+        """
         lines = []
         if self.local_step is not None and not (self.is_copy and self.mirror is not None):
             since = "" if self.local_time is None else f", {age(now - self.local_time)} ago"
@@ -67,7 +81,9 @@ class Points:
 
 
 def points_of(run_folder: Path) -> Points:
-    """The recovery points that a run folder, or its copy in a mirror, tells of; whether they are sound is another question."""
+    """The recovery points that a run folder, or its copy in a mirror, tells of; whether they are
+    sound is another question.
+    """
     newest = max(checkpoint_folders(run_folder), default=None)
     local_time = None
     if newest is not None:
@@ -75,7 +91,10 @@ def points_of(run_folder: Path) -> Points:
             local_time = newest.stat().st_mtime
         except OSError:  # rotation was faster
             newest = None
-    step, mirror = None if newest is None else int(newest.name.removeprefix("step-")), _mirror_of(run_folder)
+    step, mirror = (
+        None if newest is None else int(newest.name.removeprefix("step-")),
+        _mirror_of(run_folder),
+    )
     return Points(step, local_time, mirror, is_mirrored(run_folder, mirror))
 
 
@@ -84,7 +103,11 @@ def _mirror_of(run_folder: Path) -> MirrorStatus | None:
         status = read_mirror(run_folder)
     except (OSError, ValueError):
         return None
-    known = status is not None and isinstance(status.path, str) and all(number(value) is not None for value in _numbers(status))
+    known = (
+        status is not None
+        and isinstance(status.path, str)
+        and all(number(value) is not None for value in _numbers(status))
+    )
     return status if known else None
 
 
@@ -96,14 +119,20 @@ def _numbers(status: MirrorStatus) -> list[Any]:
 def checkpoint_folders(run_folder: Path) -> list[Path]:
     """Committed checkpoints, oldest first."""
     try:
-        return sorted(entry for entry in (run_folder / CHECKPOINTS).iterdir() if entry.name.removeprefix("step-").isdigit())
+        return sorted(
+            entry
+            for entry in (run_folder / CHECKPOINTS).iterdir()
+            if entry.name.removeprefix("step-").isdigit()
+        )
     except OSError:
         return []
 
 
 def is_mirrored(run_folder: Path, mirror: MirrorStatus | None) -> bool:
     """Whether a folder is a run's copy in a mirror."""
-    if (run_folder / "finished.json").exists() or any((folder / "POINT.json").exists() for folder in checkpoint_folders(run_folder)):
+    if (run_folder / "finished.json").exists() or any(
+        (folder / "POINT.json").exists() for folder in checkpoint_folders(run_folder)
+    ):
         return True
     return mirror is not None and os.path.abspath(mirror.path) == os.path.abspath(run_folder)
 
@@ -126,11 +155,18 @@ def life_of(run: RunFiles, *, now: float | None = None) -> Life:
         run: As `read_leniently` reads it.
         now: Unix seconds.
     """
-    now, mirrored = time.time() if now is None else now, is_mirrored(run.folder, _mirror_of(run.folder))
+    now, mirrored = (
+        time.time() if now is None else now,
+        is_mirrored(run.folder, _mirror_of(run.folder)),
+    )
     if run.recipe.get("untuned") is True:
         return Life("scored", "the model from before tuning, scored")
     status = status_word(run.folder)
-    return _written(run, mirrored) or _unbegun(run, status, mirrored) or _left(run, status, mirrored, now)
+    return (
+        _written(run, mirrored)
+        or _unbegun(run, status, mirrored)
+        or _left(run, status, mirrored, now)
+    )
 
 
 @dataclass(frozen=True)
@@ -138,7 +174,8 @@ class Writing:
     """The living process that writes a run folder.
 
     Attributes:
-        told: `process 4711 on host, since 2026-11-22 14:00:00`; the host only where that is another.
+        told: `process 4711 on host, since 2026-11-22 14:00:00`; the host only where that is
+            another.
         pid: Where it runs on this machine.
         started: When the process started, in Unix seconds.
     """
@@ -172,10 +209,19 @@ def _written(run: RunFiles, mirrored: bool) -> Life | None:
 def _unbegun(run: RunFiles, status: str | None, mirrored: bool) -> Life | None:
     """A run that a session left before it trained anything."""
     folder = run.folder
-    if status is not None or run.records or checkpoint_folders(folder) or (folder / "plan.json").exists():
+    if (
+        status is not None
+        or run.records
+        or checkpoint_folders(folder)
+        or (folder / "plan.json").exists()
+    ):
         return None
     is_run = any((folder / name).exists() for name in (RECIPE_FILE, Lease.FILE_NAME))
-    told = "never started: a session ended before training" if is_run else "never started: it has no files of a run"
+    told = (
+        "never started: a session ended before training"
+        if is_run
+        else "never started: it has no files of a run"
+    )
     return Life("not started", told, is_mirrored=mirrored, problems=tuple(_recipe_problem(folder)))
 
 
@@ -183,16 +229,43 @@ def _left(run: RunFiles, status: str | None, mirrored: bool, now: float) -> Life
     """A run that nobody writes, as far as this machine can see."""
     fatal, problems = _fatal(run, status), tuple(_problems(run))
     if fatal:
-        return Life("damaged", f"damaged: {fatal[0]}", is_mirrored=mirrored, problems=(*fatal[1:], *problems))
+        return Life(
+            "damaged",
+            f"damaged: {fatal[0]}",
+            is_mirrored=mirrored,
+            problems=(*fatal[1:], *problems),
+        )
     if status == "finished":
-        return Life("finished", f"finished: {run.last_step:,} steps", is_mirrored=mirrored, problems=problems)
+        return Life(
+            "finished",
+            f"finished: {run.last_step:,} steps",
+            is_mirrored=mirrored,
+            problems=problems,
+        )
     if status == "stopped":
-        return Life("stopped", f"stopped at {reached(run)}", is_mirrored=mirrored, problems=problems)
+        return Life(
+            "stopped", f"stopped at {reached(run)}", is_mirrored=mirrored, problems=problems
+        )
     changed = last_change(run.folder)
     if mirrored and changed is not None and now - changed < MIRROR_FRESH_S:
-        return Life("running", f"running: {reached(run)} (as copied {age(now - changed)} ago)", None, True, problems)
-    unseen = f", or out of reach: its mirror did not change for {age(now - changed)}" if mirrored and changed is not None else ""
-    return Life("interrupted", f"interrupted at {reached(run)}{unseen}", is_mirrored=mirrored, problems=problems)
+        return Life(
+            "running",
+            f"running: {reached(run)} (as copied {age(now - changed)} ago)",
+            None,
+            True,
+            problems,
+        )
+    unseen = (
+        f", or out of reach: its mirror did not change for {age(now - changed)}"
+        if mirrored and changed is not None
+        else ""
+    )
+    return Life(
+        "interrupted",
+        f"interrupted at {reached(run)}{unseen}",
+        is_mirrored=mirrored,
+        problems=problems,
+    )
 
 
 def reached(run: RunFiles) -> str:
@@ -203,7 +276,10 @@ def reached(run: RunFiles) -> str:
 def last_change(run_folder: Path) -> float | None:
     """When a run's logs or status changed last, in Unix seconds; None without any."""
     names = (METRICS_FILE, "monitor.jsonl", STATUS_FILE, MIRROR_FILE, Lease.FILE_NAME)
-    return max((time for name in names if (time := changed_at(run_folder / name)) is not None), default=None)
+    return max(
+        (time for name in names if (time := changed_at(run_folder / name)) is not None),
+        default=None,
+    )
 
 
 def changed_at(path: Path) -> float | None:
@@ -222,7 +298,11 @@ def status_word(folder: Path) -> str | None:
         values = read_json(folder / STATUS_FILE)
     except RunFolderError:
         return "unreadable"
-    known = isinstance(values, dict) and values.get("schema_version") == SCHEMA_VERSION and values.get("status") in ("running", "stopped", "finished")
+    known = (
+        isinstance(values, dict)
+        and values.get("schema_version") == SCHEMA_VERSION
+        and values.get("status") in ("running", "stopped", "finished")
+    )
     return str(values["status"]) if known else "unreadable"
 
 
@@ -232,7 +312,9 @@ def _fatal(run: RunFiles, status: str | None) -> list[str]:
     if status is None:
         found.append(f"{STATUS_FILE} (its status) is missing, so that it cannot be continued")
     elif status == "unreadable":
-        found.append(f"{STATUS_FILE} (its status) cannot be read, or is of another version of brimful")
+        found.append(
+            f"{STATUS_FILE} (its status) cannot be read, or is of another version of brimful"
+        )
     found += _recipe_problem(run.folder)
     if status == "finished" and not (run.folder / MODEL).is_dir():
         found.append(f"{MODEL}/ is missing, though it is finished")
@@ -263,7 +345,9 @@ def _problems(run: RunFiles) -> list[str]:
         return found
     torn, damaged = torn_lines(run.folder / METRICS_FILE)
     if damaged:
-        found.append(f"{METRICS_FILE}: {damaged} damaged line{'s' * (damaged > 1)} in the middle, left out")
+        found.append(
+            f"{METRICS_FILE}: {damaged} damaged line{'s' * (damaged > 1)} in the middle, left out"
+        )
     if torn:
         found.append(f"{METRICS_FILE}: the last record is torn; it is dropped when the run goes on")
     return found
@@ -277,7 +361,11 @@ def torn_lines(path: Path) -> tuple[bool, int]:
         return False, 0
     torn = bool(lines) and not lines[-1].endswith(b"\n")
     whole = lines[: len(lines) - torn]
-    suspects = [line for line in whole if not (line.startswith(b'{"kind": "step"') and line.endswith(b"}\n"))]
+    suspects = [
+        line
+        for line in whole
+        if not (line.startswith(b'{"kind": "step"') and line.endswith(b"}\n"))
+    ]
     return torn, sum(record_of(line) is None for line in suspects)
 
 

@@ -1,4 +1,6 @@
-"""What runs a folder holds, finished or not: state, score, size, recovery points, and how to go on. Nothing in it is changed."""
+"""What runs a folder holds, finished or not: state, score, size, recovery points, and how to go on.
+Nothing in it is changed.
+"""
 
 import os
 import time
@@ -12,7 +14,14 @@ from brimful.base.env import runs_folder
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import Lease, read_journal, writer_of
 from brimful.report.checking import Checked, check_run
-from brimful.report.commands import STUDY_FILES, STUDY_RECIPE, continue_command, is_several, name_of, use_command
+from brimful.report.commands import (
+    STUDY_FILES,
+    STUDY_RECIPE,
+    continue_command,
+    is_several,
+    name_of,
+    use_command,
+)
 from brimful.report.life import CHECKPOINTS, Life, json_or_none, life_of, points_of, read_leniently
 from brimful.report.runfiles import Json, RunFiles, items, number, section
 from brimful.report.score import score_told
@@ -34,11 +43,14 @@ class Listed:
     Attributes:
         name: Below the folder that was asked for, such as `study/member`.
         method: The recipe's; "" where there is none.
-        state: In a word: running, finished, stopped, interrupted, not started, scored, damaged; of a study or chain: running, finished, unfinished.
+        state: In a word: running, finished, stopped, interrupted, not started, scored, damaged; of
+            a study or chain: running, finished, unfinished.
         told: The same for people, in a line.
-        step, total_steps: How far it is; of a study or chain, runs that are finished and runs there are to be. None where not known.
+        step, total_steps: How far it is; of a study or chain, runs that are finished and runs there
+            are to be. None where not known.
         score: The main one with its interval, as text; "" where there is none.
-        size_bytes, checkpoint_bytes: On disk, in all and of that in checkpoints. A study's own: without its runs.
+        size_bytes, checkpoint_bytes: On disk, in all and of that in checkpoints. A study's own:
+            without its runs.
         freeable_bytes: Checkpoints of a finished run, which only training it further needs.
         last_active: When a file in it changed last, in Unix seconds.
         points: Local and mirrored recovery points, a line each.
@@ -70,42 +82,58 @@ class Listed:
     def to_json(self) -> dict[str, Any]:
         """Every field as JSON values; `checked` only where it was asked for."""
         values = asdict(self) | {"folder": str(self.folder)}
-        return {name: value for name, value in values.items() if name != "checked" or value is not None}
+        return {
+            name: value for name, value in values.items() if name != "checked" or value is not None
+        }
 
 
 def find_runs(folder: Path, check: bool = False) -> list[Listed]:
-    """Every run below a folder, or the run, study or chain that it is; what changed last comes first, members under what they belong to.
+    """Every run below a folder, or the run, study or chain that it is; what changed last comes
+    first, members under what they belong to.
 
     Args:
         folder: Of runs; a mirror, too.
         check: Read every checkpoint and model back against its hashes.
 
     Raises:
-        RunFolderError: no such folder, it cannot be read, or there are folders in it and none holds a run.
+        RunFolderError: no such folder, it cannot be read, or there are folders in it and none holds
+            a run.
     """
     if not folder.is_dir():
         if not folder.exists() and folder.absolute() == runs_folder().absolute():
             return []
         what = "is a file" if folder.exists() else "does not exist"
-        raise RunFolderError(f"{folder} {what}. Give a folder that holds runs, such as runs, or the mirror of one.")
+        raise RunFolderError(
+            f"{folder} {what}. Give a folder that holds runs, such as runs, or the mirror of one."
+        )
     try:
         next(folder.iterdir(), None)
     except OSError as error:
-        raise RunFolderError(f"{folder} cannot be read: {error}. Fix its permissions, or mount it again.") from error
+        raise RunFolderError(
+            f"{folder} cannot be read: {error}. Fix its permissions, or mount it again."
+        ) from error
     found = list(_groups(folder, "", 0))
     if not found and (others := [entry.name for entry in _folders(folder)]):
         told = ", ".join(others[:5]) + (" ..." if len(others) > 5 else "")
-        raise RunFolderError(f"{folder} is not a folder of runs: none of {told} holds one. Give a folder that holds runs, or the path of a run.")
+        raise RunFolderError(
+            f"{folder} is not a folder of runs: none of {told} holds one. Give a folder that holds"
+            " runs, or the path of a run."
+        )
     found.sort(key=lambda group: -max(entry.last_active for entry in group))
     listed = [entry for group in found for entry in group]
-    return [replace(entry, checked=check_run(entry.folder)) if check and entry.kind == "run" else entry for entry in listed]
+    return [
+        replace(entry, checked=check_run(entry.folder)) if check and entry.kind == "run" else entry
+        for entry in listed
+    ]
 
 
 def _groups(folder: Path, name: str, depth: int) -> Iterator[list[Listed]]:
     """Every run as a list of its own, every study or chain with its members behind it."""
     if is_several(folder):
         yield _several(folder, name or folder.resolve().name)
-    elif is_run(folder) and (depth or not any(is_run(entry) or is_several(entry) for entry in _folders(folder))):
+    elif is_run(folder) and (
+        depth or not any(is_run(entry) or is_several(entry) for entry in _folders(folder))
+    ):
         yield [_run(folder, name or folder.resolve().name)]
     elif depth < DEPTH:
         for entry in _folders(folder):
@@ -114,7 +142,9 @@ def _groups(folder: Path, name: str, depth: int) -> Iterator[list[Listed]]:
 
 def _folders(folder: Path) -> list[Path]:
     try:
-        return sorted(entry for entry in folder.iterdir() if not entry.name.startswith(".") and entry.is_dir())
+        return sorted(
+            entry for entry in folder.iterdir() if not entry.name.startswith(".") and entry.is_dir()
+        )
     except OSError:
         return []
 
@@ -133,7 +163,10 @@ def _several(folder: Path, name: str) -> list[Listed]:
         elif is_run(entry):
             members.append(_run(entry, f"{name}/{entry.name}"))
     recipe = read_recipe(folder / STUDY_RECIPE)
-    planned, done = planned_runs(recipe), sum(entry.state == "finished" and entry.kind == "run" for entry in members)
+    planned, done = (
+        planned_runs(recipe),
+        sum(entry.state == "finished" and entry.kind == "run" for entry in members),
+    )
     facts = json_or_none(folder / "study.json")
     running = next((entry for entry in members if entry.state == "running"), None)
     is_compared = facts is not None and bool(section(facts, "comparison"))
@@ -142,21 +175,48 @@ def _several(folder: Path, name: str) -> list[Listed]:
     told = finished_told(done, planned)
     told += f", {left_out} left out" if left_out else ""
     told += f"; {running.name.rpartition('/')[2]} is running" if running else ""
-    problems = () if recipe and facts is not None else (f"{' or '.join(STUDY_FILES)} is missing or cannot be read",)
+    problems = (
+        ()
+        if recipe and facts is not None
+        else (f"{' or '.join(STUDY_FILES)} is missing or cannot be read",)
+    )
     size, _, last_active = sizes(folder, own=True)
     goes_on = continue_command(folder)
     if not is_compared and goes_on is None and not problems:
-        problems = ("nothing continues it here: it was moved, and what it made names its old place; put it back there",)
-    command = f"brimful watch {name_of(folder)}" if running else "" if is_compared else goes_on or ""
+        problems = (
+            (
+                "nothing continues it here: it was moved, and what it made names its old place; put"
+                " it back there"
+            ),
+        )
+    command = (
+        f"brimful watch {name_of(folder)}" if running else "" if is_compared else goes_on or ""
+    )
     study = Listed(
-        name, folder, "rounds" if recipe.get("rft") else "study", str(recipe.get("method", "")), state, told, done, planned, "",
-        size, 0, 0, max([last_active, *(entry.last_active for entry in members)]), (), problems, command,
-    )  # fmt: skip
+        name,
+        folder,
+        "rounds" if recipe.get("rft") else "study",
+        str(recipe.get("method", "")),
+        state,
+        told,
+        done,
+        planned,
+        "",
+        size,
+        0,
+        0,
+        max([last_active, *(entry.last_active for entry in members)]),
+        (),
+        problems,
+        command,
+    )
     return [study, *(replace(entry, is_member=True) for entry in members)]
 
 
 def read_recipe(path: Path) -> Json:
-    """The values of a recipe as they stand in a file, without its rules; empty where it cannot be read."""
+    """The values of a recipe as they stand in a file, without its rules; empty where it cannot be
+    read.
+    """
     try:
         values = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -177,7 +237,9 @@ def _samples(folder: Path, name: str) -> Listed:
     """One drawing of a chain: how many samples there are and, at its end, how many are kept."""
     facts, writer = json_or_none(folder / "sampling.json"), writer_of(folder)
     drawn = sum(1 for _ in read_journal(folder / "drawn.jsonl")) - 1
-    state = "running" if writer is not None and writer[1] else "finished" if facts else "interrupted"
+    state = (
+        "running" if writer is not None and writer[1] else "finished" if facts else "interrupted"
+    )
     kept = number(section(section(facts, "statistics"), "fates").get("kept"))
     told = f"{state}: {samples_told(drawn)}" + (f", {kept:,.0f} kept" if kept is not None else "")
     size, _, last_active = sizes(folder)
@@ -186,7 +248,11 @@ def _samples(folder: Path, name: str) -> Listed:
 
 def finished_told(done: int, planned: int | None) -> str:
     """`2 of 30 runs finished`; `1 run finished` where nothing tells how many there are to be."""
-    return f"{done} of {planned} runs finished" if planned else f"{done} run{'s' * (done != 1)} finished"
+    return (
+        f"{done} of {planned} runs finished"
+        if planned
+        else f"{done} run{'s' * (done != 1)} finished"
+    )
 
 
 def samples_told(count: int) -> str:
@@ -199,18 +265,35 @@ def _run(folder: Path, name: str) -> Listed:
         run = read_leniently(folder)
         life, score, command = life_of(run), score_told(run), ""
         command = _command(run, life)
-    except Exception as error:  # values of any kind stand in files; one odd folder must not hide the others
+    except (
+        Exception
+    ) as error:  # values of any kind stand in files; one odd folder must not hide the others
         run, score, command = RunFiles(folder, "", {}, {}, {}, {}, {}, (), (), {}), "", ""
-        life = Life("damaged", f"damaged: its files cannot be understood ({type(error).__name__}: {error})")
+        life = Life(
+            "damaged", f"damaged: its files cannot be understood ({type(error).__name__}: {error})"
+        )
     size, checkpoint_bytes, last_active = sizes(folder)
     points = points_of(folder)
     is_finished = life.word == "finished"
     shown = points.told(time.time()) if not is_finished or points.mirror is not None else []
     return Listed(
-        name, folder, "run", str(run.recipe.get("method", "")), life.word, life.told,
-        run.last_step if run.records else None, run.total_steps, score, size, checkpoint_bytes, checkpoint_bytes if is_finished and not life.is_mirrored else 0,
-        last_active, tuple(shown), life.problems, command,
-    )  # fmt: skip
+        name,
+        folder,
+        "run",
+        str(run.recipe.get("method", "")),
+        life.word,
+        life.told,
+        run.last_step if run.records else None,
+        run.total_steps,
+        score,
+        size,
+        checkpoint_bytes,
+        checkpoint_bytes if is_finished and not life.is_mirrored else 0,
+        last_active,
+        tuple(shown),
+        life.problems,
+        command,
+    )
 
 
 def _command(run: RunFiles, life: Life) -> str:
@@ -221,11 +304,19 @@ def _command(run: RunFiles, life: Life) -> str:
         return f"brimful watch {name_of(run.folder)}"
     if life.word == "finished" and not life.is_mirrored:
         return use_command(run)
-    return continue_command(run.folder, command=str(run.environment.get("command", "")), is_mirrored=life.is_mirrored) or ""
+    return (
+        continue_command(
+            run.folder,
+            command=str(run.environment.get("command", "")),
+            is_mirrored=life.is_mirrored,
+        )
+        or ""
+    )
 
 
 def sizes(folder: Path, *, own: bool = False) -> tuple[int, int, float]:
-    """Bytes of all files and of those in checkpoints, and when one changed last (Unix seconds); `own`: only files that lie in it directly.
+    """Bytes of all files and of those in checkpoints, and when one changed last (Unix seconds);
+    `own`: only files that lie in it directly.
 
     Files that vanish meanwhile are not counted, and links not followed.
     """

@@ -1,4 +1,6 @@
-"""A list of runs for a terminal: a line each with what to type below it, members under their study; blocks where the terminal is narrow."""
+"""A list of runs for a terminal: a line each with what to type below it, members under their study;
+blocks where the terminal is narrow.
+"""
 
 import time
 from collections.abc import Sequence
@@ -11,9 +13,15 @@ from brimful.report.run_state import age
 
 GAP = 2
 STYLES = {
-    "running": "cyan", "finished": "green", "scored": "green", "stopped": "yellow", "interrupted": "yellow", "unfinished": "yellow", "not started": "yellow",
+    "running": "cyan",
+    "finished": "green",
+    "scored": "green",
+    "stopped": "yellow",
+    "interrupted": "yellow",
+    "unfinished": "yellow",
+    "not started": "yellow",
     "damaged": "bold red",
-}  # fmt: skip
+}
 
 
 def render(listed: Sequence[Listed], width: int, *, now: float | None = None) -> Text:
@@ -29,14 +37,20 @@ def render(listed: Sequence[Listed], width: int, *, now: float | None = None) ->
     now = time.time() if now is None else now
     rows = [_cells(entry, now) for entry in listed]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    shown = _in_columns(listed, rows, widths) if sum(widths) + GAP * (len(widths) - 1) <= width else _in_blocks(listed, rows)
+    shown = (
+        _in_columns(listed, rows, widths)
+        if sum(widths) + GAP * (len(widths) - 1) <= width
+        else _in_blocks(listed, rows)
+    )
     return Text("\n").join([*shown, *_foot(listed)])
 
 
 def _cells(entry: Listed, now: float) -> tuple[str, str, str, str, str]:
     """Name, state, score, size, age."""
     indent = "  " * _level(entry)
-    size = format_bytes(entry.size_bytes) + (f", checkpoints {format_bytes(entry.checkpoint_bytes)}" if entry.checkpoint_bytes else "")
+    size = format_bytes(entry.size_bytes) + (
+        f", checkpoints {format_bytes(entry.checkpoint_bytes)}" if entry.checkpoint_bytes else ""
+    )
     name = entry.name.rpartition("/")[2] if _level(entry) else entry.name
     return f"{indent}{name}", entry.told, entry.score, size, f"{age(now - entry.last_active)} ago"
 
@@ -46,10 +60,15 @@ def _level(entry: Listed) -> int:
     return int(entry.is_member)
 
 
-def _in_columns(listed: Sequence[Listed], rows: Sequence[tuple[str, ...]], widths: Sequence[int]) -> list[Text]:
+def _in_columns(
+    listed: Sequence[Listed], rows: Sequence[tuple[str, ...]], widths: Sequence[int]
+) -> list[Text]:
     lines = []
     for entry, row in zip(listed, rows, strict=True):
-        line = Text(" " * GAP).join(Text(cell.ljust(width), style=style) for cell, width, style in zip(row, widths, _styles(entry), strict=True))
+        line = Text(" " * GAP).join(
+            Text(cell.ljust(width), style=style)
+            for cell, width, style in zip(row, widths, _styles(entry), strict=True)
+        )
         line.rstrip()
         lines += [line, *_below(entry)]
     return lines
@@ -71,14 +90,24 @@ def _styles(entry: Listed) -> tuple[str, str, str, str, str]:
 
 
 def _below(entry: Listed) -> list[Text]:
-    """What is told in lines of its own: recovery points, problems, what was checked, what to type."""
+    """What is told in lines of its own: recovery points, problems, what was checked, what to
+    type.
+    """
     indent = "  " * (_level(entry) + 1)
     told = [(point, "") for point in entry.points]
     told += [(problem, "yellow") for problem in entry.problems]
     for checked in entry.checked or ():
-        mark, style = {True: ("sound", "green"), False: ("DAMAGED", "bold red"), None: ("not known", "yellow")}[checked.is_sound]
+        mark, style = {
+            True: ("sound", "green"),
+            False: ("DAMAGED", "bold red"),
+            None: ("not known", "yellow"),
+        }[checked.is_sound]
         told.append((f"{checked.what}: {mark}: {checked.told}", style))
-    told += [(entry.command, "dim")] if entry.command and not (entry.is_member and entry.state == "finished") else []
+    told += (
+        [(entry.command, "dim")]
+        if entry.command and not (entry.is_member and entry.state == "finished")
+        else []
+    )
     return [Text(indent + text, style=style) for text, style in told]
 
 
@@ -86,12 +115,24 @@ def _foot(listed: Sequence[Listed]) -> list[Text]:
     """What all runs hold, what could be freed, and what a check found."""
     runs = [entry for entry in listed if entry.kind == "run"]
     num_bytes, count = freeable(listed)
-    told = [f"{len(runs)} run{'s' * (len(runs) != 1)}, {format_bytes(sum(entry.size_bytes for entry in listed))}"]
+    told = [
+        f"{len(runs)} run{'s' * (len(runs) != 1)},"
+        f" {format_bytes(sum(entry.size_bytes for entry in listed))}"
+    ]
     if num_bytes:
-        told.append(f"checkpoints of {count} finished: {format_bytes(num_bytes)}, which only training further needs")
+        told.append(
+            f"checkpoints of {count} finished: {format_bytes(num_bytes)}, which only training"
+            " further needs"
+        )
     checked = [each for entry in runs for each in entry.checked or ()]
     if checked:
-        sound, damaged = sum(each.is_sound is True for each in checked), sum(each.is_sound is False for each in checked)
+        sound, damaged = (
+            sum(each.is_sound is True for each in checked),
+            sum(each.is_sound is False for each in checked),
+        )
         unknown = len(checked) - sound - damaged
-        told.append(f"read back: {sound} sound, {damaged} damaged" + f", {unknown} with nothing to compare with" * bool(unknown))
+        told.append(
+            f"read back: {sound} sound, {damaged} damaged"
+            + f", {unknown} with nothing to compare with" * bool(unknown)
+        )
     return [Text(), *map(Text, told)]

@@ -1,4 +1,6 @@
-"""Answers about a run that take all its records are worked out once: a run that was read does not change."""
+"""Answers about a run that take all its records are worked out once: a run that was read does not
+change.
+"""
 
 import functools
 from collections.abc import Callable
@@ -9,7 +11,9 @@ Answer = TypeVar("Answer")
 
 
 def once_per_run(function: Callable[[Run], Answer]) -> Callable[[Run], Answer]:
-    """The same function, which keeps its answer with the run; nobody may change what it gives back."""
+    """The same function, which keeps its answer with the run; nobody may change what it gives
+    back.
+    """
 
     @functools.wraps(function)
     def kept(run: Run) -> Answer:

@@ -1,4 +1,6 @@
-"""What views of a run on a terminal are made of: a bar, fields that flow into lines, a small curve, and only what the console can show."""
+"""What views of a run on a terminal are made of: a bar, fields that flow into lines, a small curve,
+and only what the console can show.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -27,18 +29,30 @@ class Panel:
         yield from flow(self._state.fields(), console, options.max_width)
 
 
-def header(state: RunState, console: Console, width: int, *, remaining: bool = True) -> Table | Text:
-    """The name of a run, a bar where there is room, and how far it is; with the time left where that means something."""
+def header(
+    state: RunState, console: Console, width: int, *, remaining: bool = True
+) -> Table | Text:
+    """The name of a run, a bar where there is room, and how far it is; with the time left where
+    that means something.
+    """
     steps = f"{state.step}/{state.total_steps}" if state.total_steps else str(state.step)
     left = f"  {coarse_duration(state.remaining_s)} left" if remaining and state.remaining_s else ""
-    told = printable(f"{steps}{percent(state.share)}{f'  {state.ended}' if state.ended else left}", console)
+    told = printable(
+        f"{steps}{percent(state.share)}{f'  {state.ended}' if state.ended else left}", console
+    )
     name = printable(state.run, console)
     if width < BAR_FROM_WIDTH:
         return Text(f"{name} {told}", no_wrap=True, overflow="crop")
     table = Table.grid(
-        Column(no_wrap=True, overflow="crop", max_width=24), Column(ratio=1), Column(no_wrap=True, overflow="crop"), padding=(0, 1), expand=True
+        Column(no_wrap=True, overflow="crop", max_width=24),
+        Column(ratio=1),
+        Column(no_wrap=True, overflow="crop"),
+        padding=(0, 1),
+        expand=True,
     )
-    bar = ProgressBar(total=1.0, completed=state.share or 0.0, complete_style="cyan", finished_style="green")
+    bar = ProgressBar(
+        total=1.0, completed=state.share or 0.0, complete_style="cyan", finished_style="green"
+    )
     table.add_row(Text(name, style="bold"), bar, Text(told))
     return table
 
@@ -47,19 +61,26 @@ def flow(fields: Iterable[Field], console: Console, width: int) -> Iterator[Text
     """Fields side by side, as many a line as fit; one that is wider than a line is cropped."""
     line = Text(no_wrap=True, overflow="crop")
     for label, value, style in fields:
-        parts = [(printable(label, console), "dim"), " ", (printable(value, console), style)] if label else [(printable(value, console), style)]
+        parts = (
+            [(printable(label, console), "dim"), " ", (printable(value, console), style)]
+            if label
+            else [(printable(value, console), style)]
+        )
         field = Text.assemble(*parts, no_wrap=True, overflow="crop")
         if line and line.cell_len + 3 + field.cell_len > width:
             yield line
             line = field
         else:
-            line = Text.assemble(line, "   ", field, no_wrap=True, overflow="crop") if line else field
+            line = (
+                Text.assemble(line, "   ", field, no_wrap=True, overflow="crop") if line else field
+            )
     if line:
         yield line
 
 
 def sparkline(values: Sequence[float], width: int, console: Console) -> str:
-    """Means of `width` equal parts of a series, or the values where there are fewer, as characters of eight heights.
+    """Means of `width` equal parts of a series, or the values where there are fewer, as characters
+    of eight heights.
 
     The highest tenth is all as tall, so that a steep beginning leaves the rest its shape.
     """
@@ -70,7 +91,14 @@ def sparkline(values: Sequence[float], width: int, console: Console) -> str:
     means = [sum(values[first:last]) / (last - first) for first, last in pairwise(ends)]
     low, high = min(means), sorted(means)[-1 - count // 10]
     characters = BARS if can_show(BARS, console) else PLAIN_BARS
-    return "".join(characters[round(min(1.0, (mean - low) / (high - low)) * (len(characters) - 1)) if high > low else 0] for mean in means)
+    return "".join(
+        characters[
+            round(min(1.0, (mean - low) / (high - low)) * (len(characters) - 1))
+            if high > low
+            else 0
+        ]
+        for mean in means
+    )
 
 
 def print_line(console: Console, line: str) -> None:

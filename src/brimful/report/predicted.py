@@ -1,4 +1,6 @@
-"""What the plan said beside what came true, as a page shows it: a row for each quantity, with where the measurement lies in the stated interval."""
+"""What the plan said beside what came true, as a page shows it: a row for each quantity, with where
+the measurement lies in the stated interval.
+"""
 
 import math
 from dataclasses import dataclass
@@ -8,15 +10,28 @@ from brimful.report.runfiles import RunFiles
 from brimful.report.tables import Comparison, Table, format_error, format_quantity
 
 SCALES = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
-"""Times the prediction at the right end of the gauges, which all rows share; at the left end one by it."""
-MAIN = ("peak_memory_bytes", "step_time_s", "tokens_per_s", "mfu", "training_time_s", "total_time_s", "energy_wh", "cost_usd")
+"""Times the prediction at the right end of the gauges, which all rows share; at the left end one by
+it.
+"""
+MAIN = (
+    "peak_memory_bytes",
+    "step_time_s",
+    "tokens_per_s",
+    "mfu",
+    "training_time_s",
+    "total_time_s",
+    "energy_wh",
+    "cost_usd",
+)
 """What the scale is made for; of others, ends that lie beyond it are drawn at its ends."""
 NOT_MEASURED = "-"
 
 
 @dataclass(frozen=True)
 class Gauge:
-    """Places as CSS: the prediction is in the middle of a logarithmic scale. None for what is not known."""
+    """Places as CSS: the prediction is in the middle of a logarithmic scale. None for what is not
+    known.
+    """
 
     label: str
     low: str
@@ -39,7 +54,9 @@ class Prediction:
 
 
 def predictions(run: RunFiles) -> tuple[list[Prediction], str]:
-    """Every prediction of the plan, those that were measured first, and the end of their gauges as text; "" where there is none to show."""
+    """Every prediction of the plan, those that were measured first, and the end of their gauges as
+    text; "" where there is none to show.
+    """
     found = sorted(tables.comparisons(run), key=lambda comparison: comparison.measured is None)
     scale = _scale(found)
     rows = [_row(comparison, scale) for comparison in found]
@@ -48,7 +65,11 @@ def predictions(run: RunFiles) -> tuple[list[Prediction], str]:
 
 def origin_table(run: RunFiles) -> Table | None:
     """How each prediction and each measurement came about."""
-    rows = tuple((each.name, each.basis, each.way) for each in tables.comparisons(run) if each.basis or each.way)
+    rows = tuple(
+        (each.name, each.basis, each.way)
+        for each in tables.comparisons(run)
+        if each.basis or each.way
+    )
     return Table(("Quantity", "Predicted from", "Measured as"), rows) if rows else None
 
 
@@ -59,9 +80,13 @@ def _row(comparison: Comparison, scale: float) -> Prediction:
     return Prediction(
         comparison.name,
         show(comparison.predicted),
-        f"{show(comparison.interval[0])} to {show(comparison.interval[1])}" if comparison.interval else "",
+        f"{show(comparison.interval[0])} to {show(comparison.interval[1])}"
+        if comparison.interval
+        else "",
         show(comparison.measured),
-        NOT_MEASURED if comparison.error is None else format_error(comparison.error).replace("-", "\N{MINUS SIGN}"),
+        NOT_MEASURED
+        if comparison.error is None
+        else format_error(comparison.error).replace("-", "\N{MINUS SIGN}"),
         {True: "inside", False: "outside", None: ""}[comparison.came_true],
         {True: "good", False: "bad", None: ""}[comparison.came_true],
         _gauge(comparison, scale),
@@ -72,7 +97,11 @@ def _ratios(comparison: Comparison) -> tuple[float | None, tuple[float, float] |
     """The measurement and the interval, over the prediction; None where one is not above zero."""
     if comparison.predicted <= 0:
         return None, None
-    at = comparison.measured / comparison.predicted if comparison.measured and comparison.measured > 0 else None
+    at = (
+        comparison.measured / comparison.predicted
+        if comparison.measured and comparison.measured > 0
+        else None
+    )
     ends = [end / comparison.predicted for end in comparison.interval or () if end > 0]
     return at, (ends[0], ends[1]) if len(ends) == 2 else None
 
@@ -80,7 +109,13 @@ def _ratios(comparison: Comparison) -> tuple[float | None, tuple[float, float] |
 def _scale(found: list[Comparison]) -> float:
     """The least of `SCALES` that every main measurement and its interval lie in."""
     counted = [comparison for comparison in found if comparison.key in MAIN] or found
-    known = [ratio for comparison in counted for at, ends in [_ratios(comparison)] if at is not None for ratio in (at, *(ends or ()))]
+    known = [
+        ratio
+        for comparison in counted
+        for at, ends in [_ratios(comparison)]
+        if at is not None
+        for ratio in (at, *(ends or ()))
+    ]
     furthest = max((abs(math.log(ratio)) for ratio in known), default=0.0)
     return next((scale for scale in SCALES if furthest <= math.log(scale)), SCALES[-1])
 
@@ -93,7 +128,9 @@ def _gauge(comparison: Comparison, scale: float) -> Gauge | None:
     def place(ratio: float) -> float:
         return min(100.0, max(0.0, 50 + 50 * math.log(ratio) / math.log(scale)))
 
-    told = f"measured {at:.2f} times what was predicted" + (f"; interval {ends[0]:.2f} to {ends[1]:.2f} times" if ends else "")
+    told = f"measured {at:.2f} times what was predicted" + (
+        f"; interval {ends[0]:.2f} to {ends[1]:.2f} times" if ends else ""
+    )
     if ends is None:
         return Gauge(told, "0%", None, f"{place(at):.1f}%")
     low, high = (place(end) for end in ends)

@@ -1,4 +1,6 @@
-"""Live progress of a run and of data preparation: a panel that updates in place on a terminal, plain lines elsewhere."""
+"""Live progress of a run and of data preparation: a panel that updates in place on a terminal,
+plain lines elsewhere.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -30,15 +32,19 @@ SHOWN_ABOVE = frozenset({"evaluation", "event", "out_of_memory", "end"})
 
 
 @contextmanager
-def progress_listener(console: Console, *, planned: Mapping[str, float] | None = None, clock: Clock = time.monotonic) -> Iterator[Listener]:
+def progress_listener(
+    console: Console, *, planned: Mapping[str, float] | None = None, clock: Clock = time.monotonic
+) -> Iterator[Listener]:
     """Show a run's records while they come.
 
-    On a terminal: one panel updated in place, evaluations and events kept above it. Elsewhere: the first step, then a line
-    about every 10 s or 5 % of the steps, and one for each evaluation, event and checkpoint.
+    On a terminal: one panel updated in place, evaluations and events kept above it. Elsewhere: the
+    first step, then a line about every 10 s or 5 % of the steps, and one for each evaluation, event
+    and checkpoint.
 
     Args:
         console: Where to show; its width and encoding are respected.
-        planned: What the plan predicts, by its names; step_time_s and peak_memory_bytes are shown beside what is measured.
+        planned: What the plan predicts, by its names; step_time_s and peak_memory_bytes are shown
+            beside what is measured.
         clock: Seconds, rising; replaced in tests.
     """
     if not console.is_terminal or console.is_dumb_terminal:
@@ -58,7 +64,9 @@ def progress_listener(console: Console, *, planned: Mapping[str, float] | None =
 
 @contextmanager
 def data_progress(console: Console, *, clock: Clock = time.monotonic) -> Iterator[DataProgress]:
-    """Show the phases of data preparation: a bar each on a terminal, a line each elsewhere (and every 10 s in a long one)."""
+    """Show the phases of data preparation: a bar each on a terminal, a line each elsewhere (and
+    every 10 s in a long one).
+    """
     if not console.is_terminal or console.is_dumb_terminal:
         lines = _PhaseLines(console, clock)
         try:
@@ -66,7 +74,9 @@ def data_progress(console: Console, *, clock: Clock = time.monotonic) -> Iterato
         finally:
             lines.finish()
         return
-    with Progress(*_data_columns(), console=console, refresh_per_second=REFRESHES_PER_SECOND) as bars:
+    with Progress(
+        *_data_columns(), console=console, refresh_per_second=REFRESHES_PER_SECOND
+    ) as bars:
         tasks: dict[str, Any] = {}
 
         def progress(what: str, done: int, total: int | None) -> None:
@@ -119,7 +129,11 @@ class _PhaseLines:
         """A phase that is first heard of with some done began when the one before it ended."""
         if what != self._what or done < self._done:
             self.finish()
-            self._what, self._is_told, self._started_s = what, False, self._ended_s if done else self._clock()
+            self._what, self._is_told, self._started_s = (
+                what,
+                False,
+                self._ended_s if done else self._clock(),
+            )
             self._line_at_s = self._clock()
         self._done = done
         if done == total:
@@ -133,7 +147,11 @@ class _PhaseLines:
         """Tell the phase at hand, once."""
         if not self._is_told:
             self._is_told, self._ended_s = True, self._clock()
-            print_line(self._console, f"{self._what}: {self._done:,} in {format_duration(self._ended_s - self._started_s)}")
+            print_line(
+                self._console,
+                f"{self._what}: {self._done:,} in"
+                f" {format_duration(self._ended_s - self._started_s)}",
+            )
 
 
 class _CountColumn(ProgressColumn):
@@ -159,7 +177,9 @@ def _data_columns() -> list[ProgressColumn]:
 
     return [
         TextColumn("{task.description}", markup=False, table_column=column()),
-        BarColumn(bar_width=30, complete_style="cyan", finished_style="green", table_column=column()),
+        BarColumn(
+            bar_width=30, complete_style="cyan", finished_style="green", table_column=column()
+        ),
         _CountColumn(table_column=column()),
         _TimeColumn(table_column=column()),
     ]

@@ -1,4 +1,6 @@
-"""Values with their intervals on one scale, and as cells of a table: for pages that compare variants."""
+"""Values with their intervals on one scale, and as cells of a table: for pages that compare
+variants.
+"""
 
 from dataclasses import dataclass
 
@@ -14,7 +16,9 @@ PAD = 0.04
 
 @dataclass(frozen=True)
 class Range:
-    """A value with its interval on a scale from 0 to 100; `low` is `at` where there is no interval."""
+    """A value with its interval on a scale from 0 to 100; `low` is `at` where there is no
+    interval.
+    """
 
     name: str
     text: str
@@ -48,7 +52,9 @@ def cell_of(text: str) -> Cell:
 
 
 def has_ranges(comparison: RunComparison, metric: str, charted: set[str]) -> bool:
-    """Whether a metric is drawn: not where neither end is better, where it repeats the loss, is of one type of question, or has a chart already."""
+    """Whether a metric is drawn: not where neither end is better, where it repeats the loss, is of
+    one type of question, or has a chart already.
+    """
     return (
         not metric.endswith(NEITHER_IS_BETTER)
         and metric not in SAME_AS_LOSS
@@ -58,9 +64,17 @@ def has_ranges(comparison: RunComparison, metric: str, charted: set[str]) -> boo
 
 
 def ranges_of(comparison: RunComparison, metric: str) -> Ranges:
-    """Every variant's value on the same scale, from the least to the greatest end of all intervals."""
-    found = [(variant.name, figure) for variant in comparison.variants if (figure := variant.figure(metric)) is not None]
-    ends: list[float] = [end for _, figure in found for end in (figure.value, *(figure.interval or ()))]
+    """Every variant's value on the same scale, from the least to the greatest end of all
+    intervals.
+    """
+    found = [
+        (variant.name, figure)
+        for variant in comparison.variants
+        if (figure := variant.figure(metric)) is not None
+    ]
+    ends: list[float] = [
+        end for _, figure in found for end in (figure.value, *(figure.interval or ()))
+    ]
     pad = (max(ends) - min(ends)) * PAD or 1.0
     least, most = min(ends) - pad, max(ends) + pad
 
@@ -71,5 +85,18 @@ def ranges_of(comparison: RunComparison, metric: str) -> Ranges:
     rows = []
     for name, figure in found:
         low, high = figure.interval or (figure.value, figure.value)
-        rows.append(Range(name, form(figure.value), place(figure.value), place(low), place(high) - place(low), name == BASE))
-    return Ranges(heading(comparison, metric), "lower is better" if is_lower_better(metric) else "higher is better", tuple(rows))
+        rows.append(
+            Range(
+                name,
+                form(figure.value),
+                place(figure.value),
+                place(low),
+                place(high) - place(low),
+                name == BASE,
+            )
+        )
+    return Ranges(
+        heading(comparison, metric),
+        "lower is better" if is_lower_better(metric) else "higher is better",
+        tuple(rows),
+    )

@@ -1,4 +1,6 @@
-"""Where a run could be continued from: recovery points in its folder and, apart from them, those in its mirror."""
+"""Where a run could be continued from: recovery points in its folder and, apart from them, those in
+its mirror.
+"""
 
 import re
 import time
@@ -17,7 +19,9 @@ STATES = {"ok": "as new as the one here", "behind": "being copied", "failing": "
 
 @dataclass(frozen=True)
 class RecoveryView:
-    """What the section on recovery points shows; `trouble` is empty where the mirror is well or there is none."""
+    """What the section on recovery points shows; `trouble` is empty where the mirror is well or
+    there is none.
+    """
 
     sentence: str
     table: Table
@@ -29,12 +33,26 @@ def recovery_view(run: RunFiles) -> RecoveryView | None:
     here, mirror = _here(run.folder), _mirror(run.folder)
     if not here and not mirror:
         return None
-    rows = [(f"Step {step:,}", "this run folder", format_bytes(num_bytes), written) for step, num_bytes, written in here]
+    rows = [
+        (f"Step {step:,}", "this run folder", format_bytes(num_bytes), written)
+        for step, num_bytes, written in here
+    ]
     durable, since = number(mirror.get("durable_step")), number(mirror.get("durable_time"))
     if durable is not None:
-        rows.append((f"Step {durable:,.0f}", f"mirror: {mirror.get('path')}", "", _date(since) if since else ""))
+        rows.append(
+            (
+                f"Step {durable:,.0f}",
+                f"mirror: {mirror.get('path')}",
+                "",
+                _date(since) if since else "",
+            )
+        )
     state = STATES.get(str(mirror.get("state")), str(mirror.get("state")))
-    trouble = f"The mirror {mirror.get('path')} is {state}: {mirror['error']}" if mirror.get("error") else ""
+    trouble = (
+        f"The mirror {mirror.get('path')} is {state}: {mirror['error']}"
+        if mirror.get("error")
+        else ""
+    )
     table = Table(("Point", "Where", "Size", "Written"), tuple(rows))
     return RecoveryView(_sentence(run, [step for step, _, _ in here], mirror), table, trouble)
 
@@ -42,7 +60,11 @@ def recovery_view(run: RunFiles) -> RecoveryView | None:
 def _sentence(run: RunFiles, here: list[int], mirror: Json) -> str:
     local = f"Here the newest is step {max(here):,}." if here else "There is none here."
     if not mirror:
-        return local if run.is_finished else f"{local} Nothing is mirrored: run.mirror=PATH keeps a copy elsewhere."
+        return (
+            local
+            if run.is_finished
+            else f"{local} Nothing is mirrored: run.mirror=PATH keeps a copy elsewhere."
+        )
     if mirror.get("finished") is True:
         return f"{local} The mirror holds the finished run, read back and found whole."
     durable = number(mirror.get("durable_step"))
@@ -51,7 +73,9 @@ def _sentence(run: RunFiles, here: list[int], mirror: Json) -> str:
     lost = max(here, default=0) - durable
     behind = f", {lost:,.0f} step{'s' * (lost != 1)} behind" if lost > 0 else ""
     rest = "" if run.is_finished else "; what came after it would be lost with this machine"
-    return f"{local} In the mirror it is step {durable:,.0f}{behind}, read back and found whole{rest}."
+    return (
+        f"{local} In the mirror it is step {durable:,.0f}{behind}, read back and found whole{rest}."
+    )
 
 
 def _here(run_folder: Path) -> list[tuple[int, int, str]]:
@@ -64,7 +88,13 @@ def _here(run_folder: Path) -> list[tuple[int, int, str]]:
         except OSError:  # a running session removes old ones
             continue
         if match and sizes:
-            found.append((int(match[1]), sum(each.st_size for each in sizes), _date(max(each.st_mtime for each in sizes))))
+            found.append(
+                (
+                    int(match[1]),
+                    sum(each.st_size for each in sizes),
+                    _date(max(each.st_mtime for each in sizes)),
+                )
+            )
     return found
 
 

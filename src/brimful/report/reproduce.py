@@ -1,4 +1,6 @@
-"""How to get the same run again: versions to install, the recipe as it was resolved, and what the data must be."""
+"""How to get the same run again: versions to install, the recipe as it was resolved, and what the
+data must be.
+"""
 
 import shlex
 
@@ -8,28 +10,41 @@ from brimful.report.runfiles import RunFiles, number, section
 from brimful.report.tables import Table
 
 CPU_WHEELS = "https://download.pytorch.org/whl/"
-"""Where builds of torch for one kind of device are, by the tag that follows the `+` of their version."""
+"""Where builds of torch for one kind of device are, by the tag that follows the `+` of their
+version.
+"""
 
 
 def steps_to_reproduce(run: RunFiles) -> list[Command]:
     """From an empty environment to the same training; without what the run folder does not say."""
     found = []
     if install := _install(run):
-        found.append(Command(f"In a new environment{_python(run)}, with the versions of this run", install))
+        found.append(
+            Command(f"In a new environment{_python(run)}, with the versions of this run", install)
+        )
     if run.recipe_text:
         again = repeat_command(run, "recipe.yaml")
-        found.append(Command("With the recipe below saved as recipe.yaml", f"brimful plan recipe.yaml\n{again}"))
+        found.append(
+            Command(
+                "With the recipe below saved as recipe.yaml", f"brimful plan recipe.yaml\n{again}"
+            )
+        )
     return found
 
 
 def identity_table(run: RunFiles) -> Table | None:
-    """What must be equal for the same training: seed, fingerprints of the data, the tokenizer and the base, and the command that was typed."""
+    """What must be equal for the same training: seed, fingerprints of the data, the tokenizer and
+    the base, and the command that was typed.
+    """
     prints, base = section(run.data, "fingerprints"), section(run.data, "base")
     seed = number(run.recipe.get("seed"))
     facts = [
-        ("Command", run.environment.get("command")), ("Started", run.environment.get("started")), ("Seed", None if seed is None else f"{seed:.0f}"),
-        *((f"Fingerprint of the {name}", value) for name, value in prints.items()), ("Fingerprint of the base", base.get("fingerprint")),
-    ]  # fmt: skip
+        ("Command", run.environment.get("command")),
+        ("Started", run.environment.get("started")),
+        ("Seed", None if seed is None else f"{seed:.0f}"),
+        *((f"Fingerprint of the {name}", value) for name, value in prints.items()),
+        ("Fingerprint of the base", base.get("fingerprint")),
+    ]
     rows = tuple((name, str(value)) for name, value in facts if value is not None)
     return Table(("", ""), rows) if rows else None
 
@@ -40,7 +55,9 @@ def _python(run: RunFiles) -> str:
 
 def _install(run: RunFiles) -> str:
     """pip commands with exact versions; torch first, from where its build is."""
-    packages = {str(name): str(version) for name, version in section(run.environment, "packages").items()}
+    packages = {
+        str(name): str(version) for name, version in section(run.environment, "packages").items()
+    }
     lines = []
     if torch := packages.pop("torch", ""):
         version, _, tag = torch.partition("+")

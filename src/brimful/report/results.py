@@ -1,4 +1,6 @@
-"""What one run reached and cost: its scores with their examples, and its figures. Read leniently from the run folder; what is missing is said."""
+"""What one run reached and cost: its scores with their examples, and its figures. Read leniently
+from the run folder; what is missing is said.
+"""
 
 import json
 import math
@@ -35,7 +37,9 @@ from brimful.report.tables import main_score
 
 LOSS = "validation loss"
 LABEL_LOSS, MASKED_LOSS = "loss per text", "validation loss per masked token"
-"""Of a classifier, after the name of the split, and of a model of masked tokens; neither is a loss per token of text."""
+"""Of a classifier, after the name of the split, and of a model of masked tokens; neither is a loss
+per token of text.
+"""
 LOSSES = (LOSS, LABEL_LOSS, MASKED_LOSS)
 ADAPTER_FILE = "adapter_model.safetensors"
 """Of PEFT's layout."""
@@ -43,7 +47,11 @@ EQUAL_TIME = "validation loss at equal time"
 PERPLEXITY, WORD_PERPLEXITY, BITS = "perplexity per token", "perplexity per word", "bits per byte"
 SAME_AS_LOSS = (PERPLEXITY, WORD_PERPLEXITY, BITS)
 """The validation loss in other units."""
-GRADIENT_COSINE, ATTENTION_COSINE, VIOLATION = "gradient cosine with backprop", "attention cosine with softmax", "orthogonality violation"
+GRADIENT_COSINE, ATTENTION_COSINE, VIOLATION = (
+    "gradient cosine with backprop",
+    "attention cosine with softmax",
+    "orthogonality violation",
+)
 OF_LAYERS = {
     GRADIENT_COSINE: ("alignment", "mean_cosine"),
     ATTENTION_COSINE: ("attention", "mean_cosine"),
@@ -51,7 +59,13 @@ OF_LAYERS = {
 }
 """Means over layers, where the record of layers in scores.json has them."""
 _CONDITIONS_OF_LOSS = ("context", "stride", "masked_share")
-COSTS = ("trainable_parameters", "adapter_bytes", "tokens_per_s", "peak_memory_bytes", "total_time_s")
+COSTS = (
+    "trainable_parameters",
+    "adapter_bytes",
+    "tokens_per_s",
+    "peak_memory_bytes",
+    "total_time_s",
+)
 CONDITIONS = ("version", "temperature", "top_k", "top_p", "max_new_tokens")
 """Of a task: what must be the same for scores to be compared."""
 NOT_OF_THE_VARIANT = ("seed", "name", "description", "run", "study")
@@ -64,7 +78,8 @@ class Figure:
 
     Attributes:
         value: In the unit.
-        unit: "nats/token", "nats/text", "nats/masked token", "share", "area", "BLEU", "tokens", "perplexity", "bits/byte", "cosine", or "" for COSTS, whose names end with their unit,
+        unit: "nats/token", "nats/text", "nats/masked token", "share", "area", "BLEU", "tokens",
+            "perplexity", "bits/byte", "cosine", or "" for COSTS, whose names end with their unit,
             and for VIOLATION.
         interval: 95 % over examples; None where it was not made.
         n: Examples, windows for a loss; None for COSTS.
@@ -113,7 +128,8 @@ class Result:
         notes: What is missing.
         is_untuned: Whether it is a published model as it was before tuning.
         kind: What it was trained for: "text", "masked" or "labels".
-        curve: (seconds of training, validation loss) of each evaluation while training, of a language model that was trained from nothing.
+        curve: (seconds of training, validation loss) of each evaluation while training, of a
+            language model that was trained from nothing.
     """
 
     name: str
@@ -143,22 +159,34 @@ def read_result(run_folder: Path) -> Result:
     for path in summary_files(run_folder):
         summary = read_json(path)
         if not isinstance(summary, dict):
-            raise RunFolderError(f"{path} does not hold the summary of a task; evaluate the run on it again.")
+            raise RunFolderError(
+                f"{path} does not hold the summary of a task; evaluate the run on it again."
+            )
         task = str(summary.get("task", path.stem))
         prompts[task] = str(summary.get("prompt", ""))
         figures |= _of_task(task, summary)
         examples |= _examples_of_task(task, summary, path.with_suffix(".jsonl"))
     seed = number(run.recipe.get("seed"))
     return Result(
-        run.name, _variant(run.recipe), None if seed is None else int(seed), figures | _costs(run), examples, prompts,
-        str(section(run.plan, "device").get("name", "")), tuple(notes), is_untuned=run.recipe.get("untuned") is True,
-        kind=kind_of(run), curve=losses_by_training_time(run) if is_fresh else (),
-    )  # fmt: skip
+        run.name,
+        _variant(run.recipe),
+        None if seed is None else int(seed),
+        figures | _costs(run),
+        examples,
+        prompts,
+        str(section(run.plan, "device").get("name", "")),
+        tuple(notes),
+        is_untuned=run.recipe.get("untuned") is True,
+        kind=kind_of(run),
+        curve=losses_by_training_time(run) if is_fresh else (),
+    )
 
 
 def _variant(recipe: Json) -> str | None:
     """What a run trains, apart from its seed and its name."""
-    keys = {key: value for key, value in flatten(recipe).items() if not _is_in(key, NOT_OF_THE_VARIANT)}
+    keys = {
+        key: value for key, value in flatten(recipe).items() if not _is_in(key, NOT_OF_THE_VARIANT)
+    }
     return json.dumps(keys, sort_keys=True, default=str) if keys else None
 
 
@@ -168,7 +196,11 @@ def _is_in(key: str, groups: tuple[str, ...]) -> bool:
 
 def _evaluating(run: RunFiles) -> str:
     """The command that scores a run, or the model that a run tuned."""
-    return f"brimful evaluate {run.folder.parent.name} --untuned" if run.recipe.get("untuned") is True else f"brimful evaluate {run.name}"
+    return (
+        f"brimful evaluate {run.folder.parent.name} --untuned"
+        if run.recipe.get("untuned") is True
+        else f"brimful evaluate {run.name}"
+    )
 
 
 def _loss(run: RunFiles) -> tuple[dict[str, Figure], dict[str, Examples], list[str]]:
@@ -178,46 +210,85 @@ def _loss(run: RunFiles) -> tuple[dict[str, Figure], dict[str, Examples], list[s
         return {}, {}, [f"{run.name} has no validation loss: `{_evaluating(run)}` makes one"]
     record = section(run.scores, "validation")
     windows = number(record.get("windows"))
-    name, unit = (MASKED_LOSS, "nats/masked token") if kind_of(run) == "masked" else (LOSS, "nats/token")
-    figures = {name: Figure(score.loss, unit, score.loss_interval, None if windows is None else int(windows))}
+    name, unit = (
+        (MASKED_LOSS, "nats/masked token") if kind_of(run) == "masked" else (LOSS, "nats/token")
+    )
+    figures = {
+        name: Figure(
+            score.loss, unit, score.loss_interval, None if windows is None else int(windows)
+        )
+    }
     nats = read_nats(run.folder, "validation")
     if score.name != "validation":
-        return figures, {}, [f"the validation loss of {run.name} is the best while training; `{_evaluating(run)}` scores the whole split"]
+        return (
+            figures,
+            {},
+            [
+                f"the validation loss of {run.name} is the best while training;"
+                f" `{_evaluating(run)}` scores the whole split"
+            ],
+        )
     if nats is None:
-        return figures, {}, [f"{run.name} has a validation loss but not that of each window: `{_evaluating(run)}` makes them"]
+        return (
+            figures,
+            {},
+            [
+                f"{run.name} has a validation loss but not that of each window:"
+                f" `{_evaluating(run)}` makes them"
+            ],
+        )
     fingerprints = section(run.data, "fingerprints")
     made_from = {
         **{name: fingerprints.get(name) for name in ("data", "tokenizer")},
         **{name: record.get(name) for name in _CONDITIONS_OF_LOSS if name in record},
     }
     version = ", ".join(f"{key} {value}" for key, value in made_from.items())
-    ids = tuple(f"{place} of {tokens} tokens" for place, tokens in enumerate(nats.tokens_N.tolist()))
-    return figures, {name: Examples(ids, version, nats.nats_N, nats.tokens_N.astype(np.float64))}, []
+    ids = tuple(
+        f"{place} of {tokens} tokens" for place, tokens in enumerate(nats.tokens_N.tolist())
+    )
+    return (
+        figures,
+        {name: Examples(ids, version, nats.nats_N, nats.tokens_N.astype(np.float64))},
+        [],
+    )
 
 
 def _of_text(run: RunFiles) -> dict[str, Figure]:
     """The loss on the whole validation split in other units, and means over layers."""
     record = section(run.scores, "validation")
-    values = {name: number(record.get(name)) for name in ("loss", "bits_per_byte", "tokens", "words", "windows")}
+    values = {
+        name: number(record.get(name))
+        for name in ("loss", "bits_per_byte", "tokens", "words", "windows")
+    }
     n = None if values["windows"] is None else int(values["windows"])
     interval = pair(record.get("loss_interval"))
     found = {}
     if values["bits_per_byte"] is not None:
-        found[BITS] = Figure(values["bits_per_byte"], "bits/byte", pair(record.get("bits_per_byte_interval")), n)
+        found[BITS] = Figure(
+            values["bits_per_byte"], "bits/byte", pair(record.get("bits_per_byte_interval")), n
+        )
     per_word = values["tokens"] / values["words"] if values["tokens"] and values["words"] else None
     for name, factor in ((PERPLEXITY, 1.0), (WORD_PERPLEXITY, per_word)):
         if values["loss"] is not None and factor is not None:
-            ends = None if interval is None else (perplexity_of(interval[0] * factor), perplexity_of(interval[1] * factor))
+            ends = (
+                None
+                if interval is None
+                else (perplexity_of(interval[0] * factor), perplexity_of(interval[1] * factor))
+            )
             found[name] = Figure(perplexity_of(values["loss"] * factor), "perplexity", ends, n)
     for name, (group, key) in OF_LAYERS.items():
         if (value := number(section(section(run.scores, LAYERS), group).get(key))) is not None:
             found[name] = Figure(value, "" if name == VIOLATION else "cosine")
     order = (PERPLEXITY, WORD_PERPLEXITY, BITS, *OF_LAYERS)
-    return {name: found[name] for name in order if name in found and math.isfinite(found[name].value)}
+    return {
+        name: found[name] for name in order if name in found and math.isfinite(found[name].value)
+    }
 
 
 def _labels(run: RunFiles) -> tuple[dict[str, Figure], dict[str, Examples], list[str]]:
-    """A classifier's metrics and the nats of its texts, on test where there is one; what is missing of them."""
+    """A classifier's metrics and the nats of its texts, on test where there is one; what is missing
+    of them.
+    """
     split = main_split(run.scores)
     if split is None:
         return {}, {}, [f"{run.name} has no scores of its labels: `{_evaluating(run)}` makes them"]
@@ -225,17 +296,38 @@ def _labels(run: RunFiles) -> tuple[dict[str, Figure], dict[str, Examples], list
     examples = number(score.get("examples"))
     n = None if examples is None else int(examples)
     loss, interval = quantity(score, "loss")
-    figures = {} if loss is None else {f"{split} {LABEL_LOSS}": Figure(loss, "nats/text", interval, n)}
+    figures = (
+        {} if loss is None else {f"{split} {LABEL_LOSS}": Figure(loss, "nats/text", interval, n)}
+    )
     for key, name in WATCHED.items():
         value, interval = quantity(score, key)
         if value is not None:
-            figures[f"{split} {name}"] = Figure(value, "share" if key in SHARES else "area", interval, n)
+            figures[f"{split} {name}"] = Figure(
+                value, "share" if key in SHARES else "area", interval, n
+            )
     nats = read_nats(run.folder, split)
     if nats is None:
-        return figures, {}, [f"{run.name} has scores but not the loss of each text: `{_evaluating(run)}` makes them"]
-    version = f"data {section(run.data, 'fingerprints').get('data')}, labels {', '.join(names_of(score))}"
+        return (
+            figures,
+            {},
+            [
+                f"{run.name} has scores but not the loss of each text: `{_evaluating(run)}` makes"
+                " them"
+            ],
+        )
+    version = (
+        f"data {section(run.data, 'fingerprints').get('data')}, labels {', '.join(names_of(score))}"
+    )
     ids = tuple(f"{place}" for place in range(len(nats.nats_N)))
-    return figures, {f"{split} {LABEL_LOSS}": Examples(ids, version, nats.nats_N, nats.tokens_N.astype(np.float64))}, []
+    return (
+        figures,
+        {
+            f"{split} {LABEL_LOSS}": Examples(
+                ids, version, nats.nats_N, nats.tokens_N.astype(np.float64)
+            )
+        },
+        [],
+    )
 
 
 def title(task: str, metric: str) -> str:
@@ -246,9 +338,16 @@ def title(task: str, metric: str) -> str:
 def _of_task(task: str, summary: Json) -> dict[str, Figure]:
     found = {}
     for metric, values in section(summary, "metrics").items():
-        value, n = (number(values.get(key)) if isinstance(values, dict) else None for key in ("value", "n"))
+        value, n = (
+            number(values.get(key)) if isinstance(values, dict) else None for key in ("value", "n")
+        )
         if value is not None:
-            found[title(task, metric)] = Figure(value, str(values.get("unit", "")), pair(values.get("interval")), None if n is None else int(n))
+            found[title(task, metric)] = Figure(
+                value,
+                str(values.get("unit", "")),
+                pair(values.get("interval")),
+                None if n is None else int(n),
+            )
     return found
 
 
@@ -261,7 +360,12 @@ def _examples_of_task(task: str, summary: Json, path: Path) -> dict[str, Example
                 scores[metric][str(record.get("id"))].append(score)
     version = ", ".join(f"{name} {summary[name]}" for name in CONDITIONS if name in summary)
     return {
-        title(task, metric): Examples(tuple(by_id), version, np.array([np.mean(values) for values in by_id.values()]), np.ones(len(by_id)))
+        title(task, metric): Examples(
+            tuple(by_id),
+            version,
+            np.array([np.mean(values) for values in by_id.values()]),
+            np.ones(len(by_id)),
+        )
         for metric, by_id in scores.items()
     }
 

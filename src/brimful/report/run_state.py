@@ -1,4 +1,6 @@
-"""How a run stands, told by the records of metrics.jsonl as they come or are read back: numbers for people, and a line for each record."""
+"""How a run stands, told by the records of metrics.jsonl as they come or are read back: numbers for
+people, and a line for each record.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -53,7 +55,10 @@ class RunState:
         if kind == "start":
             self.run = str(record.get("run") or self.run)
             total_steps = number(record.get("total_steps"))
-            self.total_steps, self.tokens_per_step = None if total_steps is None else int(total_steps), number(record.get("tokens_per_step"))
+            self.total_steps, self.tokens_per_step = (
+                None if total_steps is None else int(total_steps),
+                number(record.get("tokens_per_step")),
+            )
             self.step, self.ended, self._anchor = step_of(record), None, None
         elif kind == "step":
             self._take_step(record)
@@ -77,7 +82,13 @@ class RunState:
             self._loss_weight = SMOOTHING * self._loss_weight + (1 - SMOOTHING)
             self.loss = self._loss_sum / self._loss_weight
         self.skipped = int(number(record.get("skipped")) or 0)
-        for name in ("learning_rate", "tokens_per_second", "memory_bytes", "step_time_s", "loader_wait_s"):
+        for name in (
+            "learning_rate",
+            "tokens_per_second",
+            "memory_bytes",
+            "step_time_s",
+            "loader_wait_s",
+        ):
             setattr(self, name, number(record.get(name)))
         if self.tokens_per_second is None and self.tokens_per_step and self.step_time_s:
             self.tokens_per_second = self.tokens_per_step / self.step_time_s
@@ -114,11 +125,33 @@ class RunState:
         if self.tokens_per_second is not None:
             fields.append(("tokens/s", format_count(self.tokens_per_second), "cyan"))
         if self.step_time_s is not None:
-            fields.append(("step", _beside(self.step_time_s, self.planned.get("step_time_s"), format_step_time), "cyan"))
-        if self.loader_wait_s and self.step_time_s and self.loader_wait_s >= LOADER_WAIT_SHOWN * self.step_time_s:
-            fields.append(("waits for data", f"{min(1.0, self.loader_wait_s / self.step_time_s) * 100:.0f} % of a step", "bold yellow"))
+            fields.append(
+                (
+                    "step",
+                    _beside(self.step_time_s, self.planned.get("step_time_s"), format_step_time),
+                    "cyan",
+                )
+            )
+        if (
+            self.loader_wait_s
+            and self.step_time_s
+            and self.loader_wait_s >= LOADER_WAIT_SHOWN * self.step_time_s
+        ):
+            fields.append(
+                (
+                    "waits for data",
+                    f"{min(1.0, self.loader_wait_s / self.step_time_s) * 100:.0f} % of a step",
+                    "bold yellow",
+                )
+            )
         if self.memory_bytes is not None:
-            fields.append(("memory", _beside(self.memory_bytes, self.planned.get("peak_memory_bytes"), format_bytes), "cyan"))
+            fields.append(
+                (
+                    "memory",
+                    _beside(self.memory_bytes, self.planned.get("peak_memory_bytes"), format_bytes),
+                    "cyan",
+                )
+            )
         if self.checkpoint_step is not None:
             age = coarse_duration(self.clock() - self.checkpoint_at_s)
             fields.append(("checkpoint", f"step {self.checkpoint_step}, {age} ago", ""))
@@ -132,7 +165,9 @@ def _beside(measured: float, planned: float | None, form: Callable[[float], str]
     if planned is None:
         return form(measured)
     told = form(planned)
-    same_unit = told.rpartition(" ")[2] == form(measured).rpartition(" ")[2] and told.count(" ") == 1
+    same_unit = (
+        told.rpartition(" ")[2] == form(measured).rpartition(" ")[2] and told.count(" ") == 1
+    )
     return f"{form(measured)} (planned {told.rpartition(' ')[0] if same_unit else told})"
 
 
@@ -143,7 +178,11 @@ def describe(record: dict[str, Any], state: RunState) -> str:
     if kind == "start":
         per_step = number(record.get("tokens_per_step"))
         size = f" of {format_count(per_step)} tokens" if per_step else ""
-        begins = f"goes on at step {step} of {state.total_steps}" if record.get("resumed") else f"{state.total_steps} steps{size}"
+        begins = (
+            f"goes on at step {step} of {state.total_steps}"
+            if record.get("resumed")
+            else f"{state.total_steps} steps{size}"
+        )
         return f"{state.run}: {begins}"
     if kind == "step":
         return "  ".join([where + percent(state.share), *_step_parts(record, state)])
@@ -156,23 +195,42 @@ def _incident(record: dict[str, Any], state: RunState) -> str:
     """What happened besides steps and evaluations."""
     kind, seconds = record.get("kind"), number(record.get("seconds"))
     if kind == "checkpoint":
-        return f"checkpoint {format_bytes(number(record.get('bytes')) or 0)} in {format_duration(seconds or 0)}"
+        return (
+            f"checkpoint {format_bytes(number(record.get('bytes')) or 0)} in"
+            f" {format_duration(seconds or 0)}"
+        )
     if kind == "out_of_memory":
         before, after = (format_micro_batches(record.get(name)) for name in ("from", "to"))
-        return f"out of memory in {record.get('phase', 'training')}: micro-batches {before} -> {after}, done again with the same sequences"
+        return (
+            f"out of memory in {record.get('phase', 'training')}: micro-batches {before} ->"
+            f" {after}, done again with the same sequences"
+        )
     if kind == "loader":
         made = section(record, "seconds_per_batch")
-        told = [f"{format_duration(taken_s)} with {threads}" for threads, value in made.items() if (taken_s := number(value)) is not None]
-        return f"steps waited for data; measured: a batch is made in {', '.join(told)} thread{'s' * (list(made)[-1:] != ['1'])}"
+        told = [
+            f"{format_duration(taken_s)} with {threads}"
+            for threads, value in made.items()
+            if (taken_s := number(value)) is not None
+        ]
+        return (
+            f"steps waited for data; measured: a batch is made in {', '.join(told)}"
+            f" thread{'s' * (list(made)[-1:] != ['1'])}"
+        )
     if kind == "end":
-        return f"{state.ended}" + (f" after {format_duration(seconds)}" if seconds is not None else "")
+        return f"{state.ended}" + (
+            f" after {format_duration(seconds)}" if seconds is not None else ""
+        )
     return str(record.get("message", kind))
 
 
 def _step_parts(record: dict[str, Any], state: RunState) -> list[str]:
     loss = number(record.get("loss"))
     parts = [f"loss {loss:.3f}" if loss is not None else "loss not finite"]
-    parts += [f"{value} tokens/s" if label == "tokens/s" else f"{label} {value}" for label, value, _ in state.fields() if label in _PLAIN]
+    parts += [
+        f"{value} tokens/s" if label == "tokens/s" else f"{label} {value}"
+        for label, value, _ in state.fields()
+        if label in _PLAIN
+    ]
     remaining_s = state.remaining_s
     return [*parts, f"{coarse_duration(remaining_s)} left"] if remaining_s else parts
 
@@ -183,8 +241,17 @@ _PLAIN = {"lr", "tokens/s", "step", "memory", "skipped steps"}
 
 def _evaluation_parts(record: dict[str, Any]) -> list[str]:
     loss = number(record.get("loss"))
-    parts = [f"{record.get('split', 'validation')} loss {loss:.4f}" if loss is not None else "validation loss not finite"]
-    perplexity, bits_per_byte = number(record.get("perplexity")), number(record.get("bits_per_byte"))
+    parts = [
+        (
+            f"{record.get('split', 'validation')} loss {loss:.4f}"
+            if loss is not None
+            else "validation loss not finite"
+        )
+    ]
+    perplexity, bits_per_byte = (
+        number(record.get("perplexity")),
+        number(record.get("bits_per_byte")),
+    )
     parts += [f"perplexity {perplexity:.2f}"] if perplexity is not None else []
     parts += [f"{bits_per_byte:.4f} bits/byte"] if bits_per_byte is not None else []
     parts += [f"{WATCHED[key]} {value:.4f}" for key, value in watched(record).items()]
@@ -202,7 +269,9 @@ def coarse_duration(seconds: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """How long ago something was: `12 s`, `50m`, `2h 27m`; what a clock that runs behind makes negative is a second."""
+    """How long ago something was: `12 s`, `50m`, `2h 27m`; what a clock that runs behind makes
+    negative is a second.
+    """
     return f"{seconds // 60:.0f}m" if 600 <= seconds < 3600 else coarse_duration(seconds)
 
 

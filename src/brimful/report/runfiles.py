@@ -1,4 +1,6 @@
-"""A run folder read once, leniently: what is there, and in words what is not. The other modules of report only look at this value."""
+"""A run folder read once, leniently: what is there, and in words what is not. The other modules of
+report only look at this value.
+"""
 
 import math
 import statistics
@@ -29,12 +31,16 @@ PURPOSE = {
 LAYERS = "layers"
 """In scores.json: what was measured inside the model, not a split."""
 BUFFERS = frozenset({"projection_HMD"})
-"""Last names of tensors that are saved with a model and are no parameters: the random directions of kernel attention."""
+"""Last names of tensors that are saved with a model and are no parameters: the random directions of
+kernel attention.
+"""
 
 
 @dataclass(frozen=True)
 class RunFiles:
-    """Everything a report needs, as found. What could not be read is empty and stands in `missing`."""
+    """Everything a report needs, as found. What could not be read is empty and stands in
+    `missing`.
+    """
 
     folder: Path
     recipe_text: str
@@ -48,7 +54,9 @@ class RunFiles:
     missing: dict[str, str]
     """File name -> one sentence about what is missing and why."""
     monitored: Monitored = field(default_factory=Monitored)
-    """Samples of device and machine over all sessions; none in a run from before there was a monitor."""
+    """Samples of device and machine over all sessions; none in a run from before there was a
+    monitor.
+    """
 
     def of_kind(self, kind: str) -> list[Json]:
         """The records of one kind, in order."""
@@ -75,7 +83,9 @@ class RunFiles:
 
     @property
     def is_finished(self) -> bool:
-        return self.end is not None and (self.end.get("reason") == "finished" or self.last_step == self.total_steps)
+        return self.end is not None and (
+            self.end.get("reason") == "finished" or self.last_step == self.total_steps
+        )
 
 
 def read_run(run_folder: Path) -> RunFiles:
@@ -85,7 +95,9 @@ def read_run(run_folder: Path) -> RunFiles:
         RunFolderError: no such folder, or none of a run's files in it.
     """
     if not run_folder.is_dir():
-        raise RunFolderError(f"{run_folder} is not a folder. Give the folder of a run, such as runs/quickstart.")
+        raise RunFolderError(
+            f"{run_folder} is not a folder. Give the folder of a run, such as runs/quickstart."
+        )
     missing: dict[str, str] = {}
 
     def read(name: str, reader: Callable[[Path], Any], empty: Any) -> Any:
@@ -99,7 +111,10 @@ def read_run(run_folder: Path) -> RunFiles:
             missing[name] = f"{name} ({PURPOSE[name]}) cannot be read: {error}"
             return empty
         if not isinstance(value, type(empty)):
-            missing[name] = f"{name} ({PURPOSE[name]}) holds {type(value).__name__}, not {type(empty).__name__}."
+            missing[name] = (
+                f"{name} ({PURPOSE[name]}) holds {type(value).__name__}, not"
+                f" {type(empty).__name__}."
+            )
             return empty
         return value
 
@@ -110,7 +125,9 @@ def read_run(run_folder: Path) -> RunFiles:
     run = RunFiles(
         folder=run_folder,
         recipe_text=recipe_text,
-        recipe=read("recipe.yaml", lambda path: yaml.safe_load(path.read_text(encoding="utf-8")), {}),
+        recipe=read(
+            "recipe.yaml", lambda path: yaml.safe_load(path.read_text(encoding="utf-8")), {}
+        ),
         plan=read("plan.json", read_json, {}),
         environment=read("environment.json", read_json, {}),
         data=read("data.json", read_json, {}),
@@ -121,7 +138,9 @@ def read_run(run_folder: Path) -> RunFiles:
         monitored=read_monitor(run_folder),
     )
     if not any((run_folder / name).exists() for name in PURPOSE):
-        raise RunFolderError(f"{run_folder} is not a run folder: it has none of {', '.join(PURPOSE)}.")
+        raise RunFolderError(
+            f"{run_folder} is not a run folder: it has none of {', '.join(PURPOSE)}."
+        )
     return run
 
 
@@ -131,7 +150,9 @@ def is_tuned(run: RunFiles) -> bool:
 
 
 def kind_of(run: RunFiles) -> Literal["text", "masked", "labels"]:
-    """What the model was trained for: to continue text, to fill in masked tokens, or to label texts."""
+    """What the model was trained for: to continue text, to fill in masked tokens, or to label
+    texts.
+    """
     kinds = {str(score.get("kind")) for score in run.scores.values() if isinstance(score, dict)}
     if run.recipe.get("method") == "classify" or "labels" in kinds:
         return "labels"
@@ -155,15 +176,25 @@ def items(value: object) -> list[Any]:
 
 
 def pair(value: object) -> tuple[float, float] | None:
-    """An interval, written as [low, high] or as {"low": low, "high": high}; None for anything else."""
+    """An interval, written as [low, high] or as {"low": low, "high": high}; None for anything
+    else.
+    """
     ends = [value.get("low"), value.get("high")] if isinstance(value, dict) else items(value)
     numbers = [number(end) for end in ends]
-    return (numbers[0], numbers[1]) if len(numbers) == 2 and numbers[0] is not None and numbers[1] is not None else None
+    return (
+        (numbers[0], numbers[1])
+        if len(numbers) == 2 and numbers[0] is not None and numbers[1] is not None
+        else None
+    )
 
 
 def series(records: list[Json], name: str) -> tuple[list[int], list[float]]:
     """Steps and finite values of one field; records without it are left out."""
-    points = [(_step_of(record), value) for record in records if (value := number(record.get(name))) is not None]
+    points = [
+        (_step_of(record), value)
+        for record in records
+        if (value := number(record.get(name))) is not None
+    ]
     return [step for step, _ in points], [value for _, value in points]
 
 
@@ -171,8 +202,9 @@ def series(records: list[Json], name: str) -> tuple[list[int], list[float]]:
 class Steady:
     """The step records that speak about speed, and how many steps before them do not.
 
-    The first steps of a session compile, allocate and warm up. They are timed together with those of the same second, so this whole
-    first group is left out. A run that has nothing else keeps all its steps.
+    The first steps of a session compile, allocate and warm up. They are timed together with those
+    of the same second, so this whole first group is left out. A run that has nothing else keeps all
+    its steps.
     """
 
     records: tuple[Json, ...]
@@ -197,15 +229,34 @@ def steady(run: RunFiles) -> Steady:
 
 
 def _first_group(session: list[Json]) -> tuple[list[Json], list[Json]]:
-    """Timed steps of a session: those with the very time of the first one, which was measured over all of them, and those after."""
-    steps = [record for record in session if record.get("kind") == "step" and number(record.get("step_time_s")) is not None]
-    size = next((place for place, record in enumerate(steps) if record["step_time_s"] != steps[0]["step_time_s"]), len(steps))
+    """Timed steps of a session: those with the very time of the first one, which was measured over
+    all of them, and those after.
+    """
+    steps = [
+        record
+        for record in session
+        if record.get("kind") == "step" and number(record.get("step_time_s")) is not None
+    ]
+    size = next(
+        (
+            place
+            for place, record in enumerate(steps)
+            if record["step_time_s"] != steps[0]["step_time_s"]
+        ),
+        len(steps),
+    )
     return steps[:size], steps[size:]
 
 
 def _count(session: list[Json], first: list[Json]) -> int:
-    """Steps from the start of a session to the last of its first group, which are more than the records of a long run."""
-    return max(0, _step_of(first[-1]) - _step_of(session[0])) if first and session[0].get("kind") == "start" else len(first)
+    """Steps from the start of a session to the last of its first group, which are more than the
+    records of a long run.
+    """
+    return (
+        max(0, _step_of(first[-1]) - _step_of(session[0]))
+        if first and session[0].get("kind") == "start"
+        else len(first)
+    )
 
 
 def _step_of(record: Json) -> int:
@@ -215,15 +266,21 @@ def _step_of(record: Json) -> int:
 
 @once_per_run
 def measured(run: RunFiles) -> dict[str, float]:
-    """What the run measured, under the names of the plan's predictions; a name without a measurement is left out.
+    """What the run measured, under the names of the plan's predictions; a name without a
+    measurement is left out.
 
-    MFU and cost are the plan's own arithmetic, peak and price over the measured time. Energy and times of whole stages are those of a finished
-    run. They add up to the time in all, of which compiling and starting is what training, evaluations and checkpoints leave.
+    MFU and cost are the plan's own arithmetic, peak and price over the measured time. Energy and
+    times of whole stages are those of a finished run. They add up to the time in all, of which
+    compiling and starting is what training, evaluations and checkpoints leave.
     """
     steps, step_time_s = run.of_kind("step"), steady(run).step_time_s
     predicted = section(run.plan, "predicted")
     values: dict[str, float | None] = {
-        "parameters": None if (run.folder / "model" / "adapter_config.json").exists() else counted_parameters(run.folder / "model"),
+        "parameters": (
+            None
+            if (run.folder / "model" / "adapter_config.json").exists()
+            else counted_parameters(run.folder / "model")
+        ),
         "peak_memory_bytes": max(series(steps, "memory_bytes")[1], default=None),
         "step_time_s": step_time_s,
         "tokens_per_s": _ratio(_tokens_per_step(run), step_time_s),
@@ -232,35 +289,58 @@ def measured(run: RunFiles) -> dict[str, float]:
     if run.is_finished:
         values |= stage_times_s(run)
         hours_of_plan = _ratio(values.get("total_time_s"), number(predicted.get("total_time_s")))
-        values |= {"cost_usd": _scaled(predicted, "cost_usd", hours_of_plan), "energy_wh": energy_wh(run)}
+        values |= {
+            "cost_usd": _scaled(predicted, "cost_usd", hours_of_plan),
+            "energy_wh": energy_wh(run),
+        }
     return {name: value for name, value in values.items() if value is not None}
 
 
 def energy_wh(run: RunFiles) -> float | None:
-    """What the device took in all sessions so far; None where it was not measured over the whole of every one of them."""
-    moments = [next(filter(None, (number(record.get("time")) for record in session)), None) for session in sessions(run)]
-    return run.monitored.energy_wh_over([(moment, _session_seconds(session)) for moment, session in zip(moments, sessions(run), strict=True)])
+    """What the device took in all sessions so far; None where it was not measured over the whole of
+    every one of them.
+    """
+    moments = [
+        next(filter(None, (number(record.get("time")) for record in session)), None)
+        for session in sessions(run)
+    ]
+    return run.monitored.energy_wh_over(
+        [
+            (moment, _session_seconds(session))
+            for moment, session in zip(moments, sessions(run), strict=True)
+        ]
+    )
 
 
 def energy_way(run: RunFiles) -> str:
     """How the energy was measured."""
     if section(run.plan, "device").get("kind") == "cpu":
         return "counters of the CPU packages (RAPL), other programs among it"
-    return "the board's counter" if run.monitored.series("energy_j")[1] else "the board's power over time"
+    return (
+        "the board's counter"
+        if run.monitored.series("energy_j")[1]
+        else "the board's power over time"
+    )
 
 
 def memory_way(run: RunFiles) -> str:
     """What the peak of memory is on this kind of device."""
-    kinds = {"cuda": "reserved by torch's allocator", "mps": "allocated by the driver", "cpu": "resident memory of the whole process"}
+    kinds = {
+        "cuda": "reserved by torch's allocator",
+        "mps": "allocated by the driver",
+        "cpu": "resident memory of the whole process",
+    }
     what = kinds.get(str(section(run.plan, "device").get("kind")))
     return "the highest of all steps" + (f": {what}" if what else "")
 
 
 def comparable(run: RunFiles) -> dict[str, float]:
-    """Step time and peak memory of the last session, as far as they tell how good its plan's prediction of them was.
+    """Step time and peak memory of the last session, as far as they tell how good its plan's
+    prediction of them was.
 
-    An earlier session may have had another plan. Without the step time where no more than the first steps were timed, where memory ran
-    out and micro-batches became smaller, where torch.compile failed, and where batches are as long as their documents.
+    An earlier session may have had another plan. Without the step time where no more than the first
+    steps were timed, where memory ran out and micro-batches became smaller, where torch.compile
+    failed, and where batches are as long as their documents.
     """
     session = sessions(run)[-1:]
     steps = [record for records in session for record in records if record.get("kind") == "step"]
@@ -272,21 +352,38 @@ def comparable(run: RunFiles) -> dict[str, float]:
 
 
 def _runs_as_planned(run: RunFiles) -> bool:
-    packings = [choice.get("value") for choice in items(run.plan.get("choices")) if isinstance(choice, dict) and choice.get("name") == "packing"]
-    failed = [record for record in run.of_kind("event") if str(record.get("message")).startswith("torch.compile failed")]
+    packings = [
+        choice.get("value")
+        for choice in items(run.plan.get("choices"))
+        if isinstance(choice, dict) and choice.get("name") == "packing"
+    ]
+    failed = [
+        record
+        for record in run.of_kind("event")
+        if str(record.get("message")).startswith("torch.compile failed")
+    ]
     return "document" not in packings and not failed and not run.of_kind("out_of_memory")
 
 
 def stage_times_s(run: RunFiles) -> dict[str, float | None]:
     """Seconds by stage, as `measured` names them, over all sessions so far."""
     total_s, training_s = total_time_s(run), training_time_s(run)
-    spent = {f"{kind}_time_s": sum(series(run.of_kind(kind), "seconds")[1]) for kind in ("evaluation", "checkpoint")}
-    rest_s = None if total_s is None or training_s is None else max(0.0, total_s - training_s - sum(spent.values()))
+    spent = {
+        f"{kind}_time_s": sum(series(run.of_kind(kind), "seconds")[1])
+        for kind in ("evaluation", "checkpoint")
+    }
+    rest_s = (
+        None
+        if total_s is None or training_s is None
+        else max(0.0, total_s - training_s - sum(spent.values()))
+    )
     return {"training_time_s": training_s, **spent, "start_time_s": rest_s, "total_time_s": total_s}
 
 
 def _tokens_per_step(run: RunFiles) -> float | None:
-    """Positions that a step feeds, padding among them, as the plan counts them; None in a run from before they were recorded."""
+    """Positions that a step feeds, padding among them, as the plan counts them; None in a run from
+    before they were recorded.
+    """
     return number(run.of_kind("start")[-1].get("tokens_per_step")) if run.of_kind("start") else None
 
 
@@ -300,19 +397,27 @@ def _scaled(predicted: Json, name: str, factor: float | None) -> float | None:
 
 
 def training_time_s(run: RunFiles) -> float | None:
-    """Time spent in optimizer steps alone: each record's step time counts for the steps since the record before it.
+    """Time spent in optimizer steps alone: each record's step time counts for the steps since the
+    record before it.
 
-    What the first steps of a session took longer than the median is compiling and warming up, and not counted here.
+    What the first steps of a session took longer than the median is compiling and warming up, and
+    not counted here.
     """
     spans, usual_s = step_spans(run), steady(run).step_time_s
     if not spans or usual_s is None:
         return None
-    return float(sum(count * float(record["step_time_s"]) for count, record in spans)) - warm_up_s(run)
+    return float(sum(count * float(record["step_time_s"]) for count, record in spans)) - warm_up_s(
+        run
+    )
 
 
 def step_spans(run: RunFiles) -> list[tuple[int, Json]]:
-    """(steps, record that speaks for them): each timed record for the steps since the one before it. Steps that a rollback repeats count again."""
-    records = [record for record in run.of_kind("step") if (number(record.get("step_time_s")) or -1.0) >= 0]
+    """(steps, record that speaks for them): each timed record for the steps since the one before
+    it. Steps that a rollback repeats count again.
+    """
+    records = [
+        record for record in run.of_kind("step") if (number(record.get("step_time_s")) or -1.0) >= 0
+    ]
     if not records:
         return []
     reached = list(map(_step_of, records))
@@ -322,23 +427,38 @@ def step_spans(run: RunFiles) -> list[tuple[int, Json]]:
 
 
 def warm_up_s(run: RunFiles) -> float:
-    """What the first steps of every session took longer than steps usually take: compiling, allocating, first touches."""
+    """What the first steps of every session took longer than steps usually take: compiling,
+    allocating, first touches.
+    """
     usual_s = steady(run).step_time_s
-    return 0.0 if usual_s is None else sum(_warm_up_s(session, usual_s) for session in sessions(run))
+    return (
+        0.0 if usual_s is None else sum(_warm_up_s(session, usual_s) for session in sessions(run))
+    )
 
 
 def losses_by_training_time(run: RunFiles) -> tuple[tuple[float, float], ...]:
-    """(seconds of training before it, validation loss) of every evaluation while training; seconds as `training_time_s` counts them."""
+    """(seconds of training before it, validation loss) of every evaluation while training; seconds
+    as `training_time_s` counts them.
+    """
     usual_s = steady(run).step_time_s
     if usual_s is None:
         return ()
-    warming_up = {id(record) for session in sessions(run) if all(_first_group(session)) for record in _first_group(session)[0]}
+    warming_up = {
+        id(record)
+        for session in sessions(run)
+        if all(_first_group(session))
+        for record in _first_group(session)[0]
+    }
     seconds, reached, step_time_s = 0.0, 0, usual_s
     found: dict[int, tuple[float, float]] = {}
     for record in run.records:
         if record.get("kind") not in ("step", "evaluation"):
             continue
-        time_s, loss, step = number(record.get("step_time_s")), number(record.get("loss")), _step_of(record)
+        time_s, loss, step = (
+            number(record.get("step_time_s")),
+            number(record.get("loss")),
+            _step_of(record),
+        )
         if record["kind"] == "step" and time_s is not None:
             step_time_s = min(time_s, usual_s) if id(record) in warming_up else time_s
         seconds += max(0, step - reached) * step_time_s
@@ -349,7 +469,9 @@ def losses_by_training_time(run: RunFiles) -> tuple[tuple[float, float], ...]:
 
 
 def _warm_up_s(session: list[Json], usual_s: float) -> float:
-    """What the first group of a session took longer than it usually takes; none where there is nothing to compare with."""
+    """What the first group of a session took longer than it usually takes; none where there is
+    nothing to compare with.
+    """
     first, later = _first_group(session)
     return _count(session, first) * max(0.0, first[0]["step_time_s"] - usual_s) if later else 0.0
 
@@ -365,7 +487,9 @@ def sessions(run: RunFiles) -> list[list[Json]]:
 
 
 def total_time_s(run: RunFiles) -> float | None:
-    """Time spent in all sessions of the run. A killed session counts from its first step to its last record."""
+    """Time spent in all sessions of the run. A killed session counts from its first step to its
+    last record.
+    """
     seconds = [_session_seconds(session) for session in sessions(run)]
     return sum(seconds) if seconds else None
 
@@ -374,17 +498,25 @@ def _session_seconds(session: list[Json]) -> float:
     ends = [number(record.get("seconds")) for record in session if record.get("kind") == "end"]
     if ends and ends[-1] is not None:
         return ends[-1]
-    timed = [(place, time) for place, record in enumerate(session) if (time := number(record.get("time"))) is not None]
+    timed = [
+        (place, time)
+        for place, record in enumerate(session)
+        if (time := number(record.get("time"))) is not None
+    ]
     if not timed:
         return 0.0
     first, _ = _first_group(session)
     before_s = _count(session, first) * float(first[0]["step_time_s"]) if first else 0.0
-    after_s = sum(series(session[timed[-1][0] :], "seconds")[1])  # an evaluation and its checkpoint, which tell no time of day
+    after_s = sum(
+        series(session[timed[-1][0] :], "seconds")[1]
+    )  # an evaluation and its checkpoint, which tell no time of day
     return float(before_s + timed[-1][1] - timed[0][1] + after_s)
 
 
 def counted_parameters(model_folder: Path) -> int | None:
-    """Numbers stored in the model's safetensors files (tied weights once, buffers not at all); None when there are none to count."""
+    """Numbers stored in the model's safetensors files (tied weights once, buffers not at all); None
+    when there are none to count.
+    """
     files = sorted(model_folder.glob("*.safetensors"))
     if not files:
         return None
@@ -396,5 +528,6 @@ def counted_parameters(model_folder: Path) -> int | None:
 
 def _numbers_in(path: Path) -> int:
     with safe_open(path, framework="numpy") as tensors:
-        names = [name for name in tensors.keys() if name.rpartition(".")[2] not in BUFFERS]  # noqa: SIM118 - not a mapping
+        # Not a mapping.
+        names = [name for name in tensors.keys() if name.rpartition(".")[2] not in BUFFERS]  # noqa: SIM118
         return sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)

@@ -1,4 +1,6 @@
-"""What a user sees of sampling: live progress while answers are drawn and verified, and lines at the end on what became of them."""
+"""What a user sees of sampling: live progress while answers are drawn and verified, and lines at
+the end on what became of them.
+"""
 
 import time
 from collections import deque
@@ -24,7 +26,17 @@ from brimful.report.text import format_score
 RATE_OVER_S = 30.0
 """Speeds are those of so many last seconds: answers end in bursts."""
 RATE_MARK_EVERY_S = 0.5
-FATES = ("kept", "repeated-path", "enough", "wrong", "unparsed", "unended", "too-short", "too-long", "contaminated")
+FATES = (
+    "kept",
+    "repeated-path",
+    "enough",
+    "wrong",
+    "unparsed",
+    "unended",
+    "too-short",
+    "too-long",
+    "contaminated",
+)
 """As they are told: what is right first."""
 MAX_KINDS = 3
 """Kinds of question told at the end, those with the fewest accepted questions."""
@@ -66,8 +78,11 @@ SamplingProgress = Callable[[Snapshot], None]
 
 
 @contextmanager
-def sampling_progress(console: Console, *, clock: Clock = time.monotonic) -> Iterator[SamplingProgress]:
-    """Show how sampling goes on: one panel updated in place on a terminal; elsewhere the first snapshot, a line about every 10 s, and the last.
+def sampling_progress(
+    console: Console, *, clock: Clock = time.monotonic
+) -> Iterator[SamplingProgress]:
+    """Show how sampling goes on: one panel updated in place on a terminal; elsewhere the first
+    snapshot, a line about every 10 s, and the last.
 
     Args:
         console: Where to show; its width is respected.
@@ -129,7 +144,11 @@ class _State:
     @property
     def share(self) -> float:
         """Done part, 0 to 1."""
-        return min(1.0, self.now.samples / self.now.samples_planned) if self.now and self.now.samples_planned else 0.0
+        return (
+            min(1.0, self.now.samples / self.now.samples_planned)
+            if self.now and self.now.samples_planned
+            else 0.0
+        )
 
     def fields(self) -> list[tuple[str, str, str]]:
         """(label, value, style), the most wanted first."""
@@ -138,13 +157,30 @@ class _State:
             return []
         fields = [("questions", f"{now.questions_done:,}/{now.questions:,} done", "bold")]
         if now.samples:
-            fields += [("correct", _share(now.correct, now.samples), "bold green"), ("answered", _share(now.answered, now.samples), "")]
-        fields += [("accepted questions", f"{now.questions_accepted:,}", "bold green"), ("kept", f"{now.kept:,}", "bold green")]
+            fields += [
+                ("correct", _share(now.correct, now.samples), "bold green"),
+                ("answered", _share(now.answered, now.samples), ""),
+            ]
+        fields += [
+            ("accepted questions", f"{now.questions_accepted:,}", "bold green"),
+            ("kept", f"{now.kept:,}", "bold green"),
+        ]
         if rates is not None:
-            fields += [("samples/s", _rate(rates[0]), "cyan"), ("tokens/s", _rate(rates[1]), "cyan")]
+            fields += [
+                ("samples/s", _rate(rates[0]), "cyan"),
+                ("tokens/s", _rate(rates[1]), "cyan"),
+            ]
         fields.append(("rows", f"{now.running_rows:,}", "cyan"))
-        fields += [("memory", format_bytes(now.memory_bytes), "cyan")] if now.memory_bytes is not None else []
-        return [*fields, ("samples of earlier sessions", f"{now.samples_before:,}", "")] if now.samples_before else fields
+        fields += (
+            [("memory", format_bytes(now.memory_bytes), "cyan")]
+            if now.memory_bytes is not None
+            else []
+        )
+        return (
+            [*fields, ("samples of earlier sessions", f"{now.samples_before:,}", "")]
+            if now.samples_before
+            else fields
+        )
 
 
 class _Panel:
@@ -156,10 +192,21 @@ class _Panel:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         header = Text(self._state.header(), no_wrap=True, overflow="crop")
         if options.max_width >= BAR_FROM_WIDTH:
-            line = Table.grid(Column(no_wrap=True), Column(ratio=1), Column(no_wrap=True, overflow="crop"), padding=(0, 1), expand=True)
+            line = Table.grid(
+                Column(no_wrap=True),
+                Column(ratio=1),
+                Column(no_wrap=True, overflow="crop"),
+                padding=(0, 1),
+                expand=True,
+            )
             line.add_row(
                 Text("sampling", style="bold"),
-                ProgressBar(total=1.0, completed=self._state.share, complete_style="cyan", finished_style="green"),
+                ProgressBar(
+                    total=1.0,
+                    completed=self._state.share,
+                    complete_style="cyan",
+                    finished_style="green",
+                ),
                 header,
             )
             yield line
@@ -167,7 +214,10 @@ class _Panel:
             yield header
         fields = self._state.fields()
         if fields:
-            texts = [Text.assemble((label, "dim"), " ", (value, style), no_wrap=True, overflow="crop") for label, value, style in fields]
+            texts = [
+                Text.assemble((label, "dim"), " ", (value, style), no_wrap=True, overflow="crop")
+                for label, value, style in fields
+            ]
             yield Columns(texts, padding=(0, 3))
 
 
@@ -190,9 +240,16 @@ class _Lines:
         if self._is_told:
             return
         self._is_told, self._line_at_s = True, self._clock()
-        parts = [f"{value} {label}" if label in _VALUE_FIRST else f"{label} {value}" for label, value, _ in self._state.fields()]
+        parts = [
+            f"{value} {label}" if label in _VALUE_FIRST else f"{label} {value}"
+            for label, value, _ in self._state.fields()
+        ]
         header, _, left = self._state.header().partition("  ")
-        self._console.print(Text("  ".join(part for part in (header, *parts, left) if part)), soft_wrap=True, highlight=False)
+        self._console.print(
+            Text("  ".join(part for part in (header, *parts, left) if part)),
+            soft_wrap=True,
+            highlight=False,
+        )
 
 
 _VALUE_FIRST = {"samples/s", "tokens/s", "rows"}
@@ -208,26 +265,41 @@ def _rate(per_s: float) -> str:
 
 
 def sampling_lines(statistics: Json) -> list[str]:
-    """What sampling gave: how many answers are right, what was kept, what was not and why, and the kinds of question with the fewest accepted.
+    """What sampling gave: how many answers are right, what was kept, what was not and why, and the
+    kinds of question with the fewest accepted.
 
     Args:
         statistics: Of `selection.statistics`, as JSON.
     """
     kept = number(section(statistics, "fates").get("kept")) or 0.0
-    questions, samples, tokens = (number(statistics.get(key)) or 0.0 for key in ("questions", "samples", "tokens"))
+    questions, samples, tokens = (
+        number(statistics.get(key)) or 0.0 for key in ("questions", "samples", "tokens")
+    )
     accepted = questions_with_kept(statistics)
     lines = [
         f"{samples:,.0f} samples of {questions:,.0f} questions, {format_count(tokens)} tokens",
-        f"  correct: {share_text(statistics, 'correct')}, answered: {share_text(statistics, 'answered')}",
+        (
+            f"  correct: {share_text(statistics, 'correct')}, answered:"
+            f" {share_text(statistics, 'answered')}"
+        ),
         f"  kept: {kept:,.0f} samples of {accepted:,.0f} questions ({_share(accepted, questions)})",
     ]
     dropped = [f"{count:,} {name}" for name, count in fates(statistics) if name != "kept"]
     lines += [f"  not kept: {', '.join(dropped)}"] if dropped else []
-    reasons = [reason for reason in items(statistics.get("reasons")) if isinstance(reason, dict) and reason.get("detail")]
-    lines += [f"  {number(reason.get('samples')) or 0:,.0f} x {reason_text(reason)}" for reason in reasons]
+    reasons = [
+        reason
+        for reason in items(statistics.get("reasons"))
+        if isinstance(reason, dict) and reason.get("detail")
+    ]
+    lines += [
+        f"  {number(reason.get('samples')) or 0:,.0f} x {reason_text(reason)}" for reason in reasons
+    ]
     kinds = sorted(section(statistics, "kinds").items(), key=lambda kind: _accepted_share(kind[1]))
     if len(kinds) > 1:
-        lines.append(f"  fewest questions accepted: {', '.join(f'{name} {_accepted(kind)}' for name, kind in kinds[:MAX_KINDS])}")
+        lines.append(
+            "  fewest questions accepted:"
+            f" {', '.join(f'{name} {_accepted(kind)}' for name, kind in kinds[:MAX_KINDS])}"
+        )
     return lines
 
 
@@ -235,7 +307,11 @@ def fates(statistics: Json) -> list[tuple[str, int]]:
     """What became of samples, in words, with counts above 0; what is right first."""
     counts = section(statistics, "fates")
     names = [*FATES, *(name for name in counts if name not in FATES)]
-    return [(name.replace("-", " "), int(count)) for name in names if (count := number(counts.get(name)))]
+    return [
+        (name.replace("-", " "), int(count))
+        for name in names
+        if (count := number(counts.get(name)))
+    ]
 
 
 def questions_with_kept(statistics: Json) -> float:
@@ -248,7 +324,9 @@ def share_text(record: Json, key: str) -> str:
     share = section(record, key)
     value, low, high = (number(share.get(each)) for each in ("share", "low", "high"))
     interval = None if low is None or high is None else (low, high)
-    return with_interval(value, interval, lambda each: format_score(each, "share")) or format_score(None, "share")
+    return with_interval(value, interval, lambda each: format_score(each, "share")) or format_score(
+        None, "share"
+    )
 
 
 def reason_text(reason: Json) -> str:
@@ -262,4 +340,7 @@ def _accepted_share(kind: Json) -> float:
 
 
 def _accepted(kind: Json) -> str:
-    return f"{format_score(_accepted_share(kind), 'share')} ({kind.get('questions_with_kept')} of {kind.get('questions')})"
+    return (
+        f"{format_score(_accepted_share(kind), 'share')} ({kind.get('questions_with_kept')} of"
+        f" {kind.get('questions')})"
+    )

@@ -1,4 +1,6 @@
-"""`study.html`: the table of a study with its intervals drawn, what is real of it, the samples of its rounds, and links to its runs' reports."""
+"""`study.html`: the table of a study with its intervals drawn, what is real of it, the samples of
+its rounds, and links to its runs' reports.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,8 +30,9 @@ def write_study_report(study_folder: Path, comparison: RunComparison) -> Path:
     """Write `study.html` into a study's folder, and `report.html` of every run in it.
 
     Args:
-        study_folder: Holds study.yaml, a folder for each run, and study.json: what was left out; of rounds of sampling also a sentence for each
-            variant ("what") and what was sampled ("rounds").
+        study_folder: Holds study.yaml, a folder for each run, and study.json: what was left out; of
+            rounds of sampling also a sentence for each variant ("what") and what was sampled
+            ("rounds").
         comparison: Of its runs.
 
     Returns:
@@ -38,10 +41,19 @@ def write_study_report(study_folder: Path, comparison: RunComparison) -> Path:
     Raises:
         RunFolderError: a page cannot be written.
     """
-    links = {run.name: _link(study_folder / run.name) for variant in comparison.variants for run in variant.runs}
+    links = {
+        run.name: _link(study_folder / run.name)
+        for variant in comparison.variants
+        for run in variant.runs
+    }
     recipe, study = _yaml(study_folder / RECIPE_FILE), _json(study_folder / STUDY_FILE)
     path = study_folder / FILE_NAME
-    write_text_atomically(path, html.render_page("study.html.j2", _values(study_folder, recipe, study, comparison, links), "1080px"))
+    write_text_atomically(
+        path,
+        html.render_page(
+            "study.html.j2", _values(study_folder, recipe, study, comparison, links), "1080px"
+        ),
+    )
     return path
 
 
@@ -68,12 +80,32 @@ def _json(path: Path) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-def _values(folder: Path, recipe: Json, study: Json, comparison: RunComparison, links: dict[str, str]) -> dict[str, Any]:
+def _values(
+    folder: Path, recipe: Json, study: Json, comparison: RunComparison, links: dict[str, str]
+) -> dict[str, Any]:
     table = comparison_table(comparison)
-    first, last = len(table.columns) - len(comparison.metrics) - len(comparison.costs), len(table.columns) - len(comparison.costs)
-    whole = [first + place for place, metric in enumerate(comparison.metrics) if not split_kind(metric)[1] and metric not in OF_LAYERS]
-    inside = [first + place for place, metric in enumerate(comparison.metrics) if metric in OF_LAYERS]
-    rows = [(row[0], *([cell_of(row[place]) for place in places] for places in (whole, range(last, len(row)), inside))) for row in table.rows]
+    first, last = (
+        len(table.columns) - len(comparison.metrics) - len(comparison.costs),
+        len(table.columns) - len(comparison.costs),
+    )
+    whole = [
+        first + place
+        for place, metric in enumerate(comparison.metrics)
+        if not split_kind(metric)[1] and metric not in OF_LAYERS
+    ]
+    inside = [
+        first + place for place, metric in enumerate(comparison.metrics) if metric in OF_LAYERS
+    ]
+    rows = [
+        (
+            row[0],
+            *(
+                [cell_of(row[place]) for place in places]
+                for places in (whole, range(last, len(row)), inside)
+            ),
+        )
+        for row in table.rows
+    ]
     rounds = round_views(folder, study)
     drawn = charts(comparison, BASE) if rounds else []
     return {
@@ -89,12 +121,17 @@ def _values(folder: Path, recipe: Json, study: Json, comparison: RunComparison, 
         "rows": rows,
         "charts": drawn,
         "ranges": [
-            ranges_of(comparison, metric) for metric in comparison.metrics if has_ranges(comparison, metric, {chart.title for chart in drawn})
+            ranges_of(comparison, metric)
+            for metric in comparison.metrics
+            if has_ranges(comparison, metric, {chart.title for chart in drawn})
         ],
         "kind_tables": kind_tables(comparison),
         "rounds": rounds,
         "drawing_columns": DRAWING_COLUMNS,
-        "variants": [_variant(variant, recipe, section(study, "what"), links) for variant in comparison.variants],
+        "variants": [
+            _variant(variant, recipe, section(study, "what"), links)
+            for variant in comparison.variants
+        ],
         "left_out": {str(run): str(why) for run, why in section(study, "left_out").items()},
         "recipe_text": yaml.safe_dump(recipe, sort_keys=False, width=120) if recipe else "",
     }
@@ -107,10 +144,15 @@ def _sentence(recipe: Json, comparison: RunComparison, rounds: Sequence[RoundVie
     seeds = max((len(variant.runs) for variant in tuned), default=0)
     parts = [f"{len(tuned)} variant{'s' * (len(tuned) != 1)}"]
     if rounds:
-        parts = [f"Fine-tuning and {len(rounds)} round{'s' * (len(rounds) != 1)} of sampling, verifying and fine-tuning"]
+        parts = [
+            f"Fine-tuning and {len(rounds)} round{'s' * (len(rounds) != 1)} of sampling, verifying"
+            " and fine-tuning"
+        ]
     parts += [f"of {short_name(model)}"] if isinstance(model, str) else []
     parts += [f"on {names},"] if names else []
-    return f"{' '.join(parts).removesuffix(',')}, each trained with {seeds} seed{'s' * (seeds != 1)}."
+    return (
+        f"{' '.join(parts).removesuffix(',')}, each trained with {seeds} seed{'s' * (seeds != 1)}."
+    )
 
 
 def _variant(variant: Variant, recipe: Json, told: Json, links: dict[str, str]) -> dict[str, Any]:
@@ -121,4 +163,8 @@ def _variant(variant: Variant, recipe: Json, told: Json, links: dict[str, str]) 
         what = "the model before it is tuned"
     else:
         what = ", ".join(str(change) for change in items(changes)) or "the recipe as it stands"
-    return {"name": variant.name, "what": what, "runs": [{"name": run.name, "link": links.get(run.name, "")} for run in variant.runs]}
+    return {
+        "name": variant.name,
+        "what": what,
+        "runs": [{"name": run.name, "link": links.get(run.name, "")} for run in variant.runs],
+    }

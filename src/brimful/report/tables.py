@@ -1,12 +1,32 @@
-"""The tables of a report: pure functions from what a run folder holds to values and printable rows."""
+"""The tables of a report: pure functions from what a run folder holds to values and printable
+rows.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from brimful.base.units import format_bytes, format_count, format_duration, format_energy, format_money
-from brimful.report.runfiles import Json, RunFiles, energy_way, items, measured, memory_way, number, pair, section, sessions, steady
+from brimful.base.units import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_energy,
+    format_money,
+)
+from brimful.report.runfiles import (
+    Json,
+    RunFiles,
+    energy_way,
+    items,
+    measured,
+    memory_way,
+    number,
+    pair,
+    section,
+    sessions,
+    steady,
+)
 
 PREDICTED_NAMES = {
     "parameters": "Parameters",
@@ -40,7 +60,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One prediction of the plan beside its measurement, in the unit that ends `key`; `basis` and `way` say how each came about."""
+    """One prediction of the plan beside its measurement, in the unit that ends `key`; `basis` and
+    `way` say how each came about.
+    """
 
     key: str
     name: str
@@ -57,13 +79,21 @@ class Comparison:
 
     @property
     def came_true(self) -> bool | None:
-        """Whether the measurement lies in the stated interval; None when one of the two is missing."""
-        return None if self.interval is None or self.measured is None else self.interval[0] <= self.measured <= self.interval[1]
+        """Whether the measurement lies in the stated interval; None when one of the two is
+        missing.
+        """
+        return (
+            None
+            if self.interval is None or self.measured is None
+            else self.interval[0] <= self.measured <= self.interval[1]
+        )
 
 
 @dataclass(frozen=True)
 class Score:
-    """What a model reaches on a split: nats per token and bits per byte, with 95 % intervals where known."""
+    """What a model reaches on a split: nats per token and bits per byte, with 95 % intervals where
+    known.
+    """
 
     name: str
     loss: float | None
@@ -73,27 +103,41 @@ class Score:
 
 
 def comparisons(run: RunFiles) -> list[Comparison]:
-    """Every number the plan predicted, in a fixed order, with what was measured under the same name.
+    """Every number the plan predicted, in a fixed order, with what was measured under the same
+    name.
 
-    Without the parameters of a model with adapters: the saved ones are only those that were trained.
+    Without the parameters of a model with adapters: the saved ones are only those that were
+    trained.
     """
-    predicted, intervals, basis = (section(run.plan, key) for key in ("predicted", "predicted_interval", "basis"))
+    predicted, intervals, basis = (
+        section(run.plan, key) for key in ("predicted", "predicted_interval", "basis")
+    )
     names = [*PREDICTED_NAMES, *(name for name in predicted if name not in PREDICTED_NAMES)]
     found, ways = measured(run), _ways(run)
     return [
         Comparison(
-            name, PREDICTED_NAMES.get(name, label(name)), value, pair(intervals.get(name)), found.get(name), str(basis.get(name, "")),
+            name,
+            PREDICTED_NAMES.get(name, label(name)),
+            value,
+            pair(intervals.get(name)),
+            found.get(name),
+            str(basis.get(name, "")),
             ways.get(name, "") if name in found else "",
         )
         for name in names
-        if (value := number(predicted.get(name))) is not None and not (name == "parameters" and section(run.recipe, "adapter"))
-    ]  # fmt: skip
+        if (value := number(predicted.get(name))) is not None
+        and not (name == "parameters" and section(run.recipe, "adapter"))
+    ]
 
 
 def _ways(run: RunFiles) -> dict[str, str]:
     """How each measurement came about."""
     counted = steady(run)
-    left_out = f"; {counted.num_left_out} at the start left out (compiling, warming up)" if counted.num_left_out else ""
+    left_out = (
+        f"; {counted.num_left_out} at the start left out (compiling, warming up)"
+        if counted.num_left_out
+        else ""
+    )
     return {
         "parameters": "counted in the saved model",
         "peak_memory_bytes": memory_way(run),
@@ -104,7 +148,10 @@ def _ways(run: RunFiles) -> dict[str, str]:
         "evaluation_time_s": _plural(len(run.of_kind("evaluation")), "evaluation"),
         "checkpoint_time_s": _plural(len(run.of_kind("checkpoint")), "checkpoint"),
         "start_time_s": "what the others leave of the time in all",
-        "total_time_s": f"{_plural(len(sessions(run)), 'session')}; loading libraries, planning and reading data not counted",
+        "total_time_s": (
+            f"{_plural(len(sessions(run)), 'session')}; loading libraries, planning and reading"
+            " data not counted"
+        ),
         "energy_wh": energy_way(run),
         "cost_usd": "the planned price for the measured time in all",
     }
@@ -123,44 +170,72 @@ def format_error(error: float) -> str:
 
 def memory_terms(run: RunFiles) -> list[tuple[str, float]]:
     """(what, bytes) of the predicted peak memory, the largest first."""
-    terms = ((label(name), number(value)) for name, value in section(run.plan, "memory_terms").items())
+    terms = (
+        (label(name), number(value)) for name, value in section(run.plan, "memory_terms").items()
+    )
     return sorted(((name, size) for name, size in terms if size), key=lambda term: -term[1])
 
 
 def time_terms(run: RunFiles) -> list[tuple[str, float]]:
-    """(what, seconds) of the predicted step time, the longest first; empty where the plan does not say."""
-    terms = ((label(name), number(value)) for name, value in section(run.plan, "time_terms").items())
-    return sorted(((name, seconds) for name, seconds in terms if seconds and seconds > 0), key=lambda term: -term[1])
+    """(what, seconds) of the predicted step time, the longest first; empty where the plan does not
+    say.
+    """
+    terms = (
+        (label(name), number(value)) for name, value in section(run.plan, "time_terms").items()
+    )
+    return sorted(
+        ((name, seconds) for name, seconds in terms if seconds and seconds > 0),
+        key=lambda term: -term[1],
+    )
 
 
 def main_score(run: RunFiles) -> Score | None:
-    """The final validation score (another split's where there is none); before the end, the best of the evaluations so far."""
+    """The final validation score (another split's where there is none); before the end, the best of
+    the evaluations so far.
+    """
     splits = scored_splits(run.scores)
     split = "validation" if "validation" in splits else next(iter(splits), None)
     if split is not None:
         return score_of(split, splits[split])
     best = best_evaluation(run)
-    return None if best is None else score_of(f"{best.get('split', 'validation')}, step {best.get('step')}", best)
+    return (
+        None
+        if best is None
+        else score_of(f"{best.get('split', 'validation')}, step {best.get('step')}", best)
+    )
 
 
 def best_evaluation(run: RunFiles) -> Json | None:
-    """The record of the best evaluation while training: that of the least objective where there is one, else of the least loss; None before the first."""
-    evaluations = [record for record in run.of_kind("evaluation") if number(record.get("loss")) is not None]
-    goals = [number(record.get("objective" if "objective" in record else "loss")) for record in evaluations]
+    """The record of the best evaluation while training: that of the least objective where there is
+    one, else of the least loss; None before the first.
+    """
+    evaluations = [
+        record for record in run.of_kind("evaluation") if number(record.get("loss")) is not None
+    ]
+    goals = [
+        number(record.get("objective" if "objective" in record else "loss"))
+        for record in evaluations
+    ]
     known = [(goal, place) for place, goal in enumerate(goals) if goal is not None]
     return evaluations[min(known)[1]] if known else None
 
 
 def scored_splits(scores: Mapping[str, Any]) -> dict[str, Json]:
     """The records of splits that have a loss, in order."""
-    found = {name: value for name, value in scores.items() if isinstance(value, dict) and name != "baselines" and "loss" in value}
+    found = {
+        name: value
+        for name, value in scores.items()
+        if isinstance(value, dict) and name != "baselines" and "loss" in value
+    }
     return {name: found[name] for name in ordered_splits(found)}
 
 
 def score_of(name: str, record: Json) -> Score:
     """A record of scores.json, or of an evaluation while training."""
     values = number(record.get("loss")), number(record.get("bits_per_byte"))
-    return Score(name, *values, pair(record.get("loss_interval")), pair(record.get("bits_per_byte_interval")))
+    return Score(
+        name, *values, pair(record.get("loss_interval")), pair(record.get("bits_per_byte_interval"))
+    )
 
 
 def baselines(run: RunFiles) -> list[Score]:
@@ -172,15 +247,24 @@ def baselines(run: RunFiles) -> list[Score]:
 def baselines_of(record: object) -> list[Score]:
     """The baselines beside one split's score, the weakest first.
 
-    One that states only its loss gets its bits per byte from the score's own ratio, as both are over the same tokens.
+    One that states only its loss gets its bits per byte from the score's own ratio, as both are
+    over the same tokens.
     """
-    loss_of_model, bits_of_model = (number(record.get(key)) if isinstance(record, dict) else None for key in ("loss", "bits_per_byte"))
+    loss_of_model, bits_of_model = (
+        number(record.get(key)) if isinstance(record, dict) else None
+        for key in ("loss", "bits_per_byte")
+    )
     found = []
     for name, value in section(record, "baselines").items():
         if not isinstance(value, dict):
             continue
         loss, bits_per_byte = number(value.get("loss")), number(value.get("bits_per_byte"))
-        if bits_per_byte is None and loss is not None and loss_of_model and bits_of_model is not None:
+        if (
+            bits_per_byte is None
+            and loss is not None
+            and loss_of_model
+            and bits_of_model is not None
+        ):
             bits_per_byte = loss * bits_of_model / loss_of_model
         if loss is not None or bits_per_byte is not None:
             found.append(Score(BASELINE_NAMES.get(name, label(name)), loss, bits_per_byte))
@@ -189,12 +273,31 @@ def baselines_of(record: object) -> list[Score]:
 
 def score_table(run: RunFiles) -> Table | None:
     """One row for each scored split, its baselines below it."""
-    columns = ("Split", "Loss (nats/token)", "Perplexity", "Bits per byte", "Tokens", "Documents", "Context / stride", "Tokens/s")
+    columns = (
+        "Split",
+        "Loss (nats/token)",
+        "Perplexity",
+        "Bits per byte",
+        "Tokens",
+        "Documents",
+        "Context / stride",
+        "Tokens/s",
+    )
     rows: list[tuple[str, ...]] = []
     for name, record in scored_splits(run.scores).items():
         rows.append(_score_row(name, record))
         rows += [
-            (rival.name, format_number(rival.loss, 3), "", format_number(rival.bits_per_byte, 3), "", "", "", "") for rival in baselines_of(record)
+            (
+                rival.name,
+                format_number(rival.loss, 3),
+                "",
+                format_number(rival.bits_per_byte, 3),
+                "",
+                "",
+                "",
+                "",
+            )
+            for rival in baselines_of(record)
         ]
     return Table(columns, tuple(rows)) if rows else None
 
@@ -202,7 +305,10 @@ def score_table(run: RunFiles) -> Table | None:
 def _score_row(name: str, record: Json) -> tuple[str, ...]:
     score = score_of(name, record)
     window = " / ".join(_value(key, record[key]) for key in ("context", "stride") if key in record)
-    loss, bits_per_byte = with_interval(score.loss, score.loss_interval), with_interval(score.bits_per_byte, score.bits_per_byte_interval)
+    loss, bits_per_byte = (
+        with_interval(score.loss, score.loss_interval),
+        with_interval(score.bits_per_byte, score.bits_per_byte_interval),
+    )
     counts = (_value(key, record.get(key)) for key in ("tokens", "documents"))
     return (
         name,
@@ -219,7 +325,10 @@ def split_table(run: RunFiles) -> Table | None:
     """What each split of the data holds."""
     splits = section(run.data, "splits")
     keys = ("documents", "bytes", "characters", "tokens")
-    rows = tuple((name, *(_value(key, section(splits, name).get(key)) for key in keys)) for name in ordered_splits(splits))
+    rows = tuple(
+        (name, *(_value(key, section(splits, name).get(key)) for key in keys))
+        for name in ordered_splits(splits)
+    )
     return Table(("Split", "Documents", "Text", "Characters", "Tokens"), rows) if rows else None
 
 
@@ -229,11 +338,24 @@ def tokenizer_table(run: RunFiles) -> Table | None:
 
 
 def leakage_table(run: RunFiles, what: str = "Documents") -> Table | None:
-    """Documents (or prompts) that stand in training already: word for word, and after ignoring case and white space."""
-    splits = {name: value for name, value in section(run.data, "leakage").items() if isinstance(value, dict)}
+    """Documents (or prompts) that stand in training already: word for word, and after ignoring case
+    and white space.
+    """
+    splits = {
+        name: value
+        for name, value in section(run.data, "leakage").items()
+        if isinstance(value, dict)
+    }
     keys = ("documents", "exact", "normalised")
-    rows = tuple((name, *(_value(key, splits[name].get(key)) for key in keys)) for name in ordered_splits(splits))
-    return Table(("Split", what, "Repeated exactly", "Repeated but for case and spaces"), rows) if rows else None
+    rows = tuple(
+        (name, *(_value(key, splits[name].get(key)) for key in keys))
+        for name in ordered_splits(splits)
+    )
+    return (
+        Table(("Split", what, "Repeated exactly", "Repeated but for case and spaces"), rows)
+        if rows
+        else None
+    )
 
 
 def plan_table(run: RunFiles) -> Table | None:
@@ -242,7 +364,10 @@ def plan_table(run: RunFiles) -> Table | None:
     rows = tuple(
         (
             label(str(choice.get("name", ""))),
-            *(_value(str(choice.get("name")) if key == "value" else key, choice.get(key)) for key in ("value", "reason", "alternative")),
+            *(
+                _value(str(choice.get("name")) if key == "value" else key, choice.get(key))
+                for key in ("value", "reason", "alternative")
+            ),
         )
         for choice in choices
     )
@@ -257,7 +382,10 @@ def batch_sentence(run: RunFiles) -> str:
         return ""
     remainder = number(run.plan.get("remainder")) or 0
     rest = f" + {remainder:.0f}" if remainder else ""
-    return f"Every optimizer step sees {effective:.0f} sequences: {_plural(int(accumulation), 'micro-batch', 'micro-batches')} of {micro_batch:.0f}{rest}."
+    return (
+        f"Every optimizer step sees {effective:.0f} sequences:"
+        f" {_plural(int(accumulation), 'micro-batch', 'micro-batches')} of {micro_batch:.0f}{rest}."
+    )
 
 
 def environment_table(run: RunFiles) -> Table | None:
@@ -267,7 +395,10 @@ def environment_table(run: RunFiles) -> Table | None:
 
 def event_table(run: RunFiles) -> Table | None:
     """What happened besides plain steps."""
-    rows = tuple((_value("step", record.get("step")), str(record.get("message", ""))) for record in run.of_kind("event"))
+    rows = tuple(
+        (_value("step", record.get("step")), str(record.get("message", "")))
+        for record in run.of_kind("event")
+    )
     return Table(("Step", "Event"), rows) if rows else None
 
 
@@ -275,17 +406,24 @@ def memory_event_table(run: RunFiles) -> Table | None:
     """When memory ran out, and which micro-batches followed which."""
     rows = tuple(
         (
-            _value("step", record.get("step")), str(record.get("phase", "")), format_micro_batches(record.get("from")),
-            format_micro_batches(record.get("to")), str(record.get("where") or ""),
+            _value("step", record.get("step")),
+            str(record.get("phase", "")),
+            format_micro_batches(record.get("from")),
+            format_micro_batches(record.get("to")),
+            str(record.get("where") or ""),
         )
         for record in run.of_kind("out_of_memory")
-    )  # fmt: skip
-    return Table(("Step", "While", "Micro-batches before", "After", "Where"), rows) if rows else None
+    )
+    return (
+        Table(("Step", "While", "Micro-batches before", "After", "Where"), rows) if rows else None
+    )
 
 
 def format_micro_batches(sizes: object) -> str:
     """`[8, 8, 3]` -> `2 x 8 + 3`."""
-    return " + ".join(f"{count} x {size}" if count > 1 else str(size) for size, count in _runs(items(sizes)))
+    return " + ".join(
+        f"{count} x {size}" if count > 1 else str(size) for size, count in _runs(items(sizes))
+    )
 
 
 def _runs(values: list[object]) -> list[tuple[object, int]]:
@@ -298,7 +436,9 @@ def _facts(values: Json) -> Table | None:
 
 
 def _flat(values: Json, prefix: str = "", unit_of: str | None = None) -> Iterable[tuple[str, str]]:
-    """Nested facts as rows; numbers below a key with a unit, such as `dense_flop_per_s`, have that unit."""
+    """Nested facts as rows; numbers below a key with a unit, such as `dense_flop_per_s`, have that
+    unit.
+    """
     for key, value in values.items():
         if key == "packages" and isinstance(value, dict):
             yield "Packages", ", ".join(f"{name} {version}" for name, version in value.items())
@@ -311,7 +451,9 @@ def _flat(values: Json, prefix: str = "", unit_of: str | None = None) -> Iterabl
 def ordered_splits(splits: Iterable[str]) -> list[str]:
     """train, validation and test first, others behind them."""
     names = list(splits)
-    return [name for name in SPLIT_ORDER if name in names] + [name for name in names if name not in SPLIT_ORDER]
+    return [name for name in SPLIT_ORDER if name in names] + [
+        name for name in names if name not in SPLIT_ORDER
+    ]
 
 
 UNITS = ("_bytes_per_s", "_flop_per_s", "_bytes", "_s", "_wh", "_usd")
@@ -324,7 +466,11 @@ def label(key: str) -> str:
 
 
 def _words(key: str) -> str:
-    return next((key.removesuffix(unit) for unit in UNITS if key.endswith(unit)), key).replace("_", " ").strip()
+    return (
+        next((key.removesuffix(unit) for unit in UNITS if key.endswith(unit)), key)
+        .replace("_", " ")
+        .strip()
+    )
 
 
 def format_flop_per_s(flop_per_s: float) -> str:
@@ -369,7 +515,11 @@ def _three_decimals(value: float) -> str:
     return f"{value:.3f}"
 
 
-def with_interval(value: float | None, interval: tuple[float, float] | None, form: Callable[[float], str] = _three_decimals) -> str:
+def with_interval(
+    value: float | None,
+    interval: tuple[float, float] | None,
+    form: Callable[[float], str] = _three_decimals,
+) -> str:
     """`1.923 [1.901, 1.945]`."""
     if value is None:
         return ""

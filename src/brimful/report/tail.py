@@ -1,18 +1,23 @@
-"""Records of a file that grows while it is read: only what was appended is read, and a file that was cut back or replaced is noticed."""
+"""Records of a file that grows while it is read: only what was appended is read, and a file that
+was cut back or replaced is noticed.
+"""
 
 import json
 from pathlib import Path
 from typing import Any, BinaryIO
 
 MARK_BYTES = 512
-"""So many of the last bytes that were read tell whether the file still is the one that goes on behind them."""
+"""So many of the last bytes that were read tell whether the file still is the one that goes on
+behind them.
+"""
 
 
 class Tail:
     """Whole records of a file of JSON lines, read on from where the last look ended.
 
-    A run that resumes cuts its journal back and grows it again, perhaps beyond where it was; a copy is replaced as a whole. So neither size
-    nor inode decides whether the file goes on, but the bytes before the place where the last look ended.
+    A run that resumes cuts its journal back and grows it again, perhaps beyond where it was; a copy
+    is replaced as a whole. So neither size nor inode decides whether the file goes on, but the
+    bytes before the place where the last look ended.
     """
 
     def __init__(self, path: Path) -> None:
@@ -23,7 +28,9 @@ class Tail:
         self._offset, self._mark = 0, b""
 
     def read(self) -> tuple[bool, list[dict[str, Any]]]:
-        """Whether all that was read before is void, and the records since. A file that is away for a moment has nothing new."""
+        """Whether all that was read before is void, and the records since. A file that is away for
+        a moment has nothing new.
+        """
         try:
             status = self.path.stat()
             seen = status.st_ino, status.st_size, status.st_mtime_ns
@@ -41,7 +48,9 @@ class Tail:
         self._offset += len(whole)
         self._mark = (self._mark + whole)[-MARK_BYTES:]
         self._seen, self.changed_at = seen, status.st_mtime
-        return not goes_on, [record for line in whole.splitlines() if (record := record_of(line)) is not None]
+        return not goes_on, [
+            record for line in whole.splitlines() if (record := record_of(line)) is not None
+        ]
 
     def _goes_on(self, file: BinaryIO) -> bool:
         file.seek(self._offset - len(self._mark))

@@ -1,4 +1,6 @@
-"""Tasks in a report: how a model was asked, what it scored with intervals and by type of question, how answers failed, and a few to look at."""
+"""Tasks in a report: how a model was asked, what it scored with intervals and by type of question,
+how answers failed, and a few to look at.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +26,9 @@ MAX_LINES, MAX_LINE_CHARACTERS, MAX_VERDICT_CHARACTERS = 14, 240, 120
 
 @dataclass(frozen=True)
 class MetricRow:
-    """One metric as text: the value, its 95 % interval, the untuned model's value and interval; "" for what is not known."""
+    """One metric as text: the value, its 95 % interval, the untuned model's value and interval; ""
+    for what is not known.
+    """
 
     name: str
     value: str
@@ -77,7 +81,9 @@ class AnswerView:
 
 @dataclass(frozen=True)
 class AnswersView:
-    """Answers to the questions that some tasks share: the best and the worst, or those that could not be read."""
+    """Answers to the questions that some tasks share: the best and the worst, or those that could
+    not be read.
+    """
 
     tasks: str
     about: str
@@ -94,12 +100,16 @@ class Tasks:
 
 
 def read_tasks(run_folder: Path, order: Sequence[str] = ()) -> Tasks:
-    """Summaries and answers by task, as found, those of `order` first; nothing where no task was run."""
+    """Summaries and answers by task, as found, those of `order` first; nothing where no task was
+    run.
+    """
     summaries: dict[str, Json] = {}
     records: dict[str, list[Json]] = {}
     damaged = []
     places = {name: place for place, name in enumerate(order)}
-    for path in sorted(summary_files(run_folder), key=lambda path: (places.get(path.stem, len(places)), path.name)):
+    for path in sorted(
+        summary_files(run_folder), key=lambda path: (places.get(path.stem, len(places)), path.name)
+    ):
         try:
             summary = read_json(path)
         except (RunFolderError, OSError, ValueError) as error:
@@ -135,14 +145,39 @@ def task_views(tasks: Tasks, before: Tasks | None) -> list[TaskView]:
     for name, summary in tasks.summaries.items():
         other = before.summaries.get(name) if before else None
         other = other if comparable(summary, other) else None
-        whole = {metric: record for metric, record in section(summary, "metrics").items() if not split_kind(metric)[1]}
-        rows = tuple(_row(metric, record, section(section(other, "metrics"), metric)) for metric, record in whole.items())
-        errors = tuple((str(error), f"{count}") for error, count in section(summary, "errors").items())
+        whole = {
+            metric: record
+            for metric, record in section(summary, "metrics").items()
+            if not split_kind(metric)[1]
+        }
+        rows = tuple(
+            _row(metric, record, section(section(other, "metrics"), metric))
+            for metric, record in whole.items()
+        )
+        errors = tuple(
+            (str(error), f"{count}") for error, count in section(summary, "errors").items()
+        )
         asked, asked_before = (_manner(each) for each in (summary, other or {}))
-        own_notes, notes_before = ([str(note) for note in items(each.get("notes"))] for each in (summary, other or {}))
-        notes = (*own_notes, *(f"before tuning: {note}" for note in notes_before if note not in own_notes))
+        own_notes, notes_before = (
+            [str(note) for note in items(each.get("notes"))] for each in (summary, other or {})
+        )
+        notes = (
+            *own_notes,
+            *(f"before tuning: {note}" for note in notes_before if note not in own_notes),
+        )
         before_about = asked_before if other and asked_before != asked else ""
-        views.append(TaskView(name, _about(summary), rows, before_about, errors, notes, _by_kind(summary), _by_kind(other or {})))
+        views.append(
+            TaskView(
+                name,
+                _about(summary),
+                rows,
+                before_about,
+                errors,
+                notes,
+                _by_kind(summary),
+                _by_kind(other or {}),
+            )
+        )
     return views
 
 
@@ -150,10 +185,19 @@ def _by_kind(summary: Json) -> Table | None:
     """Metrics in rows, types of question in columns with their number of examples."""
     metrics = section(summary, "metrics")
     names = [split_kind(name) for name in metrics if split_kind(name)[1]]
-    kinds, rows = list(dict.fromkeys(kind for _, kind in names)), list(dict.fromkeys(metric for metric, _ in names))
+    kinds, rows = (
+        list(dict.fromkeys(kind for _, kind in names)),
+        list(dict.fromkeys(metric for metric, _ in names)),
+    )
     counts = [number(section(metrics, of_kind(rows[0], kind)).get("n")) for kind in kinds]
-    headings = [kind if n is None else f"{kind} (n = {n:,.0f})" for kind, n in zip(kinds, counts, strict=True)]
-    cells = [(metric, *(_with_interval(section(metrics, of_kind(metric, kind))) for kind in kinds)) for metric in rows]
+    headings = [
+        kind if n is None else f"{kind} (n = {n:,.0f})"
+        for kind, n in zip(kinds, counts, strict=True)
+    ]
+    cells = [
+        (metric, *(_with_interval(section(metrics, of_kind(metric, kind))) for kind in kinds))
+        for metric in rows
+    ]
     return Table(("", *headings), tuple(cells)) if kinds else None
 
 
@@ -168,10 +212,16 @@ def _row(name: str, record: object, other: Json) -> MetricRow:
 
 
 def _cells(record: Json) -> tuple[str, str]:
-    value, unit, interval = number(record.get("value")), str(record.get("unit", "")), pair(record.get("interval"))
+    value, unit, interval = (
+        number(record.get("value")),
+        str(record.get("unit", "")),
+        pair(record.get("interval")),
+    )
     if value is None:
         return "", ""
-    return format_score(value, unit), " to ".join(format_score(bound, "share" if unit == "share" else "") for bound in interval or ())
+    return format_score(value, unit), " to ".join(
+        format_score(bound, "share" if unit == "share" else "") for bound in interval or ()
+    )
 
 
 def _manner(summary: Json) -> str:
@@ -179,7 +229,9 @@ def _manner(summary: Json) -> str:
     prompt = str(summary.get("prompt", ""))
     if prompt.startswith("few-shot "):
         return f"as text to continue, after {prompt.removeprefix('few-shot ')} solved examples"
-    return {"template": "through its template, as in training", "plain": "as text to continue"}.get(prompt, prompt)
+    return {"template": "through its template, as in training", "plain": "as text to continue"}.get(
+        prompt, prompt
+    )
 
 
 def _about(summary: Json) -> str:
@@ -207,8 +259,9 @@ def _sampling(summary: Json) -> str:
 
 
 def answer_views(tasks: Tasks, before: Tasks | None) -> list[AnswersView]:
-    """For every set of questions a few of the best and of the worst answers, and of those that could not be read; tasks that share the answers have
-    one set."""
+    """For every set of questions a few of the best and of the worst answers, and of those that
+    could not be read; tasks that share the answers have one set.
+    """
     return [view for names in _shared(tasks) for view in _views(names, tasks, before)]
 
 
@@ -217,7 +270,10 @@ def _shared(tasks: Tasks) -> list[list[str]]:
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for name, records in tasks.records.items():
         if records:
-            groups.setdefault(tuple((str(record.get("id")), str(record.get("completion"))) for record in records), []).append(name)
+            groups.setdefault(
+                tuple((str(record.get("id")), str(record.get("completion"))) for record in records),
+                [],
+            ).append(name)
     return list(groups.values())
 
 
@@ -226,24 +282,56 @@ def _views(names: list[str], tasks: Tasks, before: Tasks | None) -> list[Answers
     metrics = [main[0] for name in names if (main := main_metric(tasks.summaries[name]))]
     ranked = sorted(merged.values(), key=lambda record: _quality(record, metrics), reverse=True)
     shown = _ends(ranked)
-    told = f"the {MAX_SHOWN} best and the {MAX_SHOWN} worst of {len(merged)} by these scores" if len(shown) < len(merged) else f"all {len(merged)}"
+    told = (
+        f"the {MAX_SHOWN} best and the {MAX_SHOWN} worst of {len(merged)} by these scores"
+        if len(shown) < len(merged)
+        else f"all {len(merged)}"
+    )
     chosen = [(told, shown)]
-    unread = [record for record in merged.values() if record.get("status") == "unparsed" and record not in shown]
+    unread = [
+        record
+        for record in merged.values()
+        if record.get("status") == "unparsed" and record not in shown
+    ]
     if unread:
-        chosen.append((f"{min(len(unread), MAX_UNREAD)} more that could not be read", unread[:MAX_UNREAD]))
-    earlier = _merged([before.records[name] for name in names if name in before.records]) if before else {}
+        chosen.append(
+            (f"{min(len(unread), MAX_UNREAD)} more that could not be read", unread[:MAX_UNREAD])
+        )
+    earlier = (
+        _merged([before.records[name] for name in names if name in before.records])
+        if before
+        else {}
+    )
     title = " and ".join(names)
-    return [AnswersView(title, about, tuple(_answer(record, earlier.get(str(record.get("id")))) for record in records)) for about, records in chosen]
+    return [
+        AnswersView(
+            title,
+            about,
+            tuple(_answer(record, earlier.get(str(record.get("id")))) for record in records),
+        )
+        for about, records in chosen
+    ]
 
 
 def _merged(tasks_records: Sequence[Sequence[Json]]) -> dict[str, Json]:
-    """By example one answer, with the scores of all tasks (the first's where two have one name) and the first error that one of them found."""
+    """By example one answer, with the scores of all tasks (the first's where two have one name) and
+    the first error that one of them found.
+    """
     found: dict[str, Json] = {}
     for record in (record for records in tasks_records for record in records):
         earlier = found.get(str(record.get("id")), {})
         first = section(earlier, "scores")
-        scores = first | {name: value for name, value in section(record, "scores").items() if name not in first}
-        found[str(record.get("id"))] = record | earlier | {"scores": scores, "error": earlier.get("error") or record.get("error")}
+        scores = first | {
+            name: value for name, value in section(record, "scores").items() if name not in first
+        }
+        found[str(record.get("id"))] = (
+            record
+            | earlier
+            | {
+                "scores": scores,
+                "error": earlier.get("error") or record.get("error"),
+            }
+        )
     return found
 
 
@@ -253,34 +341,56 @@ def _quality(record: Json, metrics: Sequence[str]) -> tuple[bool, float]:
 
 
 def _ends(ranked: list[Json]) -> list[Json]:
-    """The first and the last few; of the worst, those that failed in different ways before others."""
+    """The first and the last few; of the worst, those that failed in different ways before
+    others.
+    """
     if len(ranked) <= 2 * MAX_SHOWN:
         return ranked
     worst = ranked[: MAX_SHOWN - 1 : -1]
     kinds: dict[str, Json] = {}
     for record in worst:
         kinds.setdefault(str(record.get("error")), record)
-    chosen = [*kinds.values(), *(record for record in worst if record not in kinds.values())][:MAX_SHOWN]
+    chosen = [*kinds.values(), *(record for record in worst if record not in kinds.values())][
+        :MAX_SHOWN
+    ]
     return [*ranked[:MAX_SHOWN], *chosen]
 
 
 def _answer(record: Json, earlier: Json | None) -> AnswerView:
     verdict, is_good = _verdict(record)
     earlier_verdict = _verdict(earlier or {})
-    scores = ", ".join(f"{name} {value:.3g}" for name, each in section(record, "scores").items() if (value := number(each)) is not None)
-    ending = {"end_of_text": "ended by itself", "stop": "ended by itself", "length": "cut by the token limit"}.get(str(record.get("finish")), "")
+    scores = ", ".join(
+        f"{name} {value:.3g}"
+        for name, each in section(record, "scores").items()
+        if (value := number(each)) is not None
+    )
+    ending = {
+        "end_of_text": "ended by itself",
+        "stop": "ended by itself",
+        "length": "cut by the token limit",
+    }.get(str(record.get("finish")), "")
     return AnswerView(
-        str(record.get("id", "")), cut(str(record.get("prompt") or ""), from_end=bool(record.get("shots"))), cut(str(record.get("completion") or "")),
-        cut(str(record.get("reference") or "")), verdict, is_good, f"{scores}; {ending}" if ending else scores,
-        None if earlier is None else cut(str(earlier.get("completion") or "")), *earlier_verdict,
-    )  # fmt: skip
+        str(record.get("id", "")),
+        cut(str(record.get("prompt") or ""), from_end=bool(record.get("shots"))),
+        cut(str(record.get("completion") or "")),
+        cut(str(record.get("reference") or "")),
+        verdict,
+        is_good,
+        f"{scores}; {ending}" if ending else scores,
+        None if earlier is None else cut(str(earlier.get("completion") or "")),
+        *earlier_verdict,
+    )
 
 
 def _verdict(record: Json) -> tuple[str, bool]:
     """What was found, and whether that is good."""
     status, error, detail = (str(record.get(key) or "") for key in ("status", "error", "detail"))
     if error or status not in {"", "passed", "correct"}:
-        told = f"{status}: {detail}" if status and detail and error.startswith(status) else error or status
+        told = (
+            f"{status}: {detail}"
+            if status and detail and error.startswith(status)
+            else error or status
+        )
         return told[:MAX_VERDICT_CHARACTERS], False
     if status:
         return status, True
@@ -289,8 +399,13 @@ def _verdict(record: Json) -> tuple[str, bool]:
 
 
 def cut(text: str, *, from_end: bool = False) -> str:
-    """At most `MAX_LINES` lines of a text, the first or the last ones, and what was left out in words."""
-    lines = [line if len(line) <= MAX_LINE_CHARACTERS else f"{line[:MAX_LINE_CHARACTERS]}..." for line in text.strip("\n").split("\n")]
+    """At most `MAX_LINES` lines of a text, the first or the last ones, and what was left out in
+    words.
+    """
+    lines = [
+        line if len(line) <= MAX_LINE_CHARACTERS else f"{line[:MAX_LINE_CHARACTERS]}..."
+        for line in text.strip("\n").split("\n")
+    ]
     left_out = len(lines) - MAX_LINES
     if left_out <= 1:
         return "\n".join(lines)

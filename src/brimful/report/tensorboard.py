@@ -1,4 +1,6 @@
-"""The run's records as TensorBoard scalars in `RUN/tensorboard`; the steps a resumed run repeats are not doubled."""
+"""The run's records as TensorBoard scalars in `RUN/tensorboard`; the steps a resumed run repeats
+are not doubled.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,16 +9,35 @@ from typing import Any
 
 from brimful.report.progress import Listener
 
-STEP_SCALARS = ("loss", "learning_rate", "grad_norm", "tokens_per_second", "memory_bytes", "loss_scale", "skipped")
-EVALUATION_SCALARS = ("loss", "perplexity", "bits_per_byte", "accuracy", "macro_f1", "f1", "precision", "recall", "pr_auc", "roc_auc")
+STEP_SCALARS = (
+    "loss",
+    "learning_rate",
+    "grad_norm",
+    "tokens_per_second",
+    "memory_bytes",
+    "loss_scale",
+    "skipped",
+)
+EVALUATION_SCALARS = (
+    "loss",
+    "perplexity",
+    "bits_per_byte",
+    "accuracy",
+    "macro_f1",
+    "f1",
+    "precision",
+    "recall",
+    "pr_auc",
+    "roc_auc",
+)
 
 
 @contextmanager
 def tensorboard_listener(run_folder: Path, note: Callable[[str], None]) -> Iterator[Listener]:
     """Write scalars `train/...` and `SPLIT/...` under `run_folder/tensorboard`.
 
-    A missing package or a folder that cannot be written never stops a run: it is told once through `note`, and later
-    records are left aside.
+    A missing package or a folder that cannot be written never stops a run: it is told once through
+    `note`, and later records are left aside.
 
     Args:
         run_folder: The run's folder.
@@ -30,7 +51,9 @@ def tensorboard_listener(run_folder: Path, note: Callable[[str], None]) -> Itera
 
 
 class _Log:
-    """Opens the writer at the first record, because only that one says where a resumed run goes on."""
+    """Opens the writer at the first record, because only that one says where a resumed run goes
+    on.
+    """
 
     def __init__(self, folder: Path, note: Callable[[str], None]) -> None:
         self._folder, self._note = folder, note
@@ -45,10 +68,14 @@ class _Log:
             self._write(record)
         except ImportError as error:
             self._stop(
-                f"TensorBoard files are not written: {error}. Install them with `pip install tensorboard`; metrics.jsonl has the same numbers."
+                f"TensorBoard files are not written: {error}. Install them with `pip install"
+                " tensorboard`; metrics.jsonl has the same numbers."
             )
         except OSError as error:
-            self._stop(f"TensorBoard files are not written any more: {error}. The run goes on; metrics.jsonl has the same numbers.")
+            self._stop(
+                f"TensorBoard files are not written any more: {error}. The run goes on;"
+                " metrics.jsonl has the same numbers."
+            )
 
     def _write(self, record: dict[str, Any]) -> None:
         kind = record.get("kind")
@@ -63,7 +90,9 @@ class _Log:
         for name in names:
             value = record.get(name)
             if isinstance(value, int | float):
-                self._writer.add_scalar(f"{group}/{name}", value, record.get("step"), walltime=record.get("time"))
+                self._writer.add_scalar(
+                    f"{group}/{name}", value, record.get("step"), walltime=record.get("time")
+                )
 
     def _stop(self, message: str) -> None:
         self._is_off = True
@@ -76,7 +105,10 @@ class _Log:
         try:
             self._writer.close()
         except OSError as error:
-            self._stop(f"The last TensorBoard points could not be written: {error}. metrics.jsonl has them.")
+            self._stop(
+                f"The last TensorBoard points could not be written: {error}. metrics.jsonl has"
+                " them."
+            )
         self._is_off = True
 
 
@@ -87,6 +119,9 @@ def _first_new_step(record: dict[str, Any]) -> int:
 
 
 def _open_writer(folder: Path, first_new_step: int) -> Any:
-    from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - its absence must not stop a run
+    # Its absence must not stop a run.
+    from torch.utils.tensorboard import (  # noqa: PLC0415
+        SummaryWriter,
+    )
 
     return SummaryWriter(log_dir=str(folder), purge_step=first_new_step)

@@ -20,14 +20,27 @@ _MARKS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
 
 
 def evaluation_lines(made: Mapping[str, Any]) -> list[str]:
-    """What an evaluation found: a few lines per split and per task; more for the split that a classifier is judged by."""
+    """What an evaluation found: a few lines per split and per task; more for the split that a
+    classifier is judged by.
+    """
     labelled = label_scores(made)
-    likelihoods = {name: score for name, score in made.items() if name not in ("tasks", LAYERS) and name not in labelled}
-    return [*label_lines(labelled), *score_lines(likelihoods), *layer_lines(made.get(LAYERS, {})), *task_lines(made.get("tasks", {}))]
+    likelihoods = {
+        name: score
+        for name, score in made.items()
+        if name not in ("tasks", LAYERS) and name not in labelled
+    }
+    return [
+        *label_lines(labelled),
+        *score_lines(likelihoods),
+        *layer_lines(made.get(LAYERS, {})),
+        *task_lines(made.get("tasks", {})),
+    ]
 
 
 def score_lines(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A few lines per split: loss, perplexity, bits per byte with intervals, speed, and the counting baselines beside them."""
+    """A few lines per split: loss, perplexity, bits per byte with intervals, speed, and the
+    counting baselines beside them.
+    """
     lines: list[str] = []
     for name, score in scores.items():
         if score.get("kind") == masked.KIND:
@@ -35,17 +48,34 @@ def score_lines(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
             continue
         low, high = score["bits_per_byte_interval"] or (None, None)
         interval = f" (95 % {low:.4f} to {high:.4f})" if low is not None else ""
-        is_whole = score["windows"] == score["documents"]  # examples, never windows of a longer text
-        how = f"of {score['documents']:,} examples" if is_whole else f"context {score['context']}, stride {score['stride']}"
-        per_word = f" per token, {_number(score['perplexity_per_word'], 2)} per word" if score.get("words") else ""
+        is_whole = (
+            score["windows"] == score["documents"]
+        )  # examples, never windows of a longer text
+        how = (
+            f"of {score['documents']:,} examples"
+            if is_whole
+            else f"context {score['context']}, stride {score['stride']}"
+        )
+        per_word = (
+            f" per token, {_number(score['perplexity_per_word'], 2)} per word"
+            if score.get("words")
+            else ""
+        )
         lines += [
             f"{name}: {score['tokens']:,} tokens, every one scored once, {how}",
-            f"  loss {_number(score['loss'])} nats/token, perplexity {_number(score['perplexity'], 2)}{per_word}, {_number(score['bits_per_byte'])} bits/byte{interval}",
+            (
+                f"  loss {_number(score['loss'])} nats/token, perplexity"
+                f" {_number(score['perplexity'], 2)}{per_word}, {_number(score['bits_per_byte'])}"
+                f" bits/byte{interval}"
+            ),
             f"  {score['tokens_per_second']:,.0f} tokens/s, {format_duration(score['seconds'])}",
         ]
         for label, baseline in score.get("baselines", {}).items():
             if isinstance(baseline, Mapping):
-                lines.append(f"  {label} baseline: {_number(baseline['loss'])} nats/token, {_number(baseline['bits_per_byte'])} bits/byte")
+                lines.append(
+                    f"  {label} baseline: {_number(baseline['loss'])} nats/token,"
+                    f" {_number(baseline['bits_per_byte'])} bits/byte"
+                )
     return lines
 
 
@@ -63,15 +93,23 @@ def layer_lines(record: Mapping[str, Any]) -> list[str]:
 
 
 def task_lines(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A few lines per task: how it was asked, every metric with its interval, and how answers failed."""
+    """A few lines per task: how it was asked, every metric with its interval, and how answers
+    failed.
+    """
     lines: list[str] = []
     for name, summary in tasks.items():
-        told = [f"version {summary['version']}", f"n = {summary['n']}", f"prompt: {summary['prompt']}"]
+        told = [
+            f"version {summary['version']}",
+            f"n = {summary['n']}",
+            f"prompt: {summary['prompt']}",
+        ]
         told += [f"isolation: {summary['isolation']}"] if "isolation" in summary else []
         lines.append(f"{name}: {', '.join(told)}")
         lines += _metric_lines(summary["metrics"])
         if summary.get("errors"):
-            lines.append("  " + ", ".join(f"{count} x {error}" for error, count in summary["errors"].items()))
+            lines.append(
+                "  " + ", ".join(f"{count} x {error}" for error, count in summary["errors"].items())
+            )
         lines += [f"  note: {note}" for note in summary.get("notes", ())]
     return lines
 
@@ -82,9 +120,17 @@ def _metric_lines(metrics: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for name, value in metrics.items():
         metric, kind = split_kind(name)
         low, high = value["interval"] or (None, None)
-        interval = "" if low is None else f" (95 % {format_score(low, value['unit'])} to {format_score(high, value['unit'])})"
+        interval = (
+            ""
+            if low is None
+            else (
+                f" (95 % {format_score(low, value['unit'])} to {format_score(high, value['unit'])})"
+            )
+        )
         told = f"{format_score(value['value'], value['unit'])}{interval}"
-        lines.setdefault(metric, []).append(f"    {kind}: {told}, n = {value['n']}" if kind else f"  {metric}: {told}")
+        lines.setdefault(metric, []).append(
+            f"    {kind}: {told}, n = {value['n']}" if kind else f"  {metric}: {told}"
+        )
     return [line for group in lines.values() for line in group]
 
 
@@ -105,13 +151,31 @@ def prediction_lines(run_folder: Path) -> list[str]:
 
 
 def comparison_lines(compared: Sequence[Comparison]) -> list[str]:
-    """Predicted, measured, error and whether that lies inside the interval, a line for each prediction; none without predictions."""
+    """Predicted, measured, error and whether that lies inside the interval, a line for each
+    prediction; none without predictions.
+    """
     rows = [("", "predicted", "interval", "measured", "error", "inside?")]
     for each in compared:
-        predicted, measured = format_quantity(each.key, each.predicted), _quantity(each.key, each.measured)
-        interval = " to ".join(format_quantity(each.key, value) for value in each.interval) if each.interval else "-"
+        predicted, measured = (
+            format_quantity(each.key, each.predicted),
+            _quantity(each.key, each.measured),
+        )
+        interval = (
+            " to ".join(format_quantity(each.key, value) for value in each.interval)
+            if each.interval
+            else "-"
+        )
         error = "-" if each.error is None else format_error(each.error)
-        rows.append((each.name, predicted, interval, measured, error, {True: "yes", False: "no", None: "-"}[each.came_true]))
+        rows.append(
+            (
+                each.name,
+                predicted,
+                interval,
+                measured,
+                error,
+                {True: "yes", False: "no", None: "-"}[each.came_true],
+            )
+        )
     return aligned(rows) if compared else []
 
 
@@ -132,7 +196,9 @@ def finding_lines(findings: Sequence["Finding"]) -> list[str]:
 
 def _of_layer(row: Mapping[str, Any]) -> str:
     """`block 1: cosine 0.31, norm ratio 0.98`."""
-    return f"{row['layer']}: " + ", ".join(f"{key.replace('_', ' ')} {_figure(value)}" for key, value in row.items() if key != "layer")
+    return f"{row['layer']}: " + ", ".join(
+        f"{key.replace('_', ' ')} {_figure(value)}" for key, value in row.items() if key != "layer"
+    )
 
 
 def _figure(value: object) -> str:

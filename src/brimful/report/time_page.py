@@ -1,4 +1,6 @@
-"""Where the time went, as a report shows it: what the plan expected above what was measured, and advice from measurements alone."""
+"""Where the time went, as a report shows it: what the plan expected above what was measured, and
+advice from measurements alone.
+"""
 
 from dataclasses import dataclass
 
@@ -31,7 +33,9 @@ class TimeRow:
 
 @dataclass(frozen=True)
 class TimeView:
-    """What the section shows; `keys` are the parts of the last row, which is the measured one where anything was measured."""
+    """What the section shows; `keys` are the parts of the last row, which is the measured one where
+    anything was measured.
+    """
 
     sentence: str
     rows: tuple[TimeRow, ...]
@@ -47,18 +51,38 @@ class TimeView:
 def time_view(run: RunFiles) -> TimeView | None:
     """None where neither a plan nor a measurement says anything of time."""
     predicted, spent = section(run.plan, "predicted"), time_spent(run)
-    planned = [(name, seconds, PLACES[like]) for key, (name, like) in PLANNED.items() if (seconds := number(predicted.get(key)))]
-    measured = [(NAMES[key], getattr(spent, key), place) for key, place in PLACES.items() if spent is not None and getattr(spent, key)]
-    rows = tuple(_row(name, terms) for name, terms in (("predicted", planned), ("measured", measured)) if terms)
+    planned = [
+        (name, seconds, PLACES[like])
+        for key, (name, like) in PLANNED.items()
+        if (seconds := number(predicted.get(key)))
+    ]
+    measured = [
+        (NAMES[key], getattr(spent, key), place)
+        for key, place in PLACES.items()
+        if spent is not None and getattr(spent, key)
+    ]
+    rows = tuple(
+        _row(name, terms)
+        for name, terms in (("predicted", planned), ("measured", measured))
+        if terms
+    )
     step_terms = tuple(parts(time_terms(run), "step_time_s"))
     if not rows and not step_terms:
         return None
-    drawing = bar_drawing("time", "Where the time went", [(f"{row.name}\n{row.total}", row.parts) for row in rows]) if rows else None
+    drawing = (
+        bar_drawing(
+            "time", "Where the time went", [(f"{row.name}\n{row.total}", row.parts) for row in rows]
+        )
+        if rows
+        else None
+    )
     return TimeView(_sentence(spent), rows, tuple(advice(run)), step_terms, drawing)
 
 
 def _row(name: str, terms: list[tuple[str, float, int]]) -> TimeRow:
-    found = parts([(what, seconds) for what, seconds, _ in terms], "time_s", [place for *_, place in terms])
+    found = parts(
+        [(what, seconds) for what, seconds, _ in terms], "time_s", [place for *_, place in terms]
+    )
     return TimeRow(name, tuple(found), format_duration(sum(seconds for _, seconds, _ in terms)))
 
 
@@ -67,7 +91,16 @@ def _sentence(spent: TimeSpent | None) -> str:
     if spent is None:
         return ""
     waiting, idle = spent.waiting_share, spent.device_idle_share
-    told = [f"{share_text(spent.share(spent.compute_s))} of {format_duration(spent.total_s)} was computing"]
-    told += [] if waiting is None else [f"steps waited {share_text(waiting)} of their time for data"]
-    told += [] if idle is None else [f"no kernel ran for {share_text(idle)} of the time that was watched"]
+    told = [
+        f"{share_text(spent.share(spent.compute_s))} of {format_duration(spent.total_s)} was"
+        " computing"
+    ]
+    told += (
+        [] if waiting is None else [f"steps waited {share_text(waiting)} of their time for data"]
+    )
+    told += (
+        []
+        if idle is None
+        else [f"no kernel ran for {share_text(idle)} of the time that was watched"]
+    )
     return f"{'; '.join(told)}."

@@ -1,10 +1,19 @@
-"""Where the time of a run went: every second of it under one heading, from what its sessions measured."""
+"""Where the time of a run went: every second of it under one heading, from what its sessions
+measured.
+"""
 
 import math
 from dataclasses import dataclass
 
 from brimful.report.once import once_per_run
-from brimful.report.runfiles import RunFiles, number, stage_times_s, step_spans, training_time_s, warm_up_s
+from brimful.report.runfiles import (
+    RunFiles,
+    number,
+    stage_times_s,
+    step_spans,
+    training_time_s,
+    warm_up_s,
+)
 
 NAMES = {
     "compute_s": "Compute",
@@ -23,13 +32,17 @@ class TimeSpent:
     """Seconds over all sessions; the parts add up to `total_s`.
 
     Attributes:
-        compute_s: Optimizer steps, without waiting for batches. With it where that was not measured.
+        compute_s: Optimizer steps, without waiting for batches. With it where that was not
+            measured.
         loader_s: The host waited for a batch; None in runs from before it was measured.
         evaluation_s, checkpoint_s: As their records tell.
         compile_s: What the first steps of every session took longer than steps usually take.
-        start_s: What is left: loading checkpoints, building the optimizer, writing the model, measuring the loader.
-        lost_s: Work of killed sessions that no checkpoint kept, as the monitor saw it; 0 without a monitor.
-        device_idle_share: Of the watched time, no kernel ran on the device: a view across the parts; None where it cannot be read.
+        start_s: What is left: loading checkpoints, building the optimizer, writing the model,
+            measuring the loader.
+        lost_s: Work of killed sessions that no checkpoint kept, as the monitor saw it; 0 without a
+            monitor.
+        device_idle_share: Of the watched time, no kernel ran on the device: a view across the
+            parts; None where it cannot be read.
     """
 
     compute_s: float
@@ -48,7 +61,9 @@ class TimeSpent:
     @property
     def parts(self) -> tuple[tuple[str, float], ...]:
         """(what, seconds) of the parts that took any time."""
-        return tuple((label, seconds) for name, label in NAMES.items() if (seconds := getattr(self, name)))
+        return tuple(
+            (label, seconds) for name, label in NAMES.items() if (seconds := getattr(self, name))
+        )
 
     def share(self, seconds: float) -> float:
         """Of the total, 0 to 1."""
@@ -66,11 +81,19 @@ def time_spent(run: RunFiles) -> TimeSpent | None:
     """None where no step was timed."""
     training_s = training_time_s(run)
     times = stage_times_s(run)
-    if training_s is None or training_s < 0 or not all(math.isfinite(seconds) for seconds in times.values() if seconds is not None):
+    if (
+        training_s is None
+        or training_s < 0
+        or not all(math.isfinite(seconds) for seconds in times.values() if seconds is not None)
+    ):
         return None
-    evaluation_s, checkpoint_s = (max(0.0, times[f"{kind}_time_s"] or 0.0) for kind in ("evaluation", "checkpoint"))
+    evaluation_s, checkpoint_s = (
+        max(0.0, times[f"{kind}_time_s"] or 0.0) for kind in ("evaluation", "checkpoint")
+    )
     known_s = training_s + evaluation_s + checkpoint_s
-    rest_s = max(0.0, (times["total_time_s"] or 0.0) - known_s)  # a killed session does not tell how long it was
+    rest_s = max(
+        0.0, (times["total_time_s"] or 0.0) - known_s
+    )  # a killed session does not tell how long it was
     compile_s = min(warm_up_s(run), rest_s)
     loader_s = _loader_s(run, training_s)
     idle = run.monitored.mean("device_utilization")
@@ -96,6 +119,8 @@ def _loader_s(run: RunFiles, training_s: float) -> float | None:
 
 
 def _lost_s(run: RunFiles, told_s: float) -> float:
-    """What was watched beyond the time that the run's journal accounts for, where a session did not end by itself."""
+    """What was watched beyond the time that the run's journal accounts for, where a session did not
+    end by itself.
+    """
     was_killed = any(not session.is_ended for session in run.monitored.sessions[:-1])
     return max(0.0, run.monitored.covered_s - told_s) if was_killed else 0.0

@@ -1,4 +1,6 @@
-"""What a plan keeps, what it changes, and what one real step showed of it, as lines for a terminal."""
+"""What a plan keeps, what it changes, and what one real step showed of it, as lines for a
+terminal.
+"""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -13,16 +15,40 @@ WIDTH = 120
 def verification_lines(verification: Verification) -> list[str]:
     """Claims first, then how they were tested, then every comparison with its tolerance."""
     lines = equivalence_lines(verification.equivalence)
-    lines += [f"One optimizer step as planned and one in the plainest manner, on {verification.ran_on}:"]
-    lines += ["  plainest: fp32, one sequence at a time, eager attention, the whole loss at once, a loop over tensors for AdamW"]
-    lines += ["  both: the same fresh weights, random tokens in sequences of random lengths, the same states of AdamW"]
-    lines += _listed("  reduced: ", verification.reduced) + _listed("  not tested: ", verification.untested) + _listed("  note: ", verification.told)
-    lines += [f"  loss {verification.losses[0]:.6f} in the plainest manner, {verification.losses[1]:.6f} as planned"]
+    lines += [
+        f"One optimizer step as planned and one in the plainest manner, on {verification.ran_on}:"
+    ]
+    lines += [
+        "  plainest: fp32, one sequence at a time, eager attention, the whole loss at once, a loop"
+        " over tensors for AdamW"
+    ]
+    lines += [
+        "  both: the same fresh weights, random tokens in sequences of random lengths, the same"
+        " states of AdamW"
+    ]
+    lines += (
+        _listed("  reduced: ", verification.reduced)
+        + _listed("  not tested: ", verification.untested)
+        + _listed("  note: ", verification.told)
+    )
+    lines += [
+        f"  loss {verification.losses[0]:.6f} in the plainest manner, {verification.losses[1]:.6f}"
+        " as planned"
+    ]
     lines += list(_table(verification.checks))
     failed = [check.name for check in verification.checks if not check.passed]
     if failed:
-        return [*lines, f"NOT VERIFIED: {', '.join(failed)} off by more than rounding in {verification.precision} explains."]
-    return [*lines, f"verified: every difference is within what rounding in {verification.precision} explains."]
+        return [
+            *lines,
+            (
+                f"NOT VERIFIED: {', '.join(failed)} off by more than rounding in"
+                f" {verification.precision} explains."
+            ),
+        ]
+    return [
+        *lines,
+        f"verified: every difference is within what rounding in {verification.precision} explains.",
+    ]
 
 
 def equivalence_lines(equivalence: Equivalence) -> list[str]:
@@ -37,7 +63,9 @@ def equivalence_lines(equivalence: Equivalence) -> list[str]:
 
 
 def _listed(label: str, entries: Sequence[str]) -> list[str]:
-    return textwrap.wrap("; ".join(entries), WIDTH, initial_indent=label, subsequent_indent=" " * len(label))
+    return textwrap.wrap(
+        "; ".join(entries), WIDTH, initial_indent=label, subsequent_indent=" " * len(label)
+    )
 
 
 def _table(checks: Sequence[Check]) -> Iterator[str]:
@@ -46,4 +74,7 @@ def _table(checks: Sequence[Check]) -> Iterator[str]:
     for check in checks:
         what = "1 - cosine" if check.name.endswith("direction") else "relative"
         verdict = "ok" if check.passed else "TOO FAR"
-        yield f"  {check.name:<{width}}  {check.difference:>10.1e}  {check.tolerance:>8.1e}  {verdict:<7}  ({what})"
+        yield (
+            f"  {check.name:<{width}}  {check.difference:>10.1e}  {check.tolerance:>8.1e} "
+            f" {verdict:<7}  ({what})"
+        )

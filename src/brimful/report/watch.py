@@ -1,4 +1,6 @@
-"""`brimful watch`: a run, or the member of a study that is being written, as it goes on in another process or on another machine."""
+"""`brimful watch`: a run, or the member of a study that is being written, as it goes on in another
+process or on another machine.
+"""
 
 import time
 from collections.abc import Callable
@@ -19,10 +21,18 @@ POLL_S = 1.0
 Sleep = Callable[[float], None]
 
 
-def watch(folder: Path, console: Console, once: bool = False, *, clock: Clock = time.time, sleep: Sleep = time.sleep) -> None:
+def watch(
+    folder: Path,
+    console: Console,
+    once: bool = False,
+    *,
+    clock: Clock = time.time,
+    sleep: Sleep = time.sleep,
+) -> None:
     """Show a run while another process writes it, until it ends; Ctrl-C leaves it running.
 
-    On a terminal one view that is updated in place, elsewhere lines. A run that is about to start is waited for.
+    On a terminal one view that is updated in place, elsewhere lines. A run that is about to start
+    is waited for.
 
     Args:
         folder: Of a run, a study, a chain, or of runs; also its copy in a mirror.
@@ -55,19 +65,34 @@ def _wait_for(folder: Path, console: Console, clock: Clock, sleep: Sleep) -> Non
     started = clock()
     if is_watchable(folder):
         return
-    print_line(console, f"there is no run in {folder} yet: waiting up to {START_WAIT_S:.0f} s for one (Ctrl-C leaves)")
+    print_line(
+        console,
+        f"there is no run in {folder} yet: waiting up to {START_WAIT_S:.0f} s for one (Ctrl-C"
+        " leaves)",
+    )
     while not is_watchable(folder) and clock() - started < START_WAIT_S:
         sleep(POLL_S)
 
 
 def _require(folder: Path) -> None:
     if not is_watchable(folder):
-        what = "holds no run" if folder.is_dir() else "is a file" if folder.exists() else "does not exist"
-        raise RunFolderError(f"{folder} {what}. Give the name of a run or the path of its folder; `brimful runs` lists them.")
+        what = (
+            "holds no run"
+            if folder.is_dir()
+            else "is a file"
+            if folder.exists()
+            else "does not exist"
+        )
+        raise RunFolderError(
+            f"{folder} {what}. Give the name of a run or the path of its folder; `brimful runs`"
+            " lists them."
+        )
 
 
 def _live(scene: Scene, console: Console, sleep: Sleep) -> None:
-    with Live(WatchView(scene.watched, scene.of_several), console=console, auto_refresh=False) as live:
+    with Live(
+        WatchView(scene.watched, scene.of_several), console=console, auto_refresh=False
+    ) as live:
 
         def tell(record: Json) -> None:
             if record.get("kind") in SHOWN_ABOVE:
@@ -82,7 +107,9 @@ def _live(scene: Scene, console: Console, sleep: Sleep) -> None:
 
 
 def _in_lines(scene: Scene, console: Console, sleep: Sleep) -> None:
-    """How it stands, then lines as the run itself would print them, and a line when it falls silent."""
+    """How it stands, then lines as the run itself would print them, and a line when it falls
+    silent.
+    """
     _print_state(scene, console)
     lines = LineListener(console, scene.watched.state)
     shown, is_silent = scene.of_several, False

@@ -1,4 +1,6 @@
-"""What there is to watch: one run; or a study, a chain or another folder of runs, of which the one that is being written is shown."""
+"""What there is to watch: one run; or a study, a chain or another folder of runs, of which the one
+that is being written is shown.
+"""
 
 from pathlib import Path
 
@@ -48,7 +50,11 @@ class Single:
         """How it goes on, for what is not finished; and what its process still does."""
         life = self.watched.life()
         started_by = str((json_or_none(self.folder / "environment.json") or {}).get("command", ""))
-        if life.word == "finished" and started_by.split()[1:2] == ["run"] and self.watched.process_lives:
+        if (
+            life.word == "finished"
+            and started_by.split()[1:2] == ["run"]
+            and self.watched.process_lives
+        ):
             return ["trained; its process goes on: scores and a report follow"]
         if life.word not in {"stopped", "interrupted", "not started"}:
             return []
@@ -57,7 +63,9 @@ class Single:
 
 
 class Several:
-    """A study, a chain or a folder of runs: the one that is being written, else the one that changed last."""
+    """A study, a chain or a folder of runs: the one that is being written, else the one that
+    changed last.
+    """
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self.folder, self._clock = folder, clock
@@ -76,7 +84,10 @@ class Several:
         members = self._members()
         finished = sum(status_word(member) == "finished" for member in members)
         shown = self._drawing_told() or self.watched.folder.name * bool(members)
-        self.of_several = f"{name_of(self.folder)}: {finished_told(finished, self._planned)}" + f"; {shown}" * bool(shown)
+        self.of_several = (
+            f"{name_of(self.folder)}: {finished_told(finished, self._planned)}"
+            + f"; {shown}" * bool(shown)
+        )
         self.watched.poll(tell)
 
     def _folders(self) -> list[Path]:
@@ -86,11 +97,22 @@ class Several:
             return []
 
     def _members(self) -> list[Path]:
-        return [entry for entry in self._folders() if is_run(entry) and not (entry / DRAWN_FILE).exists()]
+        return [
+            entry
+            for entry in self._folders()
+            if is_run(entry) and not (entry / DRAWN_FILE).exists()
+        ]
 
     def _drawing_told(self) -> str:
         """What of a chain's samples is being drawn; "" while none are."""
-        drawing = next((entry for entry in self._folders() if (entry / DRAWN_FILE).exists() and writing(entry) is not None), None)
+        drawing = next(
+            (
+                entry
+                for entry in self._folders()
+                if (entry / DRAWN_FILE).exists() and writing(entry) is not None
+            ),
+            None,
+        )
         self._is_drawing = drawing is not None
         if drawing is None:
             return ""
@@ -102,16 +124,24 @@ class Several:
     def _chosen(self) -> Path | None:
         members = self._members()
         written = [member for member in members if writing(member) is not None]
-        return written[0] if written else max(members, key=lambda member: last_change(member) or 0.0, default=None)
+        return (
+            written[0]
+            if written
+            else max(members, key=lambda member: last_change(member) or 0.0, default=None)
+        )
 
     @property
     def is_over(self) -> bool:
-        """Compared in the end, or left by its process: between two runs that scores and plans, so that no folder is written."""
+        """Compared in the end, or left by its process: between two runs that scores and plans, so
+        that no folder is written.
+        """
         if self.watched.writer is not None or self._is_drawing:
             return False
         if section(json_or_none(self.folder / "study.json"), "comparison"):
             return True
-        if (self._members() and self.watched.life().word == "interrupted") or self.watched.process_has_ended:
+        if (
+            self._members() and self.watched.life().word == "interrupted"
+        ) or self.watched.process_has_ended:
             return True
         own = [changed_at(self.folder / name) or 0.0 for name in STUDY_FILES]
         changed = max(own + [last_change(member) or 0.0 for member in self._members()])
@@ -131,19 +161,31 @@ Scene = Single | Several
 
 def scene_of(folder: Path, clock: Clock) -> Scene:
     """What a folder is to be watched as."""
-    return Single(folder, clock) if is_run(folder) and not is_several(folder) else Several(folder, clock)
+    return (
+        Single(folder, clock)
+        if is_run(folder) and not is_several(folder)
+        else Several(folder, clock)
+    )
 
 
 def is_watchable(folder: Path) -> bool:
-    """Whether there is something to watch: a run, a study or chain, or a folder of runs such as a study's in a mirror."""
+    """Whether there is something to watch: a run, a study or chain, or a folder of runs such as a
+    study's in a mirror.
+    """
     try:
-        return is_several(folder) or is_run(folder) or any(is_run(entry) for entry in folder.iterdir() if entry.is_dir())
+        return (
+            is_several(folder)
+            or is_run(folder)
+            or any(is_run(entry) for entry in folder.iterdir() if entry.is_dir())
+        )
     except OSError:
         return False
 
 
 def is_awaited(name: str, runs: Path) -> bool:
-    """Whether a run that is not there may be about to begin: it can be a run's name, and none that is there is called almost like it."""
+    """Whether a run that is not there may be about to begin: it can be a run's name, and none that
+    is there is called almost like it.
+    """
     try:
         folder_name(name)
         known = [entry.name for entry in runs.iterdir()] if runs.is_dir() else []

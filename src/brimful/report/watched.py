@@ -1,4 +1,6 @@
-"""A run as it is watched from another process: its files read on as they grow, and what they tell together. Reads only what was appended."""
+"""A run as it is watched from another process: its files read on as they grow, and what they tell
+together. Reads only what was appended.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -40,8 +42,10 @@ LIFE_EVERY_S = 10.0
 
 
 class RecordClock:
-    """Unix seconds: a record's own while it is taken in, so that pace and ages are those of the run; else those of `wall`, but never before
-    the newest record, whose machine's clock may be ahead."""
+    """Unix seconds: a record's own while it is taken in, so that pace and ages are those of the
+    run; else those of `wall`, but never before the newest record, whose machine's clock may be
+    ahead.
+    """
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
@@ -95,7 +99,9 @@ class Watched:
     def _read_plan(self) -> None:
         """What this session was planned to need, and how long it may last."""
         planned = section(json_or_none(self.folder / "plan.json"), "predicted")
-        self.state.planned = {name: value for name, entry in planned.items() if (value := number(entry)) is not None}
+        self.state.planned = {
+            name: value for name, entry in planned.items() if (value := number(entry)) is not None
+        }
         told = section(read_recipe(self.folder / RECIPE_FILE), "run").get("session")
         try:
             self._session_s = parse_duration(told) if isinstance(told, str) else None
@@ -106,7 +112,8 @@ class Watched:
         """Read on.
 
         Args:
-            tell: Receives every new record once the state has taken it in. Of a journal that was cut back, those of the session that did so.
+            tell: Receives every new record once the state has taken it in. Of a journal that was
+                cut back, those of the session that did so.
         """
         is_new, records = self._metrics.read()
         if is_new:
@@ -160,7 +167,9 @@ class Watched:
     def process_has_ended(self) -> bool:
         """Whether the process that wrote the folder was seen and is gone."""
         try:
-            return self._process is not None and (not self._process.is_running() or self._process.status() == psutil.STATUS_ZOMBIE)
+            return self._process is not None and (
+                not self._process.is_running() or self._process.status() == psutil.STATUS_ZOMBIE
+            )
         except psutil.Error:
             return True
 
@@ -178,15 +187,23 @@ class Watched:
 
     @property
     def newest_s(self) -> float | None:
-        """Age of the newest record, None before the first: that of the file, as not every record tells its time; of a copy by its records."""
-        changed = self._metrics.changed_at if not self.points.is_copy or self.clock.newest is None else self.clock.newest
+        """Age of the newest record, None before the first: that of the file, as not every record
+        tells its time; of a copy by its records.
+        """
+        changed = (
+            self._metrics.changed_at
+            if not self.points.is_copy or self.clock.newest is None
+            else self.clock.newest
+        )
         return None if changed is None else max(0.0, self.wall() - changed)
 
     @property
     def is_stale(self) -> bool:
         """Whether the newest record is older than steps explain."""
         age_s = self.newest_s
-        return age_s is not None and age_s > max(STALE_S, STALE_STEPS * (self.state.step_time_s or 0.0))
+        return age_s is not None and age_s > max(
+            STALE_S, STALE_STEPS * (self.state.step_time_s or 0.0)
+        )
 
     @property
     def session_left_s(self) -> float | None:
@@ -196,7 +213,9 @@ class Watched:
         return self.writer.started + self._session_s - self.wall()
 
     def life(self) -> Life:
-        """What the run is now. While it is written that is known at once; else the folder is read when its status changes, and every 10 s."""
+        """What the run is now. While it is written that is known at once; else the folder is read
+        when its status changes, and every 10 s.
+        """
         if self.writer is not None:
             self._life = None
             return Life("running", f"running: {self.writer.told}", self.writer.pid)

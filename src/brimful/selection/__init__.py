@@ -1,1 +1,3 @@
-"""Which samples become training data: asked for in waves, kept in a journal, chosen by distinct paths, counted."""
+"""Which samples become training data: asked for in waves, kept in a journal, chosen by distinct
+paths, counted.
+"""

@@ -1,4 +1,6 @@
-"""Which samples of one question are kept: a pure function of the samples, whatever order and time they were drawn in."""
+"""Which samples of one question are kept: a pure function of the samples, whatever order and time
+they were drawn in.
+"""
 
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
@@ -12,7 +14,8 @@ class Rules:
 
     Attributes:
         samples_per_prompt: Drawn per question at most.
-        keep_per_prompt: Kept per question at most, so that easy questions do not crowd out hard ones.
+        keep_per_prompt: Kept per question at most, so that easy questions do not crowd out hard
+            ones.
         stop_early: Draw no more for a question once so many are kept.
         min_answer_tokens: Shorter answers are not kept.
         max_answer_tokens: Longer answers are not kept; None: any length.
@@ -26,7 +29,8 @@ class Rules:
 
 
 def choose(samples: Iterable[Sample], rules: Rules, known: Set[str] = frozenset()) -> list[Sample]:
-    """The samples of one question by number, with their fates: the first correct ones with distinct paths are kept.
+    """The samples of one question by number, with their fates: the first correct ones with distinct
+    paths are kept.
 
     Not the likeliest or the shortest ones: the first ones are distributed as the model writes.
 
@@ -40,7 +44,13 @@ def choose(samples: Iterable[Sample], rules: Rules, known: Set[str] = frozenset(
     for sample in sorted(samples, key=lambda sample: sample.number):
         fate = obstacle(sample, rules)
         if fate is None:
-            fate = "repeated-path" if sample.path in paths else "kept" if len(paths) < len(known) + rules.keep_per_prompt else "enough"
+            fate = (
+                "repeated-path"
+                if sample.path in paths
+                else "kept"
+                if len(paths) < len(known) + rules.keep_per_prompt
+                else "enough"
+            )
             paths.add(sample.path)
         chosen.append(replace(sample, fate=fate))
     return chosen
@@ -49,12 +59,15 @@ def choose(samples: Iterable[Sample], rules: Rules, known: Set[str] = frozenset(
 def prefix(samples: Iterable[Sample], rules: Rules, known: Set[str] = frozenset()) -> list[Sample]:
     """The samples of one question that count, by number and with their fates.
 
-    Those are the numbers from 0 on without a gap; with `stop_early` up to the one that fills the places. What was drawn beyond, because it was on
-    its way when the question was settled, is cut, so that what remains does not depend on timing.
+    Those are the numbers from 0 on without a gap; with `stop_early` up to the one that fills the
+    places. What was drawn beyond, because it was on its way when the question was settled, is cut,
+    so that what remains does not depend on timing.
     """
     by_number = {sample.number: sample for sample in samples}
     whole: list[Sample] = []
-    while len(whole) < rules.samples_per_prompt and (sample := by_number.get(len(whole))) is not None:
+    while (
+        len(whole) < rules.samples_per_prompt and (sample := by_number.get(len(whole))) is not None
+    ):
         whole.append(sample)
     chosen = choose(whole, rules, known)
     if not rules.stop_early:
@@ -68,7 +81,10 @@ def settled(samples: Iterable[Sample], rules: Rules, known: Set[str] = frozenset
     counted = prefix(samples, rules, known)
     if len(counted) == rules.samples_per_prompt:
         return True
-    return rules.stop_early and sum(sample.fate == "kept" for sample in counted) == rules.keep_per_prompt
+    return (
+        rules.stop_early
+        and sum(sample.fate == "kept" for sample in counted) == rules.keep_per_prompt
+    )
 
 
 def obstacle(sample: Sample, rules: Rules) -> Fate | None:

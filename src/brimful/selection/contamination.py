@@ -1,8 +1,11 @@
-"""Samples that repeat a question of the evaluation: word for word, up to case and punctuation, or in a long piece.
+"""Samples that repeat a question of the evaluation: word for word, up to case and punctuation, or
+in a long piece.
 
-Pieces of 13 words, or whole questions from 8 words on, as in Brown et al. 2020 (arXiv 2005.14165), appendix C, who leave out what very many
-documents hold. Here that is the wording around the questions ("You are an expert Python programmer, and here is your task"): a piece needs 8 words of
-its own, half of them no numbers. Questions from a template differ in a number or a unit alone, so texts that are merely similar are not taken for repetitions.
+Pieces of 13 words, or whole questions from 8 words on, as in Brown et al. 2020 (arXiv 2005.14165),
+appendix C, who leave out what very many documents hold. Here that is the wording around the
+questions ("You are an expert Python programmer, and here is your task"): a piece needs 8 words of
+its own, half of them no numbers. Questions from a template differ in a number or a unit alone, so
+texts that are merely similar are not taken for repetitions.
 """
 
 import re
@@ -15,10 +18,14 @@ from brimful.data.leakage import normalised
 
 PIECE_WORDS = 13
 OWN_WORDS = 8
-"""Shorter questions count as repeated only where a whole question equals them: their words follow each other by chance."""
+"""Shorter questions count as repeated only where a whole question equals them: their words follow
+each other by chance.
+"""
 WORDING_WORDS = 5
 WORDING_SHARE = 0.1
-"""So many words in a row that a tenth of the questions hold, and three of them at least, are their wording."""
+"""So many words in a row that a tenth of the questions hold, and three of them at least, are their
+wording.
+"""
 
 Words = tuple[str, ...]
 
@@ -33,7 +40,8 @@ class Contamination:
 
     Attributes:
         evaluation_id: The evaluation's question.
-        kind: "exact": the same question but for case and white space; "words": also but for punctuation; "piece": a long piece of it.
+        kind: "exact": the same question but for case and white space; "words": also but for
+            punctuation; "piece": a long piece of it.
     """
 
     evaluation_id: str
@@ -60,20 +68,28 @@ class EvaluationQuestions:
             self._index(words, evaluation_id, wording)
 
     def find(self, question: str, completion: str) -> Contamination | None:
-        """What a sample repeats, in its question or in its answer; None: nothing. A question is looked up once, however many answers it has."""
+        """What a sample repeats, in its question or in its answer; None: nothing. A question is
+        looked up once, however many answers it has.
+        """
         if question not in self._asked:
             self._asked[question] = self._of_question(question)
         return self._asked[question] or self._piece(_words_of(completion))
 
     def _index(self, words: Words, evaluation_id: str, wording: frozenset[Words]) -> None:
-        """Pieces by their first words: one look-up a word finds the few that are worth comparing."""
+        """Pieces by their first words: one look-up a word finds the few that are worth
+        comparing.
+        """
         is_own = [True] * len(words)
         for start in range(len(words)):
             if words[start : start + WORDING_WORDS] in wording:
                 is_own[start : start + WORDING_WORDS] = [False] * WORDING_WORDS
         for start in range(max(1, len(words) - PIECE_WORDS + 1)):
             piece = words[start : start + PIECE_WORDS]
-            own = [word for word, counts in zip(piece, is_own[start : start + PIECE_WORDS], strict=True) if counts]
+            own = [
+                word
+                for word, counts in zip(piece, is_own[start : start + PIECE_WORDS], strict=True)
+                if counts
+            ]
             if len(own) >= OWN_WORDS and sum(word.isalpha() for word in own) >= OWN_WORDS // 2:
                 self._pieces.setdefault(piece[:OWN_WORDS], []).append((piece, evaluation_id))
 
@@ -99,6 +115,11 @@ def _words_of(text: str) -> Words:
 
 def _wording(questions: Iterable[Words]) -> frozenset[Words]:
     """What stands in very many of the questions."""
-    pieces = [{words[start : start + WORDING_WORDS] for start in range(len(words) - WORDING_WORDS + 1)} for words in questions]
+    pieces = [
+        {words[start : start + WORDING_WORDS] for start in range(len(words) - WORDING_WORDS + 1)}
+        for words in questions
+    ]
     counts = Counter(piece for of_question in pieces for piece in of_question)
-    return frozenset(piece for piece, count in counts.items() if count >= max(3, WORDING_SHARE * len(pieces)))
+    return frozenset(
+        piece for piece, count in counts.items() if count >= max(3, WORDING_SHARE * len(pieces))
+    )

@@ -1,6 +1,8 @@
-"""Which samples are asked for, and when: questions with shared prompts together, in waves where a question can be settled early.
+"""Which samples are asked for, and when: questions with shared prompts together, in waves where a
+question can be settled early.
 
-The order never decides what is kept: a sample's seed follows from its question and number, and what counts is cut by `choose.prefix`.
+The order never decides what is kept: a sample's seed follows from its question and number, and what
+counts is cut by `choose.prefix`.
 """
 
 from collections import Counter, deque
@@ -43,7 +45,9 @@ class Drawn:
 
 
 def seed_of(seed: int, question_id: str, number: int) -> int:
-    """The seed of one sample, below 2**63: a function of these three alone, whatever other questions and samples there are."""
+    """The seed of one sample, below 2**63: a function of these three alone, whatever other
+    questions and samples there are.
+    """
     return xxhash.xxh3_64_intdigest(f"{seed} {number} {question_id}".encode()) >> 1
 
 
@@ -61,7 +65,14 @@ class Drawing:
         DataError: two questions have one id.
     """
 
-    def __init__(self, questions: Sequence[Asked], rules: Rules, seed: int, max_new_tokens: int, held: Iterable[Sample] = ()) -> None:
+    def __init__(
+        self,
+        questions: Sequence[Asked],
+        rules: Rules,
+        seed: int,
+        max_new_tokens: int,
+        held: Iterable[Sample] = (),
+    ) -> None:
         self._questions = list(questions)
         self._rules = rules
         self._seed = seed
@@ -69,7 +80,10 @@ class Drawing:
         self._place_of = {question.id: place for place, question in enumerate(self._questions)}
         if len(self._place_of) < len(self._questions):
             twice = Counter(question.id for question in self._questions).most_common(1)[0][0]
-            raise DataError(f"two questions have the id {twice!r}. Every question needs its own: its samples are kept under it.")
+            raise DataError(
+                f"two questions have the id {twice!r}. Every question needs its own: its samples"
+                " are kept under it."
+            )
         self._samples: list[dict[int, Sample]] = [{} for _ in self._questions]
         self._paths: list[set[str]] = [set() for _ in self._questions]
         self._is_done = [False] * len(self._questions)
@@ -78,13 +92,19 @@ class Drawing:
             self.take(sample)
 
     def requests(self) -> Iterator[Request]:
-        """What is still to be drawn, longest prompts first, each request decided on when it is asked for.
+        """What is still to be drawn, longest prompts first, each request decided on when it is
+        asked for.
 
-        Without `stop_early` all samples of a question follow each other. With it a question gives as many as it still needs to have enough kept if
-        all are right, then it waits for its next turn. The iterator never waits for answers: when all others are settled, the last questions are
-        asked ahead of need rather than leave the device idle.
+        Without `stop_early` all samples of a question follow each other. With it a question gives
+        as many as it still needs to have enough kept if all are right, then it waits for its next
+        turn. The iterator never waits for answers: when all others are settled, the last questions
+        are asked ahead of need rather than leave the device idle.
         """
-        places = sorted(range(len(self._questions)), key=lambda place: len(self._questions[place].prompt_ids), reverse=True)
+        places = sorted(
+            range(len(self._questions)),
+            key=lambda place: len(self._questions[place].prompt_ids),
+            reverse=True,
+        )
         waiting = deque((place, self._numbers(place)) for place in places)
         while waiting:
             place, numbers = waiting.popleft()
@@ -102,9 +122,15 @@ class Drawing:
         return self._questions[place], number
 
     def take(self, sample: Sample) -> bool:
-        """Note a sample; False where it is known already, or none of these questions and numbers."""
+        """Note a sample; False where it is known already, or none of these questions and
+        numbers.
+        """
         place = self._place_of.get(sample.question)
-        if place is None or sample.number >= self._rules.samples_per_prompt or sample.number in self._samples[place]:
+        if (
+            place is None
+            or sample.number >= self._rules.samples_per_prompt
+            or sample.number in self._samples[place]
+        ):
             return False
         samples = self._samples[place]
         samples[sample.number] = sample
@@ -114,7 +140,9 @@ class Drawing:
         known = self._questions[place].known_paths
         if obstacle(sample, self._rules) is None and sample.path not in known:
             self._paths[place].add(sample.path)
-        if len(samples) == self._rules.samples_per_prompt or (self._rules.stop_early and not self._missing(place)):
+        if len(samples) == self._rules.samples_per_prompt or (
+            self._rules.stop_early and not self._missing(place)
+        ):
             self._is_done[place] = settled(samples.values(), self._rules, known)
         return True
 
@@ -131,22 +159,38 @@ class Drawing:
             questions=len(pairs),
             questions_done=sum(self._is_done),
             samples=sum(len(samples) for samples, _ in pairs),
-            samples_left=sum(self._rules.samples_per_prompt - len(samples) for samples, is_done in pairs if not is_done),
+            samples_left=sum(
+                self._rules.samples_per_prompt - len(samples)
+                for samples, is_done in pairs
+                if not is_done
+            ),
             tokens=self._tokens,
             answered=self._answered,
             correct=self._correct,
-            kept=sum(self._rules.keep_per_prompt - self._missing(place) for place in range(len(pairs))),
+            kept=sum(
+                self._rules.keep_per_prompt - self._missing(place) for place in range(len(pairs))
+            ),
             questions_with_kept=sum(map(bool, self._paths)),
         )
 
     def _numbers(self, place: int) -> Iterator[int]:
-        return (number for number in range(self._rules.samples_per_prompt) if number not in self._samples[place])
+        return (
+            number
+            for number in range(self._rules.samples_per_prompt)
+            if number not in self._samples[place]
+        )
 
     def _is_wanted(self, place: int, number: int) -> bool:
-        """Not once the question is settled, or will be as soon as what is on its way has come back."""
+        """Not once the question is settled, or will be as soon as what is on its way has come
+        back.
+        """
         if self._is_done[place]:
             return False
-        return not self._rules.stop_early or self._missing(place) > 0 or number < max(self._samples[place])
+        return (
+            not self._rules.stop_early
+            or self._missing(place) > 0
+            or number < max(self._samples[place])
+        )
 
     def _wave(self, place: int) -> int:
         """How many samples of a question follow each other."""
@@ -161,4 +205,6 @@ class Drawing:
     def _request(self, place: int, number: int) -> Request:
         question = self._questions[place]
         key = place * self._rules.samples_per_prompt + number
-        return Request(key, question.prompt_ids, seed_of(self._seed, question.id, number), self._max_new_tokens)
+        return Request(
+            key, question.prompt_ids, seed_of(self._seed, question.id, number), self._max_new_tokens
+        )

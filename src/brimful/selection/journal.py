@@ -1,4 +1,6 @@
-"""Samples on disk: appended as they are verified, read again by a resumed drawing, and at the end the two files that others read."""
+"""Samples on disk: appended as they are verified, read again by a resumed drawing, and at the end
+the two files that others read.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,14 +26,16 @@ class SampleJournal:
 
     Args:
         folder: Exists; the caller holds its lease.
-        decides: By name, what every sample depends on: the model's fingerprint, questions, sampling settings, verifier, template. JSON values.
-            What is only chosen by, such as how many are kept, does not belong here: it may change between two drawings.
+        decides: By name, what every sample depends on: the model's fingerprint, questions, sampling
+            settings, verifier, template. JSON values. What is only chosen by, such as how many are
+            kept, does not belong here: it may change between two drawings.
 
     Attributes:
         held: What was drawn before, in the order it came back; of twins the first.
 
     Raises:
-        RunFolderError: the folder's samples were drawn with something else (names what changed), or a record is no sample.
+        RunFolderError: the folder's samples were drawn with something else (names what changed), or
+            a record is no sample.
     """
 
     def __init__(self, folder: Path, decides: Mapping[str, Any]) -> None:
@@ -45,14 +49,18 @@ class SampleJournal:
             raise
 
     def append(self, sample: Sample) -> bool:
-        """Write a sample down; False, and nothing is written, where its question and number are there already."""
+        """Write a sample down; False, and nothing is written, where its question and number are
+        there already.
+        """
         if not self._is_new(sample):
             return False
         self._journal.append(sample.to_json())
         return True
 
     def sync(self) -> None:
-        """Durable up to here, also after a power cut; a killed process loses nothing that was appended."""
+        """Durable up to here, also after a power cut; a killed process loses nothing that was
+        appended.
+        """
         self._journal.sync()
 
     def close(self) -> None:
@@ -81,7 +89,9 @@ class SampleJournal:
         return len(self._known) > count
 
 
-def write_samples(folder: Path, questions: Sequence[Asked], samples: Iterable[Sample], rules: Rules) -> list[Sample]:
+def write_samples(
+    folder: Path, questions: Sequence[Asked], samples: Iterable[Sample], rules: Rules
+) -> list[Sample]:
     """Write the samples that count and the rows to train on; each file is replaced as a whole.
 
     Args:
@@ -91,7 +101,8 @@ def write_samples(folder: Path, questions: Sequence[Asked], samples: Iterable[Sa
         rules: What is kept.
 
     Returns:
-        The samples that count, with their fates. Where none is kept, there is no file to train on, an older one is removed.
+        The samples that count, with their fates. Where none is kept, there is no file to train on,
+        an older one is removed.
 
     Raises:
         RunFolderError: no space, no permission; the older file is as it was.
@@ -99,13 +110,24 @@ def write_samples(folder: Path, questions: Sequence[Asked], samples: Iterable[Sa
     drawn: dict[str, list[Sample]] = {question.id: [] for question in questions}
     for sample in samples:
         drawn.get(sample.question, []).append(sample)
-    counted = [(question, sample) for question in questions for sample in prefix(drawn[question.id], rules, question.known_paths)]
-    write_text_atomically(folder / SAMPLES_FILE, "".join(json.dumps(_record(*pair), allow_nan=False) + "\n" for pair in counted))
+    counted = [
+        (question, sample)
+        for question in questions
+        for sample in prefix(drawn[question.id], rules, question.known_paths)
+    ]
+    write_text_atomically(
+        folder / SAMPLES_FILE,
+        "".join(json.dumps(_record(*pair), allow_nan=False) + "\n" for pair in counted),
+    )
     rows = [
-        training_row(question.prompt or (Message("user", question.text),), sample.completion) for question, sample in counted if sample.fate == "kept"
+        training_row(question.prompt or (Message("user", question.text),), sample.completion)
+        for question, sample in counted
+        if sample.fate == "kept"
     ]
     if rows:
-        write_text_atomically(folder / TRAINING_FILE, "".join(json.dumps(row) + "\n" for row in rows))
+        write_text_atomically(
+            folder / TRAINING_FILE, "".join(json.dumps(row) + "\n" for row in rows)
+        )
     else:
         (folder / TRAINING_FILE).unlink(missing_ok=True)
     return [sample for _, sample in counted]
@@ -131,20 +153,31 @@ def kept_paths(folders: Iterable[Path]) -> dict[str, frozenset[str]]:
 
 def _record(question: Asked, sample: Sample) -> dict[str, Any]:
     """A line of samples.jsonl: what was asked in words, and all about the answer."""
-    return {"id": question.id, **sample.to_json(), "question": question.text, "reference": question.reference}
+    return {
+        "id": question.id,
+        **sample.to_json(),
+        "question": question.text,
+        "reference": question.reference,
+    }
 
 
 def _refuse_other(folder: Path, before: object, now: dict[str, Any]) -> None:
     if before == now:
         return
     if not isinstance(before, dict):
-        raise RunFolderError(f"{folder / JOURNAL_FILE} does not say what its samples were drawn with. Remove it, or choose another folder.")
+        raise RunFolderError(
+            f"{folder / JOURNAL_FILE} does not say what its samples were drawn with. Remove it, or"
+            " choose another folder."
+        )
     changes = [
-        f"{name} (was {_short(before.get(name))}, now {_short(now.get(name))})" for name in {**before, **now} if before.get(name) != now.get(name)
+        f"{name} (was {_short(before.get(name))}, now {_short(now.get(name))})"
+        for name in {**before, **now}
+        if before.get(name) != now.get(name)
     ]
     raise RunFolderError(
-        f"{folder} holds samples that were drawn with something else: {', '.join(changes)}. Samples of two kinds are not mixed: "
-        "set the recipe back to go on with these, or remove the folder or choose another name with run.name=NAME to draw new ones."
+        f"{folder} holds samples that were drawn with something else: {', '.join(changes)}. Samples"
+        " of two kinds are not mixed: set the recipe back to go on with these, or remove the"
+        " folder or choose another name with run.name=NAME to draw new ones."
     )
 
 

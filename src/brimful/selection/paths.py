@@ -1,7 +1,7 @@
 """The reasoning path of an answer in a normal form: answers that reason alike have equal ones.
 
-Distinct lists of equations are distinct paths (Yuan et al. 2023, arXiv 2308.01825). Beyond that paper, the operands of sums and products are sorted:
-2 * 60 and 60 * 2 are one path.
+Distinct lists of equations are distinct paths (Yuan et al. 2023, arXiv 2308.01825). Beyond that
+paper, the operands of sums and products are sorted: 2 * 60 and 60 * 2 are one path.
 """
 
 import ast
@@ -19,7 +19,18 @@ _EXACT = Context(prec=400, traps=[])
 _PLAIN_EXPONENTS = range(-50, 51)
 """Numbers with other exponents stay in scientific notation."""
 
-_TRANSLATION = str.maketrans(dict.fromkeys("×⋅·∙∗", "*") | {"÷": "/", "⁄": "/", "−": "-", "–": "-", "≈": "=", "²": "^2", "³": "^3"})
+_TRANSLATION = str.maketrans(
+    dict.fromkeys("×⋅·∙∗", "*")
+    | {
+        "÷": "/",
+        "⁄": "/",
+        "−": "-",
+        "–": "-",
+        "≈": "=",
+        "²": "^2",
+        "³": "^3",
+    }
+)
 _LATEX = (
     (re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}"), r"(\1)/(\2)"),
     (re.compile(r"\\(?:times|cdot)\b"), "*"),
@@ -29,7 +40,9 @@ _LATEX = (
 )
 _MARK_AFTER_EQUALS = re.compile(r"(=\s*(?:[$€£]\s*)?)<<[^<>\n]*>>")
 _MARK = re.compile(r"<<([^<>\n]*)>>\s*[\d.,]*\d")
-"""GSM8K's calculator marks, <<48/2=24>>24: behind an equals sign they repeat the equation, elsewhere they are the only place of it."""
+"""GSM8K's calculator marks, <<48/2=24>>24: behind an equals sign they repeat the equation,
+elsewhere they are the only place of it.
+"""
 _ASIDE = re.compile(r"</?[A-Za-z]+>|\([^()\d]*\)|^[ \t]*[-*•]\s", re.MULTILINE)
 """Tags, brackets around words, and the marks of a list."""
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d])")
@@ -41,7 +54,9 @@ _SENTENCE_END = re.compile(r"(?<!=)\n(?![ \t]*=)|[;:!?]|[.,](?!\d)|####")
 _TOKEN = re.compile(
     r"(?P<number>(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{1,4}\b)?)|(?P<word>[^\W\d_]+(?:(?:\^|\*\*)-?\d+|\d+)?)|(?P<sign>\*\*|//|[-+*/^()=])"
 )
-"""A number, a word or unit with its power (m^2, cm**3), an operator, a bracket or an equals sign. Everything else means nothing here."""
+"""A number, a word or unit with its power (m^2, cm**3), an operator, a bracket or an equals sign.
+Everything else means nothing here.
+"""
 _OPERATORS = frozenset({"+", "-", "*", "/", "^"})
 _WORDS = re.compile(r"</?answer>|####|\\boxed|\d+(?:\.\d+)?|[^\W\d_]+", re.IGNORECASE)
 
@@ -51,8 +66,10 @@ def path_of(answer: str, by: DistinctBy) -> str:
 
     Args:
         answer: As the model wrote it; for code, the program alone.
-        by: "equations": those of the text in order, without units and words, or the text where there is none. "text": its words and numbers, without
-            case, spaces and punctuation. "code": the syntax tree of Python, without comments and docstrings, or the text where it is none.
+        by: "equations": those of the text in order, without units and words, or the text where
+            there is none. "text": its words and numbers, without case, spaces and punctuation.
+            "code": the syntax tree of Python, without comments and docstrings, or the text where it
+            is none.
 
     Returns:
         `2 hours = 2 × 60 = <answer>120</answer>` by equations: "2=2*60=120".
@@ -71,8 +88,15 @@ def path_hash(answer: str, by: DistinctBy) -> str:
 
 
 def equations_of(text: str) -> list[str]:
-    """The equations of a text in order, in a normal form: numbers, operators, brackets and equals signs alone, operands sorted."""
-    return [equation for sentence in _SENTENCE_END.split(_plain(text)) for run in _runs(sentence) if (equation := _equation(run))]
+    """The equations of a text in order, in a normal form: numbers, operators, brackets and equals
+    signs alone, operands sorted.
+    """
+    return [
+        equation
+        for sentence in _SENTENCE_END.split(_plain(text))
+        for run in _runs(sentence)
+        if (equation := _equation(run))
+    ]
 
 
 def _plain(text: str) -> str:
@@ -86,12 +110,18 @@ def _plain(text: str) -> str:
 
 
 def _runs(sentence: str) -> Iterator[list[str]]:
-    """Numbers and signs that follow each other, cut where a number follows a number: there words have joined them, not an operator."""
+    """Numbers and signs that follow each other, cut where a number follows a number: there words
+    have joined them, not an operator.
+    """
     run: list[str] = []
     for match in _TOKEN.finditer(sentence):
         if match["word"]:
             continue
-        part = _number(match["number"]) if match["number"] else {"**": "^", "//": "/"}.get(match["sign"], match["sign"])
+        part = (
+            _number(match["number"])
+            if match["number"]
+            else {"**": "^", "//": "/"}.get(match["sign"], match["sign"])
+        )
         if run and _is_operand_end(run[-1]) and (match["number"] or part == "("):
             yield run
             run = []
@@ -121,7 +151,9 @@ def _equation(run: list[str]) -> str:
 
 
 def _side(text: str) -> str:
-    """One side without operators and brackets that join nothing; sums and products sorted where no bracket or power stands; empty without a number."""
+    """One side without operators and brackets that join nothing; sums and products sorted where no
+    bracket or power stands; empty without a number.
+    """
     unclosed = text.count("(") - text.count(")")
     text = text.replace("(", "", max(unclosed, 0))[::-1].replace(")", "", max(-unclosed, 0))[::-1]
     text = re.sub(r"^[+*/^]+|[-+*/^]+$", "", re.sub(r"\(([\d.]+)\)", r"\1", text))
@@ -131,16 +163,26 @@ def _side(text: str) -> str:
 
 
 def _sorted(side: str) -> str:
-    """`4*3-2` -> `3*4-2`: signed terms, and factors with the sign they are joined by, in the order of their texts."""
-    terms = [(term[0] if term[0] in "-+" else "+", term.lstrip("-+")) for term in re.findall(r"[-+]?[^-+]+", side)]
-    signed = [sign + "".join(sorted(re.findall(r"[*/][^*/]+", f"*{term}"))).removeprefix("*") for sign, term in terms]
+    """`4*3-2` -> `3*4-2`: signed terms, and factors with the sign they are joined by, in the order
+    of their texts.
+    """
+    terms = [
+        (term[0] if term[0] in "-+" else "+", term.lstrip("-+"))
+        for term in re.findall(r"[-+]?[^-+]+", side)
+    ]
+    signed = [
+        sign + "".join(sorted(re.findall(r"[*/][^*/]+", f"*{term}"))).removeprefix("*")
+        for sign, term in terms
+    ]
     return "".join(sorted(signed)).removeprefix("+")
 
 
 def _text(text: str) -> str:
     """Words, numbers and the mark of the final answer."""
     plain = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text.casefold())
-    return " ".join(_number(word) if word[0].isdecimal() else word for word in _WORDS.findall(plain))
+    return " ".join(
+        _number(word) if word[0].isdecimal() else word for word in _WORDS.findall(plain)
+    )
 
 
 def _program(code: str) -> str:
@@ -149,7 +191,10 @@ def _program(code: str) -> str:
         with warnings.catch_warnings(action="ignore"):  # old escapes
             tree = ast.parse(code)
         for node in ast.walk(tree):
-            if isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
+            if (
+                isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+                and ast.get_docstring(node) is not None
+            ):
                 node.body = node.body[1:]
         return ast.dump(tree) if tree.body else ""
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,4 +1,6 @@
-"""The values of this stage: a question that is asked, and one verified sample of an answer to it, as a line of samples.jsonl."""
+"""The values of this stage: a question that is asked, and one verified sample of an answer to it,
+as a line of samples.jsonl.
+"""
 
 import math
 from collections.abc import Mapping
@@ -10,9 +12,20 @@ from brimful.data.formats import Prompt
 from brimful.generation.requests import Finish
 from brimful.verify.verifier import VerdictStatus
 
-Fate = Literal["kept", "unended", "unparsed", "wrong", "too-short", "too-long", "contaminated", "repeated-path", "enough"]
-"""What became of a sample. `unended`: cut off at the most tokens; `repeated-path`: a sample before it reasons alike; `enough`: correct and distinct, but
-the question had as many as are kept."""
+Fate = Literal[
+    "kept",
+    "unended",
+    "unparsed",
+    "wrong",
+    "too-short",
+    "too-long",
+    "contaminated",
+    "repeated-path",
+    "enough",
+]
+"""What became of a sample. `unended`: cut off at the most tokens; `repeated-path`: a sample before
+it reasons alike; `enough`: correct and distinct, but the question had as many as are kept.
+"""
 FATES: tuple[Fate, ...] = get_args(Fate)
 
 
@@ -80,10 +93,18 @@ class Sample:
         return self.status == "correct"
 
     def to_json(self) -> dict[str, Any]:
-        """A record. Numbers that JSON cannot hold are null and told in `nonfinite`, as a journal does."""
+        """A record. Numbers that JSON cannot hold are null and told in `nonfinite`, as a journal
+        does.
+        """
         record = dict(vars(self))
-        nonfinite = {key: str(value) for key, value in record.items() if isinstance(value, float) and not math.isfinite(value)}
-        return {**record, **dict.fromkeys(nonfinite), "nonfinite": nonfinite} if nonfinite else record
+        nonfinite = {
+            key: str(value)
+            for key, value in record.items()
+            if isinstance(value, float) and not math.isfinite(value)
+        }
+        return (
+            {**record, **dict.fromkeys(nonfinite), "nonfinite": nonfinite} if nonfinite else record
+        )
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any], where: str) -> "Sample":
@@ -96,11 +117,15 @@ class Sample:
         values |= {key: float(text) for key, text in record.get("nonfinite", {}).items()}
         if values.keys() != _ACCEPTED.keys():
             odd = ", ".join(sorted(values.keys() ^ _ACCEPTED.keys()))
-            raise RunFolderError(f"{where} is not a sample of this version: missing or unknown {odd}. Draw the samples anew into another folder.")
+            raise RunFolderError(
+                f"{where} is not a sample of this version: missing or unknown {odd}. Draw the"
+                " samples anew into another folder."
+            )
         for name, accepted in _ACCEPTED.items():
             if not accepted(values[name]):
                 raise RunFolderError(
-                    f"{where}: {name} is {values[name]!r}, which no sample has. Was the file changed by hand? Draw the samples anew."
+                    f"{where}: {name} is {values[name]!r}, which no sample has. Was the file"
+                    " changed by hand? Draw the samples anew."
                 )
         return cls(**values)
 

@@ -1,4 +1,6 @@
-"""What a drawing gave: how many samples had which fate and why, which questions were answered, how many paths were found."""
+"""What a drawing gave: how many samples had which fate and why, which questions were answered, how
+many paths were found.
+"""
 
 import math
 from collections import Counter
@@ -30,7 +32,8 @@ _WHAT_THEN = {
 class Share:
     """A share of samples with its 95 % interval (Wilson 1927).
 
-    The interval says how well the share is known for these questions; other questions would spread it further.
+    The interval says how well the share is known for these questions; other questions would spread
+    it further.
     """
 
     count: int
@@ -42,7 +45,9 @@ class Share:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens of answers: the shortest, the middle one, the one that nine of ten do not exceed, the longest."""
+    """Tokens of answers: the shortest, the middle one, the one that nine of ten do not exceed, the
+    longest.
+    """
 
     minimum: int
     median: int
@@ -88,11 +93,14 @@ class Statistics:
         samples: Of all of them.
         tokens: New tokens of these.
         fates: Samples by fate, every fate.
-        correct: Share of samples that are right; None without samples. When questions are settled early, easy ones have fewer samples in it.
+        correct: Share of samples that are right; None without samples. When questions are settled
+            early, easy ones have fewer samples in it.
         answered: Share of samples that could be read.
         questions_by_kept: Questions with 0, 1, .. keep_per_prompt samples kept.
-        questions_by_correct: Questions by their share of correct samples: none, then tenths with their upper bounds (above 0 to 0.1, .. to 1).
-        questions_by_paths: Questions with 0, 1, .. distinct correct paths, kept or beyond what is kept.
+        questions_by_correct: Questions by their share of correct samples: none, then tenths with
+            their upper bounds (above 0 to 0.1, .. to 1).
+        questions_by_paths: Questions with 0, 1, .. distinct correct paths, kept or beyond what is
+            kept.
         kinds: By kind of question.
         lengths: Of all samples.
         lengths_kept: Of those kept.
@@ -122,7 +130,9 @@ class Statistics:
         return asdict(self)
 
 
-def statistics_of(questions: Sequence[Asked], samples: Iterable[Sample], rules: Rules) -> Statistics:
+def statistics_of(
+    questions: Sequence[Asked], samples: Iterable[Sample], rules: Rules
+) -> Statistics:
     """Count the samples that `write_samples` returned."""
     of_question: dict[str, list[Sample]] = {question.id: [] for question in questions}
     for sample in samples:
@@ -131,7 +141,9 @@ def statistics_of(questions: Sequence[Asked], samples: Iterable[Sample], rules: 
     fates = Counter(sample.fate for sample in everything)
     kinds = dict.fromkeys(question.kind for question in questions if question.kind is not None)
     kept = [_kept(drawn) for drawn in of_question.values()]
-    paths = [sum(sample.fate in {"kept", "enough"} for sample in drawn) for drawn in of_question.values()]
+    paths = [
+        sum(sample.fate in {"kept", "enough"} for sample in drawn) for drawn in of_question.values()
+    ]
     return Statistics(
         questions=len(questions),
         samples=len(everything),
@@ -142,7 +154,12 @@ def statistics_of(questions: Sequence[Asked], samples: Iterable[Sample], rules: 
         questions_by_kept=_counts(kept, rules.keep_per_prompt),
         questions_by_correct=_counts([_tenth(drawn) for drawn in of_question.values()], BINS),
         questions_by_paths=_counts(paths, max(paths, default=0)),
-        kinds={kind: _kind([of_question[question.id] for question in questions if question.kind == kind]) for kind in kinds},
+        kinds={
+            kind: _kind(
+                [of_question[question.id] for question in questions if question.kind == kind]
+            )
+            for kind in kinds
+        },
         lengths=_lengths([sample.tokens for sample in everything]),
         lengths_kept=_lengths([sample.tokens for sample in everything if sample.fate == "kept"]),
         reasons=_reasons(everything, {question.id: question.text for question in questions}),
@@ -153,18 +170,25 @@ def refuse_nothing_kept(statistics: Statistics) -> None:
     """Stop where there is nothing to train on.
 
     Raises:
-        DataError: no sample is kept; tells the five most frequent reasons, each with an example, and what helps against the first.
+        DataError: no sample is kept; tells the five most frequent reasons, each with an example,
+            and what helps against the first.
     """
     if statistics.kept:
         return
     lines = [
-        f"  {reason.samples} of {statistics.samples}: {reason.fate}{reason.detail and f' ({reason.detail})'}, such as {reason.completion!r} to {reason.question!r}"
+        f"  {reason.samples} of {statistics.samples}:"
+        f" {reason.fate}{reason.detail and f' ({reason.detail})'}, such as {reason.completion!r} to"
+        f" {reason.question!r}"
         for reason in statistics.reasons
     ]
-    advice = _WHAT_THEN.get(statistics.reasons[0].fate, "") if statistics.reasons else "ask at least one question"
+    advice = (
+        _WHAT_THEN.get(statistics.reasons[0].fate, "")
+        if statistics.reasons
+        else "ask at least one question"
+    )
     raise DataError(
-        f"none of {statistics.samples} samples of {statistics.questions} questions can be kept, so there is nothing to train on.\n"
-        + "\n".join([*lines, f"What helps most: {advice}."])
+        f"none of {statistics.samples} samples of {statistics.questions} questions can be kept, so"
+        " there is nothing to train on.\n" + "\n".join([*lines, f"What helps most: {advice}."])
     )
 
 
@@ -173,7 +197,9 @@ def _kept(samples: Sequence[Sample]) -> int:
 
 
 def _tenth(samples: Sequence[Sample]) -> int:
-    """0 for no correct sample, else the tenth, from 1, that the share of correct ones falls into."""
+    """0 for no correct sample, else the tenth, from 1, that the share of correct ones falls
+    into.
+    """
     return math.ceil(BINS * sum(sample.is_correct for sample in samples) / max(1, len(samples)))
 
 
@@ -193,7 +219,12 @@ def _lengths(tokens: list[int]) -> Lengths | None:
     if not tokens:
         return None
     ordered = sorted(tokens)
-    return Lengths(ordered[0], ordered[(len(ordered) - 1) // 2], ordered[math.ceil(0.9 * len(ordered)) - 1], ordered[-1])
+    return Lengths(
+        ordered[0],
+        ordered[(len(ordered) - 1) // 2],
+        ordered[math.ceil(0.9 * len(ordered)) - 1],
+        ordered[-1],
+    )
 
 
 def _kind(drawn: Sequence[Sequence[Sample]]) -> KindCounts:
@@ -213,7 +244,13 @@ def _reasons(samples: Sequence[Sample], texts: dict[str, str]) -> list[Reason]:
     for sample in refused:
         first.setdefault((str(sample.fate), sample.detail), sample)
     return [
-        Reason(fate, detail, count, _cut(texts[first[fate, detail].question]), _cut(first[fate, detail].completion))
+        Reason(
+            fate,
+            detail,
+            count,
+            _cut(texts[first[fate, detail].question]),
+            _cut(first[fate, detail].completion),
+        )
         for (fate, detail), count in counts.most_common(REASONS)
     ]
 

@@ -1,4 +1,6 @@
-"""*Will it fit?*: a question in, the recipe and what it takes on each device out. Numbers are those of `brimful plan`; nothing here draws them."""
+"""*Will it fit?*: a question in, the recipe and what it takes on each device out. Numbers are those
+of `brimful plan`; nothing here draws them.
+"""
 
 import functools
 import threading
@@ -31,14 +33,19 @@ class DeviceFit:
         capacity_bytes: What it can give in all.
         verdict: Whether it fits; "unknown" where nothing can be said.
         reason: One sentence for the verdict.
-        terms: Bytes by name at the moment of the peak, for a stacked bar; they add up to `peak_bytes`.
-        peak_bytes: The peak that the driver shows, with its interval; None where nothing is known, as all that follows.
+        terms: Bytes by name at the moment of the peak, for a stacked bar; they add up to
+            `peak_bytes`.
+        peak_bytes: The peak that the driver shows, with its interval; None where nothing is known,
+            as all that follows.
         micro_batch, accumulation: Sequences per pass, and passes per optimizer step.
         largest_micro_batch: That surely fits, up to what is worth looking at; 0 where none does.
-        step_time_s, total_time_s, cost_usd, energy_wh: With intervals; None where unknown, or where it does not fit.
-        billion_tokens_s, billion_tokens_usd: In their place where the length of training is not known.
+        step_time_s, total_time_s, cost_usd, energy_wh: With intervals; None where unknown, or where
+            it does not fit.
+        billion_tokens_s, billion_tokens_usd: In their place where the length of training is not
+            known.
         tokens_per_s: Of training.
-        remedies: What would take less memory, where it does not surely fit; empty until asked for closely.
+        remedies: What would take less memory, where it does not surely fit; empty until asked for
+            closely.
         choices: What the plan decides, with reasons.
     """
 
@@ -86,12 +93,15 @@ class Fit:
 def answer(question: Question, *, closely: bool = False, local_folders: bool = True) -> Fit:
     """What a question's recipe takes on each device.
 
-    The first answer for a model and a method traces its step, which takes seconds; later ones reuse that.
+    The first answer for a model and a method traces its step, which takes seconds; later ones reuse
+    that.
 
     Args:
         question: As the page has it.
-        closely: Also look for what would make it fit where it does not; the first time this traces more.
-        local_folders: Whether a folder of this machine may be named; a page that strangers see says no.
+        closely: Also look for what would make it fit where it does not; the first time this traces
+            more.
+        local_folders: Whether a folder of this machine may be named; a page that strangers see says
+            no.
 
     Raises:
         BrimfulError: the question cannot be answered; its message is for the page.
@@ -103,7 +113,9 @@ def answer(question: Question, *, closely: bool = False, local_folders: bool = T
         surveyed = survey_devices(found.recipe, devices, traces, model=found.model)
         fits = tuple(_fit(entry, traces if closely else None) for entry in surveyed)
         traces.keep()
-    counted = next((entry.derived.footprint for entry in surveyed if isinstance(entry, Surveyed)), None)
+    counted = next(
+        (entry.derived.footprint for entry in surveyed if isinstance(entry, Surveyed)), None
+    )
     counts = (0, 0) if counted is None else (counted.parameters, counted.trainable)
     return Fit(found.to_yaml(), found.title, fits, found.notes, *counts)
 
@@ -116,7 +128,10 @@ def _traces() -> KeptTraces:
 def _devices(names: tuple[str, ...], recipe: Recipe) -> list[Device]:
     if not names:
         raise DeviceError("no device is chosen. Choose at least one.")
-    return [_this_machine(recipe.plan) if name == "here" else catalog.get(name) for name in dict.fromkeys(names)]
+    return [
+        _this_machine(recipe.plan) if name == "here" else catalog.get(name)
+        for name in dict.fromkeys(names)
+    ]
 
 
 @functools.cache
@@ -131,33 +146,70 @@ def _fit(entry: Surveyed | Unplanned, traces: KeptTraces | None) -> DeviceFit:
     derived = entry.derived
     footprint, plan = derived.footprint, derived.plan
     predicted = {} if footprint.verdict == "does not fit" else plan.predicted
-    found = () if traces is None or footprint.verdict == "fits" else remedies(derived.prepared, traces, recomputes=plan.recompute)
+    found = (
+        ()
+        if traces is None or footprint.verdict == "fits"
+        else remedies(derived.prepared, traces, recomputes=plan.recompute)
+    )
     return DeviceFit(
-        entry.device.name, footprint.usable_bytes, footprint.verdict, _reason(entry), tuple(footprint.terms.items()), footprint.driver,
-        footprint.micro_batch, len(plan.micro_batches), derived.largest,
+        entry.device.name,
+        footprint.usable_bytes,
+        footprint.verdict,
+        _reason(entry),
+        tuple(footprint.terms.items()),
+        footprint.driver,
+        footprint.micro_batch,
+        len(plan.micro_batches),
+        derived.largest,
         **{name: predicted.get(name) for name in _PREDICTED},
-        remedies=tuple(map(told, found)), choices=plan.choices,
-    )  # fmt: skip
+        remedies=tuple(map(told, found)),
+        choices=plan.choices,
+    )
 
 
-_PREDICTED = ("step_time_s", "total_time_s", "cost_usd", "energy_wh", "billion_tokens_s", "billion_tokens_usd", "tokens_per_s")
+_PREDICTED = (
+    "step_time_s",
+    "total_time_s",
+    "cost_usd",
+    "energy_wh",
+    "billion_tokens_s",
+    "billion_tokens_usd",
+    "tokens_per_s",
+)
 
 
 def _reason(entry: Surveyed) -> str:
     footprint, recipe = entry.derived.footprint, entry.derived.prepared.recipe
     size = footprint.micro_batch
     what = f"{size} sequence{'s' * (size != 1)} of {recipe.sequence_length:,} tokens"
-    numbers = f"about {format_bytes(footprint.driver.value)} of {format_bytes(footprint.usable_bytes)}"
+    numbers = (
+        f"about {format_bytes(footprint.driver.value)} of {format_bytes(footprint.usable_bytes)}"
+    )
     if footprint.verdict == "fits":
         return f"{what} at a time take {numbers}"
     if footprint.verdict == "uncertain":
         return f"{what} at a time take {numbers}, which is too close to be sure"
-    return f"even {what} would take {numbers}" if size == 1 else f"{what} at a time would take {numbers}"
+    return (
+        f"even {what} would take {numbers}"
+        if size == 1
+        else f"{what} at a time would take {numbers}"
+    )
 
 
 def told(remedy: Remedy) -> str:
     """What a remedy changes and what then fits, in a line."""
-    one = "one sequence may fit" if remedy.footprint.verdict == "uncertain" else "one sequence still does not fit"
-    fits = f"up to {remedy.largest} sequence{'s' * (remedy.largest != 1)} at a time fit" if remedy.largest else one
+    one = (
+        "one sequence may fit"
+        if remedy.footprint.verdict == "uncertain"
+        else "one sequence still does not fit"
+    )
+    fits = (
+        f"up to {remedy.largest} sequence{'s' * (remedy.largest != 1)} at a time fit"
+        if remedy.largest
+        else one
+    )
     how = f" ({remedy.set})" if remedy.set else ""
-    return f"{remedy.name}{how}: {format_bytes(remedy.footprint.driver.value)} for one sequence, {fits}; {remedy.change}"
+    return (
+        f"{remedy.name}{how}: {format_bytes(remedy.footprint.driver.value)} for one sequence,"
+        f" {fits}; {remedy.change}"
+    )

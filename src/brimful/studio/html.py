@@ -1,4 +1,6 @@
-"""Pieces of the studio's page from the templates of this package. Every value is escaped; texts of runs and models stay text."""
+"""Pieces of the studio's page from the templates of this package. Every value is escaped; texts of
+runs and models stay text.
+"""
 
 import functools
 import traceback
@@ -10,13 +12,19 @@ import jinja2
 from brimful.base.errors import BrimfulError
 
 BRACES = str.maketrans({"{": "&#123;", "}": "&#125;", "$": "&#36;"})
-"""Gradio fills templates of its own in what it shows; signs of such a template are written so that it sees none."""
+"""Gradio fills templates of its own in what it shows; signs of such a template are written so that
+it sees none.
+"""
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
     return jinja2.Environment(
-        loader=jinja2.PackageLoader("brimful", "studio"), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+        loader=jinja2.PackageLoader("brimful", "studio"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
     )
 
 
@@ -36,7 +44,10 @@ def told(error: Exception) -> str:
         return problem(str(error))
     traceback.print_exception(error)
     line = (str(error).splitlines() or [""])[0][:200]
-    return problem(f"this failed unexpectedly ({type(error).__name__}: {line}). The terminal in which the studio runs has more.")
+    return problem(
+        f"this failed unexpectedly ({type(error).__name__}: {line}). The terminal in which the"
+        " studio runs has more."
+    )
 
 
 def style() -> str:

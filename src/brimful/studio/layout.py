@@ -1,4 +1,6 @@
-"""The page: three tabs in Gradio, with fonts of the system, nothing from elsewhere, no uploads, and no way to files but what the tabs show."""
+"""The page: three tabs in Gradio, with fonts of the system, nothing from elsewhere, no uploads, and
+no way to files but what the tabs show.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -20,16 +22,29 @@ WAITING_AT_MOST = 32
 """Requests in the queue; more are refused."""
 OPEN = frozenset({"/", "/config", "/theme.css", "/favicon.ico", "/robots.txt", "/manifest.json"})
 OPEN_BELOW = (
-    "/assets/", "/static/", "/svelte/", "/gradio_api/heartbeat/", "/gradio_api/queue/data", "/gradio_api/queue/join", "/gradio_api/run/predict",
-    "/gradio_api/startup-events", "/gradio_api/cancel", "/gradio_api/reset", "/gradio_api/app_id",
-)  # fmt: skip
-"""Gradio's paths that the page uses; files, uploads, proxies, its API and whatever else it serves are none of them."""
+    "/assets/",
+    "/static/",
+    "/svelte/",
+    "/gradio_api/heartbeat/",
+    "/gradio_api/queue/data",
+    "/gradio_api/queue/join",
+    "/gradio_api/run/predict",
+    "/gradio_api/startup-events",
+    "/gradio_api/cancel",
+    "/gradio_api/reset",
+    "/gradio_api/app_id",
+)
+"""Gradio's paths that the page uses; files, uploads, proxies, its API and whatever else it serves
+are none of them.
+"""
 
 
 class Guard:
-    """Answers on the paths that the page uses, and on a page of this machine nobody who calls it by another name.
+    """Answers on the paths that the page uses, and on a page of this machine nobody who calls it by
+    another name.
 
-    A site in the same browser can have its own name point to 127.0.0.1; what it asks for then bears that name.
+    A site in the same browser can have its own name point to 127.0.0.1; what it asks for then bears
+    that name.
     """
 
     def __init__(self, app: ASGIApp, *, is_local: bool = True) -> None:
@@ -40,7 +55,11 @@ class Guard:
         if scope["type"] not in {"http", "websocket"}:
             await self._app(scope, receive, send)
         elif self._is_local and not is_local_address(HTTPConnection(scope).url.hostname or ""):
-            await PlainTextResponse("this page is for this machine: open it as http://127.0.0.1, or start it with --host", 403)(scope, receive, send)
+            await PlainTextResponse(
+                "this page is for this machine: open it as http://127.0.0.1, or start it with"
+                " --host",
+                403,
+            )(scope, receive, send)
         elif scope["path"] not in OPEN and not scope["path"].startswith(OPEN_BELOW):
             await PlainTextResponse("not here", status_code=404)(scope, receive, send)
         else:
@@ -78,11 +97,32 @@ def launch(host: str, port: int, runs_folder: Path | None) -> str:
     """
     page = build(runs_folder, is_local=is_local_address(host))
     settings: dict[str, Any] = {
-        "share": False, "inbrowser": False, "inline": False, "ssr_mode": False, "mcp_server": False, "pwa": False, "enable_monitoring": False,
-        "run_history": False, "footer_links": [], "allowed_paths": [], "max_file_size": 1, "quiet": True, "show_error": False,
-    }  # fmt: skip
+        "share": False,
+        "inbrowser": False,
+        "inline": False,
+        "ssr_mode": False,
+        "mcp_server": False,
+        "pwa": False,
+        "enable_monitoring": False,
+        "run_history": False,
+        "footer_links": [],
+        "allowed_paths": [],
+        "max_file_size": 1,
+        "quiet": True,
+        "show_error": False,
+    }
     _, address, _ = page.launch(
-        server_name=host, server_port=port, prevent_thread_lock=True, theme=theme(), css=style(),
-        app_kwargs={"middleware": [Middleware(Guard, is_local=is_local_address(host))], "docs_url": None, "redoc_url": None, "openapi_url": None}, **settings,
-    )  # fmt: skip
+        server_name=host,
+        server_port=port,
+        prevent_thread_lock=True,
+        theme=theme(),
+        css=style(),
+        app_kwargs={
+            "middleware": [Middleware(Guard, is_local=is_local_address(host))],
+            "docs_url": None,
+            "redoc_url": None,
+            "openapi_url": None,
+        },
+        **settings,
+    )
     return address

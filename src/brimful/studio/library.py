@@ -1,4 +1,6 @@
-"""The runs that the page may show: those below one folder, by name, and nothing else of the disk."""
+"""The runs that the page may show: those below one folder, by name, and nothing else of the
+disk.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -7,7 +9,14 @@ from brimful.base.errors import RunFolderError
 from brimful.generation.load import MODEL_FOLDER
 from brimful.report.listing import Listed, find_runs, is_run
 
-CHANGING = ("metrics.jsonl", "samples.jsonl", "scores.json", "plan.json", "monitor.jsonl", "mirror.json")
+CHANGING = (
+    "metrics.jsonl",
+    "samples.jsonl",
+    "scores.json",
+    "plan.json",
+    "monitor.jsonl",
+    "mirror.json",
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +48,10 @@ class Library:
             RunFolderError: no run of that name below the folder, wherever else it may lie.
         """
         if not self._holds(name):
-            raise RunFolderError(f"there is no run {name!r} in {self.folder}. It may have been moved or deleted: refresh the list.")
+            raise RunFolderError(
+                f"there is no run {name!r} in {self.folder}. It may have been moved or deleted:"
+                " refresh the list."
+            )
         return self.folder / name
 
     def _holds(self, name: str) -> bool:
@@ -48,9 +60,15 @@ class Library:
         if not parts or "\0" in name or name.startswith("/") or ".." in parts:
             return False
         folder = self.folder.joinpath(*parts)
-        return folder.is_dir() and folder.resolve() == self.folder.resolve().joinpath(*parts) and is_run(folder)
+        return (
+            folder.is_dir()
+            and folder.resolve() == self.folder.resolve().joinpath(*parts)
+            and is_run(folder)
+        )
 
     def state(self, name: str) -> str:
         """Another text whenever a file of the run that the page shows has changed."""
         files = [self.path(name) / file for file in CHANGING]
-        return " ".join(f"{each.stat().st_mtime_ns}:{each.stat().st_size}" for each in files if each.is_file())
+        return " ".join(
+            f"{each.stat().st_mtime_ns}:{each.stat().st_size}" for each in files if each.is_file()
+        )

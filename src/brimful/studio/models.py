@@ -1,4 +1,6 @@
-"""Finished runs to talk to: loaded once, one at a time; their texts as they come, until they are told to stop."""
+"""Finished runs to talk to: loaded once, one at a time; their texts as they come, until they are
+told to stop.
+"""
 
 import queue
 import threading
@@ -17,7 +19,16 @@ from brimful.base.rundir import read_json
 from brimful.base.units import format_bytes
 from brimful.data.formats import Message, Prompt
 from brimful.generation.answers import Conversation, Writing
-from brimful.generation.load import DATA_FILE, MODEL_FOLDER, RECIPE_FILE, LoadedRun, base_of, load_run, load_untuned, recipe_of
+from brimful.generation.load import (
+    DATA_FILE,
+    MODEL_FOLDER,
+    RECIPE_FILE,
+    LoadedRun,
+    base_of,
+    load_run,
+    load_untuned,
+    recipe_of,
+)
 from brimful.generation.samples import Sample
 from brimful.hardware.probe import probe, torch_device
 from brimful.model.published import is_adapter_folder, without_adapters
@@ -59,13 +70,22 @@ class _Stopped(Exception):
 
 
 class Desk:
-    """The run that is in memory, and its base where that is another model. Asking for another run lets go of them."""
+    """The run that is in memory, and its base where that is another model. Asking for another run
+    lets go of them.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loaded: dict[tuple[Path, str, Side], LoadedRun] = {}
 
-    def write(self, run_folder: Path, side: Side, how: Writing, asked: tuple[str, Sequence[Turn]], stop: threading.Event) -> Iterator[Written]:
+    def write(
+        self,
+        run_folder: Path,
+        side: Side,
+        how: Writing,
+        asked: tuple[str, Sequence[Turn]],
+        stop: threading.Event,
+    ) -> Iterator[Written]:
         """The text as far as it is, again and again until it is whole; one request after the other.
 
         Args:
@@ -81,13 +101,19 @@ class Desk:
             is_adapted = side == "base" and is_adapter_folder(run_folder / MODEL_FOLDER)
             with without_adapters(loaded.model) if is_adapted else nullcontext():
                 text, samples = "", list[Sample]()
-                for piece in pieces(lambda show: samples.extend(how.draw(loaded, prompt, show)), stop):
+                for piece in pieces(
+                    lambda show: samples.extend(how.draw(loaded, prompt, show)), stop
+                ):
                     text += piece
                     yield Written(text)
-                yield Written(text, tuple(how.remarks(loaded, samples[0])) if samples else ("--- stopped",))
+                yield Written(
+                    text, tuple(how.remarks(loaded, samples[0])) if samples else ("--- stopped",)
+                )
 
     def _load(self, run_folder: Path, side: Side) -> LoadedRun:
-        """The model of one side; adapters are switched off for the base, which then needs no memory of its own."""
+        """The model of one side; adapters are switched off for the base, which then needs no memory
+        of its own.
+        """
         state = _state(run_folder)
         for key in [key for key in self._loaded if key[:2] != (run_folder, state)]:
             del self._loaded[key]
@@ -96,16 +122,30 @@ class Desk:
         if key not in self._loaded:
             device = torch_device(probe("auto"))
             _refuse_too_large(run_folder, device)
-            loaded = load_run(run_folder, device, torch.float32) if own == "run" else load_untuned(run_folder, device)
+            loaded = (
+                load_run(run_folder, device, torch.float32)
+                if own == "run"
+                else load_untuned(run_folder, device)
+            )
             loaded.refuse_where_it_writes_nothing()
             self._loaded[key] = loaded
         return self._loaded[key]
 
 
 def _state(run_folder: Path) -> str:
-    """Another text whenever the model is another one, as after training under the same name anew."""
-    files = [*sorted((run_folder / MODEL_FOLDER).glob("*")), run_folder / RECIPE_FILE, run_folder / DATA_FILE]
-    return " ".join(f"{file.name}:{file.stat().st_mtime_ns}:{file.stat().st_size}" for file in files if file.is_file())
+    """Another text whenever the model is another one, as after training under the same name
+    anew.
+    """
+    files = [
+        *sorted((run_folder / MODEL_FOLDER).glob("*")),
+        run_folder / RECIPE_FILE,
+        run_folder / DATA_FILE,
+    ]
+    return " ".join(
+        f"{file.name}:{file.stat().st_mtime_ns}:{file.stat().st_size}"
+        for file in files
+        if file.is_file()
+    )
 
 
 def has_base(run_folder: Path) -> bool:
@@ -116,7 +156,9 @@ def has_base(run_folder: Path) -> bool:
 def takes_messages(run_folder: Path) -> bool:
     """Whether the run answers messages of a conversation, rather than going on with a text."""
     path = run_folder / DATA_FILE
-    return path.is_file() and section({"data": read_json(path)}, "data").get("prompts") == "messages"
+    return (
+        path.is_file() and section({"data": read_json(path)}, "data").get("prompts") == "messages"
+    )
 
 
 def writes_text(run_folder: Path) -> bool:
@@ -131,11 +173,18 @@ def describe(run_folder: Path) -> str:
     """What the run does with a prompt."""
     if takes_messages(run_folder):
         return "Type a message; the run answers as it was trained to."
-    return "Type an instruction; the run answers it." if has_base(run_folder) else "Type how a text begins; the run goes on from there."
+    return (
+        "Type an instruction; the run answers it."
+        if has_base(run_folder)
+        else "Type how a text begins; the run goes on from there."
+    )
 
 
-def pieces(write: Callable[[Callable[[str], None]], object], stop: threading.Event) -> Iterator[str]:
-    """What `write` shows, as it comes, from a thread that ends when the iteration does; what was shown meanwhile comes in one piece.
+def pieces(
+    write: Callable[[Callable[[str], None]], object], stop: threading.Event
+) -> Iterator[str]:
+    """What `write` shows, as it comes, from a thread that ends when the iteration does; what was
+    shown meanwhile comes in one piece.
 
     Raises:
         BrimfulError: as `write` does.
@@ -178,13 +227,19 @@ def pieces(write: Callable[[Callable[[str], None]], object], stop: threading.Eve
         thread.join()
 
 
-def _prompt(loaded: LoadedRun, side: Side, how: Writing, question: str, turns: Sequence[Turn]) -> Prompt:
+def _prompt(
+    loaded: LoadedRun, side: Side, how: Writing, question: str, turns: Sequence[Turn]
+) -> Prompt:
     if not question:
         raise RequestError("there is nothing to go on from. Type a text first.")
     if not loaded.takes_messages:
         return question
     answered = [turn for turn in turns if turn.texts.get(side)]
-    said = [message for turn in answered for message in (Message("user", turn.prompt), Message("assistant", turn.texts[side]))]
+    said = [
+        message
+        for turn in answered
+        for message in (Message("user", turn.prompt), Message("assistant", turn.texts[side]))
+    ]
     return Conversation(loaded, how.tokens, tuple(said)).asking(question)[0]
 
 
@@ -194,6 +249,7 @@ def _refuse_too_large(run_folder: Path, device: torch.device) -> None:
     needed_bytes, free_bytes = (parameters or 0) * FP32_BYTES, psutil.virtual_memory().available
     if device.type == "cpu" and needed_bytes > free_bytes:
         raise RequestError(
-            f"{run_folder.name} needs about {format_bytes(needed_bytes)} in fp32, and this machine has {format_bytes(free_bytes)} free. "
-            "Open the page on a machine with more memory, or with a GPU."
+            f"{run_folder.name} needs about {format_bytes(needed_bytes)} in fp32, and this machine"
+            f" has {format_bytes(free_bytes)} free. Open the page on a machine with more memory, or"
+            " with a GPU."
         )

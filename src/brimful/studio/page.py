@@ -21,13 +21,17 @@ def serve(host: str, port: int, runs_folder: Path | None) -> None:
         runs_folder: Holds the runs to show and try; None: the page has its first part only.
 
     Raises:
-        RequestError: the port is in use, the address is not one of this machine, or Gradio is not installed.
+        RequestError: the port is in use, the address is not one of this machine, or Gradio is not
+            installed.
     """
     refuse_if_taken(host, port)
     if importlib.util.find_spec("gradio") is None:
         raise RequestError(MISSING)
     silence_gradio()
-    from brimful.studio.layout import launch  # noqa: PLC0415 - brings Gradio, which must be silenced first
+    # Brings Gradio, which must be silenced first.
+    from brimful.studio.layout import (  # noqa: PLC0415
+        launch,
+    )
 
     address = launch(host, port, runs_folder)
     print(f"studio: {address} (Ctrl-C ends it)", flush=True)
@@ -38,7 +42,9 @@ def serve(host: str, port: int, runs_folder: Path | None) -> None:
             time.sleep(3600)
     except KeyboardInterrupt:
         print("studio: ended", flush=True)
-        os._exit(0)  # threads of the server and of the libraries are left as they are: taking them down in the middle of a model aborts the process
+        os._exit(
+            0
+        )  # threads of the server and of the libraries are left as they are: taking them down in the middle of a model aborts the process
 
 
 def is_local(host: str) -> bool:
@@ -53,10 +59,14 @@ def refuse_if_taken(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except socket.gaierror as error:
-            raise RequestError(f"--host {host}: there is no such address ({error.strerror}). 127.0.0.1 is this machine.") from error
+            raise RequestError(
+                f"--host {host}: there is no such address ({error.strerror}). 127.0.0.1 is this"
+                " machine."
+            ) from error
         except OSError as error:
             raise RequestError(
-                f"cannot listen on {host}, port {port}: {error.strerror}. Another program may use the port; choose another: --port {port % 65535 + 1}"
+                f"cannot listen on {host}, port {port}: {error.strerror}. Another program may use"
+                f" the port; choose another: --port {port % 65535 + 1}"
             ) from error
 
 
@@ -64,5 +74,9 @@ def warning_of(host: str, runs_folder: Path | None) -> str:
     """Who else sees the page; empty where nobody does."""
     if is_local(host):
         return ""
-    runs = "" if runs_folder is None else f", and the runs in {runs_folder}; --only-fit leaves them out"
+    runs = (
+        ""
+        if runs_folder is None
+        else f", and the runs in {runs_folder}; --only-fit leaves them out"
+    )
     return f"on {host} every machine that reaches this one sees the page{runs}."

@@ -1,6 +1,8 @@
-"""What a person asks of the page *Will it fit?*, and the recipe that it stands for. Nothing of a pasted text is run, and it is read as plain values.
+"""What a person asks of the page *Will it fit?*, and the recipe that it stands for. Nothing of a
+pasted text is run, and it is read as plain values.
 
-A model is named or pasted: a shipped recipe, a published model, a folder on this machine, a recipe as YAML, a config.json. Nothing here imports torch.
+A model is named or pasted: a shipped recipe, a published model, a folder on this machine, a recipe
+as YAML, a config.json. Nothing here imports torch.
 """
 
 from dataclasses import dataclass
@@ -12,7 +14,14 @@ from brimful.model import catalog
 from brimful.planning.specs import ModelFacts, facts_of_values, model_facts
 from brimful.planning.survey import Margin
 from brimful.recipe import Recipe, load, shipped_names, with_changes
-from brimful.studio.pasted import LIMITS, looks_like_recipe, pasted_config, pasted_recipe, published_name, refuse_long
+from brimful.studio.pasted import (
+    LIMITS,
+    looks_like_recipe,
+    pasted_config,
+    pasted_recipe,
+    published_name,
+    refuse_long,
+)
 from brimful.studio.templates import template
 
 Method = Literal["as the recipe", "full", "lora", "qlora", "pretrain"]
@@ -27,9 +36,10 @@ class Question:
     """One question; what is None stays as the recipe has it.
 
     Attributes:
-        model: Name of a shipped recipe, hub id, folder with a config.json, or the text of a recipe (YAML) or of a config.json.
-        method: "as the recipe" leaves it; "full" trains every weight, "lora" adapters, "qlora" adapters on a base in 4 bits, "pretrain" every
-            weight on plain text.
+        model: Name of a shipped recipe, hub id, folder with a config.json, or the text of a recipe
+            (YAML) or of a config.json.
+        method: "as the recipe" leaves it; "full" trains every weight, "lora" adapters, "qlora"
+            adapters on a base in 4 bits, "pretrain" every weight on plain text.
         rank: Of the adapters.
         sequence_length: Tokens per sequence.
         effective_batch: Sequences per optimizer step.
@@ -44,7 +54,14 @@ class Question:
     sequence_length: int | None = None
     effective_batch: int | None = None
     tokens: int | None = None
-    devices: tuple[str, ...] = ("Tesla T4", "NVIDIA L4", "NVIDIA GeForce RTX 4090", "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA H200")
+    devices: tuple[str, ...] = (
+        "Tesla T4",
+        "NVIDIA L4",
+        "NVIDIA GeForce RTX 4090",
+        "NVIDIA A100-SXM4-80GB",
+        "NVIDIA H100 80GB HBM3",
+        "NVIDIA H200",
+    )
     margin: Margin | None = None
 
 
@@ -79,31 +96,45 @@ def asked(question: Question, *, local_folders: bool = True) -> Asked:
 
     Args:
         question: As the page has it.
-        local_folders: Whether a folder of this machine may be named; a page that strangers see says no.
+        local_folders: Whether a folder of this machine may be named; a page that strangers see says
+            no.
 
     Raises:
-        BrimfulError: the model is not known, a text is no recipe and no config, a number breaks a rule; all with what to do.
+        BrimfulError: the model is not known, a text is no recipe and no config, a number breaks a
+            rule; all with what to do.
     """
     _refuse_numbers(question)
     text = question.model.strip()
     refuse_long(text)
     config = pasted_config(text)
     if config is not None:
-        notes = [f"Not used of the pasted config.json: {', '.join(config.ignored)}."] if config.ignored else []
+        notes = (
+            [f"Not used of the pasted config.json: {', '.join(config.ignored)}."]
+            if config.ignored
+            else []
+        )
         if config.published is not None:
             return _changed(question, template(config.published, question.method), notes)
         notes.append(
-            f"Save the pasted text as {PASTED_CONFIG} where you run the recipe. To train, weights have to lie beside it; or name their hub id."
+            f"Save the pasted text as {PASTED_CONFIG} where you run the recipe. To train, weights"
+            " have to lie beside it; or name their hub id."
         )
         facts = facts_of_values(config.values, None)
         if facts.config is not config.values:
-            notes.append(f"Planned is the part that reads text ({facts.config['model_type']}), without what reads anything else.")
-        return _changed(question, template(PASTED_CONFIG, question.method, config.values), notes, facts)
+            notes.append(
+                f"Planned is the part that reads text ({facts.config['model_type']}), without what"
+                " reads anything else."
+            )
+        return _changed(
+            question, template(PASTED_CONFIG, question.method, config.values), notes, facts
+        )
     if looks_like_recipe(text):
         return _changed(question, pasted_recipe(text, local_folders=local_folders), [])
     if text in shipped_names():
         return _changed(question, load(text), [])
-    return _changed(question, template(published_name(text, local_folders=local_folders), question.method), [])
+    return _changed(
+        question, template(published_name(text, local_folders=local_folders), question.method), []
+    )
 
 
 def _refuse_numbers(question: Question) -> None:
@@ -113,8 +144,15 @@ def _refuse_numbers(question: Question) -> None:
         value = getattr(question, name)
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= LIMITS[name]:
-            problems.append(f"{name.replace('_', ' ')} {value!r} must be a whole number from {low:,} to {LIMITS[name]:,}")
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int)
+            or not low <= value <= LIMITS[name]
+        ):
+            problems.append(
+                f"{name.replace('_', ' ')} {value!r} must be a whole number from {low:,} to"
+                f" {LIMITS[name]:,}"
+            )
     if question.method not in METHODS:
         problems.append(f"method {question.method!r} must be one of {', '.join(METHODS)}")
     if question.margin is not None and question.margin not in get_args(Margin):
@@ -123,13 +161,20 @@ def _refuse_numbers(question: Question) -> None:
         raise RequestError("; ".join(problems) + ".")
 
 
-def _changed(question: Question, recipe: Recipe, told: list[str], model: ModelFacts | None = None) -> Asked:
+def _changed(
+    question: Question, recipe: Recipe, told: list[str], model: ModelFacts | None = None
+) -> Asked:
     """The recipe with what the question changes."""
     if recipe.study is not None:
-        told.append(f"{recipe.name} is a study of {len(recipe.study.variants)} variants; this is the recipe that they vary.")
+        told.append(
+            f"{recipe.name} is a study of {len(recipe.study.variants)} variants; this is the recipe"
+            " that they vary."
+        )
         recipe = with_changes(recipe, ["study=null"], recipe.name)
     changes = _method_changes(question.method, recipe)
-    has_adapter = (recipe.adapter is not None or "adapter={}" in changes) and "adapter=null" not in changes
+    has_adapter = (
+        recipe.adapter is not None or "adapter={}" in changes
+    ) and "adapter=null" not in changes
     if question.rank is not None and has_adapter:
         changes.append(f"adapter.rank={question.rank}")
     elif question.rank is not None:
@@ -142,7 +187,8 @@ def _changed(question: Question, recipe: Recipe, told: list[str], model: ModelFa
         model = model_facts(changed)
     elif model.context is not None and changed.sequence_length > model.context:
         raise PlanError(
-            f"sequence_length {changed.sequence_length} is above the {model.context} positions that the pasted config.json has; shorten it."
+            f"sequence_length {changed.sequence_length} is above the {model.context} positions that"
+            " the pasted config.json has; shorten it."
         )
     return Asked(changed, model, _title(changed), tuple(told))
 
@@ -157,7 +203,10 @@ def _size_changes(question: Question, recipe: Recipe, told: list[str]) -> list[s
     elif recipe.batch.tokens is not None and recipe.batch.tokens % length:
         sequences = max(1, round(recipe.batch.tokens / length))
         changes.append(f"batch.sequences={sequences}")
-        told.append(f"{recipe.batch.tokens:,} tokens a step are no whole number of {length:,} tokens: {sequences:,} sequences in their place.")
+        told.append(
+            f"{recipe.batch.tokens:,} tokens a step are no whole number of {length:,} tokens:"
+            f" {sequences:,} sequences in their place."
+        )
     if question.tokens is not None:
         changes.append(f"training.tokens={question.tokens}")
     return changes
@@ -184,5 +233,9 @@ def _title(recipe: Recipe) -> str:
     if recipe.adapter is not None:
         kind = f"{'QLoRA' if recipe.quantize == 'nf4' else 'LoRA'} of rank {recipe.adapter.rank} on"
     else:
-        kind = {"pretrain": "Pretraining of", "mlm": "Pretraining of", "classify": "Classifier on"}.get(recipe.method, "Full fine-tuning of")
+        kind = {
+            "pretrain": "Pretraining of",
+            "mlm": "Pretraining of",
+            "classify": "Classifier on",
+        }.get(recipe.method, "Full fine-tuning of")
     return f"{kind} {recipe.model}, {batch}"

@@ -26,18 +26,24 @@ MOST_RUNS = 8
 
 
 def run_view(run_folder: Path) -> str:
-    """How a run stands: in a sentence, predicted and measured, curves, samples; and what is missing.
+    """How a run stands: in a sentence, predicted and measured, curves, samples; and what is
+    missing.
 
     Raises:
         RunFolderError: not a run folder.
     """
     run = read_run(run_folder)
     return render(
-        "run.html.j2", run=run, status=headline.status(run), sentence=headline.sentence(run), verdict=headline.verdict(run),
-        predictions=predictions(run)[0], time=time_view(run),
+        "run.html.j2",
+        run=run,
+        status=headline.status(run),
+        sentence=headline.sentence(run),
+        verdict=headline.verdict(run),
+        predictions=predictions(run)[0],
+        time=time_view(run),
         curves=_drawn(curves(run)),
         samples=[_sample(sample) for sample in run.samples[-MOST_SAMPLES:]],
-    )  # fmt: skip
+    )
 
 
 def report_view(run_folder: Path) -> str:
@@ -60,9 +66,14 @@ def comparison_view(run_folders: Sequence[Path]) -> str:
     runs = named_runs(run_folders)
     title = " and ".join([", ".join(name for name, _ in runs[:-1]), runs[-1][0]])
     return render(
-        "comparison.html.j2", title=title, table=comparison_table(comparison), sentences=sentences(comparison), remarks=remarks(comparison),
-        curves=_drawn(overlays(runs)), keys=[{"name": name, "place": place + 1} for place, (name, _) in enumerate(runs)],
-    )  # fmt: skip
+        "comparison.html.j2",
+        title=title,
+        table=comparison_table(comparison),
+        sentences=sentences(comparison),
+        remarks=remarks(comparison),
+        curves=_drawn(overlays(runs)),
+        keys=[{"name": name, "place": place + 1} for place, (name, _) in enumerate(runs)],
+    )
 
 
 def list_view(listed: Sequence[Listed], folder: Path) -> str:
@@ -72,7 +83,8 @@ def list_view(listed: Sequence[Listed], folder: Path) -> str:
 
 
 def _drawn(drawings: Sequence[Drawing]) -> list[dict[str, str]]:
-    return [{"key": each.key, "title": each.title, "svg": Markup(each.wide)} for each in drawings]  # noqa: S704 - drawn here; texts in it are escaped
+    # Drawn here; texts in it are escaped.
+    return [{"key": each.key, "title": each.title, "svg": Markup(each.wide)} for each in drawings]  # noqa: S704
 
 
 def _sample(sample: Json) -> dict[str, str]:

@@ -1,4 +1,6 @@
-"""The tab "Runs": how each stands, live while it is written, its report, and several side by side."""
+"""The tab "Runs": how each stands, live while it is written, its report, and several side by
+side.
+"""
 
 from typing import Any, Literal
 
@@ -40,8 +42,12 @@ class Runs:
         except Exception as error:
             return f"{type(error).__name__}: {error}"
 
-    def again(self, name: str | None, shown_as: As, seen: str, request: gr.Request) -> tuple[Any, Any, Any]:
-        """The same where something was written since; else the page stays as it is, as does a report that is being read."""
+    def again(
+        self, name: str | None, shown_as: As, seen: str, request: gr.Request
+    ) -> tuple[Any, Any, Any]:
+        """The same where something was written since; else the page stays as it is, as does a
+        report that is being read.
+        """
         as_it_is = gr.skip(), gr.skip(), gr.skip()
         if not name or shown_as == "Report" or self._state(name) == seen:
             return as_it_is
@@ -64,12 +70,18 @@ class Runs:
             return "", told(error)
 
     def refresh(self, name: str | None, compared: list[str] | None) -> tuple[Any, Any, str]:
-        """The lists as the folder stands now; what is chosen stays chosen where it is still there."""
+        """The lists as the folder stands now; what is chosen stays chosen where it is still
+        there.
+        """
         listed = self._library.listed()
         names = [each.name for each in listed]
         kept = [each for each in compared or [] if each in names]
         chosen = name if name in names else next(iter(names), None)
-        return gr.update(choices=names, value=chosen), gr.update(choices=names, value=kept), list_view(listed, self._library.folder)
+        return (
+            gr.update(choices=names, value=chosen),
+            gr.update(choices=names, value=kept),
+            list_view(listed, self._library.folder),
+        )
 
 
 def build(page: gr.Blocks, library: Library) -> None:
@@ -78,10 +90,22 @@ def build(page: gr.Blocks, library: Library) -> None:
     seen = gr.State("")
     with gr.Row(elem_classes="split"):
         with gr.Column(scale=1, min_width=260):
-            run = gr.Dropdown([], value=None, label="Run", info="What was written to last comes first.", elem_id="runs-run")
+            run = gr.Dropdown(
+                [],
+                value=None,
+                label="Run",
+                info="What was written to last comes first.",
+                elem_id="runs-run",
+            )
             shown_as = gr.Radio(list(VIEWS), value="Overview", label="Shown as", elem_id="runs-as")
             compared = gr.Dropdown(
-                [], value=[], multiselect=True, max_choices=MOST_RUNS, label="Compare", info="Two runs or more.", elem_id="runs-compare"
+                [],
+                value=[],
+                multiselect=True,
+                max_choices=MOST_RUNS,
+                label="Compare",
+                info="Two runs or more.",
+                elem_id="runs-compare",
             )
             refresh = gr.Button("Look for new runs", elem_id="runs-refresh")
         with gr.Column(scale=3, min_width=300):
@@ -91,9 +115,20 @@ def build(page: gr.Blocks, library: Library) -> None:
             shown = gr.HTML(elem_id="runs-view")
             listed = gr.HTML(elem_id="runs-list")
     hidden: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-    gr.on([run.change, shown_as.change], runs.show, [run, shown_as], [shown, wrong, seen], trigger_mode="always_last", **hidden)
-    compared.change(runs.compare, compared, [beside, not_compared], trigger_mode="always_last", **hidden)
+    gr.on(
+        [run.change, shown_as.change],
+        runs.show,
+        [run, shown_as],
+        [shown, wrong, seen],
+        trigger_mode="always_last",
+        **hidden,
+    )
+    compared.change(
+        runs.compare, compared, [beside, not_compared], trigger_mode="always_last", **hidden
+    )
     for event in (page.load, refresh.click):
         event(runs.refresh, [run, compared], [run, compared, listed], **hidden)
-    gr.Timer(EVERY_S).tick(runs.again, [run, shown_as, seen], [shown, wrong, seen], trigger_mode="once", **hidden)
+    gr.Timer(EVERY_S).tick(
+        runs.again, [run, shown_as, seen], [shown, wrong, seen], trigger_mode="once", **hidden
+    )
     page.unload(runs.leave)

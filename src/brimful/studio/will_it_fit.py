@@ -1,4 +1,6 @@
-"""The tab "Will it fit?": controls that make a question, and its answer, which follows every change."""
+"""The tab "Will it fit?": controls that make a question, and its answer, which follows every
+change.
+"""
 
 import math
 import re
@@ -21,24 +23,41 @@ Controls = tuple[Any, ...]
 
 FIRST_MODEL = "quickstart"
 THIS_MACHINE = "This machine"
-MARGINS: dict[str, Margin | None] = {"as the recipe": None, "Balanced": "balanced", "Conservative": "conservative", "Tight": "tight"}
-HINT = "Answers follow every change. The first for a model and a method takes longer: its training step is traced, layer by layer."
+MARGINS: dict[str, Margin | None] = {
+    "as the recipe": None,
+    "Balanced": "balanced",
+    "Conservative": "conservative",
+    "Tight": "tight",
+}
+HINT = (
+    "Answers follow every change. The first for a model and a method takes longer: its training"
+    " step is traced, layer by layer."
+)
 COPY = """() => {
   const recipe = document.querySelector("#fit-recipe pre");
   if (!recipe) return;
   getSelection().selectAllChildren(recipe);
   navigator.clipboard ? navigator.clipboard.writeText(recipe.textContent) : document.execCommand("copy");
 }"""
-"""Selects the recipe, which shows what was copied; pages that are not from this machine have no clipboard but by that."""
+"""Selects the recipe, which shows what was copied; pages that are not from this machine have no
+clipboard but by that.
+"""
 SETTLED_S = 0.25
 """Changes that follow each other more quickly are one question."""
 _SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
 def question_of(
-    model: str | None, pasted: str | None, method: Method, rank: str | None, length: str | None, batch: str | None, tokens: str | None,
-    margin: str, devices: list[str] | None,
-) -> Question:  # fmt: skip
+    model: str | None,
+    pasted: str | None,
+    method: Method,
+    rank: str | None,
+    length: str | None,
+    batch: str | None,
+    tokens: str | None,
+    margin: str,
+    devices: list[str] | None,
+) -> Question:
     """What the controls say.
 
     Raises:
@@ -64,15 +83,22 @@ def number_of(what: str, text: str | None) -> int | None:
     """
     if not (text or "").strip():
         return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d\d?)?)([kmbt]?)", re.sub(r"[\s,_]", "", str(text)).lower())
+    found = re.fullmatch(
+        r"(\d+(?:\.\d+)?(?:e\d\d?)?)([kmbt]?)", re.sub(r"[\s,_]", "", str(text)).lower()
+    )
     value = float(found[1]) * _SCALES[found[2]] if found else 0.5
     if not (math.isfinite(value) and value == int(value)):
-        raise RequestError(f"{what} {text!r} must be a whole number, such as 16, 2048 or 10M; empty: as the recipe has it.")
+        raise RequestError(
+            f"{what} {text!r} must be a whole number, such as 16, 2048 or 10M; empty: as the recipe"
+            " has it."
+        )
     return int(value)
 
 
 class Typing:
-    """What the controls of each session say by now: a request knows only what they said when it was made."""
+    """What the controls of each session say by now: a request knows only what they said when it was
+    made.
+    """
 
     def __init__(self) -> None:
         self._latest: dict[str, tuple[float, Controls]] = {}
@@ -82,8 +108,12 @@ class Typing:
         self._latest[str(request.session_hash)] = (time.monotonic(), controls)
 
     def settled(self, session: str, controls: Controls) -> Controls:
-        """The controls once nobody has changed them for a moment; those of the request where no change was seen."""
-        while (found := self._latest.get(session)) is not None and (wait_s := found[0] + SETTLED_S - time.monotonic()) > 0:
+        """The controls once nobody has changed them for a moment; those of the request where no
+        change was seen.
+        """
+        while (found := self._latest.get(session)) is not None and (
+            wait_s := found[0] + SETTLED_S - time.monotonic()
+        ) > 0:
             time.sleep(wait_s)
         return controls if found is None else found[1]
 
@@ -94,7 +124,9 @@ class Typing:
 
 @dataclass(frozen=True)
 class Answered:
-    """The last controls that were looked at, the last answer, and its question where more is to be found out."""
+    """The last controls that were looked at, the last answer, and its question where more is to be
+    found out.
+    """
 
     controls: Controls = ()
     fit: Fit | None = None
@@ -108,7 +140,9 @@ class Answers:
         self._local_folders, self.typing = local_folders, Typing()
 
     def first(self, request: gr.Request, last: Answered, *asked: Any) -> tuple[Any, ...]:
-        """Answer, or the problem beside the last answer, marked as such: (answer, problem, recipe, what was answered)."""
+        """Answer, or the problem beside the last answer, marked as such: (answer, problem, recipe,
+        what was answered).
+        """
         controls = self.typing.settled(str(request.session_hash), asked)
         if controls == last.controls:
             return gr.skip(), gr.skip(), gr.skip(), gr.skip()
@@ -131,7 +165,9 @@ class Answers:
         if last.open_question is None:
             return gr.skip(), gr.skip()
         try:
-            fit: Fit | None = answer(last.open_question, closely=True, local_folders=self._local_folders)
+            fit: Fit | None = answer(
+                last.open_question, closely=True, local_folders=self._local_folders
+            )
         except Exception as error:
             told(error)
             fit = last.fit
@@ -155,10 +191,28 @@ def build(page: gr.Blocks, *, local_folders: bool = True) -> None:
             recipe = gr.HTML(elem_id="fit-recipe")
             copy = gr.Button("Copy the recipe", elem_id="fit-copy")
     copy.click(None, js=COPY, api_visibility="private")
-    common: dict[str, Any] = {"api_visibility": "private", "concurrency_limit": 1, "concurrency_id": "plan", "trigger_mode": "always_last"}
+    common: dict[str, Any] = {
+        "api_visibility": "private",
+        "concurrency_limit": 1,
+        "concurrency_id": "plan",
+        "trigger_mode": "always_last",
+    }
     progress: dict[str, Any] = {"show_progress": "minimal", "show_progress_on": status}
-    changes, inputs, outputs = [control.change for control in controls], [last, *controls], [shown, wrong, recipe, last]
-    gr.on(changes, answers.typing.note, controls, None, queue=False, trigger_mode="multiple", show_progress="hidden", api_visibility="private")
+    changes, inputs, outputs = (
+        [control.change for control in controls],
+        [last, *controls],
+        [shown, wrong, recipe, last],
+    )
+    gr.on(
+        changes,
+        answers.typing.note,
+        controls,
+        None,
+        queue=False,
+        trigger_mode="multiple",
+        show_progress="hidden",
+        api_visibility="private",
+    )
     changed = gr.on(changes, answers.first, inputs, outputs, **progress, **common)
     loaded = page.load(answers.first, inputs, outputs, **progress, **common)
     for event in (changed, loaded):
@@ -170,26 +224,62 @@ def _lay_out_controls(*, local_folders: bool) -> tuple[list[Any], gr.HTML]:
     """The controls in the order of `question_of`, and where a problem is told."""
     (recipes, models), own = known_models(), "as the recipe"
     model = gr.Dropdown(
-        [*recipes, *models], value=FIRST_MODEL, allow_custom_value=True, label="Model or recipe", elem_id="fit-model",
-        info="A shipped recipe, a hub id, or a folder with a config.json." if local_folders else "A shipped recipe or a hub id.",
-    )  # fmt: skip
+        [*recipes, *models],
+        value=FIRST_MODEL,
+        allow_custom_value=True,
+        label="Model or recipe",
+        elem_id="fit-model",
+        info=(
+            "A shipped recipe, a hub id, or a folder with a config.json."
+            if local_folders
+            else "A shipped recipe or a hub id."
+        ),
+    )
     wrong = gr.HTML(elem_id="fit-problem")
     with gr.Accordion("Paste a recipe or a config.json", open=False, elem_id="fit-paste"):
         pasted = gr.Textbox(
-            label="Recipe (YAML) or config.json", info="Used in place of the model above; read, never run.", lines=8, max_lines=16,
-            max_length=MOST_CHARACTERS, elem_id="fit-pasted",
-        )  # fmt: skip
+            label="Recipe (YAML) or config.json",
+            info="Used in place of the model above; read, never run.",
+            lines=8,
+            max_lines=16,
+            max_length=MOST_CHARACTERS,
+            elem_id="fit-pasted",
+        )
     number: dict[str, Any] = {"max_lines": 1, "max_length": 32, "min_width": 110}
     with gr.Row():
-        method = gr.Dropdown(list(METHODS), value=METHODS[0], filterable=False, label="Method", min_width=110, elem_id="fit-method")
+        method = gr.Dropdown(
+            list(METHODS),
+            value=METHODS[0],
+            filterable=False,
+            label="Method",
+            min_width=110,
+            elem_id="fit-method",
+        )
         rank = gr.Textbox("", label="Rank", placeholder=own, elem_id="fit-rank", **number)
     with gr.Row():
-        length = gr.Textbox("", label="Sequence length", placeholder=own, elem_id="fit-length", **number)
-        batch = gr.Textbox("", label="Sequences a step", placeholder=own, elem_id="fit-batch", **number)
+        length = gr.Textbox(
+            "", label="Sequence length", placeholder=own, elem_id="fit-length", **number
+        )
+        batch = gr.Textbox(
+            "", label="Sequences a step", placeholder=own, elem_id="fit-batch", **number
+        )
     with gr.Row():
-        tokens = gr.Textbox("", label="Tokens to train on", placeholder=own, elem_id="fit-tokens", **number)
-        margin = gr.Dropdown(list(MARGINS), value=own, filterable=False, label="Margin", min_width=110, elem_id="fit-margin")
+        tokens = gr.Textbox(
+            "", label="Tokens to train on", placeholder=own, elem_id="fit-tokens", **number
+        )
+        margin = gr.Dropdown(
+            list(MARGINS),
+            value=own,
+            filterable=False,
+            label="Margin",
+            min_width=110,
+            elem_id="fit-margin",
+        )
     devices = gr.Dropdown(
-        [THIS_MACHINE, *catalog.names()], value=list(Question("").devices), multiselect=True, label="Devices", elem_id="fit-devices"
+        [THIS_MACHINE, *catalog.names()],
+        value=list(Question("").devices),
+        multiselect=True,
+        label="Devices",
+        elem_id="fit-devices",
     )
     return [model, pasted, method, rank, length, batch, tokens, margin, devices], wrong

@@ -1,4 +1,6 @@
-"""Whether a recipe may write into a run folder: a new run, the continuation of the same one, or a refusal that says why."""
+"""Whether a recipe may write into a run folder: a new run, the continuation of the same one, or a
+refusal that says why.
+"""
 
 import shutil
 import time
@@ -9,7 +11,13 @@ from pathlib import Path
 from typing import Literal
 
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import SCHEMA_VERSION, Lease, read_json, write_json_atomically, write_text_atomically
+from brimful.base.rundir import (
+    SCHEMA_VERSION,
+    Lease,
+    read_json,
+    write_json_atomically,
+    write_text_atomically,
+)
 from brimful.recipe import Recipe, differences, load
 
 Status = Literal["running", "stopped", "finished"]
@@ -48,13 +56,18 @@ def status_of(folder: Path) -> Status | None:
         return None
     values = read_json(path)
     if values.get("schema_version") != SCHEMA_VERSION:
-        raise RunFolderError(f"{path} has schema version {values.get('schema_version')}, this brimful reads {SCHEMA_VERSION}.")
+        raise RunFolderError(
+            f"{path} has schema version {values.get('schema_version')}, this brimful reads"
+            f" {SCHEMA_VERSION}."
+        )
     status: Status = values["status"]
     return status
 
 
 def run_id_of(folder: Path) -> str | None:
-    """The random number by which a run is known wherever it lies; None where run.json has none, or there is none."""
+    """The random number by which a run is known wherever it lies; None where run.json has none, or
+    there is none.
+    """
     path = folder / "run.json"
     run_id: str | None = read_json(path).get("id") if path.exists() else None
     return run_id
@@ -63,7 +76,10 @@ def run_id_of(folder: Path) -> str | None:
 def write_status(folder: Path, status: Status, recipe: Recipe) -> None:
     """Write run.json; the run keeps its number, or gets one."""
     run_id = run_id_of(folder) or uuid.uuid4().hex
-    write_json_atomically(folder / "run.json", {"schema_version": SCHEMA_VERSION, "id": run_id, "recipe": recipe.name, "status": status})
+    write_json_atomically(
+        folder / "run.json",
+        {"schema_version": SCHEMA_VERSION, "id": run_id, "recipe": recipe.name, "status": status},
+    )
 
 
 def admit(recipe: Recipe, folder: Path, *, fresh: bool, accept: Sequence[str] = ()) -> Admission:
@@ -81,17 +97,29 @@ def admit(recipe: Recipe, folder: Path, *, fresh: bool, accept: Sequence[str] = 
         return Admission(folder, continues=False, finished=False, changed=())
     if fresh:
         if status == "finished":
-            raise RunFolderError(f"{folder} holds a finished run; --fresh does not overwrite it. Give the new run a name: run.name={folder.name}-2")
-        return Admission(folder, continues=False, finished=False, changed=(), moved_aside=_free_name(folder))
+            raise RunFolderError(
+                f"{folder} holds a finished run; --fresh does not overwrite it. Give the new run a"
+                f" name: run.name={folder.name}-2"
+            )
+        return Admission(
+            folder, continues=False, finished=False, changed=(), moved_aside=_free_name(folder)
+        )
     changes = differences(load(str(folder / "recipe.yaml")), recipe)
     _refuse_undeclared(str(folder), changes, accept, otherwise="start a new run with run.name=NAME")
-    changed = tuple(f"{key}: {old} -> {new}" for key, (old, new) in changes.items() if not _is_in(key, ("name", "description", "run.")))
+    changed = tuple(
+        f"{key}: {old} -> {new}"
+        for key, (old, new) in changes.items()
+        if not _is_in(key, ("name", "description", "run."))
+    )
     reopened = any(_is_in(key, DECLARABLE) for key in changes)
-    return Admission(folder, continues=True, finished=status == "finished" and not reopened, changed=changed)
+    return Admission(
+        folder, continues=True, finished=status == "finished" and not reopened, changed=changed
+    )
 
 
 def claim(admission: Admission) -> Lease:
-    """Make the folder and become its one writer; earlier work is moved aside first where `--fresh` asked.
+    """Make the folder and become its one writer; earlier work is moved aside first where `--fresh`
+    asked.
 
     Raises:
         RunFolderError: another process writes it, or it cannot be made or written.
@@ -118,14 +146,21 @@ def describe(admission: Admission, recipe: Recipe) -> None:
 
 
 def _unwritable(folder: Path, error: OSError) -> RunFolderError:
-    return RunFolderError(f"{folder} cannot be written: {error}. Fix its permissions or choose another place with run.folder=PATH.")
+    return RunFolderError(
+        f"{folder} cannot be written: {error}. Fix its permissions or choose another place with"
+        " run.folder=PATH."
+    )
 
 
 def is_husk(folder: Path) -> bool:
-    """Whether nothing is in a folder that is worth keeping: there is none, or a session died in it while starting."""
+    """Whether nothing is in a folder that is worth keeping: there is none, or a session died in it
+    while starting.
+    """
     if not folder.exists():
         return True
-    return folder.is_dir() and all(entry.name in _BEFORE_THE_START or entry.name.startswith(".") for entry in folder.iterdir())
+    return folder.is_dir() and all(
+        entry.name in _BEFORE_THE_START or entry.name.startswith(".") for entry in folder.iterdir()
+    )
 
 
 def _status_or_refuse(folder: Path) -> Status | None:
@@ -133,15 +168,24 @@ def _status_or_refuse(folder: Path) -> Status | None:
         status = status_of(folder)
         has_content = folder.is_dir() and not is_husk(folder)
     except OSError as error:
-        raise RunFolderError(f"{folder} cannot be read: {error}. Choose another place with run.folder=PATH.") from error
+        raise RunFolderError(
+            f"{folder} cannot be read: {error}. Choose another place with run.folder=PATH."
+        ) from error
     if folder.exists() and not folder.is_dir():
-        raise RunFolderError(f"{folder} is a file; a run needs a folder. Choose another name with run.name=NAME.")
+        raise RunFolderError(
+            f"{folder} is a file; a run needs a folder. Choose another name with run.name=NAME."
+        )
     if status is None and has_content:
-        raise RunFolderError(f"{folder} is not empty and not a run folder (no run.json). Choose another name with run.name=NAME.")
+        raise RunFolderError(
+            f"{folder} is not empty and not a run folder (no run.json). Choose another name with"
+            " run.name=NAME."
+        )
     return status
 
 
-def refuse_other_recipe(where: str, stored: Recipe, recipe: Recipe, accept: Sequence[str], *, otherwise: str) -> None:
+def refuse_other_recipe(
+    where: str, stored: Recipe, recipe: Recipe, accept: Sequence[str], *, otherwise: str
+) -> None:
     """As `admit`, for a run that lies somewhere else.
 
     Args:
@@ -149,24 +193,36 @@ def refuse_other_recipe(where: str, stored: Recipe, recipe: Recipe, accept: Sequ
         otherwise: What to do in place of continuing it, as a clause.
 
     Raises:
-        RunFolderError: it is of another recipe, or of other values that are not declared in `accept`.
+        RunFolderError: it is of another recipe, or of other values that are not declared in
+            `accept`.
     """
     _refuse_undeclared(where, differences(stored, recipe), accept, otherwise=otherwise)
 
 
-def _refuse_undeclared(where: str, changes: dict[str, tuple[object, object]], accept: Sequence[str], *, otherwise: str) -> None:
+def _refuse_undeclared(
+    where: str, changes: dict[str, tuple[object, object]], accept: Sequence[str], *, otherwise: str
+) -> None:
     told = {key: f"  - {key}: {old} -> {new}" for key, (old, new) in changes.items()}
-    foreign = [told[key] for key in changes if not _is_in(key, FREE) and not _is_in(key, DECLARABLE)]
+    foreign = [
+        told[key] for key in changes if not _is_in(key, FREE) and not _is_in(key, DECLARABLE)
+    ]
     if foreign:
         raise RunFolderError(
-            f"{where} was made by another recipe. What differs:\n" + "\n".join(foreign) + "\n"
-            f"Data, tokenizer, model and objective of a run never change; {otherwise}, or put the values back."
+            f"{where} was made by another recipe. What differs:\n"
+            + "\n".join(foreign)
+            + f"\nData, tokenizer, model and objective of a run never change; {otherwise}, or put"
+            " the values back."
         )
-    undeclared = [key for key in changes if _is_in(key, DECLARABLE) and not _is_accepted(key, accept)]
+    undeclared = [
+        key for key in changes if _is_in(key, DECLARABLE) and not _is_accepted(key, accept)
+    ]
     if undeclared:
         raise RunFolderError(
-            f"{where} was started with other values:\n" + "\n".join(told[key] for key in undeclared) + "\n"
-            f"To continue with the new ones say so: {' '.join(f'--accept-change {key}' for key in undeclared)}; otherwise put the old ones back."
+            f"{where} was started with other values:\n"
+            + "\n".join(told[key] for key in undeclared)
+            + "\nTo continue with the new ones say so:"
+            f" {' '.join(f'--accept-change {key}' for key in undeclared)}; otherwise put the old"
+            " ones back."
         )
 
 

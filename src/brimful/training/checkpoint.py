@@ -1,7 +1,8 @@
 """Checkpoints that are whole or absent.
 
-Written aside, hashed while streaming, fsynced, listed in a manifest, committed by one rename; read back before an older one
-goes. Loading goes from newest to oldest and puts a damaged one in quarantine; nothing is ever resumed with a piece missing.
+Written aside, hashed while streaming, fsynced, listed in a manifest, committed by one rename; read
+back before an older one goes. Loading goes from newest to oldest and puts a damaged one in
+quarantine; nothing is ever resumed with a piece missing.
 """
 
 import json
@@ -59,10 +60,13 @@ class CheckpointStore:
     Args:
         folder: Holds `step-NNNNNNNN` folders; made when absent.
         keep: Newest checkpoints kept, beside the protected one.
-        check_writer: Called before every commit; raises when this process no longer owns the run folder.
+        check_writer: Called before every commit; raises when this process no longer owns the run
+            folder.
     """
 
-    def __init__(self, folder: Path, *, keep: int, check_writer: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, folder: Path, *, keep: int, check_writer: Callable[[], None] = lambda: None
+    ) -> None:
         self.folder = folder
         self._keep = keep
         self._check_writer = check_writer
@@ -78,7 +82,8 @@ class CheckpointStore:
         return self.folder / f"step-{step:08d}"
 
     def save(self, snapshot: Snapshot, *, protect_step: int | None = None) -> int:
-        """Commit a snapshot, verify it, remove what rotation no longer keeps; returns its size in bytes.
+        """Commit a snapshot, verify it, remove what rotation no longer keeps; returns its size in
+        bytes.
 
         Raises:
             CheckpointError: no space or not writable; every older checkpoint is intact.
@@ -101,10 +106,15 @@ class CheckpointStore:
         except OSError as error:
             shutil.rmtree(aside, ignore_errors=True)
             last = max(self.steps(), default=None)
-            kept = "no checkpoint exists yet" if last is None else f"the checkpoint of step {last} is intact"
+            kept = (
+                "no checkpoint exists yet"
+                if last is None
+                else f"the checkpoint of step {last} is intact"
+            )
             raise CheckpointError(
-                f"checkpoint of step {snapshot.step} could not be written to {self.folder}: {error}; {kept}. "
-                "Free space or fix the permissions and run the same command to continue."
+                f"checkpoint of step {snapshot.step} could not be written to {self.folder}:"
+                f" {error}; {kept}. Free space or fix the permissions and run the same command to"
+                " continue."
             ) from error
         verify(final)
         self._rotate(protect_step)
@@ -123,19 +133,30 @@ class CheckpointStore:
                 return Loaded(load(self.path_of(step)), tuple(quarantined))
             except CheckpointError as error:
                 quarantined.append(f"step {step}: {error}")
-                os.rename(self.path_of(step), self.folder / f"quarantine-step-{step:08d}-{uuid.uuid4().hex[:8]}")
+                os.rename(
+                    self.path_of(step),
+                    self.folder / f"quarantine-step-{step:08d}-{uuid.uuid4().hex[:8]}",
+                )
         if quarantined:
             problems = "\n".join(f"  - {problem}" for problem in quarantined)
             raise CheckpointError(
-                f"no checkpoint in {self.folder} can be trusted:\n{problems}\nStart over with --fresh, or restore a copy of the folder."
+                f"no checkpoint in {self.folder} can be trusted:\n{problems}\nStart over with"
+                " --fresh, or restore a copy of the folder."
             )
         return None
 
     def _require_space(self, snapshot: Snapshot) -> None:
-        needed = sum(tensor.numel() * tensor.element_size() for group in snapshot.tensors.values() for tensor in group.values())
+        needed = sum(
+            tensor.numel() * tensor.element_size()
+            for group in snapshot.tensors.values()
+            for tensor in group.values()
+        )
         free = shutil.disk_usage(self.folder).free
         if free < 1.1 * needed + DISK_RESERVE_BYTES:
-            raise OSError(f"{format_bytes(needed)} to write with {format_bytes(DISK_RESERVE_BYTES)} in reserve, but only {format_bytes(free)} free")
+            raise OSError(
+                f"{format_bytes(needed)} to write with {format_bytes(DISK_RESERVE_BYTES)} in"
+                f" reserve, but only {format_bytes(free)} free"
+            )
 
     def _restore_replaced(self) -> None:
         """Undo a replacement that was cut off between its two renames."""
@@ -158,9 +179,17 @@ class CheckpointStore:
 
 
 def _write_files(folder: Path, snapshot: Snapshot) -> int:
-    files = {f"{name}.safetensors": save_tensors(folder / f"{name}.safetensors", snapshot.tensors[name]) for name in TENSOR_FILES}
+    files = {
+        f"{name}.safetensors": save_tensors(folder / f"{name}.safetensors", snapshot.tensors[name])
+        for name in TENSOR_FILES
+    }
     files["state.json"] = _save_json(folder / "state.json", snapshot.state)
-    manifest = {"format_version": FORMAT_VERSION, "step": snapshot.step, "identity": snapshot.identity, "files": files}
+    manifest = {
+        "format_version": FORMAT_VERSION,
+        "step": snapshot.step,
+        "identity": snapshot.identity,
+        "files": files,
+    }
     _save_json(folder / MANIFEST, manifest)
     return sum(int(entry["bytes"]) for entry in files.values())
 
@@ -175,7 +204,9 @@ def _save_json(path: Path, value: object) -> dict[str, str | int]:
 
 
 def note_hashes(folder: Path) -> None:
-    """Write size and SHA-256 of every file of a folder that is no checkpoint into its MANIFEST.json, by which it can be read back."""
+    """Write size and SHA-256 of every file of a folder that is no checkpoint into its
+    MANIFEST.json, by which it can be read back.
+    """
     paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
     files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in paths}
     write_json_atomically(folder / MANIFEST, {"format_version": FORMAT_VERSION, "files": files})
@@ -185,7 +216,8 @@ def verify(folder: Path) -> dict[str, Any]:
     """Read a checkpoint back against its manifest; returns the manifest.
 
     Raises:
-        CheckpointError: a file is missing, of another size, or differs in any bit; the manifest is unreadable or of a newer format.
+        CheckpointError: a file is missing, of another size, or differs in any bit; the manifest is
+            unreadable or of a newer format.
     """
     manifest = _read_manifest(folder)
     for name, entry in manifest["files"].items():
@@ -193,7 +225,9 @@ def verify(folder: Path) -> dict[str, Any]:
         if not path.is_file():
             raise CheckpointError(f"{name} is missing")
         if path.stat().st_size != entry["bytes"]:
-            raise CheckpointError(f"{name} has {path.stat().st_size:,} bytes, its manifest says {entry['bytes']:,}")
+            raise CheckpointError(
+                f"{name} has {path.stat().st_size:,} bytes, its manifest says {entry['bytes']:,}"
+            )
         if sha256_of(path) != entry["sha256"]:
             raise CheckpointError(f"{name} is damaged: its SHA-256 differs from the manifest's")
     return manifest
@@ -206,10 +240,14 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     except Exception as error:
         raise CheckpointError(f"{MANIFEST} is missing or unreadable: {error}") from error
     if version != FORMAT_VERSION:
-        raise CheckpointError(f"format {version} is not format {FORMAT_VERSION}, which this version of brimful reads")
+        raise CheckpointError(
+            f"format {version} is not format {FORMAT_VERSION}, which this version of brimful reads"
+        )
     expected = {f"{name}.safetensors" for name in TENSOR_FILES} | {"state.json"}
     if files != expected:
-        raise CheckpointError(f"the manifest lists {sorted(files)}, a checkpoint has {sorted(expected)}")
+        raise CheckpointError(
+            f"the manifest lists {sorted(files)}, a checkpoint has {sorted(expected)}"
+        )
     if folder.name != f"step-{step:08d}":
         raise CheckpointError(f"the manifest is of step {step}, the folder is named {folder.name}")
     return manifest
@@ -223,20 +261,34 @@ def load(folder: Path) -> Snapshot:
     """
     manifest = verify(folder)
     tensors = {name: load_tensors(folder / f"{name}.safetensors") for name in TENSOR_FILES}
-    return Snapshot(manifest["step"], tensors, read_json(folder / "state.json"), manifest["identity"])
+    return Snapshot(
+        manifest["step"], tensors, read_json(folder / "state.json"), manifest["identity"]
+    )
 
 
 def differences(left: Snapshot, right: Snapshot) -> list[str]:
-    """What is not equal to the last bit between two snapshots: tensors by `file/name`, and state fields."""
+    """What is not equal to the last bit between two snapshots: tensors by `file/name`, and state
+    fields.
+    """
     odd = []
     for file in TENSOR_FILES:
         ours, theirs = left.tensors[file], right.tensors[file]
-        odd += [f"{file}/{name}" for name in sorted(ours.keys() | theirs.keys()) if not _same(ours.get(name), theirs.get(name))]
+        odd += [
+            f"{file}/{name}"
+            for name in sorted(ours.keys() | theirs.keys())
+            if not _same(ours.get(name), theirs.get(name))
+        ]
     mine, other = dict(left.state["progress"]), dict(right.state["progress"])
-    return odd + [f"state/{key}" for key in sorted(mine.keys() | other.keys()) if mine.get(key) != other.get(key)]
+    return odd + [
+        f"state/{key}"
+        for key in sorted(mine.keys() | other.keys())
+        if mine.get(key) != other.get(key)
+    ]
 
 
 def _same(left: Tensor | None, right: Tensor | None) -> bool:
     if left is None or right is None or left.dtype != right.dtype or left.shape != right.shape:
         return False
-    return torch.equal(left.contiguous().view(-1).view(torch.uint8), right.contiguous().view(-1).view(torch.uint8))
+    return torch.equal(
+        left.contiguous().view(-1).view(torch.uint8), right.contiguous().view(-1).view(torch.uint8)
+    )

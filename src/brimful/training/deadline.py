@@ -9,13 +9,17 @@ import psutil
 from brimful.base.units import format_duration
 
 RESERVE_S = 20.0
-"""Kept free before the end: machines are taken away a little early, and a disk may be slow just then (assumption)."""
+"""Kept free before the end: machines are taken away a little early, and a disk may be slow just
+then (assumption).
+"""
 MOST_RESERVE_SHARE = 0.1
 """Of a short session: no more than this share of it is kept free."""
 SAVE_SPREAD = 2.0
 """Factor on the time of the last checkpoint: the next one may take longer (assumption)."""
 MOST_COPY_SHARE = 0.25
-"""Of the session, at most, that is kept free for the copy in the mirror: a slow mirror shortens a session, it does not take it."""
+"""Of the session, at most, that is kept free for the copy in the mirror: a slow mirror shortens a
+session, it does not take it.
+"""
 WORK_SPREAD = 1.25
 """The same on the time of the last step or evaluation (assumption)."""
 
@@ -50,14 +54,29 @@ class Deadline:
     def leaves_room(self, *, work_s: float, save_s: float, copy_s: float = 0.0) -> bool:
         """Whether work, a checkpoint after it, and its copy in the mirror end in time."""
         reserve_s = min(RESERVE_S, MOST_RESERVE_SHARE * self.session_s)
-        return self.left_s >= WORK_SPREAD * work_s + SAVE_SPREAD * save_s + self.kept_for_copy_s(copy_s) + reserve_s
+        return (
+            self.left_s
+            >= WORK_SPREAD * work_s
+            + SAVE_SPREAD * save_s
+            + self.kept_for_copy_s(copy_s)
+            + reserve_s
+        )
 
     def kept_for_copy_s(self, copy_s: float) -> float:
         """Of the time that a copy takes, what is kept free for it."""
         return min(copy_s, MOST_COPY_SHARE * self.session_s)
 
     def told(self, copy_s: float = 0.0) -> str:
-        """When it ends, for people, and how much of it the copy in the mirror is given where that is worth a word."""
+        """When it ends, for people, and how much of it the copy in the mirror is given where that
+        is worth a word.
+        """
         ends = time.strftime("%H:%M", time.localtime(time.time() + self.left_s))
-        copy = f", of which the copy in the mirror is given {format_duration(kept_s)}" if (kept_s := self.kept_for_copy_s(copy_s)) > RESERVE_S else ""
-        return f"this session of {format_duration(self.session_s)} ends at {ends}, in {format_duration(max(0.0, self.left_s))}{copy}"
+        copy = (
+            f", of which the copy in the mirror is given {format_duration(kept_s)}"
+            if (kept_s := self.kept_for_copy_s(copy_s)) > RESERVE_S
+            else ""
+        )
+        return (
+            f"this session of {format_duration(self.session_s)} ends at {ends}, in"
+            f" {format_duration(max(0.0, self.left_s))}{copy}"
+        )

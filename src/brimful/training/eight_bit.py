@@ -1,6 +1,8 @@
-"""AdamW with states of 8 bits, through bitsandbytes (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization").
+"""AdamW with states of 8 bits, through bitsandbytes (Dettmers et al. 2022, "8-bit Optimizers via
+Block-wise Quantization").
 
-Tensors of fewer than 4,096 elements keep states in fp32 (bitsandbytes' min_8bit_size). Unlike the paper, embeddings get 8 bits, too.
+Tensors of fewer than 4,096 elements keep states in fp32 (bitsandbytes' min_8bit_size). Unlike the
+paper, embeddings get 8 bits, too.
 """
 
 import importlib
@@ -19,7 +21,9 @@ from brimful.recipe import OptimizerRecipe
 PAGED = "paged_8bit"
 """The variant whose large states live in memory that the driver moves."""
 KINDS = {variant: (kind, devices) for kind, (variant, devices) in EIGHT_BIT_VARIANTS.items()}
-"""Variants of the update that are made here: the recipe's `optimizer.kind`, and the types of devices that have kernels for it."""
+"""Variants of the update that are made here: the recipe's `optimizer.kind`, and the types of
+devices that have kernels for it.
+"""
 
 
 def require(variant: str, device_type: str) -> None:
@@ -36,18 +40,23 @@ def require(variant: str, device_type: str) -> None:
     kind, device_types = KINDS[variant]
     if device_type not in device_types:
         raise DeviceError(
-            f"optimizer.kind={kind} has kernels for {' and '.join(device_types)} only, not for {device_type}; use optimizer.kind=adamw."
+            f"optimizer.kind={kind} has kernels for {' and '.join(device_types)} only, not for"
+            f" {device_type}; use optimizer.kind=adamw."
         )
     if importlib.util.find_spec("bitsandbytes") is None:
         raise RequestError(
-            "8-bit optimizers need bitsandbytes, which is not installed: pip install 'brimful[quantize]', or use optimizer.kind=adamw."
+            "8-bit optimizers need bitsandbytes, which is not installed: pip install"
+            " 'brimful[quantize]', or use optimizer.kind=adamw."
         )
 
 
-def build(groups: list[dict[str, Any]], settings: OptimizerRecipe, *, variant: str) -> torch.optim.Optimizer:
+def build(
+    groups: list[dict[str, Any]], settings: OptimizerRecipe, *, variant: str
+) -> torch.optim.Optimizer:
     """AdamW in 8 bits over groups of parameters that all live on one device.
 
-    States are made before the first update writes anything, so that an update for which they do not fit can be repeated.
+    States are made before the first update writes anything, so that an update for which they do not
+    fit can be repeated.
 
     Raises:
         DeviceError, RequestError: as `require`.
@@ -81,7 +90,8 @@ def is_eight_bit(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def load_states(optimizer: Any, states: Mapping[nn.Parameter, Mapping[str, Tensor]]) -> None:
-    """Put stored states into the optimizer's own tensors, which may be paged; a parameter without stored ones loses its own.
+    """Put stored states into the optimizer's own tensors, which may be paged; a parameter without
+    stored ones loses its own.
 
     Raises:
         CheckpointError: they are not those of this version of bitsandbytes.
@@ -98,7 +108,10 @@ def load_states(optimizer: Any, states: Mapping[nn.Parameter, Mapping[str, Tenso
 
 def _copy_into(state: dict[str, Any], stored: Mapping[str, Tensor]) -> None:
     if _layout(state.items()) != _layout(stored.items()):
-        raise CheckpointError("the checkpoint's optimizer states are of another version of bitsandbytes; install the one it was written with.")
+        raise CheckpointError(
+            "the checkpoint's optimizer states are of another version of bitsandbytes; install the"
+            " one it was written with."
+        )
     for key, value in stored.items():
         if isinstance(state[key], Tensor):
             state[key].copy_(value)

@@ -1,4 +1,6 @@
-"""How fast batches are made: how long steps waited for theirs, and what other numbers of threads would have made of it, measured."""
+"""How fast batches are made: how long steps waited for theirs, and what other numbers of threads
+would have made of it, measured.
+"""
 
 import itertools
 import time
@@ -20,13 +22,24 @@ BATCHES_PER_WORKER = 2
 
 
 def waited(records: Iterable[Mapping[str, Any]]) -> tuple[float, float]:
-    """(seconds that steps waited for batches, seconds that they took), over the `step` records that tell both."""
-    told = [record for record in records if record.get("kind") == "step" and record.get("loader_wait_s") is not None]
-    return sum(record["loader_wait_s"] for record in told), sum(record["step_time_s"] for record in told)
+    """(seconds that steps waited for batches, seconds that they took), over the `step` records that
+    tell both.
+    """
+    told = [
+        record
+        for record in records
+        if record.get("kind") == "step" and record.get("loader_wait_s") is not None
+    ]
+    return sum(record["loader_wait_s"] for record in told), sum(
+        record["step_time_s"] for record in told
+    )
 
 
-def measure_where_it_waited(records: Iterable[Mapping[str, Any]], sequences: Sequences, count: int, next_sample: int) -> dict[str, Any] | None:
-    """The `loader` record of a session that has ended; None where its steps did not wait, or no longer than looking would take.
+def measure_where_it_waited(
+    records: Iterable[Mapping[str, Any]], sequences: Sequences, count: int, next_sample: int
+) -> dict[str, Any] | None:
+    """The `loader` record of a session that has ended; None where its steps did not wait, or no
+    longer than looking would take.
 
     Args:
         records: Of the session.
@@ -42,14 +55,23 @@ def measure_where_it_waited(records: Iterable[Mapping[str, Any]], sequences: Seq
         return None
     each = {str(workers): seconds for workers, (seconds, _) in found.items()}
     numbers = {str(workers): number for workers, (_, number) in found.items()}
-    return {"kind": "loader", "seconds_per_batch": each, "batches": numbers, "seconds": time.perf_counter() - started_s}
+    return {
+        "kind": "loader",
+        "seconds_per_batch": each,
+        "batches": numbers,
+        "seconds": time.perf_counter() - started_s,
+    }
 
 
-def seconds_per_batch(sequences: Sequences, count: int, next_sample: int, within_s: float) -> dict[int, tuple[float, int]]:
-    """Threads -> (seconds from one batch to the next, batches timed); numbers of threads for which there is no time are left out.
+def seconds_per_batch(
+    sequences: Sequences, count: int, next_sample: int, within_s: float
+) -> dict[int, tuple[float, int]]:
+    """Threads -> (seconds from one batch to the next, batches timed); numbers of threads for which
+    there is no time are left out.
 
     Args:
-        within_s: About how long it may take in all; batches that are in the making then are waited for.
+        within_s: About how long it may take in all; batches that are in the making then are waited
+            for.
     """
     until_s, found = time.perf_counter() + within_s, dict[int, tuple[float, int]]()
     starts = itertools.count(next_sample, count)
@@ -61,8 +83,12 @@ def seconds_per_batch(sequences: Sequences, count: int, next_sample: int, within
     return found
 
 
-def _timed(sequences: Sequences, count: int, starts: Iterator[int], workers: int, within_s: float) -> tuple[float, int] | None:
-    """As many batches in the making as there are threads, as in the loop; the first of each thread are not timed. None where time was too short."""
+def _timed(
+    sequences: Sequences, count: int, starts: Iterator[int], workers: int, within_s: float
+) -> tuple[float, int] | None:
+    """As many batches in the making as there are threads, as in the loop; the first of each thread
+    are not timed. None where time was too short.
+    """
     executor = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="batches")
     try:
         until_s = time.perf_counter() + within_s
@@ -73,6 +99,8 @@ def _timed(sequences: Sequences, count: int, starts: Iterator[int], workers: int
             made.append(executor.submit(sequences.batch, next(starts), count))
             taken, now_s = taken + 1, time.perf_counter()
             before_s = now_s if taken == 0 else before_s
-        return ((now_s - before_s) / taken, taken) if taken >= BATCHES_PER_WORKER * workers else None
+        return (
+            ((now_s - before_s) / taken, taken) if taken >= BATCHES_PER_WORKER * workers else None
+        )
     finally:
         executor.shutdown(cancel_futures=True)

@@ -1,4 +1,6 @@
-"""THE training loop. Every method, device and recipe runs through `train`; brimful's one backward pass is here."""
+"""THE training loop. Every method, device and recipe runs through `train`; brimful's one backward
+pass is here.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +26,9 @@ from brimful.training.recovery import all_or_nothing, halved, random_states, rew
 from brimful.training.state import Progress
 
 LOOK_FOR_DIVERGENCE_EVERY = 25
-"""Steps between looks at the guard; by step number, never by the clock, so that a run repeats itself."""
+"""Steps between looks at the guard; by step number, never by the clock, so that a run repeats
+itself.
+"""
 BAD_STEPS_BEFORE_ROLLBACK = 5
 ROLLBACKS_BEFORE_STOP = 2
 
@@ -40,16 +44,20 @@ class Parts:
     """What the loop works with; nothing in it is the loop's own.
 
     Attributes:
-        micro_batches: Sequences of each forward and backward pass of one optimizer step; they add up to the effective batch. Where they
-            run out of memory they are halved, for the rest of the run.
+        micro_batches: Sequences of each forward and backward pass of one optimizer step; they add
+            up to the effective batch. Where they run out of memory they are halved, for the rest of
+            the run.
         save: Writes a checkpoint of the current progress.
-        restore_last_good: Puts model, optimizer and random state back to the newest checkpoint and returns its progress.
+        restore_last_good: Puts model, optimizer and random state back to the newest checkpoint and
+            returns its progress.
         evaluate: Scores the model on validation and returns the record's values.
         meter: Sees every step and tells listeners, late.
-        should_stop: True once a signal asked to stop or the session ends; asked at step boundaries, before an evaluation that is due there.
+        should_stop: True once a signal asked to stop or the session ends; asked at step boundaries,
+            before an evaluation that is due there.
         loader_workers: Threads that make batches ahead of time; 0 makes them when they are needed.
         remember: Told the `out_of_memory` record whenever the micro-batches get smaller.
-        before_step: Told the number of each update before it is made, perhaps more than once; a pure function of it.
+        before_step: Told the number of each update before it is made, perhaps more than once; a
+            pure function of it.
         penalty: Added to the mean loss of an update, by its number.
     """
 
@@ -86,16 +94,21 @@ def train(parts: Parts, progress: Progress) -> Progress:
         The progress reached; a checkpoint of it exists.
 
     Raises:
-        TrainingStopped: losses or gradients stayed non-finite through every rollback, or memory does not hold one sequence.
+        TrainingStopped: losses or gradients stayed non-finite through every rollback, or memory
+            does not hold one sequence.
     """
     micro_batches = parts.micro_batches
     with closing(_Prefetch(parts, progress)) as batches:
         while True:
-            if evaluation_is_due(parts.evaluate_every, parts.total_steps, progress) and not parts.should_stop(progress):
+            if evaluation_is_due(
+                parts.evaluate_every, parts.total_steps, progress
+            ) and not parts.should_stop(progress):
                 _evaluate(parts, progress)
             if _is_over(parts, progress) or parts.checkpoint_due(progress):
                 parts.meter.flush()
-                if _is_over(parts, progress) or not progress.guard.bad_in_a_row:  # a rollback goes back to before the trouble
+                if (
+                    _is_over(parts, progress) or not progress.guard.bad_in_a_row
+                ):  # a rollback goes back to before the trouble
                     parts.save(progress)
                 if _is_over(parts, progress):
                     return progress
@@ -108,46 +121,88 @@ def train(parts: Parts, progress: Progress) -> Progress:
 
 
 def _is_over(parts: Parts, progress: Progress) -> bool:
-    return progress.step >= parts.total_steps or parts.should_stop(progress) or is_exhausted(progress, parts.recipe)
+    return (
+        progress.step >= parts.total_steps
+        or parts.should_stop(progress)
+        or is_exhausted(progress, parts.recipe)
+    )
 
 
 def is_exhausted(progress: Progress, recipe: Recipe) -> bool:
-    """Whether as many evaluations in a row as the recipe has patience for brought no better score."""
-    return recipe.evaluation.patience is not None and progress.evaluations_since_best >= recipe.evaluation.patience
+    """Whether as many evaluations in a row as the recipe has patience for brought no better
+    score.
+    """
+    return (
+        recipe.evaluation.patience is not None
+        and progress.evaluations_since_best >= recipe.evaluation.patience
+    )
 
 
-def _step(parts: Parts, progress: Progress, batch: StepBatch, micro_batches: tuple[int, ...]) -> tuple[int, ...]:
-    """One optimizer update over the effective batch, repeated with smaller micro-batches where memory runs out; returns those that fitted.
+def _step(
+    parts: Parts, progress: Progress, batch: StepBatch, micro_batches: tuple[int, ...]
+) -> tuple[int, ...]:
+    """One optimizer update over the effective batch, repeated with smaller micro-batches where
+    memory runs out; returns those that fitted.
 
-    A repetition begins with the sequences, weights, guard and generators of the first try. Its gradient is the same sum over the same
-    tokens, in another order; dropout draws other masks, as they depend on the micro-batches. The host never waits for the device here.
+    A repetition begins with the sequences, weights, guard and generators of the first try. Its
+    gradient is the same sum over the same tokens, in another order; dropout draws other masks, as
+    they depend on the micro-batches. The host never waits for the device here.
     """
     generators = random_states(parts.device)
-    while isinstance(done := attempt(partial(_update, parts, progress, batch, micro_batches)), OutOfMemory):
+    while isinstance(
+        done := attempt(partial(_update, parts, progress, batch, micro_batches)), OutOfMemory
+    ):
         _drop_gradients(parts)
         give_back_memory(parts.device)
         rewind(generators, parts.device)
         micro_batches = _smaller(parts, progress, micro_batches, done)
     loss, grad_norm = done
     progress.advance(sequences=parts.recipe.effective_batch, target_tokens=batch.num_target_tokens)
-    parts.meter.note_step(progress, loss=loss, grad_norm=grad_norm, learning_rate=parts.optimizer.param_groups[0]["lr"])
+    parts.meter.note_step(
+        progress,
+        loss=loss,
+        grad_norm=grad_norm,
+        learning_rate=parts.optimizer.param_groups[0]["lr"],
+    )
     return micro_batches
 
 
-def _update(parts: Parts, progress: Progress, batch: StepBatch, micro_batches: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Gradients and the update, or an error before anything of the run's state has changed; returns loss and gradient norm."""
+def _update(
+    parts: Parts, progress: Progress, batch: StepBatch, micro_batches: tuple[int, ...]
+) -> tuple[Tensor, Tensor]:
+    """Gradients and the update, or an error before anything of the run's state has changed; returns
+    loss and gradient norm.
+    """
     _drop_gradients(parts)
     parts.before_step(progress.step)
     divisor = batch.loss_divisor
     scale = loss_factor(progress.guard.loss_scale, divisor)
     pieces = (micro.to(parts.device) for micro in batch.micro_batches(micro_batches))
-    added = None if parts.penalty is None else partial(_penalty_sum, parts.penalty, progress.step, divisor)
-    loss = accumulate_gradients(parts.network, parts.method, parts.precision, parts.device, pieces, scale, added=added) / divisor
+    added = (
+        None
+        if parts.penalty is None
+        else partial(_penalty_sum, parts.penalty, progress.step, divisor)
+    )
+    loss = (
+        accumulate_gradients(
+            parts.network, parts.method, parts.precision, parts.device, pieces, scale, added=added
+        )
+        / divisor
+    )
     for group in parts.optimizer.param_groups:
-        group["lr"] = learning_rate_at(progress.step, parts.total_steps, parts.recipe.optimizer) * group.get("lr_factor", 1.0)
+        group["lr"] = learning_rate_at(
+            progress.step, parts.total_steps, parts.recipe.optimizer
+        ) * group.get("lr_factor", 1.0)
     with all_or_nothing(parts.optimizer):
         clip_norm, carried = parts.recipe.optimizer.clip_norm, scale * divisor
-        grad_norm = guarded_update(parts.optimizer, progress.guard, parts.precision, loss=loss, clip_norm=clip_norm, carried=carried)
+        grad_norm = guarded_update(
+            parts.optimizer,
+            progress.guard,
+            parts.precision,
+            loss=loss,
+            clip_norm=clip_norm,
+            carried=carried,
+        )
     return loss, grad_norm
 
 
@@ -161,42 +216,64 @@ def _drop_gradients(parts: Parts) -> None:
         parameter.grad = None
 
 
-def _smaller(parts: Parts, progress: Progress, micro_batches: tuple[int, ...], failure: OutOfMemory) -> tuple[int, ...]:
+def _smaller(
+    parts: Parts, progress: Progress, micro_batches: tuple[int, ...], failure: OutOfMemory
+) -> tuple[int, ...]:
     """Half the micro-batches, recorded and remembered.
 
     Raises:
-        TrainingStopped: there is one sequence in each already. A checkpoint of the last whole step is written.
+        TrainingStopped: there is one sequence in each already. A checkpoint of the last whole step
+            is written.
     """
-    place = "optimizer update" if "guarded_update" in failure.functions else "backward pass" if "backward" in failure.functions else "forward pass"
+    place = (
+        "optimizer update"
+        if "guarded_update" in failure.functions
+        else "backward pass"
+        if "backward" in failure.functions
+        else "forward pass"
+    )
     where, step = f"{place}{failure}", progress.step + 1
     if max(micro_batches) > 1:
         smaller = halved(micro_batches)
-        parts.remember(parts.meter.note_out_of_memory(step, "training", micro_batches, smaller, where=where))
+        parts.remember(
+            parts.meter.note_out_of_memory(step, "training", micro_batches, smaller, where=where)
+        )
         return smaller
     _keep(parts, progress)
     raise TrainingStopped(
-        f"out of memory in the {where} of step {step}, with one sequence per micro-batch. What was trained so far is kept. To continue this run: "
-        "free memory that other programs hold, or repeat the command with plan.recompute=true (if it is off) or with plan.loss_chunk below "
-        f"{parts.network.loss_chunk}. Otherwise start a new run with sequence_length below {parts.recipe.sequence_length}."
+        f"out of memory in the {where} of step {step}, with one sequence per micro-batch. What was"
+        " trained so far is kept. To continue this run: free memory that other programs hold, or"
+        " repeat the command with plan.recompute=true (if it is off) or with plan.loss_chunk below"
+        f" {parts.network.loss_chunk}. Otherwise start a new run with sequence_length below"
+        f" {parts.recipe.sequence_length}."
     )
 
 
 def _keep(parts: Parts, progress: Progress) -> None:
-    """A checkpoint before the run ends, unless its last steps went wrong: a rollback goes back to before the trouble."""
+    """A checkpoint before the run ends, unless its last steps went wrong: a rollback goes back to
+    before the trouble.
+    """
     if progress.step > 0 and not progress.guard.bad_in_a_row:
         parts.meter.flush()
         parts.save(progress)
 
 
 def accumulate_gradients(
-    network: Network, method: Method, precision: Precision, device: torch.device, micro_batches: Iterable[MicroBatch], scale: Tensor,
-    *, added: Callable[[], Tensor] | None = None,
-) -> Tensor:  # fmt: skip
+    network: Network,
+    method: Method,
+    precision: Precision,
+    device: torch.device,
+    micro_batches: Iterable[MicroBatch],
+    scale: Tensor,
+    *,
+    added: Callable[[], Tensor] | None = None,
+) -> Tensor:
     """Forward and backward pass of every micro-batch of one optimizer step.
 
     Args:
         scale: 0-dim factor on every micro-batch's loss before its backward pass.
-        added: Something else whose gradient counts, once: a penalty on the weights. Called last, when no activations are held any more.
+        added: Something else whose gradient counts, once: a penalty on the weights. Called last,
+            when no activations are held any more.
 
     Returns:
         The summed loss in nats, unscaled, without what is added.
@@ -229,16 +306,29 @@ def _evaluate(parts: Parts, progress: Progress) -> None:
         score = dict(parts.evaluate())
     except RequestError as error:
         _keep(parts, progress)
-        raise TrainingStopped(f"the evaluation after step {progress.step} failed: {error} What was trained so far is kept.") from error
+        raise TrainingStopped(
+            f"the evaluation after step {progress.step} failed: {error} What was trained so far is"
+            " kept."
+        ) from error
     parts.network.model.train()
     for larger, smaller in pairwise(score.pop("batch_sizes", ())):
-        parts.meter.note_out_of_memory(progress.step, "evaluation", (larger,), (smaller,), where=str(score.get("split", "evaluation")))
-    is_best = progress.note_score(float(score.get("objective", score["loss"])), float(score["loss"]))
+        parts.meter.note_out_of_memory(
+            progress.step,
+            "evaluation",
+            (larger,),
+            (smaller,),
+            where=str(score.get("split", "evaluation")),
+        )
+    is_best = progress.note_score(
+        float(score.get("objective", score["loss"])), float(score["loss"])
+    )
     parts.meter.note_evaluation(progress, score, best=is_best)
 
 
 def _roll_back_if_diverged(parts: Parts, progress: Progress, batches: "_Prefetch") -> Progress:
-    """After several bad steps in a row: back to the last checkpoint, past the sequences that led here; after that, stop."""
+    """After several bad steps in a row: back to the last checkpoint, past the sequences that led
+    here; after that, stop.
+    """
     parts.meter.flush()
     bad_steps = int(progress.guard.bad_in_a_row.item())
     if bad_steps < BAD_STEPS_BEFORE_ROLLBACK:
@@ -246,23 +336,37 @@ def _roll_back_if_diverged(parts: Parts, progress: Progress, batches: "_Prefetch
     told = f"{bad_steps} steps in a row had a non-finite loss or gradient (step {progress.step})"
     if progress.rollbacks >= ROLLBACKS_BEFORE_STOP:
         raise TrainingStopped(
-            f"{told}, also after {progress.rollbacks} rollbacks that left out the sequences before them. The last good checkpoint is kept. "
-            f"Likely causes: learning rate {parts.recipe.optimizer.learning_rate:g} too high for this model, "
-            f"precision {parts.precision.name} too narrow (try plan.precision=fp32), or damaged data. Losses are in metrics.jsonl."
+            f"{told}, also after {progress.rollbacks} rollbacks that left out the sequences before"
+            " them. The last good checkpoint is kept. Likely causes: learning rate"
+            f" {parts.recipe.optimizer.learning_rate:g} too high for this model, precision"
+            f" {parts.precision.name} too narrow (try plan.precision=fp32), or damaged data. Losses"
+            " are in metrics.jsonl."
         )
     restored = parts.restore_last_good()
     restored.skip_to(progress.samples_consumed, rollbacks=progress.rollbacks + 1)
-    parts.meter.note_event(restored, f"{told}: rolled back to step {restored.step}, leaving out {progress.step - restored.step} steps' sequences")
+    parts.meter.note_event(
+        restored,
+        f"{told}: rolled back to step {restored.step}, leaving out {progress.step - restored.step}"
+        " steps' sequences",
+    )
     batches.restart(restored)
     return restored
 
 
 class _Prefetch:
-    """The next optimizer steps' batches, made by as many threads while the current one computes; without threads, when they are asked for."""
+    """The next optimizer steps' batches, made by as many threads while the current one computes;
+    without threads, when they are asked for.
+    """
 
     def __init__(self, parts: Parts, progress: Progress) -> None:
-        self._sequences, self._count, self._ahead = parts.sequences, parts.recipe.effective_batch, parts.loader_workers
-        self._executor = ThreadPoolExecutor(max_workers=max(1, self._ahead), thread_name_prefix="batches")
+        self._sequences, self._count, self._ahead = (
+            parts.sequences,
+            parts.recipe.effective_batch,
+            parts.loader_workers,
+        )
+        self._executor = ThreadPoolExecutor(
+            max_workers=max(1, self._ahead), thread_name_prefix="batches"
+        )
         self.restart(progress)
 
     def restart(self, progress: Progress) -> None:
@@ -280,7 +384,9 @@ class _Prefetch:
 
     def _submit(self) -> None:
         while len(self._futures) < self._ahead:
-            self._futures.append(self._executor.submit(self._sequences.batch, self._next_sample, self._count))
+            self._futures.append(
+                self._executor.submit(self._sequences.batch, self._next_sample, self._count)
+            )
             self._next_sample += self._count
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """Cross-entropy of a linear head that never holds all logits.
 
-Shapes: B sequences, T tokens, N = B*T positions, C positions of one chunk, D hidden size, V vocabulary.
+Shapes: B sequences, T tokens, N = B*T positions, C positions of one chunk, D hidden size, V
+vocabulary.
 """
 
 from typing import Any
@@ -11,15 +12,24 @@ from torch import Tensor
 from brimful.data.batches import IGNORED
 
 
-def linear_cross_entropy(hidden_BTD: Tensor, weight_VD: Tensor, targets_BT: Tensor, *, chunk_tokens: int, softcap: float | None = None) -> Tensor:
+def linear_cross_entropy(
+    hidden_BTD: Tensor,
+    weight_VD: Tensor,
+    targets_BT: Tensor,
+    *,
+    chunk_tokens: int,
+    softcap: float | None = None,
+) -> Tensor:
     """Summed cross-entropy of `softmax(hidden @ weight.T)` against `targets`, in nats.
 
-    Works chunk by chunk and forms the gradients of both inputs in the forward pass, so at most `chunk_tokens` x V logits
-    exist at any time and nothing is recomputed (the idea of Liger Kernel's fused linear cross-entropy, Hsu et al. 2024, in
-    plain torch; deviation: sums, never means, so that the caller divides by the optimizer step's target tokens).
+    Works chunk by chunk and forms the gradients of both inputs in the forward pass, so at most
+    `chunk_tokens` x V logits exist at any time and nothing is recomputed (the idea of Liger
+    Kernel's fused linear cross-entropy, Hsu et al. 2024, in plain torch; deviation: sums, never
+    means, so that the caller divides by the optimizer step's target tokens).
 
     Args:
-        hidden_BTD: Hidden states. Products run in this dtype, or in autocast's where that is on; softmax runs in fp32.
+        hidden_BTD: Hidden states. Products run in this dtype, or in autocast's where that is on;
+            softmax runs in fp32.
         weight_VD: Head weights, any float dtype; their gradient has this dtype.
         targets_BT: int64 token ids; `IGNORED` positions add nothing.
         chunk_tokens: Positions per chunk.
@@ -36,12 +46,28 @@ def linear_cross_entropy(hidden_BTD: Tensor, weight_VD: Tensor, targets_BT: Tens
     return loss
 
 
-def token_losses(hidden_BTD: Tensor, weight_VD: Tensor, targets_BT: Tensor, *, chunk_tokens: int, softcap: float | None = None) -> Tensor:
-    """Cross-entropy of every position by itself, without gradients: losses_BT in fp32 nats, 0 where ignored."""
+def token_losses(
+    hidden_BTD: Tensor,
+    weight_VD: Tensor,
+    targets_BT: Tensor,
+    *,
+    chunk_tokens: int,
+    softcap: float | None = None,
+) -> Tensor:
+    """Cross-entropy of every position by itself, without gradients: losses_BT in fp32 nats, 0 where
+    ignored.
+    """
     with torch.no_grad(), torch.autocast(hidden_BTD.device.type, enabled=False):
         weight_VD = weight_VD.to(hidden_BTD.dtype)
-        chunks = zip(hidden_BTD.flatten(0, -2).split(chunk_tokens), targets_BT.flatten().split(chunk_tokens), strict=True)
-        losses = [_chunk_losses(_logits(hidden_CD, weight_VD, softcap), targets_C)[0] for hidden_CD, targets_C in chunks]
+        chunks = zip(
+            hidden_BTD.flatten(0, -2).split(chunk_tokens),
+            targets_BT.flatten().split(chunk_tokens),
+            strict=True,
+        )
+        losses = [
+            _chunk_losses(_logits(hidden_CD, weight_VD, softcap), targets_C)[0]
+            for hidden_CD, targets_C in chunks
+        ]
         return torch.cat(losses).view(targets_BT.shape)
 
 
@@ -59,7 +85,14 @@ def _chunk_losses(logits_CV: Tensor, targets_C: Tensor) -> tuple[Tensor, Tensor]
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, chunk_tokens: int, softcap: float | None) -> Tensor:
+    def forward(
+        ctx: Any,
+        hidden_ND: Tensor,
+        weight_VD: Tensor,
+        targets_N: Tensor,
+        chunk_tokens: int,
+        softcap: float | None,
+    ) -> Tensor:
         wants_grad, wants_weight_grad = any(ctx.needs_input_grad[:2]), ctx.needs_input_grad[1]
         loss = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
         with torch.autocast(hidden_ND.device.type, enabled=False):
@@ -81,12 +114,19 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return loss
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
-        gradients = (None if gradient is None else gradient * grad_outputs[0].to(gradient.dtype) for gradient in ctx.saved_tensors)
+    def backward(
+        ctx: Any, *grad_outputs: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+        gradients = (
+            None if gradient is None else gradient * grad_outputs[0].to(gradient.dtype)
+            for gradient in ctx.saved_tensors
+        )
         return next(gradients), next(gradients), None, None, None
 
 
-def _grad_logits(logits_CV: Tensor, lse_C: Tensor, targets_C: Tensor, softcap: float | None) -> Tensor:
+def _grad_logits(
+    logits_CV: Tensor, lse_C: Tensor, targets_C: Tensor, softcap: float | None
+) -> Tensor:
     """d loss / d (logits before capping), in place of `logits_CV`."""
     slope_CV = None if softcap is None else 1 - (logits_CV / softcap).square()
     grad_CV = logits_CV.sub_(lse_C[:, None]).exp_()

@@ -1,4 +1,6 @@
-"""Records of a run: collected on the device, read late, written to the journal and told to listeners."""
+"""Records of a run: collected on the device, read late, written to the journal and told to
+listeners.
+"""
 
 import resource
 import sys
@@ -21,7 +23,9 @@ MOST_STEP_RECORDS = 5000
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Peak so far: reserved by CUDA's caching allocator, driver memory on MPS, resident set of the process on CPU."""
+    """Peak so far: reserved by CUDA's caching allocator, driver memory on MPS, resident set of the
+    process on CPU.
+    """
     if device.type == "cuda":
         return torch.cuda.max_memory_reserved(device)
     if device.type == "mps":
@@ -34,7 +38,8 @@ class Meter:
     """Keeps losses and norms on the device until `flush`, so that no step waits for a number.
 
     Args:
-        tokens_per_step: Tokens that a step reads on average, where its targets are only a part of them.
+        tokens_per_step: Tokens that a step reads on average, where its targets are only a part of
+            them.
 
     Attributes:
         step_time_s: Mean of the steps that were read last; None before.
@@ -42,8 +47,15 @@ class Meter:
     """
 
     def __init__(
-        self, journal: Journal, listeners: Sequence[Listener], *, device: torch.device, total_steps: int, skipped: int = 0, tokens_per_step: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        journal: Journal,
+        listeners: Sequence[Listener],
+        *,
+        device: torch.device,
+        total_steps: int,
+        skipped: int = 0,
+        tokens_per_step: int | None = None,
+    ) -> None:
         self._journal, self._listeners, self._device = journal, listeners, device
         self._record_every = max(1, -(-total_steps // MOST_STEP_RECORDS))
         self._pending: list[tuple[dict[str, Any], Tensor]] = []
@@ -60,14 +72,26 @@ class Meter:
         yield
         self._waited_s += time.perf_counter() - started_s
 
-    def note_step(self, progress: Progress, *, loss: Tensor, grad_norm: Tensor, learning_rate: float) -> None:
-        plain = {"kind": "step", "step": progress.step, "learning_rate": learning_rate, "tokens": progress.target_tokens}
+    def note_step(
+        self, progress: Progress, *, loss: Tensor, grad_norm: Tensor, learning_rate: float
+    ) -> None:
+        plain = {
+            "kind": "step",
+            "step": progress.step,
+            "learning_rate": learning_rate,
+            "tokens": progress.target_tokens,
+        }
         guard = progress.guard
-        self._pending.append((plain, torch.stack([loss, grad_norm, guard.loss_scale, guard.skipped])))
+        self._pending.append(
+            (plain, torch.stack([loss, grad_norm, guard.loss_scale, guard.skipped]))
+        )
 
     def flush_if_due(self) -> None:
         """Flush when a second or many steps have passed."""
-        if len(self._pending) >= FLUSH_AFTER_STEPS or time.perf_counter() - self._last_flush_s >= FLUSH_AFTER_S:
+        if (
+            len(self._pending) >= FLUSH_AFTER_STEPS
+            or time.perf_counter() - self._last_flush_s >= FLUSH_AFTER_S
+        ):
             self.flush()
 
     def flush(self) -> None:
@@ -79,14 +103,33 @@ class Meter:
         self.step_time_s = step_time_s = (now_s - self._last_flush_s) / len(rows)
         loader_wait_s, self._waited_s = self._waited_s / len(rows), 0.0
         tokens = self._pending[-1][0]["tokens"] - self._pending[0][0]["tokens"]
-        tokens_per_step = self._tokens_per_step or (tokens / (len(rows) - 1) if len(rows) > 1 else None)
+        tokens_per_step = self._tokens_per_step or (
+            tokens / (len(rows) - 1) if len(rows) > 1 else None
+        )
         tokens_per_second = None if tokens_per_step is None else tokens_per_step / step_time_s
         memory_bytes = peak_memory_bytes(self._device)
-        for (plain, _), (loss, grad_norm, loss_scale, skipped) in zip(self._pending, rows, strict=True):
-            if plain["step"] % self._record_every == 0 or skipped != self._skipped or not _is_finite(loss, grad_norm):
-                values = {"loss": loss, "grad_norm": grad_norm, "skipped": int(skipped), "loss_scale": loss_scale}
-                timing = {"step_time_s": step_time_s, "loader_wait_s": loader_wait_s, "tokens_per_second": tokens_per_second}
-                self._tell({**plain, **values, **timing, "memory_bytes": memory_bytes, "time": time.time()})
+        for (plain, _), (loss, grad_norm, loss_scale, skipped) in zip(
+            self._pending, rows, strict=True
+        ):
+            if (
+                plain["step"] % self._record_every == 0
+                or skipped != self._skipped
+                or not _is_finite(loss, grad_norm)
+            ):
+                values = {
+                    "loss": loss,
+                    "grad_norm": grad_norm,
+                    "skipped": int(skipped),
+                    "loss_scale": loss_scale,
+                }
+                timing = {
+                    "step_time_s": step_time_s,
+                    "loader_wait_s": loader_wait_s,
+                    "tokens_per_second": tokens_per_second,
+                }
+                self._tell(
+                    {**plain, **values, **timing, "memory_bytes": memory_bytes, "time": time.time()}
+                )
             self._skipped = int(skipped)
         self._pending.clear()
         self._last_flush_s = now_s
@@ -103,7 +146,9 @@ class Meter:
     def note_event(self, progress: Progress, message: str) -> None:
         self._tell({"kind": "event", "step": progress.step, "message": message})
 
-    def note_out_of_memory(self, step: int, phase: str, larger: Sequence[int], smaller: Sequence[int], *, where: str) -> dict[str, Any]:
+    def note_out_of_memory(
+        self, step: int, phase: str, larger: Sequence[int], smaller: Sequence[int], *, where: str
+    ) -> dict[str, Any]:
         """Memory ran out and the work is repeated in smaller pieces; returns the record.
 
         Args:
@@ -112,7 +157,14 @@ class Meter:
             larger, smaller: Sequences per pass before and after.
             where: The pass that failed and what it asked for, or the split.
         """
-        record = {"kind": "out_of_memory", "step": step, "phase": phase, "from": list(larger), "to": list(smaller), "where": where}
+        record = {
+            "kind": "out_of_memory",
+            "step": step,
+            "phase": phase,
+            "from": list(larger),
+            "to": list(smaller),
+            "where": where,
+        }
         self._tell(record)
         return record
 

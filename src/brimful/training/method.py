@@ -44,13 +44,16 @@ class Network:
         return softcap
 
     def before_head(self, hidden_ND: Tensor) -> Tensor:
-        """What an encoder puts between its body and the weights of its head; hidden states as they are for models without such layers."""
+        """What an encoder puts between its body and the weights of its head; hidden states as they
+        are for models without such layers.
+        """
         layers = getattr(self.model, "head", None)
         return hidden_ND if layers is None else layers(hidden_ND)
 
 
 LossSum = Callable[[Network, MicroBatch], Tensor]
-"""Summed loss over the targets of a micro-batch (tokens, or weighted texts) in nats, fp32 scalar."""
+"""Summed loss over the targets of a micro-batch (tokens, or weighted texts) in nats, fp32 scalar.
+"""
 
 
 @dataclass(frozen=True)
@@ -58,9 +61,11 @@ class Method:
     """How a batch becomes a loss.
 
     Attributes:
-        loss_sum: The loop divides it by the optimizer step's target tokens (or sum of weights), so accumulation is exact whatever the micro-batch.
+        loss_sum: The loop divides it by the optimizer step's target tokens (or sum of weights), so
+            accumulation is exact whatever the micro-batch.
         trains: Which parameters, by name and value.
-        reads: What the data are: documents of plain text, examples with a prompt and an answer, or texts with labels.
+        reads: What the data are: documents of plain text, examples with a prompt and an answer, or
+            texts with labels.
         configured: The loss as a recipe's options want it; None: it has none.
     """
 
@@ -93,8 +98,17 @@ def linear_head_loss_sum(network: Network, micro: MicroBatch, hidden_BTD: Tensor
     """`next_token_loss_sum` from hidden states."""
     targets_BT = micro.targets_BT
     if micro.scored_N is not None:
-        hidden_BTD, targets_BT = hidden_BTD.flatten(0, 1)[None, micro.scored_N], targets_BT.flatten()[None, micro.scored_N]
-    return linear_cross_entropy(hidden_BTD, network.head_weight_VD, targets_BT, chunk_tokens=network.loss_chunk, softcap=network.logit_softcap)
+        hidden_BTD, targets_BT = (
+            hidden_BTD.flatten(0, 1)[None, micro.scored_N],
+            targets_BT.flatten()[None, micro.scored_N],
+        )
+    return linear_cross_entropy(
+        hidden_BTD,
+        network.head_weight_VD,
+        targets_BT,
+        chunk_tokens=network.loss_chunk,
+        softcap=network.logit_softcap,
+    )
 
 
 def hidden_states_of(model: PreTrainedModel) -> HiddenStates:
@@ -109,12 +123,16 @@ def hidden_states_of(model: PreTrainedModel) -> HiddenStates:
     return hidden_states
 
 
-def compiled(model: PreTrainedModel, *, shape: tuple[int, int], say: Callable[[str], None]) -> HiddenStates:
-    """The body with every block compiled, for training batches of one shape (B, T) or for packed rows, whatever their length.
+def compiled(
+    model: PreTrainedModel, *, shape: tuple[int, int], say: Callable[[str], None]
+) -> HiddenStates:
+    """The body with every block compiled, for training batches of one shape (B, T) or for packed
+    rows, whatever their length.
 
-    Blocks, not the whole body: they share one graph, so that compiling takes seconds instead of growing with the depth, at the
-    same speed (docs/log.md). The graph of packed rows leaves their length open: no slower on a CPU, and rows need no padding.
-    Evaluation and odd shapes run eagerly; when the compiler fails, `say` is told once and training goes on without it.
+    Blocks, not the whole body: they share one graph, so that compiling takes seconds instead of
+    growing with the depth, at the same speed (docs/log.md). The graph of packed rows leaves their
+    length open: no slower on a CPU, and rows need no padding. Evaluation and odd shapes run
+    eagerly; when the compiler fails, `say` is told once and training goes on without it.
     """
     plain = hidden_states_of(model)
     is_compiled = failed = False
@@ -122,7 +140,11 @@ def compiled(model: PreTrainedModel, *, shape: tuple[int, int], say: Callable[[s
     def hidden_states(micro: MicroBatch) -> Tensor:
         nonlocal is_compiled, failed
         is_packed = micro.lengths_E is not None
-        if not failed and torch.is_grad_enabled() and (is_packed or tuple(micro.inputs_BT.shape) == shape):
+        if (
+            not failed
+            and torch.is_grad_enabled()
+            and (is_packed or tuple(micro.inputs_BT.shape) == shape)
+        ):
             if not is_compiled:
                 is_compiled = True
                 for block in blocks_of(model):
@@ -130,11 +152,16 @@ def compiled(model: PreTrainedModel, *, shape: tuple[int, int], say: Callable[[s
             try:
                 return plain(_with_as_many_lengths_as_positions(micro))
             except Exception as error:
-                if is_out_of_memory(error) or not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+                if is_out_of_memory(error) or not type(error).__module__.startswith(
+                    ("torch._dynamo", "torch._inductor")
+                ):
                     raise
                 failed = True
                 reason = " ".join(str(error).split("\n")[:2])[:300]
-                say(f"torch.compile failed, training goes on without it: {type(error).__name__}: {reason}")
+                say(
+                    f"torch.compile failed, training goes on without it: {type(error).__name__}:"
+                    f" {reason}"
+                )
         with torch.compiler.set_stance("force_eager"):
             return plain(micro)
 
@@ -142,7 +169,9 @@ def compiled(model: PreTrainedModel, *, shape: tuple[int, int], say: Callable[[s
 
 
 def _with_as_many_lengths_as_positions(micro: MicroBatch) -> MicroBatch:
-    """Empty examples make up the number, so that how many examples a row holds is not another open size of the graph."""
+    """Empty examples make up the number, so that how many examples a row holds is not another open
+    size of the graph.
+    """
     if micro.lengths_E is None:
         return micro
     missing = micro.inputs_BT.shape[1] - len(micro.lengths_E)

@@ -9,13 +9,17 @@ FP16_INITIAL_SCALE = 2.0**16
 FP16_GROWTH_INTERVAL = 2000
 """Good steps before the scale doubles, as torch.amp.GradScaler."""
 FP16_NORM_SPIKE = 1000.0
-"""fp16 only: a finite gradient norm this many times its running average is taken for an overflow inside the residual stream
-(reported as unslothai/unsloth-zoo#866: the loss stays finite while the backward pass overflows)."""
+"""fp16 only: a finite gradient norm this many times its running average is taken for an overflow
+inside the residual stream (reported as unslothai/unsloth-zoo#866: the loss stays finite while the
+backward pass overflows).
+"""
 
 
 @dataclass(frozen=True)
 class Precision:
-    """Weights, gradients and optimizer states are fp32; matrix products run in `autocast_dtype`, None for fp32 throughout."""
+    """Weights, gradients and optimizer states are fp32; matrix products run in `autocast_dtype`,
+    None for fp32 throughout.
+    """
 
     name: str
 

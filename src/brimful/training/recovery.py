@@ -1,4 +1,6 @@
-"""What a run does when memory runs out: smaller micro-batches for the same sequences, kept for the rest of the run."""
+"""What a run does when memory runs out: smaller micro-batches for the same sequences, kept for the
+rest of the run.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,12 +18,24 @@ from brimful.training.memory_errors import is_out_of_memory
 
 FILE_NAME = "micro_batches.json"
 
-DECIDES_MEMORY = ("micro_batches", "precision", "attention", "recompute", "compile", "optimizer", "loss_chunk")
-"""What of a plan the sizes were found under; under another plan they mean nothing. The same decides how a step is rounded."""
+DECIDES_MEMORY = (
+    "micro_batches",
+    "precision",
+    "attention",
+    "recompute",
+    "compile",
+    "optimizer",
+    "loss_chunk",
+)
+"""What of a plan the sizes were found under; under another plan they mean nothing. The same decides
+how a step is rounded.
+"""
 
 
 def halved(micro_batches: tuple[int, ...]) -> tuple[int, ...]:
-    """Every micro-batch in two, the larger half first, so that the sequences keep their order: (8, 3) -> (4, 4, 2, 1)."""
+    """Every micro-batch in two, the larger half first, so that the sequences keep their order: (8,
+    3) -> (4, 4, 2, 1).
+    """
     return tuple(part for size in micro_batches for part in (size - size // 2, size // 2) if part)
 
 
@@ -41,7 +55,8 @@ class RememberedSizes:
 
     @classmethod
     def of(cls, run_folder: Path, plan: Plan) -> "RememberedSizes":
-        """What an earlier session of the run found out under the same plan, or the plan's own sizes.
+        """What an earlier session of the run found out under the same plan, or the plan's own
+        sizes.
 
         Raises:
             RunFolderError: the file is there and cannot be read.
@@ -60,12 +75,21 @@ class RememberedSizes:
         """From now on the sizes are the event's `to`; durable when this returns."""
         self.micro_batches = tuple(event["to"])
         self.events.append(event)
-        values = {"schema_version": SCHEMA_VERSION, "plan": self.plan, "micro_batches": event["to"], "events": self.events}
+        values = {
+            "schema_version": SCHEMA_VERSION,
+            "plan": self.plan,
+            "micro_batches": event["to"],
+            "events": self.events,
+        }
         write_json_atomically(self.path, values)
 
     def _take(self, values: Any) -> None:
         try:
-            is_of_this_plan, sizes, events = values["plan"] == self.plan, tuple(values["micro_batches"]), list(values["events"])
+            is_of_this_plan, sizes, events = (
+                values["plan"] == self.plan,
+                tuple(values["micro_batches"]),
+                list(values["events"]),
+            )
             is_whole = all(size > 0 for size in sizes) and sum(sizes) == sum(self.micro_batches)
         except (KeyError, TypeError) as error:
             raise self._unreadable() from error
@@ -75,11 +99,16 @@ class RememberedSizes:
             self.micro_batches, self.events = sizes, events
 
     def _unreadable(self) -> RunFolderError:
-        return RunFolderError(f"{self.path} does not hold the micro-batches of this run. Remove it to go on with those of the plan.")
+        return RunFolderError(
+            f"{self.path} does not hold the micro-batches of this run. Remove it to go on with"
+            " those of the plan."
+        )
 
 
 def random_states(device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """The generators that a step draws from: the host's and the device's. Read without waiting for the device."""
+    """The generators that a step draws from: the host's and the device's. Read without waiting for
+    the device.
+    """
     if device.type == "cuda":
         return torch.get_rng_state(), torch.cuda.get_rng_state(device)
     return torch.get_rng_state(), torch.mps.get_rng_state() if device.type == "mps" else None
@@ -96,13 +125,16 @@ def rewind(states: tuple[Tensor, Tensor | None], device: torch.device) -> None:
 
 @contextmanager
 def all_or_nothing(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Around an update: when memory runs out before it wrote anything, the states it was making are dropped and it can be repeated.
+    """Around an update: when memory runs out before it wrote anything, the states it was making are
+    dropped and it can be repeated.
 
-    Every variant of torch's AdamW counts its `step` states up before it writes anything else of a parameter group, so an unmoved count
-    (of writes into those tensors) means untouched weights. Fused AdamW allocates in the first update only.
+    Every variant of torch's AdamW counts its `step` states up before it writes anything else of a
+    parameter group, so an unmoved count (of writes into those tensors) means untouched weights.
+    Fused AdamW allocates in the first update only.
 
     Raises:
-        TrainingStopped: memory ran out after the update began to write; half an update can neither be undone nor repeated.
+        TrainingStopped: memory ran out after the update began to write; half an update can neither
+            be undone nor repeated.
     """
     known, count = set(optimizer.state), _step_writes(optimizer)
     try:
@@ -112,8 +144,10 @@ def all_or_nothing(optimizer: torch.optim.Optimizer) -> Iterator[None]:
             raise
         if _step_writes(optimizer) != count:
             raise TrainingStopped(
-                "memory ran out in the middle of an optimizer update, and half an update can be neither undone nor repeated. Checkpoints written "
-                "before are kept: free memory that other programs hold, then run the same command to continue from the newest one."
+                "memory ran out in the middle of an optimizer update, and half an update can be"
+                " neither undone nor repeated. Checkpoints written before are kept: free memory"
+                " that other programs hold, then run the same command to continue from the newest"
+                " one."
             ) from error
         for parameter in optimizer.state.keys() - known:
             del optimizer.state[parameter]

@@ -1,4 +1,6 @@
-"""One writing session of a run: builds the parts, resumes where a checkpoint allows it, runs the loop, exports the best model."""
+"""One writing session of a run: builds the parts, resumes where a checkpoint allows it, runs the
+loop, exports the best model.
+"""
 
 import json
 import os
@@ -20,7 +22,13 @@ from brimful.base.rundir import Journal, Lease, fsync_folder, read_journal
 from brimful.data.batches import MicroBatch
 from brimful.model.okadfa.orthogonality import orthogonality_penalty, redraw_features
 from brimful.model.quiet import without_progress_bars
-from brimful.planning.cost import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE, Conditions, checkpoint_seconds, evaluate_every
+from brimful.planning.cost import (
+    CHECKPOINT_AFTER_S,
+    MOST_CHECKPOINT_SHARE,
+    Conditions,
+    checkpoint_seconds,
+    evaluate_every,
+)
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 from brimful.training.checkpoint import CheckpointStore, Loaded, load, note_hashes
@@ -44,10 +52,12 @@ class Setup:
         total_steps: Optimizer updates of the whole run.
         model: Fresh model on its device.
         tokenizer: Saved beside the exported model.
-        evaluate: Scores the model on the validation split; returns the values of an evaluation record.
+        evaluate: Scores the model on the validation split; returns the values of an evaluation
+            record.
         identity: Fingerprints that a resumed checkpoint must share, by name.
         run_folder: Locked by the caller through `lease`.
-        tokens_per_step: Tokens that a step reads on average, padding left out; None: as the plan counts.
+        tokens_per_step: Tokens that a step reads on average, padding left out; None: as the plan
+            counts.
         deadline: When the session ends; None where it does not end by itself.
         copy_s: How long a checkpoint takes to be safe elsewhere, too.
     """
@@ -79,27 +89,52 @@ class Outcome:
 
 
 def run_session(setup: Setup) -> Outcome:
-    """Train to the end, from the newest trusted checkpoint if there is one, and export the best model.
+    """Train to the end, from the newest trusted checkpoint if there is one, and export the best
+    model.
 
     Raises:
-        CheckpointError: no checkpoint can be trusted or written; or one belongs to other data, tokenizer or objective.
+        CheckpointError: no checkpoint can be trusted or written; or one belongs to other data,
+            tokenizer or objective.
         Interrupted: a signal asked to stop; a checkpoint was written.
         SessionOver: the session's end is near; a checkpoint was written.
         TrainingStopped: the loop gave up.
     """
     started_s = time.perf_counter()
-    store = CheckpointStore(setup.run_folder / "checkpoints", keep=setup.recipe.checkpoint.keep, check_writer=setup.lease.check)
+    store = CheckpointStore(
+        setup.run_folder / "checkpoints",
+        keep=setup.recipe.checkpoint.keep,
+        check_writer=setup.lease.check,
+    )
     loaded = store.load_newest()
-    last_step = max((int(record["step"]) for record in read_journal(setup.run_folder / "metrics.jsonl") if record["kind"] == "step"), default=0)
-    keep_bytes = _kept_bytes(setup.run_folder / "metrics.jsonl", int(loaded.snapshot.state["journal_bytes"])) if loaded else 0
-    with StopRequest() as stop, Journal(setup.run_folder / "metrics.jsonl", keep_bytes=keep_bytes) as journal:
+    last_step = max(
+        (
+            int(record["step"])
+            for record in read_journal(setup.run_folder / "metrics.jsonl")
+            if record["kind"] == "step"
+        ),
+        default=0,
+    )
+    keep_bytes = (
+        _kept_bytes(setup.run_folder / "metrics.jsonl", int(loaded.snapshot.state["journal_bytes"]))
+        if loaded
+        else 0
+    )
+    with (
+        StopRequest() as stop,
+        Journal(setup.run_folder / "metrics.jsonl", keep_bytes=keep_bytes) as journal,
+    ):
         session = _Session(setup, store, loaded, stop, journal)
         session.announce(loaded, last_step)
         progress = session.run()
         is_scored = progress.evaluated_step == progress.step
-        if not (is_scored and progress.step >= setup.total_steps) and not is_exhausted(progress, setup.recipe):
+        if not (is_scored and progress.step >= setup.total_steps) and not is_exhausted(
+            progress, setup.recipe
+        ):
             session.note_end("stopped", started_s)
-            told = f"stopped at step {progress.step} of {setup.total_steps}; a checkpoint is saved. Run the same command to continue."
+            told = (
+                f"stopped at step {progress.step} of {setup.total_steps}; a checkpoint is saved."
+                " Run the same command to continue."
+            )
             if setup.deadline is not None and not stop.is_made():
                 raise SessionOver(f"{setup.deadline.told(setup.copy_s())}: {told}")
             raise Interrupted(told, stop.signal_number or signal.SIGINT)
@@ -112,7 +147,9 @@ def run_session(setup: Setup) -> Outcome:
 
 
 def _kept_bytes(journal: Path, journal_bytes: int) -> int:
-    """Of a journal, what goes on with a checkpoint: up to it, and how the session ended where nothing was trained or scored after it."""
+    """Of a journal, what goes on with a checkpoint: up to it, and how the session ended where
+    nothing was trained or scored after it.
+    """
     if not journal.exists():
         return journal_bytes
     after = journal.read_bytes()[journal_bytes:]
@@ -121,13 +158,24 @@ def _kept_bytes(journal: Path, journal_bytes: int) -> int:
         kinds = {json.loads(line)["kind"] for line in whole.splitlines()}
     except (ValueError, KeyError, TypeError):
         return journal_bytes
-    return journal_bytes + len(whole) if kinds <= {"checkpoint", "loader", "event", "end"} else journal_bytes
+    return (
+        journal_bytes + len(whole)
+        if kinds <= {"checkpoint", "loader", "event", "end"}
+        else journal_bytes
+    )
 
 
 class _Session:
     """The mutable middle: what the loop's callbacks share."""
 
-    def __init__(self, setup: Setup, store: CheckpointStore, loaded: Loaded | None, stop: StopRequest, journal: Journal) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        store: CheckpointStore,
+        loaded: Loaded | None,
+        stop: StopRequest,
+        journal: Journal,
+    ) -> None:
         self.setup, self.store, self.stop = setup, store, stop
         recipe, plan = setup.recipe, setup.plan
         self.precision = Precision(plan.precision)
@@ -144,7 +192,12 @@ class _Session:
         self.journal = journal
         skipped = int(self.progress.guard.skipped.item())
         self.meter = Meter(
-            self.journal, setup.listeners, device=setup.device, total_steps=setup.total_steps, skipped=skipped, tokens_per_step=setup.tokens_per_step
+            self.journal,
+            setup.listeners,
+            device=setup.device,
+            total_steps=setup.total_steps,
+            skipped=skipped,
+            tokens_per_step=setup.tokens_per_step,
         )
         self.saved_mark = _mark(self.progress)
         self.saved_s, self.save_took_s = time.perf_counter(), 0.0
@@ -153,12 +206,27 @@ class _Session:
         self._body = self._hidden_states()
         self.network = Network(setup.model, self._forward, plan.loss_chunk)
         self.parts = Parts(
-            recipe=recipe, network=self.network, method=method, optimizer=self.optimizer, precision=self.precision, device=setup.device,
-            sequences=setup.sequences, micro_batches=self.sizes.micro_batches, total_steps=setup.total_steps,
-            evaluate_every=evaluate_every(setup.recipe, setup.total_steps), meter=self.meter, evaluate=self._evaluate, save=self.save, restore_last_good=self._restore_last_good,
-            checkpoint_due=self._checkpoint_due, should_stop=self._should_stop, loader_workers=plan.loader_workers, remember=self._remember,
-            before_step=self._before_step, penalty=_penalty_of(setup),
-        )  # fmt: skip
+            recipe=recipe,
+            network=self.network,
+            method=method,
+            optimizer=self.optimizer,
+            precision=self.precision,
+            device=setup.device,
+            sequences=setup.sequences,
+            micro_batches=self.sizes.micro_batches,
+            total_steps=setup.total_steps,
+            evaluate_every=evaluate_every(setup.recipe, setup.total_steps),
+            meter=self.meter,
+            evaluate=self._evaluate,
+            save=self.save,
+            restore_last_good=self._restore_last_good,
+            checkpoint_due=self._checkpoint_due,
+            should_stop=self._should_stop,
+            loader_workers=plan.loader_workers,
+            remember=self._remember,
+            before_step=self._before_step,
+            penalty=_penalty_of(setup),
+        )
 
     def run(self) -> Progress:
         self.setup.model.train()
@@ -171,7 +239,13 @@ class _Session:
         started_s = time.perf_counter()
         self.setup.lease.renew()
         self.journal.sync()
-        snapshot = snapshot_of(self.setup.model, self.optimizer, progress, identity=self.setup.identity, journal_bytes=self.journal.num_bytes)
+        snapshot = snapshot_of(
+            self.setup.model,
+            self.optimizer,
+            progress,
+            identity=self.setup.identity,
+            journal_bytes=self.journal.num_bytes,
+        )
         num_bytes = self.store.save(snapshot, protect_step=progress.best_step)
         self.saved_mark, self.saved_s = _mark(progress), time.perf_counter()
         self.save_took_s = self.saved_s - started_s
@@ -179,7 +253,9 @@ class _Session:
 
     def export(self, progress: Progress) -> int:
         """Write `model/` from the best checkpoint, aside and renamed; returns its step."""
-        best_step = progress.best_step if progress.best_step in self.store.steps() else progress.step
+        best_step = (
+            progress.best_step if progress.best_step in self.store.steps() else progress.step
+        )
         best = load(self.store.path_of(best_step))
         load_weights(best, self.setup.model)
         self.setup.model.eval()
@@ -188,19 +264,37 @@ class _Session:
 
     def note_early_stop(self, progress: Progress) -> None:
         """Tell why fewer steps were made than planned."""
-        told = f"stopped early at step {progress.step} of {self.setup.total_steps}: {progress.evaluations_since_best} evaluations in a row were no better"
-        self.meter.note_event(progress, f"{told} than the one after step {progress.best_step} (evaluation.patience)")
+        told = (
+            f"stopped early at step {progress.step} of {self.setup.total_steps}:"
+            f" {progress.evaluations_since_best} evaluations in a row were no better"
+        )
+        self.meter.note_event(
+            progress, f"{told} than the one after step {progress.best_step} (evaluation.patience)"
+        )
 
     def note_loader(self, progress: Progress) -> None:
         """Where steps waited for batches, measure what other numbers of threads make of it."""
         records = list(read_journal(self.journal.path))
-        own = records[max(place for place, record in enumerate(records) if record["kind"] == "start") :]
-        record = measure_where_it_waited(own, self.setup.sequences, self.setup.recipe.effective_batch, progress.samples_consumed)
+        own = records[
+            max(place for place, record in enumerate(records) if record["kind"] == "start") :
+        ]
+        record = measure_where_it_waited(
+            own, self.setup.sequences, self.setup.recipe.effective_batch, progress.samples_consumed
+        )
         if record is not None:
-            self.meter.note({**record, "step": progress.step, "loader_workers": self.setup.plan.loader_workers})
+            self.meter.note(
+                {**record, "step": progress.step, "loader_workers": self.setup.plan.loader_workers}
+            )
 
     def note_end(self, reason: str, started_s: float) -> None:
-        self.meter.note({"kind": "end", "step": self.saved_mark[0], "seconds": time.perf_counter() - started_s, "reason": reason})
+        self.meter.note(
+            {
+                "kind": "end",
+                "step": self.saved_mark[0],
+                "seconds": time.perf_counter() - started_s,
+                "reason": reason,
+            }
+        )
         self.journal.sync()
 
     def _hidden_states(self) -> HiddenStates:
@@ -213,14 +307,18 @@ class _Session:
         return self._body(micro)
 
     def _before_step(self, step: int) -> None:
-        """Draw random features anew where the recipe wants it; between that, checkpoints hold them."""
+        """Draw random features anew where the recipe wants it; between that, checkpoints hold
+        them.
+        """
         model = self.setup.recipe.model
         every = None if isinstance(model, str) else model.redraw
         if every is not None and step % every == 0:
             redraw_features(self.setup.model, step // every)
 
     def _remember(self, out_of_memory: dict[str, Any]) -> None:
-        """Smaller micro-batches for the rest of the run, compiled for their shape where the plan compiles."""
+        """Smaller micro-batches for the rest of the run, compiled for their shape where the plan
+        compiles.
+        """
         self.sizes.note(out_of_memory)
         self._body = self._hidden_states()
 
@@ -228,7 +326,9 @@ class _Session:
         self.meter.note_event(self.progress, message)
 
     def _evaluate(self) -> Mapping[str, Any]:
-        """The validation score. Blocks stay as they are: its batches have shapes of their own, for which compiling would not pay."""
+        """The validation score. Blocks stay as they are: its batches have shapes of their own, for
+        which compiling would not pay.
+        """
         if not self.setup.plan.compile:
             return self.setup.evaluate(self.setup.model)
         with torch.compiler.set_stance("force_eager"):
@@ -239,56 +339,97 @@ class _Session:
             return False
         every = self.setup.recipe.checkpoint.every
         wait_s = max(CHECKPOINT_AFTER_S, self.save_took_s / MOST_CHECKPOINT_SHARE)
-        by_interval = progress.step % every == 0 if every != "auto" else time.perf_counter() - self.saved_s >= wait_s
+        by_interval = (
+            progress.step % every == 0
+            if every != "auto"
+            else time.perf_counter() - self.saved_s >= wait_s
+        )
         return by_interval or progress.evaluated_step == progress.step
 
     def _should_stop(self, progress: Progress) -> bool:
         return self.stop.is_made() or self._session_ends(progress)
 
     def _session_ends(self, progress: Progress) -> bool:
-        """Whether what comes next and a checkpoint after it may come too late; what was not timed yet is as long as predicted."""
+        """Whether what comes next and a checkpoint after it may come too late; what was not timed
+        yet is as long as predicted.
+        """
         deadline = self.setup.deadline
         if deadline is None:
             return False
         predicted, total = self.setup.plan.predicted, self.setup.total_steps
         every = evaluate_every(self.setup.recipe, total)
         if evaluation_is_due(every, total, progress):
-            guess_s = predicted["evaluation_time_s"].value * every / total if "evaluation_time_s" in predicted else 0.0
+            guess_s = (
+                predicted["evaluation_time_s"].value * every / total
+                if "evaluation_time_s" in predicted
+                else 0.0
+            )
             work_s = self.meter.evaluation_s or guess_s
         else:
-            work_s = self.meter.step_time_s or (predicted["step_time_s"].value if "step_time_s" in predicted else 0.0)
-        return not deadline.leaves_room(work_s=work_s, save_s=self.save_took_s or self._expected_save_s, copy_s=self.setup.copy_s())
+            work_s = self.meter.step_time_s or (
+                predicted["step_time_s"].value if "step_time_s" in predicted else 0.0
+            )
+        return not deadline.leaves_room(
+            work_s=work_s,
+            save_s=self.save_took_s or self._expected_save_s,
+            copy_s=self.setup.copy_s(),
+        )
 
     def _restore(self, loaded: Loaded) -> Progress:
         for name, value in self.setup.identity.items():
             stored = loaded.snapshot.identity.get(name)
             if stored != value:
                 raise CheckpointError(
-                    f"{self.setup.run_folder} was trained on another {name} (fingerprint {stored}, now {value}); going on would mix two runs. "
-                    "Put the old one back, or start a new run with run.name=NAME."
+                    f"{self.setup.run_folder} was trained on another {name} (fingerprint {stored},"
+                    f" now {value}); going on would mix two runs. Put the old one back, or start a"
+                    " new run with run.name=NAME."
                 )
         return restore(loaded.snapshot, self.setup.model, self.optimizer, self.setup.device)
 
     def _restore_last_good(self) -> Progress:
         loaded = self.store.load_newest()
         if loaded is None:
-            raise TrainingStopped("losses were not finite before the first checkpoint; lower optimizer.learning_rate or lengthen optimizer.warmup.")
+            raise TrainingStopped(
+                "losses were not finite before the first checkpoint; lower optimizer.learning_rate"
+                " or lengthen optimizer.warmup."
+            )
         return self._restore(loaded)
 
     def announce(self, loaded: Loaded | None, last_step: int) -> None:
-        """Tell where this session starts, what was found damaged, and how many recorded steps are done again."""
+        """Tell where this session starts, what was found damaged, and how many recorded steps are
+        done again.
+        """
         recipe, plan = self.setup.recipe, self.setup.plan
         tokens = self.setup.tokens_per_step or plan.effective_batch * recipe.sequence_length
-        start = {"kind": "start", "step": self.progress.step, "total_steps": self.setup.total_steps, "tokens_per_step": tokens}
+        start = {
+            "kind": "start",
+            "step": self.progress.step,
+            "total_steps": self.setup.total_steps,
+            "tokens_per_step": tokens,
+        }
         self.meter.note({**start, "run": recipe.run_name, "resumed": loaded is not None})
         for problem in loaded.quarantined if loaded else ():
-            self.meter.note_event(self.progress, f"a damaged checkpoint was put in quarantine ({problem})")
+            self.meter.note_event(
+                self.progress, f"a damaged checkpoint was put in quarantine ({problem})"
+            )
         lost = max(0, last_step - self.progress.step)
         if loaded is not None:
-            self.meter.note_event(self.progress, f"continuing from the checkpoint of step {self.progress.step}; {lost} steps are done again")
+            self.meter.note_event(
+                self.progress,
+                f"continuing from the checkpoint of step {self.progress.step}; {lost} steps are"
+                " done again",
+            )
         elif lost:
-            self.meter.note_event(self.progress, f"no checkpoint was written before the stop; {lost} steps are done again from the start")
-        recorded = [record for record in read_journal(self.journal.path) if record["kind"] == "out_of_memory"]
+            self.meter.note_event(
+                self.progress,
+                f"no checkpoint was written before the stop; {lost} steps are done again from the"
+                " start",
+            )
+        recorded = [
+            record
+            for record in read_journal(self.journal.path)
+            if record["kind"] == "out_of_memory"
+        ]
         for record in self.sizes.events:
             if record not in recorded:  # the journal was cut back to the checkpoint
                 self.meter.note(record)
@@ -299,7 +440,9 @@ def _penalty_of(setup: Setup) -> Callable[[int], Tensor] | None:
     rules = setup.recipe.orthogonality
     if rules is None:
         return None
-    return lambda step: rules.weight_at(step, setup.total_steps) * orthogonality_penalty(setup.model)
+    return lambda step: (
+        rules.weight_at(step, setup.total_steps) * orthogonality_penalty(setup.model)
+    )
 
 
 def _mark(progress: Progress) -> tuple[int, int, int]:
@@ -308,13 +451,20 @@ def _mark(progress: Progress) -> tuple[int, int, int]:
 
 
 def recompute_activations(model: PreTrainedModel, *, reentrant: bool = False) -> None:
-    """Activation checkpointing of every block, under the name that this version of transformers has for it."""
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    """Activation checkpointing of every block, under the name that this version of transformers has
+    for it.
+    """
+    enable = (
+        getattr(model, "activation_checkpointing_enable", None)
+        or model.gradient_checkpointing_enable
+    )
     enable({"use_reentrant": reentrant})
 
 
 def export_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Hugging Face layout in `folder`, with the hashes of its files; an older export stays whole until the new one is."""
+    """Hugging Face layout in `folder`, with the hashes of its files; an older export stays whole
+    until the new one is.
+    """
     aside = folder.with_name(f"{folder.name}.tmp-{uuid.uuid4().hex[:8]}")
     with without_progress_bars():
         model.save_pretrained(aside)

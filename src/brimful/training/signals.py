@@ -7,7 +7,9 @@ from typing import Self
 
 
 class StopRequest:
-    """While entered, both signals only set `signal_number`; repeated ones change nothing, so a checkpoint is never cut."""
+    """While entered, both signals only set `signal_number`; repeated ones change nothing, so a
+    checkpoint is never cut.
+    """
 
     def __init__(self) -> None:
         self.signal_number: int | None = None

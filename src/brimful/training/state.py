@@ -24,7 +24,8 @@ class Progress:
         samples_consumed: Sequences read from the fixed order; the data cursor.
         target_tokens: Target tokens trained on so far.
         evaluated_step: Last step that was evaluated.
-        best_loss, best_step: Best full-validation score so far, None before the first: the loss, or another objective of which less is better.
+        best_loss, best_step: Best full-validation score so far, None before the first: the loss, or
+            another objective of which less is better.
         best_tie: The loss there; of equal objectives the one with the lower loss is better.
         evaluations_since_best: Evaluations in a row that were no better.
         rollbacks: Rollbacks after non-finite steps.
@@ -57,7 +58,9 @@ class Progress:
         self.guard.bad_in_a_row = torch.zeros_like(self.guard.bad_in_a_row)
 
     def note_score(self, score: float, loss: float) -> bool:
-        """Record a validation loss, or another objective and its loss, at the current step; True when it is the lowest so far. A non-finite one never is."""
+        """Record a validation loss, or another objective and its loss, at the current step; True
+        when it is the lowest so far. A non-finite one never is.
+        """
         self.evaluated_step = self.step
         before = (self.best_loss, self.best_loss if self.best_tie is None else self.best_tie)
         is_best = math.isfinite(score) and (before[0] is None or (score, loss) < before)
@@ -72,7 +75,10 @@ class Progress:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], device: torch.device) -> "Progress":
-        return cls(guard=Guard.from_list(values["guard"], device), **{name: values[name] for name in _PLAIN_FIELDS if name in values})
+        return cls(
+            guard=Guard.from_list(values["guard"], device),
+            **{name: values[name] for name in _PLAIN_FIELDS if name in values},
+        )
 
 
 _PLAIN_FIELDS = (
@@ -89,14 +95,32 @@ _PLAIN_FIELDS = (
 
 
 def snapshot_of(
-    model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, *, identity: Mapping[str, str], journal_bytes: int
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    *,
+    identity: Mapping[str, str],
+    journal_bytes: int,
 ) -> Snapshot:
-    """Everything that continues the run bit for bit: weights, optimizer states, random generators, progress, journal length."""
-    tensors = {"model": _model_tensors(model), "optimizer": named_states(model, optimizer), "random": _random_states()}
-    return Snapshot(progress.step, tensors, {"progress": progress.to_json(), "journal_bytes": journal_bytes}, identity)
+    """Everything that continues the run bit for bit: weights, optimizer states, random generators,
+    progress, journal length.
+    """
+    tensors = {
+        "model": _model_tensors(model),
+        "optimizer": named_states(model, optimizer),
+        "random": _random_states(),
+    }
+    return Snapshot(
+        progress.step,
+        tensors,
+        {"progress": progress.to_json(), "journal_bytes": journal_bytes},
+        identity,
+    )
 
 
-def restore(snapshot: Snapshot, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> Progress:
+def restore(
+    snapshot: Snapshot, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
+) -> Progress:
     """Put model, optimizer and generators into the snapshot's state; returns its progress.
 
     Raises:
@@ -115,18 +139,29 @@ def load_weights(snapshot: Snapshot, model: nn.Module) -> None:
         CheckpointError: names or shapes differ.
     """
     own, stored = _model_tensors(model), snapshot.tensors["model"]
-    odd = sorted(own.keys() ^ stored.keys()) or sorted(name for name in own if own[name].shape != stored[name].shape)
+    odd = sorted(own.keys() ^ stored.keys()) or sorted(
+        name for name in own if own[name].shape != stored[name].shape
+    )
     if odd:
-        raise CheckpointError(f"the checkpoint of step {snapshot.step} is of another model: {', '.join(odd[:5])} do not match")
+        raise CheckpointError(
+            f"the checkpoint of step {snapshot.step} is of another model: {', '.join(odd[:5])} do"
+            " not match"
+        )
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(stored[name])
 
 
 def _model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters, tied ones once, and persistent buffers; beside a frozen published base its adapters alone."""
+    """Parameters, tied ones once, and persistent buffers; beside a frozen published base its
+    adapters alone.
+    """
     if has_adapters(model):
-        return {name: parameter.detach() for name, parameter in model.named_parameters() if parameter.requires_grad}
+        return {
+            name: parameter.detach()
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad
+        }
     persistent = model.state_dict().keys()
     buffers = {name: buffer for name, buffer in model.named_buffers() if name in persistent}
     return {**{name: parameter.detach() for name, parameter in model.named_parameters()}, **buffers}
@@ -135,7 +170,9 @@ def _model_tensors(model: nn.Module) -> dict[str, Tensor]:
 def _random_states() -> dict[str, Tensor]:
     states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
-        states |= {f"cuda:{index}": state for index, state in enumerate(torch.cuda.get_rng_state_all())}
+        states |= {
+            f"cuda:{index}": state for index, state in enumerate(torch.cuda.get_rng_state_all())
+        }
     if torch.backends.mps.is_available():
         states["mps"] = torch.mps.get_rng_state()
     return states

@@ -1,7 +1,9 @@
-"""Writing safetensors files tensor by tensor, hashed as they stream. Reading is the safetensors library's.
+"""Writing safetensors files tensor by tensor, hashed as they stream. Reading is the safetensors
+library's.
 
-Format: 8 bytes header length, JSON header, raw little-endian data (https://github.com/huggingface/safetensors#format).
-Own writer because the library's needs all bytes at once, or writes without a hash.
+Format: 8 bytes header length, JSON header, raw little-endian data
+(https://github.com/huggingface/safetensors#format). Own writer because the library's needs all
+bytes at once, or writes without a hash.
 """
 
 import hashlib
@@ -16,9 +18,17 @@ from safetensors import safe_open
 from torch import Tensor
 
 _DTYPES = {
-    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
-    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
-}  # fmt: skip
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 
 
 class HashedFile:
@@ -46,13 +56,19 @@ class HashedFile:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, str | int]:
-    """Write a safetensors file; returns its size and SHA-256. One tensor at a time is copied to the host."""
+    """Write a safetensors file; returns its size and SHA-256. One tensor at a time is copied to the
+    host.
+    """
     header: dict[str, object] = {}
     offset = 0
     ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
     for name, tensor in ordered:
         end = offset + tensor.numel() * tensor.element_size()
-        header[name] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, end]}
+        header[name] = {
+            "dtype": _DTYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [offset, end],
+        }
         offset = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

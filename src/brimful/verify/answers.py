@@ -1,7 +1,8 @@
 r"""Where an answer says its result. docs/verifiers.md has the rules.
 
-Marks are `<answer>...</answer>` (in any case), a line `#### ...` as in GSM8K (Cobbe et al. 2021, arXiv 2110.14168), and `\boxed{...}` as in MATH
-(Hendrycks et al. 2021, arXiv 2103.03874). The mark that begins last counts, whatever its style. "The answer is ..." counts where there is no mark.
+Marks are `<answer>...</answer>` (in any case), a line `#### ...` as in GSM8K (Cobbe et al. 2021,
+arXiv 2110.14168), and `\boxed{...}` as in MATH (Hendrycks et al. 2021, arXiv 2103.03874). The mark
+that begins last counts, whatever its style. "The answer is ..." counts where there is no mark.
 """
 
 import re
@@ -13,7 +14,9 @@ MAX_FINAL_CHARACTERS = 1000
 """A longer final answer is none."""
 
 NO_MARK = "no final answer"
-_MARK = re.compile(r"<[ \t]*answer[ \t]*>|^[ \t]*####(?!#)|\\boxed[ \t]*\{", re.IGNORECASE | re.MULTILINE)
+_MARK = re.compile(
+    r"<[ \t]*answer[ \t]*>|^[ \t]*####(?!#)|\\boxed[ \t]*\{", re.IGNORECASE | re.MULTILINE
+)
 _CLOSE = re.compile(r"<[ \t]*/[ \t]*answer[ \t]*>", re.IGNORECASE)
 _PHRASE = re.compile(r"\bthe (?:final )?answer is:?(?=[ \t])", re.IGNORECASE)
 _SENTENCE = re.compile(r"(?:[^.\n]|\.(?!\s|$))*")
@@ -25,8 +28,10 @@ class FinalAnswer:
     """What an answer ends with.
 
     Attributes:
-        text: What is marked, without the mark and the space around it; None where there is nothing to read.
-        problem: Why not: `NO_MARK` ("no final answer"), "empty final answer", "final answer not closed", "final answer too long"; empty otherwise.
+        text: What is marked, without the mark and the space around it; None where there is nothing
+            to read.
+        problem: Why not: `NO_MARK` ("no final answer"), "empty final answer", "final answer not
+            closed", "final answer too long"; empty otherwise.
     """
 
     text: str | None
@@ -51,13 +56,19 @@ def find_final_answer(answer: str) -> FinalAnswer:
     text = found.strip()
     if not text:
         return FinalAnswer(None, "empty final answer")
-    return FinalAnswer(None, "final answer too long") if len(text) > MAX_FINAL_CHARACTERS else FinalAnswer(text)
+    return (
+        FinalAnswer(None, "final answer too long")
+        if len(text) > MAX_FINAL_CHARACTERS
+        else FinalAnswer(text)
+    )
 
 
 def final_answer(answer: str) -> str | None:
-    r"""What an answer marks as its result; None where nothing is, or the mark is empty or not closed.
+    r"""What an answer marks as its result; None where nothing is, or the mark is empty or not
+    closed.
 
-    `final_answer("2 h is <answer>120</answer>")` is "120"; that of "x = \boxed{\frac{1}{2}}" is "\frac{1}{2}".
+    `final_answer("2 h is <answer>120</answer>")` is "120"; that of "x = \boxed{\frac{1}{2}}" is
+    "\frac{1}{2}".
     """
     return find_final_answer(answer).text
 
@@ -67,7 +78,11 @@ def final_or_whole(answer: str) -> FinalAnswer:
     final, whole = find_final_answer(answer), answer.strip()
     if final.problem != NO_MARK or not whole:
         return final
-    return FinalAnswer(None, "final answer too long") if len(whole) > MAX_FINAL_CHARACTERS else FinalAnswer(whole)
+    return (
+        FinalAnswer(None, "final answer too long")
+        if len(whole) > MAX_FINAL_CHARACTERS
+        else FinalAnswer(whole)
+    )
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:

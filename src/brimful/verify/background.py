@@ -17,7 +17,9 @@ _Entry = tuple[Any, str, Any]
 
 
 class Judging:
-    """Verdicts: of texts at once, of programs beside generation, so that the sandbox is not waited for."""
+    """Verdicts: of texts at once, of programs beside generation, so that the sandbox is not waited
+    for.
+    """
 
     def __init__(self, verifier: Verifier, sandbox: Sandbox | None) -> None:
         self._verifier, self._sandbox = verifier, sandbox
@@ -48,18 +50,22 @@ class Judging:
         return [pair for batch, future in done for pair in self._sorted(batch, future.result())]
 
     def rest(self) -> list[tuple[Any, Verdict]]:
-        """What was still missing; programs that the machine was too busy for are judged again, now that nothing is generated.
+        """What was still missing; programs that the machine was too busy for are judged again, now
+        that nothing is generated.
 
         Raises:
             RequestError: it is too busy still.
         """
         self._send()
-        found = [pair for batch, future in self._judged for pair in self._sorted(batch, future.result())]
+        found = [
+            pair for batch, future in self._judged for pair in self._sorted(batch, future.result())
+        ]
         again, self._unknown, self._judged = self._unknown, [], []
         found += self._sorted(again, self._verdicts(again))
         if self._unknown:
             raise RequestError(
-                f"the machine is too busy to judge {len(self._unknown)} programs. All other samples are kept: run the same command again later."
+                f"the machine is too busy to judge {len(self._unknown)} programs. All other samples"
+                " are kept: run the same command again later."
             )
         return found
 
@@ -69,8 +75,21 @@ class Judging:
             self._judged.append((batch, self._pool.submit(self._verdicts, batch)))
 
     def _verdicts(self, batch: list[_Entry]) -> list[Verdict | None]:
-        return judge(self._verifier, [answer for _, answer, _ in batch], [reference for _, _, reference in batch], self._sandbox)
+        return judge(
+            self._verifier,
+            [answer for _, answer, _ in batch],
+            [reference for _, _, reference in batch],
+            self._sandbox,
+        )
 
-    def _sorted(self, batch: list[_Entry], verdicts: list[Verdict | None]) -> list[tuple[Any, Verdict]]:
-        self._unknown += [entry for entry, verdict in zip(batch, verdicts, strict=True) if verdict is None]
-        return [(item, verdict) for (item, _, _), verdict in zip(batch, verdicts, strict=True) if verdict is not None]
+    def _sorted(
+        self, batch: list[_Entry], verdicts: list[Verdict | None]
+    ) -> list[tuple[Any, Verdict]]:
+        self._unknown += [
+            entry for entry, verdict in zip(batch, verdicts, strict=True) if verdict is None
+        ]
+        return [
+            (item, verdict)
+            for (item, _, _), verdict in zip(batch, verdicts, strict=True)
+            if verdict is not None
+        ]

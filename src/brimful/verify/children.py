@@ -1,7 +1,9 @@
-"""The two processes of a judged program: the candidate's, which only answers calls, and the checker's, which alone holds the tests.
+"""The two processes of a judged program: the candidate's, which only answers calls, and the
+checker's, which alone holds the tests.
 
-They share no memory; between them travel names of functions and plain values. The checker's verdict goes over a pipe that the candidate's process
-does not have. A candidate may lie in its answers, or about why it failed; both can only cost it the verdict.
+They share no memory; between them travel names of functions and plain values. The checker's verdict
+goes over a pipe that the candidate's process does not have. A candidate may lie in its answers, or
+about why it failed; both can only cost it the verdict.
 """
 
 import builtins
@@ -45,15 +47,16 @@ def new_module(name: str) -> types.ModuleType:
 def serve(code: str, incoming: int, outgoing: int) -> None:
     """The candidate's process: run its code, then answer calls until the checker is gone.
 
-    An answer is `["value", value]`, `["object", type, truth]` for what is not plain, or `["raised", type, message, status]`; the first one tells how
-    running the code went.
+    An answer is `["value", value]`, `["object", type, truth]` for what is not plain, or `["raised",
+    type, message, status]`; the first one tells how running the code went.
     """
     module = new_module("solution")
     send(outgoing, _answer(lambda: run_text(code, module)))
     with contextlib.suppress(ClosedError):
         while True:
             name, arguments, keywords = decode(receive(incoming))
-            send(outgoing, _answer(lambda: getattr(module, name)(*arguments, **keywords)))  # noqa: B023  called at once
+            # Called at once.
+            send(outgoing, _answer(lambda: getattr(module, name)(*arguments, **keywords)))  # noqa: B023
 
 
 def _answer(action: Callable[[], object]) -> bytes:
@@ -71,12 +74,16 @@ def _answer(action: Callable[[], object]) -> bytes:
 
 
 def describe(error: BaseException) -> tuple[str, str, str]:
-    """Type, message and the status an error stands for: `blocked` if the sandbox refused something, else `error`."""
+    """Type, message and the status an error stands for: `blocked` if the sandbox refused something,
+    else `error`.
+    """
     try:
         message = str(error)[:MAX_DETAIL]
     except BaseException:
         message = ""
-    refused = (isinstance(error, OSError) and error.errno in {errno.EPERM, errno.EACCES}) or message == "can't start new thread"
+    refused = (
+        isinstance(error, OSError) and error.errno in {errno.EPERM, errno.EACCES}
+    ) or message == "can't start new thread"
     return type(error).__name__[:MAX_DETAIL], message, "blocked" if refused else "error"
 
 
@@ -85,7 +92,9 @@ class _RaisedError(Exception):
 
 
 class _Object:
-    """Stands for a returned value that is not plain. Only its truth is known; it equals nothing but itself."""
+    """Stands for a returned value that is not plain. Only its truth is known; it equals nothing but
+    itself.
+    """
 
     def __init__(self, truth: bool) -> None:
         self._truth = truth
@@ -98,7 +107,8 @@ class Calls:
     """The checker's side of the pipes: makes the functions that the tests call.
 
     Attributes:
-        broken: Why the tests can no longer pass, whatever they do with the exception; a verdict, or empty.
+        broken: Why the tests can no longer pass, whatever they do with the exception; a verdict, or
+            empty.
         not_plain: What the last answer was, if it was not plain.
     """
 
@@ -152,7 +162,9 @@ class Calls:
         verdict = {"status": status, "detail": f"{name}: {_one_line(message)}" if message else name}
         kind = getattr(builtins, name, None)
         error: Exception = _RaisedError(name)
-        if isinstance(kind, type) and issubclass(kind, Exception) and kind is not StopIteration:  # it would end the tests' own loops unseen
+        if (
+            isinstance(kind, type) and issubclass(kind, Exception) and kind is not StopIteration
+        ):  # it would end the tests' own loops unseen
             with contextlib.suppress(TypeError):
                 error = kind(message)
         error.__dict__["verdict"] = verdict
@@ -175,8 +187,9 @@ def judge(tests: Mapping[str, Any], calls: Calls) -> Verdict:
 
 
 def judge_together(code: str, tests: Mapping[str, Any]) -> Verdict:
-    """Code and tests in one process: for tests that need the candidate's own objects. Built-ins are put back before the tests run; a candidate
-    that wants to cheat still can."""
+    """Code and tests in one process: for tests that need the candidate's own objects. Built-ins are
+    put back before the tests run; a candidate that wants to cheat still can.
+    """
     originals = dict(vars(builtins))
     solution, module = new_module("solution"), new_module("tests")
     try:
@@ -205,7 +218,10 @@ def _verdict_of(error: BaseException, tests: types.ModuleType | None) -> Verdict
         return known
     name, message, status = describe(error)
     if isinstance(error, AssertionError) and tests:
-        return {"status": "failed", "detail": f"the assertion in line {_line(error, tests)} of the tests does not hold"}
+        return {
+            "status": "failed",
+            "detail": f"the assertion in line {_line(error, tests)} of the tests does not hold",
+        }
     return {"status": status, "detail": f"{name}: {_one_line(message)}" if message else name}
 
 
@@ -220,4 +236,6 @@ def _line(error: BaseException, tests: types.ModuleType) -> int:
 
 
 def _one_line(message: str) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in message[:MAX_DETAIL]).strip()
+    return "".join(
+        letter if letter.isprintable() else " " for letter in message[:MAX_DETAIL]
+    ).strip()

@@ -1,4 +1,6 @@
-"""From an answer to code: fenced blocks, whole functions, bodies, text around; and whether code parses."""
+"""From an answer to code: fenced blocks, whole functions, bodies, text around; and whether code
+parses.
+"""
 
 import ast
 import re
@@ -9,12 +11,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-_FENCED = re.compile(r"^([ \t]*)(```+|~~~+)[^`\n]*\n(.*?)(?:^[ \t]*\2[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
-"""A block between fences as Markdown has them: indentation, fence, content; an open one goes to the end of the text."""
+_FENCED = re.compile(
+    r"^([ \t]*)(```+|~~~+)[^`\n]*\n(.*?)(?:^[ \t]*\2[ \t]*$|\Z)", re.MULTILINE | re.DOTALL
+)
+"""A block between fences as Markdown has them: indentation, fence, content; an open one goes to the
+end of the text.
+"""
 _CODE_BEGINS = re.compile(r"(from|import|def|async def|class)\b|@\w")
 
 MAX_CODE_CHARACTERS = 20_000
-"""Of an answer that a verifier reads as code: looking for the code in talk takes time that grows with the square of the lines."""
+"""Of an answer that a verifier reads as code: looking for the code in talk takes time that grows
+with the square of the lines.
+"""
 
 Extraction = Callable[[str, Mapping[str, Any]], str]
 """The code of an answer, given the row that was asked about."""
@@ -26,7 +34,8 @@ class SyntaxVerdict:
 
     Attributes:
         parses: It does, and holds at least one statement that is not just a text.
-        error: Why not, as a kind to count: "empty", "only comments", "IndentationError", "SyntaxError: invalid syntax" and so on; "" when it parses.
+        error: Why not, as a kind to count: "empty", "only comments", "IndentationError",
+            "SyntaxError: invalid syntax" and so on; "" when it parses.
         line: Where, from 1; None when unknown.
     """
 
@@ -41,18 +50,31 @@ def code_of(text: str) -> str:
 
 
 def code_blocks(text: str) -> list[str]:
-    """What stands between the fences of an answer, block by block, without the indentation of its fence; none where the whole answer is Python
-    already, whose fences then stand in its texts and comments."""
-    blocks = [re.sub(rf"^[ \t]{{1,{len(match[1])}}}", "", match[3], flags=re.MULTILINE) if match[1] else match[3] for match in _FENCED.finditer(text)]
+    """What stands between the fences of an answer, block by block, without the indentation of its
+    fence; none where the whole answer is Python already, whose fences then stand in its texts and
+    comments.
+    """
+    blocks = [
+        (
+            re.sub(rf"^[ \t]{{1,{len(match[1])}}}", "", match[3], flags=re.MULTILINE)
+            if match[1]
+            else match[3]
+        )
+        for match in _FENCED.finditer(text)
+    ]
     return [] if blocks and parses(text).parses else blocks
 
 
 def parses(code: str) -> SyntaxVerdict:
-    """Judge code by `ast.parse`; nothing of it is run. Empty code, bare comments and docstrings are no programs."""
+    """Judge code by `ast.parse`; nothing of it is run. Empty code, bare comments and docstrings are
+    no programs.
+    """
     if not code.strip():
         return SyntaxVerdict(False, "empty")
     try:
-        with warnings.catch_warnings(action="ignore"):  # old escapes and comparisons that are always false
+        with warnings.catch_warnings(
+            action="ignore"
+        ):  # old escapes and comparisons that are always false
             body = ast.parse(code).body
     except SyntaxError as error:
         return SyntaxVerdict(False, _kind(error), error.lineno)
@@ -60,18 +82,27 @@ def parses(code: str) -> SyntaxVerdict:
         return SyntaxVerdict(False, "nested too deeply")
     except ValueError:  # null characters, half of a surrogate pair
         return SyntaxVerdict(False, "not text")
-    if all(isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) for node in body):
+    if all(
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        for node in body
+    ):
         return SyntaxVerdict(False, "only comments")
     return SyntaxVerdict(True)
 
 
 def _kind(error: SyntaxError) -> str:
-    """The error without what differs from case to case: line numbers and quoted pieces of the code."""
+    """The error without what differs from case to case: line numbers and quoted pieces of the
+    code.
+    """
     if type(error) is not SyntaxError:
         return type(error).__name__
     message = re.sub(r" \([^()]*line \d+\)| on line \d+", "", error.msg)
     message = re.sub(r"'[A-Za-z_]\w*'|\"[^\"]*\"", "...", message)
-    return f"SyntaxError: {re.sub(r' U[+][0-9A-F]+| .+ [(]U[+][0-9A-F]+[)]', ' character', message)}"
+    return (
+        f"SyntaxError: {re.sub(r' U[+][0-9A-F]+| .+ [(]U[+][0-9A-F]+[)]', ' character', message)}"
+    )
 
 
 def fenced_code(text: str, row: Mapping[str, Any]) -> str:
@@ -93,9 +124,11 @@ def continuation(text: str, row: Mapping[str, Any]) -> str:
 
 
 def function(text: str, row: Mapping[str, Any]) -> str:
-    """The row's prompt (a signature with its docstring) and an answer to it that is a whole function or only its body.
+    """The row's prompt (a signature with its docstring) and an answer to it that is a whole
+    function or only its body.
 
-    A whole function stands below the prompt's, which has no body but its docstring, and replaces it; imports and helpers of the prompt stay.
+    A whole function stands below the prompt's, which has no body but its docstring, and replaces
+    it; imports and helpers of the prompt stay.
     """
     opened, name = _opened(row), str(row["entry_point"])
     blocks = code_blocks(text)
@@ -103,7 +136,9 @@ def function(text: str, row: Mapping[str, Any]) -> str:
     code = next(filter(defines.search, [*blocks, text]), blocks[0] if blocks else text)
     if defines.search(code):
         return f"{opened}\n{code if code in blocks else _without_talk(code)}"
-    return next((whole for whole in _with_body(opened, code) if _has_body(whole, name)), opened + code)
+    return next(
+        (whole for whole in _with_body(opened, code) if _has_body(whole, name)), opened + code
+    )
 
 
 EXTRACTIONS: Mapping[str, Extraction] = MappingProxyType(
@@ -118,7 +153,9 @@ def _opened(row: Mapping[str, Any]) -> str:
 
 
 def _with_body(opened: str, code: str) -> Iterator[str]:
-    """The body as written, with its first line's indentation restored, and with that of all lines."""
+    """The body as written, with its first line's indentation restored, and with that of all
+    lines.
+    """
     body = code.strip("\n")
     yield f"{opened}{body}\n"
     yield f"{opened}    {body.lstrip()}\n"
@@ -135,13 +172,18 @@ def _has_body(code: str, name: str) -> bool:
 
 
 def _without_talk(text: str) -> str:
-    """The longest run of lines that parses, from the first line that looks like code; the text itself where there is none."""
+    """The longest run of lines that parses, from the first line that looks like code; the text
+    itself where there is none.
+    """
     lines = text.splitlines(keepends=True)
     first = next((number for number, line in enumerate(lines) if _CODE_BEGINS.match(line)), None)
     if first is None or parses(text).parses:
         return text
     ends = range(len(lines), first, -1)
-    return next((code for end in ends if parses(code := "".join(lines[first:end])).parses), "".join(lines[first:]))
+    return next(
+        (code for end in ends if parses(code := "".join(lines[first:end])).parses),
+        "".join(lines[first:]),
+    )
 
 
 def python_verdict(answer: str) -> tuple[str, str]:

@@ -1,4 +1,6 @@
-"""What surrounds a process that runs unread code: the kernel's locks, resource limits, and the probe that finds out which locks hold here."""
+"""What surrounds a process that runs unread code: the kernel's locks, resource limits, and the
+probe that finds out which locks hold here.
+"""
 
 import contextlib
 import importlib
@@ -16,18 +18,66 @@ from brimful.verify import landlock, seccomp
 from brimful.verify.libc import c_library
 
 LEVELS = ("landlock", "seccomp", "none")
-"""Strongest first. `landlock`: an allow-list of system calls, files by path. `seccomp`: the same list without any call that takes a path, so
-that no file is opened at all. `none`: limits and time only; the program can do what the user can."""
+"""Strongest first. `landlock`: an allow-list of system calls, files by path. `seccomp`: the same
+list without any call that takes a path, so that no file is opened at all. `none`: limits and time
+only; the program can do what the user can.
+"""
 
 COMMON_MODULES = (
-    "bisect", "cmath", "collections", "copy", "functools", "heapq", "itertools", "math", "operator", "random", "re", "resource", "string", "typing",
-)  # fmt: skip
+    "bisect",
+    "cmath",
+    "collections",
+    "copy",
+    "functools",
+    "heapq",
+    "itertools",
+    "math",
+    "operator",
+    "random",
+    "re",
+    "resource",
+    "string",
+    "typing",
+)
 """Loaded before programs start, so that they start faster; each more makes every fork slower."""
 MODULES = (
-    *COMMON_MODULES, "abc", "array", "ast", "base64", "binascii", "calendar", "contextlib", "dataclasses", "datetime", "decimal", "difflib", "enum",
-    "fractions", "hashlib", "io", "json", "keyword", "locale", "numbers", "pprint", "queue", "secrets", "statistics", "struct", "sys", "textwrap",
-    "threading", "time", "types", "unicodedata", "unittest", "urllib.parse", "uuid", "warnings", "zlib",
-)  # fmt: skip
+    *COMMON_MODULES,
+    "abc",
+    "array",
+    "ast",
+    "base64",
+    "binascii",
+    "calendar",
+    "contextlib",
+    "dataclasses",
+    "datetime",
+    "decimal",
+    "difflib",
+    "enum",
+    "fractions",
+    "hashlib",
+    "io",
+    "json",
+    "keyword",
+    "locale",
+    "numbers",
+    "pprint",
+    "queue",
+    "secrets",
+    "statistics",
+    "struct",
+    "sys",
+    "textwrap",
+    "threading",
+    "time",
+    "types",
+    "unicodedata",
+    "unittest",
+    "urllib.parse",
+    "uuid",
+    "warnings",
+    "zlib",
+)
 """What programs may import where no file can be opened: loaded before the lock falls."""
 
 
@@ -37,7 +87,8 @@ class Limits:
 
     Attributes:
         seconds: Wall time.
-        cpu_seconds: CPU time of each of its processes, in whole seconds; None for the wall time rounded up.
+        cpu_seconds: CPU time of each of its processes, in whole seconds; None for the wall time
+            rounded up.
         memory_bytes: Address space of each of its processes.
         file_bytes: One file.
         folder_bytes: All files in its folder.
@@ -73,9 +124,18 @@ class Isolation:
     def __init__(self, level: str, folder: Path) -> None:
         self.level = level
         c_library()
-        self._filter = b"" if level == "none" else seccomp.assemble(_machine(), files=level == "landlock")
+        self._filter = (
+            b"" if level == "none" else seccomp.assemble(_machine(), files=level == "landlock")
+        )
         readable = _library_paths()
-        self._rules = {writes: landlock.ruleset(readable, [folder] if writes else []) for writes in (True, False)} if level == "landlock" else {}
+        self._rules = (
+            {
+                writes: landlock.ruleset(readable, [folder] if writes else [])
+                for writes in (True, False)
+            }
+            if level == "landlock"
+            else {}
+        )
 
     def enter(self, limits: Limits, *, writes: bool) -> None:
         """Lock this process, for good.
@@ -97,12 +157,16 @@ class Isolation:
 
 
 def best_level(folder: Path) -> str:
-    """The strongest level that holds here, tried out: a process that enters it must fail to open a file and a socket."""
+    """The strongest level that holds here, tried out: a process that enters it must fail to open a
+    file and a socket.
+    """
     return next(level for level in LEVELS if level == "none" or holds(level, folder))
 
 
 def holds(level: str, folder: Path) -> bool:
-    """Whether a process that enters the level can neither open what it must not nor make a socket."""
+    """Whether a process that enters the level can neither open what it must not nor make a
+    socket.
+    """
     if sys.platform != "linux" or os.uname().machine not in seccomp.ARCHITECTURES:
         return False
     child = os.fork()
@@ -110,13 +174,20 @@ def holds(level: str, folder: Path) -> bool:
         code = 1
         with contextlib.suppress(BaseException):
             Isolation(level, folder).enter(Limits(), writes=True)
-            code = 0 if _is_refused(lambda: os.open("/proc/self/environ", os.O_RDONLY)) and _is_refused(socket.socket) else 1
+            code = (
+                0
+                if _is_refused(lambda: os.open("/proc/self/environ", os.O_RDONLY))
+                and _is_refused(socket.socket)
+                else 1
+            )
         os._exit(code)
     return os.waitpid(child, 0)[1] == 0
 
 
 def load_modules(level: str) -> None:
-    """Import what programs may import at the level `seccomp`, and what they commonly import at others."""
+    """Import what programs may import at the level `seccomp`, and what they commonly import at
+    others.
+    """
     for name in MODULES if level == "seccomp" else COMMON_MODULES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)

@@ -8,7 +8,12 @@ from brimful.verify.sandbox import Result, Sandbox
 from brimful.verify.verifier import Verdict, Verifier, reference_text
 
 
-def judge(verifier: Verifier, answers: Sequence[str], references: Sequence[Any], sandbox: Sandbox | None = None) -> list[Verdict | None]:
+def judge(
+    verifier: Verifier,
+    answers: Sequence[str],
+    references: Sequence[Any],
+    sandbox: Sandbox | None = None,
+) -> list[Verdict | None]:
     """A verdict for every answer, in order.
 
     Args:
@@ -18,18 +23,34 @@ def judge(verifier: Verifier, answers: Sequence[str], references: Sequence[Any],
         sandbox: Runs programs, several at a time.
 
     Returns:
-        Verdicts; None where the machine was too busy to judge a program, so that nothing is known about the answer: neither score it nor keep it.
+        Verdicts; None where the machine was too busy to judge a program, so that nothing is known
+        about the answer: neither score it nor keep it.
 
     Raises:
         RequestError: The verifier needs a sandbox and there is none.
     """
     if verifier.verify is not None:
-        return [verifier.verify(answer, reference_text(reference)) for answer, reference in zip(answers, references, strict=True)]
+        return [
+            verifier.verify(answer, reference_text(reference))
+            for answer, reference in zip(answers, references, strict=True)
+        ]
     if sandbox is None or verifier.program is None:
-        raise RequestError("this verifier judges answers by running them as programs, which needs the sandbox; see docs/sandbox.md")
-    programs = [verifier.program(answer, row) for answer, row in zip(answers, references, strict=True)]
+        raise RequestError(
+            "this verifier judges answers by running them as programs, which needs the sandbox; see"
+            " docs/sandbox.md"
+        )
+    programs = [
+        verifier.program(answer, row) for answer, row in zip(answers, references, strict=True)
+    ]
     results = iter(sandbox.run_all([program for program in programs if program is not None]))
-    return [Verdict(None, "", "unparsed", "no Python") if program is None else _verdict(program.code, next(results)) for program in programs]
+    return [
+        (
+            Verdict(None, "", "unparsed", "no Python")
+            if program is None
+            else _verdict(program.code, next(results))
+        )
+        for program in programs
+    ]
 
 
 def _verdict(code: str, result: Result) -> Verdict | None:
@@ -38,4 +59,9 @@ def _verdict(code: str, result: Result) -> Verdict | None:
     if result.status == "passed":
         return Verdict(code, code, "correct")
     kind = result.detail.split(":")[0].strip()
-    return Verdict(code, code, "wrong", f"error: {kind}" if result.status == "error" and kind else result.status)
+    return Verdict(
+        code,
+        code,
+        "wrong",
+        f"error: {kind}" if result.status == "error" and kind else result.status,
+    )

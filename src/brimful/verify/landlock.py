@@ -1,6 +1,8 @@
-"""Which files a process may open, by the kernel's Landlock (landlock(7)): read-only folders, writable folders, nothing else.
+"""Which files a process may open, by the kernel's Landlock (landlock(7)): read-only folders,
+writable folders, nothing else.
 
-Constants: include/uapi/linux/landlock.h of Linux 6.18 (read 2026-11). Needs no rights, no package and no namespace.
+Constants: include/uapi/linux/landlock.h of Linux 6.18 (read 2026-11). Needs no rights, no package
+and no namespace.
 """
 
 import contextlib
@@ -17,9 +19,13 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG, _PATH_BENEATH = 1, 1
 _READ_FILE, _READ_FOLDER = 1 << 2, 1 << 3
 _FILE_RIGHTS = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: 1 << 15}
-"""Rights that each version of the interface added: open, make and remove; then move between folders, truncate, devices."""
+"""Rights that each version of the interface added: open, make and remove; then move between
+folders, truncate, devices.
+"""
 _NOT_FOR_PROGRAMS = 1 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 15
-"""Never given: execute, make character devices, sockets, named pipes and block devices, device controls."""
+"""Never given: execute, make character devices, sockets, named pipes and block devices, device
+controls.
+"""
 _TCP = 0b11
 """Bind and connect (version 4)."""
 _SCOPES = 0b11
@@ -38,7 +44,8 @@ def version() -> int:
 
 
 def ruleset(readable: Iterable[Path], writable: Iterable[Path]) -> int:
-    """A descriptor of rules: paths that exist may be read, of those in `writable` also written; no TCP; no signals to others.
+    """A descriptor of rules: paths that exist may be read, of those in `writable` also written; no
+    TCP; no signals to others.
 
     Raises:
         OSError: The kernel refused, or is too old.

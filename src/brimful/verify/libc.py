@@ -9,7 +9,9 @@ import sys
 
 @functools.cache
 def c_library() -> ctypes.CDLL:
-    """The C library of this process; kept, because making it anew in every forked process takes 0.1 ms."""
+    """The C library of this process; kept, because making it anew in every forked process takes 0.1
+    ms.
+    """
     return ctypes.CDLL(None, use_errno=True)
 
 
@@ -17,7 +19,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with(parent: int) -> None:
-    """Have the kernel end this process when its parent ends; where it cannot (not Linux), nothing is done.
+    """Have the kernel end this process when its parent ends; where it cannot (not Linux), nothing
+    is done.
 
     Args:
         parent: The process that forked this one; if it is gone already, this one ends at once.
@@ -34,7 +37,9 @@ def call(name: str, *arguments: object) -> int:
     Raises:
         OSError: The kernel refused, or has no such call.
     """
-    converted = [ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
+    converted = [
+        ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments
+    ]
     answer = int(c_library()[name](*converted))
     if answer < 0:
         code = ctypes.get_errno()

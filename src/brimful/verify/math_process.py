@@ -1,6 +1,8 @@
-"""Expressions compared by math-verify in a process of its own, which can be ended: no comparison hangs its caller or takes its memory.
+"""Expressions compared by math-verify in a process of its own, which can be ended: no comparison
+hangs its caller or takes its memory.
 
-math-verify's own time limit is an alarm signal: it works in main threads only and does not interrupt long arithmetic in C (9^9^9^9).
+math-verify's own time limit is an alarm signal: it works in main threads only and does not
+interrupt long arithmetic in C (9^9^9^9).
 """
 
 import contextlib
@@ -25,15 +27,21 @@ Comparison = Literal["same", "different", "answer unread", "reference unread", "
 """`ended`: it took too much time or memory."""
 
 CPU_S = 3
-"""For one comparison; what ends it is counted in whole seconds, so that up to a second more may pass."""
+"""For one comparison; what ends it is counted in whole seconds, so that up to a second more may
+pass.
+"""
 _WALL_S = 60.0
 _START_S = 120.0
 _MEMORY_BYTES = 2 * GIB
-_START = "import sys; sys.path.insert(0, sys.argv[1]); from brimful.verify.math_process import serve; serve()"
+_START = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from brimful.verify.math_process import serve;"
+    " serve()"
+)
 
 
 class MathProcess:
-    """Starts its process with the first comparison, and again after one that had to be ended. Threads may share it; they take turns.
+    """Starts its process with the first comparison, and again after one that had to be ended.
+    Threads may share it; they take turns.
 
     Args:
         cpu_s: For one comparison, in whole seconds.
@@ -55,7 +63,9 @@ class MathProcess:
             process = self._process or self._started()
             try:
                 send(_number(process.stdin), encode([answer, reference, self._cpu_s]))
-                found: Comparison = decode(receive(_number(process.stdout), time.monotonic() + _WALL_S))
+                found: Comparison = decode(
+                    receive(_number(process.stdout), time.monotonic() + _WALL_S)
+                )
             except (ClosedError, NotPlainError, TimeoutError):
                 self.close()
                 return "ended"
@@ -69,14 +79,21 @@ class MathProcess:
     def _started(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(  # noqa: S603  this Python with our own module
             [sys.executable, "-P", "-c", _START, str(Path(__file__).parents[2])],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,
+        )
         self._end = weakref.finalize(self, _ended, process)
         try:
             receive(_number(process.stdout), time.monotonic() + _START_S)
         except (ClosedError, TimeoutError):
             self.close()
-            raise RequestError("math-verify does not start; try `python -c 'import math_verify'`, or pip install 'brimful[math]'.") from None
+            raise RequestError(
+                "math-verify does not start; try `python -c 'import math_verify'`, or pip install"
+                " 'brimful[math]'."
+            ) from None
         self._process = process
         return process
 
@@ -113,9 +130,16 @@ def _compared(verifier: Any, answer: str, reference: str) -> Comparison:
 
 
 def _parsed(verifier: Any, text: str) -> Any:
-    """What math-verify makes of a text as LaTeX. Its other way of reading is left out: it hands text to Python's eval."""
+    """What math-verify makes of a text as LaTeX. Its other way of reading is left out: it hands
+    text to Python's eval.
+    """
     with contextlib.suppress(Exception):
-        return verifier.parse(f"\\boxed{{{text}}}", [verifier.LatexExtractionConfig()], fallback_mode="no_fallback", parsing_timeout=None)
+        return verifier.parse(
+            f"\\boxed{{{text}}}",
+            [verifier.LatexExtractionConfig()],
+            fallback_mode="no_fallback",
+            parsing_timeout=None,
+        )
     return []
 
 

@@ -21,12 +21,16 @@ _NUMBER = re.compile(
     r"(?P<rest>(?![\w.,/]\d).*)",
     re.ASCII | re.DOTALL,
 )
-_UNIT = re.compile(r"[%°]|(?!e$)°?[^\W\d_](?:[^\W\d_]|[ '/*·²³()-]|(?:\^|\*\*)-?\d){0,40}", re.IGNORECASE)
+_UNIT = re.compile(
+    r"[%°]|(?!e$)°?[^\W\d_](?:[^\W\d_]|[ '/*·²³()-]|(?:\^|\*\*)-?\d){0,40}", re.IGNORECASE
+)
 _MAX_UNIT_WORDS = 3
 _CHANGES_THE_NUMBER = re.compile(
     r"[²³]|(?i:squared|cubed)\b|.*(?:\b(?:k|(?i:bn|pi|half|(?:hundred|thousand|million|billion|trillion)s?))\b|[π¼-¾⅐-ⅿ①-⓿])"
 )
-"""What makes another number of the one before it, as in 5 million, 5 thousand dollars, 2π, 5² and 5 and a half; but m² and meters squared are units."""
+"""What makes another number of the one before it, as in 5 million, 5 thousand dollars, 2π, 5² and 5
+and a half; but m² and meters squared are units.
+"""
 _A_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _SPELLINGS = (
     (re.compile(r"[\u2012\u2013\u2212]"), "-"),
@@ -49,7 +53,8 @@ class NumberRead:
         value: Exact up to 60 digits; None where there is not exactly one number.
         text: What was read; empty where there is no value.
         unit: What stands behind the number ("kg", "dollars", "%"), or empty.
-        problem: Why there is no value, as `FinalAnswer.problem`, or "no number", "several numbers", "not a plain number".
+        problem: Why there is no value, as `FinalAnswer.problem`, or "no number", "several numbers",
+            "not a plain number".
     """
 
     value: Decimal | None
@@ -59,33 +64,51 @@ class NumberRead:
 
 
 def read_number(answer: str) -> NumberRead:
-    """The number that an answer gives as its result: in the last mark, or the whole answer where nothing is marked and a number is all it says."""
+    """The number that an answer gives as its result: in the last mark, or the whole answer where
+    nothing is marked and a number is all it says.
+    """
     final = find_final_answer(answer)
     if final.text is not None:
         return number_in(final.text)
-    whole = number_in(answer) if final.problem == NO_MARK and len(answer) <= MAX_FINAL_CHARACTERS else NumberRead(None)
+    whole = (
+        number_in(answer)
+        if final.problem == NO_MARK and len(answer) <= MAX_FINAL_CHARACTERS
+        else NumberRead(None)
+    )
     return whole if whole.value is not None else NumberRead(None, problem=final.problem)
 
 
 def number_in(text: str) -> NumberRead:
     """The one number that a short text is, with a unit of at most three words behind it.
 
-    ASCII digits only: `42`, `-1,234.5`, `1 234`, `.5`, `1.2e3`, `1.2 x 10^3`, `3/4`, a LaTeX fraction of whole numbers, `$18`, `18 dollars`, `50%` (which
-    is 50). Not `1,23`, `0x10`, `nan`, `inf`.
+    ASCII digits only: `42`, `-1,234.5`, `1 234`, `.5`, `1.2e3`, `1.2 x 10^3`, `3/4`, a LaTeX
+    fraction of whole numbers, `$18`, `18 dollars`, `50%` (which is 50). Not `1,23`, `0x10`, `nan`,
+    `inf`.
     """
     plain = _plain(text)
     match = _NUMBER.fullmatch(plain)
     unit = match["rest"].strip() if match else ""
     if match is None or not _is_unit(unit):
         numbers = len(_A_NUMBER.findall(plain))
-        return NumberRead(None, problem=("no number", "not a plain number")[numbers] if numbers < 2 else "several numbers")
+        return NumberRead(
+            None,
+            problem=(
+                ("no number", "not a plain number")[numbers] if numbers < 2 else "several numbers"
+            ),
+        )
     value = _value(match)
-    return NumberRead(None, problem="no number") if value is None else NumberRead(value, text.strip(), unit)
+    return (
+        NumberRead(None, problem="no number")
+        if value is None
+        else NumberRead(value, text.strip(), unit)
+    )
 
 
 def is_close(value: Decimal, reference: Decimal, tolerance: Decimal) -> bool:
     """Whether a number is within a share of the reference; of a reference of 0 within 1e-9."""
-    allowed = ARITHMETIC.multiply(tolerance, ARITHMETIC.abs(reference)) if reference else Decimal("1e-9")
+    allowed = (
+        ARITHMETIC.multiply(tolerance, ARITHMETIC.abs(reference)) if reference else Decimal("1e-9")
+    )
     return ARITHMETIC.abs(ARITHMETIC.subtract(value, reference)) <= allowed
 
 
@@ -117,11 +140,18 @@ def compared(answer: str, reference: str, agrees: Callable[[Decimal, Decimal], b
     if read.value is None:
         return Verdict(None, "", "unparsed", read.problem)
     is_right = agrees(read.value, right)
-    return Verdict(plain_value(read.value), read.text, "correct" if is_right else "wrong", "" if is_right else "another number")
+    return Verdict(
+        plain_value(read.value),
+        read.text,
+        "correct" if is_right else "wrong",
+        "" if is_right else "another number",
+    )
 
 
 def _plain(text: str) -> str:
-    """Typographic and LaTeX spellings of signs, spaces and units as ASCII has them; without `$...$` around, emphasis and a full stop at the end."""
+    """Typographic and LaTeX spellings of signs, spaces and units as ASCII has them; without `$...$`
+    around, emphasis and a full stop at the end.
+    """
     plain = text.strip()
     if len(plain) > 2 and plain[0] == plain[-1] == "$":
         plain = plain[1:-1]
@@ -136,7 +166,11 @@ def _plain(text: str) -> str:
 def _is_unit(text: str) -> bool:
     if not text:
         return True
-    return _UNIT.fullmatch(text) is not None and len(text.split()) <= _MAX_UNIT_WORDS and not _CHANGES_THE_NUMBER.match(text)
+    return (
+        _UNIT.fullmatch(text) is not None
+        and len(text.split()) <= _MAX_UNIT_WORDS
+        and not _CHANGES_THE_NUMBER.match(text)
+    )
 
 
 def _value(match: re.Match[str]) -> Decimal | None:
@@ -145,7 +179,9 @@ def _value(match: re.Match[str]) -> Decimal | None:
         over, under = Decimal(match["upper"]), Decimal(match["lower"])
     else:
         power = match["exponent"] or match["power"] or "0"
-        over = ARITHMETIC.create_decimal(f"{match['digits'].replace(',', '').replace(' ', '')}e{power}")
+        over = ARITHMETIC.create_decimal(
+            f"{match['digits'].replace(',', '').replace(' ', '')}e{power}"
+        )
         under = Decimal(match["under"] or 1)
     if not under:
         return None

@@ -1,6 +1,8 @@
-"""Plain values as bytes, and frames of bytes over descriptors: all that may cross between untrusted code and its judge.
+"""Plain values as bytes, and frames of bytes over descriptors: all that may cross between untrusted
+code and its judge.
 
-What is decoded has exactly the built-in types and so no behaviour of its own: no `__eq__`, no methods, nothing to call.
+What is decoded has exactly the built-in types and so no behaviour of its own: no `__eq__`, no
+methods, nothing to call.
 """
 
 import contextlib
@@ -15,7 +17,9 @@ MAX_FRAME_BYTES = 8 << 20
 """Largest frame that is sent or read."""
 _HEADER_BYTES = 4
 _JSON_INTEGER_BITS = 63
-"""Longer integers travel in base 16: Python refuses to read more than 4,300 decimal digits (sys.set_int_max_str_digits)."""
+"""Longer integers travel in base 16: Python refuses to read more than 4,300 decimal digits
+(sys.set_int_max_str_digits).
+"""
 
 
 class NotPlainError(ValueError):
@@ -27,7 +31,8 @@ class ClosedError(Exception):
 
 
 def encode(value: object) -> bytes:
-    """None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset and dict, nested, as bytes; also these types themselves.
+    """None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset and dict, nested, as
+    bytes; also these types themselves.
 
     Subclasses travel as the type they extend, iterators as what is left in them.
 
@@ -37,7 +42,9 @@ def encode(value: object) -> bytes:
     try:
         data = json.dumps(_pack(value)).encode("ascii")
     except (RecursionError, ValueError) as error:
-        raise NotPlainError(str(error) if isinstance(error, NotPlainError) else "a value nested too deeply") from None
+        raise NotPlainError(
+            str(error) if isinstance(error, NotPlainError) else "a value nested too deeply"
+        ) from None
     if len(data) > MAX_FRAME_BYTES:
         raise NotPlainError(f"a value of {len(data)} bytes; at most {MAX_FRAME_BYTES} are taken")
     return data

@@ -1,7 +1,9 @@
-"""Judge programs that nobody has read: each in fresh, locked processes, with a verdict whatever it does.
+"""Judge programs that nobody has read: each in fresh, locked processes, with a verdict whatever it
+does.
 
 with Sandbox() as sandbox:
-    result = sandbox.run(Program(code="def double(x): return 2 * x", tests="assert double(2) == 4", functions=("double",)))
+    result = sandbox.run(Program(code="def double(x): return 2 * x", tests="assert double(2) == 4",
+    functions=("double",)))
 """
 
 import contextlib
@@ -27,15 +29,25 @@ from brimful.verify.plain import ClosedError, NotPlainError, decode, encode, rec
 
 Status = Literal["passed", "failed", "error", "timeout", "blocked"]
 STATUSES: tuple[Status, ...] = ("passed", "failed", "error", "timeout", "blocked")
-"""`passed`: every test held. `failed`: a test did not hold. `error`: the program raised, crashed, or passed a limit other than time. `timeout`: out of time.
-`blocked`: it ended because the sandbox refused it something."""
+"""`passed`: every test held. `failed`: a test did not hold. `error`: the program raised, crashed,
+or passed a limit other than time. `timeout`: out of time. `blocked`: it ended because the sandbox
+refused it something.
+"""
 
-_START = "import sys; sys.path.insert(0, sys.argv.pop()); from brimful.verify.zygote import main; sys.path.pop(0); main()"
+_START = (
+    "import sys; sys.path.insert(0, sys.argv.pop()); from brimful.verify.zygote import main;"
+    " sys.path.pop(0); main()"
+)
 _START_S, _MARGIN_S = 60.0, 10.0
 _OUTPUT_CHARACTERS = 2000
 _PATIENCE = 4
-"""How many times the wall time a program gets when it is run again, with the same CPU time, because it had waited for a core."""
-_LIMIT_NAMES = {"output": "printed more than {output_bytes} bytes", "folder": "wrote more than {folder_bytes} bytes or 1000 files"}
+"""How many times the wall time a program gets when it is run again, with the same CPU time, because
+it had waited for a core.
+"""
+_LIMIT_NAMES = {
+    "output": "printed more than {output_bytes} bytes",
+    "folder": "wrote more than {folder_bytes} bytes or 1000 files",
+}
 _LEVEL_NAMES = {
     "landlock": "Landlock + seccomp + limits",
     "seccomp": "seccomp without files + limits",
@@ -51,9 +63,11 @@ class Program:
         code: What nobody has read.
         tests: Source that raises unless the code is right. It calls the functions by name.
         functions: Names that the tests use and the code must define.
-        helpers: Trusted source that runs before the functions are there: imports and definitions for the tests.
-        together: Tests run in the code's own process because they need its objects (classes, functions as values). Such a verdict withstands bad
-            code, not code that is written to cheat.
+        helpers: Trusted source that runs before the functions are there: imports and definitions
+            for the tests.
+        together: Tests run in the code's own process because they need its objects (classes,
+            functions as values). Such a verdict withstands bad code, not code that is written to
+            cheat.
         seconds: Its own wall time limit instead of the sandbox's.
     """
 
@@ -76,7 +90,8 @@ class Result:
         stdout: The beginning of what it printed.
         level: What isolated it.
         mode: `apart` if the tests ran in a process of their own, else `together`.
-        overloaded: Out of time, twice, while waiting for a core: nothing is known about the program.
+        overloaded: Out of time, twice, while waiting for a core: nothing is known about the
+            program.
     """
 
     status: Status
@@ -93,19 +108,29 @@ class Sandbox:
 
     Args:
         limits: What each program may use.
-        accept_unsandboxed: Run programs although nothing isolates them here: they can do what the user can.
+        accept_unsandboxed: Run programs although nothing isolates them here: they can do what the
+            user can.
         level: One of `LEVELS` instead of the strongest that holds.
 
     Raises:
         RequestError: Nothing isolates here, or not at the level asked for.
     """
 
-    def __init__(self, limits: Limits | None = None, *, accept_unsandboxed: bool = False, level: str | None = None) -> None:
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        accept_unsandboxed: bool = False,
+        level: str | None = None,
+    ) -> None:
         self.limits = limits or Limits()
         if level is not None and level not in LEVELS:
             raise RequestError(f"sandbox level {level!r} is none of {', '.join(LEVELS)}")
         if not hasattr(os, "fork"):
-            raise RequestError("generated code is judged in forked processes, which this system does not have; run this on Linux")
+            raise RequestError(
+                "generated code is judged in forked processes, which this system does not have; run"
+                " this on Linux"
+            )
         self._level = level or "best"
         self._idle: queue.SimpleQueue[_Zygote] = queue.SimpleQueue()
         first = _Zygote(self._level)
@@ -113,8 +138,10 @@ class Sandbox:
         if not first.level or (first.level == "none" and not accept_unsandboxed):
             self.close()
             raise RequestError(
-                f"generated code would not be isolated here: {f'{level} does not hold' if level else 'neither Landlock nor seccomp holds'} "
-                "on this system. Use Linux with seccomp, or say accept_unsandboxed to run it with your own rights"
+                "generated code would not be isolated here:"
+                f" {f'{level} does not hold' if level else 'neither Landlock nor seccomp holds'} on"
+                " this system. Use Linux with seccomp, or say accept_unsandboxed to run it with"
+                " your own rights"
             )
         self.level = _LEVEL_NAMES[first.level]
         self._level = first.level
@@ -124,19 +151,26 @@ class Sandbox:
         limits = dataclasses.replace(self.limits, seconds=program.seconds or self.limits.seconds)
         result = self._judged(program, limits)
         if result.overloaded:
-            patient = dataclasses.replace(limits, seconds=_PATIENCE * limits.seconds, cpu_seconds=limits.most_cpu_seconds)
+            patient = dataclasses.replace(
+                limits, seconds=_PATIENCE * limits.seconds, cpu_seconds=limits.most_cpu_seconds
+            )
             result = self._judged(program, patient)
         return result
 
     def run_all(
-        self, programs: Sequence[Program], *, workers: int | None = None, progress: Callable[[int, Result], None] | None = None
+        self,
+        programs: Sequence[Program],
+        *,
+        workers: int | None = None,
+        progress: Callable[[int, Result], None] | None = None,
     ) -> list[Result]:
         """Judge many programs at a time.
 
         Args:
             programs: In any order.
             workers: How many at a time; by default one a usable core.
-            progress: Called with a program's place and its result, as results come, from several threads.
+            progress: Called with a program's place and its result, as results come, from several
+                threads.
 
         Returns:
             Results in the order of the programs.
@@ -165,7 +199,10 @@ class Sandbox:
 
     def _judged(self, program: Program, limits: Limits) -> Result:
         nonce = secrets.token_hex(16)
-        shown: dict[str, Any] = {"level": self.level, "mode": "together" if program.together else "apart"}
+        shown: dict[str, Any] = {
+            "level": self.level,
+            "mode": "together" if program.together else "apart",
+        }
         try:
             frames = _frames(program, limits, nonce)
         except NotPlainError as error:
@@ -199,16 +236,23 @@ class _Zygote:
         source = str(Path(__file__).parents[2])
         self._process = subprocess.Popen(  # noqa: S603  this Python with our own module
             [sys.executable, "-S", "-s", "-P", "-c", _START, level, str(self._folder), source],
-            stdin=jobs_out, stdout=reports_in, stderr=subprocess.DEVNULL, cwd="/", start_new_session=True,
+            stdin=jobs_out,
+            stdout=reports_in,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
             env={"PYTHONHASHSEED": "0", "LC_CTYPE": "C.UTF-8"},
-        )  # fmt: skip
+        )
         os.close(jobs_out)
         os.close(reports_in)
         try:
             self.level = str(decode(receive(self._out, time.monotonic() + _START_S))["level"])
         except (ClosedError, NotPlainError, TimeoutError):
             self.close()
-            raise RequestError("the sandbox's own process does not start; try `python -S -c 'import json, ctypes'` with this Python") from None
+            raise RequestError(
+                "the sandbox's own process does not start; try `python -S -c 'import json, ctypes'`"
+                " with this Python"
+            ) from None
 
     def report(self, frames: tuple[bytes, bytes], within_s: float) -> dict[str, Any]:
         """Send a job and wait for what became of it."""
@@ -231,12 +275,18 @@ class _Zygote:
 
 def _frames(program: Program, limits: Limits, nonce: str) -> tuple[bytes, bytes]:
     job = {"code": program.code, "limits": dataclasses.asdict(limits), "together": program.together}
-    tests = {"tests": program.tests, "helpers": program.helpers, "functions": list(program.functions), "nonce": nonce}
+    tests = {
+        "tests": program.tests,
+        "helpers": program.helpers,
+        "functions": list(program.functions),
+        "nonce": nonce,
+    }
     return encode(job), encode(tests)
 
 
 def result_of(report: dict[str, Any], nonce: str, limits: Limits, shown: dict[str, Any]) -> Result:
-    """The verdict from what the zygote saw. Only a verdict with the nonce counts, and only it can be `passed`.
+    """The verdict from what the zygote saw. Only a verdict with the nonce counts, and only it can
+    be `passed`.
 
     Args:
         report: `zygote.Run.result()`.
@@ -246,7 +296,9 @@ def result_of(report: dict[str, Any], nonce: str, limits: Limits, shown: dict[st
     """
     verdict = report["verdict"] if isinstance(report["verdict"], dict) else {}
     status, detail = _status(report, verdict, nonce, limits)
-    overloaded = report["stopped"] == "time" and is_starved(report["cpu_s"], report["waited_s"], report["seconds"])
+    overloaded = report["stopped"] == "time" and is_starved(
+        report["cpu_s"], report["waited_s"], report["seconds"]
+    )
     if overloaded:
         detail = "the machine was overloaded: the program waited for a core"
     head = report["output"].decode("utf-8", "replace")[:_OUTPUT_CHARACTERS]
@@ -254,11 +306,15 @@ def result_of(report: dict[str, Any], nonce: str, limits: Limits, shown: dict[st
 
 
 def is_starved(cpu_s: float, waited_s: float, seconds: float) -> bool:
-    """Whether a program that ran out of time spent most of it ready to run while others ran; one that sleeps is not ready to run."""
+    """Whether a program that ran out of time spent most of it ready to run while others ran; one
+    that sleeps is not ready to run.
+    """
     return waited_s > seconds / 2 and cpu_s < seconds / 2
 
 
-def _status(report: dict[str, Any], verdict: dict[str, Any], nonce: str, limits: Limits) -> tuple[Status, str]:
+def _status(
+    report: dict[str, Any], verdict: dict[str, Any], nonce: str, limits: Limits
+) -> tuple[Status, str]:
     if report["stopped"] == "time":
         return "timeout", f"not done after {limits.seconds:g} s"
     if report["stopped"]:
@@ -267,7 +323,9 @@ def _status(report: dict[str, Any], verdict: dict[str, Any], nonce: str, limits:
     if verdict.get("nonce") == nonce and status in STATUSES:
         return status, detail
     signalled = os.WTERMSIG(report["exit_status"])
-    if signalled == signal.SIGXCPU or (signalled == signal.SIGKILL and report["cpu_s"] > limits.most_cpu_seconds):
+    if signalled == signal.SIGXCPU or (
+        signalled == signal.SIGKILL and report["cpu_s"] > limits.most_cpu_seconds
+    ):
         return "timeout", f"out of CPU time after {limits.most_cpu_seconds} s"
     return _ending(report["exit_status"])
 
@@ -275,9 +333,22 @@ def _status(report: dict[str, Any], verdict: dict[str, Any], nonce: str, limits:
 def _ending(status: int) -> tuple[Status, str]:
     """What a candidate's exit status says when the tests were not over."""
     if not os.WIFSIGNALED(status):
-        return "error", f"ended itself with status {os.waitstatus_to_exitcode(status)} before the tests were over"
+        return (
+            "error",
+            (
+                f"ended itself with status {os.waitstatus_to_exitcode(status)} before the tests"
+                " were over"
+            ),
+        )
     number = os.WTERMSIG(status)
     if number == getattr(signal, "SIGSYS", None):
         return "blocked", "a system call of another kind"
     name = signal.strsignal(number) or str(number)
-    return "error", "closed its pipe before the tests were over" if number == signal.SIGKILL else f"crashed: {name}"
+    return (
+        "error",
+        (
+            "closed its pipe before the tests were over"
+            if number == signal.SIGKILL
+            else f"crashed: {name}"
+        ),
+    )

@@ -1,4 +1,6 @@
-"""What a verifier is: from an answer and a reference to a verdict. Verifiers are the files of `kinds/`."""
+"""What a verifier is: from an answer and a reference to a verdict. Verifiers are the files of
+`kinds/`.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +13,9 @@ from brimful.verify.sandbox import Program
 KINDS_PACKAGE = "brimful.verify.kinds"
 
 VerdictStatus = Literal["correct", "wrong", "unparsed"]
-"""`unparsed`: the answer says nothing that could be right or wrong. It is neither answered nor worth 0."""
+"""`unparsed`: the answer says nothing that could be right or wrong. It is neither answered nor
+worth 0.
+"""
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,8 @@ class Verdict:
         value: What it says, read: a number, or text in a normal form; None where it is unparsed.
         extracted: The part of the answer that was read; empty where it is unparsed.
         status: One of `VerdictStatus`.
-        detail: Why, in a few words, as a kind to count ("no final answer", "out of time"); empty if it is correct.
+        detail: Why, in a few words, as a kind to count ("no final answer", "out of time"); empty if
+            it is correct.
     """
 
     value: float | str | None
@@ -51,15 +56,19 @@ class VerifierExample:
 
 @dataclass(frozen=True)
 class Verifier:
-    """A way to tell right answers from wrong ones, found by the name of its file. Exactly one of `verify` and `program`.
+    """A way to tell right answers from wrong ones, found by the name of its file. Exactly one of
+    `verify` and `program`.
 
     Attributes:
         description: One line.
         examples: Answers and what is found of them, the odd ones too.
-        check: Raises ValueError, with the reason, for a reference that nothing could be held against.
+        check: Raises ValueError, with the reason, for a reference that nothing could be held
+            against.
         verify: Pure: answer and reference (text) to verdict. Never raises for what a model wrote.
-        program: The answer and the problem's row (columns) as a program with tests, for the sandbox to judge; None as a program: unparsed.
-        program_of_code: The same of code that a task has taken out of the answer in its own way, whatever it is. Beside `program`.
+        program: The answer and the problem's row (columns) as a program with tests, for the sandbox
+            to judge; None as a program: unparsed.
+        program_of_code: The same of code that a task has taken out of the answer in its own way,
+            whatever it is. Beside `program`.
     """
 
     description: str
@@ -82,7 +91,8 @@ def reference_text(reference: Any) -> str:
         ValueError: It is neither text nor a number.
     """
     if not isinstance(reference, str | int | float) or isinstance(reference, bool):
-        raise ValueError(f"a reference is a text or a number, not {type(reference).__name__}")  # noqa: TRY004  as `check` does for every reference
+        # As `check` does for every reference.
+        raise ValueError(f"a reference is a text or a number, not {type(reference).__name__}")  # noqa: TRY004
     return str(reference)
 
 
@@ -98,6 +108,9 @@ def load_verifier(name: str) -> Verifier:
         RequestError: there is none (names the nearest), or what it needs is not installed.
     """
     if name not in verifier_names():
-        raise RequestError(f"unknown verifier {name!r}{did_you_mean(name, verifier_names())} Known: {', '.join(verifier_names())}.")
+        raise RequestError(
+            f"unknown verifier {name!r}{did_you_mean(name, verifier_names())} Known:"
+            f" {', '.join(verifier_names())}."
+        )
     verifier: Verifier = module_in(KINDS_PACKAGE, name, "verifier").VERIFIER
     return verifier

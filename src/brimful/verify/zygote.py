@@ -1,7 +1,9 @@
-"""The small process that programs are forked from: started with none of its parent's environment before anything secret is in memory, it never reads tests.
+"""The small process that programs are forked from: started with none of its parent's environment
+before anything secret is in memory, it never reads tests.
 
-It takes jobs on descriptor 0 and reports on descriptor 1. A job is two frames: the program with its limits, which it reads, and the tests, which only the
-process that judges reads. It starts the processes, watches time, output and files, kills them as groups and empties their folder.
+It takes jobs on descriptor 0 and reports on descriptor 1. A job is two frames: the program with its
+limits, which it reads, and the tests, which only the process that judges reads. It starts the
+processes, watches time, output and files, kills them as groups and empties their folder.
 """
 
 import contextlib
@@ -25,13 +27,17 @@ from brimful.verify.plain import ClosedError, decode, encode, receive, send
 _WATCH_S = 0.05
 """Between two looks at a program's folder."""
 _GRACE_S = 0.2
-"""A candidate that closed its pipe gets this long to end by itself, so that its exit status tells why."""
+"""A candidate that closed its pipe gets this long to end by itself, so that its exit status tells
+why.
+"""
 _MAX_FILES = 1000
 _READ_BYTES = 1 << 16
 
 
 def main() -> None:
-    """Serve jobs until the other side closes the pipe. Arguments: the level (`best` for the strongest that holds) and the folder."""
+    """Serve jobs until the other side closes the pipe. Arguments: the level (`best` for the
+    strongest that holds) and the folder.
+    """
     asked, folder = sys.argv[1], Path(sys.argv[2])
     control, report = _move_control()
     level = best_level(folder) if asked == "best" else asked
@@ -92,7 +98,9 @@ class Run:
     printed_bytes: int = 0
 
     def result(self) -> dict[str, Any]:
-        """What happened: `verdict` (empty without one), `stopped` (the limit that ended it, or empty), exit status, times and output."""
+        """What happened: `verdict` (empty without one), `stopped` (the limit that ended it, or
+        empty), exit status, times and output.
+        """
         started_s = time.monotonic()
         limits = Limits(**self.job["limits"])
         verdict_out, verdict_in = os.pipe()
@@ -101,7 +109,9 @@ class Run:
         os.close(verdict_in)
         os.close(output_in)
         try:
-            verdict, stopped = self._watch(limits, started_s + limits.seconds, verdict_out, output_out)
+            verdict, stopped = self._watch(
+                limits, started_s + limits.seconds, verdict_out, output_out
+            )
             seconds = time.monotonic() - started_s
             if not stopped and verdict.get("status") in {None, "gone"}:
                 _wait_for_end(processes[0])
@@ -139,7 +149,9 @@ class Run:
             os.close(descriptor)
         return processes
 
-    def _candidate(self, code: str, limits: Limits, incoming: int, outgoing: int, output: int) -> None:
+    def _candidate(
+        self, code: str, limits: Limits, incoming: int, outgoing: int, output: int
+    ) -> None:
         os.dup2(output, 1)
         self.isolation.enter(limits, writes=True)
         _close_all_but(incoming, outgoing)
@@ -162,8 +174,12 @@ class Run:
             sys.stdout.flush()
         send(verdict, encode({**judged, "nonce": tests["nonce"]}))
 
-    def _watch(self, limits: Limits, deadline_s: float, verdict: int, output: int) -> tuple[dict[str, str], str]:
-        """The verdict and the limit that was passed; one of them is empty, both if the judging process ended without a word."""
+    def _watch(
+        self, limits: Limits, deadline_s: float, verdict: int, output: int
+    ) -> tuple[dict[str, str], str]:
+        """The verdict and the limit that was passed; one of them is empty, both if the judging
+        process ended without a word.
+        """
         poll = select.poll()
         poll.register(verdict, select.POLLIN)
         poll.register(output, select.POLLIN)
@@ -218,7 +234,9 @@ def _close_all_but(*kept: int) -> None:
 
 def _wait_for_end(process: int) -> None:
     until_s = time.monotonic() + _GRACE_S
-    while time.monotonic() < until_s and not os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+    while time.monotonic() < until_s and not os.waitid(
+        os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT
+    ):
         time.sleep(0.001)
 
 
@@ -232,8 +250,13 @@ def _end(process: int) -> _Ended:
 
 
 def _waited_for_a_core_s(process: int) -> float:
-    """How long a process was ready to run while others ran: the second number of /proc/PID/schedstat (nanoseconds); 0 where it is missing."""
-    with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{process}/schedstat", encoding="ascii") as file:
+    """How long a process was ready to run while others ran: the second number of
+    /proc/PID/schedstat (nanoseconds); 0 where it is missing.
+    """
+    with (
+        contextlib.suppress(OSError, IndexError, ValueError),
+        open(f"/proc/{process}/schedstat", encoding="ascii") as file,
+    ):
         return int(file.read().split()[1]) / 1e9
     return 0.0
 
@@ -264,7 +287,9 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _empty(folder: Path) -> None:
-    """Remove all that a folder holds: what lies deep is moved up first, so that neither recursion nor path length ends it."""
+    """Remove all that a folder holds: what lies deep is moved up first, so that neither recursion
+    nor path length ends it.
+    """
     moved = 0
     while entries := list(os.scandir(folder)):
         for entry in entries:

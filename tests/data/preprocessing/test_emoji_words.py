@@ -22,6 +22,8 @@ def test_pictures_become_their_names(text: str, words: str) -> None:
     assert STEP(text) == words
 
 
-@pytest.mark.parametrize("text", ["plain :)", "© ™ → 1\ufe0f\u20e3", "Việt", "می\u200dخواهم", "\U0001f3fd"])
+@pytest.mark.parametrize(
+    "text", ["plain :)", "© ™ → 1\ufe0f\u20e3", "Việt", "می\u200dخواهم", "\U0001f3fd"]
+)
 def test_what_is_no_picture_stays(text: str) -> None:
     assert STEP(text) == text

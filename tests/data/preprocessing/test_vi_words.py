@@ -2,7 +2,9 @@
 
 import pytest
 
-underthesea = pytest.importorskip("underthesea", reason="underthesea is not installed: pip install 'brimful[vietnamese]'")
+underthesea = pytest.importorskip(
+    "underthesea", reason="underthesea is not installed: pip install 'brimful[vietnamese]'"
+)
 
 from brimful.data.preprocessing.vi_words import STEP  # noqa: E402 - after the skip
 

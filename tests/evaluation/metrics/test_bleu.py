@@ -12,14 +12,20 @@ PAIRS = [
     ("import math\nprint(math.pi)", "import math\nprint(math.pi)"),
     ("", "x = 1"),
 ]
-ANSWERS = [[Answer(hypothesis, hypothesis, reference, "end_of_text", 1)] for hypothesis, reference in PAIRS]
+ANSWERS = [
+    [Answer(hypothesis, hypothesis, reference, "end_of_text", 1)] for hypothesis, reference in PAIRS
+]
 
 
 def test_scores_are_sacrebleus_of_the_sentence_and_of_the_corpus() -> None:
     scores = METRIC.score(ANSWERS)
-    assert [sample for [sample] in scores.of_answers["bleu"]] == [sacrebleu.sentence_bleu(answer, [right]).score for answer, right in PAIRS]
+    assert [sample for [sample] in scores.of_answers["bleu"]] == [
+        sacrebleu.sentence_bleu(answer, [right]).score for answer, right in PAIRS
+    ]
     hypotheses, references = zip(*PAIRS, strict=True)
-    assert scores.summaries["corpus_bleu"].value == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score)
+    assert scores.summaries["corpus_bleu"].value == pytest.approx(
+        sacrebleu.corpus_bleu(hypotheses, [references]).score
+    )
 
 
 def test_the_same_code_scores_100_and_other_code_less() -> None:
@@ -30,5 +36,17 @@ def test_the_same_code_scores_100_and_other_code_less() -> None:
 
 
 def test_of_a_reference_in_a_fence_only_the_code_counts() -> None:
-    [[score]] = METRIC.score([[Answer("x = f(1, 2)", "x = f(1, 2)", "Here:\n```python\nx = f(1, 2)\n```\nGood luck.", "stop", 1)]]).of_answers["bleu"]
+    [[score]] = METRIC.score(
+        [
+            [
+                Answer(
+                    "x = f(1, 2)",
+                    "x = f(1, 2)",
+                    "Here:\n```python\nx = f(1, 2)\n```\nGood luck.",
+                    "stop",
+                    1,
+                )
+            ]
+        ]
+    ).of_answers["bleu"]
     assert score == pytest.approx(100)

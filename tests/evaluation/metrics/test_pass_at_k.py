@@ -9,14 +9,31 @@ from brimful.evaluation.metrics.pass_at_k import METRIC, pass_at_k
 
 
 def _answers(*statuses: str) -> list[Answer]:
-    return [Answer("x", "x", "", "end_of_text", 1, status, "NameError: name 'y' is not defined" * (status == "error")) for status in statuses]
+    return [
+        Answer(
+            "x",
+            "x",
+            "",
+            "end_of_text",
+            1,
+            status,
+            "NameError: name 'y' is not defined" * (status == "error"),
+        )
+        for status in statuses
+    ]
 
 
-@pytest.mark.parametrize(("n", "passed", "k"), [(5, 0, 2), (5, 2, 1), (5, 2, 3), (6, 4, 3), (5, 5, 5), (7, 1, 7)])
-def test_it_is_the_share_of_k_answers_out_of_n_that_hold_a_passing_one(n: int, passed: int, k: int) -> None:
+@pytest.mark.parametrize(
+    ("n", "passed", "k"), [(5, 0, 2), (5, 2, 1), (5, 2, 3), (6, 4, 3), (5, 5, 5), (7, 1, 7)]
+)
+def test_it_is_the_share_of_k_answers_out_of_n_that_hold_a_passing_one(
+    n: int, passed: int, k: int
+) -> None:
     """Counted one by one."""
     drawn = list(combinations(range(n), k))
-    assert pass_at_k(n, passed, k) == pytest.approx(sum(any(answer < passed for answer in chosen) for chosen in drawn) / len(drawn))
+    assert pass_at_k(n, passed, k) == pytest.approx(
+        sum(any(answer < passed for answer in chosen) for chosen in drawn) / len(drawn)
+    )
 
 
 def test_many_samples_lose_no_precision() -> None:
@@ -28,7 +45,9 @@ def test_many_samples_lose_no_precision() -> None:
 
 
 def test_every_k_that_the_samples_allow_is_told() -> None:
-    scores = METRIC.score([_answers("passed", "failed", "failed", "timeout", "failed"), _answers(*["failed"] * 5)])
+    scores = METRIC.score(
+        [_answers("passed", "failed", "failed", "timeout", "failed"), _answers(*["failed"] * 5)]
+    )
     assert scores.summaries.keys() == {"pass@1", "pass@2", "pass@5"}
     assert scores.summaries["pass@1"].value == pytest.approx(0.1)
     assert scores.summaries["pass@2"].value == pytest.approx(0.2)
@@ -37,5 +56,7 @@ def test_every_k_that_the_samples_allow_is_told() -> None:
 
 
 def test_failures_are_counted_by_verdict_and_exception() -> None:
-    scores = METRIC.score([_answers(status) for status in ("passed", "failed", "error", "timeout", "blocked")])
+    scores = METRIC.score(
+        [_answers(status) for status in ("passed", "failed", "error", "timeout", "blocked")]
+    )
     assert scores.errors == [[""], ["failed"], ["error: NameError"], ["timeout"], ["blocked"]]

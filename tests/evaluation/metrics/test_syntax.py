@@ -30,5 +30,12 @@ def test_each_failure_has_its_kind(answer: Answer, error: str) -> None:
 
 
 def test_the_value_is_the_share_that_parses() -> None:
-    summary = METRIC.score([[_answer("x = 1")], [_answer("x =")], [_answer("y = 2")], [_answer("")]]).summaries["syntax"]
-    assert (summary.value, summary.unit, summary.n, summary.interval_method) == (0.5, "share", 4, "Wilson")
+    summary = METRIC.score(
+        [[_answer("x = 1")], [_answer("x =")], [_answer("y = 2")], [_answer("")]]
+    ).summaries["syntax"]
+    assert (summary.value, summary.unit, summary.n, summary.interval_method) == (
+        0.5,
+        "share",
+        4,
+        "Wilson",
+    )

@@ -7,7 +7,14 @@ import pytest
 import torch
 
 from brimful.base.errors import RequestError
-from brimful.generation.backends.vllm_engine import VllmEngine, base_and_adapter, check_room, generation_of, refuse, sampling_arguments
+from brimful.generation.backends.vllm_engine import (
+    VllmEngine,
+    base_and_adapter,
+    check_room,
+    generation_of,
+    refuse,
+    sampling_arguments,
+)
 from brimful.generation.requests import Generation, Request, StopRules
 from brimful.generation.sampler import GREEDY, SamplingSettings
 
@@ -33,23 +40,42 @@ class _Output:
 
 @pytest.mark.skipif(HAS_VLLM, reason="vLLM is installed")
 def test_without_vllm_it_is_refused_with_how_to_get_it() -> None:
-    with pytest.raises(RequestError, match=r"not installed: pip install 'brimful\[vllm\]'.*plan\.sampling=brimful"):
+    with pytest.raises(
+        RequestError, match=r"not installed: pip install 'brimful\[vllm\]'.*plan\.sampling=brimful"
+    ):
         VllmEngine("there", device=torch.device("cuda"), dtype=torch.bfloat16)
 
 
 def test_every_setting_is_translated() -> None:
-    settings = SamplingSettings(temperature=0.7, top_k=None, top_p=1.0, min_p=0.1, repetition_penalty=1.2)
+    settings = SamplingSettings(
+        temperature=0.7, top_k=None, top_p=1.0, min_p=0.1, repetition_penalty=1.2
+    )
 
     assert sampling_arguments(REQUEST, settings, STOP, logprobs=True) == {
-        "temperature": 0.7, "top_k": 0, "top_p": 1.0, "min_p": 0.1, "repetition_penalty": 1.2, "seed": 9, "max_tokens": 20,
-        "stop_token_ids": [2, 7], "stop": ["\n\n"], "ignore_eos": True, "detokenize": True, "logprobs": 0,
-    }  # fmt: skip
+        "temperature": 0.7,
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_p": 0.1,
+        "repetition_penalty": 1.2,
+        "seed": 9,
+        "max_tokens": 20,
+        "stop_token_ids": [2, 7],
+        "stop": ["\n\n"],
+        "ignore_eos": True,
+        "detokenize": True,
+        "logprobs": 0,
+    }
 
 
 def test_texts_are_put_together_only_where_a_stop_text_needs_it() -> None:
     arguments = sampling_arguments(REQUEST, GREEDY, StopRules(frozenset({2})), logprobs=False)
 
-    assert (arguments["detokenize"], arguments["stop"], arguments["logprobs"], arguments["temperature"]) == (False, None, None, 0.0)
+    assert (
+        arguments["detokenize"],
+        arguments["stop"],
+        arguments["logprobs"],
+        arguments["temperature"],
+    ) == (False, None, None, 0.0)
 
 
 def test_min_p_with_top_p_means_something_else_there_and_is_refused() -> None:
@@ -60,7 +86,9 @@ def test_min_p_with_top_p_means_something_else_there_and_is_refused() -> None:
 
 
 def test_a_text_that_it_would_cut_is_refused() -> None:
-    with pytest.raises(RequestError, match="prompt 4 has 3 tokens; with 20 new ones that is more than the 22"):
+    with pytest.raises(
+        RequestError, match="prompt 4 has 3 tokens; with 20 new ones that is more than the 22"
+    ):
         check_room(REQUEST, 22)
 
     check_room(REQUEST, 23)
@@ -79,30 +107,49 @@ def test_the_stop_token_does_not_belong_to_a_text(output: _Output, expected: Gen
 
 
 def test_log_probabilities_are_those_of_the_written_tokens() -> None:
-    output = _Output((5, 7), "stop", 7, [{5: _Logprob(-1.5), 8: _Logprob(-0.2)}, {7: _Logprob(-2.0)}])
+    output = _Output(
+        (5, 7), "stop", 7, [{5: _Logprob(-1.5), 8: _Logprob(-0.2)}, {7: _Logprob(-2.0)}]
+    )
 
     assert generation_of(output, logprobs=True) == Generation([5], "end_of_text", [-1.5])
 
 
 def test_adapters_are_told_from_weights(tmp_path: Path) -> None:
-    (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "maker/base", "r": 8}))
+    (tmp_path / "adapter_config.json").write_text(
+        json.dumps({"base_model_name_or_path": "maker/base", "r": 8})
+    )
 
     assert base_and_adapter(str(tmp_path)) == ("maker/base", tmp_path)
     assert base_and_adapter("maker/model") == ("maker/model", None)
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not (HAS_VLLM and torch.cuda.is_available()), reason="needs vLLM and a CUDA device")
+@pytest.mark.skipif(
+    not (HAS_VLLM and torch.cuda.is_available()), reason="needs vLLM and a CUDA device"
+)
 def test_vllm_writes_greedily_what_our_engine_writes(tmp_path: Path) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from brimful.generation.engine import Engine
 
-    config = LlamaConfig(vocab_size=300, hidden_size=256, num_hidden_layers=2, num_attention_heads=4, intermediate_size=256, initializer_range=0.3)
+    config = LlamaConfig(
+        vocab_size=300,
+        hidden_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=256,
+        initializer_range=0.3,
+    )
     model = LlamaForCausalLM(config).eval().to("cuda")
     model.save_pretrained(tmp_path)
     requests = [Request(key, (5, 9, 3 + key), seed=key, max_new_tokens=8) for key in range(4)]
     engine = VllmEngine(str(tmp_path), device=model.device, dtype=torch.float32)
 
-    written = {request.key: generation for request, generation in engine.stream(requests, GREEDY, StopRules(frozenset({0})))}
-    assert written == {request.key: generation for request, generation in Engine(model).stream(requests, GREEDY, StopRules(frozenset({0})))}
+    written = {
+        request.key: generation
+        for request, generation in engine.stream(requests, GREEDY, StopRules(frozenset({0})))
+    }
+    assert written == {
+        request.key: generation
+        for request, generation in Engine(model).stream(requests, GREEDY, StopRules(frozenset({0})))
+    }

@@ -14,12 +14,21 @@ def test_what_is_not_said_follows_from_the_sizes() -> None:
     assert (config.head_size, config.num_features, config.intermediate_size) == (64, 256, 2048)
     assert config.layer_types == ["linear_attention"] * 3
     assert config.max_position_embeddings is None
-    assert OkadfaConfig(attention="softmax", num_hidden_layers=2).layer_types == ["full_attention"] * 2
+    assert (
+        OkadfaConfig(attention="softmax", num_hidden_layers=2).layer_types == ["full_attention"] * 2
+    )
 
 
 def test_a_written_configuration_is_read_back(tmp_path: Path) -> None:
     register()
-    config = OkadfaConfig(hidden_size=32, num_attention_heads=2, num_features=24, feature_seed=5, initial_temperature=2.5, eos_token_id=[1, 2])
+    config = OkadfaConfig(
+        hidden_size=32,
+        num_attention_heads=2,
+        num_features=24,
+        feature_seed=5,
+        initial_temperature=2.5,
+        eos_token_id=[1, 2],
+    )
     config.save_pretrained(tmp_path)
     assert AutoConfig.from_pretrained(tmp_path).to_diff_dict() == config.to_diff_dict()
     assert AutoConfig.for_model("okadfa", hidden_size=32, num_attention_heads=2).head_size == 16
@@ -28,13 +37,19 @@ def test_a_written_configuration_is_read_back(tmp_path: Path) -> None:
 def test_the_kind_of_attention_can_be_changed_when_a_model_is_read(tmp_path: Path) -> None:
     register()
     OkadfaConfig(num_hidden_layers=2).save_pretrained(tmp_path)
-    assert AutoConfig.from_pretrained(tmp_path, attention="softmax").layer_types == ["full_attention"] * 2
+    assert (
+        AutoConfig.from_pretrained(tmp_path, attention="softmax").layer_types
+        == ["full_attention"] * 2
+    )
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"hidden_size": 30, "num_attention_heads": 4}, "hidden_size 30 must be a multiple of num_attention_heads 4"),
+        (
+            {"hidden_size": 30, "num_attention_heads": 4},
+            "hidden_size 30 must be a multiple of num_attention_heads 4",
+        ),
         ({"attention": "linear"}, "attention 'linear' must be 'softmax' or 'kernel'"),
         ({"initial_temperature": 0.0}, "initial_temperature 0.0 must be above 0"),
         ({"initial_temperature": float("nan")}, "must be above 0"),

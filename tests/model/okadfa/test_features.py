@@ -1,4 +1,6 @@
-"""Random features estimate the softmax kernel without bias, the better the more there are, and nothing overflows."""
+"""Random features estimate the softmax kernel without bias, the better the more there are, and
+nothing overflows.
+"""
 
 import math
 
@@ -10,7 +12,12 @@ from scipy import stats
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 
-from brimful.model.okadfa.features import draw_projection, key_features, log_features, query_features
+from brimful.model.okadfa.features import (
+    draw_projection,
+    key_features,
+    log_features,
+    query_features,
+)
 
 SIZE = 16
 
@@ -24,7 +31,9 @@ def _pairs(count: int, norm: float, size: int = SIZE) -> tuple[Tensor, Tensor]:
 
 def _estimates(projection_HMD: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """f(x) . f(y) per head and pair."""
-    features_x, features_y = (log_features(each[None, None], projection_HMD)[0].exp() for each in (x, y))
+    features_x, features_y = (
+        log_features(each[None, None], projection_HMD)[0].exp() for each in (x, y)
+    )
     return (features_x * features_y).sum(-1)
 
 
@@ -45,8 +54,13 @@ def test_the_estimate_has_no_bias(norm: float) -> None:
 def test_the_error_falls_with_the_root_of_the_number_of_features() -> None:
     x, y = _pairs(20, 1.0)
     counts = [32, 64, 128, 256, 512, 1024]
-    squares = [_relative_mean_square(draw_projection(64, count, SIZE, seed=1, layer=0), x, y) for count in counts]
-    slope = stats.linregress([math.log(count) for count in counts], [math.log(square) / 2 for square in squares]).slope
+    squares = [
+        _relative_mean_square(draw_projection(64, count, SIZE, seed=1, layer=0), x, y)
+        for count in counts
+    ]
+    slope = stats.linregress(
+        [math.log(count) for count in counts], [math.log(square) / 2 for square in squares]
+    ).slope
     assert slope == pytest.approx(-0.5, abs=0.05)
 
 
@@ -62,24 +76,43 @@ def test_directions_of_a_block_are_orthogonal_also_of_the_block_that_is_cut() ->
     assert projection.shape == (3, 2 * SIZE + 5, SIZE)
     for block in projection.split(SIZE, dim=1):
         directions = F.normalize(block, dim=-1)
-        torch.testing.assert_close(directions @ directions.mT, torch.eye(block.shape[1]).expand(3, -1, -1), atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            directions @ directions.mT,
+            torch.eye(block.shape[1]).expand(3, -1, -1),
+            atol=1e-5,
+            rtol=0,
+        )
 
 
 def test_directions_are_distributed_as_gaussian_vectors() -> None:
     projection = draw_projection(200, 2 * SIZE, SIZE, seed=5, layer=0)
-    assert stats.kstest(projection.norm(dim=-1)[:, ::SIZE].flatten().numpy(), stats.chi(SIZE).cdf).pvalue > 0.01
+    assert (
+        stats.kstest(
+            projection.norm(dim=-1)[:, ::SIZE].flatten().numpy(), stats.chi(SIZE).cdf
+        ).pvalue
+        > 0.01
+    )
     for coordinate in (0, SIZE - 1):
-        assert stats.kstest(projection[:, ::SIZE, coordinate].flatten().numpy(), stats.norm.cdf).pvalue > 0.01
+        assert (
+            stats.kstest(projection[:, ::SIZE, coordinate].flatten().numpy(), stats.norm.cdf).pvalue
+            > 0.01
+        )
 
 
 @pytest.mark.parametrize("other", [{"seed": 8}, {"layer": 3}, {"draw": 1}])
-def test_directions_depend_on_seed_layer_and_draw_and_on_nothing_else(other: dict[str, int]) -> None:
+def test_directions_depend_on_seed_layer_and_draw_and_on_nothing_else(
+    other: dict[str, int],
+) -> None:
     arguments = {"seed": 7, "layer": 2, "draw": 0}
     before = torch.get_rng_state()
     first = draw_projection(2, 32, SIZE, **arguments)
     torch.rand(3)
     assert torch.equal(draw_projection(2, 32, SIZE, **arguments), first)
-    assert not torch.isclose(draw_projection(2, 32, SIZE, **arguments | other), first).any(dim=-1).all()
+    assert (
+        not torch.isclose(draw_projection(2, 32, SIZE, **arguments | other), first)
+        .any(dim=-1)
+        .all()
+    )
     torch.set_rng_state(before)
     draw_projection(2, 32, SIZE, **arguments)
     assert torch.equal(torch.get_rng_state(), before)
@@ -97,22 +130,43 @@ def test_defaults_while_a_model_is_made_do_not_reach_the_directions() -> None:
 
 
 @settings(deadline=None)
-@given(st.sampled_from([16, 64, 128]), st.floats(-6, math.log(64)), st.integers(0, 5), st.sampled_from([torch.float32, torch.float64]))
-def test_features_are_finite_and_a_query_always_meets_a_key(size: int, log_temperature: float, seed: int, dtype: torch.dtype) -> None:
+@given(
+    st.sampled_from([16, 64, 128]),
+    st.floats(-6, math.log(64)),
+    st.integers(0, 5),
+    st.sampled_from([torch.float32, torch.float64]),
+)
+def test_features_are_finite_and_a_query_always_meets_a_key(
+    size: int, log_temperature: float, seed: int, dtype: torch.dtype
+) -> None:
     """At every temperature that the model can learn."""
     projection = draw_projection(2, 4 * size, size, seed=seed, layer=0).to(dtype)
-    unit = F.normalize(torch.randn(2, 1, 2, 9, size, generator=torch.Generator().manual_seed(seed)), dim=-1).to(dtype)
+    unit = F.normalize(
+        torch.randn(2, 1, 2, 9, size, generator=torch.Generator().manual_seed(seed)), dim=-1
+    ).to(dtype)
     queries, keys = unit * math.exp(log_temperature / 2)
-    keys[..., :4, :] = math.exp(log_temperature / 2) * F.normalize(projection[:, :4], dim=-1)  # the largest features there are
+    keys[..., :4, :] = math.exp(log_temperature / 2) * F.normalize(
+        projection[:, :4], dim=-1
+    )  # the largest features there are
     features_q, features_k = query_features(queries, projection), key_features(keys, projection)
     assert features_q.dtype == features_k.dtype == dtype
     assert features_q.amax(-1).eq(1).all()
     assert features_k.isfinite().all()
-    assert torch.finfo(dtype).tiny < (features_q @ features_k.mT).min() < torch.finfo(dtype).max / 1e3
+    assert (
+        torch.finfo(dtype).tiny < (features_q @ features_k.mT).min() < torch.finfo(dtype).max / 1e3
+    )
 
 
 def test_gradients_of_features_are_those_of_their_formulas() -> None:
     projection = draw_projection(2, 8, 4, seed=0, layer=0).double()
-    x = torch.randn(1, 2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    x = torch.randn(
+        1, 2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ).requires_grad_()
     assert torch.autograd.gradcheck(key_features, (x, projection))
-    assert torch.autograd.gradcheck(lambda each: query_features(each, projection) / query_features(each, projection).sum(-1, keepdim=True), (x,))
+    assert torch.autograd.gradcheck(
+        lambda each: (
+            query_features(each, projection)
+            / query_features(each, projection).sum(-1, keepdim=True)
+        ),
+        (x,),
+    )

@@ -11,20 +11,29 @@ from torch import Tensor
 from brimful.model.okadfa.linear_attention import CHUNK, GROUP, causal_attention, next_position
 
 FEATURES, SIZE = 12, 5
-TOLERANCE = {torch.float64: {"rtol": 1e-12, "atol": 1e-12}, torch.float32: {"rtol": 2e-5, "atol": 2e-5}}
+TOLERANCE = {
+    torch.float64: {"rtol": 1e-12, "atol": 1e-12},
+    torch.float32: {"rtol": 2e-5, "atol": 2e-5},
+}
 Heads = tuple[Tensor, Tensor, Tensor]
 
 
-def _heads(length: int, dtype: torch.dtype = torch.float64, *, rows: int = 2, requires_grad: bool = False) -> Heads:
+def _heads(
+    length: int, dtype: torch.dtype = torch.float64, *, rows: int = 2, requires_grad: bool = False
+) -> Heads:
     """Features of queries and of keys, and values, of three heads."""
     generator = torch.Generator().manual_seed(length)
-    queries, keys = torch.rand(2, rows, 3, length, FEATURES, generator=generator, dtype=torch.float64) + 0.01
+    queries, keys = (
+        torch.rand(2, rows, 3, length, FEATURES, generator=generator, dtype=torch.float64) + 0.01
+    )
     values = torch.randn(rows, 3, length, SIZE, generator=generator, dtype=torch.float64)
     found = [each.to(dtype).requires_grad_(requires_grad) for each in (queries, keys, values)]
     return found[0], found[1], found[2]
 
 
-def _all_at_once(queries: Tensor, keys: Tensor, values: Tensor, sees_TT: Tensor | None = None) -> Tensor:
+def _all_at_once(
+    queries: Tensor, keys: Tensor, values: Tensor, sees_TT: Tensor | None = None
+) -> Tensor:
     """Every weight formed: the definition."""
     weights = (queries @ keys.mT).tril()
     if sees_TT is not None:
@@ -46,13 +55,17 @@ def _numbers(lengths: Sequence[int], rows: int = 2) -> Tensor:
 
 
 def _gradients(attend: Callable[..., Tensor], heads: Heads) -> list[Tensor]:
-    weights = torch.randn(heads[2].shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64).to(heads[2].dtype)
+    weights = torch.randn(
+        heads[2].shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64
+    ).to(heads[2].dtype)
     return list(torch.autograd.grad((attend(*heads) * weights).sum(), heads))
 
 
 @settings(deadline=None)
 @given(st.integers(1, 150), st.integers(1, 70), st.sampled_from([torch.float64, torch.float32]))
-def test_chunks_equal_all_at_once_and_one_by_one(length: int, chunk: int, dtype: torch.dtype) -> None:
+def test_chunks_equal_all_at_once_and_one_by_one(
+    length: int, chunk: int, dtype: torch.dtype
+) -> None:
     heads = _heads(length, dtype, requires_grad=True)
     attended, state = causal_attention(*heads, chunk=chunk)
     expected, expected_state = _one_by_one(*heads)
@@ -70,23 +83,40 @@ def test_a_text_read_in_two_parts_is_the_text(first: int, second: int, chunk: in
     heads = _heads(first + second)
     whole, whole_state = causal_attention(*heads, chunk=chunk)
     before, state = causal_attention(*(each[:, :, :first] for each in heads), chunk=chunk)
-    after, state = causal_attention(*(each[:, :, first:] for each in heads), chunk=chunk, state_BHME=state)
+    after, state = causal_attention(
+        *(each[:, :, first:] for each in heads), chunk=chunk, state_BHME=state
+    )
     torch.testing.assert_close(torch.cat([before, after], dim=2), whole, **TOLERANCE[torch.float64])
     torch.testing.assert_close(state, whole_state, **TOLERANCE[torch.float64])
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=8), st.sampled_from([1, 2, 7, 64]), st.sampled_from([torch.float64, torch.float32]))
-def test_packed_documents_read_as_each_alone(lengths: list[int], chunk: int, dtype: torch.dtype) -> None:
+@given(
+    st.lists(st.integers(1, 60), min_size=1, max_size=8),
+    st.sampled_from([1, 2, 7, 64]),
+    st.sampled_from([torch.float64, torch.float32]),
+)
+def test_packed_documents_read_as_each_alone(
+    lengths: list[int], chunk: int, dtype: torch.dtype
+) -> None:
     """Short chunks, so that groups of chunks are crossed as well."""
     heads, numbers_BT = _heads(sum(lengths), dtype, requires_grad=True), _numbers(lengths)
     attended, state = causal_attention(*heads, segments_BT=numbers_BT, chunk=chunk)
-    alone = [causal_attention(*document, chunk=chunk) for document in zip(*(each.split(lengths, dim=2) for each in heads), strict=True)]
-    torch.testing.assert_close(attended, torch.cat([each for each, _ in alone], dim=2), **TOLERANCE[dtype])
+    alone = [
+        causal_attention(*document, chunk=chunk)
+        for document in zip(*(each.split(lengths, dim=2) for each in heads), strict=True)
+    ]
+    torch.testing.assert_close(
+        attended, torch.cat([each for each, _ in alone], dim=2), **TOLERANCE[dtype]
+    )
     torch.testing.assert_close(state, alone[-1][1], **TOLERANCE[dtype])
-    found = _gradients(lambda *each: causal_attention(*each, segments_BT=numbers_BT, chunk=chunk)[0], heads)
+    found = _gradients(
+        lambda *each: causal_attention(*each, segments_BT=numbers_BT, chunk=chunk)[0], heads
+    )
     sees_TT = numbers_BT[0][:, None] == numbers_BT[0]
-    for one, other in zip(found, _gradients(lambda *each: _all_at_once(*each, sees_TT), heads), strict=True):
+    for one, other in zip(
+        found, _gradients(lambda *each: _all_at_once(*each, sees_TT), heads), strict=True
+    ):
         torch.testing.assert_close(one, other, **TOLERANCE[dtype])
 
 
@@ -94,7 +124,10 @@ def test_a_document_longer_than_a_group_of_chunks_reads_on() -> None:
     lengths = [3, 2 * GROUP * GROUP + 5, 7, GROUP]
     heads = _heads(sum(lengths), rows=1)
     attended, _ = causal_attention(*heads, segments_BT=_numbers(lengths, 1), chunk=1)
-    alone = [causal_attention(*document)[0] for document in zip(*(each.split(lengths, dim=2) for each in heads), strict=True)]
+    alone = [
+        causal_attention(*document)[0]
+        for document in zip(*(each.split(lengths, dim=2) for each in heads), strict=True)
+    ]
     torch.testing.assert_close(attended, torch.cat(alone, dim=2), **TOLERANCE[torch.float64])
 
 
@@ -103,7 +136,11 @@ def test_rows_of_a_batch_may_be_packed_differently() -> None:
     numbers_BT = torch.cat([_numbers([30, 70], 1), _numbers([64, 1, 35], 1)])
     both, _ = causal_attention(*heads, segments_BT=numbers_BT, chunk=16)
     for row in range(2):
-        alone, _ = causal_attention(*(each[row : row + 1] for each in heads), segments_BT=numbers_BT[row : row + 1], chunk=16)
+        alone, _ = causal_attention(
+            *(each[row : row + 1] for each in heads),
+            segments_BT=numbers_BT[row : row + 1],
+            chunk=16,
+        )
         torch.testing.assert_close(both[row : row + 1], alone, **TOLERANCE[torch.float64])
 
 
@@ -121,7 +158,9 @@ def test_the_future_is_not_looked_at(segments_BT: Tensor | None) -> None:
     heads, changed = _heads(150), [each.clone() for each in _heads(150)]
     for each in changed:
         each[:, :, 90:] *= 7
-    before, after = (causal_attention(*each, segments_BT=segments_BT)[0] for each in (heads, changed))
+    before, after = (
+        causal_attention(*each, segments_BT=segments_BT)[0] for each in (heads, changed)
+    )
     assert torch.equal(before[:, :, :90], after[:, :, :90])
     assert not torch.equal(before[:, :, 90:], after[:, :, 90:])
 
@@ -129,7 +168,9 @@ def test_the_future_is_not_looked_at(segments_BT: Tensor | None) -> None:
 def test_gradients_pass_finite_differences() -> None:
     heads = _heads(7, rows=1, requires_grad=True)
     assert torch.autograd.gradcheck(lambda *each: causal_attention(*each, chunk=3), heads)
-    assert torch.autograd.gradcheck(lambda *each: causal_attention(*each, segments_BT=_numbers([2, 5], 1), chunk=3)[0], heads)
+    assert torch.autograd.gradcheck(
+        lambda *each: causal_attention(*each, segments_BT=_numbers([2, 5], 1), chunk=3)[0], heads
+    )
 
 
 def test_packed_documents_take_no_state() -> None:
@@ -155,7 +196,9 @@ def _saved_bytes(length: int, features: int, size: int) -> int:
     return sum(found.values())
 
 
-def test_what_the_backward_pass_keeps_grows_with_the_length_and_stays_far_below_a_sum_per_position() -> None:
+def test_what_the_backward_pass_keeps_grows_with_the_length_and_stays_far_below_a_sum_per_position() -> (
+    None
+):
     features, size = 256, 64
     short, long = (_saved_bytes(length, features, size) for length in (16 * CHUNK, 64 * CHUNK))
     assert long == pytest.approx(4 * short, rel=0.02)

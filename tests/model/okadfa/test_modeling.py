@@ -1,4 +1,6 @@
-"""The model with either attention: equal weights, equal outputs at the start, and every way of reading a text gives the same."""
+"""The model with either attention: equal weights, equal outputs at the start, and every way of
+reading a text gives the same.
+"""
 
 import copy
 import math
@@ -17,12 +19,24 @@ from brimful.model.catalog import config_of_model
 from brimful.model.okadfa.configuration import OkadfaConfig
 from brimful.model.okadfa.features import draw_projection, key_features, query_features
 from brimful.model.okadfa.linear_attention import causal_attention
-from brimful.model.okadfa.modeling import MOST_TEMPERATURE, OkadfaAttention, OkadfaForCausalLM, sinusoids
+from brimful.model.okadfa.modeling import (
+    MOST_TEMPERATURE,
+    OkadfaAttention,
+    OkadfaForCausalLM,
+    sinusoids,
+)
 from brimful.model.published import Loading, load_model
 from brimful.model.registered import register
 from brimful.training.session import recompute_activations
 
-SIZES = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "bos_token_id": 0, "eos_token_id": 0}
+SIZES = {
+    "vocab_size": 60,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 BOTH = pytest.mark.parametrize("attention", ["kernel", "softmax"])
 
@@ -33,13 +47,19 @@ def _known() -> None:
 
 
 def _model(attention: str = "kernel", **values: Any) -> PreTrainedModel:
-    """With the weights of one seed, large enough that attention decides something; a temperature of its own for each head."""
+    """With the weights of one seed, large enough that attention decides something; a temperature of
+    its own for each head.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(OkadfaConfig(**SIZES | values, attention=attention))
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(
+            OkadfaConfig(**SIZES | values, attention=attention)
+        )
     with torch.no_grad():
         for layer in model.model.layers:
-            layer.attention_part.attention.log_temperature_H.copy_(torch.linspace(-1, 1.5, model.config.num_attention_heads))
+            layer.attention_part.attention.log_temperature_H.copy_(
+                torch.linspace(-1, 1.5, model.config.num_attention_heads)
+            )
         for parameter in model.parameters():
             if parameter.ndim > 1:
                 parameter.mul_(4)
@@ -57,35 +77,62 @@ def _attentions(model: PreTrainedModel) -> list[OkadfaAttention]:
 @pytest.mark.parametrize(
     ("width", "layers", "heads", "inner", "millions"),
     [
-        (768, 12, 12, 3072, 123.7), (1024, 12, 16, 3072, 177.4), (1024, 12, 16, 4096, 202.6), (1024, 24, 16, 3072, 303.4), (1024, 24, 16, 4096, 353.8),
-        (1280, 36, 20, 3072, 583.9), (1280, 36, 20, 5120, 772.7),
+        (768, 12, 12, 3072, 123.7),
+        (1024, 12, 16, 3072, 177.4),
+        (1024, 12, 16, 4096, 202.6),
+        (1024, 24, 16, 3072, 303.4),
+        (1024, 24, 16, 4096, 353.8),
+        (1280, 36, 20, 3072, 583.9),
+        (1280, 36, 20, 5120, 772.7),
     ],
-)  # fmt: skip
-def test_parameters_are_those_of_the_original_and_a_temperature_per_head(width: int, layers: int, heads: int, inner: int, millions: float) -> None:
-    config = OkadfaConfig(hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=inner)
+)
+def test_parameters_are_those_of_the_original_and_a_temperature_per_head(
+    width: int, layers: int, heads: int, inner: int, millions: float
+) -> None:
+    config = OkadfaConfig(
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=inner,
+    )
     with torch.device("meta"):
         model = OkadfaForCausalLM(config)
-    formula = 50257 * width + layers * (4 * width**2 + 4 * width + 2 * width * inner + inner + width + 4 * width) + 2 * width
+    formula = (
+        50257 * width
+        + layers * (4 * width**2 + 4 * width + 2 * width * inner + inner + width + 4 * width)
+        + 2 * width
+    )
     assert sum(parameter.numel() for parameter in model.parameters()) == formula + layers * heads
     assert round(formula / 1e6, 1) == millions
 
 
 def test_both_kinds_of_attention_have_the_same_parameters() -> None:
     kernel, softmax = (_model(attention) for attention in ("kernel", "softmax"))
-    assert [(name, each.shape) for name, each in kernel.named_parameters()] == [(name, each.shape) for name, each in softmax.named_parameters()]
+    assert [(name, each.shape) for name, each in kernel.named_parameters()] == [
+        (name, each.shape) for name, each in softmax.named_parameters()
+    ]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_at_the_start_kernel_attention_has_direction_and_norm_of_softmax_attention(dtype: torch.dtype) -> None:
-    """Every layer's attention, on what it reads in the model; four features per number of a head."""
+def test_at_the_start_kernel_attention_has_direction_and_norm_of_softmax_attention(
+    dtype: torch.dtype,
+) -> None:
+    """Every layer's attention, on what it reads in the model; four features per number of a
+    head.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(OkadfaConfig(**SIZES | {"hidden_size": 256, "num_hidden_layers": 3}))
+        model = AutoModelForCausalLM.from_config(
+            OkadfaConfig(**SIZES | {"hidden_size": 256, "num_hidden_layers": 3})
+        )
     assert model.config.num_features == 4 * 64
     config = copy.deepcopy(model.config)
     config.attention = "softmax"
     read: list[Tensor] = []
-    handles = [module.register_forward_pre_hook(lambda _, args: read.append(args[0])) for module in _attentions(model)]
+    handles = [
+        module.register_forward_pre_hook(lambda _, args: read.append(args[0]))
+        for module in _attentions(model)
+    ]
     with torch.no_grad(), torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
         model(_ids(2, 192))
         for handle in handles:
@@ -99,16 +146,24 @@ def test_at_the_start_kernel_attention_has_direction_and_norm_of_softmax_attenti
             assert found.norm() / expected.norm() == pytest.approx(1, abs=0.05)
 
 
-@pytest.mark.parametrize(("norm", "is_close"), [(1.0, True), (None, False)], ids=["of length 1", "of unit variance"])
-def test_queries_and_keys_are_normalised_because_else_the_estimate_is_noise(norm: float | None, is_close: bool) -> None:
+@pytest.mark.parametrize(
+    ("norm", "is_close"), [(1.0, True), (None, False)], ids=["of length 1", "of unit variance"]
+)
+def test_queries_and_keys_are_normalised_because_else_the_estimate_is_noise(
+    norm: float | None, is_close: bool
+) -> None:
     size = 64
-    queries, keys, values = torch.randn(3, 1, 2, 512, size, generator=torch.Generator().manual_seed(0))
+    queries, keys, values = torch.randn(
+        3, 1, 2, 512, size, generator=torch.Generator().manual_seed(0)
+    )
     if norm is None:
         queries, keys = queries / size**0.25, keys / size**0.25
     else:
         queries, keys = F.normalize(queries, dim=-1), F.normalize(keys, dim=-1)
     projection = draw_projection(2, 4 * size, size, seed=0, layer=0)
-    found, _ = causal_attention(query_features(queries, projection), key_features(keys, projection), values)
+    found, _ = causal_attention(
+        query_features(queries, projection), key_features(keys, projection), values
+    )
     expected = F.scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=1.0)
     cosine = F.cosine_similarity(found.flatten(), expected.flatten(), dim=0)
     assert (cosine > 0.95) if is_close else (cosine < 0.6)
@@ -134,8 +189,12 @@ def test_padding_on_either_side_changes_nothing_of_the_text(attention: str) -> N
     text, none = torch.ones_like(ids_BT), torch.zeros_like(padding)
     with torch.no_grad():
         alone = model(ids_BT).logits
-        left = model(torch.cat([padding, ids_BT], 1), attention_mask=torch.cat([none, text], 1)).logits[:, 13:]
-        right = model(torch.cat([ids_BT, padding], 1), attention_mask=torch.cat([text, none], 1)).logits[:, :90]
+        left = model(
+            torch.cat([padding, ids_BT], 1), attention_mask=torch.cat([none, text], 1)
+        ).logits[:, 13:]
+        right = model(
+            torch.cat([ids_BT, padding], 1), attention_mask=torch.cat([text, none], 1)
+        ).logits[:, :90]
     torch.testing.assert_close(left, alone, **CLOSE)
     torch.testing.assert_close(right, alone, **CLOSE)
 
@@ -147,7 +206,9 @@ def test_packed_documents_read_as_each_alone(attention: str) -> None:
     model.set_attn_implementation("brimful_packed")
     positions_BT = torch.cat([torch.arange(each) for each in lengths])[None]
     with torch.no_grad():
-        packed = model(ids_BT, position_ids=positions_BT, packed_lengths=torch.tensor([*lengths, 0, 0])).logits
+        packed = model(
+            ids_BT, position_ids=positions_BT, packed_lengths=torch.tensor([*lengths, 0, 0])
+        ).logits
         alone = torch.cat([model(each).logits for each in ids_BT.split(lengths, dim=1)], dim=1)
     torch.testing.assert_close(packed, alone, **CLOSE)
 
@@ -159,18 +220,31 @@ def test_packed_documents_are_read_without_a_cache() -> None:
 
 @BOTH
 @pytest.mark.parametrize("searched", [{}, {"num_beams": 3}], ids=["greedy", "beams"])
-def test_generate_with_a_cache_equals_generate_without(attention: str, searched: dict[str, int]) -> None:
+def test_generate_with_a_cache_equals_generate_without(
+    attention: str, searched: dict[str, int]
+) -> None:
     """Rows of unequal length, padded on the left."""
     model, ids_BT = _model(attention), _ids(3, 9)
     mask_BT = torch.ones_like(ids_BT)
     mask_BT[1, :4] = 0
-    options = {"attention_mask": mask_BT, "max_new_tokens": 90, "do_sample": False, "eos_token_id": None, "pad_token_id": 0, **searched}
-    assert torch.equal(model.generate(ids_BT, **options), model.generate(ids_BT, **options, use_cache=False))
+    options = {
+        "attention_mask": mask_BT,
+        "max_new_tokens": 90,
+        "do_sample": False,
+        "eos_token_id": None,
+        "pad_token_id": 0,
+        **searched,
+    }
+    assert torch.equal(
+        model.generate(ids_BT, **options), model.generate(ids_BT, **options, use_cache=False)
+    )
 
 
 @BOTH
 def test_a_text_may_be_read_in_parts(attention: str) -> None:
-    """Whether positions are told, counted from the mask of all that was read, or known to the cache."""
+    """Whether positions are told, counted from the mask of all that was read, or known to the
+    cache.
+    """
     model, ids_BT = _model(attention), _ids(2, 100)
     with torch.no_grad():
         whole = model(ids_BT).logits
@@ -211,7 +285,9 @@ def test_weights_of_one_kind_of_attention_can_be_read_as_the_other(tmp_path: Pat
         assert torch.equal(ours.q_proj.weight, theirs.q_proj.weight)
         assert torch.equal(theirs.projection_HMD, theirs.directions())
     for each in (model, read):
-        assert each.generate(_ids(1, 5), max_new_tokens=4, eos_token_id=None, pad_token_id=0).shape == (1, 9)
+        assert each.generate(
+            _ids(1, 5), max_new_tokens=4, eos_token_id=None, pad_token_id=0
+        ).shape == (1, 9)
 
 
 def test_redrawing_changes_directions_and_the_first_draw_brings_them_back() -> None:
@@ -244,7 +320,9 @@ def test_extreme_temperatures_stay_finite(log_temperature: float) -> None:
 def test_fp64_stays_fp64(attention: str) -> None:
     model = _model(attention).double()
     attention_module = _attentions(model)[0]
-    hidden_BTD = torch.randn(1, 5, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    hidden_BTD = torch.randn(
+        1, 5, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ).requires_grad_()
     assert model(_ids(1, 5)).logits.dtype == torch.float64
     assert torch.autograd.gradcheck(attention_module, hidden_BTD)
 
@@ -254,7 +332,11 @@ def test_sixteen_bit_weights_keep_sums_and_directions_in_fp32(dtype: torch.dtype
     model = AutoModelForCausalLM.from_config(OkadfaConfig(**SIZES), dtype=dtype).eval()
     outputs = model(_ids(1, 30), use_cache=True)
     assert outputs.logits.dtype == dtype
-    assert _attentions(model)[0].projection_HMD.dtype == outputs.past_key_values.layers[0].recurrent_states[0].dtype == torch.float32
+    assert (
+        _attentions(model)[0].projection_HMD.dtype
+        == outputs.past_key_values.layers[0].recurrent_states[0].dtype
+        == torch.float32
+    )
 
 
 @BOTH
@@ -278,7 +360,11 @@ def test_dropout_acts_while_training_only() -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("context", [lambda: FakeTensorMode(allow_non_fake_inputs=True), lambda: torch.device("meta")], ids=["fake", "meta"])
+@pytest.mark.parametrize(
+    "context",
+    [lambda: FakeTensorMode(allow_non_fake_inputs=True), lambda: torch.device("meta")],
+    ids=["fake", "meta"],
+)
 def test_a_step_can_be_traced_without_data(attention: str, context: Callable[[], Any]) -> None:
     with context():
         model = AutoModelForCausalLM.from_config(OkadfaConfig(**SIZES, attention=attention))
@@ -289,7 +375,9 @@ def test_a_step_can_be_traced_without_data(attention: str, context: Callable[[],
 
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 def test_a_block_is_one_graph_and_packed_rows_of_any_length_share_it() -> None:
-    """From one chunk and from one group of chunks on; the graph's own back end, because what is asked is whether there is one."""
+    """From one chunk and from one group of chunks on; the graph's own back end, because what is
+    asked is whether there is one.
+    """
     torch._dynamo.reset()
     model = _model()
 
@@ -297,7 +385,9 @@ def test_a_block_is_one_graph_and_packed_rows_of_any_length_share_it() -> None:
         length = sum(lengths)
         as_many = F.pad(torch.tensor(lengths), (0, length - len(lengths)))
         positions = torch.cat([torch.arange(each) for each in lengths])[None]
-        hidden_BTD: Tensor = model.model(_ids(1, length), position_ids=positions, packed_lengths=as_many).last_hidden_state
+        hidden_BTD: Tensor = model.model(
+            _ids(1, length), position_ids=positions, packed_lengths=as_many
+        ).last_hidden_state
         return hidden_BTD
 
     rows = [(140, 50, 6), (96,), (1, 2, 3, 60, 30), (170, 91, 2)]

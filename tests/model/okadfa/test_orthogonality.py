@@ -1,4 +1,5 @@
-"""The penalty on queries and keys is what its formula says, is added once per optimizer update, and stays out of the loss that is told.
+"""The penalty on queries and keys is what its formula says, is added once per optimizer update, and
+stays out of the loss that is told.
 
 Suffixes: H heads, D head size, W width.
 """
@@ -16,7 +17,12 @@ from brimful import pipeline
 from brimful.base.rundir import read_journal
 from brimful.data.batches import Batch
 from brimful.model.build import build
-from brimful.model.okadfa.orthogonality import attentions_of, orthogonality_penalty, redraw_features, violation_per_head
+from brimful.model.okadfa.orthogonality import (
+    attentions_of,
+    orthogonality_penalty,
+    redraw_features,
+    violation_per_head,
+)
 from brimful.recipe import Recipe
 from brimful.training import session
 from brimful.training.loop import accumulate_gradients
@@ -33,7 +39,9 @@ def built(tiny: Callable[..., Recipe]) -> MakeModel:
     """A fresh model of two layers and two heads."""
 
     def make(*overrides: str) -> torch.nn.Module:
-        return build(tiny(OKADFA, *overrides), vocabulary=50, end_of_text_id=0, attention="sdpa", device=CPU)
+        return build(
+            tiny(OKADFA, *overrides), vocabulary=50, end_of_text_id=0, attention="sdpa", device=CPU
+        )
 
     return make
 
@@ -42,11 +50,22 @@ def _weight() -> Tensor:
     return torch.randn(24, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def test_the_violation_of_a_head_is_the_squared_distance_of_its_small_gram_matrix_from_the_identity() -> None:
+def test_the_violation_of_a_head_is_the_squared_distance_of_its_small_gram_matrix_from_the_identity() -> (
+    None
+):
     slices_HDW = _weight().reshape(3, 8, 40)
-    by_hand = [sum((float(one @ other) - (i == j)) ** 2 for i, one in enumerate(rows) for j, other in enumerate(rows)) for rows in slices_HDW]
+    by_hand = [
+        sum(
+            (float(one @ other) - (i == j)) ** 2
+            for i, one in enumerate(rows)
+            for j, other in enumerate(rows)
+        )
+        for rows in slices_HDW
+    ]
 
-    torch.testing.assert_close(violation_per_head(_weight(), 3), torch.tensor(by_hand, dtype=torch.float64))
+    torch.testing.assert_close(
+        violation_per_head(_weight(), 3), torch.tensor(by_hand, dtype=torch.float64)
+    )
 
 
 def test_its_gradient_is_4_times_the_distance_times_the_weight() -> None:
@@ -54,7 +73,11 @@ def test_its_gradient_is_4_times_the_distance_times_the_weight() -> None:
     violation_per_head(weight, 3).sum().backward()
 
     slices_HDW = _weight().reshape(3, 8, 40)
-    expected_HDW = 4 * (slices_HDW @ slices_HDW.transpose(1, 2) - torch.eye(8, dtype=torch.float64)) @ slices_HDW
+    expected_HDW = (
+        4
+        * (slices_HDW @ slices_HDW.transpose(1, 2) - torch.eye(8, dtype=torch.float64))
+        @ slices_HDW
+    )
     torch.testing.assert_close(weight.grad.reshape(3, 8, 40), expected_HDW)
 
 
@@ -75,7 +98,11 @@ def test_it_counts_queries_and_keys_of_all_layers_and_nothing_else(built: MakeMo
     penalty.backward()
 
     moved = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
-    assert moved == {f"model.layers.{layer}.attention_part.attention.{each}_proj.weight" for layer in (0, 1) for each in "qk"}
+    assert moved == {
+        f"model.layers.{layer}.attention_part.attention.{each}_proj.weight"
+        for layer in (0, 1)
+        for each in "qk"
+    }
     # of orthogonal rows times 1.1: (1.1^2 - 1)^2 for each of 16 rows of 2 heads in 2 layers
     assert penalty.dtype is torch.float32
     assert penalty.item() == pytest.approx(2 * 32 * (1.1**2 - 1) ** 2, rel=1e-3)
@@ -94,7 +121,10 @@ def test_features_are_drawn_anew_by_number_and_softmax_attention_has_none(built:
         assert not torch.equal(attention.projection_HMD, old)
         assert torch.equal(attention.projection_HMD, attention.directions(3))
     redraw_features(model, 0)
-    assert all(torch.equal(attention.projection_HMD, old) for attention, old in zip(attentions_of(model), before, strict=True))
+    assert all(
+        torch.equal(attention.projection_HMD, old)
+        for attention, old in zip(attentions_of(model), before, strict=True)
+    )
     redraw_features(built("model.attention=softmax"), 3)
 
 
@@ -104,22 +134,38 @@ def test_features_are_drawn_anew_by_number_and_softmax_attention_has_none(built:
 def test_whatever_the_micro_batches_it_is_added_once_and_not_to_the_loss(
     tiny: Callable[..., Recipe], method: str, sizes: tuple[int, ...], scale: float
 ) -> None:
-    """The gradient of an update is that of the mean loss plus the penalty's: the loop divides by what they carry."""
+    """The gradient of an update is that of the mean loss plus the penalty's: the loop divides by
+    what they carry.
+    """
     recipe = tiny(OKADFA, f"method={method}", "sequence_length=16")
     model = build(recipe, vocabulary=50, end_of_text_id=0, attention="sdpa", device=CPU)
     with torch.no_grad():
         attentions_of(model)[0].q_proj.weight.mul_(1.5)
-    network, configured = Network(model, hidden_states_of(model), loss_chunk=16), find_method(method).with_options(recipe)
+    network, configured = (
+        Network(model, hidden_states_of(model), loss_chunk=16),
+        find_method(method).with_options(recipe),
+    )
     ids = torch.randint(0, 50, (4, 17), generator=torch.Generator().manual_seed(0))
     batch, weight = Batch(ids[:, :-1], ids[:, 1:]), attentions_of(model)[0].q_proj.weight
 
     def gradient(penalty: Callable[[], Tensor] | None) -> tuple[Tensor, Tensor]:
         model.zero_grad()
         pieces = batch.micro_batches(sizes)
-        loss = accumulate_gradients(network, configured, Precision("fp32"), CPU, pieces, torch.tensor(scale / 64), added=penalty)
+        loss = accumulate_gradients(
+            network,
+            configured,
+            Precision("fp32"),
+            CPU,
+            pieces,
+            torch.tensor(scale / 64),
+            added=penalty,
+        )
         return loss, weight.grad / scale  # carried: scale / 64 times 64 tokens
 
-    (loss, without), (same_loss, with_it) = gradient(None), gradient(lambda: 0.01 * orthogonality_penalty(model) * 64)
+    (loss, without), (same_loss, with_it) = (
+        gradient(None),
+        gradient(lambda: 0.01 * orthogonality_penalty(model) * 64),
+    )
 
     assert torch.equal(loss, same_loss)
     (expected,) = torch.autograd.grad(0.01 * orthogonality_penalty(model), weight)
@@ -131,8 +177,12 @@ def _train(recipe: Recipe) -> Path:
     return pipeline.train(recipe, Console(file=StringIO())).folder
 
 
-def test_a_run_adds_it_by_its_schedule_once_per_update_and_tells_the_loss_alone(tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What reaches the penalty in the backward pass is its weight: 256 targets, a power of two, are divided out."""
+def test_a_run_adds_it_by_its_schedule_once_per_update_and_tells_the_loss_alone(
+    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What reaches the penalty in the backward pass is its weight: 256 targets, a power of two, are
+    divided out.
+    """
     weights: list[float] = []
 
     def penalty(model: torch.nn.Module) -> Tensor:
@@ -141,9 +191,20 @@ def test_a_run_adds_it_by_its_schedule_once_per_update_and_tells_the_loss_alone(
         return found
 
     monkeypatch.setattr(session, "orthogonality_penalty", penalty)
-    folder = _train(tiny(OKADFA, "training.steps=5", "orthogonality={weight: 1000.0, warmup: 4}", "plan.micro_batch=3"))
+    folder = _train(
+        tiny(
+            OKADFA,
+            "training.steps=5",
+            "orthogonality={weight: 1000.0, warmup: 4}",
+            "plan.micro_batch=3",
+        )
+    )
 
     assert weights == [250, 500, 750, 1000, 1000]
-    losses = [record["loss"] for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "step"]
+    losses = [
+        record["loss"]
+        for record in read_journal(folder / "metrics.jsonl")
+        if record["kind"] == "step"
+    ]
     assert len(losses) == 5
     assert max(losses) < 20  # with it they would be 250 and more

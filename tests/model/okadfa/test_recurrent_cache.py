@@ -13,7 +13,9 @@ SIZES = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_atten
 
 def _read(cache: DynamicCache, length: int, config: OkadfaConfig) -> None:
     with torch.no_grad():
-        OkadfaForCausalLM(config)(torch.zeros(3, length, dtype=torch.long), past_key_values=cache, use_cache=True)
+        OkadfaForCausalLM(config)(
+            torch.zeros(3, length, dtype=torch.long), past_key_values=cache, use_cache=True
+        )
 
 
 def test_it_counts_positions_and_holds_one_sum_per_layer() -> None:

@@ -1,4 +1,6 @@
-"""Put on PYTHONPATH by the tests: in every Python process a connection to another machine fails, and the attempt is written down."""
+"""Put on PYTHONPATH by the tests: in every Python process a connection to another machine fails,
+and the attempt is written down.
+"""
 
 import os
 import socket

@@ -34,7 +34,11 @@ class Ended:
     @property
     def losses(self) -> list[float]:
         """Of every step and evaluation."""
-        return [record["loss"] for record in read_journal(self.folder / "metrics.jsonl") if record["kind"] in {"step", "evaluation"}]
+        return [
+            record["loss"]
+            for record in read_journal(self.folder / "metrics.jsonl")
+            if record["kind"] in {"step", "evaluation"}
+        ]
 
 
 @pytest.fixture
@@ -47,7 +51,9 @@ def train() -> Callable[[Recipe], Path]:
 def interrupted_and_undisturbed(
     tiny: Callable[..., Recipe], train: Callable[[Recipe], Path], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[Ended, Ended]]:
-    """`interrupted_and_undisturbed("key=value", ...)`: two runs of one tiny recipe, the first stopped in its fifth update and continued."""
+    """`interrupted_and_undisturbed("key=value", ...)`: two runs of one tiny recipe, the first
+    stopped in its fifth update and continued.
+    """
 
     def make(*overrides: str) -> tuple[Ended, Ended]:
         recipe, calls, real = tiny(*overrides, "run.name=interrupted"), [0], loop.guarded_update

@@ -1,4 +1,5 @@
-"""Feedback alignment: gradients are those that its formulas give, none crosses a cut, and a whole run is one of the product like any other.
+"""Feedback alignment: gradients are those that its formulas give, none crosses a cut, and a whole
+run is one of the product like any other.
 
 Shapes: B rows, T positions, N = B*T positions, D hidden size, V vocabulary.
 """
@@ -23,7 +24,14 @@ from brimful.model.okadfa.orthogonality import attentions_of
 from brimful.recipe import FeedbackRecipe, Recipe
 from brimful.training.checkpoint import differences
 from brimful.training.loop import accumulate_gradients
-from brimful.training.method import Network, blocks_of, compiled, find_method, hidden_states_of, next_token_loss_sum
+from brimful.training.method import (
+    Network,
+    blocks_of,
+    compiled,
+    find_method,
+    hidden_states_of,
+    next_token_loss_sum,
+)
 from brimful.training.methods import feedback
 from brimful.training.methods.feedback import METHOD, Feedback, feedback_matrix, segments_of
 from brimful.training.optim import Guard, build_optimizer, guarded_update, loss_factor
@@ -35,16 +43,23 @@ BLOCK, SUBLAYER, NONE = (FeedbackRecipe(points=points) for points in ("block", "
 IDENTITY = FeedbackRecipe(matrix="identity")
 Build = Callable[..., PreTrainedModel]
 Gradients = dict[str, Tensor | None]
-ON_A_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+ON_A_GPU = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
 
 
 @pytest.fixture
 def built(tiny: Callable[..., Recipe]) -> Build:
-    """`built("llama", "key=value", ...)`: the tiny recipe's model of this architecture, in training."""
+    """`built("llama", "key=value", ...)`: the tiny recipe's model of this architecture, in
+    training.
+    """
 
     def make(architecture: str, *overrides: str) -> PreTrainedModel:
         recipe = tiny("method=feedback", f"model.architecture={architecture}", *overrides)
-        model: PreTrainedModel = build(recipe, vocabulary=VOCABULARY, end_of_text_id=0, attention="sdpa", device=CPU).train()
+        model: PreTrainedModel = build(
+            recipe, vocabulary=VOCABULARY, end_of_text_id=0, attention="sdpa", device=CPU
+        ).train()
         return model
 
     return make
@@ -63,23 +78,32 @@ def _network(model: Any) -> Network:
     return Network(model, hidden_states_of(model), loss_chunk=16)
 
 
-def _gradients(loss_sum: Any, network: Network, micro: MicroBatch, factor: float = 1.0) -> Gradients:
+def _gradients(
+    loss_sum: Any, network: Network, micro: MicroBatch, factor: float = 1.0
+) -> Gradients:
     """By parameter, of one backward pass with the dropout of one seed."""
     torch.manual_seed(3)
     network.model.zero_grad()
     (loss_sum(network, micro) * factor).backward()
-    return {name: None if parameter.grad is None else parameter.grad.clone() for name, parameter in network.model.named_parameters()}
+    return {
+        name: None if parameter.grad is None else parameter.grad.clone()
+        for name, parameter in network.model.named_parameters()
+    }
 
 
 def _assert_same(found: Gradients, expected: Gradients, **tolerance: float) -> None:
     """Bit for bit where no tolerance is given."""
     assert found.keys() == expected.keys()
     for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, **({"rtol": 0.0, "atol": 0.0} | tolerance), msg=name)
+        torch.testing.assert_close(
+            found[name], gradient, **({"rtol": 0.0, "atol": 0.0} | tolerance), msg=name
+        )
 
 
 class TwoLayers(nn.Module):
-    """hidden = tanh(hidden @ W.T + b), twice, between an embedding and a head: small enough for pencil and paper."""
+    """hidden = tanh(hidden @ W.T + b), twice, between an embedding and a head: small enough for
+    pencil and paper.
+    """
 
     config = SimpleNamespace(final_logit_softcapping=None)
 
@@ -94,7 +118,10 @@ class TwoLayers(nn.Module):
     def __init__(self, width: int = 6, runs: tuple[int, ...] = (0, 1)) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.embedding, self.head = nn.Embedding(VOCABULARY, width), nn.Linear(width, VOCABULARY, bias=False)
+        self.embedding, self.head = (
+            nn.Embedding(VOCABULARY, width),
+            nn.Linear(width, VOCABULARY, bias=False),
+        )
         self.layers, self.runs = nn.ModuleList(self.Layer(width) for _ in range(2)), runs
 
     def get_input_embeddings(self) -> nn.Module:
@@ -112,8 +139,10 @@ class TwoLayers(nn.Module):
 
 @torch.no_grad()
 def _by_hand(model: TwoLayers, micro: MicroBatch, matrix_DD: Tensor) -> Gradients:
-    """With e_top = (softmax(logits) - onehot) V at the hidden states before the head and e = e_top B at every point:
-    dW = (e * f'(z))^T h, db = sum(e * f'(z)) with f' = 1 - f^2; the row of a token in the embedding is the sum of e where it stands."""
+    """With e_top = (softmax(logits) - onehot) V at the hidden states before the head and e = e_top
+    B at every point: dW = (e * f'(z))^T h, db = sum(e * f'(z)) with f' = 1 - f^2; the row of a
+    token in the embedding is the sum of e where it stands.
+    """
     ids_N, targets_N = micro.inputs_BT.flatten(), micro.targets_BT.flatten()
     hiddens_ND = [model.embedding.weight[ids_N]]
     for layer in model.layers:
@@ -125,30 +154,44 @@ def _by_hand(model: TwoLayers, micro: MicroBatch, matrix_DD: Tensor) -> Gradient
     found: Gradients = {"head.weight": delta_NV.T @ hiddens_ND[-1]}
     for number in (0, 1):
         slope_ND = fed_back_ND * (1 - hiddens_ND[number + 1].square())
-        found |= {f"layers.{number}.linear.weight": slope_ND.T @ hiddens_ND[number], f"layers.{number}.linear.bias": slope_ND.sum(0)}
+        found |= {
+            f"layers.{number}.linear.weight": slope_ND.T @ hiddens_ND[number],
+            f"layers.{number}.linear.bias": slope_ND.sum(0),
+        }
     rows_VD = [fed_back_ND[ids_N == token].sum(0) for token in range(VOCABULARY)]
     return found | {"embedding.weight": torch.stack(rows_VD)}
 
 
 @pytest.mark.parametrize("rules", [BLOCK, IDENTITY], ids=["uniform", "identity"])
-def test_gradients_of_a_two_layer_net_are_those_derived_by_hand(micro: MicroBatch, rules: FeedbackRecipe) -> None:
+def test_gradients_of_a_two_layer_net_are_those_derived_by_hand(
+    micro: MicroBatch, rules: FeedbackRecipe
+) -> None:
     model = TwoLayers()
     matrix_DD = torch.eye(6) if rules is IDENTITY else feedback_matrix(6, seed=5)
 
-    found = _gradients(Feedback(rules, seed=5), Network(model, model.hidden_states, loss_chunk=16), micro)  # type: ignore[arg-type]
+    found = _gradients(
+        Feedback(rules, seed=5), Network(model, model.hidden_states, loss_chunk=16), micro
+    )  # type: ignore[arg-type]
 
     expected = _by_hand(model, micro, matrix_DD)
     _assert_same(found, {name: expected[name] for name in found}, rtol=1e-5, atol=1e-6)
 
 
-def test_through_the_identity_the_last_layer_gets_the_true_gradient_and_the_first_does_not(micro: MicroBatch) -> None:
+def test_through_the_identity_the_last_layer_gets_the_true_gradient_and_the_first_does_not(
+    micro: MicroBatch,
+) -> None:
     model = TwoLayers()
     network = Network(model, model.hidden_states, loss_chunk=16)  # type: ignore[arg-type]
 
-    found, true = _gradients(Feedback(IDENTITY, 0), network, micro), _gradients(next_token_loss_sum, network, micro)
+    found, true = (
+        _gradients(Feedback(IDENTITY, 0), network, micro),
+        _gradients(next_token_loss_sum, network, micro),
+    )
 
     torch.testing.assert_close(found["layers.1.linear.weight"], true["layers.1.linear.weight"])
-    assert not torch.allclose(found["layers.0.linear.weight"], true["layers.0.linear.weight"], rtol=0.1)
+    assert not torch.allclose(
+        found["layers.0.linear.weight"], true["layers.0.linear.weight"], rtol=0.1
+    )
 
 
 ARCHITECTURES = [
@@ -159,14 +202,27 @@ ARCHITECTURES = [
     ("okadfa", SUBLAYER, ()),
     ("okadfa", SUBLAYER, ("model.attention=softmax",)),
 ]
-NAMES = ["llama", "llama, tied, identity", "gpt2", "kernel", "kernel, sublayers", "softmax, sublayers"]
+NAMES = [
+    "llama",
+    "llama, tied, identity",
+    "gpt2",
+    "kernel",
+    "kernel, sublayers",
+    "softmax, sublayers",
+]
 
 
 @pytest.mark.parametrize(("architecture", "rules", "overrides"), ARCHITECTURES, ids=NAMES)
 def test_every_segment_is_backpropagated_within_itself_alone(
-    built: Build, micro: MicroBatch, architecture: str, rules: FeedbackRecipe, overrides: tuple[str, ...]
+    built: Build,
+    micro: MicroBatch,
+    architecture: str,
+    rules: FeedbackRecipe,
+    overrides: tuple[str, ...],
 ) -> None:
-    """Each is run again by itself on what it read, and given the error at the top: what follows or comes before has no part in it."""
+    """Each is run again by itself on what it read, and given the error at the top: what follows or
+    comes before has no part in it.
+    """
     model = built(architecture, *overrides)
     method = Feedback(rules, seed=1)
     found = _gradients(method, _network(model), micro)
@@ -174,11 +230,18 @@ def test_every_segment_is_backpropagated_within_itself_alone(
     embedding, *segments = segments_of(model, rules.points)
     read: dict[nn.Module, tuple[Any, Any]] = {}
     with torch.no_grad():
-        handles = [each.register_forward_pre_hook(lambda m, args, more: read.update({m: (args, more)}), with_kwargs=True) for each in segments]
+        handles = [
+            each.register_forward_pre_hook(
+                lambda m, args, more: read.update({m: (args, more)}), with_kwargs=True
+            )
+            for each in segments
+        ]
         hidden_BTD = hidden_states_of(model)(micro)
         [handle.remove() for handle in handles]
     network = Network(model, lambda _: hidden_BTD.requires_grad_(), loss_chunk=16)
-    error_BTD, head_VD = torch.autograd.grad(next_token_loss_sum(network, micro), (hidden_BTD, network.head_weight_VD))
+    error_BTD, head_VD = torch.autograd.grad(
+        next_token_loss_sum(network, micro), (hidden_BTD, network.head_weight_VD)
+    )
     fed_back_BTD = method.feed_back(error_BTD)
 
     names = {parameter: name for name, parameter in model.named_parameters()}
@@ -187,24 +250,47 @@ def test_every_segment_is_backpropagated_within_itself_alone(
         segment_input_BTD = segment_input_BTD.clone().requires_grad_()
         out = segment(segment_input_BTD, *rest, **more)
         wanted = [segment_input_BTD, *segment.parameters()]
-        input_gradient_BTD, *gradients = torch.autograd.grad(out[0] if isinstance(out, tuple) else out, wanted, fed_back_BTD)
-        _assert_same(
-            {names[p]: found[names[p]] for p in wanted[1:]}, {names[p]: g for p, g in zip(wanted[1:], gradients, strict=True)}, rtol=1e-4, atol=1e-5
+        input_gradient_BTD, *gradients = torch.autograd.grad(
+            out[0] if isinstance(out, tuple) else out, wanted, fed_back_BTD
         )
-        if segment is segments[0] and architecture == "gpt2":  # learned positions lie between the embedding and the first block
+        _assert_same(
+            {names[p]: found[names[p]] for p in wanted[1:]},
+            {names[p]: g for p, g in zip(wanted[1:], gradients, strict=True)},
+            rtol=1e-4,
+            atol=1e-5,
+        )
+        if (
+            segment is segments[0] and architecture == "gpt2"
+        ):  # learned positions lie between the embedding and the first block
             torch.testing.assert_close(
-                found["transformer.wpe.weight"][: input_gradient_BTD.shape[1]], input_gradient_BTD.sum(0), rtol=1e-4, atol=1e-5
+                found["transformer.wpe.weight"][: input_gradient_BTD.shape[1]],
+                input_gradient_BTD.sum(0),
+                rtol=1e-4,
+                atol=1e-5,
             )
-    rows_VD = torch.zeros_like(embedding.weight).index_add_(0, micro.inputs_BT.flatten(), fed_back_BTD.flatten(0, 1))
+    rows_VD = torch.zeros_like(embedding.weight).index_add_(
+        0, micro.inputs_BT.flatten(), fed_back_BTD.flatten(0, 1)
+    )
     is_tied = embedding.weight is network.head_weight_VD
-    torch.testing.assert_close(found[names[embedding.weight]], rows_VD + head_VD if is_tied else rows_VD, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        found[names[embedding.weight]],
+        rows_VD + head_VD if is_tied else rows_VD,
+        rtol=1e-4,
+        atol=1e-5,
+    )
     if not is_tied:
-        torch.testing.assert_close(found[names[network.head_weight_VD]], head_VD, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            found[names[network.head_weight_VD]], head_VD, rtol=1e-4, atol=1e-5
+        )
 
 
-def test_nothing_but_the_fed_back_error_comes_below_the_final_norm(built: Build, micro: MicroBatch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_but_the_fed_back_error_comes_below_the_final_norm(
+    built: Build, micro: MicroBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(feedback, "feedback_matrix", lambda width, seed: torch.zeros(width, width))
-    found = _gradients(Feedback(BLOCK, 0), _network(built("llama", "model.tie_embeddings=false")), micro)
+    found = _gradients(
+        Feedback(BLOCK, 0), _network(built("llama", "model.tie_embeddings=false")), micro
+    )
 
     learning = {name for name, gradient in found.items() if gradient is not None and gradient.any()}
     assert learning == {"model.norm.weight", "lm_head.weight"}
@@ -215,19 +301,32 @@ def test_without_points_only_the_final_norm_and_the_head_learn_and_they_get_the_
     built: Build, micro: MicroBatch, architecture: str, tied: bool
 ) -> None:
     network = _network(built(architecture, f"model.tie_embeddings={str(tied).lower()}"))
-    found = {name: gradient for name, gradient in _gradients(Feedback(NONE, 0), network, micro).items() if gradient is not None}
+    found = {
+        name: gradient
+        for name, gradient in _gradients(Feedback(NONE, 0), network, micro).items()
+        if gradient is not None
+    }
 
     true = _gradients(next_token_loss_sum, network, micro)
     head = "model.embed_tokens.weight" if tied else "lm_head.weight"
     assert found.keys() == {name for name in true if name.startswith("model.norm.")} | {head}
-    _assert_same({**found, head: None}, {**{name: true[name] for name in found}, head: None}, rtol=1e-4, atol=1e-5)
+    _assert_same(
+        {**found, head: None},
+        {**{name: true[name] for name in found}, head: None},
+        rtol=1e-4,
+        atol=1e-5,
+    )
     with torch.no_grad():
         hidden_BTD = network.hidden_states(micro)
     on_top = replace(network, hidden_states=lambda _: hidden_BTD)
-    torch.testing.assert_close(found[head], _gradients(next_token_loss_sum, on_top, micro)[head], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        found[head], _gradients(next_token_loss_sum, on_top, micro)[head], rtol=1e-4, atol=1e-5
+    )
 
 
-def test_the_loss_is_that_of_next_token_prediction_with_and_without_gradients(built: Build, micro: MicroBatch) -> None:
+def test_the_loss_is_that_of_next_token_prediction_with_and_without_gradients(
+    built: Build, micro: MicroBatch
+) -> None:
     network = _network(built("okadfa"))
     method = Feedback(SUBLAYER, 0)
 
@@ -242,7 +341,9 @@ def test_the_loss_is_that_of_next_token_prediction_with_and_without_gradients(bu
 def test_a_model_trained_this_way_is_backpropagated_and_fed_back_by_others_as_one_made_anew(
     built: Build, micro: MicroBatch, recomputed: bool
 ) -> None:
-    """Also while the loss of another pass is still held, of which only the head's gradient was asked for."""
+    """Also while the loss of another pass is still held, of which only the head's gradient was
+    asked for.
+    """
     used, fresh = (_network(built("okadfa", "model.dropout=0.1")) for _ in range(2))
     if recomputed:
         recompute_activations(used.model)
@@ -252,19 +353,37 @@ def test_a_model_trained_this_way_is_backpropagated_and_fed_back_by_others_as_on
     torch.autograd.grad(held, used.model.base_model.norm.weight)
 
     for loss_sum in (next_token_loss_sum, Feedback(BLOCK, 7), Feedback(SUBLAYER, 8)):
-        again = Feedback(loss_sum._rules, loss_sum._seed) if isinstance(loss_sum, Feedback) else loss_sum
+        again = (
+            Feedback(loss_sum._rules, loss_sum._seed)
+            if isinstance(loss_sum, Feedback)
+            else loss_sum
+        )
         _assert_same(_gradients(loss_sum, used, micro), _gradients(again, fresh, micro))
 
 
-@pytest.mark.parametrize(("architecture", "rules"), [("okadfa", BLOCK), ("okadfa", SUBLAYER), ("gpt2", BLOCK), ("llama", BLOCK)])
+@pytest.mark.parametrize(
+    ("architecture", "rules"),
+    [("okadfa", BLOCK), ("okadfa", SUBLAYER), ("gpt2", BLOCK), ("llama", BLOCK)],
+)
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_recomputing_activations_changes_no_bit(built: Build, micro: MicroBatch, architecture: str, rules: FeedbackRecipe, precision: str) -> None:
-    network = _network(built(architecture, *(() if architecture == "llama" else ("model.dropout=0.1",))))
+def test_recomputing_activations_changes_no_bit(
+    built: Build, micro: MicroBatch, architecture: str, rules: FeedbackRecipe, precision: str
+) -> None:
+    network = _network(
+        built(architecture, *(() if architecture == "llama" else ("model.dropout=0.1",)))
+    )
 
     def gradients() -> Gradients:
         torch.manual_seed(3)
         network.model.zero_grad()
-        accumulate_gradients(network, replace(METHOD, loss_sum=Feedback(rules, 0)), Precision(precision), CPU, [micro], torch.ones(()))
+        accumulate_gradients(
+            network,
+            replace(METHOD, loss_sum=Feedback(rules, 0)),
+            Precision(precision),
+            CPU,
+            [micro],
+            torch.ones(()),
+        )
         return {name: parameter.grad for name, parameter in network.model.named_parameters()}
 
     kept = gradients()
@@ -273,13 +392,20 @@ def test_recomputing_activations_changes_no_bit(built: Build, micro: MicroBatch,
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
-@pytest.mark.parametrize(("architecture", "rules"), [("llama", BLOCK), ("gpt2", BLOCK), ("okadfa", SUBLAYER)])
+@pytest.mark.parametrize(
+    ("architecture", "rules"), [("llama", BLOCK), ("gpt2", BLOCK), ("okadfa", SUBLAYER)]
+)
 @pytest.mark.parametrize("recomputed", [False, True])
 def test_compiled_blocks_give_the_gradients_of_eager_ones_and_are_compiled_once(
     built: Build, micro: MicroBatch, architecture: str, rules: FeedbackRecipe, recomputed: bool
 ) -> None:
     """What follows the capture of graphs is tested with backpropagation."""
-    eager, network = (_network(built(architecture, *(("model.attention=softmax",) if architecture == "okadfa" else ()))) for _ in range(2))
+    eager, network = (
+        _network(
+            built(architecture, *(("model.attention=softmax",) if architecture == "okadfa" else ()))
+        )
+        for _ in range(2)
+    )
     method, counters = Feedback(rules, 0), torch._dynamo.utils.counters
     if recomputed:
         recompute_activations(network.model)
@@ -301,7 +427,11 @@ def test_compiled_blocks_give_the_gradients_of_eager_ones_and_are_compiled_once(
 
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 def test_a_run_compiles_as_it_does_with_backpropagation(built: Build, micro: MicroBatch) -> None:
-    eager, model, said = _network(built("llama", "model.layers=1")), built("llama", "model.layers=1"), list[str]()
+    eager, model, said = (
+        _network(built("llama", "model.layers=1")),
+        built("llama", "model.layers=1"),
+        list[str](),
+    )
     network = Network(model, compiled(model, shape=(4, 24), say=said.append), loss_chunk=16)
 
     found = _gradients(Feedback(BLOCK, 0), network, micro)
@@ -341,7 +471,10 @@ def test_gradients_are_linear_in_the_scale_of_the_loss(built: Build, micro: Micr
 
     once, scaled = _gradients(method, network, micro), _gradients(method, network, micro, 2.0**16)
 
-    _assert_same(scaled, {name: gradient * 2.0**16 for name, gradient in once.items() if gradient is not None})
+    _assert_same(
+        scaled,
+        {name: gradient * 2.0**16 for name, gradient in once.items() if gradient is not None},
+    )
 
 
 @pytest.mark.parametrize(("precision", "angle"), [("bf16", 2e-3), ("fp16", 1e-4)])
@@ -354,59 +487,117 @@ def test_mixed_precision_feeds_the_error_back_in_its_own_type_and_stays_close_to
     scale = loss_factor(guard.loss_scale, 82)
 
     network.model.zero_grad()
-    accumulate_gradients(network, replace(METHOD, loss_sum=method), Precision(precision), CPU, [micro], scale)
+    accumulate_gradients(
+        network, replace(METHOD, loss_sum=method), Precision(precision), CPU, [micro], scale
+    )
 
     for name, parameter in network.model.named_parameters():
         assert parameter.grad.dtype is torch.float32
-        assert torch.cosine_similarity(parameter.grad.flatten(), exact[name].flatten(), dim=0) > 1 - angle, name
+        assert (
+            torch.cosine_similarity(parameter.grad.flatten(), exact[name].flatten(), dim=0)
+            > 1 - angle
+        ), name
         assert parameter.grad.norm() / scale == pytest.approx(float(exact[name].norm()), rel=0.05)
 
 
 @pytest.mark.parametrize("sizes", [(2, 2), (1, 1, 1, 1), (3, 1)], ids=str)
-def test_micro_batches_add_up_to_the_whole_batch_and_clipping_sees_the_sum(built: Build, micro: MicroBatch, tiny: Callable[..., Recipe], sizes: tuple[int, ...]) -> None:  # fmt: skip
+def test_micro_batches_add_up_to_the_whole_batch_and_clipping_sees_the_sum(
+    built: Build, micro: MicroBatch, tiny: Callable[..., Recipe], sizes: tuple[int, ...]
+) -> None:
     def updated(*pieces: MicroBatch) -> tuple[Gradients, Tensor]:
         network, recipe = _network(built("okadfa")), tiny("optimizer.clip_norm=0.01")
         guard = Guard.fresh(Precision("fp32"), CPU)
         optimizer = build_optimizer(network.model, recipe.optimizer, variant="foreach")
-        loss = accumulate_gradients(network, replace(METHOD, loss_sum=Feedback(SUBLAYER, 0)), Precision("fp32"), CPU, pieces, torch.tensor(1 / 64))
-        norm = guarded_update(optimizer, guard, Precision("fp32"), loss=loss, clip_norm=0.01, carried=torch.tensor(82 / 64))
+        loss = accumulate_gradients(
+            network,
+            replace(METHOD, loss_sum=Feedback(SUBLAYER, 0)),
+            Precision("fp32"),
+            CPU,
+            pieces,
+            torch.tensor(1 / 64),
+        )
+        norm = guarded_update(
+            optimizer,
+            guard,
+            Precision("fp32"),
+            loss=loss,
+            clip_norm=0.01,
+            carried=torch.tensor(82 / 64),
+        )
         return {name: parameter.grad for name, parameter in network.model.named_parameters()}, norm
 
     pieces = zip(micro.inputs_BT.split(sizes), micro.targets_BT.split(sizes), strict=True)
-    (whole, norm), (split, split_norm) = updated(micro), updated(*(MicroBatch(*piece) for piece in pieces))
+    (whole, norm), (split, split_norm) = (
+        updated(micro),
+        updated(*(MicroBatch(*piece) for piece in pieces)),
+    )
 
     assert norm > 0.01
     torch.testing.assert_close(split_norm, norm, rtol=1e-5, atol=0.0)
-    torch.testing.assert_close(torch.nn.utils.get_total_norm(list(whole.values())), torch.tensor(0.01), rtol=1e-5, atol=0.0)
+    torch.testing.assert_close(
+        torch.nn.utils.get_total_norm(list(whole.values())), torch.tensor(0.01), rtol=1e-5, atol=0.0
+    )
     _assert_same(split, whole, rtol=1e-4, atol=1e-8)
 
 
 def test_packed_examples_learn_what_they_learn_one_at_a_time() -> None:
     packed_attention.register()
     config = AutoConfig.for_model(
-        "llama", vocab_size=VOCABULARY, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        pad_token_id=0, bos_token_id=0, eos_token_id=0,
-    )  # fmt: skip
+        "llama",
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=40,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        pad_token_id=0,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     torch.manual_seed(0)
-    network = _network(AutoModelForCausalLM.from_config(config, attn_implementation=packed_attention.NAME, dtype=torch.float32))
-    ids_T, lengths = torch.randint(0, VOCABULARY, (60,), generator=torch.Generator().manual_seed(1)), (17, 3, 40)
+    network = _network(
+        AutoModelForCausalLM.from_config(
+            config, attn_implementation=packed_attention.NAME, dtype=torch.float32
+        )
+    )
+    ids_T, lengths = (
+        torch.randint(0, VOCABULARY, (60,), generator=torch.Generator().manual_seed(1)),
+        (17, 3, 40),
+    )
     targets_T = ids_T.roll(-1).masked_fill(torch.arange(60) % 3 == 0, IGNORED)
     scored_N = (targets_T != IGNORED).nonzero()[:, 0]
     method = Feedback(BLOCK, 0)
 
-    together = _gradients(method, network, MicroBatch(ids_T[None], targets_T[None], scored_N, torch.tensor(lengths)))
+    together = _gradients(
+        method, network, MicroBatch(ids_T[None], targets_T[None], scored_N, torch.tensor(lengths))
+    )
 
     alone = [
         _gradients(method, network, MicroBatch(*parts))
-        for parts in zip(ids_T[None].split(lengths, 1), targets_T[None].split(lengths, 1), strict=True)
+        for parts in zip(
+            ids_T[None].split(lengths, 1), targets_T[None].split(lengths, 1), strict=True
+        )
     ]
-    _assert_same(together, {name: sum(each[name] for each in alone) for name in together}, rtol=1e-4, atol=1e-5)
+    _assert_same(
+        together,
+        {name: sum(each[name] for each in alone) for name in together},
+        rtol=1e-4,
+        atol=1e-5,
+    )
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_A_GPU)])
-def test_the_activations_of_a_segment_are_freed_before_the_next_gets_the_error(built: Build, micro: MicroBatch, device: str) -> None:
-    """When the error reaches one, nothing that those above it kept for their backward pass is there any more."""
-    model, kept, seen = built("okadfa"), list[tuple[int, weakref.ref[Any]]](), list[tuple[int, dict[int, int]]]()
+def test_the_activations_of_a_segment_are_freed_before_the_next_gets_the_error(
+    built: Build, micro: MicroBatch, device: str
+) -> None:
+    """When the error reaches one, nothing that those above it kept for their backward pass is there
+    any more.
+    """
+    model, kept, seen = (
+        built("okadfa"),
+        list[tuple[int, weakref.ref[Any]]](),
+        list[tuple[int, dict[int, int]]](),
+    )
     where = [-1]
 
     class Kept:
@@ -415,12 +606,20 @@ def test_the_activations_of_a_segment_are_freed_before_the_next_gets_the_error(b
             kept.append((where[0], weakref.ref(self)))
 
     def alive() -> dict[int, int]:
-        return {number: sum(holder() is not None for place, holder in kept if place == number) for number in range(4)}
+        return {
+            number: sum(holder() is not None for place, holder in kept if place == number)
+            for number in range(4)
+        }
 
     for number, segment in enumerate(segments_of(model, "sublayer")[1:]):
         segment.register_forward_pre_hook(lambda *_, number=number: where.__setitem__(0, number))
         segment.register_forward_hook(lambda *_: where.__setitem__(0, -1))
-        segment.register_forward_hook(lambda _, __, output, number=number: [output.register_hook(lambda _: seen.append((number, alive()))), None][1])
+        segment.register_forward_hook(
+            lambda _, __, output, number=number: [
+                output.register_hook(lambda _: seen.append((number, alive()))),
+                None,
+            ][1]
+        )
     with torch.autograd.graph.saved_tensors_hooks(Kept, lambda each: each.tensor):
         loss = Feedback(SUBLAYER, 0)(_network(model.to(device)), micro.to(torch.device(device)))
         before = alive()
@@ -433,7 +632,9 @@ def test_the_activations_of_a_segment_are_freed_before_the_next_gets_the_error(b
 
 
 def test_the_token_that_orders_the_points_is_on_the_device_of_what_they_get() -> None:
-    """autograd has a queue for each device: points in the CPU's would not wait for segments in another."""
+    """autograd has a queue for each device: points in the CPU's would not wait for segments in
+    another.
+    """
     relay = feedback._Relay(lambda error, products: error)
     for _ in range(2):
         relay.add_point(torch.zeros(2, 3, 4, device="meta", requires_grad=True))
@@ -442,7 +643,9 @@ def test_the_token_that_orders_the_points_is_on_the_device_of_what_they_get() ->
 
 
 def test_nothing_of_a_pass_is_left_when_its_loss_is_gone(built: Build, micro: MicroBatch) -> None:
-    """Without the garbage collector's help: errors of all micro-batches would fill the memory in between."""
+    """Without the garbage collector's help: errors of all micro-batches would fill the memory in
+    between.
+    """
     network, method, relays = _network(built("llama")), Feedback(BLOCK, 0), list[weakref.ref[Any]]()
 
     def hidden_states(micro: MicroBatch) -> Tensor:
@@ -471,11 +674,16 @@ def test_a_pass_that_fails_leaves_no_cut_behind(built: Build, micro: MicroBatch)
 
     with pytest.raises(torch.OutOfMemoryError):
         method(replace(network, hidden_states=fails), micro)
-    _assert_same(_gradients(next_token_loss_sum, network, micro), _gradients(next_token_loss_sum, _network(built("llama")), micro))
+    _assert_same(
+        _gradients(next_token_loss_sum, network, micro),
+        _gradients(next_token_loss_sum, _network(built("llama")), micro),
+    )
 
 
 @pytest.mark.parametrize("width", [1, 64])
-def test_the_matrix_depends_on_width_and_seed_alone_and_shares_no_random_numbers_with_the_weights(width: int) -> None:
+def test_the_matrix_depends_on_width_and_seed_alone_and_shares_no_random_numbers_with_the_weights(
+    width: int,
+) -> None:
     matrix_DD = feedback_matrix(width, seed=3)
     torch.manual_seed(3)
     of_the_weights_DD = (2 * torch.rand(width, width) - 1) / width**0.5
@@ -486,27 +694,49 @@ def test_the_matrix_depends_on_width_and_seed_alone_and_shares_no_random_numbers
     assert matrix_DD.abs().max() <= width**-0.5
     if width > 1:
         assert float(matrix_DD.std()) == pytest.approx((3 * width) ** -0.5, rel=0.05)
-        assert abs(float(torch.corrcoef(torch.stack([matrix_DD.flatten(), of_the_weights_DD.flatten()]))[0, 1])) < 0.05
+        assert (
+            abs(
+                float(
+                    torch.corrcoef(torch.stack([matrix_DD.flatten(), of_the_weights_DD.flatten()]))[
+                        0, 1
+                    ]
+                )
+            )
+            < 0.05
+        )
 
 
-def test_the_file_is_the_method_and_it_wants_its_recipe(tiny: Callable[..., Recipe], built: Build, micro: MicroBatch) -> None:
+def test_the_file_is_the_method_and_it_wants_its_recipe(
+    tiny: Callable[..., Recipe], built: Build, micro: MicroBatch
+) -> None:
     network = _network(built("llama"))
     assert find_method("feedback") is METHOD
     with pytest.raises(BrimfulError, match="method feedback needs the recipe's matrix and points"):
         METHOD.loss_sum(network, micro)
 
-    configured = find_method("feedback").with_options(tiny("method=feedback", "feedback.matrix=identity", "seed=9"))
+    configured = find_method("feedback").with_options(
+        tiny("method=feedback", "feedback.matrix=identity", "seed=9")
+    )
 
-    _assert_same(_gradients(configured.loss_sum, network, micro), _gradients(Feedback(IDENTITY, 9), _network(built("llama")), micro))
+    _assert_same(
+        _gradients(configured.loss_sum, network, micro),
+        _gradients(Feedback(IDENTITY, 9), _network(built("llama")), micro),
+    )
 
 
 RUN = (
-    "method=feedback", "model={architecture: okadfa, layers: 2, heads: 2, width: 32, dropout: 0.1, redraw: 2}", "feedback.points=sublayer",
-    "orthogonality={weight: 1e-3, warmup: 8}", "plan.micro_batch=3", "plan.recompute=true",
-)  # fmt: skip
+    "method=feedback",
+    "model={architecture: okadfa, layers: 2, heads: 2, width: 32, dropout: 0.1, redraw: 2}",
+    "feedback.points=sublayer",
+    "orthogonality={weight: 1e-3, warmup: 8}",
+    "plan.micro_batch=3",
+    "plan.recompute=true",
+)
 
 
-def test_an_interrupted_run_ends_bit_for_bit_like_an_undisturbed_one(interrupted_and_undisturbed: Callable[..., tuple[Any, Any]]) -> None:
+def test_an_interrupted_run_ends_bit_for_bit_like_an_undisturbed_one(
+    interrupted_and_undisturbed: Callable[..., tuple[Any, Any]],
+) -> None:
     """Stopped between two draws of the features, while the penalty still grows."""
     interrupted, undisturbed = interrupted_and_undisturbed(*RUN)
 
@@ -515,4 +745,7 @@ def test_an_interrupted_run_ends_bit_for_bit_like_an_undisturbed_one(interrupted
     losses = undisturbed.losses
     assert losses[-1] < losses[0] - 0.3
     attention = attentions_of(AutoModelForCausalLM.from_pretrained(undisturbed.folder / "model"))[1]
-    assert torch.equal(undisturbed.last.tensors["model"]["model.layers.1.attention_part.attention.projection_HMD"], attention.directions(11 // 2))
+    assert torch.equal(
+        undisturbed.last.tensors["model"]["model.layers.1.attention_part.attention.projection_HMD"],
+        attention.directions(11 // 2),
+    )

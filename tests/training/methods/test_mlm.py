@@ -1,4 +1,6 @@
-"""Hidden tokens are predicted through the encoder's own head, and only they cost logits; a whole run is one of the product like any other."""
+"""Hidden tokens are predicted through the encoder's own head, and only they cost logits; a whole
+run is one of the product like any other.
+"""
 
 import json
 from collections.abc import Callable
@@ -29,7 +31,13 @@ ENCODER = ("method=mlm", "model.architecture=modernbert")
 
 @pytest.fixture
 def network(tiny: Callable[..., Recipe]) -> Network:
-    model = build(tiny(*ENCODER), vocabulary=60, end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
+    model = build(
+        tiny(*ENCODER),
+        vocabulary=60,
+        end_of_text_id=0,
+        attention="sdpa",
+        device=torch.device("cpu"),
+    )
     return Network(model, hidden_states_of(model), loss_chunk=5)
 
 
@@ -39,7 +47,9 @@ def batch() -> MaskedBatch:
     rows_BT = torch.randint(4, 60, (6, 16), generator=torch.Generator().manual_seed(0))
     mask_BT = torch.ones_like(rows_BT)
     mask_BT[3:, 10:] = 0
-    inputs_BT, targets_BT = Rules(0.3, 60, 0).hide(rows_BT.masked_fill(mask_BT == 0, 0).numpy(), torch.arange(6).numpy())
+    inputs_BT, targets_BT = Rules(0.3, 60, 0).hide(
+        rows_BT.masked_fill(mask_BT == 0, 0).numpy(), torch.arange(6).numpy()
+    )
     return MaskedBatch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT), mask_BT)
 
 
@@ -47,7 +57,9 @@ def test_the_file_is_the_method() -> None:
     assert find_method("mlm") is METHOD
 
 
-def test_the_loss_is_the_sum_of_what_transformers_averages_over_hidden_tokens(network: Network, batch: MaskedBatch) -> None:
+def test_the_loss_is_the_sum_of_what_transformers_averages_over_hidden_tokens(
+    network: Network, batch: MaskedBatch
+) -> None:
     (micro,) = batch.micro_batches((6,))
     ours = METHOD.loss_sum(network, micro)
     ours.backward()
@@ -55,7 +67,9 @@ def test_the_loss_is_the_sum_of_what_transformers_averages_over_hidden_tokens(ne
     network.model.zero_grad()
 
     logits_BTV = network.model(input_ids=batch.inputs_BT, attention_mask=batch.mask_BT).logits
-    theirs = F.cross_entropy(logits_BTV.flatten(0, 1), batch.targets_BT.flatten(), ignore_index=IGNORED, reduction="sum")
+    theirs = F.cross_entropy(
+        logits_BTV.flatten(0, 1), batch.targets_BT.flatten(), ignore_index=IGNORED, reduction="sum"
+    )
     theirs.backward()
 
     torch.testing.assert_close(ours, theirs)
@@ -64,7 +78,9 @@ def test_the_loss_is_the_sum_of_what_transformers_averages_over_hidden_tokens(ne
 
 
 @pytest.mark.parametrize("sizes", [(3, 3), (1,) * 6, (4, 2)], ids=str)
-def test_micro_batches_add_up_to_the_whole_batch(network: Network, batch: MaskedBatch, sizes: tuple[int, ...]) -> None:
+def test_micro_batches_add_up_to_the_whole_batch(
+    network: Network, batch: MaskedBatch, sizes: tuple[int, ...]
+) -> None:
     def gradient(*pieces: MicroBatch) -> list[torch.Tensor]:
         network.model.zero_grad()
         for micro in pieces:
@@ -78,7 +94,12 @@ def test_micro_batches_add_up_to_the_whole_batch(network: Network, batch: Masked
 
 def test_what_stands_in_the_padding_changes_nothing(network: Network, batch: MaskedBatch) -> None:
     (micro,) = batch.micro_batches((6,))
-    changed = MicroBatch(micro.inputs_BT.masked_fill(micro.mask_BT == 0, 33), micro.targets_BT, micro.scored_N, mask_BT=micro.mask_BT)
+    changed = MicroBatch(
+        micro.inputs_BT.masked_fill(micro.mask_BT == 0, 33),
+        micro.targets_BT,
+        micro.scored_N,
+        mask_BT=micro.mask_BT,
+    )
 
     torch.testing.assert_close(METHOD.loss_sum(network, changed), METHOD.loss_sum(network, micro))
 
@@ -89,24 +110,34 @@ def test_both_sides_of_a_hidden_token_count(network: Network, batch: MaskedBatch
     for place in (0, 15):
         inputs_BT = micro.inputs_BT.clone()
         inputs_BT[0, place] = 4 + (inputs_BT[0, place] + 7) % 50
-        losses.append(METHOD.loss_sum(network, MicroBatch(inputs_BT, micro.targets_BT, micro.scored_N)).item())
+        losses.append(
+            METHOD.loss_sum(network, MicroBatch(inputs_BT, micro.targets_BT, micro.scored_N)).item()
+        )
 
     assert len({round(loss, 6) for loss in losses}) == 3
 
 
-def test_a_micro_batch_that_does_not_name_its_targets_is_refused(network: Network, batch: MaskedBatch) -> None:
+def test_a_micro_batch_that_does_not_name_its_targets_is_refused(
+    network: Network, batch: MaskedBatch
+) -> None:
     with pytest.raises(ValueError, match="which positions are scored"):
         METHOD.loss_sum(network, MicroBatch(batch.inputs_BT, batch.targets_BT))
 
 
 RUN = (
-    "method=mlm", "model={architecture: modernbert, layers: 1, heads: 2, width: 32, dropout: 0.1}", "data.layout=document", "data.long_documents=split",
-    "data.masked_share=0.3", "plan.micro_batch=3",
-)  # fmt: skip
+    "method=mlm",
+    "model={architecture: modernbert, layers: 1, heads: 2, width: 32, dropout: 0.1}",
+    "data.layout=document",
+    "data.long_documents=split",
+    "data.masked_share=0.3",
+    "plan.micro_batch=3",
+)
 GREEDY = SamplingSettings(temperature=0.0, top_k=None, top_p=1.0)
 
 
-def test_an_interrupted_run_ends_bit_for_bit_like_an_undisturbed_one(interrupted_and_undisturbed: Callable[..., tuple[Any, Any]]) -> None:
+def test_an_interrupted_run_ends_bit_for_bit_like_an_undisturbed_one(
+    interrupted_and_undisturbed: Callable[..., tuple[Any, Any]],
+) -> None:
     interrupted, undisturbed = interrupted_and_undisturbed(*RUN)
 
     assert differences(interrupted.last, undisturbed.last) == []
@@ -119,22 +150,35 @@ def test_a_run_learns_is_scored_as_masked_fills_masks_and_writes_no_text_and_its
     folder = train(tiny(*RUN, "training.steps=30"))
     scores = scoring.evaluate(folder, Console(file=StringIO()))
 
-    evaluations = [record for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "evaluation"]
+    evaluations = [
+        record
+        for record in read_journal(folder / "metrics.jsonl")
+        if record["kind"] == "evaluation"
+    ]
     assert evaluations[-1]["loss"] < evaluations[0]["loss"] - 0.5
     assert not any("perplexity" in record for record in evaluations)
     assert scores == read_json(folder / "scores.json")
     assert scores["validation"]["kind"] == "masked"
     assert "baselines" not in scores["validation"]
-    assert scores["validation"]["loss"] == pytest.approx(min(record["loss"] for record in evaluations), rel=1e-4)
+    assert scores["validation"]["loss"] == pytest.approx(
+        min(record["loss"] for record in evaluations), rel=1e-4
+    )
 
     samples = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
     assert samples
-    assert all("[MASK]" in sample["prompt"] and "stands there" in sample["completion"] for sample in samples)
-    filled = transformers_pipeline("fill-mask", model=str(folder / "model"))("the cat sees the [MASK] the dog likes")
+    assert all(
+        "[MASK]" in sample["prompt"] and "stands there" in sample["completion"]
+        for sample in samples
+    )
+    filled = transformers_pipeline("fill-mask", model=str(folder / "model"))(
+        "the cat sees the [MASK] the dog likes"
+    )
     assert len(filled) == 5
     assert all(0 < guess["score"] < 1 for guess in filled)
 
-    with pytest.raises(RequestError, match="is an encoder: it fills in masked words and writes no text"):
+    with pytest.raises(
+        RequestError, match="is an encoder: it fills in masked words and writes no text"
+    ):
         pipeline.Writer(folder, GREEDY).write("The cat")
     with pytest.raises(RequestError, match="Leave --stride out"):
         scoring.evaluate(folder, Console(file=StringIO()), stride=4)

@@ -11,8 +11,12 @@ from brimful.training.method import Network, hidden_states_of
 from brimful.training.methods.sft import METHOD
 
 
-def test_logits_of_targets_alone_give_the_same_loss_and_gradients(tiny: Callable[..., Recipe]) -> None:
-    model = build(tiny(), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu"))
+def test_logits_of_targets_alone_give_the_same_loss_and_gradients(
+    tiny: Callable[..., Recipe],
+) -> None:
+    model = build(
+        tiny(), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu")
+    )
     network = Network(model, hidden_states_of(model), loss_chunk=4)
     inputs_BT = torch.randint(0, 50, (2, 9), generator=torch.Generator().manual_seed(1))
     targets_BT = torch.where(torch.arange(9) < 5, IGNORED, inputs_BT.roll(-1, 1))

@@ -17,7 +17,15 @@ from brimful.training.mirror.files import Files
 from brimful.training.mirror.listener import Mirror
 from brimful.training.mirror.place import Place
 
-QUICK = Patience(points_s=0.0, points_share=1e9, logs_s=0.05, log_share=0.9, first_retry_s=0.02, last_retry_s=0.1, final_retries_s=(0.02, 0.05))
+QUICK = Patience(
+    points_s=0.0,
+    points_share=1e9,
+    logs_s=0.05,
+    log_share=0.9,
+    first_retry_s=0.02,
+    last_retry_s=0.1,
+    final_retries_s=(0.02, 0.05),
+)
 
 
 @dataclass
@@ -33,10 +41,14 @@ class Run:
         """A journal record and a checkpoint of a step."""
         with open(self.folder / "metrics.jsonl", "a", encoding="utf-8") as journal:
             journal.write(json.dumps({"kind": "step", "step": step}) + "\n")
-        tensors = {name: {"x": torch.full((40,), float(step))} for name in ("model", "optimizer", "random")}
+        tensors = {
+            name: {"x": torch.full((40,), float(step))} for name in ("model", "optimizer", "random")
+        }
         journal_bytes = (self.folder / "metrics.jsonl").stat().st_size
         state = {"progress": {"step": step, "best_step": best}, "journal_bytes": journal_bytes}
-        CheckpointStore(self.folder / "checkpoints", keep=keep).save(Snapshot(step, tensors, state, {"data": "d"}), protect_step=best)
+        CheckpointStore(self.folder / "checkpoints", keep=keep).save(
+            Snapshot(step, tensors, state, {"data": "d"}), protect_step=best
+        )
 
     def finish(self) -> None:
         """An exported model and the status of a finished run."""
@@ -62,7 +74,13 @@ class Run:
 
     def mirror(self, files: Files | None = None, **patience: float) -> Mirror:
         """Its mirror, not started yet."""
-        return Mirror(self.place, self.folder, self.said.append, files=files, patience=dataclasses.replace(QUICK, **patience))  # type: ignore[arg-type]
+        return Mirror(
+            self.place,
+            self.folder,
+            self.said.append,
+            files=files,
+            patience=dataclasses.replace(QUICK, **patience),
+        )  # type: ignore[arg-type]
 
     def copy(self, *, is_finished: bool = False, files: Files | None = None) -> Mirror:
         """Mirror all there is, once."""

@@ -16,7 +16,12 @@ from brimful.training.mirror.status import STATUS
 Run = Any
 
 
-def _copier(run: Run, told: list[int | None] | None = None, files: Files | None = None, alive_s: float = 30.0) -> Copier:
+def _copier(
+    run: Run,
+    told: list[int | None] | None = None,
+    files: Files | None = None,
+    alive_s: float = 30.0,
+) -> Copier:
     told = [] if told is None else told
     copier = Copier(
         run.place,
@@ -42,7 +47,11 @@ def test_points_are_durable_in_turn_and_the_two_newest_and_the_best_are_kept(run
 
     assert told == [2, 4, 6, 8, 10]
     assert _steps(run) == [4, 8, 10]
-    assert [MirroredRun(run.mirrored, Files()).check(step).best_step for step in (4, 8, 10)] == [4, 4, 4]
+    assert [MirroredRun(run.mirrored, Files()).check(step).best_step for step in (4, 8, 10)] == [
+        4,
+        4,
+        4,
+    ]
 
 
 def test_a_point_is_durable_only_after_the_best_one_that_it_needs(run: Run) -> None:
@@ -55,7 +64,9 @@ def test_a_point_is_durable_only_after_the_best_one_that_it_needs(run: Run) -> N
     assert _steps(run) == [2, 8]
 
 
-def test_a_new_session_reads_what_is_there_and_copies_only_what_is_not_or_is_damaged(run: Run) -> None:
+def test_a_new_session_reads_what_is_there_and_copies_only_what_is_not_or_is_damaged(
+    run: Run,
+) -> None:
     run.save(2)
     run.save(4, best=2)
     _copier(run).bring_up_to_date(ending=False)
@@ -82,7 +93,13 @@ def test_logs_are_copied_when_they_changed(run: Run) -> None:
 
     assert (run.mirrored / "metrics.jsonl").read_text() == "{}\n{}\n"
     assert (run.mirrored / "plan.json").stat().st_ino == inode
-    assert sorted(path.name for path in run.mirrored.iterdir()) == ["metrics.jsonl", STATUS, "plan.json", "recipe.yaml", "run.json"]
+    assert sorted(path.name for path in run.mirrored.iterdir()) == [
+        "metrics.jsonl",
+        STATUS,
+        "plan.json",
+        "recipe.yaml",
+        "run.json",
+    ]
 
 
 class _Long(Files):
@@ -98,7 +115,9 @@ class _Long(Files):
         if not any(self._run.mirrored.glob("checkpoints/*.tmp-*")):
             return
         if not self._seen:
-            (self._run.folder / "metrics.jsonl").write_text('{"kind": "step", "step": 2}\n{"kind": "step", "step": 3}\n')
+            (self._run.folder / "metrics.jsonl").write_text(
+                '{"kind": "step", "step": 2}\n{"kind": "step", "step": 3}\n'
+            )
         if copied.exists():
             self._seen.append(copied.read_text())
 
@@ -112,7 +131,9 @@ def test_logs_that_are_due_are_copied_in_the_middle_of_a_point(run: Run) -> None
     assert (folder_of_step(run.mirrored, 2) / "run" / "metrics.jsonl").read_text().count("\n") == 1
 
 
-def test_a_mirror_to_which_something_long_is_copied_shows_a_sign_of_life_and_no_finished_run_yet(run: Run) -> None:
+def test_a_mirror_to_which_something_long_is_copied_shows_a_sign_of_life_and_no_finished_run_yet(
+    run: Run,
+) -> None:
     class Watched(Files):
         def copy(self, source: Path, target: Path, limit: int | None = None) -> Any:
             if source.name == "model.safetensors":
@@ -150,7 +171,13 @@ def test_a_log_does_not_make_the_folder_of_a_mirrored_run_that_was_removed(run: 
 
 def test_a_point_waits_for_its_turn_but_not_at_the_end(run: Run) -> None:
     told: list[int | None] = []
-    copier = Copier(run.place, run.folder, Files(), Patience(), lambda point, rate: told.append(None if point is None else point.step))
+    copier = Copier(
+        run.place,
+        run.folder,
+        Files(),
+        Patience(),
+        lambda point, rate: told.append(None if point is None else point.step),
+    )
     copier.run_id = run.run_id
     for step, ending in ((2, False), (4, False), (6, True)):
         run.save(step)
@@ -196,7 +223,9 @@ def test_another_runs_mirror_is_not_taken_over(run: Run) -> None:
         other.bring_up_to_date(ending=False)
 
 
-def test_a_mirrored_run_that_was_removed_is_written_anew_and_no_longer_called_durable(run: Run) -> None:
+def test_a_mirrored_run_that_was_removed_is_written_anew_and_no_longer_called_durable(
+    run: Run,
+) -> None:
     told: list[int | None] = []
     copier = _copier(run, told)
     run.save(2)
@@ -215,7 +244,14 @@ def test_the_finished_run_is_copied_whole_and_again_only_where_it_changed(run: R
     copier.is_finished = True
     copier.bring_up_to_date(ending=True)
     before = MirroredRun(run.mirrored, Files()).finished()
-    assert sorted(before) == ["evaluations/bleu.json", "metrics.jsonl", "model/model.safetensors", "plan.json", "recipe.yaml", "run.json"]
+    assert sorted(before) == [
+        "evaluations/bleu.json",
+        "metrics.jsonl",
+        "model/model.safetensors",
+        "plan.json",
+        "recipe.yaml",
+        "run.json",
+    ]
     assert (run.mirrored / "model" / "model.safetensors").read_bytes() == b"weights"
     inode = (run.mirrored / "model" / "model.safetensors").stat().st_ino
 
@@ -224,7 +260,9 @@ def test_the_finished_run_is_copied_whole_and_again_only_where_it_changed(run: R
     again = _copier(run)
     again.goes_on, again.is_finished = False, True
     again.bring_up_to_date(ending=True)
-    assert MirroredRun(run.mirrored, Files()).finished().keys() == (before.keys() - {"evaluations/bleu.json"}) | {"report.html"}
+    assert MirroredRun(run.mirrored, Files()).finished().keys() == (
+        before.keys() - {"evaluations/bleu.json"}
+    ) | {"report.html"}
     assert not (run.mirrored / "evaluations" / "bleu.json").exists()
     assert (run.mirrored / "model" / "model.safetensors").stat().st_ino == inode
 

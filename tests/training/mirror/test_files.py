@@ -44,8 +44,18 @@ def test_a_file_shorter_than_its_limit_is_no_copy(tmp_path: Path) -> None:
         Files().copy(tmp_path / "source", tmp_path / "target", 10)
 
 
-@pytest.mark.parametrize(("damage", "told"), [(b"", "0 bytes"), (b"content, but not it", "bytes"), (b"cOntent", "otherwise"), (None, "missing")])
-def test_a_file_that_reads_back_otherwise_is_told(tmp_path: Path, damage: bytes | None, told: str) -> None:
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (b"", "0 bytes"),
+        (b"content, but not it", "bytes"),
+        (b"cOntent", "otherwise"),
+        (None, "missing"),
+    ],
+)
+def test_a_file_that_reads_back_otherwise_is_told(
+    tmp_path: Path, damage: bytes | None, told: str
+) -> None:
     path, files = tmp_path / "x", Files()
     (tmp_path / "source").write_bytes(b"content")
     entry = files.copy(tmp_path / "source", path)
@@ -66,18 +76,24 @@ def test_a_small_file_whose_write_is_lost_leaves_the_old_one(tmp_path: Path, kee
     assert os.listdir(tmp_path) == ["x.json"]
 
 
-def test_what_is_read_back_passes_the_page_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_read_back_passes_the_page_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not hasattr(os, "posix_fadvise"):
         pytest.skip("this system cannot drop pages of its cache")
     told: list[int] = []
-    monkeypatch.setattr(os, "posix_fadvise", lambda descriptor, start, length, advice: told.append(advice))
+    monkeypatch.setattr(
+        os, "posix_fadvise", lambda descriptor, start, length, advice: told.append(advice)
+    )
     (tmp_path / "x").write_bytes(b"content")
 
     assert list(Files().read(tmp_path / "x")) == [b"content"]
     assert told == [os.POSIX_FADV_DONTNEED]
 
 
-def test_fetching_tells_a_damaged_file_from_a_full_disk_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetching_tells_a_damaged_file_from_a_full_disk_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, files = tmp_path / "source", Files()
     source.write_bytes(b"content")
     entry = files.copy(source, tmp_path / "x")
@@ -101,7 +117,9 @@ def test_damaged_json_is_told_from_what_cannot_be_read_now(tmp_path: Path) -> No
         Files().read_json(tmp_path / "z.json")
 
 
-def test_a_file_system_without_flushing_is_written_to_and_what_is_removed_is_emptied_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_flushing_is_written_to_and_what_is_removed_is_emptied_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(descriptor: int) -> None:
         raise OSError(errno.EINVAL, "Invalid argument")
 
@@ -113,7 +131,11 @@ def test_a_file_system_without_flushing_is_written_to_and_what_is_removed_is_emp
         Files().remove(tmp_path / "folder")
         assert in_the_bin.read() == b""
     monkeypatch.setattr(os, "fsync", lambda descriptor: os.write(99999, b""))
-    monkeypatch.setattr(os, "write", lambda *arguments: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+    monkeypatch.setattr(
+        os,
+        "write",
+        lambda *arguments: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")),
+    )
     with pytest.raises(OSError, match="Input/output"):
         Files().write_json(tmp_path / "x.json", {})
 
@@ -130,13 +152,20 @@ def test_a_copy_by_hard_links_is_not_emptied_with_what_is_removed(tmp_path: Path
     assert (tmp_path / "outside").read_text() == "of somebody else"
 
 
-def test_a_slow_disk_answers_often_and_a_quick_one_is_not_held_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_disk_answers_often_and_a_quick_one_is_not_held_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Clocked(Files):
         """A disk whose flush takes a second for so many bytes; the clock stands otherwise."""
 
         def __init__(self, bytes_per_s: float) -> None:
             super().__init__()
-            self.now_s, self.unsynced, self.bytes_per_s, self.syncs_s = 0.0, 0, bytes_per_s, list[float]()
+            self.now_s, self.unsynced, self.bytes_per_s, self.syncs_s = (
+                0.0,
+                0,
+                bytes_per_s,
+                list[float](),
+            )
             monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
 
         def write(self, descriptor: int, data: bytes) -> None:
@@ -170,7 +199,10 @@ def test_reading_a_long_local_file_is_no_silence_of_the_mirror(tmp_path: Path) -
 def test_errors_of_the_file_system_read_as_clauses() -> None:
     assert in_words(OSError(errno.ENOSPC, "No space left on device")) == "no space left on device"
     assert in_words(OSError(errno.EACCES, "Permission denied", "/x")) == "permission denied (/x)"
-    assert in_words(OSError(errno.EROFS, "Read-only file system", "/x/.metrics.jsonl.12ab.tmp")) == "read-only file system"
+    assert (
+        in_words(OSError(errno.EROFS, "Read-only file system", "/x/.metrics.jsonl.12ab.tmp"))
+        == "read-only file system"
+    )
     assert in_words(NotWhole("it is not")) == "it is not"
 
 

@@ -46,9 +46,18 @@ def _lose(path: Path, damage: bytes | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "damage"), [(MODEL, None), (MODEL, b"weighty"), ("model/MANIFEST.json", b"{"), ("recipe.yaml", None), ("metrics.jsonl", b"")]
+    ("name", "damage"),
+    [
+        (MODEL, None),
+        (MODEL, b"weighty"),
+        ("model/MANIFEST.json", b"{"),
+        ("recipe.yaml", None),
+        ("metrics.jsonl", b""),
+    ],
 )
-def test_what_a_finished_run_lost_here_comes_back_from_the_mirror(finished: Run, name: str, damage: bytes | None) -> None:
+def test_what_a_finished_run_lost_here_comes_back_from_the_mirror(
+    finished: Run, name: str, damage: bytes | None
+) -> None:
     whole = (finished.folder / name).read_bytes()
     _lose(finished.folder / name, damage)
     bring_back(finished.place, finished.folder, finished.recipe, finished.said.append)
@@ -60,7 +69,9 @@ def test_what_a_finished_run_lost_here_comes_back_from_the_mirror(finished: Run,
 
 @pytest.mark.parametrize("damage", [None, b"weighty"])
 @pytest.mark.parametrize("has_manifest", [True, False])
-def test_a_damaged_run_is_not_copied_over_the_good_copy(finished: Run, damage: bytes | None, has_manifest: bool) -> None:
+def test_a_damaged_run_is_not_copied_over_the_good_copy(
+    finished: Run, damage: bytes | None, has_manifest: bool
+) -> None:
     if not has_manifest:
         (finished.folder / "model" / "MANIFEST.json").unlink()
         finished.copy(is_finished=True)
@@ -86,7 +97,9 @@ def test_where_both_are_damaged_that_is_said_and_nothing_changes(finished: Run) 
     assert (finished.folder / MODEL).read_bytes() == b"weighty"
 
 
-def test_a_run_that_was_trained_on_out_of_the_mirrors_sight_is_whole_and_copied(finished: Run) -> None:
+def test_a_run_that_was_trained_on_out_of_the_mirrors_sight_is_whole_and_copied(
+    finished: Run,
+) -> None:
     (finished.folder / MODEL).write_bytes(b"better weights")
     note_hashes(finished.folder / "model")
     (finished.folder / "metrics.jsonl").write_text("{}\n" * 9)
@@ -96,7 +109,9 @@ def test_a_run_that_was_trained_on_out_of_the_mirrors_sight_is_whole_and_copied(
     assert (finished.mirrored / MODEL).read_bytes() == b"better weights"
 
 
-def test_a_model_is_never_removed_from_a_mirror_but_what_can_be_made_again_is(finished: Run) -> None:
+def test_a_model_is_never_removed_from_a_mirror_but_what_can_be_made_again_is(
+    finished: Run,
+) -> None:
     (finished.folder / "evaluations" / "bleu.json").unlink()
     catch_up(finished.recipe, finished.folder, finished.said.append)
     assert not (finished.mirrored / "evaluations" / "bleu.json").exists()
@@ -114,7 +129,9 @@ def test_what_was_read_back_is_not_read_again_until_it_changes(finished: Run) ->
     (finished.folder / "report.html").write_text("page")
     files = _Counted()
     assert finished.copy(is_finished=True, files=files).status.durable_step == 2
-    assert finished.said == [f"mirror: the finished run is in {finished.mirrored}, read back and whole"]
+    assert finished.said == [
+        f"mirror: the finished run is in {finished.mirrored}, read back and whole"
+    ]
     assert "model.safetensors" not in files.opened
     assert (finished.mirrored / "report.html").read_text() == "page"
     told = json.loads((finished.mirrored / "mirror.json").read_text())

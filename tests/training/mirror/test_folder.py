@@ -1,4 +1,6 @@
-"""Samples in a mirror: brought back whole or by their sound beginning, never waited for while they are drawn, never a lie at the end."""
+"""Samples in a mirror: brought back whole or by their sound beginning, never waited for while they
+are drawn, never a lie at the end.
+"""
 
 import json
 import time
@@ -43,7 +45,9 @@ def _lose(folder: Path) -> None:
     folder.rmdir()
 
 
-def test_what_was_drawn_on_a_machine_that_is_gone_is_there_on_the_next(drawn: Path, mirror: Path) -> None:
+def test_what_was_drawn_on_a_machine_that_is_gone_is_there_on_the_next(
+    drawn: Path, mirror: Path
+) -> None:
     said: list[str] = []
     with mirrored_folder(str(mirror), drawn, JOURNAL, said.append):
         _draw(drawn, 0, 5)
@@ -78,7 +82,9 @@ def test_what_is_here_and_longer_stays(drawn: Path, mirror: Path) -> None:
         assert _samples(drawn) == list(range(6))
 
 
-def test_a_journal_that_grew_after_it_was_listed_is_known_by_its_beginning(drawn: Path, mirror: Path) -> None:
+def test_a_journal_that_grew_after_it_was_listed_is_known_by_its_beginning(
+    drawn: Path, mirror: Path
+) -> None:
     with mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None):
         _draw(drawn, 0, 3)
     _draw(mirror / "samples-1", 3, 2)  # copied, and then the machine was gone before it was listed
@@ -137,30 +143,46 @@ def _draw_others(folder: Path, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 9])
-def test_samples_of_another_kind_replace_nothing_here_or_there(drawn: Path, mirror: Path, count: int) -> None:
+def test_samples_of_another_kind_replace_nothing_here_or_there(
+    drawn: Path, mirror: Path, count: int
+) -> None:
     with mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None):
         _draw(drawn, 0, 3)
     _lose(drawn)
     _draw_others(drawn, count)
 
-    with pytest.raises(RunFolderError, match="drawn with something else"), mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None):
+    with (
+        pytest.raises(RunFolderError, match="drawn with something else"),
+        mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None),
+    ):
         pytest.fail("nothing is drawn")
     assert (drawn / JOURNAL).read_text().count("another model") == count
     assert _samples(mirror / "samples-1") == [0, 1, 2]
 
 
-def test_who_refuses_what_was_brought_back_is_told_where_it_came_from(drawn: Path, mirror: Path) -> None:
+def test_who_refuses_what_was_brought_back_is_told_where_it_came_from(
+    drawn: Path, mirror: Path
+) -> None:
     with mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None):
         _draw(drawn, 0, 3)
     _lose(drawn)
 
-    told = f"Other samples. They were brought back from the mirror {mirror / 'samples-1'}: move that away, too"
-    with pytest.raises(RunFolderError, match=told), mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None):
+    told = (
+        f"Other samples. They were brought back from the mirror {mirror / 'samples-1'}: move that"
+        " away, too"
+    )
+    with (
+        pytest.raises(RunFolderError, match=told),
+        mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None),
+    ):
         raise RunFolderError("Other samples.")
 
 
 def test_a_mirror_that_cannot_be_read_is_told(drawn: Path, mirror: Path) -> None:
     (mirror / "samples-1" / "finished.json").mkdir(parents=True)
 
-    with pytest.raises(RunFolderError, match="cannot be read: is a directory"), mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None):
+    with (
+        pytest.raises(RunFolderError, match="cannot be read: is a directory"),
+        mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None),
+    ):
         pytest.fail("nothing is drawn")

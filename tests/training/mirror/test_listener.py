@@ -1,4 +1,6 @@
-"""The mirror beside the training: it waits for nothing, fails nothing, and says what changes, once."""
+"""The mirror beside the training: it waits for nothing, fails nothing, and says what changes,
+once.
+"""
 
 import threading
 import time
@@ -66,7 +68,13 @@ def test_checkpoints_become_durable_beside_the_training_and_the_first_is_said(ru
 
     status = read_status(run.folder)
     assert status is not None
-    assert (status.state, status.local_step, status.durable_step, status.error, status.finished) == ("ok", 4, 4, None, False)
+    assert (
+        status.state,
+        status.local_step,
+        status.durable_step,
+        status.error,
+        status.finished,
+    ) == ("ok", 4, 4, None, False)
     assert status.bytes_per_s is not None
     assert status.bytes_per_s > 0
     assert run.said == [
@@ -89,7 +97,9 @@ def test_the_mirror_itself_does_not_say_that_it_is_behind_when_it_is_not(run: Ru
     mirror.finish(is_finished=False)
 
 
-def test_where_only_the_logs_are_missing_the_step_is_not_said_to_be(run: Run, switched: _Switched) -> None:
+def test_where_only_the_logs_are_missing_the_step_is_not_said_to_be(
+    run: Run, switched: _Switched
+) -> None:
     mirror = run.mirror(switched)
     mirror.start(run.run_id)
     mirror(_checkpoint(run, 2))
@@ -97,13 +107,17 @@ def test_where_only_the_logs_are_missing_the_step_is_not_said_to_be(run: Run, sw
     switched.error = OSError(28, "No space left on device")
     (run.folder / "metrics.jsonl").write_text("{}\n" * 9)
     mirror.finish(is_finished=False)
-    assert run.said[-1] == (
-        f"mirror: step 2 is durable in {run.mirrored}, but the logs there are NOT up to date: no space left on device. "
-        f"Mend that and run the same command again to copy it; keep {run.folder} until then."
+    assert (
+        run.said[-1]
+        == f"mirror: step 2 is durable in {run.mirrored}, but the logs there are NOT up to date: no"
+        " space left on device. Mend that and run the same command again to copy it; keep"
+        f" {run.folder} until then."
     )
 
 
-def test_a_failing_mirror_is_said_once_tried_again_and_said_to_work_again(run: Run, switched: _Switched) -> None:
+def test_a_failing_mirror_is_said_once_tried_again_and_said_to_work_again(
+    run: Run, switched: _Switched
+) -> None:
     mirror = run.mirror(switched)
     switched.error = OSError(28, "No space left on device")
     mirror.start(run.run_id)
@@ -112,7 +126,9 @@ def test_a_failing_mirror_is_said_once_tried_again_and_said_to_work_again(run: R
     mirror(_checkpoint(run, 4))
     time.sleep(0.1)
     mirror(STEP)
-    assert run.said == ["mirror: no space left on device. Training goes on; the copy is tried again"]
+    assert run.said == [
+        "mirror: no space left on device. Training goes on; the copy is tried again"
+    ]
     assert (read_status(run.folder) or mirror.status).error == "no space left on device"
 
     switched.error = None
@@ -132,7 +148,9 @@ def test_what_it_has_to_say_waits_for_the_training_to_pause(run: Run) -> None:
     assert run.said[0] == f"mirror: the recovery point of step 2 is durable in {run.mirrored}"
 
 
-def test_a_hanging_mirror_is_said_from_the_training_which_never_waits(run: Run, switched: _Switched) -> None:
+def test_a_hanging_mirror_is_said_from_the_training_which_never_waits(
+    run: Run, switched: _Switched
+) -> None:
     mirror = run.mirror(switched, stuck_s=0.1)
     switched.open.clear()
     mirror.start(run.run_id)
@@ -152,7 +170,9 @@ def test_a_hanging_mirror_is_said_from_the_training_which_never_waits(run: Run, 
     assert not folder_of_step(run.mirrored, 2).exists()  # given up is given up
 
 
-def test_at_the_end_it_is_tried_again_and_what_is_not_there_is_said_with_what_to_do(run: Run, switched: _Switched) -> None:
+def test_at_the_end_it_is_tried_again_and_what_is_not_there_is_said_with_what_to_do(
+    run: Run, switched: _Switched
+) -> None:
     mirror = run.mirror(switched)
     mirror.start(run.run_id)
     mirror(_checkpoint(run, 2))
@@ -161,13 +181,17 @@ def test_at_the_end_it_is_tried_again_and_what_is_not_there_is_said_with_what_to
     mirror(_checkpoint(run, 4))
     mirror.finish(is_finished=False)
 
-    assert run.said[-1] == (
-        f"mirror: the recovery point of step 4 is NOT in {run.mirrored}: permission denied. Durable there: step 2. "
-        f"Mend that and run the same command again to copy it; keep {run.folder} until then."
+    assert (
+        run.said[-1]
+        == f"mirror: the recovery point of step 4 is NOT in {run.mirrored}: permission denied."
+        " Durable there: step 2. Mend that and run the same command again to copy it; keep"
+        f" {run.folder} until then."
     )
 
 
-def test_a_slow_mirror_is_waited_for_as_long_as_bytes_move_and_no_longer_than_that(run: Run, switched: _Switched) -> None:
+def test_a_slow_mirror_is_waited_for_as_long_as_bytes_move_and_no_longer_than_that(
+    run: Run, switched: _Switched
+) -> None:
     mirror = run.mirror(switched, hint_s=0.02, stuck_s=5)
     run.save(2)
     switched.open.clear()
@@ -194,24 +218,33 @@ def test_a_mirror_that_another_process_took_over_is_given_up_with_a_word(run: Ru
     mirror = run.mirror()
     mirror.start(run.run_id)
     mirror(_checkpoint(run, 2))
-    _until(lambda: (told := read_status(run.mirrored)) is not None and told.durable_step == 2)  # not just about to write that
+    _until(
+        lambda: (told := read_status(run.mirrored)) is not None and told.durable_step == 2
+    )  # not just about to write that
     run.copy()
     mirror(_checkpoint(run, 4))
 
     def says_so() -> bool:
         mirror(STEP)
-        return any("was taken over by process" in told and "copies no more; training goes on" in told for told in run.said)
+        return any(
+            "was taken over by process" in told and "copies no more; training goes on" in told
+            for told in run.said
+        )
 
     _until(says_so)
     mirror.finish(is_finished=False)
     assert mirror.status.state == "failing"
 
 
-def test_the_end_of_a_session_is_copied_however_it_ends_but_not_while_the_user_hurries(run: Run) -> None:
+def test_the_end_of_a_session_is_copied_however_it_ends_but_not_while_the_user_hurries(
+    run: Run,
+) -> None:
     for step, error in ((2, ValueError), (4, KeyboardInterrupt)):
         mirror = run.mirror()
 
-        def session(step: int = step, error: type[BaseException] = error, mirror: Any = mirror) -> None:
+        def session(
+            step: int = step, error: type[BaseException] = error, mirror: Any = mirror
+        ) -> None:
             with mirror.finishing(lambda: False):
                 mirror.start(run.run_id)
                 run.save(step)
@@ -222,7 +255,9 @@ def test_the_end_of_a_session_is_copied_however_it_ends_but_not_while_the_user_h
         assert (mirror.status.durable_step == step) is (error is ValueError)
 
 
-def test_a_session_that_ends_before_the_run_is_described_leaves_nothing_in_its_folder(run: Run) -> None:
+def test_a_session_that_ends_before_the_run_is_described_leaves_nothing_in_its_folder(
+    run: Run,
+) -> None:
     before = sorted(run.folder.iterdir())
     for error in (ValueError, KeyboardInterrupt):
         with pytest.raises(error), run.mirror().finishing(lambda: False):
@@ -240,7 +275,9 @@ def test_a_finished_run_is_said_to_be_there(run: Run) -> None:
     assert len(run.said) == 1  # nothing was copied, nothing to say
 
 
-def test_the_time_to_be_durable_follows_the_size_and_what_waits(run: Run, switched: _Switched) -> None:
+def test_the_time_to_be_durable_follows_the_size_and_what_waits(
+    run: Run, switched: _Switched
+) -> None:
     mirror = run.mirror(switched)
     assert mirror.seconds_to_durable() == 0
     switched.open.clear()
@@ -256,10 +293,15 @@ def test_the_time_to_be_durable_follows_the_size_and_what_waits(run: Run, switch
     assert mirror.seconds_to_durable() == 0
 
 
-def test_odd_records_and_a_run_folder_that_cannot_be_written_do_not_reach_the_training(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_odd_records_and_a_run_folder_that_cannot_be_written_do_not_reach_the_training(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mirror = run.mirror()
     mirror.start(run.run_id)
-    monkeypatch.setattr("brimful.training.mirror.listener.write_json_atomically", lambda path, value: Path("/proc/x").mkdir())
+    monkeypatch.setattr(
+        "brimful.training.mirror.listener.write_json_atomically",
+        lambda path, value: Path("/proc/x").mkdir(),
+    )
     mirror({})
     mirror({"kind": "checkpoint"})
     mirror(_checkpoint(run, 2))

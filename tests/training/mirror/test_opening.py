@@ -1,4 +1,6 @@
-"""Whole runs with a mirror: the machine is lost, the same command continues, and ends bit for bit where an undisturbed run does."""
+"""Whole runs with a mirror: the machine is lost, the same command continues, and ends bit for bit
+where an undisturbed run does.
+"""
 
 import importlib.util
 import shutil
@@ -38,7 +40,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "number"), FEW.items())
-def test_whatever_goes_wrong_the_point_called_durable_loads_and_the_run_ends_like_an_undisturbed_one(bench: Any, kind: str, number: int) -> None:
+def test_whatever_goes_wrong_the_point_called_durable_loads_and_the_run_ends_like_an_undisturbed_one(
+    bench: Any, kind: str, number: int
+) -> None:
     """All kinds, 200 trials: benchmarks/mirror_faults.py."""
     assert bench.trial(number, kind)["odd"] == []
 
@@ -50,7 +54,9 @@ def _run(recipe: Recipe, **options: Any) -> str:
     return told
 
 
-def test_a_finished_run_comes_back_and_a_new_one_of_the_name_is_told_from_it(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_finished_run_comes_back_and_a_new_one_of_the_name_is_told_from_it(
+    tiny: Tiny, tmp_path: Path
+) -> None:
     drive, folder = tmp_path / "drive", tmp_path / "runs" / "tiny"
     recipe = tiny(f"run.mirror={drive}")
     assert "the finished run is in" in _run(recipe)
@@ -78,8 +84,15 @@ def test_a_finished_run_comes_back_and_a_new_one_of_the_name_is_told_from_it(tin
         _run(tiny(f"run.mirror={drive}", "sequence_length=16"))
 
 
-def test_what_is_interrupted_is_durable_and_starting_over_moves_both_copies_away(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drive, folder, real, steps = tmp_path / "drive", tmp_path / "runs" / "tiny", loop.guarded_update, []
+def test_what_is_interrupted_is_durable_and_starting_over_moves_both_copies_away(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drive, folder, real, steps = (
+        tmp_path / "drive",
+        tmp_path / "runs" / "tiny",
+        loop.guarded_update,
+        [],
+    )
 
     def update(*arguments: Any, **options: Any) -> Any:
         steps.append(1)
@@ -101,9 +114,15 @@ def test_what_is_interrupted_is_durable_and_starting_over_moves_both_copies_away
     assert run_id_of(folder) == run_id_of(drive / "tiny") != first
 
 
-def test_a_mirror_that_cannot_be_used_is_an_error_before_the_model_loads(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_mirror_that_cannot_be_used_is_an_error_before_the_model_loads(
+    tiny: Tiny, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
-    for mirror, told in (("file", "is a file"), ("missing/drive", "is the drive mounted"), ("runs", "holds the run itself")):
+    for mirror, told in (
+        ("file", "is a file"),
+        ("missing/drive", "is the drive mounted"),
+        ("runs", "holds the run itself"),
+    ):
         with pytest.raises(RunFolderError, match=told):
             _run(tiny(f"run.mirror={tmp_path / mirror}"))
     assert not (tmp_path / "runs" / "tiny").exists()

@@ -34,13 +34,21 @@ def test_a_point_holds_the_checkpoint_and_the_runs_files_as_of_its_step(run: Run
 
     assert _mirrored(run).check(2) == point
     assert (folder / "run" / "metrics.jsonl").read_bytes() == before
-    assert (folder / "run" / "recipe.yaml").read_bytes() == (run.folder / "recipe.yaml").read_bytes()
-    assert (folder / "model.safetensors").read_bytes() == (folder_of_step(run.folder, 2) / "model.safetensors").read_bytes()
-    assert point.num_bytes == sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and path.name != POINT)
+    assert (folder / "run" / "recipe.yaml").read_bytes() == (
+        run.folder / "recipe.yaml"
+    ).read_bytes()
+    assert (folder / "model.safetensors").read_bytes() == (
+        folder_of_step(run.folder, 2) / "model.safetensors"
+    ).read_bytes()
+    assert point.num_bytes == sum(
+        path.stat().st_size for path in folder.rglob("*") if path.is_file() and path.name != POINT
+    )
     assert _mirrored(run).steps() == [2]
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "state.json", "MANIFEST.json", "run/recipe.yaml", POINT])
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "state.json", "MANIFEST.json", "run/recipe.yaml", POINT]
+)
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
 def test_damage_anywhere_in_a_point_is_found(run: Run, name: str, damage: str) -> None:
     run.save(2)
@@ -48,7 +56,9 @@ def test_damage_anywhere_in_a_point_is_found(run: Run, name: str, damage: str) -
     path = folder_of_step(run.mirrored, 2) / name
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
-    path.unlink() if damage == "remove" else path.write_bytes(content if damage == "flip" else content[:-3])
+    path.unlink() if damage == "remove" else path.write_bytes(
+        content if damage == "flip" else content[:-3]
+    )
 
     with pytest.raises(NotWhole):
         _mirrored(run).check(2)
@@ -83,7 +93,9 @@ class _Failing(Files):
 
 @pytest.mark.parametrize("silently", [False, True])
 @pytest.mark.parametrize("operation", ["write", "sync", "rename"])
-def test_whatever_operation_fails_the_old_points_stay_and_the_new_one_is_whole_or_absent(run: Run, operation: str, silently: bool) -> None:
+def test_whatever_operation_fails_the_old_points_stay_and_the_new_one_is_whole_or_absent(
+    run: Run, operation: str, silently: bool
+) -> None:
     run.save(2)
     _add(run, 2)
     run.save(4)
@@ -103,7 +115,9 @@ def test_whatever_operation_fails_the_old_points_stay_and_the_new_one_is_whole_o
         shutil.rmtree(folder_of_step(run.mirrored, 4), ignore_errors=True)
 
 
-def test_a_newer_checkpoint_of_the_same_step_replaces_the_older_and_a_cut_replacement_is_read(run: Run) -> None:
+def test_a_newer_checkpoint_of_the_same_step_replaces_the_older_and_a_cut_replacement_is_read(
+    run: Run,
+) -> None:
     run.save(2)
     _add(run, 2)
     run.save(2, best=2)
@@ -124,7 +138,9 @@ def test_a_damaged_local_checkpoint_is_not_copied(run: Run) -> None:
     content[-1] ^= 1
     path.write_bytes(content)
 
-    with pytest.raises(NotWhole, match=r"local checkpoint of step 2 is damaged: model\.safetensors"):
+    with pytest.raises(
+        NotWhole, match=r"local checkpoint of step 2 is damaged: model\.safetensors"
+    ):
         _add(run, 2)
     assert list((run.mirrored / "checkpoints").iterdir()) == []
 
@@ -139,7 +155,10 @@ def test_only_what_is_wanted_is_kept_and_what_was_cut_off_is_removed(run: Run) -
     _mirrored(run).remove_leftovers()
     _mirrored(run).keep({2, 6})
 
-    assert [path.name for path in sorted((run.mirrored / "checkpoints").iterdir())] == ["step-00000002", "step-00000006"]
+    assert [path.name for path in sorted((run.mirrored / "checkpoints").iterdir())] == [
+        "step-00000002",
+        "step-00000006",
+    ]
     assert not list(run.mirrored.glob(".*"))
 
 

@@ -22,7 +22,9 @@ Run = Any
 
 def _contents(folder: Path) -> dict[str, bytes]:
     """Without what is this machine's knowledge of the mirror."""
-    found = (path for path in folder.rglob("*") if path.is_file() and path.name not in {STATUS, NOTE})
+    found = (
+        path for path in folder.rglob("*") if path.is_file() and path.name not in {STATUS, NOTE}
+    )
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
 
 
@@ -51,7 +53,9 @@ def test_nothing_is_brought_back_from_an_empty_mirror_or_where_nothing_is_newer(
     assert _contents(run.folder) == before
 
 
-def test_a_new_machine_gets_the_newest_point_as_it_was_and_the_mirror_stays_as_it_is(run: Run) -> None:
+def test_a_new_machine_gets_the_newest_point_as_it_was_and_the_mirror_stays_as_it_is(
+    run: Run,
+) -> None:
     _mirrored_up_to(run, 2, 4, 6, best=2)
     newest = (run.folder / "metrics.jsonl").read_bytes()
     with open(run.folder / "metrics.jsonl", "a") as journal:
@@ -60,12 +64,18 @@ def test_a_new_machine_gets_the_newest_point_as_it_was_and_the_mirror_stays_as_i
     shutil.rmtree(run.folder)
     mirrored = _contents(run.mirrored)
     (run.folder).mkdir()
-    (run.folder / "recipe.yaml").write_text("half")  # what a session leaves that died while starting
+    (run.folder / "recipe.yaml").write_text(
+        "half"
+    )  # what a session leaves that died while starting
 
     said = _bring_back(run)
     assert said[0].startswith(f"brought back from the mirror {run.mirrored}: step 6, ")
     assert local_steps(run.folder) == [2, 6]
-    expected = {name: content for name, content in before.items() if not name.startswith("checkpoints/step-00000004")} | {"metrics.jsonl": newest}
+    expected = {
+        name: content
+        for name, content in before.items()
+        if not name.startswith("checkpoints/step-00000004")
+    } | {"metrics.jsonl": newest}
     assert _contents(run.folder) == expected
     assert _contents(run.mirrored) == mirrored
     assert [path.name for path in run.folder.parent.iterdir()] == [run.folder.name]
@@ -88,7 +98,13 @@ def test_a_point_whose_best_checkpoint_is_damaged_is_not_used(run: Run) -> None:
     shutil.rmtree(run.folder)
     _damage(run, 2)
 
-    with pytest.raises(RunFolderError, match=r"(?s)no recovery point.*step 4: it needs the best checkpoint, of step 2.*step 2: .*--fresh"):
+    with pytest.raises(
+        RunFolderError,
+        match=(
+            r"(?s)no recovery point.*step 4: it needs the best checkpoint, of step 2.*step 2:"
+            r" .*--fresh"
+        ),
+    ):
         _bring_back(run)
     assert not run.folder.exists()
 
@@ -104,7 +120,9 @@ def test_where_no_point_was_ever_called_durable_the_run_starts_again(run: Run) -
     assert not run.folder.exists()
 
 
-def test_a_run_that_went_on_elsewhere_is_brought_back_and_the_older_one_moved_aside(run: Run, tmp_path: Path) -> None:
+def test_a_run_that_went_on_elsewhere_is_brought_back_and_the_older_one_moved_aside(
+    run: Run, tmp_path: Path
+) -> None:
     _mirrored_up_to(run, 2)
     shutil.copytree(run.folder, tmp_path / "older")
     _mirrored_up_to(run, 4)
@@ -114,10 +132,15 @@ def test_a_run_that_went_on_elsewhere_is_brought_back_and_the_older_one_moved_as
     said = _bring_back(run)
     moved = next(path for path in run.folder.parent.iterdir() if ".behind-" in path.name)
     assert said[0] == f"the run here is older than the one in the mirror; it was moved to {moved}"
-    assert (local_steps(run.folder), local_steps(moved)) == ([2, 4], [2]) or (local_steps(run.folder), local_steps(moved)) == ([4], [2])
+    assert (local_steps(run.folder), local_steps(moved)) == ([2, 4], [2]) or (
+        local_steps(run.folder),
+        local_steps(moved),
+    ) == ([4], [2])
 
 
-def test_a_local_run_whose_newer_checkpoints_are_damaged_is_mended_from_the_mirror(run: Run) -> None:
+def test_a_local_run_whose_newer_checkpoints_are_damaged_is_mended_from_the_mirror(
+    run: Run,
+) -> None:
     _mirrored_up_to(run, 2, 4)
     (folder_of_step(run.folder, 4) / "model.safetensors").write_bytes(b"rot")
 
@@ -128,7 +151,10 @@ def test_a_local_run_whose_newer_checkpoints_are_damaged_is_mended_from_the_mirr
 def test_a_run_that_is_being_written_is_not_replaced(run: Run) -> None:
     _mirrored_up_to(run, 2, 4)
     shutil.rmtree(folder_of_step(run.folder, 4))
-    with Lease.acquire(run.folder), pytest.raises(RunFolderError, match="is being written by process"):
+    with (
+        Lease.acquire(run.folder),
+        pytest.raises(RunFolderError, match="is being written by process"),
+    ):
         _bring_back(run)
     assert local_steps(run.folder) == [2]
 
@@ -175,11 +201,16 @@ def test_a_mirror_of_another_run_is_refused_whether_here_or_by_its_recipe(run: R
     values = json.loads((run.folder / "run.json").read_text())
     (run.folder / "run.json").write_text(json.dumps({**values, "id": "another"}))
     for act in (lambda: _bring_back(run), lambda: refuse_fresh(run.place, run.folder)):
-        with pytest.raises(RunFolderError, match=r"belongs to another run.*run\.mirror=PATH.*run\.name=NAME"):
+        with pytest.raises(
+            RunFolderError, match=r"belongs to another run.*run\.mirror=PATH.*run\.name=NAME"
+        ):
             act()
 
     shutil.rmtree(run.folder)
-    with pytest.raises(RunFolderError, match=r"(?s)run in the mirror.*another recipe.*sequence_length: 32 -> 16.*run\.mirror=PATH"):
+    with pytest.raises(
+        RunFolderError,
+        match=r"(?s)run in the mirror.*another recipe.*sequence_length: 32 -> 16.*run\.mirror=PATH",
+    ):
         _bring_back(run, recipe=other)
     changed = run.recipe.model_copy(update={"seed": 7})
     with pytest.raises(RunFolderError, match="--accept-change seed"):
@@ -247,11 +278,15 @@ def test_starting_over_moves_an_unfinished_run_away_and_never_a_finished_one(run
 
     run.finish()
     run.copy(is_finished=True)
-    with pytest.raises(RunFolderError, match=r"finished run; --fresh does not replace it.*run\.name=tiny-2"):
+    with pytest.raises(
+        RunFolderError, match=r"finished run; --fresh does not replace it.*run\.name=tiny-2"
+    ):
         refuse_fresh(run.place, run.folder)
 
 
-def test_a_mirror_that_cannot_be_read_now_stops_the_run_before_an_older_point_is_taken(run: Run) -> None:
+def test_a_mirror_that_cannot_be_read_now_stops_the_run_before_an_older_point_is_taken(
+    run: Run,
+) -> None:
     class Failing(Files):
         def read(self, path: Path) -> Any:
             if path.name == "optimizer.safetensors":
@@ -260,7 +295,9 @@ def test_a_mirror_that_cannot_be_read_now_stops_the_run_before_an_older_point_is
 
     _mirrored_up_to(run, 2, 4)
     shutil.rmtree(run.folder)
-    with pytest.raises(RunFolderError, match=r"cannot be read: input/output error.*Nothing was changed"):
+    with pytest.raises(
+        RunFolderError, match=r"cannot be read: input/output error.*Nothing was changed"
+    ):
         _bring_back(run, files=Failing())
     assert not run.folder.exists()
 

@@ -4,7 +4,15 @@ from brimful.verify.kinds.exact import VERIFIER, normal_form
 
 
 @pytest.mark.parametrize(
-    ("text", "normal"), [(" Ho  Chi\nMinh ", "ho chi minh"), ("“Yes.”", "yes"), ("**B**", "b"), ("Straße", "strasse"), ("ＡＢ", "ab"), ("a.b", "a.b")]
+    ("text", "normal"),
+    [
+        (" Ho  Chi\nMinh ", "ho chi minh"),
+        ("“Yes.”", "yes"),
+        ("**B**", "b"),
+        ("Straße", "strasse"),
+        ("ＡＢ", "ab"),
+        ("a.b", "a.b"),
+    ],
 )
 def test_the_normal_form_keeps_what_tells_texts_apart(text: str, normal: str) -> None:
     assert normal_form(text) == normal

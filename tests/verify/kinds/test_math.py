@@ -6,7 +6,9 @@ from brimful.base.errors import RequestError
 from brimful.verify.verifier import load_verifier
 
 
-def test_without_math_verify_the_verifier_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_math_verify_the_verifier_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import sys
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -15,14 +17,25 @@ def test_without_math_verify_the_verifier_says_how_to_get_it(monkeypatch: pytest
         load_verifier("math")
 
 
-@pytest.mark.skipif(find_spec("math_verify") is None, reason="math-verify is not installed: pip install 'brimful[math]'")
-@pytest.mark.parametrize("reference", ["\\frac{1}{2}", "$x^2$", "So \\boxed{5}.", 5, "\\text{east}"])
+@pytest.mark.skipif(
+    find_spec("math_verify") is None,
+    reason="math-verify is not installed: pip install 'brimful[math]'",
+)
+@pytest.mark.parametrize(
+    "reference", ["\\frac{1}{2}", "$x^2$", "So \\boxed{5}.", 5, "\\text{east}"]
+)
 def test_expressions_are_references(reference: object) -> None:
     load_verifier("math").check(reference)
 
 
-@pytest.mark.skipif(find_spec("math_verify") is None, reason="math-verify is not installed: pip install 'brimful[math]'")
-@pytest.mark.parametrize(("reference", "reason"), [("\\frac{", "not read"), ("two apples", "for words"), ("x" * 301, "has 301 characters")])
+@pytest.mark.skipif(
+    find_spec("math_verify") is None,
+    reason="math-verify is not installed: pip install 'brimful[math]'",
+)
+@pytest.mark.parametrize(
+    ("reference", "reason"),
+    [("\\frac{", "not read"), ("two apples", "for words"), ("x" * 301, "has 301 characters")],
+)
 def test_what_is_no_expression_is_refused(reference: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         load_verifier("math").check(reference)

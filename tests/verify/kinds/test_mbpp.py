@@ -11,10 +11,15 @@ ROW = VERIFIER.examples[0].reference
 
 
 def test_real_problems_accept_their_own_solutions(shared_data: Path, sandbox: Sandbox) -> None:
-    rows = [json.loads(line) for line in (shared_data / "mbpp" / "mbpp.jsonl").read_text(encoding="utf-8").splitlines()][:974:200]
+    rows = [
+        json.loads(line)
+        for line in (shared_data / "mbpp" / "mbpp.jsonl").read_text(encoding="utf-8").splitlines()
+    ][:974:200]
     for row in rows:
         VERIFIER.check(row)
-    verdicts = judge(VERIFIER, [f"Here you are:\n```python\n{row['code']}\n```" for row in rows], rows, sandbox)
+    verdicts = judge(
+        VERIFIER, [f"Here you are:\n```python\n{row['code']}\n```" for row in rows], rows, sandbox
+    )
     assert [verdict and verdict.status for verdict in verdicts] == ["correct"] * len(rows)
 
 

@@ -22,7 +22,12 @@ def test_every_answer_of_gsm8k_is_right_about_itself(shared_data: Path) -> None:
     """The test split: 1319 solutions that end with `#### NUMBER`."""
     import json
 
-    answers = [json.loads(line)["answer"] for line in (shared_data / "gsm8k" / "test.jsonl").read_text(encoding="utf-8").splitlines()]
+    answers = [
+        json.loads(line)["answer"]
+        for line in (shared_data / "gsm8k" / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert VERIFIER.verify is not None
-    assert Counter(VERIFIER.verify(answer, answer.rpartition("####")[2]).status for answer in answers) == {"correct": 1319}
+    assert Counter(
+        VERIFIER.verify(answer, answer.rpartition("####")[2]).status for answer in answers
+    ) == {"correct": 1319}
     assert read_number(answers[0]).text == "18"

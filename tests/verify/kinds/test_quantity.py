@@ -11,12 +11,16 @@ def _verdict(answer: str, reference: str) -> Verdict:
 
 
 def test_equal_quantities_have_one_value_so_that_they_vote_together() -> None:
-    assert {_verdict(answer, "2 h").value for answer in ("2 h", "120 min", "7,200 seconds")} == {"7200 s"}
+    assert {_verdict(answer, "2 h").value for answer in ("2 h", "120 min", "7,200 seconds")} == {
+        "7200 s"
+    }
 
 
 def test_every_unit_is_one_of_itself() -> None:
     for unit in UNITS:
-        assert _verdict(f"<answer>1.0005 {unit.plural}</answer>", f"1 {unit.symbol}").is_correct, unit.name
+        assert _verdict(f"<answer>1.0005 {unit.plural}</answer>", f"1 {unit.symbol}").is_correct, (
+            unit.name
+        )
 
 
 def test_a_word_with_two_meanings_takes_that_of_the_reference() -> None:
@@ -29,7 +33,10 @@ def test_huge_quantities_are_no_trouble() -> None:
     assert _verdict("1e999999999 km", "1 m").status == "wrong"
 
 
-@pytest.mark.parametrize(("reference", "reason"), [("120", "no unit"), ("5 smoots", "no unit"), ("min", "is not one number"), (7, "no unit")])
+@pytest.mark.parametrize(
+    ("reference", "reason"),
+    [("120", "no unit"), ("5 smoots", "no unit"), ("min", "is not one number"), (7, "no unit")],
+)
 def test_a_reference_needs_a_number_and_a_known_unit(reference: object, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         VERIFIER.check(reference)

@@ -1,7 +1,9 @@
-"""Emoji as words: they carry the tone of a comment, but many vocabularies hold none and read all of them as one unknown token.
+"""Emoji as words: they carry the tone of a comment, but many vocabularies hold none and read all of
+them as one unknown token.
 
-A picture becomes its name in the Unicode Character Database in small letters, such as `face with tears of joy`, whatever the language of the
-text. Skin tones and the joiners of pictures go, the parts of a joined picture are named one after the other; a flag becomes `flag vn`.
+A picture becomes its name in the Unicode Character Database in small letters, such as `face with
+tears of joy`, whatever the language of the text. Skin tones and the joiners of pictures go, the
+parts of a joined picture are named one after the other; a flag becomes `flag vn`.
 """
 
 import unicodedata
@@ -15,10 +17,14 @@ _FLAG_A = ord("\N{REGIONAL INDICATOR SYMBOL LETTER A}")
 
 
 def STEP(text: str) -> str:  # noqa: N802 - looked up by this name
-    """The text with names in place of emoji, a space before and behind. One that this Python's character database does not know stays."""
+    """The text with names in place of emoji, a space before and behind. One that this Python's
+    character database does not know stays.
+    """
     if text.isascii():
         return text
-    spaced: str = _RUN.sub(lambda run: _spaced(run[0], is_first=run.start() == 0, is_last=run.end() == len(text)), text)
+    spaced: str = _RUN.sub(
+        lambda run: _spaced(run[0], is_first=run.start() == 0, is_last=run.end() == len(text)), text
+    )
     return spaced
 
 

@@ -1,4 +1,6 @@
-"""Small letters, for models that were pre-trained on them; shouting in capitals is then lost as a hint."""
+"""Small letters, for models that were pre-trained on them; shouting in capitals is then lost as a
+hint.
+"""
 
 
 def STEP(text: str) -> str:  # noqa: N802 - looked up by this name

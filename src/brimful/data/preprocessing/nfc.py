@@ -1,4 +1,6 @@
-"""Unicode normalisation form C: one code point where there is one, so that equal-looking text is equal (Unicode Standard Annex 15)."""
+"""Unicode normalisation form C: one code point where there is one, so that equal-looking text is
+equal (Unicode Standard Annex 15).
+"""
 
 import unicodedata
 

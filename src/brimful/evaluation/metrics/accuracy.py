@@ -1,4 +1,6 @@
-"""Share of questions answered right, of questions answered at all, and what several samples of a question give."""
+"""Share of questions answered right, of questions answered at all, and what several samples of a
+question give.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,10 +12,12 @@ from brimful.evaluation.metrics.pass_at_k import KS, pass_at_k
 
 
 def majority_at_k(samples: Sequence[Answer], k: int) -> float:
-    """The chance that the most frequent value among k samples is right (self-consistency, Wang et al. 2022, arXiv 2203.11171).
+    """The chance that the most frequent value among k samples is right (self-consistency, Wang et
+    al. 2022, arXiv 2203.11171).
 
-    Only samples that could be read vote; of values with as many votes the one drawn first wins; no vote is not right. For k below n it is the mean over
-    the n runs of k neighbours, the last sample followed by the first: every run is k different draws, and each draw counts as often.
+    Only samples that could be read vote; of values with as many votes the one drawn first wins; no
+    vote is not right. For k below n it is the mean over the n runs of k neighbours, the last sample
+    followed by the first: every run is k different draws, and each draw counts as often.
 
     Args:
         samples: n of one question, in the order drawn.
@@ -21,7 +25,14 @@ def majority_at_k(samples: Sequence[Answer], k: int) -> float:
     """
     n = len(samples)
     starts = range(n if k < n else 1)
-    return float(np.mean([_majority_is_right([samples[(start + place) % n] for place in range(k)]) for start in starts]))
+    return float(
+        np.mean(
+            [
+                _majority_is_right([samples[(start + place) % n] for place in range(k)])
+                for start in starts
+            ]
+        )
+    )
 
 
 def _majority_is_right(samples: Sequence[Answer]) -> bool:
@@ -40,14 +51,28 @@ def _error(answer: Answer) -> str:
 
 def _score(examples: Answers) -> Scores:
     right = [[float(answer.status == "correct") for answer in samples] for samples in examples]
-    answered = [[float(answer.status in {"correct", "wrong"}) for answer in samples] for samples in examples]
+    answered = [
+        [float(answer.status in {"correct", "wrong"}) for answer in samples] for samples in examples
+    ]
     n = min(map(len, examples), default=1)
     ks = [*(k for k in KS if 1 < k < n), *([n] if n > 1 else [])]
-    passed = {f"pass@{k}": [[pass_at_k(len(samples), int(sum(samples)), k)] for samples in right] for k in ks}
-    majority = {f"majority@{k}": [[majority_at_k(samples, k)] for samples in examples] for k in ks if k > 2}
+    passed = {
+        f"pass@{k}": [[pass_at_k(len(samples), int(sum(samples)), k)] for samples in right]
+        for k in ks
+    }
+    majority = {
+        f"majority@{k}": [[majority_at_k(samples, k)] for samples in examples] for k in ks if k > 2
+    }
     scores = {"accuracy": right, "answer_rate": answered, **passed, **majority}
     errors = [[_error(answer) for answer in samples] for samples in examples]
-    return Scores(scores, {name: mean_of_examples(values, "share") for name, values in scores.items()}, errors)
+    return Scores(
+        scores, {name: mean_of_examples(values, "share") for name, values in scores.items()}, errors
+    )
 
 
-METRIC = Metric("Share of answers that are right, and that could be read; of several samples pass@k and majority@k.", _score, is_told_by_kind=True)
+METRIC = Metric(
+    "Share of answers that are right, and that could be read; of several samples pass@k and"
+    " majority@k.",
+    _score,
+    is_told_by_kind=True,
+)

@@ -1,7 +1,8 @@
-"""Likeness of an answer's code to the reference: BLEU (Papineni et al. 2002) by sacrebleu, per sentence and over the corpus.
+"""Likeness of an answer's code to the reference: BLEU (Papineni et al. 2002) by sacrebleu, per
+sentence and over the corpus.
 
-The tokenizer is sacrebleu's default (13a), which does not see indentation or line breaks. An answer that works but looks
-different scores low; pass@k is the better measure where there are tests.
+The tokenizer is sacrebleu's default (13a), which does not see indentation or line breaks. An answer
+that works but looks different scores low; pass@k is the better measure where there are tests.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ MAX_ORDER = 4
 
 @dataclass(frozen=True)
 class _Sentence:
-    """Score of one answer and what the corpus score adds up: matches and n-grams of each order, and both lengths."""
+    """Score of one answer and what the corpus score adds up: matches and n-grams of each order, and
+    both lengths.
+    """
 
     score: float
     counts: list[int]
@@ -27,12 +30,18 @@ class _Sentence:
 
 def _sentence(bleu: BLEU, answer: Answer) -> _Sentence:
     found = bleu.sentence_score(answer.extracted, [code_of(answer.reference)])
-    return _Sentence(float(found.score), [*found.counts, *found.totals, found.sys_len, found.ref_len])
+    return _Sentence(
+        float(found.score), [*found.counts, *found.totals, found.sys_len, found.ref_len]
+    )
 
 
 def _corpus_score(counts: NDArray[np.int64]) -> float:
     """From sums of the counts; the same as `BLEU().corpus_score`."""
-    matches, totals, (answered, expected) = counts[:MAX_ORDER].tolist(), counts[MAX_ORDER : 2 * MAX_ORDER].tolist(), counts[2 * MAX_ORDER :].tolist()
+    matches, totals, (answered, expected) = (
+        counts[:MAX_ORDER].tolist(),
+        counts[MAX_ORDER : 2 * MAX_ORDER].tolist(),
+        counts[2 * MAX_ORDER :].tolist(),
+    )
     return float(BLEU.compute_bleu(matches, totals, answered, expected, smooth_method="exp").score)
 
 
@@ -40,11 +49,22 @@ def _score(examples: Answers) -> Scores:
     bleu = BLEU(effective_order=True)
     sentences = [[_sentence(bleu, answer) for answer in samples] for samples in examples]
     scores = [[sentence.score for sentence in samples] for samples in sentences]
-    counts_NC = np.array([np.sum([sentence.counts for sentence in samples], axis=0) for samples in sentences], dtype=np.int64)
+    counts_NC = np.array(
+        [np.sum([sentence.counts for sentence in samples], axis=0) for samples in sentences],
+        dtype=np.int64,
+    )
     corpus = _corpus_score(counts_NC.sum(0)) if len(counts_NC) else None
-    interval = bootstrap_interval(lambda numbers_N: _corpus_score(counts_NC[numbers_N].sum(0)), len(counts_NC))
-    summaries = {"bleu": mean_of_examples(scores, "BLEU"), "corpus_bleu": Summary(corpus, "BLEU", interval, "bootstrap", len(sentences))}
+    interval = bootstrap_interval(
+        lambda numbers_N: _corpus_score(counts_NC[numbers_N].sum(0)), len(counts_NC)
+    )
+    summaries = {
+        "bleu": mean_of_examples(scores, "BLEU"),
+        "corpus_bleu": Summary(corpus, "BLEU", interval, "bootstrap", len(sentences)),
+    }
     return Scores({"bleu": scores}, summaries, [])
 
 
-METRIC = Metric("Mean sentence BLEU and corpus BLEU of the code against the reference (sacrebleu, defaults).", _score)
+METRIC = Metric(
+    "Mean sentence BLEU and corpus BLEU of the code against the reference (sacrebleu, defaults).",
+    _score,
+)

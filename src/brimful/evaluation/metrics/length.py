@@ -6,8 +6,13 @@ from brimful.evaluation.metric import Answers, Metric, Scores, mean_of_examples
 def _score(examples: Answers) -> Scores:
     tokens = [[float(answer.tokens) for answer in samples] for samples in examples]
     cut = [[float(answer.finish == "length") for answer in samples] for samples in examples]
-    summaries = {"length": mean_of_examples(tokens, "tokens"), "unended": mean_of_examples(cut, "share")}
+    summaries = {
+        "length": mean_of_examples(tokens, "tokens"),
+        "unended": mean_of_examples(cut, "share"),
+    }
     return Scores({"length": tokens, "unended": cut}, summaries, [])
 
 
-METRIC = Metric("Tokens per answer, and the share of answers that did not end by themselves.", _score)
+METRIC = Metric(
+    "Tokens per answer, and the share of answers that did not end by themselves.", _score
+)

@@ -1,4 +1,6 @@
-"""Share of problems of which at least one of k answers passes the tests, estimated without bias from n answers each."""
+"""Share of problems of which at least one of k answers passes the tests, estimated without bias
+from n answers each.
+"""
 
 from math import comb
 
@@ -9,9 +11,11 @@ KS = (1, 2, 5, 10, 20, 50, 100)
 
 
 def pass_at_k(n: int, passed: int, k: int) -> float:
-    """1 - C(n - passed, k) / C(n, k): the chance that k of the n answers, drawn without replacement, hold one that passed.
+    """1 - C(n - passed, k) / C(n, k): the chance that k of the n answers, drawn without
+    replacement, hold one that passed.
 
-    Chen et al. 2021, "Evaluating Large Language Models Trained on Code", equation 1; exact integers instead of their product of floats.
+    Chen et al. 2021, "Evaluating Large Language Models Trained on Code", equation 1; exact integers
+    instead of their product of floats.
 
     Args:
         n: Answers drawn.
@@ -32,10 +36,16 @@ def _error(answer: Answer) -> str:
 def _score(examples: Answers) -> Scores:
     passed = [[float(answer.status == "passed") for answer in samples] for samples in examples]
     n = min(map(len, passed), default=1)
-    at_k = {f"pass@{k}": [[pass_at_k(len(samples), int(sum(samples)), k)] for samples in passed] for k in KS if k <= n}
+    at_k = {
+        f"pass@{k}": [[pass_at_k(len(samples), int(sum(samples)), k)] for samples in passed]
+        for k in KS
+        if k <= n
+    }
     summaries = {name: mean_of_examples(values, "share") for name, values in at_k.items()}
     errors = [[_error(answer) for answer in samples] for samples in examples]
     return Scores(at_k | {"pass@1": passed}, summaries, errors)
 
 
-METRIC = Metric("pass@k: share of problems solved by at least one of k answers (unbiased estimate).", _score)
+METRIC = Metric(
+    "pass@k: share of problems solved by at least one of k answers (unbiased estimate).", _score
+)

@@ -1,11 +1,15 @@
-"""Share of answers whose code parses. Nothing written, bare comments and bare docstrings are failures."""
+"""Share of answers whose code parses. Nothing written, bare comments and bare docstrings are
+failures.
+"""
 
 from brimful.evaluation.metric import Answer, Answers, Metric, Scores, mean_of_examples
 from brimful.verify.extract import parses
 
 
 def _error(answer: Answer) -> str:
-    """The kind of failure; "unfinished" where the answer was still going on when its tokens ran out."""
+    """The kind of failure; "unfinished" where the answer was still going on when its tokens ran
+    out.
+    """
     if not answer.completion.strip():
         return "empty"
     error = parses(answer.extracted).error

@@ -12,18 +12,31 @@ from brimful.generation.requests import Backend
 Choice = Literal["auto", "brimful", "transformers", "vllm"]
 
 REASONS = {
-    "auto": "brimful's engine writes: on any device, with any model; in fp32 a seed gives the same text however many are written at once",
+    "auto": (
+        "brimful's engine writes: on any device, with any model; in fp32 a seed gives the same text"
+        " however many are written at once"
+    ),
     "brimful": "brimful's engine writes, as asked",
-    "transformers": "transformers' continuous batching writes, as asked: with brimful's drawing, so seeds hold, but without stop texts, "
-    "repetition penalty and log-probabilities",
-    "vllm": "vLLM writes, as asked: it loads the model a second time; the same seeds give other texts than brimful's engine, and its texts may "
-    "change with what else is written at the same time",
+    "transformers": (
+        "transformers' continuous batching writes, as asked: with brimful's drawing, so seeds hold,"
+        " but without stop texts, repetition penalty and log-probabilities"
+    ),
+    "vllm": (
+        "vLLM writes, as asked: it loads the model a second time; the same seeds give other texts"
+        " than brimful's engine, and its texts may change with what else is written at the same"
+        " time"
+    ),
 }
 """What a user reads."""
 
 
 def backend_for(
-    choice: Choice, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, source: str, most_rows: int | None = None
+    choice: Choice,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    source: str,
+    most_rows: int | None = None,
 ) -> tuple[Backend, str]:
     """The back end for a choice, and one sentence on it.
 
@@ -31,7 +44,8 @@ def backend_for(
         choice: auto is brimful's engine.
         model: In memory, on its device.
         tokenizer: The model's.
-        source: Hub id or folder of the same weights or adapters, for back ends that load them themselves.
+        source: Hub id or folder of the same weights or adapters, for back ends that load them
+            themselves.
         most_rows: Texts at the same time; None: the back end decides.
 
     Raises:

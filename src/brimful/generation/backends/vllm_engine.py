@@ -1,7 +1,9 @@
-"""vLLM, an extra: paged attention and CUDA graphs on a GPU. It loads the model itself, by hub id or folder.
+"""vLLM, an extra: paged attention and CUDA graphs on a GPU. It loads the model itself, by hub id or
+folder.
 
-Written against vllm 0.33 (entrypoints/llm.py, sampling_params.py, v1/engine/llm_engine.py, v1/sample/sampler.py); it needs a GPU, so what
-runs here without one is its refusals and the translation of settings.
+Written against vllm 0.33 (entrypoints/llm.py, sampling_params.py, v1/engine/llm_engine.py,
+v1/sample/sampler.py); it needs a GPU, so what runs here without one is its refusals and the
+translation of settings.
 """
 
 import importlib
@@ -29,7 +31,8 @@ class VllmEngine:
     """Writes texts with vLLM; a `Backend`.
 
     Args:
-        source: Hub id or folder of the weights, or a folder of LoRA adapters, whose base is loaded too.
+        source: Hub id or folder of the weights, or a folder of LoRA adapters, whose base is loaded
+            too.
         device: Where they go; a GPU.
         dtype: Of the weights.
         most_rows: Texts at the same time; None: as many as our engine on a GPU.
@@ -38,16 +41,31 @@ class VllmEngine:
         RequestError: vLLM is not installed, or the device is no CUDA GPU.
     """
 
-    def __init__(self, source: str, *, device: torch.device, dtype: torch.dtype, most_rows: int | None = None) -> None:
+    def __init__(
+        self, source: str, *, device: torch.device, dtype: torch.dtype, most_rows: int | None = None
+    ) -> None:
         if importlib.util.find_spec("vllm") is None:
-            raise RequestError("plan.sampling=vllm needs vLLM, which is not installed: pip install 'brimful[vllm]'. Or use plan.sampling=brimful.")
+            raise RequestError(
+                "plan.sampling=vllm needs vLLM, which is not installed: pip install"
+                " 'brimful[vllm]'. Or use plan.sampling=brimful."
+            )
         if device.type != "cuda":
-            raise RequestError(f"vLLM writes on CUDA GPUs only, and the model is on {device}. Use plan.sampling=brimful.")
+            raise RequestError(
+                f"vLLM writes on CUDA GPUs only, and the model is on {device}. Use"
+                " plan.sampling=brimful."
+            )
         self._vllm: Any = importlib.import_module("vllm")
         self._rows = most_rows or GPU_ROWS
         base, adapter = base_and_adapter(source)
         free_bytes, total_bytes = torch.cuda.mem_get_info(device)
-        more = {} if adapter is None else {"enable_lora": True, "max_lora_rank": int(read_json(adapter / "adapter_config.json")["r"])}
+        more = (
+            {}
+            if adapter is None
+            else {
+                "enable_lora": True,
+                "max_lora_rank": int(read_json(adapter / "adapter_config.json")["r"]),
+            }
+        )
         self._llm = self._vllm.LLM(
             base,
             dtype=str(dtype).removeprefix("torch."),
@@ -59,40 +77,64 @@ class VllmEngine:
         self._adapter = None if adapter is None else lora.LoRARequest(ADAPTER, 1, str(adapter))
 
     def stream(
-        self, requests: Iterable[Request], settings: SamplingSettings, stop: StopRules, *, logprobs: bool = False
+        self,
+        requests: Iterable[Request],
+        settings: SamplingSettings,
+        stop: StopRules,
+        *,
+        logprobs: bool = False,
     ) -> Iterator[tuple[Request, Generation]]:
-        """As `Backend.stream`, but that vLLM's texts for a seed are its own and may change with their neighbours.
+        """As `Backend.stream`, but that vLLM's texts for a seed are its own and may change with
+        their neighbours.
 
         Raises:
-            RequestError: a setting means something else to vLLM; prompt and text do not fit into the context.
+            RequestError: a setting means something else to vLLM; prompt and text do not fit into
+                the context.
         """
         refuse(settings)
         return self._stream(iter(requests), settings, stop, logprobs=logprobs)
 
     def _stream(
-        self, waiting: Iterator[Request], settings: SamplingSettings, stop: StopRules, *, logprobs: bool
+        self,
+        waiting: Iterator[Request],
+        settings: SamplingSettings,
+        stop: StopRules,
+        *,
+        logprobs: bool,
     ) -> Iterator[tuple[Request, Generation]]:
         engine, running, number = self._llm.llm_engine, dict[str, Request](), 0
         try:
             while True:
                 for request in islice(waiting, self._rows - len(running)):
                     check_room(request, int(self._llm.model_config.max_model_len))
-                    params = self._vllm.SamplingParams(**sampling_arguments(request, settings, stop, logprobs=logprobs))
-                    engine.add_request(str(number), {"prompt_token_ids": [*request.prompt_ids]}, params, lora_request=self._adapter)
+                    params = self._vllm.SamplingParams(
+                        **sampling_arguments(request, settings, stop, logprobs=logprobs)
+                    )
+                    engine.add_request(
+                        str(number),
+                        {"prompt_token_ids": [*request.prompt_ids]},
+                        params,
+                        lora_request=self._adapter,
+                    )
                     running[str(number)] = request
                     number += 1
                 if not running:
                     return
                 for written in engine.step():
                     if written.finished:
-                        yield running.pop(written.request_id), generation_of(written.outputs[0], logprobs=logprobs)
+                        yield (
+                            running.pop(written.request_id),
+                            generation_of(written.outputs[0], logprobs=logprobs),
+                        )
         finally:
             if running:
                 engine.abort_request([*running])
 
 
 def base_and_adapter(source: str) -> tuple[str, Path | None]:
-    """What vLLM loads for a source: weights, and the folder of LoRA adapters on them where it is one."""
+    """What vLLM loads for a source: weights, and the folder of LoRA adapters on them where it is
+    one.
+    """
     folder = Path(source)
     if not is_adapter_folder(folder):
         return source, None
@@ -100,15 +142,17 @@ def base_and_adapter(source: str) -> tuple[str, Path | None]:
 
 
 def refuse(settings: SamplingSettings) -> None:
-    """Refuse what vLLM would do otherwise: it applies min-p before top-p, so that both together keep other tokens.
+    """Refuse what vLLM would do otherwise: it applies min-p before top-p, so that both together
+    keep other tokens.
 
     Raises:
         RequestError: min_p and top_p are both asked for.
     """
     if settings.min_p > 0 and settings.top_p < 1:
         raise RequestError(
-            f"vLLM applies min_p before top_p, so min_p {settings.min_p} with top_p {settings.top_p} would mean something else than in brimful and "
-            "transformers. Use one of the two, or plan.sampling=brimful."
+            f"vLLM applies min_p before top_p, so min_p {settings.min_p} with top_p"
+            f" {settings.top_p} would mean something else than in brimful and transformers. Use one"
+            " of the two, or plan.sampling=brimful."
         )
 
 
@@ -120,13 +164,19 @@ def check_room(request: Request, context: int) -> None:
     """
     if len(request.prompt_ids) + request.max_new_tokens > context:
         raise RequestError(
-            f"prompt {request.key} has {len(request.prompt_ids)} tokens; with {request.max_new_tokens} new ones that is more than the {context} that "
-            "vLLM reads. Shorten either, or use plan.sampling=brimful, which goes on from the text's last half."
+            f"prompt {request.key} has {len(request.prompt_ids)} tokens; with"
+            f" {request.max_new_tokens} new ones that is more than the {context} that vLLM reads."
+            " Shorten either, or use plan.sampling=brimful, which goes on from the text's last"
+            " half."
         )
 
 
-def sampling_arguments(request: Request, settings: SamplingSettings, stop: StopRules, *, logprobs: bool) -> dict[str, Any]:
-    """Of vllm.SamplingParams. End-of-text ends a text only where the stop rules say so, as everywhere in brimful."""
+def sampling_arguments(
+    request: Request, settings: SamplingSettings, stop: StopRules, *, logprobs: bool
+) -> dict[str, Any]:
+    """Of vllm.SamplingParams. End-of-text ends a text only where the stop rules say so, as
+    everywhere in brimful.
+    """
     return {
         "temperature": settings.temperature,
         "top_k": settings.top_k or 0,
@@ -144,9 +194,20 @@ def sampling_arguments(request: Request, settings: SamplingSettings, stop: StopR
 
 
 def generation_of(output: Any, *, logprobs: bool) -> Generation:
-    """From vLLM's CompletionOutput; its logprobs are the model's own (`logprobs_mode` raw_logprobs, its default)."""
+    """From vLLM's CompletionOutput; its logprobs are the model's own (`logprobs_mode` raw_logprobs,
+    its default).
+    """
     is_stop_token = output.finish_reason == "stop" and isinstance(output.stop_reason, int)
     token_ids = list(output.token_ids)[:-1] if is_stop_token else list(output.token_ids)
-    finish: Finish = "end_of_text" if is_stop_token else "stop" if output.finish_reason == "stop" else "length"
-    values = [position[token].logprob for position, token in zip(output.logprobs, token_ids, strict=False)] if logprobs else None
+    finish: Finish = (
+        "end_of_text" if is_stop_token else "stop" if output.finish_reason == "stop" else "length"
+    )
+    values = (
+        [
+            position[token].logprob
+            for position, token in zip(output.logprobs, token_ids, strict=False)
+        ]
+        if logprobs
+        else None
+    )
     return Generation(token_ids, finish, values)

@@ -8,18 +8,23 @@ MODEL_TYPE = "okadfa"
 
 
 class OkadfaConfig(PreTrainedConfig):  # type: ignore[misc]
-    """A pre-norm GPT with fixed sinusoidal positions, biases everywhere and normalised queries and keys.
+    """A pre-norm GPT with fixed sinusoidal positions, biases everywhere and normalised queries and
+    keys.
 
     Attributes:
-        attention: "softmax", or "kernel": its estimate from positive random features. The parameters are the same.
+        attention: "softmax", or "kernel": its estimate from positive random features. The
+            parameters are the same.
         num_features: Features per head; None: four times the head size.
         feature_seed: Of the random directions.
-        initial_temperature: Factor on the cosine of a query and a key at the start; learned per head. The estimate's error grows with its exponential.
-        max_position_embeddings: Longest text that softmax attention was trained on; None for kernel attention, which reads on.
+        initial_temperature: Factor on the cosine of a query and a key at the start; learned per
+            head. The estimate's error grows with its exponential.
+        max_position_embeddings: Longest text that softmax attention was trained on; None for kernel
+            attention, which reads on.
     """
 
     model_type = MODEL_TYPE
-    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012 - transformers' class attribute
+    # Transformers' class attribute.
+    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012
 
     vocab_size: int = 50257
     hidden_size: int = 768
@@ -50,16 +55,28 @@ class OkadfaConfig(PreTrainedConfig):  # type: ignore[misc]
         if self.attention not in ("softmax", "kernel"):
             raise ValueError(f"attention {self.attention!r} must be 'softmax' or 'kernel'")
         if self.num_features < 1:
-            raise ValueError(f"num_features {self.num_features} must be at least 1; None means four times the head size")
+            raise ValueError(
+                f"num_features {self.num_features} must be at least 1; None means four times the"
+                " head size"
+            )
         if not self.initial_temperature > 0:
-            raise ValueError(f"initial_temperature {self.initial_temperature} must be above 0; 1 is a good start")
+            raise ValueError(
+                f"initial_temperature {self.initial_temperature} must be above 0; 1 is a good start"
+            )
         if self.hidden_size % self.num_attention_heads:
-            raise ValueError(f"hidden_size {self.hidden_size} must be a multiple of num_attention_heads {self.num_attention_heads}")
+            raise ValueError(
+                f"hidden_size {self.hidden_size} must be a multiple of num_attention_heads"
+                f" {self.num_attention_heads}"
+            )
 
     @property
     def layer_types(self) -> list[str]:
-        """What transformers makes caches by; follows `attention` also where that is changed while a model is read."""
-        return ["full_attention" if self.attention == "softmax" else "linear_attention"] * self.num_hidden_layers
+        """What transformers makes caches by; follows `attention` also where that is changed while a
+        model is read.
+        """
+        return [
+            "full_attention" if self.attention == "softmax" else "linear_attention"
+        ] * self.num_hidden_layers
 
     @property
     def head_size(self) -> int:

@@ -1,8 +1,11 @@
-"""Causal attention from features, in time and memory linear in the length (Choromanski et al. 2021, section 2.2 and appendix B.1).
+"""Causal attention from features, in time and memory linear in the length (Choromanski et al. 2021,
+section 2.2 and appendix B.1).
 
-In fp32, or more where the features have more: running sums over thousands of positions lose small terms in 16 bits.
+In fp32, or more where the features have more: running sums over thousands of positions lose small
+terms in 16 bits.
 
-Shapes: B rows, H heads, T positions, M features, D head size, N chunks, C positions of a chunk; E = D + 1, values with their normaliser.
+Shapes: B rows, H heads, T positions, M features, D head size, N chunks, C positions of a chunk; E =
+D + 1, values with their normaliser.
 """
 
 import torch
@@ -11,7 +14,9 @@ from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 
 CHUNK = 64
 GROUP = 32
-"""Chunks over which sums within documents are formed by one product; its work per chunk grows with this."""
+"""Chunks over which sums within documents are formed by one product; its work per chunk grows with
+this.
+"""
 
 
 def causal_attention(
@@ -25,19 +30,22 @@ def causal_attention(
 ) -> tuple[Tensor, Tensor]:
     """sum_s<=t (f(q_t) . f(k_s)) v_s / sum_s<=t f(q_t) . f(k_s), chunk by chunk.
 
-    Inside a chunk the products are formed as they are in softmax attention; what lies before it comes from a sum of M x E numbers. The backward
-    pass keeps T x M features and that sum once per chunk: O(T M + T M D / C) numbers, where a sum per position would be O(T M D).
+    Inside a chunk the products are formed as they are in softmax attention; what lies before it
+    comes from a sum of M x E numbers. The backward pass keeps T x M features and that sum once per
+    chunk: O(T M + T M D / C) numbers, where a sum per position would be O(T M D).
 
     Args:
         queries_BHTM: Features of queries, fp32 or more.
         keys_BHTM: Features of keys; zero at padding.
         values_BHTD: In the type of the features.
-        segments_BT: Ascending numbers of the documents that lie end to end; each sees only itself. None: a row is one.
+        segments_BT: Ascending numbers of the documents that lie end to end; each sees only itself.
+            None: a row is one.
         state_BHME: What was read before; of one document, so without `segments_BT`.
         chunk: C. From D on, memory is O(T M).
 
     Returns:
-        Attended values (B, H, T, D), and the sum over all positions read (B, H, M, E), of the last document where there are several.
+        Attended values (B, H, T, D), and the sum over all positions read (B, H, M, E), of the last
+        document where there are several.
 
     Raises:
         ValueError: both `segments_BT` and `state_BHME`.
@@ -45,7 +53,9 @@ def causal_attention(
     length = queries_BHTM.shape[2]
     ones_BHT1 = torch.ones_like(values_BHTD[..., :1])
     values_BHTE = torch.cat([values_BHTD, ones_BHT1], dim=-1)
-    queries, keys, values = (_in_chunks(each, chunk) for each in (queries_BHTM, keys_BHTM, values_BHTE))
+    queries, keys, values = (
+        _in_chunks(each, chunk) for each in (queries_BHTM, keys_BHTM, values_BHTE)
+    )
     scores_BHNCC = (queries @ keys.transpose(-2, -1)).tril()
     if segments_BT is None:
         sums_BHNME = keys.transpose(-2, -1) @ values
@@ -53,13 +63,21 @@ def causal_attention(
         attended = scores_BHNCC @ values + queries @ before_BHNME
     else:
         if state_BHME is not None:
-            raise ValueError("packed documents are read whole: give segments_BT or state_BHME, not both")
-        attended, state = _within_segments(queries, keys, values, scores_BHNCC, _segments_in_chunks(segments_BT, chunk))
+            raise ValueError(
+                "packed documents are read whole: give segments_BT or state_BHME, not both"
+            )
+        attended, state = _within_segments(
+            queries, keys, values, scores_BHNCC, _segments_in_chunks(segments_BT, chunk)
+        )
     return _normalised(attended.flatten(2, 3)[:, :, :length]), state
 
 
-def next_position(queries_BH1M: Tensor, keys_BH1M: Tensor, values_BH1D: Tensor, state_BHME: Tensor) -> tuple[Tensor, Tensor]:
-    """`causal_attention` of one more position: time and memory that do not depend on how many came before."""
+def next_position(
+    queries_BH1M: Tensor, keys_BH1M: Tensor, values_BH1D: Tensor, state_BHME: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`causal_attention` of one more position: time and memory that do not depend on how many came
+    before.
+    """
     values_BH1E = torch.cat([values_BH1D, torch.ones_like(values_BH1D[..., :1])], dim=-1)
     state_BHME = torch.addcmul(state_BHME, keys_BH1M.mT, values_BH1E)
     return _normalised(queries_BH1M @ state_BHME), state_BHME
@@ -68,7 +86,9 @@ def next_position(queries_BH1M: Tensor, keys_BH1M: Tensor, values_BH1D: Tensor, 
 def _normalised(attended_BHTE: Tensor) -> Tensor:
     """(B, H, T, D); zeros where nothing is seen, as at padding before a text."""
     normaliser_BHT1 = attended_BHTE[..., -1:]
-    normalised_BHTD: Tensor = attended_BHTE[..., :-1] / normaliser_BHT1.masked_fill(normaliser_BHT1 == 0, 1.0)
+    normalised_BHTD: Tensor = attended_BHTE[..., :-1] / normaliser_BHT1.masked_fill(
+        normaliser_BHT1 == 0, 1.0
+    )
     return normalised_BHTD
 
 
@@ -77,7 +97,9 @@ def _in_chunks(each_BHTX: Tensor, chunk: int) -> Tensor:
     length = each_BHTX.shape[2]
     if length <= chunk:
         return each_BHTX.unsqueeze(2)
-    if torch.compiler.is_compiling() or length % chunk:  # F.pad copies also where nothing is missing; the compiler does not, and would ask about it
+    if (
+        torch.compiler.is_compiling() or length % chunk
+    ):  # F.pad copies also where nothing is missing; the compiler does not, and would ask about it
         each_BHTX = F.pad(each_BHTX, (0, 0, 0, -length % chunk))
     chunks_BHNCX: Tensor = each_BHTX.unflatten(2, (-1, chunk))
     return chunks_BHNCX
@@ -88,7 +110,9 @@ def _segments_in_chunks(segments_BT: Tensor, chunk: int) -> Tensor:
     length = segments_BT.shape[1]
     if length <= chunk:
         return segments_BT.unsqueeze(1)
-    segments_BNC: Tensor = torch.cat([segments_BT, segments_BT[:, -1:].expand(-1, -length % chunk)], dim=1).unflatten(1, (-1, chunk))
+    segments_BNC: Tensor = torch.cat(
+        [segments_BT, segments_BT[:, -1:].expand(-1, -length % chunk)], dim=1
+    ).unflatten(1, (-1, chunk))
     return segments_BNC
 
 
@@ -105,8 +129,12 @@ def _running(sums_BHNME: Tensor, state_BHME: Tensor | None) -> tuple[Tensor, Ten
     return upto[:, :, :-1], upto[:, :, -1]
 
 
-def _within_segments(queries: Tensor, keys: Tensor, values: Tensor, scores_BHNCC: Tensor, segments_BNC: Tensor) -> tuple[Tensor, Tensor]:
-    """Attended values (B, H, N, C, E) and the last sum: what is carried into a chunk is of the document that its predecessor ended in."""
+def _within_segments(
+    queries: Tensor, keys: Tensor, values: Tensor, scores_BHNCC: Tensor, segments_BNC: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Attended values (B, H, N, C, E) and the last sum: what is carried into a chunk is of the
+    document that its predecessor ended in.
+    """
     last_BN = segments_BNC[..., -1]
     together_BNCC = segments_BNC[..., :, None] == segments_BNC[..., None, :]
     attended = (scores_BHNCC * together_BNCC[:, None]) @ values
@@ -114,11 +142,15 @@ def _within_segments(queries: Tensor, keys: Tensor, values: Tensor, scores_BHNCC
     sums_BHNME = (keys * is_last_BNC[:, None, ..., None]).transpose(-2, -1) @ values
     upto_BHNME = _running_within(sums_BHNME.flatten(3), last_BN).unflatten(3, sums_BHNME.shape[3:])
     sees_BNC = segments_BNC == _before(last_BN, 1)[..., None]
-    return attended + (queries * sees_BNC[:, None, ..., None]) @ _before(upto_BHNME, 2), upto_BHNME[:, :, -1]
+    return attended + (queries * sees_BNC[:, None, ..., None]) @ _before(upto_BHNME, 2), upto_BHNME[
+        :, :, -1
+    ]
 
 
 def _running_within(sums_BHNX: Tensor, last_BN: Tensor) -> Tensor:
-    """Sums over all chunks up to each, of the document that it ends in: a masked matrix product over groups of chunks, then over the groups."""
+    """Sums over all chunks up to each, of the document that it ends in: a masked matrix product
+    over groups of chunks, then over the groups.
+    """
     chunks = last_BN.shape[1]
     if chunks <= GROUP:
         together_BNN = last_BN[:, :, None] == last_BN[:, None, :]
@@ -126,7 +158,9 @@ def _running_within(sums_BHNX: Tensor, last_BN: Tensor) -> Tensor:
     missing = -chunks % GROUP
     last_BGN = F.pad(last_BN, (0, missing), value=-1).unflatten(1, (-1, GROUP))
     together_BGNN = last_BGN[..., :, None] == last_BGN[..., None, :]
-    inside_BHGNX = together_BGNN.tril()[:, None].to(sums_BHNX.dtype) @ F.pad(sums_BHNX, (0, 0, 0, missing)).unflatten(2, (-1, GROUP))
+    inside_BHGNX = together_BGNN.tril()[:, None].to(sums_BHNX.dtype) @ F.pad(
+        sums_BHNX, (0, 0, 0, missing)
+    ).unflatten(2, (-1, GROUP))
     ends_BG = last_BGN[..., -1]
     upto_BHGX = _running_within(inside_BHGNX[..., -1, :], ends_BG)
     goes_on_BGN = last_BGN == _before(ends_BG, 1)[..., None]

@@ -1,6 +1,8 @@
-"""The model, registered with transformers' Auto classes: softmax and kernel attention have the same parameters, and every stage treats it as any other.
+"""The model, registered with transformers' Auto classes: softmax and kernel attention have the same
+parameters, and every stage treats it as any other.
 
-Shapes: B rows, T positions, H heads, M features, D hidden size (head size where a tensor has heads), E packed documents.
+Shapes: B rows, T positions, H heads, M features, D hidden size (head size where a tensor has
+heads), E packed documents.
 """
 
 import math
@@ -9,7 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, Cache, DynamicCache, GenerationMixin, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    Cache,
+    DynamicCache,
+    GenerationMixin,
+    PreTrainedModel,
+)
 from transformers import initialization as init
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -23,7 +33,9 @@ from brimful.model.okadfa.linear_attention import causal_attention, next_positio
 from brimful.model.okadfa.recurrent_cache import RecurrentCache, num_read, sum_before
 
 MOST_TEMPERATURE = 64.0
-"""Learning goes no higher (CLIP stops at 100, Radford et al. 2021, section 2.5): features of keys stay far from both ends of fp32."""
+"""Learning goes no higher (CLIP stops at 100, Radford et al. 2021, section 2.5): features of keys
+stay far from both ends of fp32.
+"""
 
 
 def register() -> None:
@@ -34,10 +46,12 @@ def register() -> None:
 
 
 class OkadfaAttention(nn.Module):
-    """Heads whose scores are temperature * cos(query, key) (Henry et al. 2020, with one temperature per head).
+    """Heads whose scores are temperature * cos(query, key) (Henry et al. 2020, with one temperature
+    per head).
 
-    The norm of queries and keys decides how well features estimate the softmax kernel: the variance grows like exp(|q + k|^2). Deviation from
-    Choromanski et al. 2021, who leave the norms to training.
+    The norm of queries and keys decides how well features estimate the softmax kernel: the variance
+    grows like exp(|q + k|^2). Deviation from Choromanski et al. 2021, who leave the norms to
+    training.
     """
 
     projection_HMD: Tensor
@@ -45,22 +59,43 @@ class OkadfaAttention(nn.Module):
 
     def __init__(self, config: OkadfaConfig, layer: int) -> None:
         super().__init__()
-        width, self.heads, self.head_size, self.layer = config.hidden_size, config.num_attention_heads, config.head_size, layer
+        width, self.heads, self.head_size, self.layer = (
+            config.hidden_size,
+            config.num_attention_heads,
+            config.head_size,
+            layer,
+        )
         self.config = config
-        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(width, width) for _ in range(4))
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (
+            nn.Linear(width, width) for _ in range(4)
+        )
         self.log_temperature_H = nn.Parameter(torch.empty(self.heads))
         if config.attention == "kernel":
-            self.register_buffer("projection_HMD", torch.empty(self.heads, int(config.num_features or 0), self.head_size, dtype=torch.float32))
+            self.register_buffer(
+                "projection_HMD",
+                torch.empty(
+                    self.heads, int(config.num_features or 0), self.head_size, dtype=torch.float32
+                ),
+            )
 
     def redraw(self, draw: int) -> None:
         """New random directions, those of this number."""
         self.projection_HMD.copy_(self.directions(draw))
 
     def directions(self, draw: int = 0) -> Tensor:
-        """Random directions (H, M, D): a pure function of the config, the layer and the number of the draw."""
+        """Random directions (H, M, D): a pure function of the config, the layer and the number of
+        the draw.
+        """
         config = self.config
         features = int(config.num_features or 0)
-        return draw_projection(self.heads, features, self.head_size, seed=config.feature_seed, layer=self.layer, draw=draw)
+        return draw_projection(
+            self.heads,
+            features,
+            self.head_size,
+            seed=config.feature_seed,
+            layer=self.layer,
+            draw=draw,
+        )
 
     def unit_queries_and_keys(self, hidden_BTD: Tensor) -> tuple[Tensor, Tensor]:
         """Both of length 1, in fp32 or more (B, H, T, D)."""
@@ -70,7 +105,11 @@ class OkadfaAttention(nn.Module):
 
     def temperature_H11(self) -> Tensor:  # noqa: N802 - shape suffix
         """Factor on the cosines of each head, in fp32 or more."""
-        return _at_least_fp32(self.log_temperature_H).clamp(max=math.log(MOST_TEMPERATURE)).exp()[:, None, None]
+        return (
+            _at_least_fp32(self.log_temperature_H)
+            .clamp(max=math.log(MOST_TEMPERATURE))
+            .exp()[:, None, None]
+        )
 
     def forward(
         self,
@@ -97,7 +136,9 @@ class OkadfaAttention(nn.Module):
             attended_BTHD = self._softmax(queries, keys, values, mask, past_key_values, **others)
         else:
             with maybe_autocast(hidden_BTD.device.type, enabled=False):
-                attended_BHTD = self._kernel(queries, keys, _at_least_fp32(values), segments_BT, is_text_BT, past_key_values)
+                attended_BHTD = self._kernel(
+                    queries, keys, _at_least_fp32(values), segments_BT, is_text_BT, past_key_values
+                )
             attended_BTHD = attended_BHTD.transpose(1, 2).to(values.dtype)
         out_BTD: Tensor = self.o_proj(attended_BTHD.flatten(2))
         return out_BTD
@@ -106,25 +147,47 @@ class OkadfaAttention(nn.Module):
         """Of queries and keys of length 1, each with its share of the temperature: (B, H, T, M)."""
         projection = self.projection_HMD.to(queries_BHTD.dtype)
         share_H11 = self.temperature_H11().sqrt()
-        return query_features(queries_BHTD * share_H11, projection), key_features(keys_BHTD * share_H11, projection)
+        return query_features(queries_BHTD * share_H11, projection), key_features(
+            keys_BHTD * share_H11, projection
+        )
 
     def in_heads(self, projected_BTD: Tensor) -> Tensor:
         """(B, H, T, D)."""
-        in_heads_BHTD: Tensor = projected_BTD.unflatten(-1, (self.heads, self.head_size)).transpose(1, 2)
+        in_heads_BHTD: Tensor = projected_BTD.unflatten(-1, (self.heads, self.head_size)).transpose(
+            1, 2
+        )
         return in_heads_BHTD
 
-    def _softmax(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, past: Cache | None, **others: Any) -> Tensor:
+    def _softmax(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
+        past: Cache | None,
+        **others: Any,
+    ) -> Tensor:
         queries = (queries * self.temperature_H11()).to(values.dtype)
         keys = keys.to(values.dtype)
         if past is not None:
             keys, values = past.update(keys, values, self.layer)
         implementation = self.config._attn_implementation
-        attend: Any = _eager if implementation == "eager" else ALL_ATTENTION_FUNCTIONS[implementation]
-        attended_BTHD: Tensor = attend(self, queries, keys, values, mask, scaling=1.0, dropout=0.0, **others)[0]
+        attend: Any = (
+            _eager if implementation == "eager" else ALL_ATTENTION_FUNCTIONS[implementation]
+        )
+        attended_BTHD: Tensor = attend(
+            self, queries, keys, values, mask, scaling=1.0, dropout=0.0, **others
+        )[0]
         return attended_BTHD
 
     def _kernel(
-        self, queries: Tensor, keys: Tensor, values: Tensor, segments_BT: Tensor | None, is_text_BT: Tensor | None, past: Cache | None
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        segments_BT: Tensor | None,
+        is_text_BT: Tensor | None,
+        past: Cache | None,
     ) -> Tensor:
         """(B, H, T, D) in fp32 or more."""
         features_q, features_k = self.features(queries, keys)
@@ -134,15 +197,28 @@ class OkadfaAttention(nn.Module):
         if state is not None and queries.shape[2] == 1:
             attended, state = next_position(features_q, features_k, values, state)
         else:
-            attended, state = causal_attention(features_q, features_k, values, segments_BT=segments_BT, state_BHME=state)
+            attended, state = causal_attention(
+                features_q, features_k, values, segments_BT=segments_BT, state_BHME=state
+            )
         if past is not None:
             past.update_recurrent_state(state, self.layer)
         return attended
 
 
-def _eager(_: nn.Module, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, *, scaling: float, **__: Any) -> tuple[Tensor]:
+def _eager(
+    _: nn.Module,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor,
+    *,
+    scaling: float,
+    **__: Any,
+) -> tuple[Tensor]:
     """transformers' attention by its formula: (B, H, T, D) in, (B, T, H, D) out."""
-    weights = torch.softmax(queries @ keys.mT * scaling + mask, dim=-1, dtype=_at_least_fp32(queries).dtype)
+    weights = torch.softmax(
+        queries @ keys.mT * scaling + mask, dim=-1, dtype=_at_least_fp32(queries).dtype
+    )
     return ((weights.to(values.dtype) @ values).transpose(1, 2),)
 
 
@@ -212,7 +288,9 @@ class OkadfaPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Orthogonal projections (as the original), which the penalty on queries and keys starts from; else N(0, 0.02), biases zero."""
+        """Orthogonal projections (as the original), which the penalty on queries and keys starts
+        from; else N(0, 0.02), biases zero.
+        """
         if isinstance(module, nn.Linear):
             init.normal_(module.weight, 0.0, self.config.initializer_range)
             if module.bias is not None:
@@ -238,7 +316,9 @@ class OkadfaModel(OkadfaPreTrainedModel):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(OkadfaBlock(config, layer) for layer in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(
+            OkadfaBlock(config, layer) for layer in range(config.num_hidden_layers)
+        )
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.post_init()
 
@@ -258,7 +338,8 @@ class OkadfaModel(OkadfaPreTrainedModel):
         Args:
             attention_mask: (B, S), 0 at padding, of these tokens or of all up to them.
             position_ids: (B, T) or (1, T); None: counted from the mask or the cache.
-            past_key_values: Of kernel attention a `RecurrentCache`, or any with recurrent layers where positions are given.
+            past_key_values: Of kernel attention a `RecurrentCache`, or any with recurrent layers
+                where positions are given.
             packed_lengths: (E,) lengths of the documents that lie end to end in every row.
 
         Raises:
@@ -269,30 +350,50 @@ class OkadfaModel(OkadfaPreTrainedModel):
             inputs_embeds = self.embed_tokens(input_ids)
         is_kernel = self.config.attention == "kernel"
         if use_cache and past_key_values is None:
-            past_key_values = RecurrentCache(self.config) if is_kernel else DynamicCache(config=self.config)
+            past_key_values = (
+                RecurrentCache(self.config) if is_kernel else DynamicCache(config=self.config)
+            )
         if past_key_values is not None and packed_lengths is not None:
-            raise ValueError("packed documents are read whole, without a cache: leave out past_key_values and use_cache")
+            raise ValueError(
+                "packed documents are read whole, without a cache: leave out past_key_values and"
+                " use_cache"
+            )
         told_positions = position_ids
         if position_ids is None:
             position_ids = _positions(inputs_embeds, attention_mask, past_key_values)
         how: dict[str, Any] = {"past_key_values": past_key_values}
         if is_kernel:
-            how |= {"segments_BT": _segments(inputs_embeds, packed_lengths), "is_text_BT": _is_text(inputs_embeds, attention_mask)}
+            how |= {
+                "segments_BT": _segments(inputs_embeds, packed_lengths),
+                "is_text_BT": _is_text(inputs_embeds, attention_mask),
+            }
         else:
             how |= {"packed_lengths": packed_lengths} if packed_lengths is not None else {}
-            masked = {"attention_mask": attention_mask, "past_key_values": past_key_values, "position_ids": told_positions}
-            how["mask"] = create_causal_mask(config=self.config, inputs_embeds=inputs_embeds, **masked)
-        positions = sinusoids(position_ids, self.config.hidden_size) * (math.sqrt(2) * self.config.initializer_range)
+            masked = {
+                "attention_mask": attention_mask,
+                "past_key_values": past_key_values,
+                "position_ids": told_positions,
+            }
+            how["mask"] = create_causal_mask(
+                config=self.config, inputs_embeds=inputs_embeds, **masked
+            )
+        positions = sinusoids(position_ids, self.config.hidden_size) * (
+            math.sqrt(2) * self.config.initializer_range
+        )
         hidden_BTD = self.dropout(inputs_embeds + positions.to(inputs_embeds.dtype))
         for block in self.layers:
             hidden_BTD = block(hidden_BTD, **how)
         if isinstance(past_key_values, RecurrentCache):
             past_key_values.positions += inputs_embeds.shape[1]
-        return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_BTD), past_key_values=past_key_values)
+        return BaseModelOutputWithPast(
+            last_hidden_state=self.norm(hidden_BTD), past_key_values=past_key_values
+        )
 
 
 def _positions(embedded_BTD: Tensor, mask: Tensor | None, past: Cache | None) -> Tensor:
-    """(B, T) or (1, T): from 0 at the first token that is no padding, where a mask tells of the whole text."""
+    """(B, T) or (1, T): from 0 at the first token that is no padding, where a mask tells of the
+    whole text.
+    """
     length = embedded_BTD.shape[1]
     if mask is not None and mask.ndim == 2 and (mask.shape[1] > length or num_read(past) == 0):
         return ((mask != 0).cumsum(-1) - 1).clamp(min=0)[:, -length:]
@@ -306,7 +407,11 @@ def _segments(embedded_BTD: Tensor, packed_lengths: Tensor | None) -> Tensor | N
         return None
     rows, length = embedded_BTD.shape[:2]
     numbers_E = torch.arange(len(packed_lengths), device=packed_lengths.device)
-    return numbers_E.repeat_interleave(packed_lengths, output_size=length).to(embedded_BTD.device).expand(rows, length)
+    return (
+        numbers_E.repeat_interleave(packed_lengths, output_size=length)
+        .to(embedded_BTD.device)
+        .expand(rows, length)
+    )
 
 
 def _is_text(embedded_BTD: Tensor, mask: Tensor | None) -> Tensor | None:
@@ -315,11 +420,15 @@ def _is_text(embedded_BTD: Tensor, mask: Tensor | None) -> Tensor | None:
 
 
 def sinusoids(positions_BT: Tensor, width: int) -> Tensor:
-    """sin and cos of positions / 10000^(2i / width), fp32 (B, T, D) (Vaswani et al. 2017, section 3.5, halves instead of alternating).
+    """sin and cos of positions / 10000^(2i / width), fp32 (B, T, D) (Vaswani et al. 2017, section
+    3.5, halves instead of alternating).
 
-    The model scales them to the size of its embeddings at the start, where the original let them outweigh these 35 times.
+    The model scales them to the size of its embeddings at the start, where the original let them
+    outweigh these 35 times.
     """
-    frequencies = torch.exp(torch.arange(0, width, 2, device=positions_BT.device) * (-math.log(10_000.0) / width))
+    frequencies = torch.exp(
+        torch.arange(0, width, 2, device=positions_BT.device) * (-math.log(10_000.0) / width)
+    )
     angles = positions_BT[..., None].float() * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=-1)[..., :width]
 
@@ -327,7 +436,8 @@ def sinusoids(positions_BT: Tensor, width: int) -> Tensor:
 class OkadfaForCausalLM(OkadfaPreTrainedModel, GenerationMixin):  # type: ignore[misc]
     """The body and a head without bias, tied to the embedding."""
 
-    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012 - transformers' class attribute
+    # Transformers' class attribute.
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
 
     def __init__(self, config: OkadfaConfig) -> None:
         super().__init__(config)
@@ -335,11 +445,17 @@ class OkadfaForCausalLM(OkadfaPreTrainedModel, GenerationMixin):  # type: ignore
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
 
-    def _prepare_cache_for_generation(self, generation_config: Any, model_kwargs: dict[str, Any], *rest: Any, **others: Any) -> None:
+    def _prepare_cache_for_generation(
+        self, generation_config: Any, model_kwargs: dict[str, Any], *rest: Any, **others: Any
+    ) -> None:
         """`generate` asks its cache how much it has read."""
         is_given = model_kwargs.get("past_key_values") is not None
         super()._prepare_cache_for_generation(generation_config, model_kwargs, *rest, **others)
-        if self.config.attention == "kernel" and not is_given and model_kwargs.get("past_key_values") is not None:
+        if (
+            self.config.attention == "kernel"
+            and not is_given
+            and model_kwargs.get("past_key_values") is not None
+        ):
             model_kwargs["past_key_values"] = RecurrentCache(self.config)
 
     def forward(
@@ -354,10 +470,26 @@ class OkadfaForCausalLM(OkadfaPreTrainedModel, GenerationMixin):  # type: ignore
         logits_to_keep: int | Tensor = 0,
         **others: Any,
     ) -> CausalLMOutputWithPast:
-        """As any causal language model of transformers, but that hidden states and attention weights are not given out."""
-        outputs = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, **others)
+        """As any causal language model of transformers, but that hidden states and attention
+        weights are not given out.
+        """
+        outputs = self.model(
+            input_ids,
+            attention_mask,
+            position_ids,
+            past_key_values,
+            inputs_embeds,
+            use_cache,
+            **others,
+        )
         hidden_BTD = outputs.last_hidden_state
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.lm_head(hidden_BTD[:, kept])
-        loss = None if labels is None else self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size)
-        return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=outputs.past_key_values)
+        loss = (
+            None
+            if labels is None
+            else self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size)
+        )
+        return CausalLMOutputWithPast(
+            loss=loss, logits=logits, past_key_values=outputs.past_key_values
+        )

@@ -10,13 +10,19 @@ from brimful.model.okadfa.modeling import OkadfaAttention
 
 
 def violation_per_head(weight: Tensor, heads: int) -> Tensor:
-    """|W W^T - I|^2 (Frobenius) of each head's D x W slice of a weight stored as (out, in): (H,), in the weight's dtype.
+    """|W W^T - I|^2 (Frobenius) of each head's D x W slice of a weight stored as (out, in): (H,),
+    in the weight's dtype.
 
-    The small Gram matrix: that of the whole projection would have W x W entries and, where W > D, a floor that no weights reach.
+    The small Gram matrix: that of the whole projection would have W x W entries and, where W > D, a
+    floor that no weights reach.
     """
     slices_HDW = weight.unflatten(0, (heads, -1))
     gram_HDD = slices_HDW @ slices_HDW.transpose(1, 2)
-    violation_H: Tensor = (gram_HDD - torch.eye(gram_HDD.shape[-1], dtype=weight.dtype, device=weight.device)).square().sum((1, 2))
+    violation_H: Tensor = (
+        (gram_HDD - torch.eye(gram_HDD.shape[-1], dtype=weight.dtype, device=weight.device))
+        .square()
+        .sum((1, 2))
+    )
     return violation_H
 
 
@@ -26,8 +32,16 @@ def attentions_of(model: nn.Module) -> list[OkadfaAttention]:
 
 
 def orthogonality_penalty(model: nn.Module) -> Tensor:
-    """Sum of the violations of all query and key projections, a scalar in the weights' dtype; its gradient is 4 (W W^T - I) W."""
-    return torch.stack([violation_per_head(each.weight, one.heads).sum() for one in attentions_of(model) for each in (one.q_proj, one.k_proj)]).sum()
+    """Sum of the violations of all query and key projections, a scalar in the weights' dtype; its
+    gradient is 4 (W W^T - I) W.
+    """
+    return torch.stack(
+        [
+            violation_per_head(each.weight, one.heads).sum()
+            for one in attentions_of(model)
+            for each in (one.q_proj, one.k_proj)
+        ]
+    ).sum()
 
 
 def redraw_features(model: nn.Module, draw: int) -> None:

@@ -5,7 +5,8 @@ from transformers import Cache, DynamicCache, PreTrainedConfig
 
 
 class RecurrentCache(DynamicCache):  # type: ignore[misc]
-    """transformers' cache of recurrent layers, which alone does not know how much it has read; its `generate` asks.
+    """transformers' cache of recurrent layers, which alone does not know how much it has read; its
+    `generate` asks.
 
     Args:
         config: Of the model.
@@ -50,5 +51,8 @@ def num_read(cache: Cache | None) -> int:
     if isinstance(cache, RecurrentCache) or not cache.layers or hasattr(cache.layers[0], "keys"):
         return int(cache.get_seq_length())
     if sum_before(cache, 0) is not None:
-        raise ValueError("this cache does not know how much it has read: give position_ids, or make it a RecurrentCache")
+        raise ValueError(
+            "this cache does not know how much it has read: give position_ids, or make it a"
+            " RecurrentCache"
+        )
     return 0

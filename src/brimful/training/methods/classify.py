@@ -1,4 +1,5 @@
-"""Sequence classification: one label per text or any number of them, with weights, focal loss and label smoothing.
+"""Sequence classification: one label per text or any number of them, with weights, focal loss and
+label smoothing.
 
 Shapes: B texts, C labels.
 """
@@ -21,29 +22,51 @@ def _configured(recipe: Recipe) -> LossSum:
 
     def loss_sum(network: Network, micro: MicroBatch) -> Tensor:
         logits_BC = network.model(**micro.model_inputs()).logits.float()
-        return labels_loss_sum(logits_BC, micro.targets_BT, micro.weights, focal_gamma=gamma, smoothing=rules.label_smoothing)
+        return labels_loss_sum(
+            logits_BC,
+            micro.targets_BT,
+            micro.weights,
+            focal_gamma=gamma,
+            smoothing=rules.label_smoothing,
+        )
 
     return loss_sum
 
 
-def labels_loss_sum(logits_BC: Tensor, targets: Tensor, weights: Tensor | None = None, *, focal_gamma: float = 0.0, smoothing: float = 0.0) -> Tensor:
+def labels_loss_sum(
+    logits_BC: Tensor,
+    targets: Tensor,
+    weights: Tensor | None = None,
+    *,
+    focal_gamma: float = 0.0,
+    smoothing: float = 0.0,
+) -> Tensor:
     """Weighted sum of the texts' losses.
 
     Args:
         logits_BC: fp32.
-        targets: int64 (B,), numbers of labels: cross-entropy of the softmax. Or float32 (B, C), 1 for each label that a text has: binary
-            cross-entropy of each label's sigmoid, averaged over the labels.
+        targets: int64 (B,), numbers of labels: cross-entropy of the softmax. Or float32 (B, C), 1
+            for each label that a text has: binary cross-entropy of each label's sigmoid, averaged
+            over the labels.
         weights: Of the shape of the targets.
-        focal_gamma: The loss of a target with probability p is multiplied by (1 - p)^gamma (Lin et al. 2017, equation 4; its alpha is `weights`).
-        smoothing: So much of a target is spread evenly over all labels (Szegedy et al. 2016, section 7), or over yes and no.
+        focal_gamma: The loss of a target with probability p is multiplied by (1 - p)^gamma (Lin et
+            al. 2017, equation 4; its alpha is `weights`).
+        smoothing: So much of a target is spread evenly over all labels (Szegedy et al. 2016,
+            section 7), or over yes and no.
 
     Returns:
         fp32 scalar.
     """
     is_single = targets.ndim == 1
-    losses = _losses_of_one(logits_BC, targets, smoothing) if is_single else _losses_of_many(logits_BC, targets, smoothing)
+    losses = (
+        _losses_of_one(logits_BC, targets, smoothing)
+        if is_single
+        else _losses_of_many(logits_BC, targets, smoothing)
+    )
     if focal_gamma:
-        losses = losses * (-torch.expm1(-losses)).clamp(min=_TINY) ** focal_gamma  # a target's probability is exp(-loss)
+        losses = (
+            losses * (-torch.expm1(-losses)).clamp(min=_TINY) ** focal_gamma
+        )  # a target's probability is exp(-loss)
     losses = losses if weights is None else losses * weights
     return losses.sum() if is_single else losses.sum() / logits_BC.shape[1]
 
@@ -58,7 +81,9 @@ def _losses_of_many(logits_BC: Tensor, targets_BC: Tensor, smoothing: float) -> 
 
 
 METHOD = Method(
-    loss_sum=lambda network, micro: labels_loss_sum(network.model(**micro.model_inputs()).logits.float(), micro.targets_BT, micro.weights),
+    loss_sum=lambda network, micro: labels_loss_sum(
+        network.model(**micro.model_inputs()).logits.float(), micro.targets_BT, micro.weights
+    ),
     trains=lambda name, parameter: True,
     reads="labels",
     configured=_configured,

@@ -1,13 +1,18 @@
-"""Direct feedback alignment: each segment of the network learns from the error at the top, through a fixed matrix, instead of backpropagation.
+"""Direct feedback alignment: each segment of the network learns from the error at the top, through
+a fixed matrix, instead of backpropagation.
 
-Noekland 2016 ("Direct Feedback Alignment Provides Learning in Deep Neural Networks"); for transformers Launay et al. 2020 ("Direct Feedback Alignment
-Scales to Modern Deep Learning Tasks and Architectures"): the error is the loss's gradient at the hidden states before the vocabulary projection, and
-one matrix serves all feedback points. Inside a segment ordinary backpropagation runs from its output to its parameters and stops at its input. The
-final norm and the head get the true gradient; the embedding is a segment of its own, and where it is tied it also gets the head's gradient. What lies
-between the embedding and the first block, as learned positions do, belongs to the first block's segment.
+Noekland 2016 ("Direct Feedback Alignment Provides Learning in Deep Neural Networks"); for
+transformers Launay et al. 2020 ("Direct Feedback Alignment Scales to Modern Deep Learning Tasks and
+Architectures"): the error is the loss's gradient at the hidden states before the vocabulary
+projection, and one matrix serves all feedback points. Inside a segment ordinary backpropagation
+runs from its output to its parameters and stops at its input. The final norm and the head get the
+true gradient; the embedding is a segment of its own, and where it is tied it also gets the head's
+gradient. What lies between the embedding and the first block, as learned positions do, belongs to
+the first block's segment.
 
-Deviations: feedback points lie on the residual stream of pre-norm blocks, so that all have the model's width and the slices of the shared matrix are
-the same matrix; Launay et al. put them behind the norms of post-norm blocks. Of "micro" points there are two per block, behind attention and MLP.
+Deviations: feedback points lie on the residual stream of pre-norm blocks, so that all have the
+model's width and the slices of the shared matrix are the same matrix; Launay et al. put them behind
+the norms of post-norm blocks. Of "micro" points there are two per block, behind attention and MLP.
 
 Shapes: B rows, T positions, D hidden size.
 """
@@ -28,19 +33,26 @@ from brimful.recipe import FeedbackRecipe, Recipe
 from brimful.training.method import Method, Network, linear_head_loss_sum, next_token_loss_sum
 
 _MATRIX_STREAM = 1
-"""Keeps the matrix apart from the weights, which the same seed draws: they must not know of each other."""
+"""Keeps the matrix apart from the weights, which the same seed draws: they must not know of each
+other.
+"""
 _NO_BACKWARD_PASS = -1
-"""What torch says outside of all; its own recomputation tells one pass from another by the same number."""
+"""What torch says outside of all; its own recomputation tells one pass from another by the same
+number.
+"""
 
 
 class Feedback:
-    """A `LossSum` whose backward pass feeds the error back. Everything in it is linear in the error, so accumulation and loss scaling stay exact.
+    """A `LossSum` whose backward pass feeds the error back. Everything in it is linear in the
+    error, so accumulation and loss scaling stay exact.
 
-    It marks a model's modules by hooks that do nothing outside of its own passes: the model is also evaluated, or trained otherwise.
+    It marks a model's modules by hooks that do nothing outside of its own passes: the model is also
+    evaluated, or trained otherwise.
 
     Args:
         rules: Where and through which matrix.
-        seed: Of the matrix, which is a pure function of it and the width: checkpoints need not hold it.
+        seed: Of the matrix, which is a pure function of it and the width: checkpoints need not hold
+            it.
     """
 
     def __init__(self, rules: FeedbackRecipe, seed: int) -> None:
@@ -54,7 +66,8 @@ class Feedback:
         """Cross-entropy of every target token, in nats.
 
         Raises:
-            BrimfulError: the network was not cut everywhere, so that the error would be backpropagated.
+            BrimfulError: the network was not cut everywhere, so that the error would be
+                backpropagated.
         """
         if not torch.is_grad_enabled():
             return next_token_loss_sum(network, micro)
@@ -64,12 +77,17 @@ class Feedback:
         _check_cuts(relay.num_cuts, num_segments)
         if relay.token is not None:
             relay.products = _products_dtype(hidden_BTD.device.type)
-            token, relay.token = relay.token, None  # else the graph holds the relay and the relay the graph, for ever
+            token, relay.token = (
+                relay.token,
+                None,
+            )  # else the graph holds the relay and the relay the graph, for ever
             hidden_BTD = _Top.apply(hidden_BTD, token, relay)  # type: ignore[no-untyped-call]
         return linear_head_loss_sum(network, micro, hidden_BTD)
 
     def feed_back(self, error_BTD: Tensor) -> Tensor:
-        """The error as every feedback point receives it (B, T, D); the product runs in the error's dtype, or in autocast's where that is on."""
+        """The error as every feedback point receives it (B, T, D); the product runs in the error's
+        dtype, or in autocast's where that is on.
+        """
         if self._rules.matrix == "identity":
             return error_BTD
         key = (error_BTD.shape[-1], error_BTD.device, error_BTD.dtype)
@@ -84,7 +102,9 @@ class Feedback:
 
     @contextmanager
     def _cutting(self) -> Iterator["_Relay"]:
-        """Segments are cut while this is open, and when a backward pass of this method computes activations again."""
+        """Segments are cut while this is open, and when a backward pass of this method computes
+        activations again.
+        """
         self._relay = relay = _Relay(self._receive)
         try:
             yield relay
@@ -102,13 +122,17 @@ class Feedback:
         return self._num_segments[model]
 
     def _computes_again(self) -> bool:
-        """Whether a backward pass of this method runs, told by its number: what stands above a cut must be kept as it was in the forward pass."""
+        """Whether a backward pass of this method runs, told by its number: what stands above a cut
+        must be kept as it was in the forward pass.
+        """
         number = torch._C._current_graph_task_id()
         return number != _NO_BACKWARD_PASS and number == self._backward_pass
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _cut_first(self, module: nn.Module, inputs: Any, output: Any) -> Any:
-        """Forgets what came before: the network starts again where compiling it failed in the middle."""
+        """Forgets what came before: the network starts again where compiling it failed in the
+        middle.
+        """
         if self._relay is not None:
             self._relay.start()
         return self._cut(module, inputs, output)
@@ -128,10 +152,13 @@ class Feedback:
 
 
 class _Relay:
-    """What the points of one forward pass share: the error as it is fed back, once it is known, and a token that passes from the top to the lowest.
+    """What the points of one forward pass share: the error as it is fed back, once it is known, and
+    a token that passes from the top to the lowest.
 
-    The token carries no information. It makes autograd run the points from the top down, so that the activations of a segment are freed before the
-    error reaches the next one. It lives on the device of the hidden states: points on another one would run beside the segments, not after them.
+    The token carries no information. It makes autograd run the points from the top down, so that
+    the activations of a segment are freed before the error reaches the next one. It lives on the
+    device of the hidden states: points on another one would run beside the segments, not after
+    them.
     """
 
     def __init__(self, receive: Callable[[Tensor, torch.dtype | None], Tensor]) -> None:
@@ -146,12 +173,18 @@ class _Relay:
 
     def add_point(self, hidden_BTD: Tensor) -> None:
         is_lowest = self.token is None
-        token = torch.zeros((), device=hidden_BTD.device, requires_grad=True) if self.token is None else self.token
+        token = (
+            torch.zeros((), device=hidden_BTD.device, requires_grad=True)
+            if self.token is None
+            else self.token
+        )
         self.token = _Point.apply(hidden_BTD, token, self, is_lowest)  # type: ignore[no-untyped-call]
 
 
 class _Top(torch.autograd.Function):
-    """Takes the error at the hidden states before the vocabulary projection, and lets it through."""
+    """Takes the error at the hidden states before the vocabulary projection, and lets it
+    through.
+    """
 
     @staticmethod
     def forward(ctx: Any, hidden_BTD: Tensor, token: Tensor, relay: _Relay) -> Tensor:
@@ -169,7 +202,9 @@ class _Point(torch.autograd.Function):
     """A feedback point: its segment's output gets the error through the fixed matrix."""
 
     @staticmethod
-    def forward(ctx: Any, hidden_BTD: Tensor, token: Tensor, relay: _Relay, is_lowest: bool) -> Tensor:
+    def forward(
+        ctx: Any, hidden_BTD: Tensor, token: Tensor, relay: _Relay, is_lowest: bool
+    ) -> Tensor:
         ctx.relay, ctx.dtype, ctx.is_lowest = relay, hidden_BTD.dtype, is_lowest
         return token.clone()
 
@@ -184,8 +219,10 @@ class _Point(torch.autograd.Function):
 def _check_cuts(num_cuts: int, num_segments: int) -> None:
     if num_cuts != num_segments:
         raise BrimfulError(
-            f"the network has {num_segments} segments and was cut {num_cuts} times in one forward pass: a block was left out, run twice, or compiled "
-            "before method feedback saw it. Make the model anew before training it this way; where that does not help, set plan.compile=false."
+            f"the network has {num_segments} segments and was cut {num_cuts} times in one forward"
+            " pass: a block was left out, run twice, or compiled before method feedback saw it."
+            " Make the model anew before training it this way; where that does not help, set"
+            " plan.compile=false."
         )
 
 
@@ -194,16 +231,26 @@ def _products_dtype(device_type: str) -> torch.dtype | None:
 
 
 def feedback_matrix(width: int, seed: int) -> Tensor:
-    """Entries uniform in [-1, 1), divided by sqrt(D): (D, D), fp32 on the CPU (Launay et al. 2020, their code)."""
-    generator = torch.Generator().manual_seed(int(np.random.SeedSequence((seed, _MATRIX_STREAM)).generate_state(1)[0]))
+    """Entries uniform in [-1, 1), divided by sqrt(D): (D, D), fp32 on the CPU (Launay et al. 2020,
+    their code).
+    """
+    generator = torch.Generator().manual_seed(
+        int(np.random.SeedSequence((seed, _MATRIX_STREAM)).generate_state(1)[0])
+    )
     matrix_DD: Tensor = (2 * torch.rand(width, width, generator=generator) - 1) / width**0.5
     return matrix_DD
 
 
 def segments_of(model: Any, points: str) -> list[nn.Module]:
-    """Modules behind which the network is cut: the embedding, and each block or each of its parts."""
+    """Modules behind which the network is cut: the embedding, and each block or each of its
+    parts.
+    """
     blocks = named_blocks_of(model)[1]
-    below = [part for block in blocks for part in (block.attention_part, block.mlp_part)] if points == "sublayer" else list(blocks)
+    below = (
+        [part for block in blocks for part in (block.attention_part, block.mlp_part)]
+        if points == "sublayer"
+        else list(blocks)
+    )
     return [model.get_input_embeddings(), *below]
 
 
@@ -212,7 +259,14 @@ def _configured(recipe: Recipe) -> Feedback:
 
 
 def _unconfigured(network: Network, micro: MicroBatch) -> Tensor:
-    raise BrimfulError("method feedback needs the recipe's matrix and points: take it as find_method(...).with_options(recipe)")
+    raise BrimfulError(
+        "method feedback needs the recipe's matrix and points: take it as"
+        " find_method(...).with_options(recipe)"
+    )
 
 
-METHOD = Method(loss_sum=_unconfigured, trains=lambda name, parameter: parameter.requires_grad, configured=_configured)
+METHOD = Method(
+    loss_sum=_unconfigured,
+    trains=lambda name, parameter: parameter.requires_grad,
+    configured=_configured,
+)

@@ -1,4 +1,5 @@
-"""Masked language modelling of an encoder (Devlin et al. 2019, section 3.1): hidden tokens are predicted from both sides; every parameter trains.
+"""Masked language modelling of an encoder (Devlin et al. 2019, section 3.1): hidden tokens are
+predicted from both sides; every parameter trains.
 
 Shapes: B rows, T positions, D hidden size, N = B*T positions, of which S are scored.
 """
@@ -11,7 +12,8 @@ from brimful.training.method import Method, Network
 
 
 def masked_loss_sum(network: Network, micro: MicroBatch) -> Tensor:
-    """Cross-entropy of the tokens to be predicted, which stand where `targets_BT` is not ignored; all else gets neither head nor logits.
+    """Cross-entropy of the tokens to be predicted, which stand where `targets_BT` is not ignored;
+    all else gets neither head nor logits.
 
     Args:
         network: With an encoder.
@@ -27,7 +29,13 @@ def masked_loss_sum(network: Network, micro: MicroBatch) -> Tensor:
         raise ValueError("a micro-batch of method mlm says which positions are scored")
     hidden_SD = network.before_head(network.hidden_states(micro).flatten(0, 1)[micro.scored_N])
     targets_S = micro.targets_BT.flatten()[micro.scored_N]
-    return linear_cross_entropy(hidden_SD, network.head_weight_VD, targets_S, chunk_tokens=network.loss_chunk, softcap=network.logit_softcap)
+    return linear_cross_entropy(
+        hidden_SD,
+        network.head_weight_VD,
+        targets_S,
+        chunk_tokens=network.loss_chunk,
+        softcap=network.logit_softcap,
+    )
 
 
 METHOD = Method(loss_sum=masked_loss_sum, trains=lambda name, parameter: True)

@@ -1,5 +1,11 @@
-"""Supervised fine-tuning of a published model on examples; adapters train where there are some, else every parameter."""
+"""Supervised fine-tuning of a published model on examples; adapters train where there are some,
+else every parameter.
+"""
 
 from brimful.training.method import Method, next_token_loss_sum
 
-METHOD = Method(loss_sum=next_token_loss_sum, trains=lambda name, parameter: parameter.requires_grad, reads="examples")
+METHOD = Method(
+    loss_sum=next_token_loss_sum,
+    trains=lambda name, parameter: parameter.requires_grad,
+    reads="examples",
+)

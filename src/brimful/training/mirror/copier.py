@@ -1,4 +1,6 @@
-"""Bringing a mirror up to date: what it lacks of recovery points, logs and the finished run, in that order."""
+"""Bringing a mirror up to date: what it lacks of recovery points, logs and the finished run, in
+that order.
+"""
 
 import math
 import os
@@ -19,13 +21,24 @@ from brimful.training.mirror.files import Entry, Files, NotWhole
 from brimful.training.mirror.finished import MODEL, NEEDED, note, require_whole, unchanged
 from brimful.training.mirror.place import Place
 from brimful.training.mirror.points import MirroredRun, Point
-from brimful.training.mirror.sources import FINISHED, Pinned, all_files, drop_pins, folder_of_step, local_steps, pinned, run_files
+from brimful.training.mirror.sources import (
+    FINISHED,
+    Pinned,
+    all_files,
+    drop_pins,
+    folder_of_step,
+    local_steps,
+    pinned,
+    run_files,
+)
 from brimful.training.mirror.status import STATUS, MirrorStatus
 
 RUN_STATUS = "run.json"
 
 NoteDurable = Callable[[Point | None, float | None], None]
-"""Told the newest durable point, None where there is none any more, and the bytes per second at which it was copied, None where it was not."""
+"""Told the newest durable point, None where there is none any more, and the bytes per second at
+which it was copied, None where it was not.
+"""
 
 
 @dataclass(frozen=True)
@@ -75,14 +88,37 @@ class Copier:
         status: What `publish` writes, as it is now; None while nobody keeps one.
     """
 
-    def __init__(self, place: Place, run_folder: Path, files: Files, patience: Patience, note_durable: NoteDurable) -> None:
-        self.run_id, self.goes_on, self.is_finished, self.abandoned, self.copied_finished = "", True, False, False, False
-        self._place, self._run_folder, self._files, self._patience = place, run_folder, files, patience
+    def __init__(
+        self,
+        place: Place,
+        run_folder: Path,
+        files: Files,
+        patience: Patience,
+        note_durable: NoteDurable,
+    ) -> None:
+        self.run_id, self.goes_on, self.is_finished, self.abandoned, self.copied_finished = (
+            "",
+            True,
+            False,
+            False,
+            False,
+        )
+        self._place, self._run_folder, self._files, self._patience = (
+            place,
+            run_folder,
+            files,
+            patience,
+        )
         self._note_durable = note_durable
         self.stored_step: int | None = None
         self.status: Callable[[], MirrorStatus | None] = lambda: None
         self._mirrored = MirroredRun(place.folder, files, self._check_writer)
-        self._writer = {"token": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
+        self._writer = {
+            "token": uuid.uuid4().hex,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "since": time.time(),
+        }
         self._is_writer = False
         self._sound: dict[int, Point] = {}
         self._durable: Point | None = None
@@ -93,7 +129,9 @@ class Copier:
 
     @property
     def idle_s(self) -> float:
-        """Seconds until the logs are to be copied again, and with them a point that has waited, or the mirror is to be told that the run goes on."""
+        """Seconds until the logs are to be copied again, and with them a point that has waited, or
+        the mirror is to be told that the run goes on.
+        """
         return max(0.05, min(self._logs_due_s, self._alive_due_s) - time.monotonic())
 
     def bring_up_to_date(self, *, ending: bool) -> None:
@@ -102,12 +140,15 @@ class Copier:
         Raises:
             OSError, NotWhole: the mirror does not take it, or loses it.
             TakenOver: another process writes there now.
-            DamagedHere: the finished run lost something here, so that nothing may be copied over what the mirror has.
+            DamagedHere: the finished run lost something here, so that nothing may be copied over
+                what the mirror has.
         """
         if not self.goes_on:
             require_whole(self._mirrored, self._run_folder)
         self._become_writer()
-        if (ending or time.monotonic() >= self._points_due_s) and (self.goes_on or not self._has_end()):
+        if (ending or time.monotonic() >= self._points_due_s) and (
+            self.goes_on or not self._has_end()
+        ):
             self._copy_points()
         if self.goes_on and (ending or time.monotonic() >= self._logs_due_s):
             self._copy_logs()
@@ -138,7 +179,9 @@ class Copier:
             self.publish(status)
 
     def _between(self) -> None:
-        """While a point or a model is being copied, which may take long: the logs, and a sign of life, when they are due."""
+        """While a point or a model is being copied, which may take long: the logs, and a sign of
+        life, when they are due.
+        """
         now_s = time.monotonic()
         logs_due, alive_due = self.goes_on and now_s >= self._logs_due_s, now_s >= self._alive_due_s
         if self._is_between or not self._is_writer or not (logs_due or alive_due):
@@ -150,14 +193,23 @@ class Copier:
                 self._copy_logs()
             if time.monotonic() >= self._alive_due_s:
                 self._tell_alive()
-        except (OSError, NotWhole, RunFolderError):  # what is being copied finds it out for itself; what is due here is tried after it
+        except (
+            OSError,
+            NotWhole,
+            RunFolderError,
+        ):  # what is being copied finds it out for itself; what is due here is tried after it
             self._logs_due_s = self._alive_due_s = time.monotonic() + self._patience.logs_s
         finally:
             self._is_between = False
 
     def _identity(self) -> dict[str, Any]:
         durable = None if self._durable is None else self._durable.step
-        return {"schema_version": SCHEMA_VERSION, "run_id": self.run_id, "writer": self._writer, "durable_step": durable}
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "run_id": self.run_id,
+            "writer": self._writer,
+            "durable_step": durable,
+        }
 
     def _read_identity(self) -> dict[str, Any] | None:
         path = self._place.folder / STATUS
@@ -175,7 +227,11 @@ class Copier:
         if self._is_writer and values is not None:
             self._require_own(values)
         else:
-            if values is not None and values.get("run_id") != self.run_id and values.get("durable_step") is not None:
+            if (
+                values is not None
+                and values.get("run_id") != self.run_id
+                and values.get("durable_step") is not None
+            ):
                 raise TakenOver(f"{self._place.folder} holds another run")
             self._mirrored.remove_leftovers()
             if self.goes_on:
@@ -205,7 +261,10 @@ class Copier:
     def _require_own(self, values: dict[str, Any]) -> None:
         writer = values.get("writer") or {}
         if writer.get("token") != self._writer["token"]:
-            raise TakenOver(f"{self._place.folder} was taken over by process {writer.get('pid')} on {writer.get('host')}")
+            raise TakenOver(
+                f"{self._place.folder} was taken over by process {writer.get('pid')} on"
+                f" {writer.get('host')}"
+            )
 
     def _copy_points(self) -> None:
         """The newest checkpoint, after the best one, which the export needs."""
@@ -216,7 +275,11 @@ class Copier:
             with ExitStack() as stack:
                 try:
                     newest = stack.enter_context(pinned(self._run_folder, steps[-1]))
-                    best = stack.enter_context(pinned(self._run_folder, newest.best_step)) if newest.best_step in steps[:-1] else None
+                    best = (
+                        stack.enter_context(pinned(self._run_folder, newest.best_step))
+                        if newest.best_step in steps[:-1]
+                        else None
+                    )
                 except FileNotFoundError:  # rotation was faster
                     continue
                 self._make_durable(newest, best)
@@ -225,16 +288,27 @@ class Copier:
 
     def _make_durable(self, newest: Pinned, best: Pinned | None) -> None:
         started_s, moved_before = time.monotonic(), self._files.moved_bytes
-        if self._has(newest) and self._durable is not None and self._durable.version == newest.version and (best is None or self._has(best)):
+        if (
+            self._has(newest)
+            and self._durable is not None
+            and self._durable.version == newest.version
+            and (best is None or self._has(best))
+        ):
             return
         if best is not None:
             self._add(best, best.step)
-        best_step = newest.best_step if newest.best_step == newest.step or newest.best_step in self._sound else None
+        best_step = (
+            newest.best_step
+            if newest.best_step == newest.step or newest.best_step in self._sound
+            else None
+        )
         copied = self._add(newest, best_step)
         self._durable = point = self._sound[newest.step]
         took_s = time.monotonic() - started_s
         moved = self._files.moved_bytes - moved_before
-        self._points_due_s = started_s + max(self._patience.points_s, took_s / self._patience.points_share)
+        self._points_due_s = started_s + max(
+            self._patience.points_s, took_s / self._patience.points_share
+        )
         self._note_durable(point, point.num_bytes / took_s if copied and moved else None)
         self._prune()
 
@@ -242,7 +316,9 @@ class Copier:
         return source.step in self._sound and self._sound[source.step].version == source.version
 
     def _is_durable(self, point: Point) -> bool:
-        return point.step in self._sound and (point.best_step is None or point.best_step in self._sound)
+        return point.step in self._sound and (
+            point.best_step is None or point.best_step in self._sound
+        )
 
     def _add(self, source: Pinned, best_step: int | None) -> bool:
         """Make sure that the mirror holds a checkpoint; whether it had to be copied."""
@@ -251,17 +327,25 @@ class Copier:
         if source.step in self._mirrored.steps():
             try:
                 point = self._mirrored.check(source.step)
-                if (point.version, point.run_id, point.best_step) == (source.version, self.run_id, best_step):
+                if (point.version, point.run_id, point.best_step) == (
+                    source.version,
+                    self.run_id,
+                    best_step,
+                ):
                     self._sound[source.step] = point
                     return False
             except NotWhole:
                 pass  # written anew below
         self._sound.pop(source.step, None)
-        self._sound[source.step] = self._mirrored.add(source, self._run_folder, run_id=self.run_id, best_step=best_step)
+        self._sound[source.step] = self._mirrored.add(
+            source, self._run_folder, run_id=self.run_id, best_step=best_step
+        )
         return True
 
     def _prune(self) -> None:
-        """Keep the two newest points that were found whole and what they need; what is not older than these two stays, too."""
+        """Keep the two newest points that were found whole and what they need; what is not older
+        than these two stays, too.
+        """
         newest = sorted(self._sound)[-2:]
         if len(newest) < 2:
             return
@@ -278,7 +362,9 @@ class Copier:
             self._logs_due_s = 0.0
             raise
         took_s = time.monotonic() - started_s
-        self._logs_due_s = time.monotonic() + max(self._patience.logs_s, took_s / self._patience.log_share)
+        self._logs_due_s = time.monotonic() + max(
+            self._patience.logs_s, took_s / self._patience.log_share
+        )
 
     def _copy_changed_logs(self) -> None:
         is_finished = status_of(self._run_folder) == "finished"
@@ -297,7 +383,9 @@ class Copier:
                     raise
 
     def _copy_finished(self) -> None:
-        """The run as it ended. A list says what belongs to it; it never lists a file that is just being replaced."""
+        """The run as it ended. A list says what belongs to it; it never lists a file that is just
+        being replaced.
+        """
         if self.goes_on:
             require_whole(self._mirrored, self._run_folder)
         known = unchanged(self._mirrored, self._run_folder)
@@ -305,11 +393,20 @@ class Copier:
             listed = self._mirrored.finished()
         except NotWhole:
             listed = {}
-        local = {path.relative_to(self._run_folder).as_posix(): path for path in all_files(self._run_folder)}
-        entries = {name: entry for name, entry in listed.items() if name in local and (name in known or self._is_there(local[name], name, entry))}
+        local = {
+            path.relative_to(self._run_folder).as_posix(): path
+            for path in all_files(self._run_folder)
+        }
+        entries = {
+            name: entry
+            for name, entry in listed.items()
+            if name in local and (name in known or self._is_there(local[name], name, entry))
+        }
         if listed and entries != listed:
             self._mirrored.note_finished(entries)
-        for name, path in sorted(local.items(), key=lambda item: item[0] == RUN_STATUS):  # it says that the run is finished
+        for name, path in sorted(
+            local.items(), key=lambda item: item[0] == RUN_STATUS
+        ):  # it says that the run is finished
             if name not in entries:
                 self._check_writer()
                 entries[name] = self._mirrored.put(path, name)
@@ -323,13 +420,18 @@ class Copier:
             note(self._mirrored, self._run_folder)
 
     def _has_end(self) -> bool:
-        """Whether the mirror lists the finished run and has its newest checkpoint: that was read back when it was copied."""
+        """Whether the mirror lists the finished run and has its newest checkpoint: that was read
+        back when it was copied.
+        """
         steps = local_steps(self._run_folder)
         try:
             if RUN_STATUS not in self._mirrored.finished():
                 return False
             manifest = None if not steps else folder_of_step(self._run_folder, steps[-1]) / MANIFEST
-            return manifest is None or self._mirrored.read(steps[-1]).version == self._files.entry_of(manifest).sha256
+            return (
+                manifest is None
+                or self._mirrored.read(steps[-1]).version == self._files.entry_of(manifest).sha256
+            )
         except (NotWhole, FileNotFoundError):
             return False
 

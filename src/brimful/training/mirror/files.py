@@ -1,7 +1,9 @@
-"""File operations in a mirror: a folder that may be slow, hang, fill up, lie about what it wrote, or vanish.
+"""File operations in a mirror: a folder that may be slow, hang, fill up, lie about what it wrote,
+or vanish.
 
-Nothing in here is believed: what was written is read back past the page cache and hashed. The primitives stand apart from what is
-made of them, so that tests and the fault benchmark can put faults under them.
+Nothing in here is believed: what was written is read back past the page cache and hashed. The
+primitives stand apart from what is made of them, so that tests and the fault benchmark can put
+faults under them.
 """
 
 import contextlib
@@ -24,9 +26,13 @@ from brimful.base.units import MIB
 
 CHUNK_BYTES = MIB
 FIRST_SYNC_BYTES, LEAST_SYNC_BYTES, MOST_SYNC_BYTES = 4 * MIB, MIB, 64 * MIB
-"""Between two flushes of a long file, at first, at least and at most: each is an answer, also of a slow network disk, and few dirty pages wait."""
+"""Between two flushes of a long file, at first, at least and at most: each is an answer, also of a
+slow network disk, and few dirty pages wait.
+"""
 QUICK_SYNC_S, LONG_SYNC_S = 0.5, 4.0
-"""A flush that took less is given twice as many bytes the next time, one that took more half as many."""
+"""A flush that took less is given twice as many bytes the next time, one that took more half as
+many.
+"""
 
 _NO_FLUSHING = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EISDIR, errno.EBADF)
 
@@ -89,10 +95,14 @@ class Files:
         path.mkdir(exist_ok=True)
 
     def remove(self, path: Path) -> None:
-        """Remove a file or a whole folder; nothing where there is none. What lies in the bin of a drive then, and counts there, is empty."""
+        """Remove a file or a whole folder; nothing where there is none. What lies in the bin of a
+        drive then, and counts there, is empty.
+        """
         if path.is_dir():
             for each in path.rglob("*"):
-                if each.is_file() and not each.is_symlink() and each.stat().st_nlink == 1:  # what has a second name is somebody's copy
+                if (
+                    each.is_file() and not each.is_symlink() and each.stat().st_nlink == 1
+                ):  # what has a second name is somebody's copy
                     os.truncate(each, 0)
             shutil.rmtree(path)
         else:
@@ -125,7 +135,9 @@ class Files:
         self.answered_s = time.monotonic()
 
     def copy(self, source: Path, target: Path, limit: int | None = None) -> Entry:
-        """Copy a local file to a new one in the mirror, flushed; as much of it as `limit` bytes. What was read is returned, not what was written."""
+        """Copy a local file to a new one in the mirror, flushed; as much of it as `limit` bytes.
+        What was read is returned, not what was written.
+        """
         with open(source, "rb") as file:
             return self._fill(target, _chunks(file.read, limit))
 
@@ -236,7 +248,9 @@ class Files:
         return Entry(num_bytes, digest.hexdigest())
 
     def _sync_in_time(self, descriptor: int) -> None:
-        """Flush what was written so far, of which the next time there is as much as takes neither long nor next to nothing."""
+        """Flush what was written so far, of which the next time there is as much as takes neither
+        long nor next to nothing.
+        """
         started_s = time.monotonic()
         self.sync(descriptor)
         took_s = time.monotonic() - started_s
@@ -248,7 +262,9 @@ class Files:
 
 @contextlib.contextmanager
 def _where_there_is_flushing() -> Iterator[None]:
-    """Some network file systems know no flush, of folders above all; what they hold is read back all the same."""
+    """Some network file systems know no flush, of folders above all; what they hold is read back
+    all the same.
+    """
     try:
         yield
     except OSError as error:
@@ -257,7 +273,9 @@ def _where_there_is_flushing() -> Iterator[None]:
 
 
 class _LocalFile:
-    """A new file on this machine, flushed when closed. What goes wrong with it is no fault of the mirror."""
+    """A new file on this machine, flushed when closed. What goes wrong with it is no fault of the
+    mirror.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -286,8 +304,8 @@ class _LocalFile:
 
     def _not_written(self, error: OSError) -> RunFolderError:
         return RunFolderError(
-            f"{self._path} cannot be written: {in_words(error)}, so the run cannot be brought back from its mirror. "
-            "Free space or choose another place with run.folder=PATH."
+            f"{self._path} cannot be written: {in_words(error)}, so the run cannot be brought back"
+            " from its mirror. Free space or choose another place with run.folder=PATH."
         )
 
 
@@ -307,13 +325,16 @@ def _chunks(read: Callable[[int], bytes], limit: int | None) -> Iterator[bytes]:
 def in_words(error: BaseException) -> str:
     """An error of the file system as a clause: `no space left on device`."""
     if isinstance(error, OSError) and error.strerror:
-        where = f" ({error.filename})" if error.filename and ".tmp" not in str(error.filename) else ""  # nobody looks for what is half written
+        where = (
+            f" ({error.filename})" if error.filename and ".tmp" not in str(error.filename) else ""
+        )  # nobody looks for what is half written
         return error.strerror[0].lower() + error.strerror[1:] + where
     return str(error) or type(error).__name__
 
 
 def within(limit_s: float, act: Callable[[], T]) -> T:
-    """What `act` returns or raises, waited for so long and no longer; a call that hangs is left behind in a daemon thread.
+    """What `act` returns or raises, waited for so long and no longer; a call that hangs is left
+    behind in a daemon thread.
 
     Raises:
         TimeoutError: it did not come back.

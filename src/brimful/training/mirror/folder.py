@@ -1,7 +1,9 @@
-"""A mirrored folder that is no run: samples as they are drawn, in journals of which every beginning is worth having.
+"""A mirrored folder that is no run: samples as they are drawn, in journals of which every beginning
+is worth having.
 
-Files are copied when they grew, read back, and listed with their hashes. A journal that grew after it was listed is still known by its
-beginning, so that a machine which is taken away between two steps of that loses what was drawn last, never the rest.
+Files are copied when they grew, read back, and listed with their hashes. A journal that grew after
+it was listed is still known by its beginning, so that a machine which is taken away between two
+steps of that loses what was drawn last, never the rest.
 """
 
 import hashlib
@@ -38,9 +40,16 @@ def make_mirror(mirror: str, folder: Path) -> None:
 
 @contextmanager
 def mirrored_folder(
-    mirror: str | None, folder: Path, journal: str, say: Say, *, files: Files | None = None, every_s: float = EVERY_S
-) -> Iterator[None]:  # fmt: skip
-    """Around the writing of a folder. What the mirror holds of it and this machine does not is brought back first.
+    mirror: str | None,
+    folder: Path,
+    journal: str,
+    say: Say,
+    *,
+    files: Files | None = None,
+    every_s: float = EVERY_S,
+) -> Iterator[None]:
+    """Around the writing of a folder. What the mirror holds of it and this machine does not is
+    brought back first.
 
     Args:
         mirror: Holds the copy as MIRROR/FOLDER'S NAME; None keeps none.
@@ -63,7 +72,14 @@ def mirrored_folder(
     try:
         yield
     except RunFolderError as error:
-        raise RunFolderError(f"{error} They were brought back from the mirror {place.folder}: move that away, too.") if told else error from error
+        raise (
+            RunFolderError(
+                f"{error} They were brought back from the mirror {place.folder}: move that away,"
+                " too."
+            )
+            if told
+            else error
+        ) from error
     finally:
         say(copy.finish())
 
@@ -77,7 +93,8 @@ def _brought_back(copy: "_FolderCopy", place: Place, journal: str) -> str | None
         return within_limit(str(place.root), act)
     except OSError as error:
         raise RunFolderError(
-            f"the mirror {place.folder} cannot be read: {in_words(error)}. Mend that, or choose another with run.mirror=PATH."
+            f"the mirror {place.folder} cannot be read: {in_words(error)}. Mend that, or choose"
+            " another with run.mirror=PATH."
         ) from error
 
 
@@ -92,16 +109,23 @@ class _FolderCopy:
         self._problem: str | None = "nothing was copied yet"
 
     def refuse_other(self, journal: str) -> None:
-        """Raises RunFolderError where here and in the mirror lie things of two kinds, of which one would replace the other."""
-        here, there = (_first_line(folder / journal) for folder in (self._folder, self._place.folder))
+        """Raises RunFolderError where here and in the mirror lie things of two kinds, of which one
+        would replace the other.
+        """
+        here, there = (
+            _first_line(folder / journal) for folder in (self._folder, self._place.folder)
+        )
         if here and there and here != there:
             raise RunFolderError(
-                f"{self._folder} and its mirror {self._place.folder} hold samples that were drawn with something else. "
-                "Choose another name with run.name=NAME or another mirror with run.mirror=PATH, or move one of the two away."
+                f"{self._folder} and its mirror {self._place.folder} hold samples that were drawn"
+                " with something else. Choose another name with run.name=NAME or another mirror"
+                " with run.mirror=PATH, or move one of the two away."
             )
 
     def bring_back(self) -> str | None:
-        """Fetch every sound file that is longer in the mirror than here; returns what is to be told."""
+        """Fetch every sound file that is longer in the mirror than here; returns what is to be
+        told.
+        """
         try:
             listed = self._mirrored.finished()
         except NotWhole:
@@ -119,10 +143,17 @@ class _FolderCopy:
             aside.replace(path)
             fetched.append(format_bytes(now.num_bytes))
         self._entries = dict(listed)
-        return f"brought back from the mirror {self._place.folder}: {len(fetched)} files ({', '.join(fetched)})" if fetched else None
+        return (
+            f"brought back from the mirror {self._place.folder}: {len(fetched)} files"
+            f" ({', '.join(fetched)})"
+            if fetched
+            else None
+        )
 
     def _sound(self, path: Path, entry: Entry) -> Entry | None:
-        """What the file is now, provided that it begins as it was listed; None where it does not."""
+        """What the file is now, provided that it begins as it was listed; None where it does
+        not.
+        """
         whole, beginning, left = hashlib.sha256(), hashlib.sha256(), entry.num_bytes
         num_bytes = 0
         try:
@@ -133,7 +164,11 @@ class _FolderCopy:
                 num_bytes += len(chunk)
         except FileNotFoundError:
             return None
-        return Entry(num_bytes, whole.hexdigest()) if beginning.hexdigest() == entry.sha256 and not left else None
+        return (
+            Entry(num_bytes, whole.hexdigest())
+            if beginning.hexdigest() == entry.sha256 and not left
+            else None
+        )
 
     def start(self) -> None:
         """Copy from now on, in a thread that nobody waits for."""
@@ -150,7 +185,8 @@ class _FolderCopy:
         if self._problem is None:
             return f"mirror: {self._folder.name} is in {self._place.folder}, read back and whole"
         return (
-            f"mirror: {self._folder.name} is NOT all in {self._place.folder}: {self._problem}. Keep {self._folder}; the same command copies it again."
+            f"mirror: {self._folder.name} is NOT all in {self._place.folder}: {self._problem}. Keep"
+            f" {self._folder}; the same command copies it again."
         )
 
     def _run(self) -> None:

@@ -1,7 +1,9 @@
-"""The mirror: recovery points, logs and the finished run, copied beside the training into a folder that outlives this machine.
+"""The mirror: recovery points, logs and the finished run, copied beside the training into a folder
+that outlives this machine.
 
-One daemon thread copies. Training only tells it what happened: it never waits for the mirror and never fails with it. What is newest
-is copied, what waits is replaced by it. Only what was read back and found whole is called durable.
+One daemon thread copies. Training only tells it what happened: it never waits for the mirror and
+never fails with it. What is newest is copied, what waits is replaced by it. Only what was read back
+and found whole is called durable.
 """
 
 import threading
@@ -39,11 +41,20 @@ class Mirror:
     Args:
         place: Where.
         run_folder: The run, whose lease the caller holds.
-        say: Told what changes, once, in the thread of the training: between its records, never in the middle of what it prints.
+        say: Told what changes, once, in the thread of the training: between its records, never in
+            the middle of what it prints.
         files: The mirror's file operations.
     """
 
-    def __init__(self, place: Place, run_folder: Path, say: Say, *, files: Files | None = None, patience: Patience = PATIENCE) -> None:
+    def __init__(
+        self,
+        place: Place,
+        run_folder: Path,
+        say: Say,
+        *,
+        files: Files | None = None,
+        patience: Patience = PATIENCE,
+    ) -> None:
         self.place, self._run_folder, self._say, self._patience = place, run_folder, say, patience
         self._files = files or Files()
         self._copy = Copier(place, run_folder, self._files, patience, self._note_durable)
@@ -76,10 +87,14 @@ class Mirror:
         self._copy.run_id, self._copy.goes_on = run_id, goes_on
         newest = max(local_steps(self._run_folder), default=None)
         if newest is not None:
-            self._point_bytes = sum(path.stat().st_size for path in folder_of_step(self._run_folder, newest).iterdir())
+            self._point_bytes = sum(
+                path.stat().st_size for path in folder_of_step(self._run_folder, newest).iterdir()
+            )
         self._put(local_step=newest, state="ok" if newest is None else "behind")
         if not goes_on and self._before is not None:
-            self._put(durable_step=self._before.durable_step, durable_time=self._before.durable_time)
+            self._put(
+                durable_step=self._before.durable_step, durable_time=self._before.durable_time
+            )
         self._thread = threading.Thread(target=self._run, daemon=True, name="mirror")
         self._thread.start()
 
@@ -89,21 +104,29 @@ class Mirror:
             if record.get("kind") == "checkpoint":
                 self._point_bytes = int(record["bytes"])
                 state = self._status.state
-                self._put(local_step=int(record["step"]), state="behind" if state == "ok" else state)
+                self._put(
+                    local_step=int(record["step"]), state="behind" if state == "ok" else state
+                )
                 self._wake.set()
             self._look_whether_it_hangs()
             self._speak()
 
     def seconds_to_durable(self) -> float:
-        """How long a recovery point that is written now takes to be durable in the mirror, estimated; 0 where no copy is being made, or none succeeds."""
+        """How long a recovery point that is written now takes to be durable in the mirror,
+        estimated; 0 where no copy is being made, or none succeeds.
+        """
         if self._thread is None or not self._thread.is_alive() or self._status.state == "failing":
             return 0.0
         waiting = self._point_bytes if self._status.state != "ok" else 0
-        return (COPY_SPREAD * self._point_bytes + waiting) / (self._status.bytes_per_s or ASSUMED_BYTES_PER_S)
+        return (COPY_SPREAD * self._point_bytes + waiting) / (
+            self._status.bytes_per_s or ASSUMED_BYTES_PER_S
+        )
 
     @contextmanager
     def finishing(self, is_finished: Callable[[], bool]) -> Iterator[None]:
-        """Around a run's session: when it ends, however it ends, what is not in the mirror yet is copied, unless the user is in a hurry."""
+        """Around a run's session: when it ends, however it ends, what is not in the mirror yet is
+        copied, unless the user is in a hurry.
+        """
         try:
             yield
         except KeyboardInterrupt:
@@ -116,7 +139,8 @@ class Mirror:
         self.finish(is_finished=is_finished())
 
     def finish(self, *, is_finished: bool) -> None:
-        """Copy what is not in the mirror yet and wait for it as long as bytes move; then say what is there and what is not.
+        """Copy what is not in the mirror yet and wait for it as long as bytes move; then say what
+        is there and what is not.
 
         Args:
             is_finished: The run reached its end, so its model, scores and report are copied, too.
@@ -162,21 +186,46 @@ class Mirror:
         if status.state == "ok" and status.finished == is_finished:
             if is_finished and not self._copy.copied_finished:
                 return
-            there = "the finished run" if is_finished else "a new run" if status.durable_step is None else f"step {status.durable_step}"
+            there = (
+                "the finished run"
+                if is_finished
+                else "a new run"
+                if status.durable_step is None
+                else f"step {status.durable_step}"
+            )
             self._tell(f"mirror: {there} is in {status.path}, read back and whole")
             return
         if self._damage is not None:
             self._tell(f"mirror: {self._damage}.")
             return
-        to_do = f"Mend that and run the same command again to copy it; keep {self._run_folder} until then."
-        if not is_finished and status.durable_step is not None and status.durable_step == status.local_step:
+        to_do = (
+            f"Mend that and run the same command again to copy it; keep {self._run_folder} until"
+            " then."
+        )
+        if (
+            not is_finished
+            and status.durable_step is not None
+            and status.durable_step == status.local_step
+        ):
             self._tell(
-                f"mirror: step {status.durable_step} is durable in {status.path}, but the logs there are NOT up to date: {status.error}. {to_do}"
+                f"mirror: step {status.durable_step} is durable in {status.path}, but the logs"
+                f" there are NOT up to date: {status.error}. {to_do}"
             )
             return
-        missing = "the finished run" if is_finished else f"the recovery point of step {status.local_step}" if status.local_step else "this run"
+        missing = (
+            "the finished run"
+            if is_finished
+            else (
+                f"the recovery point of step {status.local_step}"
+                if status.local_step
+                else "this run"
+            )
+        )
         kept = "no recovery point" if status.durable_step is None else f"step {status.durable_step}"
-        self._tell(f"mirror: {missing} is NOT in {status.path}: {status.error or 'it was not copied'}. Durable there: {kept}. {to_do}")
+        self._tell(
+            f"mirror: {missing} is NOT in {status.path}: {status.error or 'it was not copied'}."
+            f" Durable there: {kept}. {to_do}"
+        )
 
     def _run(self) -> None:
         """The thread. It ends with the run, or when another process has taken the mirror over."""
@@ -199,7 +248,14 @@ class Mirror:
             except Exception as error:  # whatever it is, training goes on and it is tried again
                 self._busy, failures = False, failures + 1
                 self._failed(in_words(error))
-                wait_s = next(final, None) if ending else min(self._patience.first_retry_s * 2 ** (failures - 1), self._patience.last_retry_s)
+                wait_s = (
+                    next(final, None)
+                    if ending
+                    else min(
+                        self._patience.first_retry_s * 2 ** (failures - 1),
+                        self._patience.last_retry_s,
+                    )
+                )
                 if wait_s is None:
                     return
                 self._wait(wait_s, ending=ending)
@@ -221,15 +277,24 @@ class Mirror:
             was_failing = self._status.state == "failing"
             has_end = ending and self._copy.is_finished
             durable_step = self._status.durable_step
-            if durable_step is None and not self._copy.goes_on:  # points that are there were not read again
+            if (
+                durable_step is None and not self._copy.goes_on
+            ):  # points that are there were not read again
                 durable_step = self._copy.stored_step
             is_whole = has_end or self._status.local_step in {None, durable_step}
-            self._put(state="ok" if is_whole else "behind", error=None, finished=has_end, durable_step=durable_step)
+            self._put(
+                state="ok" if is_whole else "behind",
+                error=None,
+                finished=has_end,
+                durable_step=durable_step,
+            )
         if ending or was_failing:
             self._copy.publish(self._status)
         if was_failing and not ending:
             durable = self._status.durable_step
-            self._tell("mirror: works again" + ("" if durable is None else f"; step {durable} is durable"))
+            self._tell(
+                "mirror: works again" + ("" if durable is None else f"; step {durable} is durable")
+            )
 
     def _failed(self, why: str, then: str = "Training goes on; the copy is tried again") -> None:
         with self._lock:
@@ -239,17 +304,23 @@ class Mirror:
             self._tell(f"mirror: {why}. {then}")
 
     def _note_durable(self, point: Point | None, bytes_per_s: float | None) -> None:
-        """From the copying thread: this is the newest durable point now; None: there is none any more."""
+        """From the copying thread: this is the newest durable point now; None: there is none any
+        more.
+        """
         with self._lock:
             state, step = self._status.state, None if point is None else point.step
             is_newest = step is not None and step == self._status.local_step
             self._put(
-                durable_step=step, durable_time=None if point is None else time.time(), bytes_per_s=bytes_per_s or self._status.bytes_per_s,
+                durable_step=step,
+                durable_time=None if point is None else time.time(),
+                bytes_per_s=bytes_per_s or self._status.bytes_per_s,
                 state="ok" if state == "behind" and is_newest else state,
-            )  # fmt: skip
+            )
         if point is not None and not self._said_durable and self._copy.goes_on:
             self._said_durable = True
-            self._tell(f"mirror: the recovery point of step {point.step} is durable in {self.place.folder}")
+            self._tell(
+                f"mirror: the recovery point of step {point.step} is durable in {self.place.folder}"
+            )
         self._copy.publish(self._status)
 
     def _look_whether_it_hangs(self) -> None:

@@ -50,11 +50,15 @@ class Mirroring:
         return 0.0 if self._mirror is None else self._mirror.seconds_to_durable()
 
 
-def open_mirror(recipe: Recipe, run_folder: Path, say: Say, *, fresh: bool = False, accept: Sequence[str] = ()) -> Mirroring:
-    """The mirror that a recipe asks for, after what it holds of the run and this machine does not was brought back.
+def open_mirror(
+    recipe: Recipe, run_folder: Path, say: Say, *, fresh: bool = False, accept: Sequence[str] = ()
+) -> Mirroring:
+    """The mirror that a recipe asks for, after what it holds of the run and this machine does not
+    was brought back.
 
     Raises:
-        RunFolderError: the mirror cannot be used, belongs to another run, or nothing in it can be trusted.
+        RunFolderError: the mirror cannot be used, belongs to another run, or nothing in it can be
+            trusted.
     """
     if recipe.run.mirror is None:
         return Mirroring(None, run_folder, say)
@@ -65,17 +69,24 @@ def open_mirror(recipe: Recipe, run_folder: Path, say: Say, *, fresh: bool = Fal
         bring_back(place, run_folder, recipe, say, accept=accept)
     place.require_writable(Files())
     if place.same_disk:
-        say(f"note: the mirror {place.root} is on the disk of the run itself: it helps when the run folder is lost, not when the disk is")
+        say(
+            f"note: the mirror {place.root} is on the disk of the run itself: it helps when the run"
+            " folder is lost, not when the disk is"
+        )
     return Mirroring(Mirror(place, run_folder, say), run_folder, say)
 
 
 def catch_up(recipe: Recipe, run_folder: Path, say: Say) -> None:
-    """Bring the mirror of a finished run up to date; what keeps it from that is said. Once, by whoever is the last to write into the run."""
+    """Bring the mirror of a finished run up to date; what keeps it from that is said. Once, by
+    whoever is the last to write into the run.
+    """
     if recipe.run.mirror is None:
         return
     try:
         place = Place.of(recipe.run.mirror, run_folder)
-        if within_limit(str(place.root), lambda: is_as_noted(MirroredRun(place.folder, Files()), run_folder)):
+        if within_limit(
+            str(place.root), lambda: is_as_noted(MirroredRun(place.folder, Files()), run_folder)
+        ):
             return
         mirror = Mirror(place, run_folder, say)
     except RunFolderError as error:

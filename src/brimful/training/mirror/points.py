@@ -1,7 +1,9 @@
-"""Recovery points in a mirror: folders that are whole or absent, each enough by itself to continue a run bit for bit.
+"""Recovery points in a mirror: folders that are whole or absent, each enough by itself to continue
+a run bit for bit.
 
-`checkpoints/step-N/` holds a checkpoint as it lies in the run folder, under `run/` the other files of the run as of that step, and
-POINT.json with the size and SHA-256 of all of them. It is written aside, read back, renamed, and looked at once more.
+`checkpoints/step-N/` holds a checkpoint as it lies in the run folder, under `run/` the other files
+of the run as of that step, and POINT.json with the size and SHA-256 of all of them. It is written
+aside, read back, renamed, and looked at once more.
 """
 
 import contextlib
@@ -17,7 +19,14 @@ from typing import Any
 from brimful.base.rundir import read_json
 from brimful.training.checkpoint import MANIFEST
 from brimful.training.mirror.files import Entry, Files, NotWhole
-from brimful.training.mirror.sources import CHECKPOINTS, FINISHED, JOURNAL, Pinned, folder_of_step, run_files
+from brimful.training.mirror.sources import (
+    CHECKPOINTS,
+    FINISHED,
+    JOURNAL,
+    Pinned,
+    folder_of_step,
+    run_files,
+)
 
 FORMAT_VERSION = 1
 POINT = "POINT.json"
@@ -29,7 +38,8 @@ class Point:
     """What a recovery point is.
 
     Attributes:
-        best_step: Step of the checkpoint that the final export needs; None before the first evaluation.
+        best_step: Step of the checkpoint that the final export needs; None before the first
+            evaluation.
         files: By name in the point's folder.
     """
 
@@ -48,8 +58,15 @@ class Point:
         return self.files[MANIFEST].sha256
 
     def to_json(self) -> dict[str, Any]:
-        values = {"format_version": FORMAT_VERSION, "run_id": self.run_id, "step": self.step, "best_step": self.best_step}
-        return _signed({**values, "files": {name: entry.to_json() for name, entry in self.files.items()}})
+        values = {
+            "format_version": FORMAT_VERSION,
+            "run_id": self.run_id,
+            "step": self.step,
+            "best_step": self.best_step,
+        }
+        return _signed(
+            {**values, "files": {name: entry.to_json() for name, entry in self.files.items()}}
+        )
 
     @classmethod
     def from_json(cls, values: Any) -> "Point":
@@ -67,10 +84,15 @@ def _digest_of(values: Mapping[str, Any]) -> str:
 
 
 def _require_signed(values: Any, name: str) -> None:
-    if not isinstance(values, dict) or values.get("sha256") != _digest_of({key: value for key, value in values.items() if key != "sha256"}):
+    if not isinstance(values, dict) or values.get("sha256") != _digest_of(
+        {key: value for key, value in values.items() if key != "sha256"}
+    ):
         raise NotWhole(f"{name} is damaged")
     if values.get("format_version") != FORMAT_VERSION:
-        raise NotWhole(f"{name} has format {values.get('format_version')}, this version of brimful reads {FORMAT_VERSION}")
+        raise NotWhole(
+            f"{name} has format {values.get('format_version')}, this version of brimful reads"
+            f" {FORMAT_VERSION}"
+        )
 
 
 def _entries(values: Mapping[str, Any]) -> dict[str, Entry]:
@@ -85,17 +107,24 @@ class MirroredRun:
 
     Args:
         folder: MIRROR/RUN; made by the caller.
-        check_writer: Called before every change that readers would see; raises when another process took the mirror over.
+        check_writer: Called before every change that readers would see; raises when another process
+            took the mirror over.
     """
 
-    def __init__(self, folder: Path, files: Files, check_writer: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, folder: Path, files: Files, check_writer: Callable[[], None] = lambda: None
+    ) -> None:
         self.folder, self.files = folder, files
         self._check_writer = check_writer
 
     def steps(self) -> list[int]:
         """Steps of committed points, oldest first; whether they are sound is another question."""
         names = self.files.names(self.folder / CHECKPOINTS)
-        found = {int(match[1]) for name in names if (match := re.fullmatch(r"step-(\d+)(\.replaced-\w+)?", name))}
+        found = {
+            int(match[1])
+            for name in names
+            if (match := re.fullmatch(r"step-(\d+)(\.replaced-\w+)?", name))
+        }
         return sorted(found)
 
     def path_of(self, step: int) -> Path:
@@ -136,7 +165,8 @@ class MirroredRun:
             best_step: Step of the checkpoint that the export of this point needs.
 
         Raises:
-            OSError, NotWhole: it could not be written or does not read back; points that were there are as they were.
+            OSError, NotWhole: it could not be written or does not read back; points that were there
+                are as they were.
         """
         folder = self.folder / CHECKPOINTS
         final = folder_of_step(self.folder, source.step)
@@ -162,7 +192,10 @@ class MirroredRun:
         for name, entry in point.files.items():
             num_bytes = self.files.size(folder_of_step(self.folder, point.step) / name)
             if num_bytes != entry.num_bytes:
-                raise NotWhole(f"{name} has {num_bytes:,} bytes after its folder was renamed, {entry.num_bytes:,} before")
+                raise NotWhole(
+                    f"{name} has {num_bytes:,} bytes after its folder was renamed,"
+                    f" {entry.num_bytes:,} before"
+                )
 
     def _fill(self, aside: Path, source: Pinned, run_folder: Path) -> dict[str, Entry]:
         manifest = read_json(source.folder / MANIFEST)
@@ -173,10 +206,15 @@ class MirroredRun:
             entries[path.name] = self.files.copy(path, aside / path.name)
             stored = manifest["files"].get(path.name)
             if stored is not None and entries[path.name] != Entry.from_json(stored):
-                raise NotWhole(f"the local checkpoint of step {source.step} is damaged: {path.name} differs from its manifest")
+                raise NotWhole(
+                    f"the local checkpoint of step {source.step} is damaged: {path.name} differs"
+                    " from its manifest"
+                )
         for path in run_files(run_folder):
             limit = int(source.state["journal_bytes"]) if path.name == JOURNAL else None
-            entries[f"{RUN_FILES}/{path.name}"] = self.files.copy(path, aside / RUN_FILES / path.name, limit)
+            entries[f"{RUN_FILES}/{path.name}"] = self.files.copy(
+                path, aside / RUN_FILES / path.name, limit
+            )
         return entries
 
     def _seal(self, aside: Path, point: Point) -> None:
@@ -186,13 +224,17 @@ class MirroredRun:
 
     def _commit(self, aside: Path, final: Path) -> None:
         if final.exists():
-            self.files.rename(final, final.with_name(f"{final.name}.replaced-{uuid.uuid4().hex[:8]}"))
+            self.files.rename(
+                final, final.with_name(f"{final.name}.replaced-{uuid.uuid4().hex[:8]}")
+            )
         self.files.rename(aside, final)
         self.files.moved()
         self.remove_leftovers()
 
     def remove_leftovers(self) -> None:
-        """Remove what was cut off in the middle: points aside, points replaced or being removed, files aside."""
+        """Remove what was cut off in the middle: points aside, points replaced or being removed,
+        files aside.
+        """
         folder = self.folder / CHECKPOINTS
         names = self.files.names(folder)
         for name in names:
@@ -232,13 +274,16 @@ class MirroredRun:
         """From now on the mirror holds the finished run, as these files."""
         self._check_writer()
         files = {name: entry.to_json() for name, entry in entries.items()}
-        self.files.write_json(self.folder / FINISHED, _signed({"format_version": FORMAT_VERSION, "files": files}))
+        self.files.write_json(
+            self.folder / FINISHED, _signed({"format_version": FORMAT_VERSION, "files": files})
+        )
 
     def put(self, source: Path, name: str, *, read_back: bool = True) -> Entry:
         """Replace one file in one step.
 
         Raises:
-            OSError, NotWhole: it could not be written or reads back otherwise; what was there is as it was.
+            OSError, NotWhole: it could not be written or reads back otherwise; what was there is as
+                it was.
         """
         target = self.folder / name
         for parent in reversed(Path(name).parents[:-1]):

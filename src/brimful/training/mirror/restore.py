@@ -1,4 +1,6 @@
-"""Bringing a run back from its mirror: on a new machine, or where it was trained on elsewhere meanwhile. The mirror is only read."""
+"""Bringing a run back from its mirror: on a new machine, or where it was trained on elsewhere
+meanwhile. The mirror is only read.
+"""
 
 import os
 import shutil
@@ -12,7 +14,13 @@ from brimful.base.errors import CheckpointError, RunFolderError
 from brimful.base.rundir import Lease, fsync_folder
 from brimful.base.units import MIB, format_bytes
 from brimful.recipe import Recipe, load_text
-from brimful.training.admission import is_husk, refuse_other_recipe, run_id_of, status_of, write_status
+from brimful.training.admission import (
+    is_husk,
+    refuse_other_recipe,
+    run_id_of,
+    status_of,
+    write_status,
+)
 from brimful.training.checkpoint import verify
 from brimful.training.mirror.files import Entry, Files, NotWhole, in_words
 from brimful.training.mirror.finished import mend
@@ -25,7 +33,9 @@ Say = Callable[[str], None]
 TOLD_FROM_BYTES = 64 * MIB
 """What is smaller is brought back before anybody wonders."""
 _UNSOUND = (NotWhole, CheckpointError)
-"""What keeps a point from being used, but not an older one. A mirror that cannot be read now may hold a sound one: that stops the run."""
+"""What keeps a point from being used, but not an older one. A mirror that cannot be read now may
+hold a sound one: that stops the run.
+"""
 
 
 @dataclass(frozen=True)
@@ -43,10 +53,20 @@ class _Found:
     called_durable: bool
 
 
-def bring_back(place: Place, run_folder: Path, recipe: Recipe, say: Say, *, accept: Sequence[str] = (), files: Files | None = None) -> None:
-    """Restore a run that the mirror holds and this machine does not, or holds only an older part of.
+def bring_back(
+    place: Place,
+    run_folder: Path,
+    recipe: Recipe,
+    say: Say,
+    *,
+    accept: Sequence[str] = (),
+    files: Files | None = None,
+) -> None:
+    """Restore a run that the mirror holds and this machine does not, or holds only an older part
+    of.
 
-    The newest sound recovery point is brought back, or the finished run. What is in the way is moved aside, never removed.
+    The newest sound recovery point is brought back, or the finished run. What is in the way is
+    moved aside, never removed.
 
     Args:
         accept: Keys whose change the user declares, as for `admit`.
@@ -58,15 +78,30 @@ def bring_back(place: Place, run_folder: Path, recipe: Recipe, say: Say, *, acce
     try:
         found = within_limit(str(place.root), lambda: _look(mirrored))
         if found is not None:
-            _bring_back(place, mirrored, found, run_folder, _Restore(mirrored, run_folder, recipe, tuple(accept), say), say)
+            _bring_back(
+                place,
+                mirrored,
+                found,
+                run_folder,
+                _Restore(mirrored, run_folder, recipe, tuple(accept), say),
+                say,
+            )
     except OSError as error:
         raise RunFolderError(
-            f"the mirror {place.folder} cannot be read: {in_words(error)}. Nothing was changed. Mend that and run the same command again; or leave "
-            "run.mirror out to start without what it holds."
+            f"the mirror {place.folder} cannot be read: {in_words(error)}. Nothing was changed."
+            " Mend that and run the same command again; or leave run.mirror out to start without"
+            " what it holds."
         ) from error
 
 
-def _bring_back(place: Place, mirrored: MirroredRun, found: "_Found", run_folder: Path, restore: "_Restore", say: Say) -> None:
+def _bring_back(
+    place: Place,
+    mirrored: MirroredRun,
+    found: "_Found",
+    run_folder: Path,
+    restore: "_Restore",
+    say: Say,
+) -> None:
     here = status_of(run_folder)
     if here is None and not is_husk(run_folder):
         return  # something else is there, which `admit` refuses
@@ -91,18 +126,24 @@ def _bring_back(place: Place, mirrored: MirroredRun, found: "_Found", run_folder
 
 
 def refuse_fresh(place: Place, run_folder: Path, files: Files | None = None) -> None:
-    """Raises RunFolderError where `--fresh` would replace a finished run in the mirror, or another one than is here."""
-    found = within_limit(str(place.root), lambda: _look(MirroredRun(place.folder, files or Files())))
+    """Raises RunFolderError where `--fresh` would replace a finished run in the mirror, or another
+    one than is here.
+    """
+    found = within_limit(
+        str(place.root), lambda: _look(MirroredRun(place.folder, files or Files()))
+    )
     if found is not None and status_of(run_folder) is not None:
         _refuse_another_run(place, run_folder, found)
     if found is not None and found.is_finished:
         raise RunFolderError(
-            f"{place.folder} holds a finished run; --fresh does not replace it. Give the new run a name: run.name={place.folder.name}-2"
+            f"{place.folder} holds a finished run; --fresh does not replace it. Give the new run a"
+            f" name: run.name={place.folder.name}-2"
         )
 
 
 def set_aside(place: Place, files: Files | None = None) -> Path | None:
-    """Move a mirrored run away for a new one of the same name; returns where to, None where there was none.
+    """Move a mirrored run away for a new one of the same name; returns where to, None where there
+    was none.
 
     Raises:
         RunFolderError: the mirror does not let it.
@@ -118,7 +159,10 @@ def set_aside(place: Place, files: Files | None = None) -> Path | None:
     try:
         return within_limit(str(place.root), move)
     except OSError as error:
-        raise RunFolderError(f"{place.folder} cannot be moved aside: {in_words(error)}. Move it away, or choose another run.mirror=PATH.") from error
+        raise RunFolderError(
+            f"{place.folder} cannot be moved aside: {in_words(error)}. Move it away, or choose"
+            " another run.mirror=PATH."
+        ) from error
 
 
 def _look(mirrored: MirroredRun) -> _Found | None:
@@ -143,7 +187,9 @@ def _look(mirrored: MirroredRun) -> _Found | None:
 
 
 def _identity(mirrored: MirroredRun) -> dict[str, Any]:
-    """What the mirror says of itself; empty where it does not. A run folder has a file of the same name that says something else."""
+    """What the mirror says of itself; empty where it does not. A run folder has a file of the same
+    name that says something else.
+    """
     try:
         values = mirrored.files.read_json(mirrored.folder / STATUS)
     except NotWhole:
@@ -159,7 +205,11 @@ def _id_in_copies(mirrored: MirroredRun, steps: Sequence[int]) -> str | None:
         except NotWhole:
             continue
     try:
-        found: str | None = mirrored.files.read_json(mirrored.folder / "run.json").get("id") if mirrored.finished() else None
+        found: str | None = (
+            mirrored.files.read_json(mirrored.folder / "run.json").get("id")
+            if mirrored.finished()
+            else None
+        )
     except NotWhole:
         return None
     return found
@@ -170,9 +220,10 @@ def _refuse_another_run(place: Place, run_folder: Path, found: _Found) -> None:
     if found.run_id == own or not (found.called_durable or found.is_finished):
         return
     raise RunFolderError(
-        f"{place.folder} belongs to another run than {run_folder}: run {found.run_id}, here {own or 'one from before runs had numbers'}. "
-        "Choose another mirror with run.mirror=PATH or another name with run.name=NAME; "
-        f"or move {run_folder} away to continue the run that is in the mirror."
+        f"{place.folder} belongs to another run than {run_folder}: run {found.run_id}, here"
+        f" {own or 'one from before runs had numbers'}. Choose another mirror with run.mirror=PATH"
+        f" or another name with run.name=NAME; or move {run_folder} away to continue the run that"
+        " is in the mirror."
     )
 
 
@@ -190,9 +241,22 @@ def _newest_sound(run_folder: Path) -> int:
 class _Restore:
     """Tries at one run folder; what was wrong with each is kept in `problems`."""
 
-    def __init__(self, mirrored: MirroredRun, run_folder: Path, recipe: Recipe, accept: tuple[str, ...], say: Say) -> None:
+    def __init__(
+        self,
+        mirrored: MirroredRun,
+        run_folder: Path,
+        recipe: Recipe,
+        accept: tuple[str, ...],
+        say: Say,
+    ) -> None:
         self.problems: list[str] = []
-        self._mirrored, self._run_folder, self._recipe, self._accept, self._say = mirrored, run_folder, recipe, accept, say
+        self._mirrored, self._run_folder, self._recipe, self._accept, self._say = (
+            mirrored,
+            run_folder,
+            recipe,
+            accept,
+            say,
+        )
 
     def told(self) -> str:
         return "\n".join(f"  - {problem}" for problem in self.problems)
@@ -209,7 +273,9 @@ class _Restore:
             if own not in {None, point.run_id}:
                 raise NotWhole(f"it belongs to run {point.run_id}")
             name = f"{RUN_FILES}/recipe.yaml"
-            self._require_same_recipe(f"step {step}", self._mirrored.path_of(step) / name, point.files[name])
+            self._require_same_recipe(
+                f"step {step}", self._mirrored.path_of(step) / name, point.files[name]
+            )
             self._tell_start(f"step {step}", point.num_bytes)
             with _Aside(self._run_folder) as aside:
                 self._fetch_point(point, aside.path)
@@ -222,13 +288,21 @@ class _Restore:
         return True
 
     def finished(self) -> bool:
-        """Bring the finished run back, with what of its newest checkpoints is sound; whether it was."""
+        """Bring the finished run back, with what of its newest checkpoints is sound; whether it
+        was.
+        """
         try:
             entries = self._mirrored.finished()
-            if "run.json" not in entries or "recipe.yaml" not in entries or not any(name.startswith("model/") for name in entries):
+            if (
+                "run.json" not in entries
+                or "recipe.yaml" not in entries
+                or not any(name.startswith("model/") for name in entries)
+            ):
                 self.problems.append("the finished run: its copy was cut off")
                 return False
-            self._require_same_recipe("the finished run", self._mirrored.folder / "recipe.yaml", entries["recipe.yaml"])
+            self._require_same_recipe(
+                "the finished run", self._mirrored.folder / "recipe.yaml", entries["recipe.yaml"]
+            )
             num_bytes = sum(entry.num_bytes for entry in entries.values())
             self._tell_start("the finished run", num_bytes)
             with _Aside(self._run_folder) as aside:
@@ -242,19 +316,31 @@ class _Restore:
 
     def _tell_start(self, what: str, num_bytes: int) -> None:
         if num_bytes >= TOLD_FROM_BYTES:
-            self._say(f"reading {what} from the mirror {self._mirrored.folder}, {format_bytes(num_bytes)}")
+            self._say(
+                f"reading {what} from the mirror {self._mirrored.folder}, {format_bytes(num_bytes)}"
+            )
 
     def _require_same_recipe(self, what: str, path: Path, entry: Entry) -> None:
         self._mirrored.files.require(path, entry)
         where = f"the run in the mirror {self._mirrored.folder} ({what})"
-        stored = load_text(b"".join(self._mirrored.files.read(path)).decode(), f"the recipe of {where}")
-        refuse_other_recipe(where, stored, self._recipe, self._accept, otherwise="choose run.mirror=PATH")
+        stored = load_text(
+            b"".join(self._mirrored.files.read(path)).decode(), f"the recipe of {where}"
+        )
+        refuse_other_recipe(
+            where, stored, self._recipe, self._accept, otherwise="choose run.mirror=PATH"
+        )
 
     def _fetch_point(self, point: Point, aside: Path) -> None:
         source = self._mirrored.path_of(point.step)
-        of_run = {name.removeprefix(f"{RUN_FILES}/"): entry for name, entry in point.files.items() if name.startswith(f"{RUN_FILES}/")}
+        of_run = {
+            name.removeprefix(f"{RUN_FILES}/"): entry
+            for name, entry in point.files.items()
+            if name.startswith(f"{RUN_FILES}/")
+        }
         self._fetch(source / RUN_FILES, of_run, aside)
-        if status_of(aside) == "finished":  # the point was copied when the run had ended, but is none without the model
+        if (
+            status_of(aside) == "finished"
+        ):  # the point was copied when the run had ended, but is none without the model
             write_status(aside, "stopped", self._recipe)
         self._fetch_checkpoint(point, aside)
 
@@ -270,7 +356,9 @@ class _Restore:
         try:
             self._fetch_checkpoint(self._mirrored.read(step), aside)
         except _UNSOUND as error:
-            raise NotWhole(f"it needs the best checkpoint, of step {step}: {in_words(error)}") from error
+            raise NotWhole(
+                f"it needs the best checkpoint, of step {step}: {in_words(error)}"
+            ) from error
 
     def _fetch_any_point(self, aside: Path) -> None:
         """The newest sound checkpoints: a finished run may be looked into, or trained on."""
@@ -295,16 +383,23 @@ class _Restore:
             is_of_use = not is_husk(folder)
             os.rename(folder, moved)
             if is_of_use:
-                self._say(f"the run here is older than the one in the mirror; it was moved to {moved}")
+                self._say(
+                    f"the run here is older than the one in the mirror; it was moved to {moved}"
+                )
             else:
                 shutil.rmtree(moved, ignore_errors=True)
         aside.become(folder)
         self.tell_problems()
-        self._say(f"brought back from the mirror {self._mirrored.folder}: {what}, {format_bytes(num_bytes)}, read whole")
+        self._say(
+            f"brought back from the mirror {self._mirrored.folder}: {what},"
+            f" {format_bytes(num_bytes)}, read whole"
+        )
 
 
 class _Aside:
-    """A folder beside the run's, in which one process at a time puts together what becomes the run folder."""
+    """A folder beside the run's, in which one process at a time puts together what becomes the run
+    folder.
+    """
 
     def __init__(self, run_folder: Path) -> None:
         self.path = run_folder.with_name(f".{run_folder.name}.restoring")
@@ -317,7 +412,10 @@ class _Aside:
                 if path.name != Lease.FILE_NAME:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
         except OSError as error:
-            raise RunFolderError(f"{self.path.parent} cannot be written: {error}. Choose another place with run.folder=PATH.") from error
+            raise RunFolderError(
+                f"{self.path.parent} cannot be written: {error}. Choose another place with"
+                " run.folder=PATH."
+            ) from error
         return self
 
     def become(self, folder: Path) -> None:

@@ -21,7 +21,9 @@ JOURNAL = "metrics.jsonl"
 FINISHED = "finished.json"
 """In a mirror: the list of a finished run's files."""
 PINS = ".mirror"
-"""Folder of a run in which the files being copied are held by a second name, so that rotation cannot take them away."""
+"""Folder of a run in which the files being copied are held by a second name, so that rotation
+cannot take them away.
+"""
 _NOT_COPIED = (Lease.FILE_NAME, STATUS, CHECKPOINTS, FINISHED)
 
 
@@ -36,16 +38,28 @@ def local_steps(run_folder: Path) -> list[int]:
 
 
 def run_files(run_folder: Path) -> list[Path]:
-    """The files of a run beside its checkpoints, as far as they are its own: no lease, nothing half-written, no folders."""
-    return sorted(path for path in run_folder.iterdir() if path.name not in _NOT_COPIED and not path.name.startswith(".") and path.is_file())
+    """The files of a run beside its checkpoints, as far as they are its own: no lease, nothing
+    half-written, no folders.
+    """
+    return sorted(
+        path
+        for path in run_folder.iterdir()
+        if path.name not in _NOT_COPIED and not path.name.startswith(".") and path.is_file()
+    )
 
 
 def all_files(run_folder: Path) -> Iterator[Path]:
     """As `run_files`, and everything in its folders: the model, evaluations, plots."""
     yield from run_files(run_folder)
     for path in sorted(run_folder.iterdir()):
-        if path.is_dir() and path.name not in _NOT_COPIED and not re.match(r"\.|.*\.(tmp|replaced)-", path.name):
-            yield from sorted(each for each in path.rglob("*") if each.is_file() and not each.is_symlink())
+        if (
+            path.is_dir()
+            and path.name not in _NOT_COPIED
+            and not re.match(r"\.|.*\.(tmp|replaced)-", path.name)
+        ):
+            yield from sorted(
+                each for each in path.rglob("*") if each.is_file() and not each.is_symlink()
+            )
 
 
 @dataclass(frozen=True)
@@ -86,7 +100,12 @@ def pinned(run_folder: Path, step: int) -> Iterator[Pinned]:
 def _held(source: Path, pin: Path, step: int) -> Pinned:
     try:
         folder = _linked(source, pin, sorted(path.name for path in source.iterdir()))
-        return Pinned(step, folder, read_json(folder / "state.json"), hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest())
+        return Pinned(
+            step,
+            folder,
+            read_json(folder / "state.json"),
+            hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest(),
+        )
     except RunFolderError as error:
         if source.exists():
             raise

@@ -1,4 +1,6 @@
-"""A text as the result, equal to the reference but for case, spaces, and a full stop or quotes around it."""
+"""A text as the result, equal to the reference but for case, spaces, and a full stop or quotes
+around it.
+"""
 
 import unicodedata
 from typing import Any
@@ -10,7 +12,9 @@ _AROUND = " \"'`*$“”‘’"
 
 
 def normal_form(text: str) -> str:
-    """Unicode's compatibility form in lower case (casefold), single spaces, no quotes or emphasis around, no full stop."""
+    """Unicode's compatibility form in lower case (casefold), single spaces, no quotes or emphasis
+    around, no full stop.
+    """
     folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
     return folded.strip(_AROUND).rstrip(".").strip(_AROUND)
 
@@ -21,7 +25,12 @@ def _verify(answer: str, reference: str) -> Verdict:
     if not value:
         return Verdict(None, "", "unparsed", final.problem or "empty final answer")
     is_right = value == normal_form(reference)
-    return Verdict(value, final.text or "", "correct" if is_right else "wrong", "" if is_right else "another text")
+    return Verdict(
+        value,
+        final.text or "",
+        "correct" if is_right else "wrong",
+        "" if is_right else "another text",
+    )
 
 
 def _check(reference: Any) -> None:
@@ -29,11 +38,15 @@ def _check(reference: Any) -> None:
     if not normal_form(text):
         raise ValueError(f"{text[:80]!r} is empty in normal form")
     if len(text) > MAX_FINAL_CHARACTERS:
-        raise ValueError(f"{text[:80]!r}... has {len(text):,} characters; a final answer has at most {MAX_FINAL_CHARACTERS:,}")
+        raise ValueError(
+            f"{text[:80]!r}... has {len(text):,} characters; a final answer has at most"
+            f" {MAX_FINAL_CHARACTERS:,}"
+        )
 
 
 VERIFIER = Verifier(
-    "The final answer, or the whole answer without one, is the reference's text but for case and spaces.",
+    "The final answer, or the whole answer without one, is the reference's text but for case and"
+    " spaces.",
     (
         VerifierExample("<answer>Paris</answer>", "paris", "correct"),
         VerifierExample("The answer is Ho  Chi\tMinh City.", "Ho Chi Minh City", "correct"),

@@ -1,4 +1,6 @@
-"""A function that passes the tests of its HumanEval problem (Chen et al. 2021, arXiv 2107.03374), in the sandbox."""
+"""A function that passes the tests of its HumanEval problem (Chen et al. 2021, arXiv 2107.03374),
+in the sandbox.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +13,9 @@ from brimful.verify.verifier import Verifier, VerifierExample
 
 
 def _program(answer: str, row: Mapping[str, Any]) -> Program | None:
-    """None for an empty or endless answer, and where it is no Python, neither as a whole function nor as the body behind the prompt."""
+    """None for an empty or endless answer, and where it is no Python, neither as a whole function
+    nor as the body behind the prompt.
+    """
     if not answer.strip() or len(answer) > MAX_CODE_CHARACTERS:
         return None
     code = function(answer, row)
@@ -24,7 +28,11 @@ def _program_of_code(code: str, row: Mapping[str, Any]) -> Program:
 
 def _check(reference: Any) -> None:
     if not isinstance(reference, Mapping):
-        raise ValueError(f"a problem of HumanEval is a row with prompt, test and entry_point, not {type(reference).__name__}")  # noqa: TRY004  one kind of error for every reference
+        # One kind of error for every reference.
+        raise ValueError(  # noqa: TRY004
+            "a problem of HumanEval is a row with prompt, test and entry_point, not"
+            f" {type(reference).__name__}"
+        )
     try:
         program = humaneval_program(reference, "    pass\n")
     except DataError as error:
@@ -35,7 +43,9 @@ def _check(reference: Any) -> None:
 
 _ROW = {
     "prompt": 'def double(x):\n    """Twice x."""\n',
-    "test": "def check(candidate):\n    assert candidate(2) == 4\n    assert candidate('a') == 'aa'\n",
+    "test": (
+        "def check(candidate):\n    assert candidate(2) == 4\n    assert candidate('a') == 'aa'\n"
+    ),
     "entry_point": "double",
 }
 
@@ -44,7 +54,9 @@ VERIFIER = Verifier(
     (
         VerifierExample("    return 2 * x\n", _ROW, "correct"),
         VerifierExample("return x + x", _ROW, "correct"),
-        VerifierExample("Sure:\n```python\ndef double(x):\n    return 2 * x\n```\nDone.", _ROW, "correct"),
+        VerifierExample(
+            "Sure:\n```python\ndef double(x):\n    return 2 * x\n```\nDone.", _ROW, "correct"
+        ),
         VerifierExample("    return x ** 2\n", _ROW, "wrong"),
         VerifierExample("    raise SystemExit(0)\n", _ROW, "wrong"),
         VerifierExample("```\ndef other(x):\n    return 2 * x\n```", _ROW, "wrong"),

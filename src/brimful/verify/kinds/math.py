@@ -1,4 +1,6 @@
-r"""A mathematical expression as the result, equal in meaning to the reference: \frac{1}{2} and 0.5, (x+1)^2 and x^2+2x+1. Needs math-verify."""
+r"""A mathematical expression as the result, equal in meaning to the reference: \frac{1}{2} and 0.5,
+(x+1)^2 and x^2+2x+1. Needs math-verify.
+"""
 
 import re
 from functools import lru_cache
@@ -12,7 +14,9 @@ from brimful.verify.numbers import number_in
 from brimful.verify.verifier import Verdict, Verifier, VerifierExample, reference_text
 
 if find_spec("math_verify") is None:
-    raise RequestError("the verifier math needs math-verify, which is not installed: pip install 'brimful[math]'.")
+    raise RequestError(
+        "the verifier math needs math-verify, which is not installed: pip install 'brimful[math]'."
+    )
 
 _MAX_CHARACTERS = 300
 """Of an expression; longer ones are not read."""
@@ -36,8 +40,15 @@ def _verify(answer: str, reference: str) -> Verdict:
     if found == "reference unread":
         raise ValueError(f"{reference[:80]!r} is not read as mathematics")
     if found in {"answer unread", "ended"}:
-        return Verdict(None, "", "unparsed", "took too long" if found == "ended" else "not read as mathematics")
-    return Verdict(text, final.text, "correct" if found == "same" else "wrong", "" if found == "same" else "another value")
+        return Verdict(
+            None, "", "unparsed", "took too long" if found == "ended" else "not read as mathematics"
+        )
+    return Verdict(
+        text,
+        final.text,
+        "correct" if found == "same" else "wrong",
+        "" if found == "same" else "another value",
+    )
 
 
 def _says_two_things(text: str) -> bool:
@@ -50,15 +61,26 @@ def _check(reference: Any) -> None:
     text = reference_text(reference)
     expression = _bare(_final(text).text or text)
     if len(expression) > _MAX_CHARACTERS:
-        raise ValueError(f"{text[:80]!r}... has {len(expression):,} characters; an expression has at most {_MAX_CHARACTERS}")
+        raise ValueError(
+            f"{text[:80]!r}... has {len(expression):,} characters; an expression has at most"
+            f" {_MAX_CHARACTERS}"
+        )
     if _WORDS.fullmatch(expression) or _process().compare(expression, expression) != "same":
-        raise ValueError(f"{text[:80]!r} is not read as mathematics; for words use the verifier exact")
+        raise ValueError(
+            f"{text[:80]!r} is not read as mathematics; for words use the verifier exact"
+        )
 
 
 def _final(answer: str) -> FinalAnswer:
-    """The last mark, or the whole answer where nothing is marked and it is one number, or one formula in dollars."""
+    """The last mark, or the whole answer where nothing is marked and it is one number, or one
+    formula in dollars.
+    """
     final, whole = find_final_answer(answer), answer.strip()
-    if final.problem == NO_MARK and len(whole) <= _MAX_CHARACTERS and (_is_formula(whole) or number_in(whole).value is not None):
+    if (
+        final.problem == NO_MARK
+        and len(whole) <= _MAX_CHARACTERS
+        and (_is_formula(whole) or number_in(whole).value is not None)
+    ):
         final = FinalAnswer(whole)
     if len(final.text or "") > _MAX_CHARACTERS:
         return FinalAnswer(None, "final answer too long")
@@ -72,7 +94,11 @@ def _is_formula(text: str) -> bool:
 def _bare(text: str) -> str:
     """Without the dollars or `\\(`, `\\)` around it, and a full stop behind."""
     bare = text.strip().removesuffix(".").strip()
-    return bare.strip("$").strip() if _is_formula(bare) else bare.removeprefix("\\(").removesuffix("\\)").strip()
+    return (
+        bare.strip("$").strip()
+        if _is_formula(bare)
+        else bare.removeprefix("\\(").removesuffix("\\)").strip()
+    )
 
 
 VERIFIER = Verifier(

@@ -1,4 +1,6 @@
-"""A program that passes the asserts of its MBPP problem (Austin et al. 2021, arXiv 2108.07732), in the sandbox."""
+"""A program that passes the asserts of its MBPP problem (Austin et al. 2021, arXiv 2108.07732), in
+the sandbox.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +26,10 @@ def _program_of_code(code: str, row: Mapping[str, Any]) -> Program:
 
 def _check(reference: Any) -> None:
     if not isinstance(reference, Mapping):
-        raise ValueError(f"a problem of MBPP is a row with test_list and code, not {type(reference).__name__}")  # noqa: TRY004  one kind of error for every reference
+        # One kind of error for every reference.
+        raise ValueError(  # noqa: TRY004
+            f"a problem of MBPP is a row with test_list and code, not {type(reference).__name__}"
+        )
     try:
         mbpp_program(reference, "")
     except DataError as error:
@@ -33,16 +38,27 @@ def _check(reference: Any) -> None:
         raise ValueError("the problem has no tests, so every answer would pass")
 
 
-_ROW = {"code": "def double(x):\n    return x * 2", "test_list": ["assert double(2) == 4", "assert double('a') == 'aa'"]}
+_ROW = {
+    "code": "def double(x):\n    return x * 2",
+    "test_list": ["assert double(2) == 4", "assert double('a') == 'aa'"],
+}
 
 VERIFIER = Verifier(
     "The program passes the asserts of its MBPP problem.",
     (
         VerifierExample("def double(x):\n    return x + x\n", _ROW, "correct"),
-        VerifierExample("Here it is:\n```python\ndef double(x):\n    return 2 * x\n```", _ROW, "correct"),
-        VerifierExample("Here it is:\ndef double(x):\n    return 2 * x\nIt doubles x.", _ROW, "correct"),
+        VerifierExample(
+            "Here it is:\n```python\ndef double(x):\n    return 2 * x\n```", _ROW, "correct"
+        ),
+        VerifierExample(
+            "Here it is:\ndef double(x):\n    return 2 * x\nIt doubles x.", _ROW, "correct"
+        ),
         VerifierExample("def double(x):\n    return x ** 2\n", _ROW, "wrong"),
-        VerifierExample("class Any:\n    def __eq__(self, other): return True\ndef double(x): return Any()", _ROW, "wrong"),
+        VerifierExample(
+            "class Any:\n    def __eq__(self, other): return True\ndef double(x): return Any()",
+            _ROW,
+            "wrong",
+        ),
         VerifierExample("def twice(x):\n    return 2 * x\n", _ROW, "wrong"),
         VerifierExample("Multiply x by two.", _ROW, "unparsed"),
         VerifierExample("", _ROW, "unparsed"),

@@ -1,6 +1,8 @@
-"""A number within 5 % of the reference, both rounded to three places: a course's rule, to compare with its figures. Too loose for training data.
+"""A number within 5 % of the reference, both rounded to three places: a course's rule, to compare
+with its figures. Too loose for training data.
 
-The rule is |round(a, 3) - round(g, 3)| < 0.05 |round(g, 3)| (description of the UT Austin homework's grader, read November 2026).
+The rule is |round(a, 3) - round(g, 3)| < 0.05 |round(g, 3)| (description of the UT Austin
+homework's grader, read November 2026).
 """
 
 from decimal import Decimal
@@ -11,12 +13,15 @@ from brimful.verify.verifier import Verdict, Verifier, VerifierExample, referenc
 
 _PLACES = Decimal("0.001")
 _TOO_LARGE_TO_ROUND = 40
-"""Numbers of so many digits before the point are left as they are; the difference is far below 5 %."""
+"""Numbers of so many digits before the point are left as they are; the difference is far below 5 %.
+"""
 
 
 def _agrees(value: Decimal, reference: Decimal) -> bool:
     near, right = _rounded(value), _rounded(reference)
-    return ARITHMETIC.abs(ARITHMETIC.subtract(near, right)) < ARITHMETIC.multiply(Decimal("0.05"), ARITHMETIC.abs(right))
+    return ARITHMETIC.abs(ARITHMETIC.subtract(near, right)) < ARITHMETIC.multiply(
+        Decimal("0.05"), ARITHMETIC.abs(right)
+    )
 
 
 def _rounded(value: Decimal) -> Decimal:
@@ -29,11 +34,15 @@ def _verify(answer: str, reference: str) -> Verdict:
 
 def _check(reference: Any) -> None:
     if not _rounded(reference_number(reference_text(reference))):
-        raise ValueError(f"{reference!r} is 0 when rounded to three places: no answer is within 5 % of that. Use the verifier number")
+        raise ValueError(
+            f"{reference!r} is 0 when rounded to three places: no answer is within 5 % of that. Use"
+            " the verifier number"
+        )
 
 
 VERIFIER = Verifier(
-    "The final answer is within 5 % of the reference, both rounded to three places: for comparison only.",
+    "The final answer is within 5 % of the reference, both rounded to three places: for comparison"
+    " only.",
     (
         VerifierExample("<answer>4920</answer>", "4695.971127187499", "correct"),
         VerifierExample("<answer>104.999</answer>", "100", "correct"),

@@ -1,4 +1,6 @@
-"""A number with a unit, right within 0.1 % of the reference in whatever unit of the same kind: 2 h are 120 min."""
+"""A number with a unit, right within 0.1 % of the reference in whatever unit of the same kind: 2 h
+are 120 min.
+"""
 
 from decimal import Decimal
 from typing import Any
@@ -16,11 +18,22 @@ def _verify(answer: str, reference: str) -> Verdict:
     read = read_number(answer)
     units = units_spelled(read.unit)
     if read.value is None or not units:
-        return Verdict(None, "", "unparsed", read.problem or ("unknown unit" if read.unit else "no unit"))
-    pairs = [(unit, other) for unit in units for other in right_units if unit.quantity == other.quantity]
-    is_right = any(is_close(_converted(read.value, unit, other), right, TOLERANCE) for unit, other in pairs)
+        return Verdict(
+            None, "", "unparsed", read.problem or ("unknown unit" if read.unit else "no unit")
+        )
+    pairs = [
+        (unit, other) for unit in units for other in right_units if unit.quantity == other.quantity
+    ]
+    is_right = any(
+        is_close(_converted(read.value, unit, other), right, TOLERANCE) for unit, other in pairs
+    )
     value = _normal_form(read.value, pairs[0][0] if pairs else units[0])
-    return Verdict(value, read.text, "correct" if is_right else "wrong", "" if is_right else "another value" if pairs else "another kind of quantity")
+    return Verdict(
+        value,
+        read.text,
+        "correct" if is_right else "wrong",
+        "" if is_right else "another value" if pairs else "another kind of quantity",
+    )
 
 
 def _check(reference: Any) -> None:
@@ -34,21 +47,27 @@ def _reference(text: str) -> tuple[Decimal, tuple[Unit, ...]]:
         raise ValueError(f"{text[:80]!r} is not one number with a unit ({read.problem})")
     units = units_spelled(read.unit)
     if not units:
-        raise ValueError(f"{text[:80]!r} has no unit that brimful knows; brimful/data/units.py lists them")
+        raise ValueError(
+            f"{text[:80]!r} has no unit that brimful knows; brimful/data/units.py lists them"
+        )
     return read.value, units
 
 
 def _converted(value: Decimal, unit: Unit, other: Unit) -> Decimal:
     """A value in `unit` as one in `other`."""
     ratio = unit.size / other.size
-    return ARITHMETIC.divide(ARITHMETIC.multiply(value, Decimal(ratio.numerator)), Decimal(ratio.denominator))
+    return ARITHMETIC.divide(
+        ARITHMETIC.multiply(value, Decimal(ratio.numerator)), Decimal(ratio.denominator)
+    )
 
 
 def _normal_form(value: Decimal, unit: Unit) -> str:
     """In the unit of size 1, with twelve digits: equal quantities are equal texts."""
     base = next(other for other in UNITS if other.quantity == unit.quantity and other.size == 1)
     number = plain_value(_converted(value, unit, base))
-    return f"{number:.12g} {base.symbol}" if isinstance(number, float) else f"{number} {base.symbol}"
+    return (
+        f"{number:.12g} {base.symbol}" if isinstance(number, float) else f"{number} {base.symbol}"
+    )
 
 
 VERIFIER = Verifier(

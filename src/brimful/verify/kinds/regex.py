@@ -8,7 +8,9 @@ from brimful.verify.answers import final_or_whole
 from brimful.verify.verifier import Verdict, Verifier, VerifierExample, reference_text
 
 TIMEOUT_S = 0.5
-"""CPU time for one match: a pattern such as (a|ab)*c can take longer than anyone waits. Python's own `re` could not be stopped."""
+"""CPU time for one match: a pattern such as (a|ab)*c can take longer than anyone waits. Python's
+own `re` could not be stopped.
+"""
 
 
 def _verify(answer: str, reference: str) -> Verdict:
@@ -19,7 +21,9 @@ def _verify(answer: str, reference: str) -> Verdict:
         matched = _pattern(reference).fullmatch(final.text, timeout=TIMEOUT_S)
     except TimeoutError:
         return Verdict(None, "", "unparsed", "the pattern takes too long")
-    return Verdict(final.text, final.text, "correct" if matched else "wrong", "" if matched else "no match")
+    return Verdict(
+        final.text, final.text, "correct" if matched else "wrong", "" if matched else "no match"
+    )
 
 
 def _check(reference: Any) -> None:
@@ -36,7 +40,8 @@ def _pattern(reference: str) -> Any:
 
 
 VERIFIER = Verifier(
-    "The final answer, or the whole answer without one, matches the reference, a regular expression, in full.",
+    "The final answer, or the whole answer without one, matches the reference, a regular"
+    " expression, in full.",
     (
         VerifierExample("<answer>2024-01-31</answer>", r"\d{4}-\d\d-\d\d", "correct"),
         VerifierExample("  yes\n", "yes|no", "correct"),
