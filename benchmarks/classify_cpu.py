@@ -218,7 +218,7 @@ def _prepare(folder: Path) -> dict[str, Any]:
     from brimful.data.builtin import CORPORA
     from brimful.data.sequences import Shuffle
     from brimful.data.tokenizer import train_tokenizer
-    from brimful.materials import gather
+    from brimful.kinds.materials import gather
     from brimful.model.build import build
     from brimful.recipe import load
 
@@ -350,10 +350,10 @@ def train_brimful(worker: _Worker) -> None:
     import torch
     from safetensors.torch import load_file
 
+    from brimful.chains.plans import facts_of, here, kept_traces
     from brimful.hardware.host import keep_freed_memory
-    from brimful.materials import gather
+    from brimful.kinds.materials import gather
     from brimful.planning.derive import derive
-    from brimful.plans import facts_of, here, kept_traces
     from brimful.recipe import load
     from brimful.training.method import Network, hidden_states_of
 

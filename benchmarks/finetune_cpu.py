@@ -415,10 +415,10 @@ def train_brimful(worker: _Worker) -> None:
     keep_few_kernels()
     import torch
 
+    from brimful.chains.plans import facts_of, here, kept_traces
     from brimful.hardware.host import keep_freed_memory
-    from brimful.materials import gather
+    from brimful.kinds.materials import gather
     from brimful.planning.derive import derive
-    from brimful.plans import facts_of, here, kept_traces
     from brimful.recipe import load
     from brimful.training.method import Network, compiled, hidden_states_of
 

@@ -12,13 +12,13 @@ from typing import Any
 
 from brimful.base.env import cache_folder
 from brimful.base.units import format_duration
+from brimful.chains.plans import rates_of
 from brimful.hardware import catalog as devices
 from brimful.model import catalog as models
 from brimful.model.description import config_values
 from brimful.planning.search import split
 from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.planning.timing import step_time
-from brimful.plans import rates_of
 from brimful.recipe import ModelRecipe
 from brimful.rehearsal.store import StoredTraces
 

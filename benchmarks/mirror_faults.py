@@ -34,18 +34,18 @@ from typing import Any
 
 from rich.console import Console
 
-from brimful import pipeline
 from brimful.base.rundir import read_journal
+from brimful.chains import pipeline
 from brimful.hardware import calibrate
+from brimful.mirror import opening
+from brimful.mirror.copier import Patience
+from brimful.mirror.files import Entry, Files
+from brimful.mirror.listener import Mirror
+from brimful.mirror.status import MirrorStatus, read_status
 from brimful.recipe import Recipe, load
 from brimful.training import loop
 from brimful.training.checkpoint import CheckpointStore, differences
 from brimful.training.checkpoint import load as load_checkpoint
-from brimful.training.mirror import opening
-from brimful.training.mirror.copier import Patience
-from brimful.training.mirror.files import Entry, Files
-from brimful.training.mirror.listener import Mirror
-from brimful.training.mirror.status import MirrorStatus, read_status
 
 RECIPE = """
 name: run

@@ -36,7 +36,7 @@ from brimful.classification.classifier import load_classifier
 from brimful.data.labels import Labels
 from brimful.data.leakage import normalised
 from brimful.evaluation.bag_of_words import bag_of_words
-from brimful.materials import gather
+from brimful.kinds.materials import gather
 from brimful.recipe import load
 
 RECIPE, VALIDATION_SHARE, RESAMPLES = "moderation-offline", 8, 1000

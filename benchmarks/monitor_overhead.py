@@ -24,8 +24,8 @@ env.keep_few_kernels()
 
 from rich.console import Console  # noqa: E402
 
-from brimful import pipeline  # noqa: E402 - after what acts before torch is imported
 from brimful.base.rundir import read_journal  # noqa: E402
+from brimful.chains import pipeline  # noqa: E402 - after what acts before torch is imported
 from brimful.hardware.monitor import Monitor  # noqa: E402
 from brimful.hardware.monitored import read_monitor  # noqa: E402
 from brimful.recipe import load  # noqa: E402

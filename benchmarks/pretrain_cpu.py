@@ -243,11 +243,11 @@ def train_brimful(worker: _Worker) -> None:
     wait_politely()
     import torch
 
+    from brimful.chains.plans import here, kept_traces
     from brimful.data.batches import Batch
     from brimful.hardware.host import keep_freed_memory
     from brimful.model.build import build
     from brimful.planning.derive import Facts, derive
-    from brimful.plans import here, kept_traces
     from brimful.recipe import load
     from brimful.training.method import Network, compiled, hidden_states_of
 

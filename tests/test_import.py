@@ -60,7 +60,7 @@ def test_importing_a_description_loads_no_framework(module: str) -> None:
 
 def test_planning_loads_numpy_and_no_framework() -> None:
     assert _loaded_after(
-        "import brimful.planning.derive, brimful.plans, brimful.planning.surveyed"
+        "import brimful.planning.derive, brimful.chains.plans, brimful.planning.surveyed"
     ) == {"numpy"}
 
 

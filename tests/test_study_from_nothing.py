@@ -7,8 +7,8 @@ from io import StringIO
 
 from rich.console import Console
 
-from brimful import pipeline, scoring, study
 from brimful.base.rundir import read_json
+from brimful.chains import pipeline, scoring, study
 from brimful.recipe import Recipe
 
 COLUMNS = (

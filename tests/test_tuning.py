@@ -13,7 +13,6 @@ import pytest
 import torch
 from rich.console import Console
 
-from brimful import pipeline, plans, scoring
 from brimful.base.errors import (
     BrimfulError,
     CheckpointError,
@@ -24,8 +23,9 @@ from brimful.base.errors import (
     RunFolderError,
 )
 from brimful.base.rundir import read_journal, read_json
+from brimful.chains import pipeline, plans, scoring
 from brimful.generation.load import load_run, load_untuned
-from brimful.materials import gather
+from brimful.kinds.materials import gather
 from brimful.planning.pinned import save_plan
 from brimful.recipe import Recipe
 from brimful.training import loop

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from brimful.base.errors import BrimfulError
+    from brimful.chains.pipeline import Run, Writer, run, train
+    from brimful.chains.plans import plan
+    from brimful.chains.scoring import evaluate
     from brimful.hardware.device import Device
-    from brimful.pipeline import Run, Writer, run, train
     from brimful.planning.plan import Plan
-    from brimful.plans import plan
     from brimful.recipe import Recipe
     from brimful.recipe import load as load_recipe
     from brimful.rehearsal.foreign import plan_model
-    from brimful.scoring import evaluate
 
 __all__ = [
     "BrimfulError",
@@ -39,14 +39,14 @@ _HOMES = {
     "Device": ("brimful.hardware.device", "Device"),
     "Plan": ("brimful.planning.plan", "Plan"),
     "Recipe": ("brimful.recipe", "Recipe"),
-    "Run": ("brimful.pipeline", "Run"),
-    "evaluate": ("brimful.scoring", "evaluate"),
+    "Run": ("brimful.chains.pipeline", "Run"),
+    "evaluate": ("brimful.chains.scoring", "evaluate"),
     "load_recipe": ("brimful.recipe", "load"),
-    "Writer": ("brimful.pipeline", "Writer"),
-    "run": ("brimful.pipeline", "run"),
-    "plan": ("brimful.plans", "plan"),
+    "Writer": ("brimful.chains.pipeline", "Writer"),
+    "run": ("brimful.chains.pipeline", "run"),
+    "plan": ("brimful.chains.plans", "plan"),
     "plan_model": ("brimful.rehearsal.foreign", "plan_model"),
-    "train": ("brimful.pipeline", "train"),
+    "train": ("brimful.chains.pipeline", "train"),
 }
 
 

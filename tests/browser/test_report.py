@@ -20,12 +20,12 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 
-from brimful.pipeline import run
+from brimful.chains.pipeline import run
 from brimful.recipe import load
-from brimful.report.compare import compare
-from brimful.report.compare_page import write_comparison
-from brimful.report.html import write_report
-from brimful.report.study import write_study_report
+from brimful.report.comparison.compare import compare
+from brimful.report.comparison.page import write_comparison
+from brimful.report.comparison.study import write_study_report
+from brimful.report.page.html import write_report
 
 Open = Callable[..., Any]
 LOOKS = Path(__file__).with_name("looks.js").read_text(encoding="utf-8")

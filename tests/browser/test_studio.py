@@ -65,7 +65,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, cache: str) -> Path:
     """A folder with a finished language model, a copy of it under another recipe, one tuned from
     it, and one cut off while its files were written.
     """
-    from brimful import pipeline
+    from brimful.chains import pipeline
     from brimful.recipe import load
 
     folder, drawn = tmp_path_factory.mktemp("studio"), random.Random(0)

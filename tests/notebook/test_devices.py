@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from brimful.base.errors import RecipeError
+from brimful.chains.plans import survey
 from brimful.notebook import devices
-from brimful.plans import survey
 from brimful.recipe import Recipe
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.pipeline import folder_of
+from brimful.chains.pipeline import folder_of
 from brimful.recipe import Recipe, load
 from brimful.report.commands import (
     continue_command,
@@ -17,9 +17,9 @@ from brimful.report.commands import (
     repeat_command,
     use_command,
 )
-from brimful.report.headline import commands
-from brimful.report.reproduce import steps_to_reproduce
-from brimful.report.runfiles import read_run
+from brimful.report.page.headline import commands
+from brimful.report.page.reproduce import steps_to_reproduce
+from brimful.runs.runfiles import read_run
 
 MakeRun = Callable[..., Path]
 

@@ -12,7 +12,7 @@ from brimful.base.errors import RunFolderError
 from brimful.model.build import build, num_parameters
 from brimful.recipe import Recipe
 from brimful.report import tables
-from brimful.report.runfiles import (
+from brimful.runs.runfiles import (
     RunFiles,
     comparable,
     counted_parameters,

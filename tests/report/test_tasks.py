@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from brimful.report.headline import task_verdict
-from brimful.report.html import write_report
+from brimful.report.page.headline import task_verdict
+from brimful.report.page.html import write_report
 from brimful.report.tasks import MAX_LINES, answer_views, cut, read_tasks, task_views
 
 MakeRun = Callable[..., Path]

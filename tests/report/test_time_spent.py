@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from brimful.report.runfiles import measured, read_run
 from brimful.report.tables import comparisons
 from brimful.report.time_spent import TimeSpent, time_spent
+from brimful.runs.runfiles import measured, read_run
 
 
 def start(step: int = 0) -> dict[str, Any]:

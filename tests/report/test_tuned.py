@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from brimful.report import tuned
-from brimful.report.headline import sentence, verdict
-from brimful.report.runfiles import is_tuned, read_run
+from brimful.report.page.headline import sentence, verdict
 from brimful.report.tables import comparisons
+from brimful.runs.runfiles import is_tuned, read_run
 
 MakeRun = Callable[..., Path]
 

@@ -11,8 +11,8 @@ import gradio as gr
 import pytest
 from rich.console import Console
 
-from brimful import pipeline
 from brimful.base.errors import RequestError
+from brimful.chains import pipeline
 from brimful.recipe import Recipe
 from brimful.studio.chat import Chat, Stops, writing
 from brimful.studio.library import Library

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from brimful.base.errors import DeviceError
+from brimful.chains.plans import survey
 from brimful.planning.survey import Remedy
 from brimful.planning.surveyed import Surveyed
-from brimful.plans import survey
 from brimful.recipe import load, load_text
 from brimful.studio.fit import Fit, answer, told
 from brimful.studio.question import Question

@@ -11,8 +11,8 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
-from brimful import pipeline
 from brimful.base.errors import RequestError
+from brimful.chains import pipeline
 from brimful.generation.answers import Writing
 from brimful.generation.sampler import GREEDY
 from brimful.recipe import Recipe

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from brimful.base.errors import RunFolderError
-from brimful.report.listing import find_runs
+from brimful.report.listing.listing import find_runs
 from brimful.studio.run_view import comparison_view, list_view, report_view, run_view
 
 RECIPE = (

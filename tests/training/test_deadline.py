@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from brimful import pipeline
 from brimful.base.errors import SessionOver
 from brimful.base.rundir import read_journal
+from brimful.chains import pipeline
 from brimful.recipe import Recipe
 from brimful.training import session
 from brimful.training.checkpoint import CheckpointStore, Snapshot, differences, load

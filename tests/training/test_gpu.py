@@ -11,8 +11,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from brimful import pipeline
 from brimful.base.rundir import read_journal
+from brimful.chains import pipeline
 from brimful.classification.classifier import load_classifier
 from brimful.recipe import Recipe, load
 from brimful.training import session

@@ -18,7 +18,6 @@ import torch
 from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from brimful import materials, pipeline
 from brimful.base.errors import (
     BrimfulError,
     CheckpointError,
@@ -27,7 +26,9 @@ from brimful.base.errors import (
     RunFolderError,
 )
 from brimful.base.rundir import read_journal, read_json
+from brimful.chains import pipeline
 from brimful.data.batches import MicroBatch
+from brimful.kinds import materials
 from brimful.planning.pinned import save_plan
 from brimful.planning.plan import Plan, plan_from_json
 from brimful.recipe import Recipe

@@ -22,7 +22,7 @@ def describe_keys(
                 prefix + name,
                 _kind(field.annotation),
                 default,
-                field.description or inspect.getdoc(inner) or "",
+                field.description or _first_paragraph(inner),
             )
         if inner is not None:
             yield from describe_keys(
@@ -31,6 +31,11 @@ def describe_keys(
                 if get_origin(field.annotation) is dict
                 else f"{prefix}{name}.",
             )
+
+
+def _first_paragraph(documented: object) -> str:
+    """The first paragraph of a docstring, on one line."""
+    return " ".join((inspect.getdoc(documented) or "").split("\n\n")[0].split())
 
 
 def section_in(annotation: Any) -> type[pydantic.BaseModel] | None:

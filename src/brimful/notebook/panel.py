@@ -6,10 +6,10 @@ from html import escape
 from pathlib import Path
 
 from brimful.base.rundir import writer_of
-from brimful.report.run_state import coarse_duration, describe
-from brimful.report.runfiles import Json
-from brimful.report.watch_view import device_fields, host_fields, point_fields, standing
-from brimful.report.watched import Watched
+from brimful.report.live.run_state import coarse_duration, describe
+from brimful.report.live.view import device_fields, host_fields, point_fields, standing
+from brimful.report.live.watched import Watched
+from brimful.runs.runfiles import Json
 
 BOX = (
     "font:13px/1.55 system-ui,sans-serif;max-width:780px;border:1px solid"

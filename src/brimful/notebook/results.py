@@ -11,7 +11,7 @@ from brimful.notebook.cell import require_notebook, show
 from brimful.notebook.follow import folder_named
 from brimful.notebook.job import ask
 from brimful.notebook.panel import BOX, FAINT
-from brimful.report.life import changed_at, status_word
+from brimful.report.live.life import changed_at, status_word
 
 REPORTED = ("run.json", "metrics.jsonl", "samples.jsonl", "scores.json", "evaluations/*")
 """What a report is made of and changes after it."""

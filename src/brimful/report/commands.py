@@ -9,7 +9,7 @@ from brimful.base.env import runs_folder
 from brimful.base.errors import BrimfulError
 from brimful.recipe import Recipe, load
 from brimful.recipe.base import folder_name
-from brimful.report.runfiles import RunFiles, kind_of, section
+from brimful.runs.runfiles import RunFiles, kind_of, section
 
 RECIPE_FILE, STUDY_RECIPE = "recipe.yaml", "study.yaml"
 STUDY_FILES = (STUDY_RECIPE, "study.json")

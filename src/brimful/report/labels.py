@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brimful.report.runfiles import Json, items, number, pair, section
 from brimful.report.tables import Table, ordered_splits
+from brimful.runs.runfiles import Json, items, number, pair, section
 
 KIND = "labels"
 NOT_KNOWN = "-"

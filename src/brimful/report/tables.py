@@ -14,7 +14,7 @@ from brimful.base.units import (
     format_energy,
     format_money,
 )
-from brimful.report.runfiles import (
+from brimful.runs.runfiles import (
     Json,
     RunFiles,
     energy_way,

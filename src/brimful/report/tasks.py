@@ -10,10 +10,10 @@ from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_journal, read_json
 from brimful.evaluation.metric import of_kind, split_kind
 from brimful.evaluation.nats import FOLDER, summary_files
-from brimful.report.results import CONDITIONS
-from brimful.report.runfiles import Json, items, number, pair, section
+from brimful.report.comparison.results import CONDITIONS
 from brimful.report.tables import Table
 from brimful.report.text import format_score
+from brimful.runs.runfiles import Json, items, number, pair, section
 
 SIDE_METRICS = ("length", "unended")
 """What tells about answers but not how good they are."""

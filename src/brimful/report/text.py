@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from brimful.base.units import format_duration
 from brimful.evaluation.metric import split_kind
-from brimful.report import masked
 from brimful.report.columns import aligned
-from brimful.report.label_text import label_lines
 from brimful.report.labels import label_scores
-from brimful.report.runfiles import LAYERS, number, read_run, section
+from brimful.report.page import masked
+from brimful.report.page.label_text import label_lines
 from brimful.report.tables import Comparison, comparisons, format_error, format_quantity
+from brimful.runs.runfiles import LAYERS, number, read_run, section
 
 if TYPE_CHECKING:
     from brimful.evaluation.diagnose import Finding  # it needs torch, which a line of text does not

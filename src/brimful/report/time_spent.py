@@ -5,8 +5,8 @@ measured.
 import math
 from dataclasses import dataclass
 
-from brimful.report.once import once_per_run
-from brimful.report.runfiles import (
+from brimful.runs.once import once_per_run
+from brimful.runs.runfiles import (
     RunFiles,
     number,
     stage_times_s,

@@ -7,17 +7,6 @@ from pathlib import Path
 from brimful.base.errors import RunFolderError
 from brimful.base.units import format_bytes, format_count
 from brimful.recipe import BASE, OF_RECIPE
-from brimful.report.runfiles import (
-    Json,
-    RunFiles,
-    counted_parameters,
-    is_tuned,
-    items,
-    kind_of,
-    number,
-    read_run,
-    section,
-)
 from brimful.report.tables import (
     Score,
     Table,
@@ -27,6 +16,17 @@ from brimful.report.tables import (
     score_of,
     scored_splits,
     with_interval,
+)
+from brimful.runs.runfiles import (
+    Json,
+    RunFiles,
+    counted_parameters,
+    is_tuned,
+    items,
+    kind_of,
+    number,
+    read_run,
+    section,
 )
 
 LEARNED = {"completion": "answers only", "all": "prompts and answers"}

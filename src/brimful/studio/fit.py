@@ -9,12 +9,12 @@ from typing import Literal
 
 from brimful.base.errors import DeviceError
 from brimful.base.units import format_bytes
+from brimful.chains.plans import KeptTraces, survey_devices, this_machine
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.planning.plan import Choice, Prediction
 from brimful.planning.survey import Remedy, remedies
 from brimful.planning.surveyed import Surveyed, Unplanned
-from brimful.plans import KeptTraces, survey_devices, this_machine
 from brimful.recipe import PlanChoices, Recipe
 from brimful.studio.question import Question, asked
 

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from brimful.base.errors import RunFolderError
 from brimful.generation.load import MODEL_FOLDER
-from brimful.report.listing import Listed, find_runs, is_run
+from brimful.report.listing.listing import Listed, find_runs, is_run
 
 CHANGING = (
     "metrics.jsonl",

@@ -32,7 +32,7 @@ from brimful.generation.load import (
 from brimful.generation.samples import Sample
 from brimful.hardware.probe import probe, torch_device
 from brimful.model.published import is_adapter_folder, without_adapters
-from brimful.report.runfiles import number, read_run, section
+from brimful.runs.runfiles import number, read_run, section
 
 Side = Literal["run", "base"]
 """The trained model, or the one that it was tuned from."""

@@ -6,18 +6,18 @@ from pathlib import Path
 from markupsafe import Markup
 
 from brimful.base.units import format_bytes
-from brimful.report import headline
-from brimful.report.compare import compare
-from brimful.report.compare_page import named_runs
-from brimful.report.compare_plots import overlays
-from brimful.report.compare_text import comparison_table, remarks, sentences
+from brimful.report.comparison.compare import compare
+from brimful.report.comparison.page import named_runs
+from brimful.report.comparison.plots import overlays
+from brimful.report.comparison.text import comparison_table, remarks, sentences
 from brimful.report.drawing import Drawing
-from brimful.report.html import render_report
-from brimful.report.listing import Listed
-from brimful.report.plots import curves
-from brimful.report.predicted import predictions
-from brimful.report.runfiles import Json, read_run
-from brimful.report.time_page import time_view
+from brimful.report.listing.listing import Listed
+from brimful.report.page import headline
+from brimful.report.page.html import render_report
+from brimful.report.page.plots import curves
+from brimful.report.page.predicted import predictions
+from brimful.report.page.time_page import time_view
+from brimful.runs.runfiles import Json, read_run
 from brimful.studio.html import render
 
 MOST_SAMPLES = 4

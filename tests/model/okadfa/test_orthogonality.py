@@ -13,8 +13,8 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from brimful import pipeline
 from brimful.base.rundir import read_journal
+from brimful.chains import pipeline
 from brimful.data.batches import Batch
 from brimful.model.build import build
 from brimful.model.okadfa.orthogonality import (

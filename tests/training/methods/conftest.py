@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from brimful import pipeline
 from brimful.base.errors import Interrupted
 from brimful.base.rundir import read_journal
+from brimful.chains import pipeline
 from brimful.recipe import Recipe
 from brimful.training import loop
 from brimful.training.checkpoint import CheckpointStore, load

@@ -14,9 +14,9 @@ from rich.console import Console
 from torch.nn import functional as F  # noqa: N812
 from transformers import pipeline as transformers_pipeline
 
-from brimful import pipeline, scoring
 from brimful.base.errors import RequestError
 from brimful.base.rundir import read_journal, read_json
+from brimful.chains import pipeline, scoring
 from brimful.data.batches import IGNORED, MicroBatch
 from brimful.data.masking import MaskedBatch, Rules
 from brimful.generation.sampler import SamplingSettings

@@ -1,0 +1,146 @@
+"""The verbs that look at runs: report, compare, runs, watch, studio. Nothing heavy is imported
+before one runs.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from brimful.cli.parts import Json, RunName, open_console, print_json, run_folder
+
+
+def report(
+    run: RunName,
+    files: Annotated[
+        bool,
+        typer.Option(
+            "--files",
+            help=(
+                "Also every figure as PNG and SVG, every table as CSV, in the run's folder `files`."
+            ),
+        ),
+    ] = False,
+) -> None:
+    """Write report.html of a run, finished or not, and show what was predicted beside what was
+    measured.
+    """
+    from brimful.report.page.html import write_report
+    from brimful.report.text import prediction_lines
+
+    path = write_report(run_folder(run))
+    print("\n".join([*prediction_lines(path.parent), f"report: {path}"]))
+    if files:
+        from brimful.report.page.files import write_files
+
+        written = write_files(path.parent)
+        print(f"files: {len(written)} in {written[0].parent if written else path.parent}")
+
+
+def compare(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Names or folders of two runs or more.")
+    ],
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also a page with curves, for a browser.")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+    json_output: Json = False,
+) -> None:
+    """Runs side by side, repetitions with other seeds together: scores with intervals, cost, and
+    which differences are real.
+    """
+    from brimful.report.comparison.compare import compare as compared
+    from brimful.report.comparison.text import comparison_markdown, comparison_text
+
+    folders = [run_folder(run) for run in runs]
+    comparison = compared(folders)
+    if json_output:
+        print_json(comparison.to_json())
+    elif markdown:
+        print(comparison_markdown(comparison), end="")
+    else:
+        print(comparison_text(comparison, open_console(least_width=120).width))
+    if page is not None:
+        from brimful.report.comparison.page import write_comparison
+
+        print(f"page: {write_comparison(folders, page)}")
+
+
+def runs(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FOLDER]", help="Holds runs; a mirror, too. Default: BRIMFUL_RUNS or ./runs."
+        ),
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Read every checkpoint and model back and compare it with its hashes."
+        ),
+    ] = False,
+    json_output: Json = False,
+) -> None:
+    """What runs there are, finished or not: score, size, and how to go on. 1 where a check finds
+    damage.
+    """
+    from brimful.base.env import runs_folder
+    from brimful.report.listing.listing import find_runs
+    from brimful.report.listing.text import render
+
+    found = find_runs(folder or runs_folder(), check=check)
+    if json_output:
+        print_json([entry.to_json() for entry in found])
+    else:
+        console = open_console(least_width=120)
+        console.print(render(found, console.width), soft_wrap=True)
+    if any(each.is_sound is False for entry in found for each in entry.checked or ()):
+        raise typer.Exit(1)
+
+
+def watch(
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="A run's name or folder, a study's, or its copy in a mirror."
+        ),
+    ],
+    once: Annotated[
+        bool, typer.Option("--once", help="Show how it stands now, and return.")
+    ] = False,
+) -> None:
+    """A live view of a run from another shell: progress, device, memory, where its newest recovery
+    points are.
+    """
+    from brimful.base.env import runs_folder
+    from brimful.report.live.scene import is_awaited
+    from brimful.report.live.watch import watch as watch_folder
+
+    named = runs_folder() / run
+    places = [place for place in (named, Path(run)) if place.is_dir()]
+    awaited = named if not once and is_awaited(run, runs_folder()) else None
+    watch_folder(places[0] if places else awaited or run_folder(run), open_console(), once=once)
+
+
+def studio(
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. 0.0.0.0 lets other machines in.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 7860,
+    only_fit: Annotated[
+        bool,
+        typer.Option(
+            "--only-fit",
+            help="Leave out runs and trying them: what a host without runs can show to anyone.",
+        ),
+    ] = False,
+) -> None:
+    """A page in the browser: will it fit, what runs there are, try one."""
+    from brimful.base.env import runs_folder
+    from brimful.studio.page import serve
+
+    serve(host, port, None if only_fit else runs_folder())
+
+
+VERBS = (report, compare, runs, watch, studio)

@@ -1,0 +1,98 @@
+"""The mirror of a run, from the recipe's line to a copy that is being kept."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from brimful.base.errors import RunFolderError
+from brimful.mirror.files import Files
+from brimful.mirror.finished import is_as_noted
+from brimful.mirror.listener import Mirror
+from brimful.mirror.place import Place, within_limit
+from brimful.mirror.points import MirroredRun
+from brimful.mirror.restore import bring_back, refuse_fresh, set_aside
+from brimful.recipe import Recipe
+from brimful.training.admission import run_id_of, status_of, write_status
+
+Say = Callable[[str], None]
+
+
+class Mirroring:
+    """A run's mirror while it is trained, or none."""
+
+    def __init__(self, mirror: Mirror | None, run_folder: Path, say: Say) -> None:
+        self._mirror, self._run_folder, self._say = mirror, run_folder, say
+
+    @contextmanager
+    def kept(self, *, fresh: bool = False) -> Iterator[None]:
+        """Around the session of a claimed run; at its end, what the mirror lacks is copied.
+
+        Args:
+            fresh: The run starts over: what the mirror holds of an earlier one is moved away.
+        """
+        if self._mirror is None:
+            yield
+            return
+        if fresh and (moved := set_aside(self._mirror.place)) is not None:
+            self._say(f"the unfinished run in the mirror was moved to {moved}")
+        with self._mirror.finishing(lambda: status_of(self._run_folder) == "finished"):
+            yield
+
+    def listeners(self) -> list[Mirror]:
+        """The mirror, which begins to copy the described run; it wants its records."""
+        if self._mirror is None:
+            return []
+        self._mirror.start(run_id_of(self._run_folder) or "")
+        return [self._mirror]
+
+    def seconds_to_durable(self) -> float:
+        """As `Mirror.seconds_to_durable`; 0 without a mirror."""
+        return 0.0 if self._mirror is None else self._mirror.seconds_to_durable()
+
+
+def open_mirror(
+    recipe: Recipe, run_folder: Path, say: Say, *, fresh: bool = False, accept: Sequence[str] = ()
+) -> Mirroring:
+    """The mirror that a recipe asks for, after what it holds of the run and this machine does not
+    was brought back.
+
+    Raises:
+        RunFolderError: the mirror cannot be used, belongs to another run, or nothing in it can be
+            trusted.
+    """
+    if recipe.run.mirror is None:
+        return Mirroring(None, run_folder, say)
+    place = Place.of(recipe.run.mirror, run_folder)
+    if fresh:
+        refuse_fresh(place, run_folder)
+    else:
+        bring_back(place, run_folder, recipe, say, accept=accept)
+    place.require_writable(Files())
+    if place.same_disk:
+        say(
+            f"note: the mirror {place.root} is on the disk of the run itself: it helps when the run"
+            " folder is lost, not when the disk is"
+        )
+    return Mirroring(Mirror(place, run_folder, say), run_folder, say)
+
+
+def catch_up(recipe: Recipe, run_folder: Path, say: Say) -> None:
+    """Bring the mirror of a finished run up to date; what keeps it from that is said. Once, by
+    whoever is the last to write into the run.
+    """
+    if recipe.run.mirror is None:
+        return
+    try:
+        place = Place.of(recipe.run.mirror, run_folder)
+        if within_limit(
+            str(place.root), lambda: is_as_noted(MirroredRun(place.folder, Files()), run_folder)
+        ):
+            return
+        mirror = Mirror(place, run_folder, say)
+    except RunFolderError as error:
+        say(f"mirror: the finished run is NOT in it: {error}")
+        return
+    if run_id_of(run_folder) is None:
+        write_status(run_folder, "finished", recipe)
+    mirror.start(run_id_of(run_folder) or "", goes_on=False)
+    mirror.finish(is_finished=True)

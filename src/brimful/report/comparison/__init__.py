@@ -1,0 +1,1 @@
+"""Several runs side by side: comparisons, studies, rounds of rejection sampling."""

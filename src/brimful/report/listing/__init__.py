@@ -1,0 +1,1 @@
+"""Which runs there are, and whether their files are whole."""

@@ -1,0 +1,1 @@
+"""A run while it is under way."""

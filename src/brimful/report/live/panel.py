@@ -1,0 +1,117 @@
+"""What views of a run on a terminal are made of: a bar, fields that flow into lines, a small curve,
+and only what the console can show.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.progress_bar import ProgressBar
+from rich.table import Column, Table
+from rich.text import Text
+
+from brimful.report.live.run_state import RunState, coarse_duration, percent
+
+BAR_FROM_WIDTH = 60
+BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
+Field = tuple[str, str, str]
+"""Label, value, style of the value."""
+
+
+class Panel:
+    """The terminal's view of a RunState: a bar, then the fields, as many a line as fit."""
+
+    def __init__(self, state: RunState) -> None:
+        self._state = state
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield header(self._state, console, options.max_width)
+        yield from flow(self._state.fields(), console, options.max_width)
+
+
+def header(
+    state: RunState, console: Console, width: int, *, remaining: bool = True
+) -> Table | Text:
+    """The name of a run, a bar where there is room, and how far it is; with the time left where
+    that means something.
+    """
+    steps = f"{state.step}/{state.total_steps}" if state.total_steps else str(state.step)
+    left = f"  {coarse_duration(state.remaining_s)} left" if remaining and state.remaining_s else ""
+    told = printable(
+        f"{steps}{percent(state.share)}{f'  {state.ended}' if state.ended else left}", console
+    )
+    name = printable(state.run, console)
+    if width < BAR_FROM_WIDTH:
+        return Text(f"{name} {told}", no_wrap=True, overflow="crop")
+    table = Table.grid(
+        Column(no_wrap=True, overflow="crop", max_width=24),
+        Column(ratio=1),
+        Column(no_wrap=True, overflow="crop"),
+        padding=(0, 1),
+        expand=True,
+    )
+    bar = ProgressBar(
+        total=1.0, completed=state.share or 0.0, complete_style="cyan", finished_style="green"
+    )
+    table.add_row(Text(name, style="bold"), bar, Text(told))
+    return table
+
+
+def flow(fields: Iterable[Field], console: Console, width: int) -> Iterator[Text]:
+    """Fields side by side, as many a line as fit; one that is wider than a line is cropped."""
+    line = Text(no_wrap=True, overflow="crop")
+    for label, value, style in fields:
+        parts = (
+            [(printable(label, console), "dim"), " ", (printable(value, console), style)]
+            if label
+            else [(printable(value, console), style)]
+        )
+        field = Text.assemble(*parts, no_wrap=True, overflow="crop")
+        if line and line.cell_len + 3 + field.cell_len > width:
+            yield line
+            line = field
+        else:
+            line = (
+                Text.assemble(line, "   ", field, no_wrap=True, overflow="crop") if line else field
+            )
+    if line:
+        yield line
+
+
+def sparkline(values: Sequence[float], width: int, console: Console) -> str:
+    """Means of `width` equal parts of a series, or the values where there are fewer, as characters
+    of eight heights.
+
+    The highest tenth is all as tall, so that a steep beginning leaves the rest its shape.
+    """
+    if not values or width < 1:
+        return ""
+    count = min(width, len(values))
+    ends = [len(values) * place // count for place in range(count + 1)]
+    means = [sum(values[first:last]) / (last - first) for first, last in pairwise(ends)]
+    low, high = min(means), sorted(means)[-1 - count // 10]
+    characters = BARS if can_show(BARS, console) else PLAIN_BARS
+    return "".join(
+        characters[
+            round(min(1.0, (mean - low) / (high - low)) * (len(characters) - 1))
+            if high > low
+            else 0
+        ]
+        for mean in means
+    )
+
+
+def print_line(console: Console, line: str) -> None:
+    """One line as it is, however wide."""
+    console.print(Text(printable(line, console)), soft_wrap=True, highlight=False)
+
+
+def printable(text: str, console: Console) -> str:
+    """`text` on one line, without control characters or what the console's encoding lacks."""
+    one_line = "".join(character if character.isprintable() else " " for character in text)
+    return one_line.encode(console.encoding, "replace").decode(console.encoding)
+
+
+def can_show(text: str, console: Console) -> bool:
+    """Whether the console's encoding has all characters of `text`."""
+    return printable(text, console) == text

@@ -1,0 +1,185 @@
+"""Live progress of a run and of data preparation: a panel that updates in place on a terminal,
+plain lines elsewhere.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.table import Column
+from rich.text import Text
+
+from brimful.base.units import format_duration
+from brimful.report.live.panel import Panel, print_line, printable
+from brimful.report.live.run_state import Clock, RunState, coarse_duration, describe, percent
+
+Listener = Callable[[dict[str, Any]], None]
+"""Receives the records of metrics.jsonl as they are made."""
+DataProgress = Callable[[str, int, int | None], None]
+"""Receives (phase, how many are done, how many there are or None)."""
+
+REFRESHES_PER_SECOND = 4
+LINE_EVERY_S = 10.0
+LINE_EVERY_SHARE = 0.05
+LINE_AT_MOST_EVERY_S = 1.0
+"""Runs whose twentieth part is shorter than this print fewer than twenty lines."""
+SHOWN_ABOVE = frozenset({"evaluation", "event", "out_of_memory", "end"})
+"""Kinds of records that stay above the panel."""
+
+
+@contextmanager
+def progress_listener(
+    console: Console, *, planned: Mapping[str, float] | None = None, clock: Clock = time.monotonic
+) -> Iterator[Listener]:
+    """Show a run's records while they come.
+
+    On a terminal: one panel updated in place, evaluations and events kept above it. Elsewhere: the
+    first step, then a line about every 10 s or 5 % of the steps, and one for each evaluation, event
+    and checkpoint.
+
+    Args:
+        console: Where to show; its width and encoding are respected.
+        planned: What the plan predicts, by its names; step_time_s and peak_memory_bytes are shown
+            beside what is measured.
+        clock: Seconds, rising; replaced in tests.
+    """
+    if not console.is_terminal or console.is_dumb_terminal:
+        yield LineListener(console, RunState(clock, planned or {}))
+        return
+    state = RunState(clock, planned or {})
+    panel = Panel(state)
+    with Live(panel, console=console, refresh_per_second=REFRESHES_PER_SECOND) as live:
+
+        def listen(record: dict[str, Any]) -> None:
+            state.update(record)
+            if record.get("kind") in SHOWN_ABOVE:
+                print_line(live.console, describe(record, state))
+
+        yield listen
+
+
+@contextmanager
+def data_progress(console: Console, *, clock: Clock = time.monotonic) -> Iterator[DataProgress]:
+    """Show the phases of data preparation: a bar each on a terminal, a line each elsewhere (and
+    every 10 s in a long one).
+    """
+    if not console.is_terminal or console.is_dumb_terminal:
+        lines = _PhaseLines(console, clock)
+        try:
+            yield lines
+        finally:
+            lines.finish()
+        return
+    with Progress(
+        *_data_columns(), console=console, refresh_per_second=REFRESHES_PER_SECOND
+    ) as bars:
+        tasks: dict[str, Any] = {}
+
+        def progress(what: str, done: int, total: int | None) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(printable(what, console), total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield progress
+
+
+class LineListener:
+    """Plain lines for pipes, files and notebooks."""
+
+    def __init__(self, console: Console, state: RunState) -> None:
+        self._console, self.state = console, state
+        self._line_at_s: float | None = None
+        self._line_share = 0.0
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        self.state.update(record)
+        self.show(record)
+
+    def show(self, record: dict[str, Any]) -> None:
+        """A record that the state has taken in already."""
+        if record.get("kind") != "step" or self._is_due():
+            print_line(self._console, describe(record, self.state))
+
+    def _is_due(self) -> bool:
+        now_s, share = self.state.clock(), self.state.share
+        if self._line_at_s is not None and share != 1.0:
+            age_s = now_s - self._line_at_s
+            is_next_part = share is not None and share - self._line_share >= LINE_EVERY_SHARE - 1e-9
+            if age_s < LINE_EVERY_S and not (is_next_part and age_s >= LINE_AT_MOST_EVERY_S):
+                return False
+        self._line_at_s, self._line_share = now_s, share or 0.0
+        return True
+
+
+class _PhaseLines:
+    """Plain lines for the phases of data preparation."""
+
+    def __init__(self, console: Console, clock: Clock) -> None:
+        self._console, self._clock = console, clock
+        self._what: str | None = None
+        self._done = 0
+        self._is_told = True
+        self._started_s = self._line_at_s = self._ended_s = clock()
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        """A phase that is first heard of with some done began when the one before it ended."""
+        if what != self._what or done < self._done:
+            self.finish()
+            self._what, self._is_told, self._started_s = (
+                what,
+                False,
+                self._ended_s if done else self._clock(),
+            )
+            self._line_at_s = self._clock()
+        self._done = done
+        if done == total:
+            self.finish()
+        elif not self._is_told and self._clock() - self._line_at_s >= LINE_EVERY_S:
+            self._line_at_s = self._clock()
+            of_all = f" of {total:,}{percent(done / total)}" if total else ""
+            print_line(self._console, f"{what}: {done:,}{of_all}")
+
+    def finish(self) -> None:
+        """Tell the phase at hand, once."""
+        if not self._is_told:
+            self._is_told, self._ended_s = True, self._clock()
+            print_line(
+                self._console,
+                f"{self._what}: {self._done:,} in"
+                f" {format_duration(self._ended_s - self._started_s)}",
+            )
+
+
+class _CountColumn(ProgressColumn):
+    """`1,234/5,678`, or `1,234` while the total is unknown."""
+
+    def render(self, task: Task) -> Text:
+        total = f"/{task.total:,.0f}" if task.total is not None else ""
+        return Text(f"{task.completed:,.0f}{total}", style="cyan")
+
+
+class _TimeColumn(ProgressColumn):
+    """Time left while a phase runs, time taken when it is done."""
+
+    def render(self, task: Task) -> Text:
+        if task.finished or task.time_remaining is None:
+            return Text(format_duration(task.finished_time or task.elapsed or 0.0), style="dim")
+        return Text(f"{coarse_duration(task.time_remaining)} left", style="dim")
+
+
+def _data_columns() -> list[ProgressColumn]:
+    def column() -> Column:
+        return Column(no_wrap=True, overflow="crop")
+
+    return [
+        TextColumn("{task.description}", markup=False, table_column=column()),
+        BarColumn(
+            bar_width=30, complete_style="cyan", finished_style="green", table_column=column()
+        ),
+        _CountColumn(table_column=column()),
+        _TimeColumn(table_column=column()),
+    ]

@@ -1,0 +1,200 @@
+"""What there is to watch: one run; or a study, a chain or another folder of runs, of which the one
+that is being written is shown.
+"""
+
+from pathlib import Path
+
+from brimful.base.discover import close_names
+from brimful.recipe.base import folder_name
+from brimful.report.commands import STUDY_FILES, STUDY_RECIPE, continue_command, is_several, name_of
+from brimful.report.listing.listing import (
+    finished_told,
+    is_run,
+    planned_runs,
+    read_recipe,
+    samples_told,
+)
+from brimful.report.live.life import changed_at, json_or_none, last_change, status_word, writing
+from brimful.report.live.run_state import Clock
+from brimful.report.live.tail import Tail
+from brimful.report.live.watched import Tell, Watched
+from brimful.runs.runfiles import section
+
+START_WAIT_S = 60.0
+"""A folder that is not there yet, or holds nothing of a run, is waited for so long."""
+QUIET_S = 15 * 60.0
+"""A study between two runs, or a copy in a mirror, in which nothing changed for so long is over."""
+DRAWN_FILE = "drawn.jsonl"
+"""Of a drawing of samples: a header, then a record each."""
+
+
+class Single:
+    """One run."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self.folder, self._clock, self._started = folder, clock, clock()
+        self.watched = Watched(folder, clock)
+        self.of_several = ""
+
+    def poll(self, tell: Tell | None = None) -> None:
+        """Read on; `tell` receives the new records."""
+        self.watched.poll(tell)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is to come."""
+        life = self.watched.life()
+        if life.word == "running":
+            return False
+        if life.word == "not started":
+            return self._clock() - self._started >= START_WAIT_S
+        changed = last_change(self.folder)
+        is_old = changed is None or self._clock() - changed >= QUIET_S
+        return life.word != "interrupted" or not life.is_mirrored or is_old
+
+    def end_told(self) -> list[str]:
+        """How it goes on, for what is not finished; and what its process still does."""
+        life = self.watched.life()
+        started_by = str((json_or_none(self.folder / "environment.json") or {}).get("command", ""))
+        if (
+            life.word == "finished"
+            and started_by.split()[1:2] == ["run"]
+            and self.watched.process_lives
+        ):
+            return ["trained; its process goes on: scores and a report follow"]
+        if life.word not in {"stopped", "interrupted", "not started"}:
+            return []
+        command = continue_command(self.folder, command=started_by, is_mirrored=life.is_mirrored)
+        return [f"to go on: {command}"] if command else []
+
+
+class Several:
+    """A study, a chain or a folder of runs: the one that is being written, else the one that
+    changed last.
+    """
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self.folder, self._clock = folder, clock
+        self._planned = planned_runs(read_recipe(folder / STUDY_RECIPE))
+        self._drawn: dict[Path, tuple[Tail, list[int]]] = {}
+        self._is_drawing = False
+        self.watched = Watched(self._chosen() or folder, clock)
+        self.of_several = ""
+
+    def poll(self, tell: Tell | None = None) -> None:
+        """As of a single run; another member is shown as soon as it is written."""
+        chosen = self._chosen()
+        if chosen is not None and chosen != self.watched.folder:
+            before, self.watched = self.watched, Watched(chosen, self._clock)
+            self.watched.keep_process(before)
+        members = self._members()
+        finished = sum(status_word(member) == "finished" for member in members)
+        shown = self._drawing_told() or self.watched.folder.name * bool(members)
+        self.of_several = (
+            f"{name_of(self.folder)}: {finished_told(finished, self._planned)}"
+            + f"; {shown}" * bool(shown)
+        )
+        self.watched.poll(tell)
+
+    def _folders(self) -> list[Path]:
+        try:
+            return sorted(entry for entry in self.folder.iterdir() if entry.is_dir())
+        except OSError:
+            return []
+
+    def _members(self) -> list[Path]:
+        return [
+            entry
+            for entry in self._folders()
+            if is_run(entry) and not (entry / DRAWN_FILE).exists()
+        ]
+
+    def _drawing_told(self) -> str:
+        """What of a chain's samples is being drawn; "" while none are."""
+        drawing = next(
+            (
+                entry
+                for entry in self._folders()
+                if (entry / DRAWN_FILE).exists() and writing(entry) is not None
+            ),
+            None,
+        )
+        self._is_drawing = drawing is not None
+        if drawing is None:
+            return ""
+        tail = self._drawn.setdefault(drawing, (Tail(drawing / DRAWN_FILE), [0]))
+        is_new, records = tail[0].read()
+        tail[1][0] = len(records) + (0 if is_new else tail[1][0])
+        return f"{drawing.name}: {samples_told(tail[1][0] - 1)}"
+
+    def _chosen(self) -> Path | None:
+        members = self._members()
+        written = [member for member in members if writing(member) is not None]
+        return (
+            written[0]
+            if written
+            else max(members, key=lambda member: last_change(member) or 0.0, default=None)
+        )
+
+    @property
+    def is_over(self) -> bool:
+        """Compared in the end, or left by its process: between two runs that scores and plans, so
+        that no folder is written.
+        """
+        if self.watched.writer is not None or self._is_drawing:
+            return False
+        if section(json_or_none(self.folder / "study.json"), "comparison"):
+            return True
+        if (
+            self._members() and self.watched.life().word == "interrupted"
+        ) or self.watched.process_has_ended:
+            return True
+        own = [changed_at(self.folder / name) or 0.0 for name in STUDY_FILES]
+        changed = max(own + [last_change(member) or 0.0 for member in self._members()])
+        return not self.watched.process_lives and self._clock() - changed >= QUIET_S
+
+    def end_told(self) -> list[str]:
+        """How it goes on, where it was not compared."""
+        if section(json_or_none(self.folder / "study.json"), "comparison"):
+            page = self.folder / "study.html"
+            return ["finished and compared" + f": {page}" * page.exists()]
+        command = continue_command(self.folder)
+        return [f"to go on: {command}"] if command else []
+
+
+Scene = Single | Several
+
+
+def scene_of(folder: Path, clock: Clock) -> Scene:
+    """What a folder is to be watched as."""
+    return (
+        Single(folder, clock)
+        if is_run(folder) and not is_several(folder)
+        else Several(folder, clock)
+    )
+
+
+def is_watchable(folder: Path) -> bool:
+    """Whether there is something to watch: a run, a study or chain, or a folder of runs such as a
+    study's in a mirror.
+    """
+    try:
+        return (
+            is_several(folder)
+            or is_run(folder)
+            or any(is_run(entry) for entry in folder.iterdir() if entry.is_dir())
+        )
+    except OSError:
+        return False
+
+
+def is_awaited(name: str, runs: Path) -> bool:
+    """Whether a run that is not there may be about to begin: it can be a run's name, and none that
+    is there is called almost like it.
+    """
+    try:
+        folder_name(name)
+        known = [entry.name for entry in runs.iterdir()] if runs.is_dir() else []
+    except (ValueError, OSError):
+        return False
+    return not close_names(name, known)

@@ -1,0 +1,1 @@
+"""What a plan says, for the terminal and as pictures."""

@@ -1,0 +1,290 @@
+"""Plans as tables for a terminal."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from brimful.base.errors import RequestError
+from brimful.base.rundir import write_json_atomically
+from brimful.base.units import format_bytes, format_count, format_named
+from brimful.planning.budget import Answer, Sessions
+from brimful.planning.memory import Footprint
+from brimful.planning.plan import Plan, Prediction
+from brimful.planning.survey import Remedy
+from brimful.planning.surveyed import Surveyed
+from brimful.report.plan.budgets import budget_lines, list_lines, session_lines
+from brimful.report.plan.table import INTERVAL, Entries, Sort, device_table, ordered, table_notes
+
+Answers = tuple[Mapping[str, Answer], Mapping[str, Sessions]]
+"""To a budget and to sessions, by device name."""
+NO_ANSWERS: Answers = ({}, {})
+
+_STYLES = {"fits": "green", "uncertain": "yellow", "does not fit": "red"}
+TIMES = {
+    "step_time_s": "optimizer step",
+    "tokens_per_s": "tokens/s",
+    "mfu": "MFU",
+    "training_time_s": "training",
+    "evaluation_time_s": "evaluation",
+    "checkpoint_time_s": "checkpoints",
+    "start_time_s": "start",
+    "total_time_s": "in all",
+    "billion_tokens_s": "a billion tokens",
+    "energy_wh": "energy",
+    "cost_usd": "cost",
+    "billion_tokens_usd": "cost of a billion tokens",
+}
+"""Predictions of time and what follows from it, in the order in which they are shown."""
+
+
+def render(
+    surveyed: Entries, width: int = 120, answers: Answers = NO_ANSWERS, sort: Sort | None = None
+) -> RenderableType:
+    """One device closely, several a line each, in at most `width` columns."""
+    budget, sessions = answers
+    if len(surveyed) == 1 and isinstance(surveyed[0], Surveyed):
+        return _closely(surveyed[0], width, answers)
+    shown = ordered(surveyed, sort)
+    notes = [
+        line
+        for note in [*list_lines(budget), *table_notes(shown)]
+        for line in textwrap.wrap(note, width, subsequent_indent="  ")
+    ]
+    return Group(device_table(shown, width, budget, sessions), Text(""), Text("\n".join(notes)))
+
+
+def exit_code(surveyed: Entries, budget: Mapping[str, Answer] | None = None) -> int:
+    """0 where the recipe surely fits (of several devices: on one of them), 1 where it does not or
+    may not, 2 where nothing could be estimated.
+
+    With a budget, to fit is to keep to that too.
+    """
+    planned = [entry for entry in surveyed if isinstance(entry, Surveyed)]
+    if not planned:
+        return 2
+    fitting = [entry.device.name for entry in planned if entry.verdict == "fits"]
+    if budget is not None:
+        fitting = [name for name in fitting if name in budget and budget[name].verdict == "fits"]
+    return 0 if fitting else 1
+
+
+def tensor_lines(surveyed: Entries) -> list[str]:
+    """The largest tensors at the peak, with the module that made them."""
+    lines = []
+    for entry in surveyed:
+        if isinstance(entry, Surveyed):
+            footprint = entry.derived.footprint
+            lines.append(
+                f"largest at the peak on {entry.device.name} (in the {footprint.peak_phase} phase,"
+                f" micro-batch {footprint.micro_batch}):"
+            )
+            width = max(len(tensor.kind) for tensor in footprint.largest)
+            lines += [
+                f"  {format_bytes(tensor.num_bytes):>9}  {tensor.kind:<{width}}  {tensor.place}"
+                for tensor in footprint.largest
+            ]
+    return lines
+
+
+def write_timeline(surveyed: Entries, path: Path) -> None:
+    """Draw the step of the first device that could be planned for, and write its numbers as JSON
+    beside the figure.
+
+    Raises:
+        RequestError: the suffix is neither .png nor .svg, or no device could be planned for.
+    """
+    if path.suffix not in {".png", ".svg"}:
+        raise RequestError(f"--timeline {path}: the figure's name must end in .png or .svg.")
+    entry = next((entry for entry in surveyed if isinstance(entry, Surveyed)), None)
+    if entry is None:
+        raise RequestError("there is no timeline to draw: nothing could be estimated.")
+    # Brings matplotlib.
+    from brimful.report.plan.timeline import (  # noqa: PLC0415
+        draw_timeline,
+        timeline_json,
+    )
+
+    trace = entry.derived.memory.replayed(entry.derived.footprint.micro_batch).trace
+    draw_timeline(
+        trace,
+        path,
+        f"{entry.derived.plan.recipe} on {entry.device.name}, micro-batch"
+        f" {entry.derived.footprint.micro_batch}",
+    )
+    write_json_atomically(path.with_suffix(".json"), timeline_json(trace))
+
+
+def _closely(surveyed: Surveyed, width: int, answers: Answers) -> RenderableType:
+    footprint, plan = surveyed.derived.footprint, surveyed.derived.plan
+    parts: list[RenderableType] = [
+        Text(_head(plan, width)),
+        Text(""),
+        _terms(footprint),
+        Text(""),
+        _verdict(footprint),
+    ]
+    if len(surveyed.table) > 1:
+        parts += [Text(""), _micro_batches(surveyed.table, footprint.micro_batch)]
+    if surveyed.remedies:
+        parts += [Text(""), _remedies(surveyed.remedies)]
+    if surveyed.smallest_device:
+        parts += [
+            Text(""),
+            Text(
+                "The smallest device of the catalog that holds it as it is:"
+                f" {surveyed.smallest_device}."
+            ),
+        ]
+    if surveyed.verdict != "does not fit":
+        parts += [Text(""), Text("\n".join(_times(plan, width)))]
+    budget, sessions = answers
+    name = surveyed.device.name
+    lines = (
+        budget_lines(budget[name], plan.effective_batch * plan.sequence_length)
+        if name in budget
+        else []
+    )
+    lines += session_lines(sessions[name]) if name in sessions else []
+    wrapped = [
+        part for line in lines for part in textwrap.wrap(line, width, subsequent_indent="      ")
+    ]
+    return Group(*parts, *([Text(""), Text("\n".join(wrapped))] if lines else []))
+
+
+def _head(plan: Plan, width: int) -> str:
+    """What is planned, and every choice with its reason and what came second."""
+    rows = []
+    for choice in plan.choices:
+        second = "" if choice.alternative is None else f"; next best: {_plain(choice.alternative)}"
+        rows.append((f"  {choice.name}", _plain(choice.value), f"{choice.reason}{second}"))
+    return "\n".join([plan.explain().splitlines()[0], *aligned(rows, width)])
+
+
+def _times(plan: Plan, width: int) -> list[str]:
+    """Time, energy and cost with their intervals and where they come from."""
+    rows = [("Time and cost", "", INTERVAL, "")]
+    for name, label in TIMES.items():
+        if name in plan.predicted:
+            entry = plan.predicted[name]
+            low, value, high = (
+                format_named(name, number) for number in (entry.low, entry.value, entry.high)
+            )
+            rows.append((f"  {label}", value, f"{low} to {high}", entry.basis))
+        if name == "step_time_s" and name in plan.predicted:
+            whole_s = sum(plan.time_terms.values())
+            rows += [
+                (f"    {term}", format_named("time_s", each), f"{each / whole_s:.1%}", "")
+                for term, each in plan.time_terms.items()
+            ]
+    if len(rows) == 1:
+        return ["Time and cost: not predicted, as no rate is known for this device and precision."]
+    if not {"cost_usd", "billion_tokens_usd"} & plan.predicted.keys():
+        rows.append(
+            ("  cost", "no price known", "", "say what an hour costs in US dollars: --price 2.5")
+        )
+    lines = aligned(rows, width)
+    if plan.total_steps is None:
+        lines.append(
+            "  The length of the run is known once the data are read; training.steps=N or"
+            " training.tokens=N says it now."
+        )
+    return lines
+
+
+def aligned(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Rows in columns, the last one wrapped under itself where it is longer than `width` allows."""
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]) - 1)]
+    lines = []
+    for row in rows:
+        start = "".join(f"{cell:<{size}}  " for cell, size in zip(row, widths, strict=False))
+        wrapped = textwrap.wrap(row[-1], max(24, width - len(start))) or [""]
+        lines += [(start + wrapped[0]).rstrip(), *(" " * len(start) + rest for rest in wrapped[1:])]
+    return lines
+
+
+def _terms(footprint: Footprint) -> Table:
+    table = _table(f"Memory at the peak ({footprint.peak_phase} phase)", "", "")
+    total = sum(footprint.terms.values())
+    for name, num_bytes in footprint.terms.items():
+        table.add_row(f"  {name}", format_bytes(num_bytes), f"{num_bytes / total:.1%}")
+    for name, prediction in (
+        ("allocated", footprint.allocated),
+        ("reserved", footprint.reserved),
+        ("in all", footprint.driver),
+    ):
+        table.add_row(name, format_bytes(prediction.value), _interval(prediction))
+    return table
+
+
+def _verdict(footprint: Footprint) -> Text:
+    trains = (
+        ""
+        if footprint.trainable == footprint.parameters
+        else f", {format_count(footprint.trainable)} of {format_count(footprint.parameters)} train"
+    )
+    told = (
+        f"{footprint.verdict}: {format_bytes(footprint.usable_bytes)} to use, head-room"
+        f" {format_bytes(footprint.headroom_bytes)}{trains}"
+    )
+    return Text(told, style=_STYLES[footprint.verdict])
+
+
+def _micro_batches(table: Sequence[Footprint], chosen: int) -> Table:
+    shown = _table("micro-batch", "allocated", "reserved", "in all", "head-room", "")
+    for footprint in table:
+        mark = " ← plan" if footprint.micro_batch == chosen else ""
+        shown.add_row(
+            str(footprint.micro_batch),
+            *_numbers(footprint),
+            Text(f"{footprint.verdict}{mark}", style=_STYLES[footprint.verdict]),
+        )
+    return shown
+
+
+def _remedies(remedies: Sequence[Remedy]) -> Text:
+    lines = ["What would take less, each by itself:"]
+    width = max(len(remedy.name) for remedy in remedies)
+    for remedy in remedies:
+        fits = f"up to {remedy.largest} fit" if remedy.largest else "does not fit"
+        how = f"  ({remedy.set})" if remedy.set else ""
+        lines += [
+            (
+                f"  {remedy.name:<{width}}  {format_bytes(remedy.footprint.driver.value)} for one"
+                f" sequence, {fits}{how}"
+            ),
+            f"  {'':<{width}}  {remedy.change}",
+        ]
+    return Text("\n".join(lines))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
+    for index, column in enumerate(columns):
+        table.add_column(
+            column, justify="left" if index == 0 or not column else "right", overflow="fold"
+        )
+    return table
+
+
+def _numbers(footprint: Footprint) -> list[str]:
+    return [
+        format_bytes(value)
+        for value in (
+            footprint.allocated.value,
+            footprint.reserved.value,
+            footprint.driver.value,
+            footprint.headroom_bytes,
+        )
+    ]
+
+
+def _plain(value: object) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+def _interval(prediction: Prediction) -> str:
+    return f"{format_bytes(prediction.low)} to {format_bytes(prediction.high)}"

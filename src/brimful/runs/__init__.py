@@ -1,0 +1,1 @@
+"""A run folder as a typed value, and what the run measured."""

@@ -1,0 +1,209 @@
+"""A study: every variant once per seed, the untuned model, one table; and it goes on where it
+stopped.
+"""
+
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from brimful.base.errors import DataError, PlanError, RecipeError, RunFolderError
+from brimful.base.rundir import read_json
+from brimful.chains import pipeline, scoring, study
+from brimful.recipe import Recipe, load
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # peft and bitsandbytes warn about themselves
+
+VARIANTS = (
+    "study.variants={lora-2: [adapter.rank=2], full: [adapter=null, optimizer.learning_rate=1e-3]}"
+)
+Tuning = Callable[..., Recipe]
+
+
+@pytest.fixture
+def small(tuning: Tuning) -> Tuning:
+    return lambda *overrides: tuning("training.steps=4", "evaluation.every=4", VARIANTS, *overrides)
+
+
+def _run(recipe: Recipe, told: StringIO | None = None) -> Path:
+    return study.run_study(recipe, Console(file=told or StringIO(), width=160))
+
+
+def test_a_study_trains_every_variant_and_says_which_differences_are_real(small: Tuning) -> None:
+    told = StringIO()
+    folder = _run(small(), told).parent
+    table = folder / "study.md"
+
+    assert {entry.name for entry in folder.iterdir() if entry.is_dir()} == {
+        "base",
+        "lora-2",
+        "full",
+    }
+    assert [run for run in ("base", "lora-2", "full") if run in table.read_text()] == [
+        "base",
+        "lora-2",
+        "full",
+    ]
+    assert (folder / "lora-2" / "model" / "adapter_model.safetensors").exists()
+    assert (folder / "full" / "model" / "model.safetensors").exists()
+    assert read_json(folder / "study.json")["left_out"] == {}
+    assert "Validation loss" in told.getvalue()
+
+
+def test_an_interrupted_study_goes_on_with_the_unfinished_variant(
+    small: Tuning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, trained = pipeline.run_session, []
+
+    def session(setup: Any) -> Any:
+        trained.append(setup.run_folder.name)
+        if len(trained) == 2:
+            raise KeyboardInterrupt
+        return real(setup)
+
+    monkeypatch.setattr(pipeline, "run_session", session)
+    with pytest.raises(KeyboardInterrupt):
+        _run(small())
+    _run(small())
+    _run(small())
+
+    assert trained == ["lora-2", "full", "full"]
+
+
+@pytest.mark.parametrize("killed_in", [1, 2], ids=["a variant", "the untuned model"])
+def test_an_evaluation_that_was_killed_is_taken_up_by_the_same_command(
+    tuning: Tuning, monkeypatch: pytest.MonkeyPatch, killed_in: int
+) -> None:
+    """The likelihood was written, tasks were not."""
+    recipe = tuning(
+        "training.steps=2",
+        "evaluation.tasks=[bleu]",
+        "evaluation.max_examples=2",
+        "study.variants={lora-2: []}",
+    )
+    real, calls = scoring.evaluate_tasks, []
+
+    def evaluate_tasks(*arguments: Any, **options: Any) -> Any:
+        calls.append(1)
+        if len(calls) == killed_in:
+            raise KeyboardInterrupt
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(scoring, "evaluate_tasks", evaluate_tasks)
+    with pytest.raises(KeyboardInterrupt):
+        _run(recipe)
+    folder = _run(recipe).parent
+
+    assert all((folder / run / "evaluations" / "bleu.json").exists() for run in ("base", "lora-2"))
+    assert len(calls) == 3
+
+
+def test_a_variant_that_does_not_fit_is_left_out_with_the_reason(
+    small: Tuning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = pipeline.train
+
+    def train(recipe: Recipe, *arguments: Any, **options: Any) -> Any:
+        if recipe.adapter is None:
+            raise PlanError("full needs about 9 GiB")
+        return real(recipe, *arguments, **options)
+
+    monkeypatch.setattr(pipeline, "train", train)
+    page = _run(small())
+
+    assert "full needs about 9 GiB" in page.read_text()
+    assert list(read_json(page.parent / "study.json")["left_out"]) == ["full"]
+
+
+def test_every_variant_is_trained_with_every_seed(small: Tuning) -> None:
+    members = study.members(small("study.seeds=[1, 2]"))
+
+    assert [(member.folder.name, member.recipe.seed) for member in members] == [
+        ("lora-2-seed1", 1),
+        ("lora-2-seed2", 2),
+        ("full-seed1", 1),
+        ("full-seed2", 2),
+    ]
+    assert members[0].recipe.study is None
+
+
+def test_a_variant_may_change_length_and_batch_and_its_learning_rate_follows_the_rule(
+    tuning: Tuning,
+) -> None:
+    """As on the command line: one way to give a length replaces another."""
+    variants = (
+        "study.variants={large: [batch.sequences=16], long: [training.epochs=1], own:"
+        " [batch.sequences=16, optimizer.learning_rate=1e-3]}"
+    )
+    large, long, own = (
+        member.recipe
+        for member in study.members(tuning(variants, "optimizer.scale_learning_rate=sqrt"))
+    )
+
+    assert [each.optimizer.learning_rate for each in (large, long, own)] == pytest.approx(
+        [2e-2, 1e-2, 1e-3]
+    )
+    assert (long.training.epochs, long.training.steps) == (1, None)
+
+
+def test_a_variant_without_kernels_here_is_left_out(
+    tuning: Tuning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("brimful.model.published.find_spec", lambda name: None)
+    page = _run(
+        tuning(
+            "training.steps=2",
+            "study.variants={lora-2: [adapter.rank=2], qlora-2: [adapter.rank=2, quantize=nf4]}",
+        )
+    )
+
+    assert "pip install" in read_json(page.parent / "study.json")["left_out"]["qlora-2"]
+
+
+def test_a_variant_that_is_no_recipe_is_told_before_anything_is_trained(tuning: Tuning) -> None:
+    with pytest.raises(RecipeError, match=r"(?s)variant bad of tuned.*adapter.rnk: unknown key"):
+        study.members(tuning("study.variants={good: [], bad: [adapter.rnk=2]}"))
+
+
+@pytest.mark.parametrize("name", ["base", "a b", "../x"])
+def test_a_variants_name_is_a_folder_name(tuning: Tuning, name: str) -> None:
+    with pytest.raises(RecipeError, match="variant"):
+        tuning(f"study.variants={{'{name}': []}}")
+
+
+def test_a_folder_that_holds_something_else_is_refused(small: Tuning) -> None:
+    folder = pipeline.folder_of(small())
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").write_text("mine")
+
+    with pytest.raises(RunFolderError, match="holds no study"):
+        _run(small())
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["code-rank-study", "code-offline"])
+def test_the_variants_of_shipped_studies_are_recipes(name: str) -> None:
+    recipe = load(name)
+    members = study.members(recipe)
+
+    assert [member.variant for member in members] == [
+        "lora-8",
+        "lora-16",
+        "lora-32",
+        "qlora-16",
+        "full",
+    ]
+    assert [
+        member.recipe.adapter.rank if member.recipe.adapter else None for member in members
+    ] == [8, 16, 32, 16, None]
+    assert [member.recipe.quantize for member in members] == ["none", "none", "none", "nf4", "none"]
+
+
+def test_task_data_that_cannot_be_read_are_told_before_a_variant_is_trained(small: Tuning) -> None:
+    recipe = small("evaluation.tasks=[humaneval]", "evaluation.data={humaneval: nowhere.jsonl}")
+    with pytest.raises(DataError, match=r"no file nowhere\.jsonl"):
+        _run(recipe)
+    assert not pipeline.folder_of(recipe).exists()

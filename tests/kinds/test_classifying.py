@@ -1,0 +1,298 @@
+"""A classifier from files of texts to labels with probabilities: trained, calibrated, scored,
+killed and continued, predicted with.
+"""
+
+import json
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from brimful.base.errors import BrimfulError, RequestError
+from brimful.base.rundir import read_journal, read_json
+from brimful.chains import pipeline, scoring
+from brimful.classification.classifier import load_classifier
+from brimful.generation.export import export
+from brimful.generation.load import load_run
+from brimful.kinds import classifying
+from brimful.recipe import Recipe, load
+from brimful.training import session
+from brimful.training.checkpoint import CheckpointStore
+from brimful.training.checkpoint import load as load_checkpoint
+
+Texts = Callable[..., list[tuple[str, str]]]
+"""`texts(count, seed=0)`: pairs of a text and its label."""
+
+
+@pytest.fixture
+def classified(labels_recipe_file: Path) -> Callable[..., Recipe]:
+    """`classified("key=value", ...)` gives the tiny classifier's recipe with overrides."""
+    return lambda *overrides: load(str(labels_recipe_file), overrides)
+
+
+def _console() -> Console:
+    return Console(file=StringIO(), width=160)
+
+
+def _scored(recipe: Recipe) -> dict[str, Any]:
+    """The test split's record, without a report."""
+    folder = pipeline.train(recipe, _console()).folder
+    scores: dict[str, Any] = scoring.evaluate(folder, _console(), split="test")
+    return scores["test"]
+
+
+def _told(console: Console) -> str:
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def _final(folder: Path) -> Any:
+    store = CheckpointStore(folder / "checkpoints", keep=2)
+    return load_checkpoint(store.path_of(store.steps()[-1]))
+
+
+@pytest.mark.parametrize("encoder", ["bert", "llama"], indirect=True)
+def test_a_classifier_learns_is_calibrated_and_scored_beside_the_floor(
+    classified: Callable[..., Recipe], encoder: Path
+) -> None:
+    console = _console()
+
+    report = pipeline.run(classified(), console)
+
+    scores, record = (
+        read_json(report.parent / "scores.json"),
+        read_json(report.parent / "classifier.json"),
+    )
+    assert {split: value["kind"] for split, value in scores.items()} == {
+        "validation": "labels",
+        "test": "labels",
+    }
+    assert scores["test"]["metrics"]["f1"]["value"] > 0.8
+    assert (
+        scores["test"]["metrics"]["f1"]["low"]
+        <= scores["test"]["metrics"]["f1"]["value"]
+        <= scores["test"]["metrics"]["f1"]["high"]
+    )
+    assert scores["test"]["positive"] == "spam"
+    assert set(scores["test"]["floor"]["difference"]) == {"f1", "macro_f1", "accuracy", "pr_auc"}
+    assert scores["test"]["threshold"]["chosen_on"] == "validation"
+    assert record["labels"] == ["ham", "spam"]
+    assert record["temperature"] == scores["test"]["temperature"]
+    assert "weights: ham 0.6" in _told(console)
+    assert "calibrated on 4" in _told(console)
+    evaluations = [
+        each
+        for each in read_journal(report.parent / "metrics.jsonl")
+        if each["kind"] == "evaluation"
+    ]
+    assert all(each["objective"] == -each["best_f1"] <= -each["f1"] for each in evaluations)
+
+
+def test_the_exported_model_is_one_that_transformers_uses_as_it_is(
+    classified: Callable[..., Recipe], texts: Texts
+) -> None:
+    from transformers import pipeline as transformers_pipeline
+
+    folder = pipeline.train(classified(), _console()).folder
+    unseen = [text for text, _ in texts(12, seed=5)]
+    theirs = transformers_pipeline("text-classification", model=str(folder / "model"), top_k=None)(
+        unseen
+    )
+    ours = torch.from_numpy(load_classifier(folder, torch.device("cpu")).logits(unseen)).softmax(1)
+
+    for answer, row in zip(theirs, ours, strict=True):
+        found = {each["label"]: each["score"] for each in answer}
+        assert [found["ham"], found["spam"]] == pytest.approx(row.tolist(), abs=1e-5)
+
+
+def test_killed_in_the_middle_it_ends_bit_for_bit_where_it_would_have(
+    classified: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed = pipeline.train(classified("run.name=undisturbed"), _console()).folder
+    real, saved = session._Session.save, []
+
+    def save(self: Any, progress: Any) -> None:
+        real(self, progress)
+        saved.append(progress.step)
+        if progress.step == 20:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(session._Session, "save", save)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.train(classified(), _console())
+    monkeypatch.setattr(session._Session, "save", real)
+    continued = pipeline.train(classified(), _console()).folder
+
+    assert 20 in saved
+    one, other = _final(undisturbed), _final(continued)
+    assert all(
+        torch.equal(tensor, other.tensors["model"][name])
+        for name, tensor in one.tensors["model"].items()
+    )
+    assert read_json(undisturbed / "classifier.json") == read_json(continued / "classifier.json")
+
+
+def test_texts_may_have_several_labels(
+    classified: Callable[..., Recipe], tmp_path: Path, texts: Texts
+) -> None:
+    path = tmp_path / "several.jsonl"
+    rows = [
+        {
+            "text": text,
+            "label": (
+                ["ad", "urgent"]
+                if label == "spam" and "now" in text
+                else ["ad"]
+                if label == "spam"
+                else []
+            ),
+        }
+        for text, label in texts(200)
+    ]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+    scores = _scored(classified(f"data.path={path}"))
+
+    assert (scores["multiple"], scores["labels"], len(scores["threshold"]["value"])) == (
+        True,
+        ["ad", "urgent"],
+        2,
+    )
+    assert scores["metrics"]["macro_f1"]["value"] > 0.5
+
+
+def test_more_than_two_labels_need_no_threshold(
+    classified: Callable[..., Recipe], tmp_path: Path, texts: Texts
+) -> None:
+    path = tmp_path / "three.csv"
+    path.write_text(
+        "text,label\n"
+        + "".join(
+            f"{text},{label if label == 'spam' else ('cat' if 'cat' in text else 'other')}\n"
+            for text, label in texts(200)
+        )
+    )
+
+    scores = _scored(classified(f"data.path={path}"))
+
+    assert scores["threshold"] is None
+    assert np.shape(scores["confusion"]) == (3, 3)
+
+
+def test_repeated_texts_are_scored_apart(
+    classified: Callable[..., Recipe], tmp_path: Path, texts: Texts
+) -> None:
+    folder = tmp_path / "split"
+    folder.mkdir()
+    rows = list(texts(150))
+    for name, chosen in (
+        ("train", rows[:100]),
+        ("valid", rows[100:125]),
+        ("test", [*rows[125:], *rows[:10]]),
+    ):
+        (folder / f"{name}.csv").write_text(
+            "text,label\n" + "".join(f"{text},{label}\n" for text, label in chosen)
+        )
+
+    scores = _scored(classified(f"data.path={folder}"))
+
+    assert (scores["examples"], scores["repeated"]) == (25, 10)
+    assert scores["metrics_with_repeated"] is not None
+
+
+def test_an_exported_classifier_brings_what_its_logits_become_labels_by(
+    classified: Callable[..., Recipe],
+) -> None:
+    folder = pipeline.train(classified("training.steps=2", "evaluation.every=2"), _console()).folder
+
+    exported = export(folder)
+
+    assert read_json(exported.folder / "classifier.json") == read_json(folder / "classifier.json")
+    assert "not calibrated" in exported.lines()[0]
+
+
+def test_an_encoder_is_pretrained_on_the_classifiers_own_training_texts(
+    classified: Callable[..., Recipe], tmp_path: Path, texts: Texts
+) -> None:
+    first = tmp_path / "first.yaml"
+    first.write_text(
+        "name: first\nmethod: mlm\nsequence_length: 24\nbatch: {sequences: 8}\ntraining: {steps:"
+        " 4}\nmodel: {architecture: modernbert, layers: 1, heads: 2, width: 16}\ntokenizer: {kind:"
+        " bpe, vocabulary: 2000, min_frequency: 1}\ndata: {path: 'builtin:python-docs', layout:"
+        " document, long_documents: split, validation: 0.1}\noptimizer: {learning_rate:"
+        " 1.0e-3}\nplan: {device: cpu, precision: fp32, threads: 1, compile: false}\n"
+    )
+    overrides = [
+        "labels.pretrain=on_texts",
+        "data.long_documents=truncate",
+        "training.steps=2",
+        "evaluation.every=2",
+    ]
+    recipe = classified(f"model=recipe:{first}", *overrides)
+
+    folder = pipeline.train(recipe, _console()).folder
+
+    pretrained = folder.parent / "first-for-sorted"
+    assert read_json(folder / "data.json")["base"]["source"] == str(
+        (pretrained / "model").resolve()
+    )
+    (path,) = load(str(pretrained / "recipe.yaml")).data.paths
+    read = [json.loads(line)["text"] for line in Path(path).read_text().splitlines()]
+    assert len(read) == read_json(folder / "data.json")["splits"]["train"]["texts"] < 200
+    assert set(read) < {text for text, _ in texts(200)}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            [
+                "labels.metric=f1",
+                "labels.mapping={ham: a, spam: b, nothing: c}",
+                "labels.names=[a, b, c]",
+            ],
+            "labels.metric=f1 is about the positive of two labels",
+        ),
+        (
+            ["labels.class_weights={spam: 3, hom: 1}"],
+            "there is no label 'hom' - did you mean 'ham'",
+        ),
+        (["sequence_length=64"], "is above the 32"),
+        (["labels.threshold=precision>=2"], "precision"),
+    ],
+)
+def test_what_cannot_be_is_told_before_training(
+    classified: Callable[..., Recipe], overrides: list[str], message: str
+) -> None:
+    with pytest.raises(BrimfulError, match=message):
+        pipeline.train(classified(*overrides), _console())
+
+
+def test_a_classifier_writes_no_text_and_is_not_scored_like_one_that_does(
+    classified: Callable[..., Recipe],
+) -> None:
+    folder = pipeline.train(classified("training.steps=2", "evaluation.every=2"), _console()).folder
+
+    for asked in (scoring.Asked(("humaneval",)), scoring.Asked(samples=2)):
+        with pytest.raises(RequestError, match="is a classifier"):
+            scoring.evaluate(folder, _console(), asked=asked)
+    with pytest.raises(RequestError, match="before it was tuned its head knew no labels"):
+        scoring.evaluate(folder, _console(), untuned=True)
+    with pytest.raises(RequestError, match="brimful predict"):
+        load_run(folder, torch.device("cpu"), torch.float32)
+    with pytest.raises(RequestError, match="is a run of method classify"):
+        pipeline.diagnose(folder, _console())
+
+
+def test_only_encoders_read_texts_without_labels(classified: Callable[..., Recipe]) -> None:
+    recipe = classified(
+        "model=recipe:shakespeare-char", "labels.pretrain=on_texts", "sequence_length=24"
+    )
+
+    with pytest.raises(RequestError, match="only method mlm reads texts without labels"):
+        classifying.pretraining_of(load("shakespeare-char"), recipe)

@@ -1,0 +1,128 @@
+"""Whole runs with a mirror: the machine is lost, the same command continues, and ends bit for bit
+where an undisturbed run does.
+"""
+
+import importlib.util
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from brimful.base.errors import Interrupted, RunFolderError
+from brimful.chains import pipeline
+from brimful.mirror.status import MirrorStatus, read_status
+from brimful.recipe import Recipe
+from brimful.training import loop
+from brimful.training.admission import run_id_of
+
+Tiny = Callable[..., Recipe]
+FAULTS = Path(__file__).parents[3] / "benchmarks" / "mirror_faults.py"
+FEW = {"write cut": 3, "rename dropped": 15, "folder removed": 20, "no space left": 13}
+"""Kinds of faults, and a trial of each in which a process is killed."""
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    spec = importlib.util.spec_from_file_location("mirror_faults", FAULTS)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["mirror_faults"] = module
+    spec.loader.exec_module(module)
+    yield module.Bench(tmp_path_factory.mktemp("faults"))
+    del sys.modules["mirror_faults"]
+
+
+@pytest.mark.parametrize(("kind", "number"), FEW.items())
+def test_whatever_goes_wrong_the_point_called_durable_loads_and_the_run_ends_like_an_undisturbed_one(
+    bench: Any, kind: str, number: int
+) -> None:
+    """All kinds, 200 trials: benchmarks/mirror_faults.py."""
+    assert bench.trial(number, kind)["odd"] == []
+
+
+def _run(recipe: Recipe, **options: Any) -> str:
+    console = Console(file=StringIO(), width=200)
+    pipeline.train(recipe, console, **options)
+    told: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return told
+
+
+def test_a_finished_run_comes_back_and_a_new_one_of_the_name_is_told_from_it(
+    tiny: Tiny, tmp_path: Path
+) -> None:
+    drive, folder = tmp_path / "drive", tmp_path / "runs" / "tiny"
+    recipe = tiny(f"run.mirror={drive}")
+    assert "the finished run is in" in _run(recipe)
+    model = (folder / "model" / "model.safetensors").read_bytes()
+    status = read_status(folder)
+    assert status is not None
+    assert (status.state, status.durable_step, status.finished) == ("ok", 12, True)
+
+    (folder / "model" / "model.safetensors").unlink()  # lost here, and not taken from the mirror
+    assert "the run here was damaged (model/model.safetensors is missing)" in _run(recipe)
+    assert (folder / "model" / "model.safetensors").read_bytes() == model
+
+    shutil.rmtree(folder)
+    told = _run(recipe)
+    assert "brought back from the mirror" in told
+    assert "is finished; nothing to train" in told
+    assert (folder / "model" / "model.safetensors").read_bytes() == model
+
+    with pytest.raises(RunFolderError, match="finished run"):
+        _run(recipe, fresh=True)
+    shutil.rmtree(folder)
+    with pytest.raises(RunFolderError, match="finished run"):
+        _run(recipe, fresh=True)
+    with pytest.raises(RunFolderError, match="another recipe"):
+        _run(tiny(f"run.mirror={drive}", "sequence_length=16"))
+
+
+def test_what_is_interrupted_is_durable_and_starting_over_moves_both_copies_away(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drive, folder, real, steps = (
+        tmp_path / "drive",
+        tmp_path / "runs" / "tiny",
+        loop.guarded_update,
+        [],
+    )
+
+    def update(*arguments: Any, **options: Any) -> Any:
+        steps.append(1)
+        if len(steps) == 3:
+            signal.raise_signal(signal.SIGTERM)
+        return real(*arguments, **options)
+
+    recipe = tiny(f"run.mirror={drive}")
+    monkeypatch.setattr(loop, "guarded_update", update)
+    with pytest.raises(Interrupted):
+        _run(recipe)
+    first = run_id_of(folder)
+    assert (read_status(folder) or MirrorStatus("", "failing", 0)).durable_step == 3
+
+    told = _run(recipe, fresh=True)
+    moved = {path.name.partition("-")[0] for path in (*folder.parent.iterdir(), *drive.iterdir())}
+    assert moved == {"tiny", "tiny.replaced"}
+    assert "the unfinished run in the mirror was moved to" in told
+    assert run_id_of(folder) == run_id_of(drive / "tiny") != first
+
+
+def test_a_mirror_that_cannot_be_used_is_an_error_before_the_model_loads(
+    tiny: Tiny, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    for mirror, told in (
+        ("file", "is a file"),
+        ("missing/drive", "is the drive mounted"),
+        ("runs", "holds the run itself"),
+    ):
+        with pytest.raises(RunFolderError, match=told):
+            _run(tiny(f"run.mirror={tmp_path / mirror}"))
+    assert not (tmp_path / "runs" / "tiny").exists()

@@ -1,0 +1,137 @@
+"""The page that compares runs: what is real of their differences, curves over one another, plans
+beside what came true.
+"""
+
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from brimful.base.errors import RequestError, RunFolderError
+from brimful.report.comparison.page import _times, named_runs, write_comparison
+from brimful.report.page.html import write_report
+
+MakeRun = Callable[..., Path]
+ATTACK = "<script>alert('x')</script>"
+
+
+class Text(HTMLParser):
+    """The words of a page, its tags and where it leads."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(convert_charrefs=True)
+        self.words, self.tags, self.links = "", [], []  # type: str, list[str], list[str]
+        self.feed(path.read_text(encoding="utf-8"))
+        self.words = " ".join(self.words.split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [
+            value or ""
+            for name, value in attrs
+            if name in {"href", "src"} and not (value or "").startswith("#")
+        ]
+
+    def handle_data(self, data: str) -> None:
+        self.words += f" {data}"
+
+
+def test_two_variants_are_set_side_by_side_with_what_is_real(
+    scored_run: MakeRun, tmp_path: Path
+) -> None:
+    first, second = (
+        scored_run("lora-8", rank=8, share=0.4, loss=2.5),
+        scored_run("lora-16", rank=16, seed=2),
+    )
+    write_report(first)
+    page = Text(write_comparison([first, second], tmp_path / "page.html"))
+    for told in (
+        "lora-8 and lora-16",
+        "2 of 2 tested differences are real",
+        "Validation loss: lora-16 is better (lower) than lora-8",
+        "lora-8 − lora-16",
+        "lora-16 is better",
+        "Code-syntax syntax (%)",
+        "Loss: lines training (smoothed), dots validation",
+        "predicted 310 ms (−8.6 %)",
+        "adapter.rank 8 16",
+        "seed 1 2",
+        "Trainable parameters",
+        "finished: 500 steps",
+        "p, corrected",
+    ):
+        assert told in page.words, told
+    assert page.links == ["runs/lora-8/report.html"]
+
+
+def test_the_page_stands_alone_and_every_text_is_escaped(
+    scored_run: MakeRun, tmp_path: Path
+) -> None:
+    recipe = f"seed: 1\nrun: {{name: {ATTACK!r}}}\nmodel: org/model\ndata: {{path: {ATTACK!r}}}\n"
+    path = write_comparison(
+        [scored_run("a", recipe=recipe), scored_run("b", environment={"device": {"name": ATTACK}})],
+        tmp_path / "page.html",
+    )
+    page, source = Text(path), path.read_text(encoding="utf-8")
+    assert not {"script", "img", "link", "iframe"} & set(page.tags)
+    assert ATTACK in page.words
+    assert set(re.findall(r"https?://[^\"' <]*", source)) <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
+
+
+def test_one_difference_that_luck_explains_is_said_not_to_be_real(
+    scored_run: MakeRun, tmp_path: Path
+) -> None:
+    runs = [scored_run("a", rank=8, loss=2.0), scored_run("b", rank=16, seed=2, loss=2.0)]
+    for run in runs:
+        for path in (run / "evaluations").glob("code-syntax*"):
+            path.unlink()
+    words = Text(write_comparison(runs, tmp_path / "page.html")).words
+    assert "2 runs; the one difference that could be tested is not real." in words
+    assert "cannot be told apart" in words
+    assert "Over seeds" not in words
+    assert "Below values 95 % intervals over examples" in words
+
+
+def test_unfinished_and_half_written_runs_are_compared_as_far_as_they_go(
+    new_run: MakeRun, tmp_path: Path
+) -> None:
+    runs = [
+        new_run("a", last_step=60),
+        new_run("b", plan=None, environment=None, data=None, metrics=[]),
+    ]
+    words = Text(write_comparison(runs, tmp_path / "page.html")).words
+    assert "2 runs; 2 are not finished" in words
+    assert "b: plan.json (the plan and its predictions) is not in the run folder." in words
+    assert "Nothing could be tested." in words
+
+
+def test_what_cannot_be_compared_is_refused(
+    new_run: MakeRun, labelled_run: MakeRun, tmp_path: Path
+) -> None:
+    run = new_run(last_step=1)
+    with pytest.raises(RequestError, match="each once"):
+        write_comparison([run, run], tmp_path / "page.html")
+    with pytest.raises(RequestError, match="labels texts"):
+        write_comparison([run, labelled_run()], tmp_path / "page.html")
+    with pytest.raises(RunFolderError, match="cannot be written"):
+        write_comparison([run], tmp_path / "nowhere" / "page.html")
+
+
+def test_two_runs_of_the_same_name_keep_their_own_names_and_times(
+    new_run: MakeRun, tmp_path: Path
+) -> None:
+    runs = [new_run("laptop/quickstart"), new_run("server/quickstart", last_step=60)]
+    page = Text(write_comparison(runs, tmp_path / "page.html"))
+    assert page.words.startswith("quickstart (laptop) and quickstart (server)")
+    names = ["quickstart (laptop)", "quickstart (server)"]
+    assert [name for name, _ in named_runs(runs)] == names
+    first, second = _times(named_runs(runs))
+    assert [first.name, second.name] == names
+    assert first.width == "100.00%"
+    assert first.total != second.total
+    assert second.width != "100.00%"

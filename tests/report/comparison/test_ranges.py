@@ -1,0 +1,29 @@
+"""Values of one metric share a scale, with their intervals."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from brimful.report.comparison.compare import compare
+from brimful.report.comparison.ranges import Cell, cell_of, has_ranges, ranges_of
+
+
+def test_every_variant_lies_on_one_scale_with_its_interval(scored_run: Callable[..., Path]) -> None:
+    comparison = compare(
+        [scored_run("a", rank=8, loss=2.0), scored_run("b", rank=16, seed=2, loss=2.5)]
+    )
+    drawn = ranges_of(comparison, "validation loss")
+    assert (drawn.title, drawn.direction) == ("Validation loss (nats/token)", "lower is better")
+    low, high = drawn.rows
+    assert 0 <= low.low <= low.at <= low.low + low.width < high.low <= high.at <= 100
+
+
+def test_what_repeats_the_loss_or_has_a_chart_is_not_drawn(scored_run: Callable[..., Path]) -> None:
+    comparison = compare([scored_run("a")])
+    assert has_ranges(comparison, "validation loss", set())
+    assert not has_ranges(comparison, "validation loss", {"Validation loss (nats/token)"})
+    assert not has_ranges(comparison, "perplexity per token", set())
+
+
+def test_a_cell_is_taken_apart() -> None:
+    assert cell_of("1.923 [1.901, 1.945]") == Cell("1.923", "1.901 to 1.945")
+    assert cell_of("") == Cell("", "")

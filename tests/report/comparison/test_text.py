@@ -1,0 +1,130 @@
+"""A comparison as people read it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from brimful.report.comparison.compare import RunComparison, compare
+from brimful.report.comparison.text import (
+    comparison_markdown,
+    comparison_table,
+    comparison_text,
+    sentences,
+)
+
+
+@pytest.fixture
+def comparison(scored_run: Callable[..., Path]) -> RunComparison:
+    base, one = (
+        scored_run("base", rank=1, share=0.1, loss=3.0),
+        scored_run("lora-8", rank=8, seed=2, share=0.6, loss=2.0),
+    )
+    return compare([base, one, scored_run("lora-16", seed=5, share=0.6, loss=2.0)])
+
+
+def test_each_variant_has_a_row_with_intervals_where_they_exist(comparison: RunComparison) -> None:
+    table = comparison_table(comparison)
+
+    assert table.columns == (
+        "",
+        "Validation loss (nats/token)",
+        "Code-syntax syntax (%)",
+        "Trainable parameters",
+        "Tokens per second",
+        "Peak memory",
+        "Time in all",
+    )
+    assert [row[0] for row in table.rows] == ["base", "lora-8", "lora-16"]
+    assert table.rows[0][1].startswith("2.9")
+    assert table.rows[0][1].endswith(" [2.920, 3.080]")
+    assert table.rows[1][3:] == ("612", "12.07k", "1.18 GiB", "2m 58s")
+
+
+def test_a_sentence_says_which_differences_are_real_and_which_are_not(
+    comparison: RunComparison,
+) -> None:
+    loss, syntax = sentences(comparison)
+
+    assert loss.startswith("Validation loss: lora-8 is better (lower) than base (-1.0")
+    assert "lora-8 and lora-16 cannot be told apart: difference " in loss
+    assert syntax.startswith("Code-syntax syntax: lora-8 is better than base (+4")
+    assert "points); lora-16 is better than base (+" in syntax
+    assert syntax.endswith("points. n = 200.")
+
+
+def test_the_terminals_table_is_cut_into_blocks_of_columns_that_fit(
+    comparison: RunComparison,
+) -> None:
+    narrow, wide = (
+        comparison_text(comparison, 60).splitlines(),
+        comparison_text(comparison, 400).splitlines(),
+    )
+
+    assert max(map(len, narrow)) <= 60
+    assert [line.split()[0] for line in wide[1:4]] == ["base", "lora-8", "lora-16"]
+    assert sum(line.startswith("lora-8 ") for line in narrow) > 1
+    assert any(
+        "differences are called real after correction for all 6 of them" in line for line in wide
+    )
+    assert any("another one can differ by as much" in line for line in wide)
+
+
+def test_markdown_has_the_same_rows(comparison: RunComparison) -> None:
+    lines = comparison_markdown(comparison).splitlines()
+
+    assert lines[1] == "| --- |" + " ---: |" * 6
+    assert [line.split("|")[1].strip() for line in lines[2:5]] == ["base", "lora-8", "lora-16"]
+    assert any(line.startswith("- Validation loss: lora-8 is better") for line in lines)
+
+
+def test_seeds_have_a_column_where_there_are_several(scored_run: Callable[..., Path]) -> None:
+    runs = [scored_run(f"lora-16-seed{seed}", seed=seed) for seed in (1, 2, 3)]
+    comparison = compare([*runs, scored_run("lora-8", rank=8, seed=9)])
+
+    table = comparison_table(comparison)
+
+    assert (table.columns[1], [row[:2] for row in table.rows]) == (
+        "Seeds",
+        [("lora-16", "3"), ("lora-8", "1")],
+    )
+    assert "over seeds for lora-16" in comparison_text(comparison, 400)
+
+
+def test_several_pairs_that_cannot_be_told_apart_stand_in_one_list(
+    scored_run: Callable[..., Path],
+) -> None:
+    runs = [scored_run(f"rank-{rank}", rank=rank, seed=1) for rank in (8, 16, 32)]
+
+    loss, _ = sentences(compare(runs))
+
+    zero = "(+0.000 [+0.000, +0.000] nats/token)"
+    assert (
+        loss
+        == f"Validation loss: these cannot be told apart: rank-8 and rank-16 {zero}, rank-8 and"
+        f" rank-32 {zero}, rank-16 and rank-32 {zero}. n = 100."
+    )
+
+
+def test_of_many_pairs_that_cannot_be_told_apart_the_names_are_enough(
+    scored_run: Callable[..., Path],
+) -> None:
+    runs = [scored_run(f"rank-{rank}", rank=rank, seed=1) for rank in (4, 8, 16, 32)]
+
+    loss, _ = sentences(compare(runs))
+
+    assert loss.startswith(
+        "Validation loss: these 6 pairs cannot be told apart: rank-4 and rank-8, rank-4 and"
+        " rank-16, "
+    )
+
+
+def test_a_figure_that_does_not_depend_on_the_seed_has_no_interval(
+    scored_run: Callable[..., Path],
+) -> None:
+    runs = [scored_run(f"a-seed{seed}", seed=seed) for seed in (1, 2)]
+
+    table = comparison_table(compare([*runs, scored_run("b", rank=8)]))
+
+    assert table.rows[0][table.columns.index("Trainable parameters")] == "612"
+    assert "[" in table.rows[0][table.columns.index("Code-syntax syntax (%)")]

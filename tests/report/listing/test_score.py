@@ -1,0 +1,89 @@
+"""The one score by which a run is known: the main one of its kind, with its interval; before it is
+scored, the best so far.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from brimful.report.listing.score import score_told
+from brimful.runs.runfiles import read_run
+
+MakeRun = Callable[..., Path]
+
+
+def told(folder: Path) -> str:
+    return score_told(read_run(folder))
+
+
+def test_a_language_model_is_known_by_its_bits_per_byte(new_run: MakeRun) -> None:
+    assert told(new_run()) == "1.418 bits/byte (1.390 to 1.446)"
+    assert told(new_run("half", last_step=120)).endswith(" bits/byte so far, step 100")
+    assert told(new_run("unscored", scores=None)).endswith(" bits/byte while training, step 450")
+    assert told(new_run("early", last_step=3)) == ""
+
+
+def test_a_tuned_model_is_known_by_its_first_task_and_without_one_by_its_loss(
+    tuned_run: MakeRun, on_task: Callable[..., None]
+) -> None:
+    folder = tuned_run()
+    assert told(folder) == "loss 1.500 nats/token (1.400 to 1.600)"
+    on_task(folder, "code-syntax", {"syntax": {"a": 1.0, "b": 0.0}})
+    on_task(folder, "bleu", {"bleu": {"a": 30.0, "b": 20.0}})
+    order = "evaluation: {tasks: [code-syntax, bleu]}"
+    assert told(folder) == "code-syntax syntax 50.0% (45.0% to 55.0%)"
+    recipe = (folder / "recipe.yaml").read_text()
+    assert order in recipe
+    (folder / "recipe.yaml").write_text(
+        recipe.replace(order, "evaluation: {tasks: [bleu, code-syntax]}")
+    )
+    assert told(folder) == "bleu 25 BLEU (24.95 to 25.05)"
+    for path in (folder / "evaluations").glob("*.json"):
+        path.write_text("[]")
+    assert told(folder).startswith("loss 1.500")
+
+
+def test_a_classifier_is_known_by_its_main_metric(labelled_run: MakeRun) -> None:
+    assert told(labelled_run()).startswith("F1 of spam 89.7% (82.6% to ")
+
+
+def test_a_classifier_that_is_still_trained_is_known_by_its_best_evaluation(
+    new_run: MakeRun,
+) -> None:
+    records: list[dict[str, Any]] = [
+        {
+            "kind": "evaluation",
+            "step": 10,
+            "loss": 0.5,
+            "objective": -0.8,
+            "f1": 0.8,
+            "accuracy": 0.9,
+        },
+        {
+            "kind": "evaluation",
+            "step": 20,
+            "loss": 0.6,
+            "objective": -0.9,
+            "f1": 0.9,
+            "accuracy": 0.91,
+        },
+    ]
+    folder = new_run(last_step=30, recipe="name: sorted\nmethod: classify\n", metrics=records)
+    assert told(folder) == "F1 90.0% so far, step 20"
+
+
+def test_a_model_of_masked_tokens_is_known_by_its_loss(new_run: MakeRun) -> None:
+    scores = {"validation": {"kind": "masked", "loss": 2.5, "loss_interval": [2.4, 2.6]}}
+    assert (
+        told(new_run(scores=scores, recipe="name: m\nmethod: mlm\nmodel: {layers: 2}\n"))
+        == "loss 2.500 nats/masked token (2.400 to 2.600)"
+    )
+
+
+def test_scores_of_odd_values_are_no_scores(new_run: MakeRun) -> None:
+    folder = new_run(last_step=3)
+    (folder / "scores.json").write_text(
+        json.dumps({"validation": {"loss": "low", "bits_per_byte": []}})
+    )
+    assert told(folder) == ""

@@ -1,0 +1,133 @@
+"""The list of runs as text: columns where there is room, blocks where there is not, members under
+their study, what to type below.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from brimful.report.listing.checking import Checked
+from brimful.report.listing.listing import Listed
+from brimful.report.listing.text import render
+
+NOW = 1_000_000.0
+DONE = Listed(
+    name="done",
+    folder=Path("runs/done"),
+    kind="run",
+    method="pretrain",
+    state="finished",
+    told="finished: 500 steps",
+    step=500,
+    total_steps=500,
+    score="1.418 bits/byte",
+    size_bytes=3 * 1024**2,
+    checkpoint_bytes=2 * 1024**2,
+    freeable_bytes=2 * 1024**2,
+    last_active=NOW - 65,
+    command="brimful generate done",
+)
+HALF = replace(
+    DONE,
+    name="half",
+    state="damaged",
+    told="damaged: no [bold]recipe",
+    score="",
+    freeable_bytes=0,
+    checkpoint_bytes=0,
+    problems=("plan.json is missing",),
+    points=("recovery point: step 40, 2m ago",),
+    command="",
+)
+
+
+def lines(listed: list[Listed], width: int = 120) -> list[str]:
+    return render(listed, width, now=NOW).plain.splitlines()
+
+
+def test_a_run_is_a_line_with_what_to_type_below_it() -> None:
+    assert lines([DONE, HALF]) == [
+        (
+            "done  finished: 500 steps       1.418 bits/byte  3.00 MiB, checkpoints 2.00 MiB  1m"
+            " 05s ago"
+        ),
+        "  brimful generate done",
+        (
+            "half  damaged: no [bold]recipe                   3.00 MiB                        1m"
+            " 05s ago"
+        ),
+        "  recovery point: step 40, 2m ago",
+        "  plan.json is missing",
+        "",
+        "2 runs, 6.00 MiB",
+        "checkpoints of 1 finished: 2.00 MiB, which only training further needs",
+    ]
+
+
+def test_members_are_indented_and_finished_ones_need_no_command() -> None:
+    study = replace(
+        DONE,
+        name="s",
+        kind="study",
+        told="1 of 2 runs finished",
+        freeable_bytes=0,
+        command="brimful run s/study.yaml",
+    )
+    shown = lines(
+        [
+            study,
+            replace(DONE, name="s/a", is_member=True),
+            replace(DONE, name="s/b", is_member=True, state="stopped"),
+        ]
+    )
+    assert [line.split("  finished")[0].rstrip() for line in shown[1:3]] == [
+        "  brimful run s/study.yaml",
+        "  a",
+    ]
+    assert [line for line in shown if "generate" in line] == ["    brimful generate done"]
+    assert shown[-2].startswith("2 runs, ")
+
+
+def test_narrow_terminals_get_blocks() -> None:
+    shown = lines([DONE], width=60)
+    assert shown[:4] == [
+        "done",
+        "  finished: 500 steps",
+        "  1.418 bits/byte",
+        "  3.00 MiB, checkpoints 2.00 MiB, 1m 05s ago",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("checked", "told"),
+    [
+        (Checked("model", True, "5 files equal"), "read back: 1 sound, 0 damaged"),
+        (Checked("model", False, "differs"), "read back: 0 sound, 1 damaged"),
+        (
+            Checked("model", None, "no hashes"),
+            "read back: 0 sound, 0 damaged, 1 with nothing to compare with",
+        ),
+    ],
+)
+def test_what_a_check_found_is_told_and_counted(checked: Checked, told: str) -> None:
+    shown = lines([replace(DONE, checked=(checked,))])
+    assert shown[-1] == told
+    mark = {True: "sound", False: "DAMAGED", None: "not known"}[checked.is_sound]
+    assert f"  model: {mark}: {checked.told}" in shown
+
+
+def test_columns_that_do_not_fit_become_blocks_in_wide_terminals_too() -> None:
+    long = replace(DONE, score="f" * 80)
+    assert lines([long], width=110)[0] == "done"
+    assert lines([long], width=180)[0].startswith("done  finished: 500 steps  fff")
+
+
+def test_no_runs_is_a_friendly_line() -> None:
+    assert lines([]) == ["no runs here yet: `brimful run quickstart` makes one"]
+
+
+def test_states_have_their_colour_and_names_are_no_markup() -> None:
+    text = render([HALF], 120, now=NOW)
+    assert any(str(span.style) == "bold red" for span in text.spans)
+    assert "[bold]recipe" in text.plain

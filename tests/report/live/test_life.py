@@ -1,0 +1,208 @@
+"""What a run folder is at this moment, whole or half-written: a word, a sentence, what is missing;
+never a crash.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brimful.base.errors import RunFolderError
+from brimful.base.rundir import Lease
+from brimful.report.live.life import Life, life_of, points_of, read_leniently, torn_lines, writing
+
+MakeRun = Callable[..., Path]
+NOW = 2_000_000_000.0
+
+
+def status(folder: Path, word: str, **changes: Any) -> Path:
+    (folder / "run.json").write_text(
+        json.dumps({"schema_version": 1, "recipe": "quickstart", "status": word} | changes)
+    )
+    return folder
+
+
+def life(folder: Path, now: float = NOW) -> Life:
+    return life_of(read_leniently(folder), now=now)
+
+
+def checkpoint(folder: Path, step: int, *, point: bool = False) -> Path:
+    path = folder / "checkpoints" / f"step-{step:08d}"
+    path.mkdir(parents=True)
+    if point:
+        (path / "POINT.json").write_text("{}")
+    return path
+
+
+def mirror(folder: Path, **changes: Any) -> None:
+    values = {
+        "schema_version": 1,
+        "path": "/drive/quickstart",
+        "state": "behind",
+        "since": NOW - 60,
+        "local_step": 60,
+        "durable_step": 40,
+    }
+    (folder / "mirror.json").write_text(json.dumps(values | {"durable_time": NOW - 130} | changes))
+
+
+def test_a_finished_run_says_how_long_it_was(new_run: MakeRun) -> None:
+    assert life(status(new_run(), "finished")) == Life("finished", "finished: 500 steps")
+
+
+def test_a_run_that_was_stopped_or_cut_off_says_where(new_run: MakeRun) -> None:
+    assert life(status(new_run("a", last_step=340), "stopped")).told == "stopped at step 340 of 500"
+    cut_off = life(status(new_run("b", last_step=340), "running"))
+    assert (cut_off.word, cut_off.told) == ("interrupted", "interrupted at step 340 of 500")
+
+
+def test_a_run_that_is_written_says_by_whom(new_run: MakeRun) -> None:
+    folder = status(new_run(last_step=340), "running")
+    with Lease.acquire(folder):
+        found = life(folder)
+        assert (found.word, found.pid) == ("running", os.getpid())
+        assert found.told.startswith(f"running: step 340 of 500 (process {os.getpid()}, since ")
+        assert writing(folder) is not None
+    assert writing(folder) is None
+
+
+def test_a_run_on_another_machine_is_believed_while_its_heart_beats(new_run: MakeRun) -> None:
+    folder = status(new_run(last_step=340), "running")
+    holder = {"host": "elsewhere", "pid": 7, "since": "noon", "token": "t"}
+    (folder / Lease.FILE_NAME).write_text(json.dumps(holder))
+    assert life(folder).told == "running: step 340 of 500 (process 7 on elsewhere, since noon)"
+    assert life(folder).pid is None
+    os.utime(folder / Lease.FILE_NAME, (time.time() - 3600,) * 2)
+    assert life(folder).word == "interrupted"
+
+
+def test_a_lock_of_a_dead_process_alone_is_a_run_that_never_started(tmp_path: Path) -> None:
+    (tmp_path / Lease.FILE_NAME).write_text(json.dumps({"host": "here", "pid": 0}))
+    os.utime(tmp_path / Lease.FILE_NAME, (time.time() - 3600,) * 2)
+    assert life(tmp_path).told == "never started: a session ended before training"
+
+
+def test_a_run_that_prepares_has_no_step_yet(tmp_path: Path) -> None:
+    with Lease.acquire(tmp_path):
+        assert life(tmp_path).told.startswith(
+            f"running: no step yet, it prepares (process {os.getpid()}"
+        )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"status": "finished"}',
+        '{"schema_version": 1, "status": "lost"}',
+        '{"schema_version": 1, "status": []}',
+        '{"schema_version": 99, "status": "finished"}',
+    ],
+)
+def test_a_status_that_cannot_be_read_is_damage(new_run: MakeRun, text: str) -> None:
+    folder = new_run()
+    (folder / "run.json").write_text(text)
+    found = life(folder)
+    assert found.word == "damaged"
+    assert "run.json" in found.told
+
+
+def test_what_keeps_a_run_from_going_on_is_told_first(new_run: MakeRun) -> None:
+    folder = new_run()
+    assert "run.json (its status) is missing" in life(folder).told
+    status(folder, "finished")
+    (folder / "recipe.yaml").write_text("name: [")
+    assert life(folder).told.startswith("damaged: recipe.yaml is no recipe any more: ")
+    (folder / "recipe.yaml").write_text("name: x\nmethod: magic\n")
+    assert "is no recipe any more" in life(folder).told
+    (folder / "recipe.yaml").unlink()
+    assert life(folder).told == "damaged: recipe.yaml (what was asked for) is missing"
+
+
+def test_a_finished_run_without_its_model_is_damaged(new_run: MakeRun) -> None:
+    folder = status(new_run(), "finished")
+    (folder / "model").rename(folder / "away")
+    assert life(folder).told == "damaged: model/ is missing, though it is finished"
+
+
+def test_what_is_missing_and_harmless_is_a_problem_and_no_damage(new_run: MakeRun) -> None:
+    folder = status(new_run(last_step=20, plan=None), "stopped")
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('\x00\x00\n{"kind": "step", "st')
+    found = life(folder)
+    assert found.word == "stopped"
+    assert found.problems == (
+        "plan.json (the plan and its predictions) is not in the run folder.",
+        "metrics.jsonl: 1 damaged line in the middle, left out",
+        "metrics.jsonl: the last record is torn; it is dropped when the run goes on",
+    )
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\n", b"{}\n", b'{"kind": "step"', b"\xff\xfe\n", b"[" * 100_000 + b"\n"]
+)
+def test_journals_of_any_content_are_judged(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(content)
+    torn, damaged = torn_lines(path)
+    assert torn is (content == b'{"kind": "step"')
+    assert damaged >= 0
+
+
+def test_scores_of_an_untuned_model_are_no_unfinished_run(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("name: base\nmodel: org/model\nuntuned: true\n")
+    assert life(tmp_path) == Life("scored", "the model from before tuning, scored")
+
+
+def test_a_folder_of_nothing_is_told_as_that(tmp_path: Path) -> None:
+    assert life(tmp_path).told == "never started: it has no files of a run"
+    with pytest.raises(RunFolderError, match="not a folder"):
+        read_leniently(tmp_path / "absent")
+
+
+def test_points_here_and_in_the_mirror_are_told_apart(new_run: MakeRun) -> None:
+    folder = new_run(last_step=60)
+    assert points_of(folder).told(NOW) == []
+    for step in (40, 60):
+        os.utime(checkpoint(folder, step), (NOW - 12,) * 2)
+    (folder / "checkpoints" / "step-00000080.tmp-abc").mkdir()
+    mirror(folder)
+    assert points_of(folder).told(NOW) == [
+        "recovery point: step 60, 12 s ago",
+        "mirror /drive/quickstart: step 40 is durable, 2m 10s ago; step 60 is here only",
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"path": 7}, {"since": "noon"}, {"durable_step": "x"}, {"local_step": []}]
+)
+def test_a_mirror_status_of_odd_values_is_none(new_run: MakeRun, changes: dict[str, Any]) -> None:
+    folder = new_run(last_step=60)
+    mirror(folder, **changes)
+    assert points_of(folder).mirror is None
+    (folder / "mirror.json").write_bytes(b"\xff")
+    assert points_of(folder).mirror is None
+
+
+def test_a_copy_in_a_mirror_runs_as_long_as_it_changes(new_run: MakeRun) -> None:
+    folder = status(new_run(last_step=60), "running")
+    checkpoint(folder, 40, point=True)
+    mirror(folder, path=str(folder))
+    changed = (folder / "mirror.json").stat().st_mtime
+    found = life(folder, now=changed + 14)
+    assert (found.word, found.told, found.is_mirrored) == (
+        "running",
+        "running: step 60 of 500 (as copied 14 s ago)",
+        True,
+    )
+    assert (
+        life(folder, now=changed + 3600).told
+        == "interrupted at step 60 of 500, or out of reach: its mirror did not change for 1h 00m"
+    )
+    assert [line.split(":")[0] for line in points_of(folder).told(NOW)] == [f"mirror {folder}"]

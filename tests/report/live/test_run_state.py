@@ -1,0 +1,132 @@
+"""How a run stands, from its records: means, pace, what is shown of it, and no trouble with odd
+records.
+"""
+
+from typing import Any
+
+import pytest
+
+from brimful.report.live.run_state import RunState, age, coarse_duration, describe, percent
+
+START = {
+    "kind": "start",
+    "step": 0,
+    "total_steps": 100,
+    "tokens_per_step": 4096,
+    "run": "quickstart",
+    "resumed": False,
+}
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def step(number: int, **changes: Any) -> dict[str, Any]:
+    record = {
+        "kind": "step",
+        "step": number,
+        "loss": 4.0,
+        "learning_rate": 1e-3,
+        "tokens_per_second": 12345.0,
+        "step_time_s": 0.5,
+    }
+    return record | {"memory_bytes": 2 * 1024**3, "skipped": 0} | changes
+
+
+@pytest.mark.parametrize("loss", [None, float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_never_enters_the_running_mean(loss: float | None) -> None:
+    state = RunState(FakeClock())
+    for record in (step(1), step(2, loss=loss)):
+        state.update(record)
+    assert state.loss == pytest.approx(4.0)
+    assert ("last loss", "not finite", "bold red") in state.fields()
+
+
+def test_time_left_follows_the_pace_since_the_first_step_pauses_included() -> None:
+    clock = FakeClock()
+    state = RunState(clock)
+    state.update(START)
+    state.update(step(10))
+    clock.now_s += 20
+    state.update(step(20))
+    assert state.remaining_s == pytest.approx(160.0)
+    clock.now_s += 10
+    assert state.remaining_s == pytest.approx(240.0)
+
+
+def test_steps_logged_in_one_burst_do_not_make_the_run_look_fast() -> None:
+    state = RunState(FakeClock())
+    for record in (START, *[step(number) for number in range(1, 11)]):
+        state.update(record)
+    assert state.remaining_s == pytest.approx(45.0)
+
+
+def test_waiting_for_data_is_shown_from_a_twentieth_of_a_step_on() -> None:
+    state = RunState(FakeClock())
+    state.update(step(1, loader_wait_s=0.02))
+    assert "waits for data" not in {label for label, _, _ in state.fields()}
+    state.update(step(2, loader_wait_s=0.155))
+    assert ("waits for data", "31 % of a step", "bold yellow") in state.fields()
+
+
+@pytest.mark.parametrize(
+    "kind", ["start", "step", "evaluation", "checkpoint", "event", "out_of_memory", "end", "news"]
+)
+def test_a_record_with_values_of_odd_types_is_told_like_any_other(kind: str) -> None:
+    odd = dict.fromkeys(
+        (
+            "step",
+            "total_steps",
+            "tokens_per_step",
+            "loss",
+            "bytes",
+            "seconds",
+            "skipped",
+            "from",
+            "to",
+            "memory_bytes",
+        ),
+        "much",
+    )
+    state = RunState(FakeClock())
+    state.update({"kind": kind, **odd})
+    assert describe({"kind": kind, **odd}, state)
+    assert state.remaining_s is None
+
+
+def test_what_a_session_measured_of_its_loader_is_told() -> None:
+    record = {
+        "kind": "loader",
+        "step": 100,
+        "seconds_per_batch": {"1": 0.04, "2": 0.022, "4": 0.021},
+    }
+    assert (
+        describe(record, RunState(FakeClock()))
+        == "step 100  steps waited for data; measured: a batch is made in 40 ms with 1, 22 ms with"
+        " 2, 21 ms with 4 threads"
+    )
+
+
+def test_how_long_ago_something_was_is_told_coarsely() -> None:
+    assert [age(seconds) for seconds in (-5.0, 12.2, 65.0, 3000.0, 8820.0)] == [
+        "1 s",
+        "12 s",
+        "1m 05s",
+        "50m",
+        "2h 27m",
+    ]
+
+
+def test_durations_that_change_all_the_time_have_no_fractions() -> None:
+    assert [coarse_duration(seconds) for seconds in (0.0, 1.6, 59.6, 3725.0)] == [
+        "1 s",
+        "2 s",
+        "1m 00s",
+        "1h 02m",
+    ]
+    assert [percent(share) for share in (None, 0.124)] == ["", " (12 %)"]

@@ -1,0 +1,99 @@
+"""TensorBoard files hold the run's scalars once each, and trouble with them never stops a run."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from brimful.report.live.tensorboard import tensorboard_listener
+
+
+def step(number: int, loss: float = 3.0) -> dict[str, Any]:
+    return {
+        "kind": "step",
+        "step": number,
+        "loss": loss,
+        "learning_rate": 0.25,
+        "grad_norm": 1.5,
+        "tokens_per_second": 100.0,
+        "time": 5.0 + number,
+    }
+
+
+def start(at: int, resumed: bool) -> dict[str, Any]:
+    return {"kind": "start", "step": at, "total_steps": 9, "resumed": resumed}
+
+
+def write(run_folder: Path, records: list[dict[str, Any]]) -> list[str]:
+    notes: list[str] = []
+    with tensorboard_listener(run_folder, notes.append) as listen:
+        for record in records:
+            listen(record)
+    return notes
+
+
+def points(run_folder: Path, tag: str) -> list[tuple[int, float]]:
+    accumulator = EventAccumulator(str(run_folder / "tensorboard"))
+    accumulator.Reload()
+    return [(event.step, event.value) for event in accumulator.Scalars(tag)]
+
+
+def test_training_and_evaluation_scalars_are_written_under_their_split(tmp_path: Path) -> None:
+    evaluation = {
+        "kind": "evaluation",
+        "step": 2,
+        "split": "validation",
+        "loss": 2.5,
+        "bits_per_byte": 1.25,
+        "f1": 0.75,
+    }
+    assert write(tmp_path, [start(0, False), step(1), step(2), evaluation]) == []
+    assert points(tmp_path, "train/loss") == [(1, 3.0), (2, 3.0)]
+    assert points(tmp_path, "train/learning_rate") == [(1, 0.25), (2, 0.25)]
+    assert points(tmp_path, "train/grad_norm")[0] == (1, 1.5)
+    assert points(tmp_path, "train/tokens_per_second")[0] == (1, 100.0)
+    assert points(tmp_path, "validation/loss") == [(2, 2.5)]
+    assert points(tmp_path, "validation/bits_per_byte") == [(2, 1.25)]
+    assert points(tmp_path, "validation/f1") == [(2, 0.75)]
+
+
+def test_steps_that_a_resumed_run_repeats_are_not_doubled(tmp_path: Path) -> None:
+    write(tmp_path, [start(0, False), *[step(number, loss=9.0) for number in range(1, 6)]])
+    write(tmp_path, [start(3, True), *[step(number, loss=1.0) for number in range(4, 7)]])
+    assert points(tmp_path, "train/loss") == [
+        (1, 9.0),
+        (2, 9.0),
+        (3, 9.0),
+        (4, 1.0),
+        (5, 1.0),
+        (6, 1.0),
+    ]
+
+
+def test_a_value_that_is_missing_leaves_only_its_own_point_out(tmp_path: Path) -> None:
+    write(tmp_path, [start(0, False), step(1) | {"loss": None}, step(2)])
+    assert points(tmp_path, "train/loss") == [(2, 3.0)]
+    assert len(points(tmp_path, "train/grad_norm")) == 2
+
+
+def test_without_the_package_one_note_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    notes = write(tmp_path, [start(0, False), step(1), step(2)])
+    assert len(notes) == 1
+    assert "pip install tensorboard" in notes[0]
+
+
+def test_a_folder_that_cannot_be_made_is_told_once_and_the_run_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "tensorboard").write_text("in the way")
+    notes = write(tmp_path, [start(0, False), step(1), step(2)])
+    assert len(notes) == 1
+    assert "The run goes on" in notes[0]
+
+
+def test_a_listener_that_hears_nothing_writes_nothing(tmp_path: Path) -> None:
+    assert write(tmp_path, []) == []
+    assert not (tmp_path / "tensorboard").exists()

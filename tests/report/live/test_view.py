@@ -1,0 +1,342 @@
+"""What a watched run shows: every number that is known and none that is not, in any width, on any
+console.
+"""
+
+import io
+import json
+import os
+import random
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from brimful.base.rundir import Journal, Lease
+from brimful.recipe import shipped_text
+from brimful.report.live.view import WatchView, standing
+from brimful.report.live.watched import Watched
+
+NOW = 2_000_000_000.0
+START = {
+    "kind": "start",
+    "step": 0,
+    "total_steps": 100,
+    "tokens_per_step": 4096,
+    "run": "quickstart",
+    "resumed": False,
+}
+GPU = {
+    "kind": "sample",
+    "time": NOW + 20,
+    "covers_s": 2.0,
+    "device_utilization": 0.97,
+    "device_memory_bytes": 5 * 1024**3,
+    "power_w": 65.2,
+    "temperature_c": 71.0,
+    "sm_clock_mhz": 1590.0,
+    "throttled_s": {"power cap": 0.8, "thermal (software)": 0.0},
+    "process_cpu_cores": 1.1,
+    "rss_bytes": 3 * 1024**3,
+    "memory_available_bytes": 9 * 1024**3,
+    "process_swap_bytes": 1024**2,
+    "disk_free_bytes": 1024**3,
+}
+LIMITS = {
+    "kind": "monitor",
+    "time": NOW,
+    "limits": {"power_limit_w": 70.0, "device_memory_bytes": 16 * 1024**3, "cores": 2},
+}
+MIRROR = {
+    "schema_version": 1,
+    "path": "/drive/quickstart",
+    "state": "behind",
+    "since": NOW - 60,
+    "local_step": 40,
+    "durable_step": 20,
+    "durable_time": NOW - 110,
+}
+
+
+def write(path: Path, *records: dict[str, Any]) -> None:
+    with Journal(path) as journal:
+        for record in records:
+            journal.append(record)
+    os.utime(path, (NOW + 20, NOW + 20))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run in the midst of its work, on a GPU, with a mirror."""
+    steps = [
+        {
+            "kind": "step",
+            "step": number,
+            "loss": 8.0 - number / 10,
+            "learning_rate": 1e-3,
+            "tokens_per_second": 8192.0,
+            "step_time_s": 0.5,
+            "loader_wait_s": 0.1,
+            "memory_bytes": 2 * 1024**3,
+            "skipped": 0,
+            "time": NOW + number * 0.5,
+        }
+        for number in range(1, 41)
+    ]
+    (tmp_path / "recipe.yaml").write_text(shipped_text("quickstart"))
+    (tmp_path / "plan.json").write_text(
+        json.dumps({"predicted": {"step_time_s": 0.45, "peak_memory_bytes": 1.5 * 1024**3}})
+    )
+    write(tmp_path / "metrics.jsonl", START, *steps)
+    write(tmp_path / "monitor.jsonl", LIMITS, GPU)
+    (tmp_path / "mirror.json").write_text(json.dumps(MIRROR))
+    point = tmp_path / "checkpoints" / "step-00000040"
+    point.mkdir(parents=True)
+    os.utime(point, (NOW + 8, NOW + 8))
+    return tmp_path
+
+
+def look(run: Path, now: float = NOW + 21) -> Watched:
+    watched = Watched(run, lambda: now)
+    watched.poll()
+    return watched
+
+
+def screen(view: WatchView, width: int = 100, encoding: str = "utf-8") -> str:
+    buffer = io.BytesIO()
+    file = io.TextIOWrapper(buffer, encoding=encoding, errors="strict")
+    Console(file=file, force_terminal=True, width=width, color_system=None).print(view)
+    file.flush()
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", buffer.getvalue().decode(encoding))
+
+
+def plain(watched: Watched, of_several: str = "") -> list[str]:
+    return WatchView(watched, of_several).lines(Console(file=io.StringIO(), width=80))
+
+
+def test_every_number_is_there_in_lines(run: Path) -> None:
+    with Lease.acquire(run):
+        lines = plain(look(run), "s: 1 of 4 runs finished; quickstart")
+    assert lines[:2] == [
+        "s: 1 of 4 runs finished; quickstart",
+        "quickstart: step 40/100  32 s left",
+    ]
+    assert (
+        lines[2]
+        == "loss 4.840  lr 1.00e-03  tokens/s 8.19k  step 500 ms (planned 450)  waits for data 20 %"
+        " of a step  memory 2.00 GiB (planned 1.50)"
+    )
+    assert lines[3].startswith("loss so far 7.900 █")
+    assert lines[3].endswith("▁ 4.000")
+    assert (
+        lines[4]
+        == "device 97 %  device memory 5.00 GiB of 16.0 GiB  power 65 W of 70  temperature 71 °C "
+        " clock 1,590 MHz  throttled power cap 40 %"
+    )
+    assert (
+        lines[5]
+        == "CPU 1.1 of 2 cores  process 3.00 GiB  memory free 9.00 GiB  in swap 1.00 MiB  disk free"
+        " 1.00 GiB"
+    )
+    assert (
+        lines[6]
+        == "recovery point here step 40, 13 s ago  in the mirror step 20, 2m 11s ago (behind)"
+    )
+    assert lines[7].endswith("; newest record 1 s ago")
+    assert len(lines) == 8
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 140])
+def test_no_line_is_wider_than_the_terminal_and_sixty_columns_lose_nothing(
+    run: Path, width: int
+) -> None:
+    with Lease.acquire(run):
+        shown = screen(WatchView(look(run)), width)
+    assert max(map(len, shown.splitlines())) <= width
+    if width >= 60:
+        words = " ".join(shown.split())
+        for told in (
+            "40/100 (40 %)",
+            "32 s left",
+            "loss 4.840",
+            "device 97 %",
+            "of 16.0 GiB",
+            "65 W of 70",
+            "power cap 40 %",
+            "disk free 1.00 GiB",
+        ):
+            assert told in words
+        for told in ("step 40, 13 s ago", "step 20, 2m 11s ago (behind)", "newest record 1 s ago"):
+            assert told in words
+
+
+def test_an_ascii_terminal_gets_ascii_only(run: Path) -> None:
+    assert screen(WatchView(look(run)), encoding="ascii").isascii()
+
+
+def test_what_was_not_read_is_not_shown(tmp_path: Path) -> None:
+    write(tmp_path / "metrics.jsonl", START, {"kind": "step", "step": 1})
+    write(
+        tmp_path / "monitor.jsonl",
+        {"kind": "sample", "time": NOW + 20, "covers_s": 0.0, "rss_bytes": 1024},
+    )
+    with Lease.acquire(tmp_path):
+        lines = plain(look(tmp_path))
+    assert lines[1:-1] == ["last loss not finite", "process 1.00 KiB"]
+
+
+def test_old_samples_say_how_old_they_are(run: Path) -> None:
+    with Lease.acquire(run):
+        assert "sampled 3m 20s ago" in plain(look(run, NOW + 220))[4]
+
+
+def test_what_device_and_machine_did_last_is_not_shown_of_a_run_that_nobody_writes(
+    run: Path,
+) -> None:
+    assert not [line for line in plain(look(run)) if "device" in line or "CPU" in line]
+
+
+def test_a_mirror_that_fails_says_since_when_and_why(run: Path) -> None:
+    def points() -> str:
+        return next(line for line in plain(look(run)) if line.startswith("recovery point"))
+
+    (run / "mirror.json").write_text(
+        json.dumps(MIRROR | {"state": "failing", "error": "No space left on device"})
+    )
+    assert (
+        "in the mirror step 20, 2m 11s ago (failing)  mirror failing for 1m 21s: No space left on"
+        " device" in points()
+    )
+    (run / "mirror.json").write_text(
+        json.dumps(MIRROR | {"durable_step": None, "durable_time": None})
+    )
+    assert points() == "recovery point here step 40, 13 s ago  in the mirror none yet (behind)"
+
+
+def test_in_a_copy_the_points_of_both_places_are_told(run: Path) -> None:
+    (run / "run.json").write_text('{"schema_version": 1, "status": "running"}')
+    (run / "mirror.json").write_text(json.dumps(MIRROR | {"path": str(run), "state": "ok"}))
+    os.utime(run / "mirror.json", (NOW + 20,) * 2)
+    lines = plain(look(run))
+    assert lines[5] == "in the mirror step 20, 2m 11s ago  on its own machine step 40"
+    assert lines[6] == "running, as its mirror tells; newest record 1 s ago"
+    assert standing(look(run, NOW + 115)).endswith(
+        "; no record for 1m 35s; a step takes 500 ms: that machine may be gone, or the mirror is"
+        " not reached"
+    )
+
+
+def test_a_silent_run_says_how_long_and_what_its_process_does(run: Path) -> None:
+    with Lease.acquire(run):
+        watched = look(run, NOW + 220)
+        watched.cores = 1.9
+        assert standing(watched).endswith(
+            "; no record for 3m 20s; a step takes 500 ms: its process computes (1.9 cores)"
+        )
+        watched.cores = 0.0
+        assert standing(watched).endswith(": its process waits; if that lasts it hangs")
+        watched.cores = None
+        assert standing(watched).endswith("; no record for 3m 20s; a step takes 500 ms")
+        assert "left" not in plain(watched)[0]
+
+
+def test_a_run_without_records_prepares(tmp_path: Path) -> None:
+    with Lease.acquire(tmp_path):
+        assert "; no record yet: it reads data, plans and loads the model" in standing(
+            look(tmp_path, time.time())
+        )
+
+
+def test_a_run_that_nobody_writes_says_where_it_ended_and_what_is_missing(run: Path) -> None:
+    (run / "run.json").write_text('{"schema_version": 1, "status": "stopped"}')
+    assert (
+        standing(look(run))
+        == "stopped at step 40 of 100; environment.json (the machine and the versions) is not in"
+        " the run folder; data.json (the data and the tokenizer) is not in the run folder"
+    )
+
+
+def test_records_of_any_values_are_shown_or_left_out(tmp_path: Path) -> None:
+    """Random values under the names that are read, in every file that is read."""
+    drawn = random.Random(3)
+    values = [None, True, 0, -1, 1e308, float("inf"), "x", [], [1], {}, {"a": 1}, 3.5]
+    names = [
+        "step",
+        "total_steps",
+        "loss",
+        "step_time_s",
+        "loader_wait_s",
+        "memory_bytes",
+        "skipped",
+        "time",
+        "best",
+        "bytes",
+        "seconds",
+        "reason",
+        "from",
+        "to",
+    ]
+    names += [
+        "run",
+        "seconds_per_batch",
+        "limits",
+        "covers_s",
+        "device_utilization",
+        "power_w",
+        "throttled_s",
+        "rss_bytes",
+        "disk_free_bytes",
+        "message",
+    ]
+    kinds = [
+        "start",
+        "step",
+        "evaluation",
+        "checkpoint",
+        "event",
+        "out_of_memory",
+        "end",
+        "loader",
+        "monitor",
+        "sample",
+        7,
+        None,
+    ]
+    for number in range(60):
+        run = tmp_path / str(number)
+        run.mkdir()
+        for file in ("metrics.jsonl", "monitor.jsonl"):
+            records = [
+                {
+                    "kind": drawn.choice(kinds),
+                    **{name: drawn.choice(values) for name in drawn.sample(names, 8)},
+                }
+                for _ in range(6)
+            ]
+            (run / file).write_text("".join(json.dumps(record) + "\n" for record in records))
+        status = {
+            name: drawn.choice(values)
+            for name in (
+                "path",
+                "state",
+                "since",
+                "local_step",
+                "durable_step",
+                "durable_time",
+                "error",
+            )
+        }
+        (run / "mirror.json").write_text(
+            json.dumps(status | drawn.choice([{}, {"path": "/drive", "since": 1.0}]))
+        )
+        (run / "plan.json").write_text(
+            json.dumps({"predicted": {"step_time_s": drawn.choice(values)}})
+        )
+        (run / "run.json").write_text(
+            json.dumps({"schema_version": 1, "status": drawn.choice(values)})
+        )
+        watched = look(run)
+        assert screen(WatchView(watched), 60)
+        assert plain(watched)

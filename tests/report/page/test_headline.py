@@ -1,0 +1,158 @@
+"""The first lines of a report say what was run, how it went and how to go on, from what is
+known.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from brimful.report.page import headline
+from brimful.report.tasks import Tasks
+from brimful.runs.runfiles import read_run
+
+MakeRun = Callable[..., Path]
+NO_TASKS = Tasks({}, {})
+
+
+def test_the_sentence_names_model_length_data_device_and_time(new_run: MakeRun) -> None:
+    assert (
+        headline.sentence(read_run(new_run()))
+        == "A 612-parameter Llama-style language model (4 layers, 256 wide) was trained for 500"
+        " steps (2.05M tokens) on builtin:python-docs and builtin:python-code, on AMD EPYC 9R14"
+        " (2 threads) in 2m 58s."
+    )
+
+
+def test_an_unfinished_run_says_how_far_it_is_and_uses_the_planned_size(new_run: MakeRun) -> None:
+    run = read_run(new_run(last_step=230))
+    assert headline.status(run) == "unfinished: 230 of 500 steps"
+    assert headline.sentence(run).startswith(
+        "A 3.67M-parameter Llama-style language model (4 layers, 256 wide) has been trained for 230"
+        " of 500 steps"
+    )
+    assert headline.sentence(run).endswith("in 1m 18s so far.")
+
+
+def test_a_run_of_which_nothing_is_known_still_makes_a_sentence(new_run: MakeRun) -> None:
+    run = read_run(
+        new_run(last_step=1, plan=None, environment=None, data=None, recipe=None, metrics=[])
+    )
+    assert headline.sentence(run) == "A language model has been trained."
+    assert headline.cards(run, NO_TASKS) == []
+    assert headline.score_bars(run) == []
+    assert headline.verdict(run) == ""
+
+
+def test_the_threads_told_are_those_the_plan_uses(new_run: MakeRun) -> None:
+    run = read_run(
+        new_run(plan={"threads": 1}, environment={"device": {"name": "EPYC", "threads": 2}})
+    )
+    assert headline.device_name(run) == "EPYC (1 thread)"
+
+
+def test_the_verdict_compares_with_the_best_baseline(new_run: MakeRun) -> None:
+    assert (
+        headline.verdict(read_run(new_run()))
+        == "On held-out text (validation) it needs 1.418 bits per byte (95 % interval 1.390 to"
+        " 1.446), 31 % less than the best counting baseline (bigram, 2.060)."
+    )
+
+
+def test_a_model_worse_than_counting_is_told_so(new_run: MakeRun) -> None:
+    scores = {
+        "validation": {
+            "loss": 4.0,
+            "bits_per_byte": 2.2,
+            "baselines": {"bigram": {"loss": 2.0, "bits_per_byte": 2.0}},
+        }
+    }
+    assert "10 % more than the best counting baseline" in headline.verdict(
+        read_run(new_run(scores=scores))
+    )
+
+
+def test_the_plan_is_judged_by_its_step_time_memory_and_intervals(new_run: MakeRun) -> None:
+    assert (
+        headline.plan_verdict(read_run(new_run()))
+        == "Peak memory 1.18 GiB, predicted 1.22 GiB (+3.0 %); time per optimizer step 339 ms,"
+        " predicted 310 ms (−8.6 %); 3 of 4 predictions came true within their intervals."
+    )
+    assert headline.plan_verdict(read_run(new_run("bare", plan=None))) == ""
+
+
+def test_bars_share_one_scale_and_mark_the_model(new_run: MakeRun) -> None:
+    bars = headline.score_bars(read_run(new_run()))
+    assert [bar.name for bar in bars] == ["Uniform guess", "Unigram", "Bigram", "This model"]
+    assert bars[0].share == 1.0
+    assert bars[3].share == pytest.approx(1.4183 / 3.5676)
+    assert [bar.is_model for bar in bars] == [False, False, False, True]
+
+
+def test_cards_show_what_is_known(new_run: MakeRun) -> None:
+    values = {card.name: card.value for card in headline.cards(read_run(new_run()), NO_TASKS)}
+    assert values["Bits per byte"] == "1.418"
+    assert values["Time in all"] == "2m 58s"
+    assert set(values) == {
+        "Bits per byte",
+        "Loss",
+        "Perplexity",
+        "Tokens per second",
+        "Peak memory",
+        "Time in all",
+        "Cost",
+    }
+
+
+def test_cards_have_the_interval_or_the_prediction_below(new_run: MakeRun) -> None:
+    details = {card.name: card.detail for card in headline.cards(read_run(new_run()), NO_TASKS)}
+    assert details["Bits per byte"] == "95 %: 1.390\N{EN DASH}1.446"
+    assert details["Tokens per second"] == "predicted 13.20k"
+    assert details["Peak memory"] == "predicted 1.22 GiB"
+    assert details["Time in all"] == "predicted 2m 48s"
+    bare = {
+        card.name: card.detail
+        for card in headline.cards(read_run(new_run("bare", plan=None)), NO_TASKS)
+    }
+    assert (bare["Tokens per second"], bare["Peak memory"], bare["Time in all"]) == (
+        "at the median step",
+        "highest step",
+        "with evaluation",
+    )
+
+
+def test_an_unfinished_run_is_continued_from_its_recipe_and_not_begun_anew(
+    new_run: MakeRun,
+) -> None:
+    folder = new_run(last_step=20, environment={"command": "brimful train quickstart --fresh"})
+    first = headline.commands(read_run(folder))[0]
+    assert first.purpose == "Continue where it stopped"
+    assert first.text.startswith(f"brimful train {folder}/recipe.yaml")
+    (folder / "recipe.yaml").unlink()
+    assert headline.commands(read_run(folder))[0].text == "brimful train quickstart"
+
+
+def test_commands_quote_folders_with_spaces(new_run: MakeRun) -> None:
+    shown = headline.commands(read_run(new_run("my run")))
+    assert any(
+        "my run/recipe.yaml'" in command.text and command.text.startswith("brimful run '")
+        for command in shown
+    )
+
+
+def test_a_classifier_is_used_and_loaded_as_one(labelled_run: MakeRun) -> None:
+    shown = {
+        command.purpose: command.text for command in headline.commands(read_run(labelled_run()))
+    }
+    assert shown["Label the texts of a file"].startswith("brimful predict ")
+    assert "AutoModelForSequenceClassification.from_pretrained" in shown["Load it in Python"]
+    assert not any("brimful generate" in text for text in shown.values())
+
+
+def test_what_a_fresh_model_was_trained_for_is_in_its_name(new_run: MakeRun) -> None:
+    recipe = "method: classify\nmodel: {architecture: modernbert, layers: 2, width: 64}\n"
+    run = read_run(new_run(recipe=recipe, scores=None, data={"labels": {"names": ["ham", "spam"]}}))
+    assert headline.sentence(run).startswith(
+        "A 612-parameter ModernBERT-style classifier (2 layers, 64 wide) was trained to classify"
+        " texts into ham and spam"
+    )

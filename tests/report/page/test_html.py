@@ -1,0 +1,467 @@
+"""report.html is one escaped, self-contained, well-formed page for every state of a run folder."""
+
+import itertools
+import json
+import random
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brimful.base.errors import RunFolderError
+from brimful.report.page.html import write_report
+
+MakeRun = Callable[..., Path]
+ATTACK = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
+VOID = {"meta", "br", "img", "hr", "input", "link"}
+SCORED = {"validation": {"loss": 2.0, "bits_per_byte": 1.1}}
+FILES = [
+    "recipe.yaml",
+    "plan.json",
+    "environment.json",
+    "data.json",
+    "metrics.jsonl",
+    "samples.jsonl",
+    "scores.json",
+]
+
+
+class Page(HTMLParser):
+    """Tags in order, whether they nest, and the text outside of style."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.open: list[str] = []
+        self.wrong: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text += data
+
+
+def page_of(folder: Path) -> Page:
+    return Page(write_report(folder).read_text(encoding="utf-8"))
+
+
+def test_a_finished_run_is_told_from_headline_to_recipe(new_run: MakeRun) -> None:
+    text = page_of(new_run()).text
+    for heading in (
+        "Predicted and measured",
+        "Where the time went",
+        "Memory",
+        "Curves",
+        "What it writes",
+        "Scores",
+        "Data and tokenizer",
+        "The plan and its reasons",
+        "Reproduce, continue, use",
+        "Environment",
+        "Recipe",
+    ):
+        assert heading in text
+    for fact in (
+        "finished: 500 steps",
+        "31 % less",
+        "1.12 GiB to 1.35 GiB",
+        "outside",
+        "−8.6 %",
+        "Interpreter 781.3 MiB",
+        "pip install torch==2.13.0 --index-url",
+        "transformers==5.23.0",
+        "Element-wise 40.0 ms",
+        "get_annotations",
+        "learning_rate: 0.003",
+    ):
+        assert fact in text, fact
+
+
+def test_the_page_nests_well_and_loads_nothing(new_run: MakeRun) -> None:
+    folder = new_run()
+    page = page_of(folder)
+    assert page.wrong == page.open == []
+    assert not {"script", "link", "iframe", "object", "img"} & set(page.tags)
+    assert all(
+        value.startswith("#")
+        for name, value in page.attributes
+        if name in {"src", "href", "xlink:href"}
+    )
+    source = (folder / "report.html").read_text(encoding="utf-8")
+    assert "@import" not in source
+    names = {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+        "https://download.pytorch.org/whl/cpu",
+    }
+    assert set(re.findall(r"https?://[^\"' <\n]*", source)) <= names
+    assert "default-src 'none'" in source
+
+
+def test_the_page_follows_the_readers_theme_screen_and_printer(new_run: MakeRun) -> None:
+    source = write_report(new_run()).read_text(encoding="utf-8")
+    for rule in (
+        "(prefers-color-scheme: dark)",
+        "(max-width: 600px)",
+        "@media print",
+        'name="viewport"',
+    ):
+        assert rule in source
+
+
+def test_every_text_of_the_run_is_escaped(new_run: MakeRun) -> None:
+    folder = new_run(
+        recipe=f"name: x\ndata:\n  path: {ATTACK!r}\n# {ATTACK}\n",
+        plan={
+            "choices": [{"name": ATTACK, "value": ATTACK, "reason": ATTACK}],
+            "memory_terms": {ATTACK: 5},
+            "predicted": {ATTACK: 1},
+            "basis": {ATTACK: ATTACK},
+        },
+        environment={
+            "command": ATTACK,
+            "device": {"name": ATTACK},
+            ATTACK: 1,
+            "packages": {ATTACK: ATTACK},
+        },
+        data={
+            "sources": [ATTACK, {"name": ATTACK}],
+            "notes": [ATTACK],
+            "splits": {ATTACK: {}},
+            "tokenizer": {"kind": ATTACK},
+        },
+        scores={ATTACK: {"loss": 1.0, "bits_per_byte": 1.0, "baselines": {ATTACK: {"loss": 2.0}}}},
+        samples=[{"prompt": ATTACK, "completion": ATTACK, "finish": ATTACK, "seed": ATTACK}],
+        metrics=[
+            {"kind": "step", "step": 1, "loss": 2.5, "time": 1.0},
+            {"kind": "step", "step": 2, "loss": 2.4, "time": 2.0},
+            {"kind": "event", "step": 1, "message": ATTACK},
+            {"kind": "evaluation", "step": 2, "split": ATTACK, "loss": 2.0},
+            {"kind": "end", "step": 2, "reason": ATTACK},
+        ],
+    )
+    page = page_of(folder)
+    assert "<script" not in (folder / "report.html").read_text(encoding="utf-8")
+    assert not {"script", "img"} & set(page.tags)
+    assert not any(name.startswith("on") for name, _ in page.attributes)
+    assert page.text.count(ATTACK) > 15
+    assert page.wrong == page.open == []
+
+
+def test_the_prompt_stands_apart_from_the_completion(new_run: MakeRun) -> None:
+    folder = new_run(
+        samples=[
+            {
+                "prompt": "a < b",
+                "completion": " & c\n  d",
+                "finish": "end_of_text",
+                "tokens": 3,
+                "temperature": 0.8,
+            }
+        ]
+    )
+    source = write_report(folder).read_text(encoding="utf-8")
+    assert '<pre class="text"><span class="prompt">a &lt; b</span> &amp; c\n  d</pre>' in source
+    assert "temperature 0.8, 3 tokens, ended by itself" in source
+
+
+def test_text_that_no_page_can_hold_becomes_the_replacement_character(new_run: MakeRun) -> None:
+    folder = new_run(
+        samples=[
+            {
+                "prompt": "",
+                "completion": "nul \x00 escape \x1b[2J surrogate \ud800 fine é 猫 \U0001f600\tend",
+            }
+        ]
+    )
+    text = page_of(folder).text
+    assert "nul \ufffd escape \ufffd[2J surrogate ? fine é 猫 \U0001f600\tend" in text
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_without_one_file_the_section_says_so_and_the_rest_is_there(
+    new_run: MakeRun, name: str
+) -> None:
+    folder = new_run(last_step=1, scores=SCORED, samples=[])
+    (folder / name).unlink()
+    page = page_of(folder)
+    assert f"{name} (" in page.text
+    assert page.text.count("is not in the run folder.") == (2 if name == "plan.json" else 1)
+    assert page.wrong == page.open == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"[", b'{"splits": 1, "predicted": 2, "choices": 3, "device": 4, "packages": 5, "kind": 6}\n'],
+)
+@pytest.mark.parametrize("name", FILES)
+def test_one_damaged_file_never_costs_the_report(
+    new_run: MakeRun, name: str, content: bytes
+) -> None:
+    folder = new_run(last_step=1 if content == b"[" else 500, scores=SCORED, samples=[])
+    (folder / name).write_bytes(content)
+    page = page_of(folder)
+    assert "quickstart" in page.text
+    assert page.wrong == page.open == []
+
+
+def test_an_unfinished_run_has_a_report_that_says_so(new_run: MakeRun) -> None:
+    text = page_of(new_run(last_step=60)).text
+    assert "unfinished: 60 of 500 steps" in text
+    assert "Continue where it stopped" in text
+    assert "or not yet" in text
+    assert "best 5.3" in text
+
+
+def test_a_run_before_its_first_step_has_a_report(new_run: MakeRun) -> None:
+    text = page_of(new_run(last_step=0)).text
+    assert "unfinished: 0 of 500 steps" in text
+    assert "Fewer than two steps are logged so far." in text
+
+
+def test_a_second_report_replaces_the_first(new_run: MakeRun) -> None:
+    folder = new_run()
+    first = write_report(folder).read_text(encoding="utf-8")
+    (folder / "samples.jsonl").write_text('{"prompt": "", "completion": "quite another text"}\n')
+    second = write_report(folder).read_text(encoding="utf-8")
+    assert "quite another text" in second
+    assert "quite another text" not in first
+    assert [path.name for path in folder.glob("*.html*")] == ["report.html"]
+
+
+def test_a_report_that_cannot_be_written_is_a_clear_error(new_run: MakeRun) -> None:
+    folder = new_run()
+    (folder / "report.html").mkdir()
+    with pytest.raises(RunFolderError, match="cannot be written"):
+        write_report(folder)
+
+
+def test_the_page_begins_with_what_was_predicted_and_what_came_true(new_run: MakeRun) -> None:
+    text = page_of(new_run()).text
+    table = text[
+        text.index("Predicted and measured", text.index("Environment")) : text.index(
+            "How each number came about"
+        )
+    ]
+    for name in (
+        "Peak memory",
+        "Time per optimizer step",
+        "Tokens per second",
+        "Model FLOPs utilisation",
+        "Checkpoint time",
+        "Energy",
+        "Cost",
+    ):
+        assert name in table
+    assert text.index("How each number came about") < text.index("Loss, nats per target token")
+
+
+def test_every_section_of_the_contents_is_there(new_run: MakeRun) -> None:
+    page = page_of(new_run())
+    ids = [value for name, value in page.attributes if name == "id"]
+    anchors = [value[1:] for name, value in page.attributes if name == "href"]
+    assert len(ids) == len(set(ids))
+    assert set(anchors) <= set(ids)
+    assert {
+        "predictions",
+        "time",
+        "memory",
+        "curves",
+        "scores",
+        "samples",
+        "data",
+        "plan",
+        "reproduce",
+        "environment",
+    } <= set(anchors)
+
+
+def test_headings_go_down_one_step_at_a_time(new_run: MakeRun) -> None:
+    levels = [int(tag[1]) for tag in page_of(new_run()).tags if re.fullmatch(r"h\d", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+
+
+def test_what_was_not_measured_is_a_dash(new_run: MakeRun) -> None:
+    text = " ".join(page_of(new_run(plan={"predicted": {"energy_wh": 5.0}})).text.split())
+    assert "Energy 5 Wh - -" in text
+
+
+def test_running_out_of_memory_is_listed_with_the_micro_batches_before_and_after(
+    new_run: MakeRun,
+) -> None:
+    event = {
+        "kind": "out_of_memory",
+        "step": 7,
+        "phase": "training",
+        "from": [8, 8, 3],
+        "to": [4, 4, 4, 4, 2, 1],
+        "where": "forward",
+    }
+    text = page_of(new_run(metrics=[event])).text
+    for told in ("No sequence was lost", "training", "2 x 8 + 3", "4 x 4 + 2 + 1", "forward"):
+        assert told in text
+    assert "Out of memory" not in page_of(new_run("quiet")).text
+
+
+def test_a_tuned_run_tells_its_base_its_tasks_and_its_answers_beside_the_untuned_models(
+    tuned_run: MakeRun,
+    untuned: Callable[..., None],
+    answered: Callable[..., None],
+    answer_of: Callable[..., dict[str, Any]],
+) -> None:
+    folder = tuned_run()
+    untuned(folder / "untuned")
+    answered(
+        folder,
+        "code-syntax",
+        [answer_of(1, "def f1():\n    return 1"), answer_of(2, "", "empty")],
+        isolation="landlock",
+    )
+    answered(
+        folder / "untuned",
+        "code-syntax",
+        [answer_of(1, "I write prose", "SyntaxError: invalid syntax")],
+        prompt="few-shot 2",
+    )
+    page = page_of(folder)
+    text = " ".join(page.text.split())
+    for told in (
+        "What was tuned",
+        "rank 8, alpha 16, dropout 0.05",
+        "Examples",
+        "Learned tokens",
+        "60,000",
+        "it was 2.500 before tuning",
+        "code-syntax: syntax 50.0% (0.0% before tuning).",
+        "isolation: landlock",
+        "Before tuning asked as text to continue",
+        "1 x empty",
+        "all 2, cut to a few lines",
+        "parses as Python",
+        "I write prose",
+        "validation, before tuning",
+        "Loss over answers, nats per token",
+        "--beside-base",
+        "brimful export",
+        "micro-batches of at most 2,048 tokens",
+    ):
+        assert told in text, told
+    assert "Documents" not in text
+    assert page.wrong == page.open == []
+
+
+def test_a_fresh_model_that_was_asked_tasks_shows_them_too(
+    new_run: MakeRun, answered: Callable[..., None], answer_of: Callable[..., dict[str, Any]]
+) -> None:
+    folder = new_run()
+    answered(
+        folder,
+        "humaneval",
+        [answer_of(1, "x", scores={"pass@1": 1.0}, status="passed")],
+        prompt="plain",
+    )
+    text = page_of(folder).text
+    assert "asked as text to continue" in text
+    assert "passed" in text
+    assert "Before tuning" not in text
+    assert "What was tuned" not in text
+
+
+def test_what_a_model_answers_is_escaped(
+    tuned_run: MakeRun, answered: Callable[..., None], answer_of: Callable[..., dict[str, Any]]
+) -> None:
+    folder = tuned_run(recipe=f"model: {ATTACK!r}\nadapter: {{rank: {ATTACK!r}}}\n")
+    hostile = answer_of(
+        1,
+        ATTACK,
+        ATTACK,
+        id=ATTACK,
+        prompt=ATTACK,
+        reference=ATTACK,
+        scores={"syntax": 0.0, ATTACK: 1.0},
+    )
+    answered(folder, "code-syntax", [hostile], notes=[ATTACK], isolation=ATTACK, data=ATTACK)
+    answered(folder / "untuned", "code-syntax", [hostile], prompt=ATTACK)
+    page = page_of(folder)
+    assert not {"script", "img"} & set(page.tags)
+    assert not any(name.startswith("on") for name, _ in page.attributes)
+    assert page.text.count(ATTACK) > 10
+    assert page.wrong == page.open == []
+
+
+ODD: list[Any] = [
+    None,
+    True,
+    "x",
+    -1,
+    0,
+    1e18,
+    float("nan"),
+    float("inf"),
+    [],
+    {},
+    [1, 2],
+    ["a"],
+    {"a": 1},
+    [None, None],
+    10**30,
+]
+
+
+def damaged(value: Any, drawn: random.Random) -> Any:
+    """The value with some of what is in it replaced or left out."""
+    if drawn.random() < 0.06:
+        return drawn.choice(ODD)
+    if isinstance(value, dict):
+        return {key: damaged(each, drawn) for key, each in value.items() if drawn.random() > 0.03}
+    return [damaged(each, drawn) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_values_of_any_other_kind_never_cost_the_report(new_run: MakeRun, seed: int) -> None:
+    drawn = random.Random(seed)
+    folder = new_run(
+        last_step=1, scores=SCORED, samples=[{"prompt": "a", "completion": "b", "tokens": 3}]
+    )
+    (folder / "mirror.json").write_text(
+        json.dumps(
+            {
+                "path": "/drive",
+                "state": "ok",
+                "durable_step": 40,
+                "durable_time": 1.79e9,
+                "error": "full",
+            }
+        )
+    )
+    for path in (*folder.glob("*.json"), *folder.glob("*.jsonl")):
+        lines = [
+            damaged(json.loads(line), drawn)
+            for line in path.read_text(encoding="utf-8").splitlines()
+        ]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = page_of(folder)
+    assert "Predicted and measured" in page.text
+    assert page.wrong == page.open == []

@@ -1,0 +1,241 @@
+"""A classifier's part of report.html: what was reached first, every text escaped, the page whole
+for any labels.
+"""
+
+import copy
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brimful.report.page import headline
+from brimful.report.page.html import write_report
+from brimful.report.page.label_page import (
+    conflict_table,
+    duplicate_table,
+    label_count_table,
+    labels_view,
+    repeat_table,
+    text_table,
+)
+from brimful.report.tasks import Tasks
+from brimful.runs.runfiles import read_run
+
+MakeRun = Callable[..., Path]
+LabelScore = Callable[..., dict[str, Any]]
+ATTACK = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
+
+
+class Page(HTMLParser):
+    """Tags and text of a page."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[str] = []
+        self.text = ""
+        self.feed(write_report(folder).read_text(encoding="utf-8"))
+        self.text = " ".join(self.text.split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def two_splits(label_score: LabelScore) -> dict[str, Any]:
+    return {
+        split: label_score("ham", "spam", positive="spam", seed=seed)
+        for seed, split in enumerate(("validation", "test"))
+    }
+
+
+def test_the_report_of_a_classifier_says_what_it_labels_how_well_and_what_stands_twice(
+    labelled_run: MakeRun,
+) -> None:
+    page = Page(labelled_run())
+    for told in (
+        (
+            "tiny-encoder was tuned with all its 612 parameters to classify texts into ham and spam"
+            " for 500 steps (2.05M tokens) on messages.tsv"
+        ),
+        "On the 220 test texts: F1 of spam",
+        "PR-AUC",
+        "Intervals are 95 % over texts",
+        "above bag of words",
+        "the labels (weights balanced, focal loss)",
+        "Confusion matrix",
+        "ROC curve",
+        "Precision and recall",
+        "Threshold",
+        "Calibration, ECE",
+        "Probabilities by true label",
+        "Label by label",
+        "The most confident mistakes",
+        "message <",
+        "Other splits",
+        "Loss, nats per text, weighted in training",
+        "kept 3.158",
+        "Scores on validation; circle: kept",
+        "Repeated and contradicting texts",
+        "ham in train, messages.tsv:3; spam in test, messages.tsv:12",
+        "800 (80.0%)",
+        "brimful predict",
+        "AutoModelForSequenceClassification",
+    ):
+        assert told in page.text, told
+    for wrong in (
+        "its per byte",
+        "Perplexity",
+        "What it writes",
+        "learned tokens",
+        "answers only",
+        "brimful generate",
+        "Before tuning",
+    ):
+        assert wrong not in page.text, wrong
+    assert page.tags.count("svg") == 6 + 2 + 2 + 4
+
+
+def test_every_text_of_the_data_is_escaped(labelled_run: MakeRun, label_score: LabelScore) -> None:
+    score = copy.deepcopy(label_score(ATTACK, "ham", positive=ATTACK))
+    score["mistakes"] = [
+        {"text": ATTACK, "label": ATTACK, "predicted": ATTACK, "probability": 0.9, "where": ATTACK}
+    ]
+    score["floor"] |= {"name": ATTACK, "settings": {ATTACK: ATTACK}}
+    score["threshold"] |= {"policy": ATTACK, "chosen_on": ATTACK, "notes": [ATTACK]}
+    example = {"split": ATTACK, "kind": ATTACK, "where": ATTACK, "label": ATTACK, "text": ATTACK}
+    data = {
+        "splits": {"train": {"texts": 3, "labels": {ATTACK: 3}}},
+        "duplicates": {
+            "train": {"texts": 3},
+            "examples": [example | {"of": example}],
+            "conflict_examples": [{"text": ATTACK, "rows": [example]}],
+        },
+    }
+    page = Page(labelled_run(scores={"test": score}, data=data, metrics=[]))
+    assert not {"script", "img"} & set(page.tags)
+    assert page.text.count(ATTACK) > 20
+
+
+@pytest.mark.parametrize(
+    "names", [("a", "b", "c", "d", "e"), tuple(f"intent {number}" for number in range(24))]
+)
+def test_a_page_for_more_labels_is_whole(
+    labelled_run: MakeRun, label_score: LabelScore, names: tuple[str, ...]
+) -> None:
+    page = Page(
+        labelled_run(scores={"test": label_score(*names, floor=False, sharpness=4.0)}, metrics=[])
+    )
+    assert (
+        ("All 24 labels" in page.text) is ("Most often confused" in page.text) is (len(names) > 20)
+    )
+    assert "On the 220 test texts: Macro-F1" in page.text
+
+
+def test_a_view_tells_what_there_is_of_it(
+    labelled_run: MakeRun, label_score: LabelScore, two_splits: dict[str, Any]
+) -> None:
+    undrawn = {split: score | {"curves": {}} for split, score in two_splits.items()}
+    view = labels_view(read_run(labelled_run("whole", scores=undrawn)))
+    several = labels_view(
+        read_run(
+            labelled_run(
+                "several",
+                scores={
+                    "validation": label_score("a", "b", "c", multiple=True, floor=False, repeated=0)
+                },
+            )
+        )
+    )
+    assert view is not None
+    assert several is not None
+    assert (view.split, view.has_floor, view.has_differences, view.has_repeated) == (
+        "test",
+        True,
+        True,
+        True,
+    )
+    assert view.others is not None
+    assert view.others.columns[1].startswith("validation: 220 texts")
+    assert (several.has_floor, several.has_differences, several.has_repeated, several.others) == (
+        False,
+        False,
+        False,
+        None,
+    )
+    assert several.matrix is not None
+    assert several.sentences[-1].endswith("flatters the scores there.")
+    assert labels_view(read_run(labelled_run("bare", scores={}))) is None
+
+
+def test_a_long_text_is_cut(labelled_run: MakeRun, two_splits: dict[str, Any]) -> None:
+    score = two_splits["test"] | {
+        "curves": {},
+        "confusion": None,
+        "mistakes": [
+            {
+                "text": "x" * 5000,
+                "label": "ham",
+                "predicted": "spam",
+                "probability": 0.9,
+                "where": "f:1",
+            }
+        ],
+    }
+    view = labels_view(read_run(labelled_run(scores={"test": score})))
+    assert view is not None
+    assert view.mistakes[0].text == "x" * 400 + "..."
+
+
+def test_a_classifier_in_training_tells_its_best_evaluation_so_far(labelled_run: MakeRun) -> None:
+    run = read_run(labelled_run(scores=None))
+    assert (
+        headline.verdict(run)
+        == "So far, on validation after step 500: F1 86.0%, PR-AUC 0.890, accuracy 90.0%."
+    )
+    assert "to classify texts into ham and spam" in headline.sentence(run)
+    assert headline.verdict(read_run(labelled_run("new", scores=None, metrics=[]))) == ""
+
+
+def test_the_first_cards_are_the_metrics_that_count(
+    labelled_run: MakeRun, two_splits: dict[str, Any]
+) -> None:
+    cards = headline.cards(read_run(labelled_run(scores=two_splits)), Tasks({}, {}))
+    f1 = two_splits["test"]["metrics"]["f1"]
+    assert [card.name for card in cards[:3]] == ["F1 of spam", "PR-AUC", "Accuracy"]
+    assert (cards[0].value, cards[0].detail) == (
+        f"{f1['value']:.1%}",
+        f"95 %: {f1['low'] * 100:.1f}\N{EN DASH}{f1['high'] * 100:.1f}%",
+    )
+
+
+def test_tables_of_the_data_count_texts_labels_and_repeats(labelled_run: MakeRun) -> None:
+    data = read_run(labelled_run()).data
+    texts, labels, repeats = text_table(data), label_count_table(data), duplicate_table(data)
+    assert texts is not None
+    assert texts.rows[0] == ("train", "1,000", "8", "60", "171")
+    assert labels is not None
+    assert labels.rows == (
+        ("ham", "800 (80.0%)", "96 (80.0%)", "192 (80.0%)"),
+        ("spam", "200 (20.0%)", "24 (20.0%)", "48 (20.0%)"),
+    )
+    assert repeats is not None
+    assert [row[0] for row in repeats.rows] == ["train", "test"]
+    assert repeats.rows[1] == ("test", "240", "9", "12", "8", "20", "1")
+    for table in (text_table, label_count_table, duplicate_table, repeat_table, conflict_table):
+        assert table({"splits": {"train": {"documents": 3}}, "duplicates": 3}) is None
+
+
+def test_counts_of_many_labels_end_with_how_many_more_there_are() -> None:
+    counts = {f"intent {number}": number for number in range(30)}
+    table = label_count_table(
+        {"splits": {"train": {"texts": sum(counts.values()), "labels": counts}}}
+    )
+    assert table is not None
+    assert table.rows[0] == ("intent 29", "29 (6.7%)")
+    assert table.rows[-1] == ("10 more", "")
+    assert len(table.rows) == 21

@@ -1,0 +1,76 @@
+"""The report's tables of layers hold what scores.json says; damage leaves them out."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from brimful.report.page.html import render_report
+from brimful.report.page.layers import layer_tables
+from brimful.runs.runfiles import read_run
+
+
+def test_every_layer_has_a_row(fresh_text_run: Callable[..., Path]) -> None:
+    feedback, attention = layer_tables(read_run(fresh_text_run("a")))
+
+    assert feedback.table.rows[1] == ("block 1", "0.200", "0.500", "1.100")
+    assert (
+        feedback.sentence
+        == "Mean cosine below the top 0.250; 1 is backpropagation itself. On 4,096 held-out tokens."
+    )
+    assert attention.table.rows == (
+        ("block 1", "0.97", "1.01", "0.4", "0.03", "0.05", "1 to 2.5"),
+        ("block 2", "0.95", "0.99", "1e-11", "0.01", "0.02", "0.5 to 1.5"),
+    )
+    assert (
+        "Dead, because it adds nothing to the text that passes it: block 2." in attention.sentence
+    )
+
+
+def test_softmax_attention_has_no_columns_of_an_estimate(
+    fresh_text_run: Callable[..., Path],
+) -> None:
+    layer = {
+        "name": "block 1",
+        "output_norm": 0.4,
+        "cosine": None,
+        "norm_ratio": None,
+        "violation": 0.1,
+        "worst_violation": 0.2,
+        "temperatures": [1],
+    }
+    layers = {
+        "tokens": 10,
+        "attention": {"mean_cosine": None, "mean_violation": 0.1, "dead": [], "layers": [layer]},
+    }
+
+    (attention,) = layer_tables(read_run(fresh_text_run("softmax", layers=layers)))
+
+    assert attention.table.columns == (
+        "Layer",
+        "Output / values",
+        "Orthogonality violation",
+        "Of the worst head",
+        "Temperatures",
+    )
+    assert attention.sentence == "Every layer adds something. On 10 held-out tokens."
+
+
+def test_the_report_shows_them_where_there_are_any(
+    fresh_text_run: Callable[..., Path], new_run: Callable[..., Path]
+) -> None:
+    page = render_report(read_run(fresh_text_run("a")))
+
+    assert "Gradient by feedback" in page
+    assert "1e-11" in page
+    assert "Inside the layers" not in render_report(read_run(new_run("llama")))
+
+
+def test_a_damaged_record_is_left_out(fresh_text_run: Callable[..., Path]) -> None:
+    for place, layers in enumerate(
+        (
+            [1],
+            {"alignment": 3, "attention": {"layers": [4]}},
+            {"alignment": {"segments": [{"name": "block 1"}]}},
+        )
+    ):
+        found = layer_tables(read_run(fresh_text_run(f"run-{place}", layers=layers)))
+        assert [each.table.rows for each in found] == [(("block 1", "-", "-", "-"),)] * (place == 2)

@@ -1,0 +1,102 @@
+"""Scores of a model of masked tokens: never a perplexity, never bits per byte."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from brimful.report.page import headline
+from brimful.report.page.html import write_report
+from brimful.report.page.masked import masked_table
+from brimful.report.tasks import Tasks
+from brimful.report.text import evaluation_lines
+from brimful.runs.runfiles import kind_of, read_run
+
+SCORE: dict[str, Any] = {
+    "kind": "masked",
+    "masked_share": 0.15,
+    "loss": 2.3125,
+    "loss_interval": [2.25, 2.375],
+    "tokens": 17731,
+    "documents": 60,
+    "seconds": 2.9,
+    "tokens_per_second": 6100.4,
+    "context": 128,
+    "windows": 923,
+    "batch_sizes": [64],
+}
+RECIPE = (
+    "name: tiny-encoder\nmethod: mlm\nmodel: {architecture: modernbert, layers: 4, width:"
+    " 128}\ndata: {path: 'builtin:python-docs'}\n"
+)
+SAMPLE = {
+    "prompt": "the [MASK] is",
+    "completion": "'value' stands there",
+    "finish": "fill-mask",
+    "temperature": 0.0,
+    "top_k": 5,
+    "tokens": 1,
+}
+
+
+def test_the_terminal_tells_the_loss_over_hidden_tokens_alone() -> None:
+    assert evaluation_lines({"validation": SCORE}) == [
+        "validation: 17,731 masked tokens, 15% of all, predicted from both sides, context 128",
+        "  loss 2.3125 nats/masked token (95 % 2.2500 to 2.3750)",
+        "  6,100 masked tokens/s, 2.9 s",
+    ]
+
+
+def test_a_loss_that_is_not_finite_and_has_no_interval_is_told_as_that() -> None:
+    assert (
+        evaluation_lines({"validation": SCORE | {"loss": None, "loss_interval": None}})[1]
+        == "  loss not finite nats/masked token"
+    )
+
+
+def test_the_report_tells_what_the_loss_is_of_and_what_stands_at_hidden_words(
+    new_run: Callable[..., Path],
+) -> None:
+    folder = new_run("tiny-encoder", recipe=RECIPE, scores={"validation": SCORE}, samples=[SAMPLE])
+    run = read_run(folder)
+    page = write_report(folder).read_text(encoding="utf-8")
+
+    assert kind_of(run) == "masked"
+    assert headline.sentence(run).startswith(
+        "A 612-parameter ModernBERT-style masked language model (4 layers, 128 wide) was trained"
+    )
+    assert (
+        headline.verdict(run)
+        == "On held-out text (validation) the loss is 2.312 nats per masked token (95 % interval"
+        " 2.250 to 2.375)."
+    )
+    assert [card.name for card in headline.cards(run, Tasks({}, {}))][:1] == ["Loss"]
+    assert "AutoModelForMaskedLM" in page
+    assert "What it fills in" in page
+    assert "Loss (nats/masked token)" in page
+    assert "Loss, nats per masked token" in page
+    assert "the [MASK] is</span>\n&#39;value&#39; stands there" in page
+    for wrong in ("Perplexity", "its per byte", "brimful generate", "temperature 0.0"):
+        assert wrong not in page, wrong
+
+
+def test_the_table_has_a_row_for_each_split_and_none_without_scores(
+    new_run: Callable[..., Path],
+) -> None:
+    table = masked_table(
+        read_run(
+            new_run("tiny-encoder", recipe=RECIPE, scores={"test": SCORE, "validation": SCORE})
+        )
+    )
+
+    assert table is not None
+    assert table.rows[0] == (
+        "validation",
+        "2.312 [2.250, 2.375]",
+        "17,731",
+        "15%",
+        "60",
+        "128",
+        "6.10k",
+    )
+    assert [row[0] for row in table.rows] == ["validation", "test"]
+    assert masked_table(read_run(new_run("bare", recipe=RECIPE, scores={}))) is None

@@ -1,0 +1,64 @@
+"""Predictions stand beside measurements on one scale that all of them fit."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from brimful.report.page.predicted import origin_table, predictions
+from brimful.runs.runfiles import read_run
+
+MakeRun = Callable[..., Path]
+
+
+def test_measured_rows_come_first_and_say_whether_the_interval_held(new_run: MakeRun) -> None:
+    rows, scale = predictions(read_run(new_run()))
+    by_name = {row.name: row for row in rows}
+    memory, energy = by_name["Peak memory"], by_name["Energy"]
+    assert (memory.predicted, memory.interval, memory.measured, memory.error) == (
+        "1.22 GiB",
+        "1.12 GiB to 1.35 GiB",
+        "1.18 GiB",
+        "+3.0 %",
+    )
+    assert (memory.inside, memory.tone) == ("inside", "good")
+    assert (by_name["Training time"].inside, by_name["Training time"].tone) == ("outside", "bad")
+    assert (energy.measured, energy.error, energy.gauge) == ("-", "-", None)
+    assert [row.gauge is None for row in rows] == sorted(row.gauge is None for row in rows)
+    assert float(scale) > 1
+
+
+def test_a_gauge_has_the_prediction_in_the_middle_and_the_measurement_beside(
+    new_run: MakeRun,
+) -> None:
+    plan = {
+        "predicted": {"step_time_s": 0.17},
+        "predicted_interval": {"step_time_s": [0.085, 0.34]},
+    }
+    (row,), scale = predictions(read_run(new_run(plan=plan)))
+    assert row.gauge is not None
+    assert scale == "2"
+    assert (row.gauge.low, row.gauge.width) == ("0.0%", "100.0%")
+    assert float((row.gauge.at or "").rstrip("%")) == pytest.approx(100, abs=1.5)
+    assert row.gauge.label.startswith(
+        "measured 2.00 times what was predicted; interval 0.50 to 2.00 times"
+    )
+
+
+def test_odd_intervals_and_zeros_do_not_stop_the_table(new_run: MakeRun) -> None:
+    plan = {
+        "predicted": {"step_time_s": 0.0, "tokens_per_s": 1e-9},
+        "predicted_interval": {"tokens_per_s": [0, 1]},
+    }
+    rows, _ = predictions(read_run(new_run(plan=plan)))
+    assert [row.gauge and row.gauge.at for row in rows] == [None, "100.0%"]
+
+
+def test_where_each_number_is_from_is_a_table(new_run: MakeRun) -> None:
+    table = origin_table(read_run(new_run()))
+    assert table is not None
+    assert any(
+        row[0] == "Time per optimizer step" and "matrix rate" in row[1] and "median of" in row[2]
+        for row in table.rows
+    )
+    assert origin_table(read_run(new_run("bare", plan=None))) is None

@@ -1,0 +1,64 @@
+"""Where the time went stands below what the plan expected, in the same colours."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from brimful.report.page.time_page import time_view
+from brimful.runs.runfiles import read_run
+
+MakeRun = Callable[..., Path]
+
+
+def test_predicted_and_measured_parts_have_the_same_colours(new_run: MakeRun) -> None:
+    view = time_view(read_run(new_run()))
+    assert view is not None
+    assert [row.name for row in view.rows] == ["predicted", "measured"]
+    colours = [{part.name: part.place for part in row.parts} for row in view.rows]
+    assert all(
+        colours[1][name] == place for name, place in colours[0].items() if name in colours[1]
+    )
+    assert view.drawing is not None
+    assert [part.name for part in view.step_terms] == [
+        "Matrix",
+        "Attention",
+        "Element-wise",
+        "Optimizer",
+    ]
+
+
+def test_a_run_of_which_nothing_is_known_has_no_section(new_run: MakeRun) -> None:
+    assert time_view(read_run(new_run(plan=None, metrics=[]))) is None
+
+
+def test_waiting_for_data_is_told_and_advice_stands_below_it(new_run: MakeRun) -> None:
+    steps = [
+        {
+            "kind": "step",
+            "step": step,
+            "loss": 2.0,
+            "step_time_s": 0.5 if step > 1 else 4.0,
+            "loader_wait_s": 0.2,
+        }
+        for step in range(1, 41)
+    ]
+    told = {
+        "kind": "loader",
+        "seconds_per_batch": {"1": 0.2, "2": 0.05},
+        "loader_workers": 1,
+        "n": 20,
+    }
+    records = [
+        {"kind": "start", "step": 0, "total_steps": 40},
+        *steps,
+        told,
+        {"kind": "end", "step": 40, "seconds": 30.0, "reason": "finished"},
+    ]
+    view = time_view(read_run(new_run(metrics=records)))
+    assert view is not None
+    assert "steps waited 40 % of their time for data" in view.sentence
+    assert [each.change for each in view.advice if each.topic == "loader"] == [
+        "plan.loader_workers=2"
+    ]
+    assert {"Compute", "Waiting for data", "Compiling and warming up"} <= {
+        part.name for part in view.keys
+    }

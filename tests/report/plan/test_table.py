@@ -1,0 +1,221 @@
+"""Devices in a table: in the order asked for, as wide as the terminal, with what each takes."""
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from brimful.chains.plans import survey
+from brimful.hardware import catalog
+from brimful.planning.budget import Budget, Sessions, answer
+from brimful.planning.plan import Prediction
+from brimful.planning.surveyed import Surveyed, Unplanned
+from brimful.recipe import Recipe
+from brimful.report.plan.table import Entries, batch_cell, device_table, ordered, table_notes
+
+RECIPE = {
+    "name": "small",
+    "sequence_length": 32,
+    "batch": {"sequences": 6},
+    "training": {"steps": 5},
+    "model": {"layers": 1, "heads": 2, "width": 32},
+    "tokenizer": {"vocabulary": 300},
+    "data": {"path": "x.txt"},
+    "optimizer": {"learning_rate": 1e-3},
+}
+Made = Callable[..., Surveyed]
+
+
+@pytest.fixture(scope="module")
+def made(new_cache: Callable[[], str]) -> Made:
+    """`made("Tesla T4", hours=2, usd=1.2)` is that device with a run of two hours, give or take
+    half; "uncertain" or "does not fit" is a verdict.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BRIMFUL_CACHE", new_cache())
+        (base,) = survey(Recipe.model_validate(RECIPE), "Tesla T4")
+    assert isinstance(base, Surveyed)
+
+    def make(
+        name: str, hours: float | None = None, usd: float | None = None, verdict: str = "fits"
+    ) -> Surveyed:
+        amounts = {
+            "step_time_s": hours and hours / 5 * 3600,
+            "total_time_s": hours and hours * 3600,
+            "cost_usd": usd,
+            "tokens_per_s": hours and 5e4,
+            "mfu": hours and 0.234,
+            "energy_wh": hours and 99.5,
+        }
+        predicted = {
+            key: Prediction(value, value / 2, value * 1.5, "by hand")
+            for key, value in amounts.items()
+            if value is not None
+        }
+        derived = base.derived
+        footprint = dataclasses.replace(derived.footprint, verdict=verdict)
+        prepared = dataclasses.replace(derived.prepared, device=catalog.get(name))
+        plan = dataclasses.replace(
+            derived.plan, predicted=predicted, micro_batches=(4, 4, 2), recompute=False
+        )
+        return dataclasses.replace(
+            base,
+            derived=dataclasses.replace(derived, plan=plan, footprint=footprint, prepared=prepared),
+        )
+
+    return make
+
+
+def _lines(surveyed: Entries, width: int = 120, **limits: object) -> list[str]:
+    console = Console(width=300, force_terminal=False)
+    with console.capture() as capture:
+        console.print(device_table(surveyed, width, **limits), soft_wrap=True)  # type: ignore[arg-type]
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def _names(surveyed: Entries) -> list[str]:
+    return [entry.device.name for entry in surveyed]
+
+
+def test_time_puts_the_quickest_first_and_what_does_not_fit_last(made: Made) -> None:
+    nothing = Unplanned(catalog.get("Tesla P4"), "no kernel")
+    entries = [
+        nothing,
+        made("Tesla T4", 9, 5),
+        made("NVIDIA H200", verdict="does not fit"),
+        made("NVIDIA L4", 8, 9),
+        made("NVIDIA A10G", 1, 1, "uncertain"),
+    ]
+
+    assert _names(ordered(entries, "time")) == [
+        "NVIDIA L4",
+        "Tesla T4",
+        "NVIDIA A10G",
+        "NVIDIA H200",
+        "Tesla P4",
+    ]
+    assert _names(ordered(entries, "cost")) == [
+        "Tesla T4",
+        "NVIDIA L4",
+        "NVIDIA A10G",
+        "NVIDIA H200",
+        "Tesla P4",
+    ]
+    assert _names(ordered(entries, "name")) == [
+        "NVIDIA A10G",
+        "NVIDIA H200",
+        "NVIDIA L4",
+        "Tesla P4",
+        "Tesla T4",
+    ]
+    assert ordered(entries, None) == entries
+
+
+def test_an_unknown_price_comes_after_the_known_ones(made: Made) -> None:
+    assert _names(ordered([made("Tesla T4", 1), made("NVIDIA L4", 8, 9)], "cost")) == [
+        "NVIDIA L4",
+        "Tesla T4",
+    ]
+
+
+def test_a_row_tells_what_the_run_takes(made: Made) -> None:
+    header, row = _lines([made("Tesla T4", 2, 1.2)], 200)
+
+    for told in (
+        "yes",
+        "of 14.6 GiB",
+        "4 x 2 + 2",
+        "24m 00s",
+        "50.00k",
+        "23%",
+        "2h 00m",
+        "1h 00m to 3h 00m",
+        "99.5 Wh",
+        "$1.20",
+        "$0.60 to $1.80",
+    ):
+        assert told in row
+    titles = [
+        "device",
+        "fits",
+        "memory",
+        "batch",
+        "step",
+        "tokens/s",
+        "MFU",
+        "in all",
+        "9 of 10 runs",
+        "energy",
+        "cost",
+        "9 of 10 runs",
+    ]
+    assert header.split() == " ".join(titles).split()
+
+
+def test_numbers_stand_right_under_their_header(made: Made) -> None:
+    header, short, long = _lines([made("Tesla T4", 2, 1.2), made("NVIDIA L4", 20, 1000)], 100)
+
+    assert (
+        short.index("$1.20") + len("$1.20")
+        == long.index("$1,000") + len("$1,000")
+        == header.index("cost") + len("cost")
+    )
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 150])
+def test_the_table_is_never_wider_than_the_terminal_and_keeps_what_matters(
+    made: Made, width: int
+) -> None:
+    lines = _lines(
+        [made("NVIDIA RTX PRO 6000 Blackwell Server Edition", 2, 1.2), made("Tesla T4", 20, 10)],
+        width,
+    )
+
+    assert max(map(len, lines)) <= width
+    for told in ("fits", "in all", "cost"):
+        assert told in lines[0]
+
+
+def test_what_does_not_fit_has_no_time_and_a_missing_price_is_said(made: Made) -> None:
+    _, too_large, unpriced = _lines([made("Tesla T4", 2, 1, "does not fit"), made("NVIDIA L4", 2)])
+
+    assert " no " in too_large
+    assert "2h" not in too_large
+    assert "no price" in unpriced
+
+
+def test_budget_and_sessions_have_a_column(made: Made) -> None:
+    entries = [made("Tesla T4", 2, 1.2), made("NVIDIA L4", 1, 2)]
+    answers = {
+        entry.device.name: answer(
+            Budget("time", 2 * 3600), lambda _, entry=entry: entry.derived.plan.predicted, 5
+        )
+        for entry in entries
+    }
+    cut = {"Tesla T4": Sessions(3600, (3, 2, 4), 10, 60, 1, 0.1)}
+
+    header, t4, l4 = _lines(entries, answers=answers, sessions=cut)
+
+    assert header.endswith("in 2h 00m  sessions")
+    assert t4.split()[-2:] == ["maybe", "3"]
+    assert l4.split()[-1] == "yes"
+
+
+def test_quickest_and_cheapest_are_named_below(made: Made) -> None:
+    notes = table_notes(
+        [made("Tesla T4", 9, 5), made("NVIDIA L4", 8, 9), made("NVIDIA H200", 1, 1, "uncertain")]
+    )
+
+    assert "quickest: NVIDIA L4 (8h 00m), cheapest: Tesla T4 ($5.00)" in notes
+    assert "quickest" not in " ".join(table_notes([made("Tesla T4", 9, 5)]))
+
+
+def test_recomputation_is_marked_and_explained(made: Made) -> None:
+    entry = made("Tesla T4", 1)
+    plan = dataclasses.replace(entry.derived.plan, recompute=True)
+    recomputing = dataclasses.replace(entry, derived=dataclasses.replace(entry.derived, plan=plan))
+
+    assert batch_cell(plan) == "4 x 2 + 2 r"
+    assert "r: activations are recomputed" in table_notes([recomputing])[0]
+    assert "recomputed" not in table_notes([entry])[0]

@@ -1,0 +1,48 @@
+"""What `plan --verify` prints."""
+
+import math
+from dataclasses import replace
+
+from brimful.planning.equivalence import Equivalence
+from brimful.rehearsal.verify import Check, Verification
+from brimful.report.plan.verification import WIDTH, verification_lines
+
+GOOD = Verification(
+    equivalence=Equivalence(keeps=("the sequences",), changes=()),
+    precision="bf16",
+    ran_on="a CPU",
+    reduced=("blocks 12 -> 2", "width 768 -> 128"),
+    untested=("kernels of a T4",),
+    told=(),
+    losses=(7.5, 7.6),
+    checks=(Check("loss", 1e-6, 1e-4), Check("gradient direction", 2e-5, 3e-4)),
+)
+
+
+def test_claims_reductions_and_what_was_not_tested_are_said() -> None:
+    lines = verification_lines(GOOD)
+    assert "  - the sequences" in lines
+    assert "  - nothing" in lines
+    assert "  reduced: blocks 12 -> 2; width 768 -> 128" in lines
+    assert "  not tested: kernels of a T4" in lines
+    assert not any(line.startswith("  note:") for line in lines)
+    assert max(map(len, verification_lines(replace(GOOD, reduced=GOOD.reduced * 9)))) <= WIDTH
+
+
+def test_every_comparison_stands_beside_its_tolerance() -> None:
+    table = "\n".join(verification_lines(GOOD))
+    assert "gradient direction     2.0e-05   3.0e-04  ok       (1 - cosine)" in table
+    assert (
+        verification_lines(GOOD)[-1]
+        == "verified: every difference is within what rounding in bf16 explains."
+    )
+
+
+def test_what_fails_is_named() -> None:
+    lines = verification_lines(
+        replace(
+            GOOD, checks=(Check("loss", math.nan, 1e-4), Check("gradient direction", 1e-5, 3e-4))
+        )
+    )
+    assert "TOO FAR" in "\n".join(lines)
+    assert lines[-1] == "NOT VERIFIED: loss off by more than rounding in bf16 explains."
