@@ -417,7 +417,7 @@ def _ours(folder: Path) -> Callable[[list[str]], list[float]]:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     from brimful.base.env import keep_few_kernels, wait_politely
-    from brimful.classification.calibration import Calibration
+    from brimful.classification.calibration import LabelCalibration
     from brimful.classification.classifier import Classifier, forward_of
     from brimful.classification.record import ClassifierRecord
     from brimful.data.labels import Labels
@@ -427,7 +427,7 @@ def _ours(folder: Path) -> Callable[[list[str]], list[float]]:
     model = AutoModelForSequenceClassification.from_pretrained(folder / "classifier").eval()
     labels, calibration = (
         Labels(("LABEL_0", "LABEL_1"), False, 1),
-        Calibration(1.0, None, "best_f1", ()),
+        LabelCalibration(1.0, None, "best_f1", ()),
     )
     record = ClassifierRecord(
         labels, calibration, (), {}, 192, np.zeros((0, 2), np.float32), np.zeros(0, np.int64)

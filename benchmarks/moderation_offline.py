@@ -31,7 +31,7 @@ from sklearn.metrics import average_precision_score, f1_score
 
 from brimful.base.env import runs_folder
 from brimful.base.rundir import read_journal, read_json
-from brimful.classification.calibration import Calibration
+from brimful.classification.calibration import LabelCalibration
 from brimful.classification.classifier import load_classifier
 from brimful.data.labels import Labels
 from brimful.data.leakage import normalised
@@ -195,7 +195,7 @@ def _pooled(folders: Sequence[Path]) -> dict[str, Any]:
 
 
 def _judged(
-    logits: NDArray[Any], calibration: Calibration, labels: Labels
+    logits: NDArray[Any], calibration: LabelCalibration, labels: Labels
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     assert labels.positive is not None
     probabilities = calibration.probabilities(logits, multiple=False)

@@ -151,12 +151,12 @@ def _prepare(folder: Path) -> None:
 
     from brimful.base.env import cache_folder
     from brimful.data.prepare import prepare
-    from brimful.data.sequences import Sequences
+    from brimful.data.sequences import TokenSequences
     from brimful.recipe import load
 
     (folder / "recipe.yaml").write_text(RECIPE)
     recipe = load(str(folder / "recipe.yaml"))
-    sequences = Sequences(
+    sequences = TokenSequences(
         prepare(recipe, cache_folder()).splits["train"], recipe.sequence_length, seed=recipe.seed
     )
     np.save(folder / "ids.npy", sequences.batch(0, min(len(sequences), 4096)).inputs_BT.numpy())

@@ -24,11 +24,11 @@ import psutil
 from brimful.base.env import shared_data_folder
 from brimful.verify.canary import canaries, squaring
 from brimful.verify.code import MBPP_TOGETHER, humaneval_program, mbpp_program
-from brimful.verify.isolation import LEVELS, Limits
-from brimful.verify.sandbox import Program, Result, Sandbox
+from brimful.verify.isolation import LEVELS, ProgramLimits
+from brimful.verify.sandbox import Program, ProgramResult, Sandbox
 from record import summary, write_record
 
-PATIENT = Limits(seconds=60.0)
+PATIENT = ProgramLimits(seconds=60.0)
 """For references, whose time is to be measured."""
 ROUNDS, PROGRAMS_A_ROUND = 9, 200
 
@@ -248,7 +248,7 @@ def _canary(level: str) -> dict[str, Any]:
     }
 
 
-def _statuses(results: Sequence[Result]) -> dict[str, int]:
+def _statuses(results: Sequence[ProgramResult]) -> dict[str, int]:
     return dict(sorted(Counter(result.status for result in results).items()))
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from brimful.base.errors import DataError, RequestError, RunFolderError
 from brimful.classification.answers import (
-    Answer,
     AnswerColumns,
     JsonLines,
-    Table,
+    PredictedLabels,
+    TableRows,
     kind_of,
     partial_of,
     writing,
@@ -24,20 +24,20 @@ from brimful.data.labels import Labels
 from brimful.data.readers import rows_of_lines
 
 TWO, MANY = Labels(("ham", "spam"), False, 1), Labels(("a", "b", "c"), True, None)
-SPAM = Answer(("spam",), 0.75, (0.25, 0.75))
-NOTHING = Answer(None, None, None)
+SPAM = PredictedLabels(("spam",), 0.75, (0.25, 0.75))
+NOTHING = PredictedLabels(None, None, None)
 
 
 def _table(
     columns: list[str], separator: str = ",", labels: Labels = TWO, *, has_header: bool = True
-) -> Table:
-    return Table(
+) -> TableRows:
+    return TableRows(
         columns, AnswerColumns.beside(columns, labels), separator, ";", has_header=has_header
     )
 
 
 def _read_back(
-    kind: str, form: Table | JsonLines, rows: list[Mapping[str, object]]
+    kind: str, form: TableRows | JsonLines, rows: list[Mapping[str, object]]
 ) -> list[dict[str, object]]:
     text = form.head() + "".join(form.line(row, SPAM, "here") for row in rows)
     return [row.columns for row in rows_of_lines(io.StringIO(text, newline="\n"), "there", kind)]
@@ -91,16 +91,16 @@ def test_two_labels_add_the_given_one_its_probability_and_that_of_each() -> None
 def test_several_labels_add_a_list_and_the_probability_of_each() -> None:
     added = AnswerColumns.beside(["text"], MANY)
 
-    assert added.values(Answer(("a", "c"), None, (0.9, 0.1, 0.8))) == {
+    assert added.values(PredictedLabels(("a", "c"), None, (0.9, 0.1, 0.8))) == {
         "labels": ["a", "c"],
         "p_a": 0.9,
         "p_b": 0.1,
         "p_c": 0.8,
     }
-    assert added.values(Answer((), None, (0.1, 0.1, 0.1)))["labels"] == []
+    assert added.values(PredictedLabels((), None, (0.1, 0.1, 0.1)))["labels"] == []
     assert (
         _table(["text"], labels=MANY).line(
-            {"text": "x"}, Answer(("a", "c"), None, (0.9, 0.1, 0.8)), "here"
+            {"text": "x"}, PredictedLabels(("a", "c"), None, (0.9, 0.1, 0.8)), "here"
         )
         == "x,a;c,0.9,0.1,0.8\n"
     )
@@ -158,9 +158,9 @@ def test_a_tsv_refuses_what_it_cannot_hold() -> None:
 
 def test_probabilities_have_six_digits() -> None:
     assert (
-        AnswerColumns.beside([], TWO).values(Answer(("ham",), 1 / 3, (1 / 3, 1.23456789e-9)))[
-            "p_spam"
-        ]
+        AnswerColumns.beside([], TWO).values(
+            PredictedLabels(("ham",), 1 / 3, (1 / 3, 1.23456789e-9))
+        )["p_spam"]
         == 1.23457e-09
     )
 

@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 from brimful.base.errors import RunFolderError
-from brimful.classification.calibration import Calibration, choose_calibration, choose_thresholds
+from brimful.classification.calibration import (
+    LabelCalibration,
+    choose_calibration,
+    choose_thresholds,
+)
 from brimful.data.labels import Labels
 
 BINARY = Labels(("ham", "spam"), False, 1)
@@ -45,7 +49,8 @@ def test_there_is_a_threshold_for_each_decision_and_it_survives_json(
         threshold.recall is not None and threshold.recall >= 0.9 for threshold in chosen.thresholds
     )
     assert (
-        Calibration.from_json(json.loads(json.dumps(chosen.to_json(), allow_nan=False))) == chosen
+        LabelCalibration.from_json(json.loads(json.dumps(chosen.to_json(), allow_nan=False)))
+        == chosen
     )
 
 
@@ -135,4 +140,4 @@ def test_a_damaged_record_is_an_error_that_says_so(change: dict[str, Any]) -> No
     record = choose_calibration(logits_EC, targets, BINARY, "best_f1").to_json()
 
     with pytest.raises(RunFolderError, match=r"calibration of this classifier.*[Tt]rain again"):
-        Calibration.from_json(record | change)
+        LabelCalibration.from_json(record | change)

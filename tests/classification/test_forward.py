@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from transformers import BertConfig, BertForSequenceClassification
 
 from brimful.base.errors import RequestError
-from brimful.classification.forward import Forward
+from brimful.classification.forward import ClassifierForward
 from brimful.data.labelled_batches import Passes
 
 CPU = torch.device("cpu")
@@ -50,13 +50,13 @@ def test_every_text_gets_the_logits_it_has_alone(
             [model(input_ids=torch.from_numpy(each.astype(np.int64))[None]).logits for each in ids]
         )
 
-    together = Forward(model, Passes(0, 40, 64), budget, CPU).logits(ids)
+    together = ClassifierForward(model, Passes(0, 40, 64), budget, CPU).logits(ids)
 
     np.testing.assert_allclose(together, alone.numpy(), atol=2e-6)
 
 
 def test_no_texts_give_no_logits(model: BertForSequenceClassification) -> None:
-    assert Forward(model, Passes(0, 40, 64), 64, CPU).logits([]).shape == (0, 3)
+    assert ClassifierForward(model, Passes(0, 40, 64), 64, CPU).logits([]).shape == (0, 3)
 
 
 def _small(holds: int) -> Callable[..., Any]:
@@ -70,11 +70,11 @@ def _small(holds: int) -> Callable[..., Any]:
 def test_memory_that_runs_out_makes_passes_smaller_and_loses_nothing(
     model: BertForSequenceClassification, ids: list[NDArray[np.uint32]]
 ) -> None:
-    expected = Forward(model, Passes(0, 40, 64), 100_000, CPU).logits(ids)
+    expected = ClassifierForward(model, Passes(0, 40, 64), 100_000, CPU).logits(ids)
     told: list[int] = []
     hook = model.register_forward_pre_hook(_small(3), with_kwargs=True)
     try:
-        forward = Forward(model, Passes(0, 40, 64), 100_000, CPU)
+        forward = ClassifierForward(model, Passes(0, 40, 64), 100_000, CPU)
         found = forward.logits(ids, lambda what, done, total: told.append(done))
     finally:
         hook.remove()
@@ -92,6 +92,6 @@ def test_one_text_that_does_not_fit_is_told(
     hook = model.register_forward_pre_hook(_small(0), with_kwargs=True)
     try:
         with pytest.raises(RequestError, match="not even one text of"):
-            Forward(model, Passes(0, 40, 64), 64, CPU).logits(ids)
+            ClassifierForward(model, Passes(0, 40, 64), 64, CPU).logits(ids)
     finally:
         hook.remove()

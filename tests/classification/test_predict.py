@@ -17,9 +17,9 @@ import torch
 from brimful.base.errors import DataError, Interrupted, RequestError
 from brimful.classification.answers import partial_of
 from brimful.classification.classifier import load_classifier
-from brimful.classification.predict import Summary, Wanted, predict
+from brimful.classification.predict import PredictionSummary, Wanted, predict
 
-Predict = Callable[..., tuple[Summary, list[str]]]
+Predict = Callable[..., tuple[PredictionSummary, list[str]]]
 
 
 def _texts(count: int) -> list[str]:
@@ -28,7 +28,9 @@ def _texts(count: int) -> list[str]:
     return [" ".join(drawn.choice(words, size=drawn.integers(1, 14))) for _ in range(count)]
 
 
-def _run_predict(run: Path, source: str | Path, **wanted: Any) -> tuple[Summary, list[str]]:
+def _run_predict(
+    run: Path, source: str | Path, **wanted: Any
+) -> tuple[PredictionSummary, list[str]]:
     """The summary, and what was told."""
     told: list[str] = []
     standard_input, progress = wanted.pop("standard_input", None), wanted.pop("progress", None)

@@ -9,7 +9,7 @@ import pytest
 
 from brimful.base.errors import DataError
 from brimful.data.labels import (
-    Cell,
+    LabelCell,
     Labels,
     are_lists,
     check_known,
@@ -30,7 +30,7 @@ def rules(**fields: Any) -> LabelsRecipe:
 
 
 def names(value: Any, *, multiple: bool = False, **fields: Any) -> tuple[str, ...]:
-    return names_in_cell(Cell(value, "a.csv:7"), rules(**fields), multiple=multiple)
+    return names_in_cell(LabelCell(value, "a.csv:7"), rules(**fields), multiple=multiple)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_mapping_merges_classes() -> None:
 
 def test_cells_that_are_lists_mean_several_labels_unless_the_recipe_says() -> None:
     """Either way."""
-    lists, plain = [Cell("a", "x"), Cell(["a"], "x")], [Cell("a,b", "x")]
+    lists, plain = [LabelCell("a", "x"), LabelCell(["a"], "x")], [LabelCell("a,b", "x")]
     assert [are_lists(lists, rules()), are_lists(plain, rules())] == [True, False]
     assert [are_lists(lists, rules(kind="single")), are_lists(plain, rules(kind="multiple"))] == [
         False,
@@ -220,7 +220,7 @@ def test_texts_are_counted_by_label() -> None:
 
 def test_notes_say_which_number_is_which_label_and_what_had_no_effect() -> None:
     """Mapping, the positive label, what training lacks."""
-    cells = [Cell("0", "x"), Cell("2", "x")]
+    cells = [LabelCell("0", "x"), LabelCell("2", "x")]
     chosen = rules(mapping={"2": "1", "3": "1"}, names=["0", "1", "9"])
     assert naming_notes(cells, Labels(("0", "1", "9")), chosen, Counter({"0": 3, "1": 1})) == [
         "labels: 0 = 0, 1 = 1, 2 = 9; 2 -> 1; 3 -> 1",

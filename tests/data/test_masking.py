@@ -10,12 +10,17 @@ import torch
 
 from brimful.base.errors import DataError
 from brimful.data.batches import IGNORED, MicroBatch
-from brimful.data.masking import MaskedBatch, MaskedSequences, Rules, masked_evaluation_batches
+from brimful.data.masking import (
+    MaskedBatch,
+    MaskedSequences,
+    MaskingRules,
+    masked_evaluation_batches,
+)
 from brimful.data.tokens import TokenSplit
 from brimful.model.description import CLS_ID, ENCODER_TOKENS, MASK_ID, PAD_ID, SEP_ID
 
 VOCABULARY, LENGTH = 500, 16
-RULES = Rules(0.25, VOCABULARY, seed=7)
+RULES = MaskingRules(0.25, VOCABULARY, seed=7)
 FIRST = len(ENCODER_TOKENS)
 
 
@@ -101,7 +106,7 @@ def test_of_the_hidden_tokens_eight_in_ten_are_masks_and_one_is_random_and_one_i
     split: Callable[..., TokenSplit],
 ) -> None:
     batch = MaskedSequences(
-        split(30_000), 128, "stream", "error", Rules(0.3, VOCABULARY, seed=1)
+        split(30_000), 128, "stream", "error", MaskingRules(0.3, VOCABULARY, seed=1)
     ).batch(0, 200)
     hidden = batch.targets_BT != IGNORED
     shown, truth = batch.inputs_BT[hidden], batch.targets_BT[hidden]
@@ -144,7 +149,7 @@ def test_a_sample_is_the_same_whatever_batch_it_comes_in_and_other_tokens_are_hi
 def test_another_seed_hides_other_tokens_in_training_and_the_same_ones_in_scoring(
     split: Callable[..., TokenSplit],
 ) -> None:
-    text, other = split(100), Rules(0.25, VOCABULARY, seed=8)
+    text, other = split(100), MaskingRules(0.25, VOCABULARY, seed=8)
 
     assert not _equal(
         *(

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from brimful.base.errors import DataError
-from brimful.data.questions import Questions, read_questions
+from brimful.data.questions import QuestionSet, read_questions
 from brimful.recipe import QuestionsRecipe
 
 
-def read(folder: Path, rows: list[Any], **choices: Any) -> Questions:
+def read(folder: Path, rows: list[Any], **choices: Any) -> QuestionSet:
     """Of a file with these rows."""
     path = folder / "questions.json"
     path.write_text(json.dumps(rows), encoding="utf-8")

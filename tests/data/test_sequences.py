@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from brimful.base.errors import DataError
 from brimful.data.batches import IGNORED
-from brimful.data.sequences import Sequences, evaluation_batches
+from brimful.data.sequences import TokenSequences, evaluation_batches
 from brimful.data.tokens import TokenSplit
 
 Split = Callable[..., TokenSplit]
@@ -27,7 +27,7 @@ def counting(num_tokens: int) -> TokenSplit:
     )
 
 
-def rows(sequences: Sequences, first: int, count: int) -> list[tuple[list[int], list[int]]]:
+def rows(sequences: TokenSequences, first: int, count: int) -> list[tuple[list[int], list[int]]]:
     """(inputs, targets) of each sample without padding."""
     batch = sequences.batch(first, count)
     return [
@@ -38,7 +38,7 @@ def rows(sequences: Sequences, first: int, count: int) -> list[tuple[list[int], 
 
 def test_a_batch_holds_each_position_and_what_follows_it() -> None:
     """int64 on the CPU, with as many target tokens as positions."""
-    batch = Sequences(counting(1000), 8, seed=3).batch(5, 4)
+    batch = TokenSequences(counting(1000), 8, seed=3).batch(5, 4)
     assert batch.inputs_BT.shape == batch.targets_BT.shape == (4, 8)
     assert batch.inputs_BT.dtype == batch.targets_BT.dtype == torch.int64
     assert torch.equal(batch.targets_BT, batch.inputs_BT + 1)
@@ -49,7 +49,7 @@ def test_a_batch_holds_each_position_and_what_follows_it() -> None:
 def test_any_partition_into_batches_gives_the_same_samples(layout: str, token_split: Split) -> None:
     """Also across the border of an epoch, and in any order of asking."""
     split = token_split(*(1 + number % 7 for number in range(23)))
-    make = lambda: Sequences(split, 8, layout, "error", seed=5)  # type: ignore[arg-type]  # noqa: E731
+    make = lambda: TokenSequences(split, 8, layout, "error", seed=5)  # type: ignore[arg-type]  # noqa: E731
     whole = rows(make(), 3, 40)
     fresh = make()
     assert whole == [row for first in range(3, 43, 8) for row in rows(fresh, first, 8)]
@@ -61,7 +61,7 @@ def test_every_epoch_covers_all_windows_once_from_its_own_start(num_tokens: int)
     """Windows stand end to end; starts and orders differ between epochs, the number of windows does
     not.
     """
-    sequences = Sequences(counting(num_tokens), 8, seed=1)
+    sequences = TokenSequences(counting(num_tokens), 8, seed=1)
     starts, orders = set(), set()
     for epoch in range(30):
         firsts = [
@@ -79,23 +79,23 @@ def test_the_seed_decides_the_order() -> None:
     """Same seed, same samples; another seed, others."""
     split = counting(5000)
     assert (
-        rows(Sequences(split, 8, seed=1), 0, 50)
-        == rows(Sequences(split, 8, seed=1), 0, 50)
-        != rows(Sequences(split, 8, seed=2), 0, 50)
+        rows(TokenSequences(split, 8, seed=1), 0, 50)
+        == rows(TokenSequences(split, 8, seed=1), 0, 50)
+        != rows(TokenSequences(split, 8, seed=2), 0, 50)
     )
 
 
 def test_one_window_is_enough_and_less_is_an_error() -> None:
     """9 tokens make one sequence of 8."""
-    assert rows(Sequences(counting(9), 8), 0, 2) == [(list(range(8)), list(range(1, 9)))] * 2
+    assert rows(TokenSequences(counting(9), 8), 0, 2) == [(list(range(8)), list(range(1, 9)))] * 2
     with pytest.raises(DataError, match=r"has 8 tokens, one sequence needs 9"):
-        Sequences(counting(8), 8)
+        TokenSequences(counting(8), 8)
 
 
 def test_a_document_sequence_runs_from_end_of_text_to_end_of_text(token_split: Split) -> None:
     """No sequence sees another document."""
     samples = sorted(
-        rows(Sequences(token_split(2, 1, 3), 8, "document"), 0, 3), key=lambda row: row[1][0]
+        rows(TokenSequences(token_split(2, 1, 3), 8, "document"), 0, 3), key=lambda row: row[1][0]
     )
     assert samples == [([0, 1, 2], [1, 2, 0]), ([0, 4], [4, 0]), ([0, 6, 7, 8], [6, 7, 8, 0])]
 
@@ -104,15 +104,15 @@ def test_documents_are_padded_to_a_multiple_of_eight_and_at_most_the_sequence_le
     token_split: Split,
 ) -> None:
     """Padding is never a target."""
-    batch = Sequences(token_split(2, 8), 12, "document").batch(0, 2)
+    batch = TokenSequences(token_split(2, 8), 12, "document").batch(0, 2)
     assert batch.inputs_BT.shape == (2, 12)
     assert batch.num_target_tokens == 3 + 9
-    assert Sequences(token_split(2, 6), 12, "document").batch(0, 2).inputs_BT.shape == (2, 8)
+    assert TokenSequences(token_split(2, 6), 12, "document").batch(0, 2).inputs_BT.shape == (2, 8)
 
 
 def test_long_documents_are_an_error_unless_declared(token_split: Split) -> None:
     """The error has the numbers; a document whose tokens and end-of-text just fit is not long."""
-    assert len(Sequences(token_split(3, 2), 4, "document")) == 2
+    assert len(TokenSequences(token_split(3, 2), 4, "document")) == 2
     with pytest.raises(
         DataError,
         match=(
@@ -120,12 +120,12 @@ def test_long_documents_are_an_error_unless_declared(token_split: Split) -> None
             r" tokens"
         ),
     ):
-        Sequences(token_split(3, 4), 4, "document")
+        TokenSequences(token_split(3, 4), 4, "document")
 
 
 def test_truncated_documents_lose_their_end_and_are_counted(token_split: Split) -> None:
     """What is left has no false end-of-text."""
-    sequences = Sequences(token_split(6, 2), 4, "document", "truncate")
+    sequences = TokenSequences(token_split(6, 2), 4, "document", "truncate")
     assert sorted(rows(sequences, 0, 2)) == [([0, 1, 2, 3], [1, 2, 3, 4]), ([0, 8, 9], [8, 9, 0])]
     assert sequences.num_long_documents == 1
 
@@ -142,7 +142,7 @@ def test_split_documents_have_every_token_as_target_once(
     ids = np.arange(1, offsets[-1] + 1)
     ids[offsets[1:] - 1] = 0
     split = TokenSplit(ids.astype("<u2"), offsets.astype("<u8"), 0, 0, len(lengths))
-    sequences = Sequences(split, sequence_length, "document", "split", seed=1)
+    sequences = TokenSequences(split, sequence_length, "document", "split", seed=1)
     samples = rows(sequences, 0, len(sequences))
     assert sorted(target for _, targets in samples for target in targets) == sorted(ids.tolist())
     assert all(len(targets) <= sequence_length for _, targets in samples)
@@ -209,4 +209,4 @@ def test_wrong_windows_are_refused_at_once() -> None:
     with pytest.raises(DataError, match="nothing to predict"):
         evaluation_batches(counting(1), 8, 8, 1)
     with pytest.raises(ValueError, match="first_sample -1"):
-        Sequences(counting(100), 8).batch(-1, 2)
+        TokenSequences(counting(100), 8).batch(-1, 2)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from brimful.base.intervals import wilson_interval
 from brimful.evaluation import label_bootstrap
 from brimful.evaluation.label_bootstrap import (
-    Measured,
+    BootstrapResult,
     f1_interval,
     interval_of_draws,
     measure,
@@ -29,7 +29,7 @@ def _true_and_given(
     return np.column_stack([~true_E, true_E]), np.column_stack([~given_E, given_E])
 
 
-def _measured(num: int, accuracy: float = ACCURACY, seed: int = 0) -> Measured:
+def _measured(num: int, accuracy: float = ACCURACY, seed: int = 0) -> BootstrapResult:
     true_EC, given_EC = _true_and_given(num, accuracy, np.random.default_rng(seed))
     return measure(num, [decision_statistic(true_EC, given_EC)], [], num_rankings=0)
 

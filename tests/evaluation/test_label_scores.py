@@ -23,7 +23,7 @@ from sklearn.metrics import (
 )
 
 from brimful.base.errors import RequestError
-from brimful.classification.calibration import Calibration, choose_calibration
+from brimful.classification.calibration import LabelCalibration, choose_calibration
 from brimful.data.labelled import LabelledSplit
 from brimful.data.labels import Labels
 from brimful.evaluation.label_scores import (
@@ -256,7 +256,7 @@ def test_mistakes_of_several_labels_name_them_all_and_long_texts_are_cut() -> No
         ("a:1", "a:2"),
         np.zeros(2, bool),
     )
-    unset = Calibration(
+    unset = LabelCalibration(
         1.0,
         None,
         "0.5",
@@ -281,7 +281,7 @@ def test_a_split_without_the_positive_label_tells_what_is_undefined() -> None:
         logits_EC,
         none,
         labels=BINARY,
-        calibration=Calibration(1.0, None, "0.5", _half()),
+        calibration=LabelCalibration(1.0, None, "0.5", _half()),
         seconds=0,
     ).to_json()
 
@@ -309,7 +309,7 @@ def test_logits_that_are_not_finite_are_an_error_that_names_the_first_text() -> 
             logits_EC,
             split,
             labels=BINARY,
-            calibration=Calibration(1.0, None, "0.5", _half()),
+            calibration=LabelCalibration(1.0, None, "0.5", _half()),
             seconds=0,
         )
 

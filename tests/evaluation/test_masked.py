@@ -11,7 +11,7 @@ from torch.nn import functional as F  # noqa: N812
 from transformers import PreTrainedModel
 
 from brimful.base.errors import RequestError
-from brimful.data.masking import Rules, masked_evaluation_batches
+from brimful.data.masking import MaskingRules, masked_evaluation_batches
 from brimful.data.tokens import TokenSplit
 from brimful.evaluation import likelihood
 from brimful.evaluation.likelihood import Likelihood
@@ -20,7 +20,7 @@ from brimful.model.build import build
 from brimful.recipe import Recipe
 
 CPU, CONTEXT, VOCABULARY = torch.device("cpu"), 16, 60
-RULES = Rules(0.2, VOCABULARY, seed=3)
+RULES = MaskingRules(0.2, VOCABULARY, seed=3)
 
 
 @pytest.fixture

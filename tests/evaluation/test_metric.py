@@ -5,15 +5,15 @@ import math
 import pytest
 
 from brimful.base.errors import RequestError
-from brimful.evaluation.metric import Answer, load_metric, mean_of_examples, metric_names
+from brimful.evaluation.metric import TaskAnswer, load_metric, mean_of_examples, metric_names
 
 REFERENCE = "def f(x):\n    return x + 1\n"
 
 
 def _answer(
     text: str, finish: str = "end_of_text", status: str | None = "failed", detail: str = ""
-) -> Answer:
-    return Answer(text, text, REFERENCE, finish, len(text), status, detail)  # type: ignore[arg-type]
+) -> TaskAnswer:
+    return TaskAnswer(text, text, REFERENCE, finish, len(text), status, detail)  # type: ignore[arg-type]
 
 
 ODD = ["", " ", "# comment", REFERENCE, "def f(", "\0", "\ud800", "x" * 5000, "(" * 300, "東京"]

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from brimful.evaluation.task import TaskSampling
-from brimful.evaluation.task_answers import Written, write_answers
+from brimful.evaluation.task_answers import WrittenAnswer, write_answers
 from brimful.evaluation.task_prompts import Subject
 
 PROMPTS = ["a", "def f(x):", "some longer prompt to read", "b", "the end"]
 NEW = 70
 
 
-def _write(subject: Subject, **changes: Any) -> list[list[Written]]:
+def _write(subject: Subject, **changes: Any) -> list[list[WrittenAnswer]]:
     values: dict[str, Any] = {
         "stop": (),
         "max_new_tokens": NEW,
@@ -78,7 +78,7 @@ def test_a_stop_token_ends_an_answer_and_is_no_part_of_it(subject: Subject) -> N
     ids = subject.template.prompt_ids(PROMPTS[0])
     drawn: int = int(subject.model(torch.tensor([ids])).logits[0, -1].argmax())
     [[written], *_] = _write(replace(subject, stop_ids=frozenset({drawn})))
-    assert written == Written("", "end_of_text", 0)
+    assert written == WrittenAnswer("", "end_of_text", 0)
 
 
 def test_samples_differ_and_the_seed_decides_them(subject: Subject) -> None:

@@ -12,11 +12,11 @@ from brimful.base.errors import BrimfulError, DataError, RequestError
 from brimful.data.formats import Example
 from brimful.evaluation import task_run
 from brimful.evaluation.task import TaskSampling, load_task
-from brimful.evaluation.task_answers import Written
+from brimful.evaluation.task_answers import WrittenAnswer
 from brimful.evaluation.task_data import load_examples
 from brimful.evaluation.task_prompts import Subject, questions_for
 from brimful.evaluation.task_run import TaskResult, evaluate_tasks
-from brimful.verify.sandbox import Result, Sandbox
+from brimful.verify.sandbox import ProgramResult, Sandbox
 
 PROBLEMS = [
     {
@@ -81,14 +81,14 @@ def dictate(monkeypatch: pytest.MonkeyPatch) -> Dictate:
 
         def write_answers(
             _: Any, prompts: list[list[int]], sampling: TaskSampling, *, stop: list[str], **__: Any
-        ) -> list[list[Written]]:
+        ) -> list[list[WrittenAnswer]]:
             texts = [said[tuple(ids)] for ids in prompts]
             ends = [
                 min((place for word in stop if (place := text.find(word)) >= 0), default=None)
                 for text in texts
             ]
             written = [
-                Written(text[:end], "end_of_text" if end is None else "stop", len(text))
+                WrittenAnswer(text[:end], "end_of_text" if end is None else "stop", len(text))
                 for text, end in zip(texts, ends, strict=True)
             ]
             return [[each] * sampling.samples for each in written]
@@ -393,7 +393,7 @@ def test_a_model_with_random_weights_gets_a_whole_result(
 def test_a_result_is_kept_before_the_next_task_can_fail(
     subjects: Any, problems: dict[str, str], sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object, **__: object) -> list[Result]:
+    def broken(*_: object, **__: object) -> list[ProgramResult]:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sandbox, "run_all", broken)
@@ -427,9 +427,11 @@ def test_with_several_samples_an_example_has_their_mean_and_all_of_them(
 def test_programs_that_the_machine_was_too_busy_to_judge_are_left_out_not_failed(
     subjects: Any, sandbox: Sandbox, problems: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run_all(programs: list[Any], progress: Callable[[int, Result], None]) -> list[Result]:
+    def run_all(
+        programs: list[Any], progress: Callable[[int, ProgramResult], None]
+    ) -> list[ProgramResult]:
         results = [
-            Result("timeout", "", 1.0, "", sandbox.level, overloaded=place == 0)
+            ProgramResult("timeout", "", 1.0, "", sandbox.level, overloaded=place == 0)
             for place in range(len(programs))
         ]
         for place, result in enumerate(results):

@@ -14,7 +14,7 @@ from brimful.data.chat import Template
 from brimful.data.formats import Message
 from brimful.generation.answers import (
     Conversation,
-    Writing,
+    GenerationRequest,
     converse,
     manner_of_asking,
     show_before_and_after,
@@ -23,11 +23,11 @@ from brimful.generation.answers import (
 )
 from brimful.generation.load import LoadedRun, load_run, load_untuned
 from brimful.generation.sampler import GREEDY, SamplingSettings
-from brimful.generation.samples import Sample, draw_samples
+from brimful.generation.samples import TextSample, draw_samples
 from brimful.recipe import AdapterRecipe
 
 MakeRun = Callable[..., Path]
-SAMPLE = Sample(
+SAMPLE = TextSample(
     "a task",
     "x = 1\n",
     "end_of_text",
@@ -39,7 +39,7 @@ SAMPLE = Sample(
     seconds=0.1,
 )
 CPU = torch.device("cpu")
-GREEDILY = Writing(GREEDY, tokens=6)
+GREEDILY = GenerationRequest(GREEDY, tokens=6)
 LINES = ("before [b]" + " word" * 3, "after\nsecond line")
 
 
@@ -72,8 +72,8 @@ def asking(*lines: str) -> Callable[[], str]:
     return lambda: next(remaining)
 
 
-def judging(code: str | None = None, verdict: str = "parses as Python") -> Writing:
-    return Writing(GREEDY, judge=lambda text: (text if code is None else code, verdict))
+def judging(code: str | None = None, verdict: str = "parses as Python") -> GenerationRequest:
+    return GenerationRequest(GREEDY, judge=lambda text: (text if code is None else code, verdict))
 
 
 # --- remarks
@@ -108,7 +108,9 @@ def test_an_answer_that_was_cut_says_so_whether_or_not_it_is_code(loaded: Loaded
 def test_a_text_that_goes_on_has_no_end_and_is_judged_as_a_whole(fresh: LoadedRun) -> None:
     cut = replace(SAMPLE, finish="length")
     seen: list[str] = []
-    judge = Writing(GREEDY, judge=lambda text: (text, seen.append(text) or "parses as Python"))
+    judge = GenerationRequest(
+        GREEDY, judge=lambda text: (text, seen.append(text) or "parses as Python")
+    )
     assert judge.remarks(fresh, cut) == ["--- parses as Python"]
     assert seen == ["a taskx = 1\n"]
 
@@ -133,7 +135,9 @@ def test_an_answer_to_a_message_stands_alone_and_other_texts_behind_their_prompt
 def test_several_answers_are_numbered(
     loaded: LoadedRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    samples = write(loaded, "the cat", Writing(SamplingSettings(1.0, None, 1.0), tokens=4, count=2))
+    samples = write(
+        loaded, "the cat", GenerationRequest(SamplingSettings(1.0, None, 1.0), tokens=4, count=2)
+    )
     out = capsys.readouterr().out
     assert len(samples) == 2
     assert out.startswith(f"--- 1 ---\n{samples[0].completion}\n")

@@ -10,10 +10,10 @@ import pytest
 
 from brimful.generation.requests import Finish
 from brimful.selection.draw import seed_of
-from brimful.selection.sample import Asked, Sample
+from brimful.selection.sample import JudgedSample, SampledPrompt
 from brimful.verify.verifier import VerdictStatus
 
-SampleMaker = Callable[..., Sample]
+SampleMaker = Callable[..., JudgedSample]
 
 SEED = 7
 
@@ -22,7 +22,7 @@ SEED = 7
 def sample() -> SampleMaker:
     """`sample(number, path="a", ...)` gives a correct sample of question "q" with changes."""
 
-    def make(number: int = 0, **changes: Any) -> Sample:
+    def make(number: int = 0, **changes: Any) -> JudgedSample:
         fields: dict[str, Any] = {
             "question": "q",
             "number": number,
@@ -38,16 +38,16 @@ def sample() -> SampleMaker:
             "detail": "",
             "path": f"path {number}",
         }
-        return Sample(**fields | changes)
+        return JudgedSample(**fields | changes)
 
     return make
 
 
 @pytest.fixture(scope="session")
-def questions() -> list[Asked]:
+def questions() -> list[SampledPrompt]:
     """Twelve questions of two kinds with prompts of many lengths."""
     return [
-        Asked(
+        SampledPrompt(
             f"q{number}",
             f"What is {number}?",
             tuple(range(1, 3 + number * 5 % 7)),
@@ -58,12 +58,12 @@ def questions() -> list[Asked]:
 
 
 @pytest.fixture(scope="session")
-def written() -> Callable[[Asked, int], Sample]:
+def written() -> Callable[[SampledPrompt, int], JudgedSample]:
     """The sample a model would write: a function of its seed alone, more often right for questions
     with a high number.
     """
 
-    def write(question: Asked, number: int) -> Sample:
+    def write(question: SampledPrompt, number: int) -> JudgedSample:
         seed = seed_of(SEED, question.id, number)
         drawn = random.Random(seed)
         ease = int(question.id[1:]) / 12
@@ -71,7 +71,7 @@ def written() -> Callable[[Asked, int], Sample]:
         status = drawn.choices(statuses, [ease, 0.7 * (1 - ease), 0.3 * (1 - ease)])[0]
         finish: Finish = "length" if drawn.random() < 0.1 else "end_of_text"
         path = f"path {drawn.randint(0, 5)}"
-        return Sample(
+        return JudgedSample(
             question.id,
             number,
             f"{path} of {seed}",

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from brimful.selection.choose import Rules, choose, obstacle, prefix, settled
-from brimful.selection.sample import Sample
+from brimful.selection.choose import SelectionRules, choose, obstacle, prefix, settled
+from brimful.selection.sample import JudgedSample
 
-RULES = Rules(samples_per_prompt=6, keep_per_prompt=2)
+RULES = SelectionRules(samples_per_prompt=6, keep_per_prompt=2)
 EARLY = replace(RULES, stop_early=True)
 
 
-def fates(samples: Any, rules: Rules = RULES) -> list[Any]:
+def fates(samples: Any, rules: SelectionRules = RULES) -> list[Any]:
     return [sample.fate for sample in choose(samples, rules)]
 
 
@@ -118,11 +118,15 @@ def test_cutting_again_changes_nothing_and_later_samples_change_nothing_of_a_set
             assert prefix(drawn, EARLY) == cut
 
 
-def test_a_path_that_an_earlier_round_kept_is_a_repetition(sample: Callable[..., Sample]) -> None:
+def test_a_path_that_an_earlier_round_kept_is_a_repetition(
+    sample: Callable[..., JudgedSample],
+) -> None:
     """And takes none of the places."""
     samples = [sample(0, path="old"), sample(1, path="new"), sample(2, path="other")]
     fates = [
         each.fate
-        for each in choose(samples, Rules(samples_per_prompt=3, keep_per_prompt=1), known={"old"})
+        for each in choose(
+            samples, SelectionRules(samples_per_prompt=3, keep_per_prompt=1), known={"old"}
+        )
     ]
     assert fates == ["repeated-path", "kept", "enough"]

@@ -9,22 +9,26 @@ import pytest
 
 from brimful.base.errors import DataError
 from brimful.generation.requests import Request
-from brimful.selection.choose import Rules, prefix
-from brimful.selection.draw import Drawing, seed_of
-from brimful.selection.sample import Asked, Sample
+from brimful.selection.choose import SelectionRules, prefix
+from brimful.selection.draw import SampleDrawing, seed_of
+from brimful.selection.sample import JudgedSample, SampledPrompt
 
-Written = Callable[[Asked, int], Sample]
+Written = Callable[[SampledPrompt, int], JudgedSample]
 
 SEED = 7
-ALL = Rules(samples_per_prompt=8, keep_per_prompt=3)
-EARLY = Rules(samples_per_prompt=8, keep_per_prompt=3, stop_early=True)
+ALL = SelectionRules(samples_per_prompt=8, keep_per_prompt=3)
+EARLY = SelectionRules(samples_per_prompt=8, keep_per_prompt=3, stop_early=True)
 
 
-def drawing(questions: Sequence[Asked], rules: Rules, held: Sequence[Sample] = ()) -> Drawing:
-    return Drawing(questions, rules, SEED, 64, held)
+def drawing(
+    questions: Sequence[SampledPrompt], rules: SelectionRules, held: Sequence[JudgedSample] = ()
+) -> SampleDrawing:
+    return SampleDrawing(questions, rules, SEED, 64, held)
 
 
-def results(drawn: Drawing, write: Written, draw: random.Random, batch: int) -> Iterator[Sample]:
+def results(
+    drawn: SampleDrawing, write: Written, draw: random.Random, batch: int
+) -> Iterator[JudgedSample]:
     """A back end with so many rows, which finish in random order."""
     requests, rows = drawn.requests(), list[Request]()
     while True:
@@ -36,22 +40,22 @@ def results(drawn: Drawing, write: Written, draw: random.Random, batch: int) -> 
         yield write(*drawn.origin(done))
 
 
-def finish(drawn: Drawing, write: Written, seed: int = 0, batch: int = 5) -> Drawing:
+def finish(drawn: SampleDrawing, write: Written, seed: int = 0, batch: int = 5) -> SampleDrawing:
     for sample in results(drawn, write, random.Random(seed), batch):
         drawn.take(sample)
     return drawn
 
 
 def counted(
-    questions: Sequence[Asked], samples: Sequence[Sample], rules: Rules
-) -> list[list[Sample]]:
+    questions: Sequence[SampledPrompt], samples: Sequence[JudgedSample], rules: SelectionRules
+) -> list[list[JudgedSample]]:
     return [
         prefix([sample for sample in samples if sample.question == question.id], rules)
         for question in questions
     ]
 
 
-def test_a_seed_follows_from_its_question_and_number_alone(questions: list[Asked]) -> None:
+def test_a_seed_follows_from_its_question_and_number_alone(questions: list[SampledPrompt]) -> None:
     seeds = {
         seed_of(seed, question.id, number)
         for seed in (1, 11)
@@ -74,7 +78,7 @@ def test_a_seed_follows_from_its_question_and_number_alone(questions: list[Asked
 
 
 def test_all_samples_of_a_question_follow_each_other_and_long_prompts_come_first(
-    questions: list[Asked],
+    questions: list[SampledPrompt],
 ) -> None:
     requests = list(drawing(questions, ALL).requests())
     runs = [len(list(run)) for _, run in groupby(request.key // 8 for request in requests)]
@@ -88,7 +92,7 @@ def test_all_samples_of_a_question_follow_each_other_and_long_prompts_come_first
 
 
 def test_with_an_early_stop_every_question_gets_its_first_wave_before_any_gets_a_second(
-    questions: list[Asked],
+    questions: list[SampledPrompt],
 ) -> None:
     drawn = drawing(questions, EARLY)
     first = [drawn.origin(request) for request in islice(drawn.requests(), 36)]
@@ -100,7 +104,7 @@ def test_with_an_early_stop_every_question_gets_its_first_wave_before_any_gets_a
 
 
 def test_a_second_wave_asks_for_what_is_still_missing(
-    questions: list[Asked], written: Written, sample: Callable[..., Sample]
+    questions: list[SampledPrompt], written: Written, sample: Callable[..., JudgedSample]
 ) -> None:
     drawn = drawing(questions[:2], EARLY)
     requests = drawn.requests()
@@ -114,7 +118,7 @@ def test_a_second_wave_asks_for_what_is_still_missing(
 
 
 def test_nothing_more_is_asked_about_a_settled_question(
-    questions: list[Asked], sample: Callable[..., Sample]
+    questions: list[SampledPrompt], sample: Callable[..., JudgedSample]
 ) -> None:
     drawn = drawing(questions[:1], EARLY)
     requests = drawn.requests()
@@ -128,7 +132,7 @@ def test_nothing_more_is_asked_about_a_settled_question(
 
 
 def test_nothing_is_asked_ahead_when_what_is_on_its_way_settles_the_question(
-    questions: list[Asked], sample: Callable[..., Sample]
+    questions: list[SampledPrompt], sample: Callable[..., JudgedSample]
 ) -> None:
     drawn = drawing(questions[:1], EARLY)
     requests = drawn.requests()
@@ -143,7 +147,7 @@ def test_nothing_is_asked_ahead_when_what_is_on_its_way_settles_the_question(
 
 
 def test_a_gap_left_by_a_kill_is_asked_for_again(
-    questions: list[Asked], sample: Callable[..., Sample]
+    questions: list[SampledPrompt], sample: Callable[..., JudgedSample]
 ) -> None:
     held = [sample(number, question="q0") for number in (1, 2, 3)]
 
@@ -159,7 +163,7 @@ def test_a_gap_left_by_a_kill_is_asked_for_again(
 
 @pytest.mark.parametrize("rules", [ALL, EARLY], ids=["all", "early"])
 def test_batch_size_and_timing_do_not_change_what_counts(
-    questions: list[Asked], written: Written, rules: Rules
+    questions: list[SampledPrompt], written: Written, rules: SelectionRules
 ) -> None:
     expected = counted(
         questions,
@@ -180,12 +184,12 @@ def test_batch_size_and_timing_do_not_change_what_counts(
 
 @pytest.mark.parametrize("rules", [ALL, EARLY], ids=["all", "early"])
 def test_killed_anywhere_and_resumed_the_same_samples_count(
-    questions: list[Asked], written: Written, rules: Rules
+    questions: list[SampledPrompt], written: Written, rules: SelectionRules
 ) -> None:
     expected = counted(questions, finish(drawing(questions, rules), written).samples, rules)
 
     for seed in range(12):
-        draw, held = random.Random(seed), list[Sample]()
+        draw, held = random.Random(seed), list[JudgedSample]()
         for _ in range(3):
             drawn = drawing(questions, rules, held)
             for sample in islice(
@@ -197,7 +201,7 @@ def test_killed_anywhere_and_resumed_the_same_samples_count(
         assert counted(questions, drawn.samples, rules) == expected
 
 
-def test_an_early_stop_draws_less(questions: list[Asked], written: Written) -> None:
+def test_an_early_stop_draws_less(questions: list[SampledPrompt], written: Written) -> None:
     early = finish(drawing(questions, EARLY), written, batch=1).drawn
 
     assert early.samples < 12 * 8
@@ -205,7 +209,7 @@ def test_an_early_stop_draws_less(questions: list[Asked], written: Written) -> N
 
 
 def test_twins_and_strangers_are_left_out(
-    questions: list[Asked], sample: Callable[..., Sample]
+    questions: list[SampledPrompt], sample: Callable[..., JudgedSample]
 ) -> None:
     drawn = drawing(questions, ALL)
 
@@ -217,11 +221,11 @@ def test_twins_and_strangers_are_left_out(
 
 
 def test_progress_counts_what_was_noted(
-    questions: list[Asked], sample: Callable[..., Sample]
+    questions: list[SampledPrompt], sample: Callable[..., JudgedSample]
 ) -> None:
     drawn = drawing(
         questions[:2],
-        Rules(2, 1),
+        SelectionRules(2, 1),
         [sample(0, question="q0", path="a"), sample(1, question="q0", path="b")],
     )
     drawn.take(sample(1, question="q1", status="unparsed", tokens=5))
@@ -237,17 +241,19 @@ def test_progress_counts_what_was_noted(
     assert (now.answered, now.correct, now.kept, now.questions_with_kept) == (2, 2, 1, 1)
 
 
-def test_two_questions_with_one_id_are_refused(questions: list[Asked]) -> None:
+def test_two_questions_with_one_id_are_refused(questions: list[SampledPrompt]) -> None:
     with pytest.raises(DataError, match="two questions have the id 'q3'"):
         drawing([*questions, questions[3]], ALL)
 
 
 def test_a_question_waits_for_paths_that_no_earlier_round_kept(
-    sample: Callable[..., Sample],
+    sample: Callable[..., JudgedSample],
 ) -> None:
     """With an early stop, too."""
-    asked = Asked("q", "What?", (1,), known_paths=frozenset({"old"}))
-    drawn = drawing([asked], Rules(samples_per_prompt=4, keep_per_prompt=1, stop_early=True))
+    asked = SampledPrompt("q", "What?", (1,), known_paths=frozenset({"old"}))
+    drawn = drawing(
+        [asked], SelectionRules(samples_per_prompt=4, keep_per_prompt=1, stop_early=True)
+    )
     drawn.take(sample(0, path="old"))
     assert drawn.drawn.questions_done == 0
     drawn.take(sample(1, path="new"))

@@ -16,8 +16,8 @@ from brimful.base.errors import RunFolderError
 from brimful.data.formats import Message, examples_of
 from brimful.data.readers import read_rows
 from brimful.recipe import DataRecipe
-from brimful.selection.choose import Rules, prefix
-from brimful.selection.draw import Drawing
+from brimful.selection.choose import SelectionRules, prefix
+from brimful.selection.draw import SampleDrawing
 from brimful.selection.journal import (
     JOURNAL_FILE,
     SAMPLES_FILE,
@@ -26,11 +26,11 @@ from brimful.selection.journal import (
     training_row,
     write_samples,
 )
-from brimful.selection.sample import Asked, Sample
+from brimful.selection.sample import JudgedSample, SampledPrompt
 
-Written = Callable[[Asked, int], Sample]
+Written = Callable[[SampledPrompt, int], JudgedSample]
 
-RULES = Rules(samples_per_prompt=4, keep_per_prompt=2)
+RULES = SelectionRules(samples_per_prompt=4, keep_per_prompt=2)
 DECIDES: dict[str, Any] = {
     "model": "a1b2",
     "verifier": "number",
@@ -133,7 +133,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def test_files_hold_the_samples_that_count_in_order_with_their_fates(
-    tmp_path: Path, questions: list[Asked], written: Written
+    tmp_path: Path, questions: list[SampledPrompt], written: Written
 ) -> None:
     drawn = [written(question, number) for question in questions for number in range(4)]
     random.Random(1).shuffle(drawn)
@@ -157,7 +157,7 @@ def test_files_hold_the_samples_that_count_in_order_with_their_fates(
 
 
 def test_kept_samples_are_examples_that_fine_tuning_reads(
-    tmp_path: Path, questions: list[Asked], written: Written
+    tmp_path: Path, questions: list[SampledPrompt], written: Written
 ) -> None:
     counted = write_samples(
         tmp_path,
@@ -181,7 +181,7 @@ def test_kept_samples_are_examples_that_fine_tuning_reads(
 
 
 def test_where_nothing_is_kept_there_is_no_file_to_train_on(
-    tmp_path: Path, questions: list[Asked], sample: Any
+    tmp_path: Path, questions: list[SampledPrompt], sample: Any
 ) -> None:
     write_samples(tmp_path, questions, [sample(0, question="q0")], RULES)
     assert (tmp_path / TRAINING_FILE).exists()
@@ -198,14 +198,14 @@ def test_where_nothing_is_kept_there_is_no_file_to_train_on(
 
 @pytest.mark.parametrize("stop_early", [False, True])
 def test_killed_and_resumed_through_the_journal_the_files_are_equal_byte_for_byte(
-    tmp_path: Path, questions: list[Asked], written: Written, stop_early: bool
+    tmp_path: Path, questions: list[SampledPrompt], written: Written, stop_early: bool
 ) -> None:
     rules = replace(RULES, samples_per_prompt=8, stop_early=stop_early)
 
     def draw(folder: Path, seed: int, kill_after: int | None) -> None:
         order = random.Random(seed)
         with SampleJournal(folder, DECIDES) as journal:
-            drawing = Drawing(questions, rules, 7, 64, journal.held)
+            drawing = SampleDrawing(questions, rules, 7, 64, journal.held)
             requests, rows = drawing.requests(), []
             for _ in range(1000 if kill_after is None else kill_after):
                 rows += islice(requests, order.randint(0, 9))

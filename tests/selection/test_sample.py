@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from brimful.base.errors import RunFolderError
-from brimful.selection.sample import Sample
+from brimful.selection.sample import JudgedSample
 
 
 @pytest.mark.parametrize(
@@ -31,14 +31,14 @@ def test_a_sample_comes_back_as_it_was(sample: Any, changes: dict[str, Any]) -> 
 
     line = json.dumps(written.to_json(), allow_nan=False)
     assert "\n" not in line
-    assert Sample.from_json(json.loads(line), "here") == written
+    assert JudgedSample.from_json(json.loads(line), "here") == written
 
 
 def test_nan_comes_back_as_nan(sample: Any) -> None:
     record = json.loads(json.dumps(sample(value=math.nan).to_json(), allow_nan=False))
 
     assert record["value"] is None
-    value = Sample.from_json(record, "here").value
+    value = JudgedSample.from_json(record, "here").value
     assert isinstance(value, float)
     assert math.isnan(value)
 
@@ -59,7 +59,7 @@ def test_what_is_no_sample_is_refused_with_its_place_and_field(
     sample: Any, changes: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(RunFolderError, match=f"^a file, line 3.*{named}"):
-        Sample.from_json(sample().to_json() | changes, "a file, line 3")
+        JudgedSample.from_json(sample().to_json() | changes, "a file, line 3")
 
 
 def test_a_missing_field_is_named(sample: Any) -> None:
@@ -67,4 +67,4 @@ def test_a_missing_field_is_named(sample: Any) -> None:
     del record["path"]
 
     with pytest.raises(RunFolderError, match="missing or unknown path"):
-        Sample.from_json(record, "here")
+        JudgedSample.from_json(record, "here")

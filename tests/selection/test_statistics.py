@@ -7,28 +7,28 @@ import pytest
 
 from brimful.base.errors import DataError
 from brimful.base.intervals import wilson_interval
-from brimful.selection.choose import Rules, choose
-from brimful.selection.sample import Asked, Sample
+from brimful.selection.choose import SelectionRules, choose
+from brimful.selection.sample import JudgedSample, SampledPrompt
 from brimful.selection.statistics import (
     KindCounts,
     Lengths,
-    Reason,
+    RejectionReason,
     Share,
     Statistics,
     refuse_nothing_kept,
     statistics_of,
 )
 
-RULES = Rules(samples_per_prompt=4, keep_per_prompt=2)
+RULES = SelectionRules(samples_per_prompt=4, keep_per_prompt=2)
 QUESTIONS = [
-    Asked("a", "What is a?", (1,), "letters"),
-    Asked("b", "What is b?", (1,), "letters"),
-    Asked("1", "What is 1?", (1,), "digits"),
+    SampledPrompt("a", "What is a?", (1,), "letters"),
+    SampledPrompt("b", "What is b?", (1,), "letters"),
+    SampledPrompt("1", "What is 1?", (1,), "digits"),
 ]
 
 
 @pytest.fixture(scope="module")
-def counted(sample: Any) -> list[Sample]:
+def counted(sample: Any) -> list[JudgedSample]:
     """Asked a: three distinct correct ones and a repeated one; b: one correct; 1: none."""
     a = [
         sample(number, question="a", tokens=10 * (number + 1), path="xyzz"[number])
@@ -47,7 +47,7 @@ def counted(sample: Any) -> list[Sample]:
 
 
 @pytest.fixture(scope="module")
-def statistics(counted: list[Sample]) -> Statistics:
+def statistics(counted: list[JudgedSample]) -> Statistics:
     return statistics_of(QUESTIONS, counted, RULES)
 
 
@@ -78,7 +78,7 @@ def test_shares_have_the_interval_of_the_evaluation(statistics: Statistics) -> N
     assert (share.count, share.total, share.share) == (6, 10, 0.6)
     for count in (0, 1, 6, 10):
         drawn = [
-            Sample(
+            JudgedSample(
                 "a", n, "", "stop", 1, 1, None, "", "correct" if n < count else "wrong", "", str(n)
             )
             for n in range(10)
@@ -107,7 +107,9 @@ def test_lengths_are_those_of_all_and_of_kept_samples(statistics: Statistics) ->
 
 
 def test_reasons_come_by_frequency_with_an_example_cut_short(statistics: Statistics) -> None:
-    assert statistics.reasons[0] == Reason("unparsed", "no final answer", 3, "What is 1?", "text 0")
+    assert statistics.reasons[0] == RejectionReason(
+        "unparsed", "no final answer", 3, "What is 1?", "text 0"
+    )
     wrong = next(reason for reason in statistics.reasons if reason.fate == "wrong")
     assert wrong.detail == "off"
     assert wrong.completion == "x" * 157 + "..."

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from brimful.base.errors import RequestError
 from brimful.chains import pipeline
-from brimful.generation.answers import Writing
+from brimful.generation.answers import GenerationRequest
 from brimful.generation.sampler import GREEDY
 from brimful.recipe import Recipe
 from brimful.studio import models
@@ -28,7 +28,7 @@ from brimful.studio.models import (
     writes_text,
 )
 
-HOW = Writing(GREEDY, tokens=6)
+HOW = GenerationRequest(GREEDY, tokens=6)
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import pytest
 
 from brimful.base.errors import RequestError
 from brimful.base.units import MIB
-from brimful.verify.isolation import Limits
+from brimful.verify.isolation import ProgramLimits
 from brimful.verify.sandbox import Sandbox
 
-SHORT = Limits(seconds=1.0, memory_bytes=128 * MIB)
+SHORT = ProgramLimits(seconds=1.0, memory_bytes=128 * MIB)
 
 
 @pytest.fixture(scope="session", params=["landlock", "seccomp"])

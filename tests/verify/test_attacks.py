@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.verify.sandbox import Program, Result, Sandbox
+from brimful.verify.sandbox import Program, ProgramResult, Sandbox
 
 RIGHTS = {
     "forking": "import os\nif os.fork() == 0: os._exit(0)",
@@ -80,7 +80,7 @@ RIGHTS = {
 }
 
 
-def attempt(sandbox: Sandbox, attack: str) -> Result:
+def attempt(sandbox: Sandbox, attack: str) -> ProgramResult:
     body = textwrap.indent(textwrap.dedent(attack).strip(), "    ")
     return sandbox.run(
         Program(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from brimful.verify.children import Calls, describe, judge, judge_together, serve
+from brimful.verify.children import ProgramCalls, describe, judge, judge_together, serve
 from brimful.verify.plain import encode, receive, send
 
 
@@ -37,7 +37,7 @@ def with_candidate(
     thread.start()
     verdict = judge(
         {"tests": tests, "helpers": helpers, "functions": list(functions)},
-        Calls(answers_out, calls_in),
+        ProgramCalls(answers_out, calls_in),
     )
     os.close(calls_in)
     thread.join()

@@ -4,7 +4,7 @@ import pytest
 
 from brimful.base.errors import RequestError
 from brimful.verify.judge import judge
-from brimful.verify.sandbox import Program, Result, Sandbox
+from brimful.verify.sandbox import Program, ProgramResult, Sandbox
 from brimful.verify.verifier import load_verifier
 
 ROW = {"code": "def f(x):\n    return x + 1", "test_list": ["assert f(1) == 2"]}
@@ -31,7 +31,7 @@ def test_programs_are_judged_in_the_sandbox_and_answers_without_code_stay_in_the
 def test_nothing_is_said_about_a_program_that_the_machine_was_too_busy_to_judge(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    busy = Result("timeout", "waited for a core", 8.0, "", sandbox.level, overloaded=True)
+    busy = ProgramResult("timeout", "waited for a core", 8.0, "", sandbox.level, overloaded=True)
     monkeypatch.setattr(sandbox, "run_all", lambda programs: [busy for _ in programs])
     assert (
         judge(load_verifier("mbpp"), ["def f(x): return x + 1", "?"], [ROW, ROW], sandbox)[0]

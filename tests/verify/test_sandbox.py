@@ -11,8 +11,8 @@ import pytest
 
 from brimful.base.errors import RequestError
 from brimful.verify import sandbox as module
-from brimful.verify.isolation import Limits
-from brimful.verify.sandbox import Program, Result, Sandbox, is_starved, result_of
+from brimful.verify.isolation import ProgramLimits
+from brimful.verify.sandbox import Program, ProgramResult, Sandbox, is_starved, result_of
 
 DOUBLE = Program("def double(x): return 2 * x", "assert double(2) == 4", ("double",))
 
@@ -30,8 +30,10 @@ def report(**changed: Any) -> dict[str, Any]:
     return usual | changed
 
 
-def judged(**changed: Any) -> Result:
-    return result_of(report(**changed), "nonce", Limits(), {"level": "some", "mode": "apart"})
+def judged(**changed: Any) -> ProgramResult:
+    return result_of(
+        report(**changed), "nonce", ProgramLimits(), {"level": "some", "mode": "apart"}
+    )
 
 
 def test_a_result_says_what_isolated_it_what_was_printed_and_how_long_it_took(
@@ -59,7 +61,7 @@ def test_many_programs_keep_their_order(sandbox: Sandbox) -> None:
     programs = [
         Program(f"def f(): return {number % 3}", "assert f() == 0", ("f",)) for number in range(12)
     ]
-    seen: dict[int, Result] = {}
+    seen: dict[int, ProgramResult] = {}
 
     results = sandbox.run_all(programs, workers=3, progress=seen.__setitem__)
 

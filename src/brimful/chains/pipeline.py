@@ -40,12 +40,12 @@ from brimful.data.formats import Prompt
 from brimful.data.tokens import TokenSplit
 from brimful.evaluation.diagnose import Finding, diagnose_model
 from brimful.evaluation.task import load_task, task_names
-from brimful.generation.answers import Writing, ask, converse, show_before_and_after
+from brimful.generation.answers import GenerationRequest, ask, converse, show_before_and_after
 from brimful.generation.answers import write as write_text
 from brimful.generation.fill_mask import fill_masks
 from brimful.generation.load import load_run, recipe_of
 from brimful.generation.sampler import SamplingSettings
-from brimful.generation.samples import Sample, write_samples
+from brimful.generation.samples import TextSample, write_samples
 from brimful.hardware.calibration import note_run
 from brimful.hardware.device import Device
 from brimful.hardware.environment import describe_environment
@@ -253,9 +253,9 @@ class Writer:
         seed: int = 0,
     ) -> None:
         self._loaded = load_run(run_folder, torch_device(probe("auto")), torch.float32)
-        self._how = Writing(settings, tokens, count, seed)
+        self._how = GenerationRequest(settings, tokens, count, seed)
 
-    def write(self, prompt: Prompt, show: Callable[[str], None] | None = None) -> list[Sample]:
+    def write(self, prompt: Prompt, show: Callable[[str], None] | None = None) -> list[TextSample]:
         """Continue one prompt, text or messages; `show` receives the text as it comes when one
         sample was asked for.
         """
@@ -265,7 +265,7 @@ class Writer:
 def write(
     run_folder: Path,
     prompt: str | None,
-    how: Writing,
+    how: GenerationRequest,
     console: Console,
     *,
     beside_base: bool = False,
@@ -547,16 +547,18 @@ def _use(material: Material, plan: Plan, folder: Path, console: Console) -> None
     )
 
 
-def _sample(folder: Path, recipe: Recipe, plan: Plan, console: Console) -> list[Sample]:
+def _sample(folder: Path, recipe: Recipe, plan: Plan, console: Console) -> list[TextSample]:
     loaded = load_run(folder, torch.device(str(plan.device["kind"])), torch.float32)
     console.print(f"sample after {recipe.sample.prompt!r}:", highlight=False, soft_wrap=True)
-    how = Writing(
+    how = GenerationRequest(
         SamplingSettings.from_recipe(recipe.sample), recipe.sample.tokens, seed=recipe.seed
     )
     return write_text(loaded, recipe.sample.prompt, how, console.file)
 
 
-def _fill_masks(folder: Path, validation: TokenSplit, plan: Plan, console: Console) -> list[Sample]:
+def _fill_masks(
+    folder: Path, validation: TokenSplit, plan: Plan, console: Console
+) -> list[TextSample]:
     loaded = load_run(folder, torch.device(str(plan.device["kind"])), torch.float32)
     samples = fill_masks(loaded, validation, count=FILLED_MASKS, seed=loaded.recipe.seed)
     for sample in samples:

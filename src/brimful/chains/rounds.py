@@ -24,7 +24,7 @@ from brimful.chains.sampling import Material, draw, gather_questions, rft_of
 from brimful.chains.scoring import is_scored, refuse_unreadable_tasks
 from brimful.chains.study import Member, claim, publish, score_base, train_and_score, train_member
 from brimful.data.formats import Example, Message, Prompt, examples_of, text_of_prompt
-from brimful.data.questions import Question
+from brimful.data.questions import PromptQuestion
 from brimful.data.sources import open_rows
 from brimful.evaluation.task_prompts import text_ending_of
 from brimful.generation.author import Author, source_fingerprint, teacher, tuned_author
@@ -345,7 +345,7 @@ def _asked_like(demonstrations: Sequence[Example], material: Material) -> Materi
     """
     ending = text_ending_of(demonstrations)
 
-    def asked(question: Question) -> Question:
+    def asked(question: PromptQuestion) -> PromptQuestion:
         prompt = question.prompt
         if ending is None:
             return replace(

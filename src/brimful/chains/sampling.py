@@ -16,7 +16,7 @@ from rich.console import Console
 
 from brimful.base.errors import DataError, Interrupted, RequestError
 from brimful.base.rundir import Lease, read_json, write_json_atomically
-from brimful.data.questions import Questions, read_questions
+from brimful.data.questions import QuestionSet, read_questions
 from brimful.evaluation.task import load_task, render, task_names
 from brimful.evaluation.task_data import load_examples
 from brimful.generation.author import Author
@@ -28,12 +28,12 @@ from brimful.generation.text import first_stop, text_behind
 from brimful.recipe import Recipe, RftRecipe
 from brimful.report.comparison.rounds import sample_examples
 from brimful.report.comparison.sampling import Snapshot, sampling_lines, sampling_progress
-from brimful.selection.choose import Rules
+from brimful.selection.choose import SelectionRules
 from brimful.selection.contamination import EvaluationQuestions
-from brimful.selection.draw import Drawing
+from brimful.selection.draw import SampleDrawing
 from brimful.selection.journal import SampleJournal, kept_paths, write_samples
 from brimful.selection.paths import path_hash
-from brimful.selection.sample import Asked, Sample
+from brimful.selection.sample import JudgedSample, SampledPrompt
 from brimful.selection.statistics import refuse_nothing_kept, statistics_of
 from brimful.training.meter import peak_memory_bytes
 from brimful.verify.background import Judging
@@ -59,7 +59,7 @@ class Material:
         known_paths: By question, those kept in rounds before.
     """
 
-    questions: Questions
+    questions: QuestionSet
     verifier: Verifier
     held_out: EvaluationQuestions
     fingerprint: str
@@ -242,7 +242,7 @@ class _Session:
             folder,
             sandbox,
         )
-        self._rules = Rules(
+        self._rules = SelectionRules(
             rft.samples_per_prompt, rft.keep_per_prompt, rft.stop_early, rft.min_answer_tokens
         )
         self._question_of = {question.id: question for question in material.questions.asked}
@@ -270,7 +270,7 @@ class _Session:
             replace(sample, contaminated_by=self._contaminated_by(sample))
             for sample in self.journal.held
         ]
-        self._drawing = Drawing(self.asked, self._rules, seed, rft.max_new_tokens, held)
+        self._drawing = SampleDrawing(self.asked, self._rules, seed, rft.max_new_tokens, held)
         if self.num_samples:
             self.notes.append(f"{self.num_samples:,} samples are there from before")
 
@@ -279,7 +279,7 @@ class _Session:
         """Drawn and verified so far, those from before too."""
         return self._drawing.drawn.samples
 
-    def _fitting(self) -> tuple[list[Asked], list[str]]:
+    def _fitting(self) -> tuple[list[SampledPrompt], list[str]]:
         """Questions that leave room for an answer, and what is told of the others."""
         longest = context_of(self._author.model) - self._rft.max_new_tokens
         asked, too_long = [], 0
@@ -288,7 +288,7 @@ class _Session:
             if len(ids) <= longest:
                 known = self._material.known_paths.get(question.id, frozenset())
                 asked.append(
-                    Asked(
+                    SampledPrompt(
                         question.id,
                         question.text,
                         tuple(ids),
@@ -395,7 +395,7 @@ class _Session:
                 verdict.extracted if self._rft.distinct_by == "code" else text,
                 self._rft.distinct_by,
             )
-            sample = Sample(
+            sample = JudgedSample(
                 asked.id,
                 number,
                 text,
@@ -411,7 +411,7 @@ class _Session:
             if self._drawing.take(replace(sample, contaminated_by=self._contaminated_by(sample))):
                 self.journal.append(sample)
 
-    def _contaminated_by(self, sample: Sample) -> str | None:
+    def _contaminated_by(self, sample: JudgedSample) -> str | None:
         """The evaluation's question that a right answer repeats."""
         question = self._question_of.get(sample.question)
         found = (

@@ -25,7 +25,7 @@ _NOT_AS_TSV = ("\t", "\n", "\r")
 
 
 @dataclass(frozen=True)
-class Answer:
+class PredictedLabels:
     """What is said of one text.
 
     Attributes:
@@ -87,7 +87,7 @@ class AnswerColumns:
             *self.of_labels,
         )
 
-    def values(self, answer: Answer) -> dict[str, Any]:
+    def values(self, answer: PredictedLabels) -> dict[str, Any]:
         """By column; null for a text that was not judged."""
         given: Any = (
             None
@@ -111,7 +111,7 @@ class Form(Protocol):
     def head(self) -> str:
         """What stands before all rows."""
 
-    def line(self, columns: Mapping[str, Any], answer: Answer, where: str) -> str:
+    def line(self, columns: Mapping[str, Any], answer: PredictedLabels, where: str) -> str:
         """One row, with its line break."""
 
 
@@ -125,7 +125,7 @@ class JsonLines:
         """Nothing."""
         return ""
 
-    def line(self, columns: Mapping[str, Any], answer: Answer, where: str) -> str:
+    def line(self, columns: Mapping[str, Any], answer: PredictedLabels, where: str) -> str:
         """Raises DataError where the row has a field of the answer's name that rows before it did
         not have.
         """
@@ -140,7 +140,7 @@ class JsonLines:
         )
 
 
-class Table:
+class TableRows:
     """Comma- or tab-separated fields under a header; null is an empty field, several labels are
     joined, other values that are no text are JSON.
 
@@ -172,7 +172,7 @@ class Table:
             else ""
         )
 
-    def line(self, columns: Mapping[str, Any], answer: Answer, where: str) -> str:
+    def line(self, columns: Mapping[str, Any], answer: PredictedLabels, where: str) -> str:
         """Raises DataError for a field that rows before it did not have, and in a tsv for text that
         holds tabs or line breaks.
         """

@@ -26,7 +26,7 @@ _SHOWN = 10
 
 
 @dataclass(frozen=True)
-class Calibration:
+class LabelCalibration:
     """Chosen on validation; the same in evaluation and prediction.
 
     Attributes:
@@ -101,7 +101,7 @@ class Calibration:
         }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "Calibration":
+    def from_json(cls, value: Mapping[str, Any]) -> "LabelCalibration":
         """What `to_json` wrote.
 
         Raises:
@@ -131,7 +131,7 @@ def choose_calibration(
     labels: Labels,
     policy: Policy | str,
     log_weights_C: ArrayLike | None = None,
-) -> Calibration:
+) -> LabelCalibration:
     """Fit the temperature on validation, then choose the thresholds on its probabilities.
 
     Args:
@@ -152,9 +152,9 @@ def choose_calibration(
     temperature = fit_temperature(
         logits_EC, targets, multiple=labels.multiple, log_weights_C=log_weights
     )
-    unset = Calibration(temperature, log_weights, str(policy), ())
+    unset = LabelCalibration(temperature, log_weights, str(policy), ())
     given_EC = unset.probabilities(logits_EC, multiple=labels.multiple)
-    return Calibration(
+    return LabelCalibration(
         temperature, log_weights, str(policy), choose_thresholds(policy, given_EC, targets, labels)
     )
 
@@ -166,7 +166,7 @@ def _rate(value: float | None) -> str:
 def choose_thresholds(
     policy: Policy | str, probabilities_EC: ArrayLike, targets: NDArray[Any], labels: Labels
 ) -> tuple[Threshold, ...]:
-    """The thresholds of `Calibration`, such as for another policy at prediction time.
+    """The thresholds of `LabelCalibration`, such as for another policy at prediction time.
 
     Raises:
         RequestError: the policy is unknown.

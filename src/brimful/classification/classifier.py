@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from brimful.base.errors import RequestError, RunFolderError
-from brimful.classification.forward import Forward
+from brimful.classification.forward import ClassifierForward
 from brimful.classification.record import ClassifierRecord, load_record
 from brimful.data.labelled_batches import (
     PASS_OVERHEAD,
@@ -69,7 +69,10 @@ class Classifier:
     """
 
     def __init__(
-        self, forward: Forward, tokenizer: PreTrainedTokenizerBase, record: ClassifierRecord
+        self,
+        forward: ClassifierForward,
+        tokenizer: PreTrainedTokenizerBase,
+        record: ClassifierRecord,
     ) -> None:
         self.forward, self.record = forward, record
         self.notes = tuple(preparation_notes(record.preprocess_identity))
@@ -144,7 +147,7 @@ def load_forward(
     device: torch.device,
     *,
     tokens_per_pass: int | None = None,
-) -> tuple[Forward, PreTrainedTokenizerBase]:
+) -> tuple[ClassifierForward, PreTrainedTokenizerBase]:
     """The model of a finished run, which needs no record for its logits, and its tokenizer.
 
     Args:
@@ -178,13 +181,13 @@ def forward_of(
     max_tokens: int,
     *,
     tokens_per_pass: int | None = None,
-) -> Forward:
+) -> ClassifierForward:
     """How a classifier's model, in eval mode on its device, gives logits there; see
     `load_forward`.
     """
     device = model.device
     passes = Passes(_filling_id(model, tokenizer), max_tokens, PASS_OVERHEAD[device.type])
-    return Forward(
+    return ClassifierForward(
         model,
         passes,
         tokens_per_pass or TOKENS_PER_PASS[device.type],

@@ -21,7 +21,7 @@ from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memor
 Progress = Callable[[str, int, int | None], None]
 
 
-class Forward:
+class ClassifierForward:
     """A classifier that gives logits; remembers the positions of a pass that fit.
 
     Args:

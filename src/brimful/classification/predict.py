@@ -14,11 +14,11 @@ from typing import BinaryIO
 
 from brimful.base.errors import DataError, Interrupted, RequestError
 from brimful.classification.answers import (
-    Answer,
     AnswerColumns,
     Form,
     JsonLines,
-    Table,
+    PredictedLabels,
+    TableRows,
     Write,
     kind_of,
     partial_of,
@@ -60,7 +60,7 @@ class Wanted:
 
 
 @dataclass
-class Summary:
+class PredictionSummary:
     """What was predicted.
 
     Attributes:
@@ -115,7 +115,7 @@ def predict(
     tell: Tell,
     progress: Progress | None = None,
     standard_input: BinaryIO | None = None,
-) -> Summary:
+) -> PredictionSummary:
     """Give every text of a file or of standard input the label that a finished run's classifier
     gives it.
 
@@ -184,7 +184,7 @@ class _Prediction:
         )
         self._form: Form | None = None
         thresholds = tuple(record.calibration.lines(record.labels))
-        self.summary = Summary(
+        self.summary = PredictionSummary(
             dict.fromkeys(record.labels.names, 0),
             thresholds=thresholds,
             max_tokens=record.max_tokens,
@@ -196,7 +196,7 @@ class _Prediction:
         size: int,
         progress: Progress | None,
         standard_input: BinaryIO | None,
-    ) -> Summary:
+    ) -> PredictionSummary:
         """Everything; an error says what is written already."""
         started_s = time.perf_counter()
         try:
@@ -231,7 +231,7 @@ class _Prediction:
             write(head + "".join(lines))
             self.summary.texts += len(lines)
 
-    def _answers(self, window: list[TextRow]) -> list[Answer]:
+    def _answers(self, window: list[TextRow]) -> list[PredictedLabels]:
         classifier, labels = self._classifier, self._classifier.record.labels
         classified = classifier.classify([row.text for row in window])
         probabilities_EC = classifier.probabilities(classified.logits_EC)
@@ -243,21 +243,22 @@ class _Prediction:
                 for each in decided
             ]
             answers = [
-                Answer(names, None, tuple(row)) for names, row in zip(given, rows, strict=True)
+                PredictedLabels(names, None, tuple(row))
+                for names, row in zip(given, rows, strict=True)
             ]
         else:
             answers = [
-                Answer((labels.names[number],), row[number], tuple(row))
+                PredictedLabels((labels.names[number],), row[number], tuple(row))
                 for number, row in zip(decided, rows, strict=True)
             ]
         answers = [
-            answer if is_asked else Answer(None, None, None)
+            answer if is_asked else PredictedLabels(None, None, None)
             for answer, is_asked in zip(answers, asked, strict=True)
         ]
         self._count(answers, classified.num_cut)
         return answers
 
-    def _count(self, answers: list[Answer], num_cut: int) -> None:
+    def _count(self, answers: list[PredictedLabels], num_cut: int) -> None:
         for name, count in Counter(
             name for answer in answers for name in answer.given or ()
         ).items():
@@ -279,7 +280,7 @@ class _Prediction:
                 f"no header, as in the input; columns: {', '.join([*columns, *added.names])}"
             )
         separator = "\t" if self._kind == "tsv" else ","
-        return Table(
+        return TableRows(
             columns, added, separator, self._recipe.label_rules.separator, has_header=has_header
         )
 

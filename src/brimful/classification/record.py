@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.rundir import SCHEMA_VERSION, fsync_folder, read_json, write_json_atomically
-from brimful.classification.calibration import Calibration, choose_thresholds
+from brimful.classification.calibration import LabelCalibration, choose_thresholds
 from brimful.classification.thresholds import parse_policy
 from brimful.data.labels import Labels
 from brimful.generation.export import CLASSIFIER_FILE
@@ -45,7 +45,7 @@ class ClassifierRecord:
     """
 
     labels: Labels
-    calibration: Calibration
+    calibration: LabelCalibration
     preprocess: tuple[str, ...]
     preprocess_identity: Mapping[str, str]
     max_tokens: int
@@ -159,7 +159,7 @@ def load_record(run_folder: Path) -> ClassifierRecord:
             )
         return ClassifierRecord(
             labels,
-            Calibration.from_json(value),
+            LabelCalibration.from_json(value),
             tuple(map(str, value["preprocess"])),
             dict(value["preprocess_identity"]),
             int(value["max_tokens"]),

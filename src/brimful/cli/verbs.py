@@ -320,10 +320,10 @@ def generate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     without a prompt, talk to it.
     """
     from brimful.chains import pipeline
-    from brimful.generation.answers import Writing
+    from brimful.generation.answers import GenerationRequest
     from brimful.generation.sampler import SamplingSettings
 
-    how = Writing(SamplingSettings(temperature, top_k, top_p), tokens, samples, seed)
+    how = GenerationRequest(SamplingSettings(temperature, top_k, top_p), tokens, samples, seed)
     pipeline.write(run_folder(run), prompt, how, open_console(), beside_base=beside_base, code=code)
 
 

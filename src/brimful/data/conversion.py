@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
-from brimful.data.conversion_pairs import Pair, facts, pairs, pairs_apart, value_split
+from brimful.data.conversion_pairs import UnitPair, facts, pairs, pairs_apart, value_split
 from brimful.data.conversion_reasoning import Path, Working, fact, number, paths, working
 from brimful.data.readers import Row
 from brimful.data.units import Unit
@@ -196,7 +196,7 @@ class _Asked:
 
 @cache
 def _askable(
-    pair: Pair, scale: Fraction, multiplies: bool, split: str, wanted: str
+    pair: UnitPair, scale: Fraction, multiplies: bool, split: str, wanted: str
 ) -> tuple[_Asked, ...]:
     """All values of a split to multiply by the pair's factor, or all multiples to divide, that have
     short numbers all the way.

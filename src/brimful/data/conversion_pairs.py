@@ -36,7 +36,7 @@ _SEED = 2
 
 
 @dataclass(frozen=True)
-class Pair:
+class UnitPair:
     """Two units of one quantity: 1 `large` = `factor` `small`."""
 
     large: Unit
@@ -81,7 +81,7 @@ def value_split(value: Fraction) -> str:
 
 
 @lru_cache(maxsize=1)
-def pairs() -> Mapping[str, tuple[Pair, ...]]:
+def pairs() -> Mapping[str, tuple[UnitPair, ...]]:
     """The pairs of each split, whichever unit comes first in a question.
 
     A pair that is held out, or not stated, can be converted through a hub, by facts of training.
@@ -90,7 +90,7 @@ def pairs() -> Mapping[str, tuple[Pair, ...]]:
     stated = _facts(everything)
     shuffled = [pair for pair in everything if _has_hub(pair, stated)]
     random.Random(_SEED).shuffle(shuffled)
-    held_out: list[Pair] = []
+    held_out: list[UnitPair] = []
     for pair in shuffled:
         if (
             sum(one.large.quantity == pair.large.quantity for one in held_out)
@@ -106,26 +106,26 @@ def pairs() -> Mapping[str, tuple[Pair, ...]]:
 
 
 @lru_cache(maxsize=1)
-def facts() -> Mapping[frozenset[str], Pair]:
+def facts() -> Mapping[frozenset[str], UnitPair]:
     """The pairs that texts state, by their units' names: those of training with short factors."""
     return _facts(pairs()["train"])
 
 
 @lru_cache(maxsize=3)
-def pairs_apart(split: str) -> tuple[Pair, ...]:
+def pairs_apart(split: str) -> tuple[UnitPair, ...]:
     """The pairs of a split that can be converted through a hub."""
     return tuple(pair for pair in pairs()[split] if _has_hub(pair, facts()))
 
 
-def _facts(known: Iterable[Pair]) -> Mapping[frozenset[str], Pair]:
+def _facts(known: Iterable[UnitPair]) -> Mapping[frozenset[str], UnitPair]:
     return MappingProxyType({pair.units: pair for pair in known if pair.is_stated})
 
 
-def _all_pairs() -> tuple[Pair, ...]:
+def _all_pairs() -> tuple[UnitPair, ...]:
     """Pairs whose factor is a decimal, and stated or a product of stated ones."""
     used = [unit for unit in UNITS if unit.symbol.replace(" ", "-") in _SYMBOLS]
     exact = [
-        Pair(large, small, large.size / small.size)
+        UnitPair(large, small, large.size / small.size)
         for large in used
         for small in used
         if large.quantity == small.quantity
@@ -136,7 +136,7 @@ def _all_pairs() -> tuple[Pair, ...]:
     return tuple(pair for pair in ending if pair.is_stated or _has_hub(pair, stated))
 
 
-def _has_hub(pair: Pair, stated: Mapping[frozenset[str], Pair]) -> bool:
+def _has_hub(pair: UnitPair, stated: Mapping[frozenset[str], UnitPair]) -> bool:
     """Whether facts lead from one unit of a pair to the other through a hub."""
     return any(
         frozenset({pair.large.name, unit.name}) in stated

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from brimful.base.errors import DataError
 from brimful.data.labels import (
-    Cell,
+    LabelCell,
     Labels,
     Names,
     are_lists,
@@ -166,7 +166,7 @@ class _Item:
     """
 
     text: str
-    cell: Cell
+    cell: LabelCell
     split: str | None
     pool: tuple[float, float]
 
@@ -228,8 +228,8 @@ def _text(row: Row, data: DataRecipe) -> str:
     )
 
 
-def _label_cell(row: Row, data: DataRecipe) -> Cell:
-    return Cell(cell_of(row.columns, data.label_column, row.where, LABEL_KEY), row.where)
+def _label_cell(row: Row, data: DataRecipe) -> LabelCell:
+    return LabelCell(cell_of(row.columns, data.label_column, row.where, LABEL_KEY), row.where)
 
 
 def _hidden(part: AnyPart[Rows], data: DataRecipe) -> list[str]:

@@ -45,21 +45,21 @@ class Labels:
 
 
 @dataclass(frozen=True)
-class Cell:
+class LabelCell:
     """One cell of the label column, and where it stands."""
 
     value: Any
     where: str
 
 
-def are_lists(cells: Sequence[Cell], rules: LabelsRecipe) -> bool:
+def are_lists(cells: Sequence[LabelCell], rules: LabelsRecipe) -> bool:
     """Whether texts have several labels: as the recipe says, or because cells are lists."""
     return rules.kind == "multiple" or (
         rules.kind == "auto" and any(isinstance(cell.value, list) for cell in cells)
     )
 
 
-def names_in_cell(cell: Cell, rules: LabelsRecipe, *, multiple: bool) -> Names:
+def names_in_cell(cell: LabelCell, rules: LabelsRecipe, *, multiple: bool) -> Names:
     """The labels a cell says, spelt as the mapping has them, each once.
 
     Raises:
@@ -250,7 +250,7 @@ def label_counts(targets: NDArray[Any], labels: Labels) -> list[int]:
 
 
 def naming_notes(
-    cells: Sequence[Cell], labels: Labels, rules: LabelsRecipe, counts: Mapping[str, int]
+    cells: Sequence[LabelCell], labels: Labels, rules: LabelsRecipe, counts: Mapping[str, int]
 ) -> list[str]:
     """Which number is which label, what was mapped to what, and what of the recipe had no effect.
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 
 from brimful.base.errors import DataError
 from brimful.data.batches import IGNORED, Batch, MicroBatch
-from brimful.data.sequences import PAD_MULTIPLE, Sequences, evaluation_batches
+from brimful.data.sequences import PAD_MULTIPLE, TokenSequences, evaluation_batches
 from brimful.data.tokens import TokenSplit
 from brimful.model.description import CLS_ID, ENCODER_TOKENS, MASK_ID, PAD_ID
 
@@ -34,7 +34,7 @@ has no seed: runs are compared on the same choice.
 
 
 @dataclass(frozen=True)
-class Rules:
+class MaskingRules:
     """How tokens are hidden.
 
     Attributes:
@@ -123,7 +123,7 @@ class MaskedSequences:
         rules: How tokens are hidden; its seed is that of the order, too.
 
     Raises:
-        DataError: as `Sequences`; and from `batch`, where its sequences hold nothing but special
+        DataError: as `TokenSequences`; and from `batch`, where its sequences hold nothing but special
             tokens.
     """
 
@@ -133,9 +133,9 @@ class MaskedSequences:
         sequence_length: int,
         layout: Literal["stream", "document"],
         long_documents: Literal["error", "truncate", "split", "drop"],
-        rules: Rules,
+        rules: MaskingRules,
     ) -> None:
-        self._plain = Sequences(split, sequence_length - 1, layout, long_documents, rules.seed)
+        self._plain = TokenSequences(split, sequence_length - 1, layout, long_documents, rules.seed)
         self._sequence_length, self._rules = sequence_length, rules
 
     def __len__(self) -> int:
@@ -162,7 +162,7 @@ def masked_evaluation_batches(
     split: TokenSplit,
     sequence_length: int,
     batch_size: int,
-    rules: Rules,
+    rules: MaskingRules,
     max_sequences: int | None = None,
 ) -> Iterator[MaskedBatch]:
     """Windows end to end that hold every token of the split but the very first, with a fixed choice
@@ -189,7 +189,12 @@ def masked_evaluation_batches(
 
 
 def masked(
-    plain: Batch, limit: int, rules: Rules, numbers_B: NDArray[np.int64], *, scoring: bool = False
+    plain: Batch,
+    limit: int,
+    rules: MaskingRules,
+    numbers_B: NDArray[np.int64],
+    *,
+    scoring: bool = False,
 ) -> MaskedBatch:
     """[CLS] and what follows each position of a plain batch, `IGNORED` being padding, with hidden
     tokens.
@@ -200,7 +205,7 @@ def masked(
         limit: Positions of a row at most.
         rules: How tokens are hidden.
         numbers_B: Of the samples.
-        scoring: See `Rules.hide`.
+        scoring: See `MaskingRules.hide`.
     """
     tokens_BT = plain.targets_BT[:, : limit - 1]
     width = min(-(-(tokens_BT.shape[1] + 1) // PAD_MULTIPLE) * PAD_MULTIPLE, limit)

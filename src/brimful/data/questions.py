@@ -15,7 +15,7 @@ from brimful.recipe import DataRecipe, QuestionsRecipe
 
 
 @dataclass(frozen=True)
-class Question:
+class PromptQuestion:
     """What is asked, and what an answer is held against.
 
     Attributes:
@@ -39,7 +39,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Questions:
+class QuestionSet:
     """What is asked.
 
     Attributes:
@@ -48,12 +48,12 @@ class Questions:
         notes: What was left out.
     """
 
-    asked: tuple[Question, ...]
+    asked: tuple[PromptQuestion, ...]
     source: str
     notes: tuple[str, ...]
 
 
-def read_questions(recipe: QuestionsRecipe) -> Questions:
+def read_questions(recipe: QuestionsRecipe) -> QuestionSet:
     """The questions of a recipe; of equal ones the first.
 
     Raises:
@@ -67,7 +67,7 @@ def read_questions(recipe: QuestionsRecipe) -> Questions:
         columns=recipe.columns,
     )
     source = open_rows(data)
-    found: dict[str, Question] = {}
+    found: dict[str, PromptQuestion] = {}
     repeated = 0
     for part in source.parts:
         if recipe.split not in part.splits:
@@ -108,7 +108,7 @@ def read_questions(recipe: QuestionsRecipe) -> Questions:
     if most is not None and most < len(asked):
         notes.append(f"{most} of {len(asked)} questions are asked, evenly spread")
         asked = [asked[number * len(asked) // most] for number in range(most)]
-    return Questions(tuple(asked), source.description, tuple(notes))
+    return QuestionSet(tuple(asked), source.description, tuple(notes))
 
 
 def _question(
@@ -118,11 +118,11 @@ def _question(
     text: str,
     completion: str,
     recipe: QuestionsRecipe,
-) -> Question:
+) -> PromptQuestion:
     answer = row.get(recipe.columns.get("answer", "answer"))
     reference = completion if answer is None else answer_text(answer, where)
     name = xxhash.xxh3_64_hexdigest(f"{text.strip()}\0{reference}".encode())
-    return Question(name, text, prompt, reference, row, str(row.get("kind") or ""), where)
+    return PromptQuestion(name, text, prompt, reference, row, str(row.get("kind") or ""), where)
 
 
 def _short(text: str) -> str:

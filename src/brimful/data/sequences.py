@@ -58,7 +58,7 @@ class Shuffle:
         return np.argsort(raw[1:], kind="stable"), int(raw[0])
 
 
-class Sequences:
+class TokenSequences:
     """Endless numbered training samples of a split: sample i belongs to epoch `i // len(self)` and
     is shuffled within it.
 

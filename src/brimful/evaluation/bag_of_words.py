@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 from brimful.base.errors import DataError
-from brimful.classification.calibration import Calibration, choose_calibration
+from brimful.classification.calibration import LabelCalibration, choose_calibration
 from brimful.classification.thresholds import Policy
 from brimful.data.labels import Labels
 from brimful.evaluation.label_metrics import (
@@ -51,7 +51,7 @@ ABSENT = -30.0
 
 
 @dataclass(frozen=True)
-class Candidate:
+class RegressionCandidate:
     """A setting that was tried, and what it reached on validation (PR-AUC; macro-F1 where the
     likeliest of more than two labels is given).
     """
@@ -77,8 +77,8 @@ class Floor:
     vectorizer: TfidfVectorizer
     weights_FC: Floats
     bias_C: Floats
-    calibration: Calibration
-    candidates: tuple[Candidate, ...]
+    calibration: LabelCalibration
+    candidates: tuple[RegressionCandidate, ...]
     settings: dict[str, Any]
 
     def logits(self, texts: Sequence[str]) -> Floats:
@@ -172,7 +172,7 @@ def bag_of_words(
     if note := _note(len(train.texts), len(chosen), is_large, bool(texts)):
         settings["note"] = note
     candidates = (
-        tuple(Candidate(fit.penalty, fit.is_balanced, fit.score) for fit in tried)
+        tuple(RegressionCandidate(fit.penalty, fit.is_balanced, fit.score) for fit in tried)
         if is_tuned
         else ()
     )

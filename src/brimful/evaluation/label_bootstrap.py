@@ -27,7 +27,7 @@ BY_LABEL = ("precision", "recall", "f1", "base_rate")
 
 
 @dataclass(frozen=True)
-class Score:
+class MetricEstimate:
     """A metric; None where it is undefined (see `label_metrics`), its interval None where nothing
     can be said.
     """
@@ -44,7 +44,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Measured:
+class BootstrapResult:
     """Values over all examples and over resamples of them.
 
     Attributes:
@@ -56,7 +56,7 @@ class Measured:
     values: Mapping[str, Floats]
     draws: Values
 
-    def score(self, name: str, *, label: int | None = None, prefix: str = "") -> Score:
+    def score(self, name: str, *, label: int | None = None, prefix: str = "") -> MetricEstimate:
         """A metric with its 95 % interval: percentile bootstrap; Wilson's for shares and F1 where
         hits or misses are few.
 
@@ -69,7 +69,7 @@ class Measured:
         if name in BY_LABEL:
             value, draws_R = value[label], draws_R[:, label]
         if not np.isfinite(value):
-            return Score(None)
+            return MetricEstimate(None)
         interval = interval_of_draws(draws_R)
         if counts := self._counts(name, label, prefix):
             interval = (
@@ -81,18 +81,18 @@ class Measured:
                 max(float(value), interval.high),
                 interval.confidence,
             )
-        return Score(float(value), interval)
+        return MetricEstimate(float(value), interval)
 
     def scores(
         self, names: Sequence[str], *, positive: int | None, prefix: str = ""
-    ) -> dict[str, Score]:
+    ) -> dict[str, MetricEstimate]:
         """Metrics, those by label of the positive one; left out where there is none."""
         chosen = [name for name in names if positive is not None or name not in BY_LABEL]
         return {name: self.score(name, label=positive, prefix=prefix) for name in chosen}
 
     def differences(
         self, names: Sequence[str], *, positive: int | None, other: str
-    ) -> dict[str, Score]:
+    ) -> dict[str, MetricEstimate]:
         """Metrics minus those of the classifier with the prefix `other`, pair by pair of
         resamples.
         """
@@ -105,9 +105,9 @@ class Measured:
             if name in BY_LABEL:
                 value, draws_R = value[positive], draws_R[:, positive]
             found[name] = (
-                Score(float(value), interval_of_draws(draws_R, keeps_zero_width=True))
+                MetricEstimate(float(value), interval_of_draws(draws_R, keeps_zero_width=True))
                 if np.isfinite(value)
-                else Score(None)
+                else MetricEstimate(None)
             )
         return found
 
@@ -136,7 +136,7 @@ def measure(
     *,
     num_rankings: int,
     seed: int = 0,
-) -> Measured:
+) -> BootstrapResult:
     """Values and bootstrap draws: examples drawn with replacement, `num_resamples(count)` times.
 
     Args:
@@ -164,7 +164,7 @@ def measure(
         for statistic, chosen_RE in parts:
             for name, value in statistic(chosen_RE).items() if len(chosen_RE) else ():
                 drawn[name].append(value)
-    return Measured(values, {name: np.concatenate(each) for name, each in drawn.items()})
+    return BootstrapResult(values, {name: np.concatenate(each) for name, each in drawn.items()})
 
 
 def num_resamples(count: int) -> int:

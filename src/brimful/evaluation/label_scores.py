@@ -12,11 +12,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from brimful.base.errors import RequestError
-from brimful.classification.calibration import Calibration
+from brimful.classification.calibration import LabelCalibration
 from brimful.classification.temperature import nats_per_example, probabilities
 from brimful.classification.thresholds import choose_threshold
 from brimful.data.labels import Labels
-from brimful.evaluation.label_bootstrap import Measured, Score, measure, num_resamples
+from brimful.evaluation.label_bootstrap import (
+    BootstrapResult,
+    MetricEstimate,
+    measure,
+    num_resamples,
+)
 from brimful.evaluation.label_curves import curves_of, ranking_curves
 from brimful.evaluation.label_metrics import (
     Floats,
@@ -64,7 +69,7 @@ class Rival:
 
     name: str
     logits_EC: Floats
-    calibration: Calibration
+    calibration: LabelCalibration
     settings: Mapping[str, Any]
 
 
@@ -81,8 +86,8 @@ class FloorScores:
     """
 
     name: str
-    metrics: Mapping[str, Score]
-    difference: Mapping[str, Score]
+    metrics: Mapping[str, MetricEstimate]
+    difference: Mapping[str, MetricEstimate]
     curves: Mapping[str, Any]
     settings: Mapping[str, Any]
 
@@ -130,13 +135,13 @@ class LabelScores:
     resamples: int
     seconds: float
     nats_E: Floats
-    loss: Score
-    calibration: Calibration
-    metrics: Mapping[str, Score]
-    metrics_at_half: Mapping[str, Score]
-    metrics_with_repeated: Mapping[str, Score] | None
+    loss: MetricEstimate
+    calibration: LabelCalibration
+    metrics: Mapping[str, MetricEstimate]
+    metrics_at_half: Mapping[str, MetricEstimate]
+    metrics_with_repeated: Mapping[str, MetricEstimate] | None
     floor: FloorScores | None
-    by_label: Mapping[str, Mapping[str, Score]]
+    by_label: Mapping[str, Mapping[str, MetricEstimate]]
     support: Mapping[str, int]
     confusion: list[list[int]] | dict[str, list[list[int]]]
     curves: Mapping[str, Any]
@@ -179,13 +184,13 @@ def score_labels(
     split: "LabelledSplit",
     *,
     labels: Labels,
-    calibration: Calibration,
+    calibration: LabelCalibration,
     seconds: float,
     floor: Rival | None = None,
 ) -> LabelScores:
     """Score a classifier's logits on a split.
 
-    Intervals are 95 % over examples (see `Measured.score`). They do not hold the spread over
+    Intervals are 95 % over examples (see `BootstrapResult.score`). They do not hold the spread over
     training seeds, nor that of the choice of temperature and thresholds on validation. Drawing
     examples again can only add to the calibration error, so that its interval lies high.
 
@@ -358,7 +363,11 @@ class _Judged:
 
     @classmethod
     def of(
-        cls, logits_EC: ArrayLike, split: "LabelledSplit", labels: Labels, calibration: Calibration
+        cls,
+        logits_EC: ArrayLike,
+        split: "LabelledSplit",
+        labels: Labels,
+        calibration: LabelCalibration,
     ) -> "_Judged":
         logits = np.asarray(logits_EC, np.float64)
         if (strange := np.flatnonzero(~np.isfinite(logits).all(1))).size:
@@ -404,7 +413,7 @@ class _Judged:
     def areas(self) -> Statistic:
         return area_statistic(self.true_EC, self.probability_EC, self.labels.positive)
 
-    def measured(self) -> Measured:
+    def measured(self) -> BootstrapResult:
         return measure(
             self.count, self.statistics(), [self.areas()], num_rankings=self.num_rankings
         )
@@ -424,11 +433,11 @@ def _prefixed(prefix: str, statistic: Statistic) -> Statistic:
     }
 
 
-def _as_json(scores: Mapping[str, Score]) -> dict[str, Any]:
+def _as_json(scores: Mapping[str, MetricEstimate]) -> dict[str, Any]:
     return {name: score.to_json() for name, score in scores.items()}
 
 
-def _threshold_json(calibration: Calibration, labels: Labels) -> dict[str, Any] | None:
+def _threshold_json(calibration: LabelCalibration, labels: Labels) -> dict[str, Any] | None:
     values = [threshold.value for threshold in calibration.thresholds]
     if not values:
         return None

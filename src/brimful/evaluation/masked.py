@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from brimful.base.errors import RequestError
 from brimful.data.batches import IGNORED
-from brimful.data.masking import Rules, masked_evaluation_batches
+from brimful.data.masking import MaskingRules, masked_evaluation_batches
 from brimful.data.tokens import TokenSplit
 from brimful.evaluation.likelihood import Likelihood, Progress, Scorer, summarise
 
@@ -23,7 +23,7 @@ from brimful.evaluation.likelihood import Likelihood, Progress, Scorer, summaris
 def score_masked(  # noqa: PLR0913 - each is one independent choice of the measurement
     model: PreTrainedModel,
     split: TokenSplit,
-    rules: Rules,
+    rules: MaskingRules,
     *,
     context: int,
     batch_size: int,

@@ -17,7 +17,7 @@ METRICS_PACKAGE = "brimful.evaluation.metrics"
 
 
 @dataclass(frozen=True)
-class Answer:
+class TaskAnswer:
     """One text that a model wrote about one example.
 
     Attributes:
@@ -44,7 +44,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Summary:
+class MetricSummary:
     """One number about a whole task.
 
     Attributes:
@@ -86,11 +86,11 @@ class Scores:
     """
 
     of_answers: dict[str, list[list[float]]]
-    summaries: dict[str, Summary]
+    summaries: dict[str, MetricSummary]
     errors: list[list[str]]
 
 
-Answers = Sequence[Sequence[Answer]]
+AnswersByExample = Sequence[Sequence[TaskAnswer]]
 """Examples, and in each the samples: one, or as many as the task draws."""
 
 
@@ -106,7 +106,7 @@ class Metric:
     """
 
     description: str
-    score: Callable[[Answers], Scores]
+    score: Callable[[AnswersByExample], Scores]
     is_told_by_kind: bool = False
 
 
@@ -130,16 +130,16 @@ def load_metric(name: str) -> Metric:
     return metric
 
 
-def mean_of_examples(of_answers: Sequence[Sequence[float]], unit: str) -> Summary:
+def mean_of_examples(of_answers: Sequence[Sequence[float]], unit: str) -> MetricSummary:
     """The mean over examples of each one's mean over samples, with its interval over examples."""
     values_N = [float(np.mean(samples)) for samples in of_answers]
     interval, method = example_interval(values_N, is_share=unit == "share")
-    return Summary(
+    return MetricSummary(
         float(np.mean(values_N)) if values_N else None, unit, interval, method, len(values_N)
     )
 
 
-def summaries_by_kind(scores: Scores, kinds: Sequence[str]) -> dict[str, Summary]:
+def summaries_by_kind(scores: Scores, kinds: Sequence[str]) -> dict[str, MetricSummary]:
     """The scores of each type of question, in the order of first appearance: `accuracy[new-pairs]`
     and so on.
 

@@ -15,7 +15,7 @@ from brimful.generation.text import first_stop, text_behind
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenAnswer:
     """One text: cut at its first stop string, with the tokens it took."""
 
     text: str
@@ -32,7 +32,7 @@ def write_answers(
     max_new_tokens: int,
     seed: int,
     progress: Progress | None = None,
-) -> list[list[Written]]:
+) -> list[list[WrittenAnswer]]:
     """For every prompt its samples, in order. A sample depends on the seed, its prompt's place and
     its own number, not on its neighbours.
 
@@ -57,7 +57,7 @@ def write_answers(
     ]
     settings = SamplingSettings(sampling.temperature, sampling.top_k, sampling.top_p)
     engine = Engine(subject.model, subject.tokenizer, most_tokens=subject.budget_tokens)
-    written: dict[int, Written] = {}
+    written: dict[int, WrittenAnswer] = {}
     for request, generation in engine.stream(
         longest_first(requests), settings, StopRules(subject.stop_ids, tuple(stop))
     ):
@@ -76,7 +76,7 @@ def _seed_of(parts: tuple[int, ...]) -> int:
 
 def _written(
     subject: Subject, request: Request, generation: Generation, stop: Sequence[str]
-) -> Written:
+) -> WrittenAnswer:
     text = text_behind(subject.tokenizer, request.prompt_ids, generation.token_ids)
     end = first_stop(text, stop) if generation.finish == "stop" else None
-    return Written(text[:end], generation.finish, len(generation.token_ids))
+    return WrittenAnswer(text[:end], generation.finish, len(generation.token_ids))

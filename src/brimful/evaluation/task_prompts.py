@@ -43,7 +43,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Question:
+class TaskPrompt:
     """A prompt that fits.
 
     Attributes:
@@ -63,7 +63,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Questions:
+class TaskPrompts:
     """All prompts of a task for one model.
 
     Attributes:
@@ -74,7 +74,7 @@ class Questions:
         notes: What was shortened or left out, and how answers are begun.
     """
 
-    asked: list[Question]
+    asked: list[TaskPrompt]
     skipped: list[TaskExample]
     style: str
     max_new_tokens: int
@@ -89,7 +89,7 @@ def text_ending_of(train: Iterable[Example]) -> str | None:
     return prompt[len(prompt.rstrip()) :] if isinstance(prompt, str) else None
 
 
-def questions_for(task: Task, examples: TaskExamples, subject: Subject) -> Questions:
+def questions_for(task: Task, examples: TaskExamples, subject: Subject) -> TaskPrompts:
     """Every example's prompt, with as many solved examples before it as fit."""
     max_new_tokens = min(task.sampling.max_new_tokens, max(1, subject.context // 2))
     longest = subject.context - max_new_tokens
@@ -143,7 +143,7 @@ def questions_for(task: Task, examples: TaskExamples, subject: Subject) -> Quest
         ),
     ]
     style = "template" if subject.is_tuned else f"few-shot {shots}" if shots else "plain"
-    return Questions(
+    return TaskPrompts(
         asked, skipped, style, max_new_tokens, [text for applies, text in notes if applies]
     )
 
@@ -154,7 +154,7 @@ def _question(
     shots: Sequence[Mapping[str, Any]],
     subject: Subject,
     longest: int,
-) -> Question | None:
+) -> TaskPrompt | None:
     """The prompt with the most shots that fits into `longest` tokens; None where it does not fit
     without any.
     """
@@ -172,7 +172,7 @@ def _question(
                 if isinstance(prompt, str)
                 else "\n\n".join(message.content for message in prompt)
             )
-            return Question(example, text, ids, count, begun)
+            return TaskPrompt(example, text, ids, count, begun)
     return None
 
 

@@ -17,13 +17,19 @@ from brimful.base.errors import DataError, RequestError
 from brimful.base.rundir import write_json_atomically, write_text_atomically
 from brimful.data.formats import Example
 from brimful.evaluation.likelihood import Progress
-from brimful.evaluation.metric import Answer, Scores, Summary, load_metric, summaries_by_kind
+from brimful.evaluation.metric import (
+    MetricSummary,
+    Scores,
+    TaskAnswer,
+    load_metric,
+    summaries_by_kind,
+)
 from brimful.evaluation.task import Task
-from brimful.evaluation.task_answers import Written, write_answers
+from brimful.evaluation.task_answers import WrittenAnswer, write_answers
 from brimful.evaluation.task_data import TaskExamples, load_examples
-from brimful.evaluation.task_prompts import Question, Questions, Subject, questions_for
+from brimful.evaluation.task_prompts import Subject, TaskPrompt, TaskPrompts, questions_for
 from brimful.verify.extract import EXTRACTIONS
-from brimful.verify.sandbox import Program, Result, Sandbox
+from brimful.verify.sandbox import Program, ProgramResult, Sandbox
 from brimful.verify.verifier import Verdict
 
 
@@ -42,7 +48,7 @@ class TaskResult:
 
     task: Task
     prompt: str
-    metrics: dict[str, Summary]
+    metrics: dict[str, MetricSummary]
     errors: dict[str, int]
     records: list[dict[str, Any]]
     facts: dict[str, Any]
@@ -75,8 +81,8 @@ class TaskResult:
 class _Writing:
     """A model's answers to the questions of one request."""
 
-    questions: Questions
-    answers: list[list[Written]]
+    questions: TaskPrompts
+    answers: list[list[WrittenAnswer]]
     seconds: float
 
 
@@ -155,7 +161,7 @@ def _refuse_unjudgeable(task: Task, examples: TaskExamples) -> None:
 
 
 def _written(
-    task: Task, questions: Questions, subject: Subject, seed: int, progress: Progress | None
+    task: Task, questions: TaskPrompts, subject: Subject, seed: int, progress: Progress | None
 ) -> _Writing:
     started_s = time.perf_counter()
     answers = write_answers(
@@ -183,7 +189,7 @@ def _result(
     asked = writing.questions.asked
     answers = [
         [
-            Answer(
+            TaskAnswer(
                 text,
                 extract(text, question.example.row),
                 question.example.reference,
@@ -251,11 +257,11 @@ def _whole(text: str, row: Mapping[str, Any]) -> str:
 
 def _verdicts(
     program: Callable[[str, Mapping[str, Any]], Program],
-    asked: Sequence[Question],
-    answers: Sequence[Sequence[Answer]],
+    asked: Sequence[TaskPrompt],
+    answers: Sequence[Sequence[TaskAnswer]],
     sandbox: Sandbox,
     progress: Progress | None,
-) -> list[list[Result]]:
+) -> list[list[ProgramResult]]:
     programs = [
         program(answer.extracted, question.example.row)
         for question, samples in zip(asked, answers, strict=True)
@@ -263,7 +269,7 @@ def _verdicts(
     ]
     done: Counter[str] = Counter()
 
-    def tell(place: int, result: Result) -> None:
+    def tell(place: int, result: ProgramResult) -> None:
         del place, result
         done["programs"] += 1
         if progress is not None:
@@ -273,11 +279,11 @@ def _verdicts(
     return [[next(results) for _ in samples] for samples in answers]
 
 
-def _judged(answer: Answer, result: Result) -> Answer:
+def _judged(answer: TaskAnswer, result: ProgramResult) -> TaskAnswer:
     return replace(answer, status=result.status, detail=result.detail)
 
 
-def _read(answer: Answer, verdict: Verdict) -> Answer:
+def _read(answer: TaskAnswer, verdict: Verdict) -> TaskAnswer:
     return replace(
         answer,
         extracted=verdict.extracted,
@@ -290,8 +296,8 @@ def _read(answer: Answer, verdict: Verdict) -> Answer:
 def _scored(
     task: Task,
     style: str,
-    asked: Sequence[Question],
-    answers: list[list[Answer]],
+    asked: Sequence[TaskPrompt],
+    answers: list[list[TaskAnswer]],
     facts: dict[str, Any],
 ) -> TaskResult:
     metrics = [load_metric(name) for name in task.metrics]
@@ -330,8 +336,8 @@ def _first_error(found: Sequence[Scores], place: int, sample: int) -> str:
 
 
 def _record(
-    question: Question,
-    samples: list[Answer],
+    question: TaskPrompt,
+    samples: list[TaskAnswer],
     found: Sequence[Scores],
     place: int,
     errors: list[str],
@@ -357,7 +363,7 @@ def _record(
     return record | ({"samples": answers} if len(answers) > 1 else {})
 
 
-def _answer(answer: Answer, error: str) -> dict[str, Any]:
+def _answer(answer: TaskAnswer, error: str) -> dict[str, Any]:
     told = {
         "completion": answer.completion,
         "extracted": answer.extracted,

@@ -19,7 +19,7 @@ from brimful.base.errors import RequestError
 from brimful.data.formats import Message, Prompt
 from brimful.generation.load import LoadedRun, load_run, load_untuned, trained_folder
 from brimful.generation.sampler import SamplingSettings
-from brimful.generation.samples import Sample, draw_samples
+from brimful.generation.samples import TextSample, draw_samples
 from brimful.model.published import is_adapter_folder, without_adapters
 
 Judge = Callable[[str], tuple[str, str]]
@@ -32,7 +32,7 @@ NEW_CONVERSATION = "/new"
 
 
 @dataclass(frozen=True)
-class Writing:
+class GenerationRequest:
     """How texts are drawn and judged.
 
     Attributes:
@@ -51,7 +51,7 @@ class Writing:
 
     def draw(
         self, loaded: LoadedRun, prompt: Prompt, show: Callable[[str], None] | None = None
-    ) -> list[Sample]:
+    ) -> list[TextSample]:
         """As `draw_samples`."""
         return draw_samples(
             loaded,
@@ -63,7 +63,7 @@ class Writing:
             show=show,
         )
 
-    def remarks(self, loaded: LoadedRun, sample: Sample) -> list[str]:
+    def remarks(self, loaded: LoadedRun, sample: TextSample) -> list[str]:
         """Lines below a text: of an answer that its end is missing; its code where there is text
         around it; whether that parses.
         """
@@ -81,7 +81,7 @@ class Writing:
             lines.append(f"--- {verdict}")
         return lines
 
-    def told(self, loaded: LoadedRun, samples: Sequence[Sample]) -> str:
+    def told(self, loaded: LoadedRun, samples: Sequence[TextSample]) -> str:
         """All texts with their remarks, numbered where there are several."""
         parts = [
             "\n".join(
@@ -96,14 +96,14 @@ class Writing:
         )
 
 
-def _opening(loaded: LoadedRun, sample: Sample) -> str:
+def _opening(loaded: LoadedRun, sample: TextSample) -> str:
     """What a text goes on from; answers to messages stand alone."""
     return "" if loaded.takes_messages else sample.prompt
 
 
 def write(
-    loaded: LoadedRun, prompt: Prompt, how: Writing, out: IO[str] | None = None
-) -> list[Sample]:
+    loaded: LoadedRun, prompt: Prompt, how: GenerationRequest, out: IO[str] | None = None
+) -> list[TextSample]:
     """Print what follows a prompt: a single text as it comes, several when all are there; to
     standard output unless told where.
 
@@ -128,7 +128,7 @@ def write(
     return samples
 
 
-def converse(loaded: LoadedRun, how: Writing, ask: Ask) -> None:
+def converse(loaded: LoadedRun, how: GenerationRequest, ask: Ask) -> None:
     """Ask and write until an empty line; a run on messages keeps the conversation. A request that
     cannot be served ends nothing.
 
@@ -190,7 +190,7 @@ class Conversation:
             dropped += 1
         return messages, dropped
 
-    def go_on(self, question: str, how: Writing) -> None:
+    def go_on(self, question: str, how: GenerationRequest) -> None:
         """Print the answer and remember both; a question without an answer is forgotten."""
         asked, dropped = self.asking(question)
         if dropped:
@@ -222,7 +222,7 @@ def before_and_after(
 
 
 def show_before_and_after(
-    console: Console, run_folder: Path, device: torch.device, prompt: str, how: Writing
+    console: Console, run_folder: Path, device: torch.device, prompt: str, how: GenerationRequest
 ) -> None:
     """Print the texts of both models for the same tokens, seed and settings, and how they were
     asked.

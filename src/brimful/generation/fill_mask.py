@@ -12,7 +12,7 @@ import torch
 
 from brimful.data.tokens import TokenSplit
 from brimful.generation.load import LoadedRun
-from brimful.generation.samples import Sample
+from brimful.generation.samples import TextSample
 from brimful.model.description import CLS_ID, ENCODER_TOKENS, MASK_ID, MASK_TOKEN, SEP_ID
 
 SNIPPET_TOKENS = 40
@@ -36,7 +36,7 @@ class Snippet:
     place: int
 
 
-def fill_masks(loaded: LoadedRun, split: TokenSplit, *, count: int, seed: int) -> list[Sample]:
+def fill_masks(loaded: LoadedRun, split: TokenSplit, *, count: int, seed: int) -> list[TextSample]:
     """Hide a word in each of a few snippets of a split and let the model guess it.
 
     Args:
@@ -85,7 +85,7 @@ def _candidates(loaded: LoadedRun, ids: list[int]) -> Iterator[Snippet]:
             yield Snippet(tuple(ids), place)
 
 
-def _guess(loaded: LoadedRun, snippet: Snippet, seed: int) -> Sample:
+def _guess(loaded: LoadedRun, snippet: Snippet, seed: int) -> TextSample:
     started_s = time.perf_counter()
     hidden = [*snippet.ids[: snippet.place], MASK_ID, *snippet.ids[snippet.place + 1 :]]
     ids_BT = torch.tensor([[CLS_ID, *hidden, SEP_ID]], device=loaded.model.device)
@@ -108,7 +108,7 @@ def _guess(loaded: LoadedRun, snippet: Snippet, seed: int) -> Sample:
         _text(loaded, part)
         for part in (snippet.ids[: snippet.place], snippet.ids[snippet.place + 1 :])
     )
-    return Sample(
+    return TextSample(
         f"{before} {MASK_TOKEN}{after}",
         completion,
         FINISH,

@@ -15,7 +15,7 @@ from brimful.generation.text import TextStream, text_behind
 
 
 @dataclass(frozen=True)
-class Sample:
+class TextSample:
     """One continuation and how it was drawn; the record of samples.jsonl."""
 
     prompt: str
@@ -38,7 +38,7 @@ def draw_samples(
     count: int,
     seed: int,
     show: Callable[[str], None] | None = None,
-) -> list[Sample]:
+) -> list[TextSample]:
     """Continue `prompt`, or answer it where the run was trained on messages, `count` times.
 
     Args:
@@ -71,7 +71,7 @@ def draw_samples(
     seconds = time.perf_counter() - started_s
     asked = prompt if isinstance(prompt, str) else prompt[-1].content
     return [
-        Sample(
+        TextSample(
             asked,
             text_behind(loaded.tokenizer, prompt_ids, generation.token_ids),
             generation.finish,
@@ -86,7 +86,7 @@ def draw_samples(
     ]
 
 
-def write_samples(run_folder: Path, samples: list[Sample]) -> None:
+def write_samples(run_folder: Path, samples: list[TextSample]) -> None:
     """Replace the run's samples.jsonl."""
     write_text_atomically(
         run_folder / "samples.jsonl",

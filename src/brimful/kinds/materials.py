@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from brimful.base.env import cache_folder
 from brimful.base.errors import RequestError
 from brimful.base.units import format_bytes
-from brimful.classification.forward import Forward
+from brimful.classification.forward import ClassifierForward
 from brimful.classification.thresholds import parse_policy
 from brimful.data.example_batches import ExampleSequences
 from brimful.data.examples import ExampleSplit, PreparedExamples, prepare_examples
@@ -34,9 +34,9 @@ from brimful.data.labelled_batches import (
     told_of,
 )
 from brimful.data.labels import Labels
-from brimful.data.masking import MaskedSequences, Rules
+from brimful.data.masking import MaskedSequences, MaskingRules
 from brimful.data.prepare import PreparedData, prepare
-from brimful.data.sequences import Sequences
+from brimful.data.sequences import TokenSequences
 from brimful.data.tokenizer import tokenizer_fingerprint
 from brimful.data.tokens import Progress, TokenSplit
 from brimful.evaluation.baselines import ngram_baselines
@@ -287,7 +287,7 @@ def gather(recipe: Recipe, source: str, progress: Progress | None = None) -> Mat
 
 
 def _documents(recipe: Recipe, data: PreparedData) -> Material:
-    sequences = Sequences(
+    sequences = TokenSequences(
         data.splits["train"],
         recipe.sequence_length,
         recipe.data.layout,
@@ -347,7 +347,7 @@ def _masked(recipe: Recipe, data: PreparedData) -> Material:
     plain, length, rules = (
         _documents(recipe, data),
         recipe.sequence_length,
-        Rules(recipe.data.masked_share, len(data.tokenizer), recipe.seed),
+        MaskingRules(recipe.data.masked_share, len(data.tokenizer), recipe.seed),
     )
     sequences = MaskedSequences(
         data.splits["train"], length, recipe.data.layout, recipe.data.long_documents, rules
@@ -588,7 +588,7 @@ def _validate_labels(
     autocast = (
         None if device.type == "cpu" else Precision(plan.precision).autocast_dtype
     )  # bf16 logits rank few texts apart
-    forward = Forward(model, passes, rows * recipe.sequence_length, device, autocast)
+    forward = ClassifierForward(model, passes, rows * recipe.sequence_length, device, autocast)
     logits_EC = forward.logits([encoded.ids(number) for number in numbers.tolist()])
     natural_EC = logits_EC if material.weights_C is None else logits_EC - np.log(material.weights_C)
     metrics = quick_metrics(natural_EC, encoded.split.targets[numbers], labels)

@@ -88,10 +88,10 @@ def _kept(run_folder: Path, title: str = "What it writes", of_each: str = "goes 
 
 def _drawn(recipe: Recipe, loaded: "LoadedRun", texts: Sequence[str]) -> list[str]:
     """What a model writes, drawn as the recipe says."""
-    from brimful.generation.answers import Writing  # noqa: PLC0415 - this and the next bring torch
+    from brimful.generation.answers import GenerationRequest  # noqa: PLC0415 - this and the next bring torch
     from brimful.generation.sampler import SamplingSettings  # noqa: PLC0415
 
-    how = Writing(
+    how = GenerationRequest(
         SamplingSettings.from_recipe(recipe.sample), recipe.sample.tokens, seed=recipe.seed
     )
     return [how.draw(loaded, text)[0].completion for text in texts]

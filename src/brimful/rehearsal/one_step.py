@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from brimful.data.batches import IGNORED, Batch, StepBatch
-from brimful.data.masking import Rules, masked
+from brimful.data.masking import MaskingRules, masked
 from brimful.model.build import build
 from brimful.model.description import is_encoder
 from brimful.rehearsal.reduced import Reduced
@@ -179,7 +179,7 @@ def sequences_of(reduced: Reduced) -> Batch:
     return masked(
         plain,
         length,
-        Rules(recipe.data.masked_share, reduced.vocabulary, recipe.seed),
+        MaskingRules(recipe.data.masked_share, reduced.vocabulary, recipe.seed),
         np.arange(count),
     )
 

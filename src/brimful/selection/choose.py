@@ -5,11 +5,11 @@ they were drawn in.
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 
-from brimful.selection.sample import Fate, Sample
+from brimful.selection.sample import Fate, JudgedSample
 
 
 @dataclass(frozen=True)
-class Rules:
+class SelectionRules:
     """How many samples are drawn and kept, and which may be.
 
     Attributes:
@@ -28,7 +28,9 @@ class Rules:
     max_answer_tokens: int | None = None
 
 
-def choose(samples: Iterable[Sample], rules: Rules, known: Set[str] = frozenset()) -> list[Sample]:
+def choose(
+    samples: Iterable[JudgedSample], rules: SelectionRules, known: Set[str] = frozenset()
+) -> list[JudgedSample]:
     """The samples of one question by number, with their fates: the first correct ones with distinct
     paths are kept.
 
@@ -39,7 +41,7 @@ def choose(samples: Iterable[Sample], rules: Rules, known: Set[str] = frozenset(
         rules: What is kept.
         known: Paths that were kept in rounds before: who takes one repeats it.
     """
-    chosen: list[Sample] = []
+    chosen: list[JudgedSample] = []
     paths = set(known)
     for sample in sorted(samples, key=lambda sample: sample.number):
         fate = obstacle(sample, rules)
@@ -56,7 +58,9 @@ def choose(samples: Iterable[Sample], rules: Rules, known: Set[str] = frozenset(
     return chosen
 
 
-def prefix(samples: Iterable[Sample], rules: Rules, known: Set[str] = frozenset()) -> list[Sample]:
+def prefix(
+    samples: Iterable[JudgedSample], rules: SelectionRules, known: Set[str] = frozenset()
+) -> list[JudgedSample]:
     """The samples of one question that count, by number and with their fates.
 
     Those are the numbers from 0 on without a gap; with `stop_early` up to the one that fills the
@@ -64,7 +68,7 @@ def prefix(samples: Iterable[Sample], rules: Rules, known: Set[str] = frozenset(
     so that what remains does not depend on timing.
     """
     by_number = {sample.number: sample for sample in samples}
-    whole: list[Sample] = []
+    whole: list[JudgedSample] = []
     while (
         len(whole) < rules.samples_per_prompt and (sample := by_number.get(len(whole))) is not None
     ):
@@ -76,7 +80,9 @@ def prefix(samples: Iterable[Sample], rules: Rules, known: Set[str] = frozenset(
     return chosen if len(kept) < rules.keep_per_prompt else chosen[: kept[-1] + 1]
 
 
-def settled(samples: Iterable[Sample], rules: Rules, known: Set[str] = frozenset()) -> bool:
+def settled(
+    samples: Iterable[JudgedSample], rules: SelectionRules, known: Set[str] = frozenset()
+) -> bool:
     """Whether nothing that is drawn later can change what counts of one question."""
     counted = prefix(samples, rules, known)
     if len(counted) == rules.samples_per_prompt:
@@ -87,7 +93,7 @@ def settled(samples: Iterable[Sample], rules: Rules, known: Set[str] = frozenset
     )
 
 
-def obstacle(sample: Sample, rules: Rules) -> Fate | None:
+def obstacle(sample: JudgedSample, rules: SelectionRules) -> Fate | None:
     """Why a sample may not be kept, whatever the others are; None if it may."""
     fate: Fate | None = None
     if sample.finish == "length":

@@ -13,8 +13,8 @@ import xxhash
 
 from brimful.base.errors import DataError
 from brimful.generation.requests import Request
-from brimful.selection.choose import Rules, obstacle, settled
-from brimful.selection.sample import Asked, Sample
+from brimful.selection.choose import SelectionRules, obstacle, settled
+from brimful.selection.sample import JudgedSample, SampledPrompt
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def seed_of(seed: int, question_id: str, number: int) -> int:
     return xxhash.xxh3_64_intdigest(f"{seed} {number} {question_id}".encode()) >> 1
 
 
-class Drawing:
+class SampleDrawing:
     """The samples of all questions: what to ask next, and what came back.
 
     Args:
@@ -67,11 +67,11 @@ class Drawing:
 
     def __init__(
         self,
-        questions: Sequence[Asked],
-        rules: Rules,
+        questions: Sequence[SampledPrompt],
+        rules: SelectionRules,
         seed: int,
         max_new_tokens: int,
-        held: Iterable[Sample] = (),
+        held: Iterable[JudgedSample] = (),
     ) -> None:
         self._questions = list(questions)
         self._rules = rules
@@ -84,7 +84,7 @@ class Drawing:
                 f"two questions have the id {twice!r}. Every question needs its own: its samples"
                 " are kept under it."
             )
-        self._samples: list[dict[int, Sample]] = [{} for _ in self._questions]
+        self._samples: list[dict[int, JudgedSample]] = [{} for _ in self._questions]
         self._paths: list[set[str]] = [set() for _ in self._questions]
         self._is_done = [False] * len(self._questions)
         self._tokens = self._answered = self._correct = 0
@@ -116,12 +116,12 @@ class Drawing:
             else:
                 waiting.append((place, numbers))
 
-    def origin(self, request: Request) -> tuple[Asked, int]:
+    def origin(self, request: Request) -> tuple[SampledPrompt, int]:
         """The question of a request, and the number of the sample it asks for."""
         place, number = divmod(request.key, self._rules.samples_per_prompt)
         return self._questions[place], number
 
-    def take(self, sample: Sample) -> bool:
+    def take(self, sample: JudgedSample) -> bool:
         """Note a sample; False where it is known already, or none of these questions and
         numbers.
         """
@@ -147,7 +147,7 @@ class Drawing:
         return True
 
     @property
-    def samples(self) -> list[Sample]:
+    def samples(self) -> list[JudgedSample]:
         """All that were noted, by question and number, without fates."""
         return [samples[number] for samples in self._samples for number in sorted(samples)]
 

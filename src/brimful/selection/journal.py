@@ -10,8 +10,8 @@ from typing import Any, Self
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import Journal, read_journal, write_text_atomically
 from brimful.data.formats import Message, Prompt
-from brimful.selection.choose import Rules, prefix
-from brimful.selection.sample import Asked, Sample
+from brimful.selection.choose import SelectionRules, prefix
+from brimful.selection.sample import JudgedSample, SampledPrompt
 
 JOURNAL_FILE = "drawn.jsonl"
 """Everything that was drawn, in the order it came back."""
@@ -39,7 +39,7 @@ class SampleJournal:
     """
 
     def __init__(self, folder: Path, decides: Mapping[str, Any]) -> None:
-        self.held: list[Sample] = []
+        self.held: list[JudgedSample] = []
         self._known: set[tuple[str, int]] = set()
         self._journal = Journal(folder / JOURNAL_FILE)
         try:
@@ -48,7 +48,7 @@ class SampleJournal:
             self._journal.close()
             raise
 
-    def append(self, sample: Sample) -> bool:
+    def append(self, sample: JudgedSample) -> bool:
         """Write a sample down; False, and nothing is written, where its question and number are
         there already.
         """
@@ -79,19 +79,22 @@ class SampleJournal:
             return
         _refuse_other(folder, records[0].get("decides"), json.loads(json.dumps(decides)))
         for line, record in enumerate(records[1:], start=2):
-            sample = Sample.from_json(record, f"{self._journal.path}, record {line}")
+            sample = JudgedSample.from_json(record, f"{self._journal.path}, record {line}")
             if self._is_new(sample):
                 self.held.append(sample)
 
-    def _is_new(self, sample: Sample) -> bool:
+    def _is_new(self, sample: JudgedSample) -> bool:
         count = len(self._known)
         self._known.add((sample.question, sample.number))
         return len(self._known) > count
 
 
 def write_samples(
-    folder: Path, questions: Sequence[Asked], samples: Iterable[Sample], rules: Rules
-) -> list[Sample]:
+    folder: Path,
+    questions: Sequence[SampledPrompt],
+    samples: Iterable[JudgedSample],
+    rules: SelectionRules,
+) -> list[JudgedSample]:
     """Write the samples that count and the rows to train on; each file is replaced as a whole.
 
     Args:
@@ -107,7 +110,7 @@ def write_samples(
     Raises:
         RunFolderError: no space, no permission; the older file is as it was.
     """
-    drawn: dict[str, list[Sample]] = {question.id: [] for question in questions}
+    drawn: dict[str, list[JudgedSample]] = {question.id: [] for question in questions}
     for sample in samples:
         drawn.get(sample.question, []).append(sample)
     counted = [
@@ -151,7 +154,7 @@ def kept_paths(folders: Iterable[Path]) -> dict[str, frozenset[str]]:
     return {name: frozenset(paths) for name, paths in kept.items()}
 
 
-def _record(question: Asked, sample: Sample) -> dict[str, Any]:
+def _record(question: SampledPrompt, sample: JudgedSample) -> dict[str, Any]:
     """A line of samples.jsonl: what was asked in words, and all about the answer."""
     return {
         "id": question.id,

@@ -30,7 +30,7 @@ FATES: tuple[Fate, ...] = get_args(Fate)
 
 
 @dataclass(frozen=True)
-class Asked:
+class SampledPrompt:
     """What is asked.
 
     Attributes:
@@ -53,7 +53,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Sample:
+class JudgedSample:
     """One answer, drawn and verified.
 
     Attributes:
@@ -107,7 +107,7 @@ class Sample:
         )
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any], where: str) -> "Sample":
+    def from_json(cls, record: Mapping[str, Any], where: str) -> "JudgedSample":
         """The sample of a record.
 
         Raises:
@@ -142,7 +142,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-_ACCEPTED = {field.name: _is_text for field in fields(Sample)} | {
+_ACCEPTED = {field.name: _is_text for field in fields(JudgedSample)} | {
     "number": _is_count,
     "finish": lambda value: value in get_args(Finish),
     "tokens": _is_count,

@@ -10,8 +10,8 @@ from typing import Any
 
 from brimful.base.errors import DataError
 from brimful.base.intervals import wilson_interval
-from brimful.selection.choose import Rules
-from brimful.selection.sample import FATES, Asked, Sample
+from brimful.selection.choose import SelectionRules
+from brimful.selection.sample import FATES, JudgedSample, SampledPrompt
 
 REASONS = 5
 EXAMPLE_CHARACTERS = 160
@@ -66,7 +66,7 @@ class KindCounts:
 
 
 @dataclass(frozen=True)
-class Reason:
+class RejectionReason:
     """Why samples were not kept.
 
     Attributes:
@@ -119,7 +119,7 @@ class Statistics:
     kinds: dict[str, KindCounts]
     lengths: Lengths | None
     lengths_kept: Lengths | None
-    reasons: list[Reason]
+    reasons: list[RejectionReason]
 
     @property
     def kept(self) -> int:
@@ -131,10 +131,10 @@ class Statistics:
 
 
 def statistics_of(
-    questions: Sequence[Asked], samples: Iterable[Sample], rules: Rules
+    questions: Sequence[SampledPrompt], samples: Iterable[JudgedSample], rules: SelectionRules
 ) -> Statistics:
     """Count the samples that `write_samples` returned."""
-    of_question: dict[str, list[Sample]] = {question.id: [] for question in questions}
+    of_question: dict[str, list[JudgedSample]] = {question.id: [] for question in questions}
     for sample in samples:
         of_question[sample.question].append(sample)
     everything = [sample for drawn in of_question.values() for sample in drawn]
@@ -192,11 +192,11 @@ def refuse_nothing_kept(statistics: Statistics) -> None:
     )
 
 
-def _kept(samples: Sequence[Sample]) -> int:
+def _kept(samples: Sequence[JudgedSample]) -> int:
     return sum(sample.fate == "kept" for sample in samples)
 
 
-def _tenth(samples: Sequence[Sample]) -> int:
+def _tenth(samples: Sequence[JudgedSample]) -> int:
     """0 for no correct sample, else the tenth, from 1, that the share of correct ones falls
     into.
     """
@@ -227,7 +227,7 @@ def _lengths(tokens: list[int]) -> Lengths | None:
     )
 
 
-def _kind(drawn: Sequence[Sequence[Sample]]) -> KindCounts:
+def _kind(drawn: Sequence[Sequence[JudgedSample]]) -> KindCounts:
     samples = [sample for of_question in drawn for sample in of_question]
     return KindCounts(
         questions=len(drawn),
@@ -237,14 +237,14 @@ def _kind(drawn: Sequence[Sequence[Sample]]) -> KindCounts:
     )
 
 
-def _reasons(samples: Sequence[Sample], texts: dict[str, str]) -> list[Reason]:
+def _reasons(samples: Sequence[JudgedSample], texts: dict[str, str]) -> list[RejectionReason]:
     refused = [sample for sample in samples if sample.fate != "kept"]
     counts = Counter((str(sample.fate), sample.detail) for sample in refused)
-    first: dict[tuple[str, str], Sample] = {}
+    first: dict[tuple[str, str], JudgedSample] = {}
     for sample in refused:
         first.setdefault((str(sample.fate), sample.detail), sample)
     return [
-        Reason(
+        RejectionReason(
             fate,
             detail,
             count,

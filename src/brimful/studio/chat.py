@@ -12,7 +12,7 @@ from typing import Any
 import gradio as gr
 
 from brimful.base.errors import RequestError
-from brimful.generation.answers import Writing
+from brimful.generation.answers import GenerationRequest
 from brimful.generation.sampler import SamplingSettings
 from brimful.hardware.probe import probe
 from brimful.studio.html import render, told
@@ -223,7 +223,7 @@ def _with(turn: Turn, side: Side, written: Written) -> Turn:
 
 def writing(
     temperature: float | None, top_p: float | None, tokens: float | None, seed: float | None
-) -> Writing:
+) -> GenerationRequest:
     """The settings of the page's controls.
 
     Raises:
@@ -235,7 +235,7 @@ def writing(
         raise RequestError(f"new tokens must be 1 to {MOST_TOKENS:,}, got {tokens:g}.")
     if not 0 <= seed <= LARGEST_SEED:
         raise RequestError(f"the seed must be 0 or above, got {seed:g}.")
-    return Writing(
+    return GenerationRequest(
         SamplingSettings(float(temperature), None, float(top_p)), int(tokens), seed=int(seed)
     )
 

@@ -18,7 +18,7 @@ from brimful.base.errors import BrimfulError, RequestError
 from brimful.base.rundir import read_json
 from brimful.base.units import format_bytes
 from brimful.data.formats import Message, Prompt
-from brimful.generation.answers import Conversation, Writing
+from brimful.generation.answers import Conversation, GenerationRequest
 from brimful.generation.load import (
     DATA_FILE,
     MODEL_FOLDER,
@@ -29,7 +29,7 @@ from brimful.generation.load import (
     load_untuned,
     recipe_of,
 )
-from brimful.generation.samples import Sample
+from brimful.generation.samples import TextSample
 from brimful.hardware.probe import probe, torch_device
 from brimful.model.published import is_adapter_folder, without_adapters
 from brimful.runs.runfiles import number, read_run, section
@@ -82,7 +82,7 @@ class Desk:
         self,
         run_folder: Path,
         side: Side,
-        how: Writing,
+        how: GenerationRequest,
         asked: tuple[str, Sequence[Turn]],
         stop: threading.Event,
     ) -> Iterator[Written]:
@@ -100,7 +100,7 @@ class Desk:
             prompt = _prompt(loaded, side, how, *asked)
             is_adapted = side == "base" and is_adapter_folder(run_folder / MODEL_FOLDER)
             with without_adapters(loaded.model) if is_adapted else nullcontext():
-                text, samples = "", list[Sample]()
+                text, samples = "", list[TextSample]()
                 for piece in pieces(
                     lambda show: samples.extend(how.draw(loaded, prompt, show)), stop
                 ):
@@ -228,7 +228,7 @@ def pieces(
 
 
 def _prompt(
-    loaded: LoadedRun, side: Side, how: Writing, question: str, turns: Sequence[Turn]
+    loaded: LoadedRun, side: Side, how: GenerationRequest, question: str, turns: Sequence[Turn]
 ) -> Prompt:
     if not question:
         raise RequestError("there is nothing to go on from. Type a text first.")

@@ -103,7 +103,7 @@ class _Object:
         return self._truth
 
 
-class Calls:
+class ProgramCalls:
     """The checker's side of the pipes: makes the functions that the tests call.
 
     Attributes:
@@ -171,7 +171,7 @@ class Calls:
         return error
 
 
-def judge(tests: Mapping[str, Any], calls: Calls) -> Verdict:
+def judge(tests: Mapping[str, Any], calls: ProgramCalls) -> Verdict:
     """The checker's process: run the tests against the candidate's answers."""
     try:
         calls.answer()

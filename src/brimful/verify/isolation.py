@@ -82,7 +82,7 @@ MODULES = (
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProgramLimits:
     """What one program may use.
 
     Attributes:
@@ -137,7 +137,7 @@ class Isolation:
             else {}
         )
 
-    def enter(self, limits: Limits, *, writes: bool) -> None:
+    def enter(self, limits: ProgramLimits, *, writes: bool) -> None:
         """Lock this process, for good.
 
         Args:
@@ -173,7 +173,7 @@ def holds(level: str, folder: Path) -> bool:
     if child == 0:
         code = 1
         with contextlib.suppress(BaseException):
-            Isolation(level, folder).enter(Limits(), writes=True)
+            Isolation(level, folder).enter(ProgramLimits(), writes=True)
             code = (
                 0
                 if _is_refused(lambda: os.open("/proc/self/environ", os.O_RDONLY))
@@ -215,7 +215,7 @@ def _library_paths() -> list[Path]:
     return [Path(path) for path in dict.fromkeys([*own, *shared])]
 
 
-def _limit(limits: Limits) -> None:
+def _limit(limits: ProgramLimits) -> None:
     import resource  # noqa: PLC0415  absent on Windows
 
     seconds = limits.most_cpu_seconds

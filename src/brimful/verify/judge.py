@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from brimful.base.errors import RequestError
-from brimful.verify.sandbox import Result, Sandbox
+from brimful.verify.sandbox import ProgramResult, Sandbox
 from brimful.verify.verifier import Verdict, Verifier, reference_text
 
 
@@ -53,7 +53,7 @@ def judge(
     ]
 
 
-def _verdict(code: str, result: Result) -> Verdict | None:
+def _verdict(code: str, result: ProgramResult) -> Verdict | None:
     if result.overloaded:
         return None
     if result.status == "passed":

@@ -24,7 +24,7 @@ from typing import Any, Literal, Self
 
 from brimful.base.errors import RequestError
 from brimful.hardware.host import control_group_limits, usable_cores
-from brimful.verify.isolation import LEVELS, Limits
+from brimful.verify.isolation import LEVELS, ProgramLimits
 from brimful.verify.plain import ClosedError, NotPlainError, decode, encode, receive, send
 
 Status = Literal["passed", "failed", "error", "timeout", "blocked"]
@@ -80,7 +80,7 @@ class Program:
 
 
 @dataclasses.dataclass(frozen=True)
-class Result:
+class ProgramResult:
     """The verdict on one program.
 
     Attributes:
@@ -118,12 +118,12 @@ class Sandbox:
 
     def __init__(
         self,
-        limits: Limits | None = None,
+        limits: ProgramLimits | None = None,
         *,
         accept_unsandboxed: bool = False,
         level: str | None = None,
     ) -> None:
-        self.limits = limits or Limits()
+        self.limits = limits or ProgramLimits()
         if level is not None and level not in LEVELS:
             raise RequestError(f"sandbox level {level!r} is none of {', '.join(LEVELS)}")
         if not hasattr(os, "fork"):
@@ -146,7 +146,7 @@ class Sandbox:
         self.level = _LEVEL_NAMES[first.level]
         self._level = first.level
 
-    def run(self, program: Program) -> Result:
+    def run(self, program: Program) -> ProgramResult:
         """Judge one program. Nothing it does raises."""
         limits = dataclasses.replace(self.limits, seconds=program.seconds or self.limits.seconds)
         result = self._judged(program, limits)
@@ -162,8 +162,8 @@ class Sandbox:
         programs: Sequence[Program],
         *,
         workers: int | None = None,
-        progress: Callable[[int, Result], None] | None = None,
-    ) -> list[Result]:
+        progress: Callable[[int, ProgramResult], None] | None = None,
+    ) -> list[ProgramResult]:
         """Judge many programs at a time.
 
         Args:
@@ -176,7 +176,7 @@ class Sandbox:
             Results in the order of the programs.
         """
 
-        def judge(place: int) -> Result:
+        def judge(place: int) -> ProgramResult:
             result = self.run(programs[place])
             if progress:
                 progress(place, result)
@@ -197,7 +197,7 @@ class Sandbox:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _judged(self, program: Program, limits: Limits) -> Result:
+    def _judged(self, program: Program, limits: ProgramLimits) -> ProgramResult:
         nonce = secrets.token_hex(16)
         shown: dict[str, Any] = {
             "level": self.level,
@@ -206,13 +206,13 @@ class Sandbox:
         try:
             frames = _frames(program, limits, nonce)
         except NotPlainError as error:
-            return Result("error", f"the program cannot be sent: {error}", 0.0, "", **shown)
+            return ProgramResult("error", f"the program cannot be sent: {error}", 0.0, "", **shown)
         for _ in range(2):
             with contextlib.suppress(ClosedError, NotPlainError, TimeoutError):
                 return result_of(self._report(frames, limits), nonce, limits, shown)
-        return Result("error", "the sandbox itself was ended, twice", 0.0, "", **shown)
+        return ProgramResult("error", "the sandbox itself was ended, twice", 0.0, "", **shown)
 
-    def _report(self, frames: tuple[bytes, bytes], limits: Limits) -> dict[str, Any]:
+    def _report(self, frames: tuple[bytes, bytes], limits: ProgramLimits) -> dict[str, Any]:
         try:
             zygote = self._idle.get_nowait()
         except queue.Empty:
@@ -273,7 +273,7 @@ class _Zygote:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _frames(program: Program, limits: Limits, nonce: str) -> tuple[bytes, bytes]:
+def _frames(program: Program, limits: ProgramLimits, nonce: str) -> tuple[bytes, bytes]:
     job = {"code": program.code, "limits": dataclasses.asdict(limits), "together": program.together}
     tests = {
         "tests": program.tests,
@@ -284,12 +284,14 @@ def _frames(program: Program, limits: Limits, nonce: str) -> tuple[bytes, bytes]
     return encode(job), encode(tests)
 
 
-def result_of(report: dict[str, Any], nonce: str, limits: Limits, shown: dict[str, Any]) -> Result:
+def result_of(
+    report: dict[str, Any], nonce: str, limits: ProgramLimits, shown: dict[str, Any]
+) -> ProgramResult:
     """The verdict from what the zygote saw. Only a verdict with the nonce counts, and only it can
     be `passed`.
 
     Args:
-        report: `zygote.Run.result()`.
+        report: `zygote.ProgramRun.result()`.
         nonce: What the checker was given.
         limits: What the program was given.
         shown: Level and mode.
@@ -302,7 +304,7 @@ def result_of(report: dict[str, Any], nonce: str, limits: Limits, shown: dict[st
     if overloaded:
         detail = "the machine was overloaded: the program waited for a core"
     head = report["output"].decode("utf-8", "replace")[:_OUTPUT_CHARACTERS]
-    return Result(status, detail, report["seconds"], head, overloaded=overloaded, **shown)
+    return ProgramResult(status, detail, report["seconds"], head, overloaded=overloaded, **shown)
 
 
 def is_starved(cpu_s: float, waited_s: float, seconds: float) -> bool:
@@ -313,7 +315,7 @@ def is_starved(cpu_s: float, waited_s: float, seconds: float) -> bool:
 
 
 def _status(
-    report: dict[str, Any], verdict: dict[str, Any], nonce: str, limits: Limits
+    report: dict[str, Any], verdict: dict[str, Any], nonce: str, limits: ProgramLimits
 ) -> tuple[Status, str]:
     if report["stopped"] == "time":
         return "timeout", f"not done after {limits.seconds:g} s"

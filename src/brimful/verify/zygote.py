@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from brimful.verify import children
-from brimful.verify.isolation import LEVELS, Isolation, Limits, best_level, holds, load_modules
+from brimful.verify.isolation import (
+    LEVELS,
+    Isolation,
+    ProgramLimits,
+    best_level,
+    holds,
+    load_modules,
+)
 from brimful.verify.libc import end_with
 from brimful.verify.plain import ClosedError, decode, encode, receive, send
 
@@ -52,7 +59,7 @@ def main() -> None:
     with contextlib.suppress(ClosedError):
         while True:
             job = decode(receive(control))
-            answer = Run(control, report, isolation, folder, job).result()
+            answer = ProgramRun(control, report, isolation, folder, job).result()
             _empty(folder)
             send(report, encode(answer))
     with contextlib.suppress(OSError):
@@ -78,7 +85,7 @@ class _Ended:
 
 
 @dataclass
-class Run:
+class ProgramRun:
     """One job, from fork to kill.
 
     Attributes:
@@ -102,7 +109,7 @@ class Run:
         empty), exit status, times and output.
         """
         started_s = time.monotonic()
-        limits = Limits(**self.job["limits"])
+        limits = ProgramLimits(**self.job["limits"])
         verdict_out, verdict_in = os.pipe()
         output_out, output_in = os.pipe()
         processes = self._start(limits, verdict_in, output_in)
@@ -134,7 +141,7 @@ class Run:
             "output": bytes(self.output),
         }
 
-    def _start(self, limits: Limits, verdict: int, output: int) -> list[int]:
+    def _start(self, limits: ProgramLimits, verdict: int, output: int) -> list[int]:
         """The candidate's process first, then the checker's if it is another one."""
         code = self.job["code"]
         if self.job["together"]:
@@ -150,21 +157,21 @@ class Run:
         return processes
 
     def _candidate(
-        self, code: str, limits: Limits, incoming: int, outgoing: int, output: int
+        self, code: str, limits: ProgramLimits, incoming: int, outgoing: int, output: int
     ) -> None:
         os.dup2(output, 1)
         self.isolation.enter(limits, writes=True)
         _close_all_but(incoming, outgoing)
         children.serve(code, incoming, outgoing)
 
-    def _checker(self, limits: Limits, incoming: int, outgoing: int, verdict: int) -> None:
+    def _checker(self, limits: ProgramLimits, incoming: int, outgoing: int, verdict: int) -> None:
         tests = decode(receive(self.control))
         self.isolation.enter(limits, writes=False)
         _close_all_but(incoming, outgoing, verdict)
-        judged = children.judge(tests, children.Calls(incoming, outgoing))
+        judged = children.judge(tests, children.ProgramCalls(incoming, outgoing))
         send(verdict, encode({**judged, "nonce": tests["nonce"]}))
 
-    def _together(self, code: str, limits: Limits, verdict: int, output: int) -> None:
+    def _together(self, code: str, limits: ProgramLimits, verdict: int, output: int) -> None:
         tests = decode(receive(self.control))
         os.dup2(output, 1)
         self.isolation.enter(limits, writes=True)
@@ -175,7 +182,7 @@ class Run:
         send(verdict, encode({**judged, "nonce": tests["nonce"]}))
 
     def _watch(
-        self, limits: Limits, deadline_s: float, verdict: int, output: int
+        self, limits: ProgramLimits, deadline_s: float, verdict: int, output: int
     ) -> tuple[dict[str, str], str]:
         """The verdict and the limit that was passed; one of them is empty, both if the judging
         process ended without a word.

@@ -4,14 +4,14 @@ from itertools import permutations
 
 import pytest
 
-from brimful.evaluation.metric import Answer, split_kind, summaries_by_kind
+from brimful.evaluation.metric import TaskAnswer, split_kind, summaries_by_kind
 from brimful.evaluation.metrics.accuracy import METRIC, majority_at_k
 
 
-def _answer(said: float | None, reference: float = 5.0) -> Answer:
+def _answer(said: float | None, reference: float = 5.0) -> TaskAnswer:
     status = "unparsed" if said is None else "correct" if said == reference else "wrong"
     detail = "no final answer" if said is None else ""
-    return Answer(
+    return TaskAnswer(
         "text",
         "" if said is None else f"{said:g}",
         f"{reference:g}",
@@ -23,7 +23,7 @@ def _answer(said: float | None, reference: float = 5.0) -> Answer:
     )
 
 
-def _answers(*said: float | None) -> list[Answer]:
+def _answers(*said: float | None) -> list[TaskAnswer]:
     return [_answer(each) for each in said]
 
 

@@ -3,7 +3,7 @@
 import pytest
 import sacrebleu
 
-from brimful.evaluation.metric import Answer
+from brimful.evaluation.metric import TaskAnswer
 from brimful.evaluation.metrics.bleu import METRIC
 
 PAIRS = [
@@ -13,7 +13,8 @@ PAIRS = [
     ("", "x = 1"),
 ]
 ANSWERS = [
-    [Answer(hypothesis, hypothesis, reference, "end_of_text", 1)] for hypothesis, reference in PAIRS
+    [TaskAnswer(hypothesis, hypothesis, reference, "end_of_text", 1)]
+    for hypothesis, reference in PAIRS
 ]
 
 
@@ -39,7 +40,7 @@ def test_of_a_reference_in_a_fence_only_the_code_counts() -> None:
     [[score]] = METRIC.score(
         [
             [
-                Answer(
+                TaskAnswer(
                     "x = f(1, 2)",
                     "x = f(1, 2)",
                     "Here:\n```python\nx = f(1, 2)\n```\nGood luck.",

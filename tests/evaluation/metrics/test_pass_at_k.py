@@ -4,13 +4,13 @@ from itertools import combinations
 
 import pytest
 
-from brimful.evaluation.metric import Answer
+from brimful.evaluation.metric import TaskAnswer
 from brimful.evaluation.metrics.pass_at_k import METRIC, pass_at_k
 
 
-def _answers(*statuses: str) -> list[Answer]:
+def _answers(*statuses: str) -> list[TaskAnswer]:
     return [
-        Answer(
+        TaskAnswer(
             "x",
             "x",
             "",

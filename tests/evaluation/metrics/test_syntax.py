@@ -2,12 +2,14 @@
 
 import pytest
 
-from brimful.evaluation.metric import Answer
+from brimful.evaluation.metric import TaskAnswer
 from brimful.evaluation.metrics.syntax import METRIC
 
 
-def _answer(completion: str, extracted: str | None = None, finish: str = "end_of_text") -> Answer:
-    return Answer(completion, completion if extracted is None else extracted, "", finish, 1)  # type: ignore[arg-type]
+def _answer(
+    completion: str, extracted: str | None = None, finish: str = "end_of_text"
+) -> TaskAnswer:
+    return TaskAnswer(completion, completion if extracted is None else extracted, "", finish, 1)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -22,7 +24,7 @@ def _answer(completion: str, extracted: str | None = None, finish: str = "end_of
         (_answer("x ="), "SyntaxError: invalid syntax"),
     ],
 )
-def test_each_failure_has_its_kind(answer: Answer, error: str) -> None:
+def test_each_failure_has_its_kind(answer: TaskAnswer, error: str) -> None:
     """Nothing written is empty, also behind a prompt that parses by itself."""
     scores = METRIC.score([[answer]])
     assert scores.errors == [[error]]

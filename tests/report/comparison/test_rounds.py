@@ -12,15 +12,15 @@ from brimful.report.comparison.compare import RunComparison, Variant
 from brimful.report.comparison.results import Figure, Result
 from brimful.report.comparison.rounds import HUES, charts, kind_tables, round_views, sample_examples
 from brimful.report.comparison.sampling import FATES
-from brimful.selection.choose import Rules, choose
-from brimful.selection.sample import Asked, Sample
+from brimful.selection.choose import SelectionRules, choose
+from brimful.selection.sample import JudgedSample, SampledPrompt
 from brimful.selection.statistics import statistics_of
 
-RULES = Rules(samples_per_prompt=4, keep_per_prompt=2)
+RULES = SelectionRules(samples_per_prompt=4, keep_per_prompt=2)
 QUESTIONS = [
-    Asked("m", "How many minutes?", (1,), "minutes", reference="60"),
-    Asked("f", "How many feet?", (1,), "feet", reference="3"),
-    Asked("g", "How many grams?", (1,)),
+    SampledPrompt("m", "How many minutes?", (1,), "minutes", reference="60"),
+    SampledPrompt("f", "How many feet?", (1,), "feet", reference="3"),
+    SampledPrompt("g", "How many grams?", (1,)),
 ]
 VERDICTS = {
     "m": ["correct"] * 4,
@@ -31,7 +31,7 @@ VERDICTS = {
 
 
 @pytest.fixture(scope="module")
-def samples() -> list[Sample]:
+def samples() -> list[JudgedSample]:
     return [
         sample
         for name, verdicts in VERDICTS.items()
@@ -39,9 +39,9 @@ def samples() -> list[Sample]:
     ]
 
 
-def _sample(question: str, number: int, status: Any) -> Sample:
+def _sample(question: str, number: int, status: Any) -> JudgedSample:
     detail = {"correct": "", "wrong": "off-by-one", "unparsed": "no final answer"}[status]
-    return Sample(
+    return JudgedSample(
         question,
         number,
         f"{question}{number}",
@@ -57,7 +57,7 @@ def _sample(question: str, number: int, status: Any) -> Sample:
 
 
 @pytest.fixture
-def drawn(samples: list[Sample]) -> dict[str, Any]:
+def drawn(samples: list[JudgedSample]) -> dict[str, Any]:
     """A round of study.json."""
     statistics = statistics_of(QUESTIONS, samples, RULES).to_json()
     return {
@@ -171,7 +171,7 @@ def test_what_is_missing_in_a_round_is_left_out(tmp_path: Path) -> None:
 
 
 def test_samples_to_look_at_are_two_kept_and_two_that_are_not_right_of_different_questions(
-    samples: list[Sample],
+    samples: list[JudgedSample],
 ) -> None:
     found = sample_examples(samples, QUESTIONS)
     assert [

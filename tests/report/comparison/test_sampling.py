@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from brimful.report.comparison.sampling import FATES, Snapshot, sampling_lines, sampling_progress
-from brimful.selection.choose import Rules, choose
+from brimful.selection.choose import SelectionRules, choose
 from brimful.selection.sample import FATES as FATES_OF_SAMPLES
-from brimful.selection.sample import Asked, Sample
+from brimful.selection.sample import JudgedSample, SampledPrompt
 from brimful.selection.statistics import statistics_of
 
 
@@ -158,9 +158,9 @@ def drawing() -> dict[str, Any]:
     """Four samples each of ten questions about minutes, all right in two ways, and ten about feet,
     of which one is right once.
     """
-    rules, samples = Rules(samples_per_prompt=4, keep_per_prompt=1), []
+    rules, samples = SelectionRules(samples_per_prompt=4, keep_per_prompt=1), []
     questions = [
-        Asked(f"{kind} {number}", "How many?", (1,), kind)
+        SampledPrompt(f"{kind} {number}", "How many?", (1,), kind)
         for kind in ("minutes", "feet")
         for number in range(10)
     ]
@@ -172,7 +172,7 @@ def drawing() -> dict[str, Any]:
     return statistics_of(questions, samples, rules).to_json()
 
 
-def _sample(question: str, number: int, *, is_right: bool) -> Sample:
+def _sample(question: str, number: int, *, is_right: bool) -> JudgedSample:
     verdict = (
         ("correct", "")
         if is_right
@@ -180,7 +180,7 @@ def _sample(question: str, number: int, *, is_right: bool) -> Sample:
         if number == 3
         else ("wrong", "off by a factor")
     )
-    return Sample(
+    return JudgedSample(
         question, number, "60", "stop", 100, number, 60.0, "60", *verdict, path=f"{number // 2}"
     )
 
@@ -198,7 +198,7 @@ def test_the_end_tells_what_was_kept_what_was_not_and_why() -> None:
 
 
 def test_a_drawing_without_samples_is_told_too() -> None:
-    empty = statistics_of([], [], Rules(4, 1)).to_json()
+    empty = statistics_of([], [], SelectionRules(4, 1)).to_json()
     assert sampling_lines(empty)[1:] == [
         "  correct: not known, answered: not known",
         "  kept: 0 samples of 0 questions (not known)",

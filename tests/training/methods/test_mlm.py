@@ -18,7 +18,7 @@ from brimful.base.errors import RequestError
 from brimful.base.rundir import read_journal, read_json
 from brimful.chains import pipeline, scoring
 from brimful.data.batches import IGNORED, MicroBatch
-from brimful.data.masking import MaskedBatch, Rules
+from brimful.data.masking import MaskedBatch, MaskingRules
 from brimful.generation.sampler import SamplingSettings
 from brimful.model.build import build
 from brimful.recipe import Recipe
@@ -47,7 +47,7 @@ def batch() -> MaskedBatch:
     rows_BT = torch.randint(4, 60, (6, 16), generator=torch.Generator().manual_seed(0))
     mask_BT = torch.ones_like(rows_BT)
     mask_BT[3:, 10:] = 0
-    inputs_BT, targets_BT = Rules(0.3, 60, 0).hide(
+    inputs_BT, targets_BT = MaskingRules(0.3, 60, 0).hide(
         rows_BT.masked_fill(mask_BT == 0, 0).numpy(), torch.arange(6).numpy()
     )
     return MaskedBatch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT), mask_BT)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from brimful.evaluation.metric import Answer, Answers, Metric, Scores, mean_of_examples
+from brimful.evaluation.metric import AnswersByExample, Metric, Scores, TaskAnswer, mean_of_examples
 from brimful.evaluation.metrics.pass_at_k import KS, pass_at_k
 
 
-def majority_at_k(samples: Sequence[Answer], k: int) -> float:
+def majority_at_k(samples: Sequence[TaskAnswer], k: int) -> float:
     """The chance that the most frequent value among k samples is right (self-consistency, Wang et
     al. 2022, arXiv 2203.11171).
 
@@ -35,7 +35,7 @@ def majority_at_k(samples: Sequence[Answer], k: int) -> float:
     )
 
 
-def _majority_is_right(samples: Sequence[Answer]) -> bool:
+def _majority_is_right(samples: Sequence[TaskAnswer]) -> bool:
     votes = Counter(sample.value for sample in samples if sample.status in {"correct", "wrong"})
     if not votes:
         return False
@@ -43,13 +43,13 @@ def _majority_is_right(samples: Sequence[Answer]) -> bool:
     return any(sample.value == value and sample.status == "correct" for sample in samples)
 
 
-def _error(answer: Answer) -> str:
+def _error(answer: TaskAnswer) -> str:
     if answer.status == "unparsed":
         return f"unparsed: {answer.detail}".removesuffix(": ")
     return "" if answer.status in {None, "correct"} else str(answer.status)
 
 
-def _score(examples: Answers) -> Scores:
+def _score(examples: AnswersByExample) -> Scores:
     right = [[float(answer.status == "correct") for answer in samples] for samples in examples]
     answered = [
         [float(answer.status in {"correct", "wrong"}) for answer in samples] for samples in examples

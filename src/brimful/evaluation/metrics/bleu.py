@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.metrics.bleu import BLEU
 
-from brimful.evaluation.metric import Answer, Answers, Metric, Scores, Summary, mean_of_examples
+from brimful.evaluation.metric import (
+    AnswersByExample,
+    Metric,
+    MetricSummary,
+    Scores,
+    TaskAnswer,
+    mean_of_examples,
+)
 from brimful.evaluation.stats import bootstrap_interval
 from brimful.verify.extract import code_of
 
@@ -28,7 +35,7 @@ class _Sentence:
     counts: list[int]
 
 
-def _sentence(bleu: BLEU, answer: Answer) -> _Sentence:
+def _sentence(bleu: BLEU, answer: TaskAnswer) -> _Sentence:
     found = bleu.sentence_score(answer.extracted, [code_of(answer.reference)])
     return _Sentence(
         float(found.score), [*found.counts, *found.totals, found.sys_len, found.ref_len]
@@ -45,7 +52,7 @@ def _corpus_score(counts: NDArray[np.int64]) -> float:
     return float(BLEU.compute_bleu(matches, totals, answered, expected, smooth_method="exp").score)
 
 
-def _score(examples: Answers) -> Scores:
+def _score(examples: AnswersByExample) -> Scores:
     bleu = BLEU(effective_order=True)
     sentences = [[_sentence(bleu, answer) for answer in samples] for samples in examples]
     scores = [[sentence.score for sentence in samples] for samples in sentences]
@@ -59,7 +66,7 @@ def _score(examples: Answers) -> Scores:
     )
     summaries = {
         "bleu": mean_of_examples(scores, "BLEU"),
-        "corpus_bleu": Summary(corpus, "BLEU", interval, "bootstrap", len(sentences)),
+        "corpus_bleu": MetricSummary(corpus, "BLEU", interval, "bootstrap", len(sentences)),
     }
     return Scores({"bleu": scores}, summaries, [])
 

@@ -1,9 +1,9 @@
 """Tokens of an answer, and the share that ran into the limit instead of ending."""
 
-from brimful.evaluation.metric import Answers, Metric, Scores, mean_of_examples
+from brimful.evaluation.metric import AnswersByExample, Metric, Scores, mean_of_examples
 
 
-def _score(examples: Answers) -> Scores:
+def _score(examples: AnswersByExample) -> Scores:
     tokens = [[float(answer.tokens) for answer in samples] for samples in examples]
     cut = [[float(answer.finish == "length") for answer in samples] for samples in examples]
     summaries = {

@@ -4,7 +4,7 @@ from n answers each.
 
 from math import comb
 
-from brimful.evaluation.metric import Answer, Answers, Metric, Scores, mean_of_examples
+from brimful.evaluation.metric import AnswersByExample, Metric, Scores, TaskAnswer, mean_of_examples
 
 KS = (1, 2, 5, 10, 20, 50, 100)
 """Those up to n are told."""
@@ -25,7 +25,7 @@ def pass_at_k(n: int, passed: int, k: int) -> float:
     return 1 - comb(n - passed, k) / comb(n, k)
 
 
-def _error(answer: Answer) -> str:
+def _error(answer: TaskAnswer) -> str:
     if not answer.completion.strip():
         return "empty"
     if answer.status == "error" and answer.detail:
@@ -33,7 +33,7 @@ def _error(answer: Answer) -> str:
     return "" if answer.status == "passed" else str(answer.status)
 
 
-def _score(examples: Answers) -> Scores:
+def _score(examples: AnswersByExample) -> Scores:
     passed = [[float(answer.status == "passed") for answer in samples] for samples in examples]
     n = min(map(len, passed), default=1)
     at_k = {

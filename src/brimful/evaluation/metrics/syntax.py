@@ -2,11 +2,11 @@
 failures.
 """
 
-from brimful.evaluation.metric import Answer, Answers, Metric, Scores, mean_of_examples
+from brimful.evaluation.metric import AnswersByExample, Metric, Scores, TaskAnswer, mean_of_examples
 from brimful.verify.extract import parses
 
 
-def _error(answer: Answer) -> str:
+def _error(answer: TaskAnswer) -> str:
     """The kind of failure; "unfinished" where the answer was still going on when its tokens ran
     out.
     """
@@ -16,7 +16,7 @@ def _error(answer: Answer) -> str:
     return "unfinished" if error and answer.finish == "length" else error
 
 
-def _score(examples: Answers) -> Scores:
+def _score(examples: AnswersByExample) -> Scores:
     errors = [[_error(answer) for answer in samples] for samples in examples]
     valid = [[float(not error) for error in samples] for samples in errors]
     return Scores({"syntax": valid}, {"syntax": mean_of_examples(valid, "share")}, errors)

@@ -20,7 +20,7 @@ from brimful.report.tasks import MAX_SHOWN, AnswerView, cut
 from brimful.report.text import format_score
 from brimful.runs.runfiles import Json, items, number, section
 from brimful.selection.journal import SAMPLES_FILE, TRAINING_FILE
-from brimful.selection.sample import Asked, Sample
+from brimful.selection.sample import JudgedSample, SampledPrompt
 
 MAIN_METRICS = ("accuracy", "pass@1")
 """Ends of the names of metrics that are told round by round and by type of question."""
@@ -282,7 +282,9 @@ def _example(example: Json) -> AnswerView:
     )
 
 
-def sample_examples(samples: Sequence[Sample], questions: Sequence[Asked]) -> list[Json]:
+def sample_examples(
+    samples: Sequence[JudgedSample], questions: Sequence[SampledPrompt]
+) -> list[Json]:
     """Two kept samples and two that are not right, all of different questions: `examples` of a
     round in study.json.
 
@@ -291,7 +293,7 @@ def sample_examples(samples: Sequence[Sample], questions: Sequence[Asked]) -> li
         questions: Those that were asked.
     """
     asked = {question.id: question for question in questions}
-    chosen: dict[str, Sample] = {}
+    chosen: dict[str, JudgedSample] = {}
     for wanted in (("kept",), ("wrong", "unparsed", "unended")):
         found = sorted(
             (sample for sample in samples if sample.fate in wanted),
