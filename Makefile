@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run test lint types tests notebooks pictures format clean
+.PHONY: setup run test lint types tests snapshots notebooks pictures format clean
 
 setup: $(STAMP)
 
@@ -29,6 +29,12 @@ types: setup
 
 tests: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10
+
+# Store anew the texts that tests compare (tests/README.md); `make snapshots TESTS=tests/cli` for some.
+TESTS ?= tests
+snapshots: setup
+	$(BIN)/python -m pytest $(TESTS) -n 2 --dist loadfile --no-loadscope-reorder --snapshot-update
+	git --no-pager diff --stat -- '*.ambr'
 
 # What `make test` runs of them, alone.
 notebooks: setup

@@ -1,15 +1,24 @@
-"""What every test shares: one thread, own cache and runs folders, a tiny corpus and recipe."""
+"""What every test shares: one thread, own cache and runs folders, snapshots of messages, a tiny corpus
+and recipe.
+"""
 
 import functools
 import gc
 import itertools
 import json
+import os
 import random
+import re
+import socket
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.env import shared_data_folder
 from brimful.hardware import calibrate
@@ -28,6 +37,72 @@ evaluation: {every: 6}
 sample: {tokens: 8}
 plan: {device: cpu, precision: fp32, threads: 1, compile: false}
 """
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+VARIABLE_PARTS = (
+    (r"\b\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|\+00:00)?)?(?![\w-])", "TIME"),
+    (
+        r"(?i)\b(python|torch|transformers|peft|tokenizers|brimful) (?:==)?\d+(?:\.\d+)+[\w.+]*",
+        r"\1 VERSION",
+    ),
+    (r"\b[\d.,]+ ?(?:[KMGT]i?B|bytes) free\b", "MEMORY free"),
+    (r"\b0x[0-9a-f]{6,}\b", "ADDRESS"),
+)
+"""What a message may hold that differs from run to run or from machine to machine."""
+
+
+@pytest.fixture
+def stable_text(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """`stable_text(message)` is the message with temporary folders, times, versions, process and
+    host names, and free memory replaced by placeholders.
+    """
+    temporary = re.escape(str(tmp_path_factory.getbasetemp()))
+    replacements = (
+        (re.escape(str(tmp_path)), "TMP"),
+        (rf"{temporary}/[^/\s'\"]+", "TMP"),
+        (re.escape(str(REPOSITORY)), "REPOSITORY"),
+        (re.escape(sys.prefix), "ENVIRONMENT"),
+        (rf"\b{re.escape(socket.gethostname())}\b", "HOST"),
+        (rf"\bprocess {os.getpid()}\b", "process PID"),
+        *VARIABLE_PARTS,
+    )
+
+    def replace(text: str) -> str:
+        for pattern, placeholder in replacements:
+            text = re.sub(pattern, placeholder, text)
+        return text
+
+    return replace
+
+
+@pytest.fixture
+def snapshot(snapshot: SnapshotAssertion, stable_text: Callable[[str], str]) -> SnapshotAssertion:
+    """`assert text == snapshot` compares a text, or lists and dictionaries of texts, with what is
+    stored in `__snapshots__` beside the test; `make snapshots` stores it anew.
+    """
+
+    def stable(*, data: Any, path: Any) -> Any:
+        return stable_text(data) if isinstance(data, str) else data
+
+    return snapshot.with_defaults(matcher=stable)
+
+
+@pytest.fixture
+def refuses(
+    snapshot: SnapshotAssertion,
+) -> Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]:
+    """`with refuses(RequestError):` passes if the block raises that error, with the stored message."""
+
+    @contextmanager
+    def expect(
+        *errors: type[BaseException],
+    ) -> Iterator[pytest.ExceptionInfo[BaseException]]:
+        with pytest.raises(errors) as caught:
+            yield caught
+        message = str(caught.value)
+        assert message == snapshot
+
+    return expect
 
 
 @pytest.fixture(scope="session")
