@@ -22,7 +22,7 @@ from brimful.cli import verbs as cli
 from brimful.recipe import Recipe
 from brimful.report.listing.listing import find_runs
 from brimful.report.live.watch import watch
-from brimful.training.session import _Session
+from brimful.training.session import TrainingSession
 
 Tiny = Callable[..., Recipe]
 QUIET = Console(file=io.StringIO())
@@ -63,16 +63,16 @@ def cut_off(
     monkeypatch: pytest.MonkeyPatch, train: Callable[[], object], *, after_saves: int
 ) -> None:
     """Run `train` until a checkpoint was saved so often, then end it as a power cut does."""
-    saves, real = [0], _Session.save
+    saves, real = [0], TrainingSession.save
 
-    def save(self: _Session, progress: Any) -> None:
+    def save(self: TrainingSession, progress: Any) -> None:
         real(self, progress)
         saves[0] += 1
         if saves[0] == after_saves:
             raise _PowerCutError
 
     with monkeypatch.context() as patch:
-        patch.setattr(_Session, "save", save)
+        patch.setattr(TrainingSession, "save", save)
         with pytest.raises(_PowerCutError):
             train()
 

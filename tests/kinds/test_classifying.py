@@ -114,7 +114,7 @@ def test_killed_in_the_middle_it_ends_bit_for_bit_where_it_would_have(
     classified: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undisturbed = pipeline.train(classified("run.name=undisturbed"), _console()).folder
-    real, saved = session._Session.save, []
+    real, saved = session.TrainingSession.save, []
 
     def save(self: Any, progress: Any) -> None:
         real(self, progress)
@@ -122,10 +122,10 @@ def test_killed_in_the_middle_it_ends_bit_for_bit_where_it_would_have(
         if progress.step == 20:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(session._Session, "save", save)
+    monkeypatch.setattr(session.TrainingSession, "save", save)
     with pytest.raises(KeyboardInterrupt):
         pipeline.train(classified(), _console())
-    monkeypatch.setattr(session._Session, "save", real)
+    monkeypatch.setattr(session.TrainingSession, "save", real)
     continued = pipeline.train(classified(), _console()).folder
 
     assert 20 in saved

@@ -45,8 +45,8 @@ def test_the_copy_in_the_mirror_is_given_a_quarter_of_the_session_at_most() -> N
     assert deadline.leaves_room(work_s=0, save_s=0, copy_s=5000)
     clock.now_s += 0.01
     assert not deadline.leaves_room(work_s=0, save_s=0, copy_s=5000)
-    assert deadline.told(5000).endswith("of which the copy in the mirror is given 4m 10s")
-    assert "mirror" not in deadline.told(5)
+    assert deadline.describe(5000).endswith("of which the copy in the mirror is given 4m 10s")
+    assert "mirror" not in deadline.describe(5)
 
 
 def test_a_short_session_keeps_a_tenth_of_itself_free() -> None:
@@ -61,7 +61,7 @@ def test_a_short_session_keeps_a_tenth_of_itself_free() -> None:
 
 def test_a_session_counts_from_the_start_of_the_process() -> None:
     assert Deadline.of_process(3600.0).left_s < 3600
-    assert "this session of 1h 00m ends at " in Deadline.of_process(3600.0).told()
+    assert "this session of 1h 00m ends at " in Deadline.of_process(3600.0).describe()
 
 
 class Ends(Clock):

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from brimful.data.batches import StepBatch
-from brimful.training.loader import measure_where_it_waited, seconds_per_batch, waited
+from brimful.training.loader import measure_loader, seconds_per_batch, waited
 
 
 class Slow:
@@ -59,15 +59,15 @@ def test_the_share_of_waiting_counts_steps_that_tell_it() -> None:
 def test_where_steps_did_not_wait_nothing_is_measured() -> None:
     unused = Slow(0.0)
 
-    assert measure_where_it_waited(steps(0.004), unused, 8, 0) is None
-    assert measure_where_it_waited([], unused, 8, 0) is None
+    assert measure_loader(steps(0.004), unused, 8, 0) is None
+    assert measure_loader([], unused, 8, 0) is None
     assert unused.made == []
 
 
 def test_looking_takes_no_longer_than_the_run_waited() -> None:
     """0.2 s of waiting in all: two seconds of measuring would be worse than the illness."""
     slow = Slow(0.001)
-    record = measure_where_it_waited(steps(0.02), slow, 8, 80)
+    record = measure_loader(steps(0.02), slow, 8, 80)
 
     assert record is not None
     assert (record["kind"], min(slow.made)) == ("loader", 80)

@@ -412,7 +412,7 @@ def _tell_sessions(console: Console, recipe: Recipe, plan: Plan, device: Device)
     session_s = recipe.run.session_s
     if session_s is None:
         return
-    lines = [f"{Deadline.of_process(session_s).told()}; the last checkpoint comes before it"]
+    lines = [f"{Deadline.of_process(session_s).describe()}; the last checkpoint comes before it"]
     if "training_time_s" in plan.predicted:
         try:
             lines += session_lines(

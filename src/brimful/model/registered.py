@@ -1,10 +1,24 @@
 """What brimful adds to transformers: attention functions, and the model of OKADFA."""
 
+from transformers import PreTrainedModel
+
 from brimful.model import attention
-from brimful.model.okadfa import modeling
+from brimful.model.okadfa import modeling, orthogonality
+from brimful.model.okadfa.configuration import MODEL_TYPE
+from brimful.model.step_hooks import StepHooks
+from brimful.recipe import Recipe
+
+_STEP_HOOKS = {MODEL_TYPE: orthogonality.step_hooks}
+"""By transformers' `model_type`: architectures that add something to optimizer steps."""
 
 
 def register() -> None:
-    """Make them known by name; as often as you like."""
+    """Register the attention functions and the model by name; safe to call repeatedly."""
     attention.register()
     modeling.register()
+
+
+def step_hooks_of(model: PreTrainedModel, recipe: Recipe, total_steps: int) -> StepHooks:
+    """Return what the architecture of `model` adds to optimizer steps; most add nothing."""
+    make = _STEP_HOOKS.get(model.config.model_type)
+    return StepHooks() if make is None else make(model, recipe, total_steps)

@@ -66,7 +66,7 @@ class Deadline:
         """Of the time that a copy takes, what is kept free for it."""
         return min(copy_s, MOST_COPY_SHARE * self.session_s)
 
-    def told(self, copy_s: float = 0.0) -> str:
+    def describe(self, copy_s: float = 0.0) -> str:
         """When it ends, for people, and how much of it the copy in the mirror is given where that
         is worth a word.
         """

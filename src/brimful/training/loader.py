@@ -35,7 +35,7 @@ def waited(records: Iterable[Mapping[str, Any]]) -> tuple[float, float]:
     )
 
 
-def measure_where_it_waited(
+def measure_loader(
     records: Iterable[Mapping[str, Any]], sequences: Sequences, count: int, next_sample: int
 ) -> dict[str, Any] | None:
     """The `loader` record of a session that has ended; None where its steps did not wait, or no

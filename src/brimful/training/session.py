@@ -1,5 +1,5 @@
-"""One writing session of a run: builds the parts, resumes where a checkpoint allows it, runs the
-loop, exports the best model.
+"""One training session of a run: resume from the newest checkpoint, run the loop, export the best
+model.
 """
 
 import json
@@ -20,8 +20,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from brimful.base.errors import CheckpointError, Interrupted, SessionOver, TrainingStopped
 from brimful.base.rundir import Journal, Lease, fsync_folder, read_journal
 from brimful.data.batches import MicroBatch
-from brimful.model.okadfa.orthogonality import orthogonality_penalty, redraw_features
 from brimful.model.quiet import without_progress_bars
+from brimful.model.registered import step_hooks_of
 from brimful.planning.cost import (
     CHECKPOINT_AFTER_S,
     MOST_CHECKPOINT_SHARE,
@@ -33,7 +33,7 @@ from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 from brimful.training.checkpoint import CheckpointStore, Loaded, load, note_hashes
 from brimful.training.deadline import Deadline
-from brimful.training.loader import measure_where_it_waited
+from brimful.training.loader import measure_loader
 from brimful.training.loop import Parts, Sequences, evaluation_is_due, is_exhausted, train
 from brimful.training.meter import Listener, Meter
 from brimful.training.method import HiddenStates, Network, compiled, find_method, hidden_states_of
@@ -46,7 +46,7 @@ from brimful.training.state import Progress, load_weights, restore, snapshot_of
 
 @dataclass(frozen=True)
 class Setup:
-    """What a session starts from.
+    """Everything a session starts from.
 
     Attributes:
         total_steps: Optimizer updates of the whole run.
@@ -56,10 +56,10 @@ class Setup:
             record.
         identity: Fingerprints that a resumed checkpoint must share, by name.
         run_folder: Locked by the caller through `lease`.
-        tokens_per_step: Tokens that a step reads on average, padding left out; None: as the plan
-            counts.
-        deadline: When the session ends; None where it does not end by itself.
-        copy_s: How long a checkpoint takes to be safe elsewhere, too.
+        tokens_per_step: Tokens that a step reads on average, without padding; None: effective
+            batch times sequence length.
+        deadline: When the session has to end; None for no limit.
+        copy_s: Estimated seconds until a checkpoint written now is durable in the mirror.
     """
 
     recipe: Recipe
@@ -80,7 +80,7 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SessionResult:
     """What a finished session leaves: its progress, and the exported model's step."""
 
     progress: Progress
@@ -88,7 +88,7 @@ class Outcome:
     seconds: float
 
 
-def run_session(setup: Setup) -> Outcome:
+def run_session(setup: Setup) -> SessionResult:
     """Train to the end, from the newest trusted checkpoint if there is one, and export the best
     model.
 
@@ -106,67 +106,47 @@ def run_session(setup: Setup) -> Outcome:
         check_writer=setup.lease.check,
     )
     loaded = store.load_newest()
-    last_step = max(
-        (
-            int(record["step"])
-            for record in read_journal(setup.run_folder / "metrics.jsonl")
-            if record["kind"] == "step"
-        ),
-        default=0,
-    )
-    keep_bytes = (
-        _kept_bytes(setup.run_folder / "metrics.jsonl", int(loaded.snapshot.state["journal_bytes"]))
-        if loaded
-        else 0
-    )
-    with (
-        StopRequest() as stop,
-        Journal(setup.run_folder / "metrics.jsonl", keep_bytes=keep_bytes) as journal,
-    ):
-        session = _Session(setup, store, loaded, stop, journal)
-        session.announce(loaded, last_step)
+    path = setup.run_folder / "metrics.jsonl"
+    recorded = [int(record["step"]) for record in read_journal(path) if record["kind"] == "step"]
+    keep_bytes = 0
+    if loaded is not None:
+        keep_bytes = _kept_bytes(path, int(loaded.snapshot.state["journal_bytes"]))
+    with StopRequest() as stop, Journal(path, keep_bytes=keep_bytes) as journal:
+        session = TrainingSession(setup, store, loaded, stop, journal)
+        session.announce(loaded, max(recorded, default=0))
         progress = session.run()
-        is_scored = progress.evaluated_step == progress.step
-        if not (is_scored and progress.step >= setup.total_steps) and not is_exhausted(
-            progress, setup.recipe
-        ):
+        if not session.is_complete(progress):
             session.note_end("stopped", started_s)
-            told = (
-                f"stopped at step {progress.step} of {setup.total_steps}; a checkpoint is saved."
-                " Run the same command to continue."
-            )
-            if setup.deadline is not None and not stop.is_made():
-                raise SessionOver(f"{setup.deadline.told(setup.copy_s())}: {told}")
-            raise Interrupted(told, stop.signal_number or signal.SIGINT)
+            raise session.interruption(progress)
         if progress.step < setup.total_steps:
             session.note_early_stop(progress)
         exported_step = session.export(progress)
         session.note_loader(progress)
         session.note_end("finished", started_s)
-    return Outcome(progress, exported_step, time.perf_counter() - started_s)
+    return SessionResult(progress, exported_step, time.perf_counter() - started_s)
 
 
 def _kept_bytes(journal: Path, journal_bytes: int) -> int:
-    """Of a journal, what goes on with a checkpoint: up to it, and how the session ended where
-    nothing was trained or scored after it.
+    """Return how much of a journal is kept when the run continues from a checkpoint.
+
+    Everything up to the checkpoint, and the records of the session's end after it, provided that
+    no step or evaluation was recorded after the checkpoint.
     """
     if not journal.exists():
         return journal_bytes
     after = journal.read_bytes()[journal_bytes:]
-    whole = after[: after.rfind(b"\n") + 1]
+    complete_lines = after[: after.rfind(b"\n") + 1]
     try:
-        kinds = {json.loads(line)["kind"] for line in whole.splitlines()}
+        kinds = {json.loads(line)["kind"] for line in complete_lines.splitlines()}
     except (ValueError, KeyError, TypeError):
         return journal_bytes
-    return (
-        journal_bytes + len(whole)
-        if kinds <= {"checkpoint", "loader", "event", "end"}
-        else journal_bytes
-    )
+    if kinds <= {"checkpoint", "loader", "event", "end"}:
+        return journal_bytes + len(complete_lines)
+    return journal_bytes
 
 
-class _Session:
-    """The mutable middle: what the loop's callbacks share."""
+class TrainingSession:
+    """The state that the loop's callbacks share."""
 
     def __init__(
         self,
@@ -190,13 +170,12 @@ class _Session:
         if loaded is not None:
             self.progress = self._restore(loaded)
         self.journal = journal
-        skipped = int(self.progress.guard.skipped.item())
         self.meter = Meter(
             self.journal,
             setup.listeners,
             device=setup.device,
             total_steps=setup.total_steps,
-            skipped=skipped,
+            skipped=int(self.progress.guard.skipped.item()),
             tokens_per_step=setup.tokens_per_step,
         )
         self.saved_mark = _mark(self.progress)
@@ -204,10 +183,10 @@ class _Session:
         self._expected_save_s = checkpoint_seconds(recipe, plan, Conditions()).high
         self.sizes = RememberedSizes.of(setup.run_folder, plan)
         self._body = self._hidden_states()
-        self.network = Network(setup.model, self._forward, plan.loss_chunk)
+        hooks = step_hooks_of(setup.model, recipe, setup.total_steps)
         self.parts = Parts(
             recipe=recipe,
-            network=self.network,
+            network=Network(setup.model, self._forward, plan.loss_chunk),
             method=method,
             optimizer=self.optimizer,
             precision=self.precision,
@@ -215,7 +194,7 @@ class _Session:
             sequences=setup.sequences,
             micro_batches=self.sizes.micro_batches,
             total_steps=setup.total_steps,
-            evaluate_every=evaluate_every(setup.recipe, setup.total_steps),
+            evaluate_every=evaluate_every(recipe, setup.total_steps),
             meter=self.meter,
             evaluate=self._evaluate,
             save=self.save,
@@ -224,13 +203,31 @@ class _Session:
             should_stop=self._should_stop,
             loader_workers=plan.loader_workers,
             remember=self._remember,
-            before_step=self._before_step,
-            penalty=_penalty_of(setup),
+            before_step=hooks.before_step,
+            penalty=hooks.penalty,
         )
 
     def run(self) -> Progress:
+        """Run the loop; return the progress reached."""
         self.setup.model.train()
         return train(self.parts, self.progress)
+
+    def is_complete(self, progress: Progress) -> bool:
+        """Return whether training has reached its end, rather than a stop in the middle."""
+        is_scored = progress.evaluated_step == progress.step
+        is_over = is_scored and progress.step >= self.setup.total_steps
+        return is_over or is_exhausted(progress, self.setup.recipe)
+
+    def interruption(self, progress: Progress) -> Interrupted | SessionOver:
+        """Return the error that ends a session in the middle of training."""
+        message = (
+            f"stopped at step {progress.step} of {self.setup.total_steps}; a checkpoint is saved."
+            " Run the same command to continue."
+        )
+        deadline = self.setup.deadline
+        if deadline is not None and not self.stop.is_made():
+            return SessionOver(f"{deadline.describe(self.setup.copy_s())}: {message}")
+        return Interrupted(message, self.stop.signal_number or signal.SIGINT)
 
     def save(self, progress: Progress) -> None:
         """Commit a checkpoint of `progress`; the journal is durable first."""
@@ -263,23 +260,23 @@ class _Session:
         return best_step
 
     def note_early_stop(self, progress: Progress) -> None:
-        """Tell why fewer steps were made than planned."""
-        told = (
-            f"stopped early at step {progress.step} of {self.setup.total_steps}:"
-            f" {progress.evaluations_since_best} evaluations in a row were no better"
-        )
+        """Record why fewer steps were trained than planned."""
         self.meter.note_event(
-            progress, f"{told} than the one after step {progress.best_step} (evaluation.patience)"
+            progress,
+            f"stopped early at step {progress.step} of {self.setup.total_steps}:"
+            f" {progress.evaluations_since_best} evaluations in a row were no better than the one"
+            f" after step {progress.best_step} (evaluation.patience)",
         )
 
     def note_loader(self, progress: Progress) -> None:
-        """Where steps waited for batches, measure what other numbers of threads make of it."""
+        """If steps waited for batches, measure how fast other numbers of threads make them."""
         records = list(read_journal(self.journal.path))
-        own = records[
-            max(place for place, record in enumerate(records) if record["kind"] == "start") :
-        ]
-        record = measure_where_it_waited(
-            own, self.setup.sequences, self.setup.recipe.effective_batch, progress.samples_consumed
+        start = max(index for index, record in enumerate(records) if record["kind"] == "start")
+        record = measure_loader(
+            records[start:],
+            self.setup.sequences,
+            self.setup.recipe.effective_batch,
+            progress.samples_consumed,
         )
         if record is not None:
             self.meter.note(
@@ -301,33 +298,24 @@ class _Session:
         if not self.setup.plan.compile:
             return hidden_states_of(self.setup.model)
         shape = (self.sizes.micro_batches[0], self.setup.recipe.sequence_length)
-        return compiled(self.setup.model, shape=shape, say=self._say_later)
+        return compiled(self.setup.model, shape=shape, say=self._note_event)
 
     def _forward(self, micro: MicroBatch) -> Tensor:
         return self._body(micro)
 
-    def _before_step(self, step: int) -> None:
-        """Draw random features anew where the recipe wants it; between that, checkpoints hold
-        them.
-        """
-        model = self.setup.recipe.model
-        every = None if isinstance(model, str) else model.redraw
-        if every is not None and step % every == 0:
-            redraw_features(self.setup.model, step // every)
-
     def _remember(self, out_of_memory: dict[str, Any]) -> None:
-        """Smaller micro-batches for the rest of the run, compiled for their shape where the plan
-        compiles.
+        """Use smaller micro-batches for the rest of the run; compile the blocks for their shape
+        if the plan compiles.
         """
         self.sizes.note(out_of_memory)
         self._body = self._hidden_states()
 
-    def _say_later(self, message: str) -> None:
+    def _note_event(self, message: str) -> None:
         self.meter.note_event(self.progress, message)
 
     def _evaluate(self) -> Mapping[str, Any]:
-        """The validation score. Blocks stay as they are: its batches have shapes of their own, for
-        which compiling would not pay.
+        """Return the validation score. Evaluation runs without compiling: its batches have other
+        shapes, for which compiling would not pay off.
         """
         if not self.setup.plan.compile:
             return self.setup.evaluate(self.setup.model)
@@ -337,43 +325,41 @@ class _Session:
     def _checkpoint_due(self, progress: Progress) -> bool:
         if progress.step == 0 or _mark(progress) == self.saved_mark:
             return False
+        if progress.evaluated_step == progress.step:
+            return True
         every = self.setup.recipe.checkpoint.every
+        if every != "auto":
+            return progress.step % every == 0
         wait_s = max(CHECKPOINT_AFTER_S, self.save_took_s / MOST_CHECKPOINT_SHARE)
-        by_interval = (
-            progress.step % every == 0
-            if every != "auto"
-            else time.perf_counter() - self.saved_s >= wait_s
-        )
-        return by_interval or progress.evaluated_step == progress.step
+        return time.perf_counter() - self.saved_s >= wait_s
 
     def _should_stop(self, progress: Progress) -> bool:
         return self.stop.is_made() or self._session_ends(progress)
 
     def _session_ends(self, progress: Progress) -> bool:
-        """Whether what comes next and a checkpoint after it may come too late; what was not timed
-        yet is as long as predicted.
+        """Return whether the next step or evaluation and a checkpoint after it may end too late.
+
+        Durations that were not measured yet are those that the plan predicts.
         """
         deadline = self.setup.deadline
         if deadline is None:
             return False
-        predicted, total = self.setup.plan.predicted, self.setup.total_steps
-        every = evaluate_every(self.setup.recipe, total)
-        if evaluation_is_due(every, total, progress):
-            guess_s = (
-                predicted["evaluation_time_s"].value * every / total
-                if "evaluation_time_s" in predicted
-                else 0.0
-            )
-            work_s = self.meter.evaluation_s or guess_s
-        else:
-            work_s = self.meter.step_time_s or (
-                predicted["step_time_s"].value if "step_time_s" in predicted else 0.0
-            )
         return not deadline.leaves_room(
-            work_s=work_s,
+            work_s=self._seconds_of_next(progress),
             save_s=self.save_took_s or self._expected_save_s,
             copy_s=self.setup.copy_s(),
         )
+
+    def _seconds_of_next(self, progress: Progress) -> float:
+        predicted, total = self.setup.plan.predicted, self.setup.total_steps
+        every = self.parts.evaluate_every
+        if evaluation_is_due(every, total, progress):
+            if self.meter.evaluation_s is None and "evaluation_time_s" in predicted:
+                return predicted["evaluation_time_s"].value * every / total
+            return self.meter.evaluation_s or 0.0
+        if self.meter.step_time_s is None and "step_time_s" in predicted:
+            return predicted["step_time_s"].value
+        return self.meter.step_time_s or 0.0
 
     def _restore(self, loaded: Loaded) -> Progress:
         for name, value in self.setup.identity.items():
@@ -396,63 +382,53 @@ class _Session:
         return self._restore(loaded)
 
     def announce(self, loaded: Loaded | None, last_step: int) -> None:
-        """Tell where this session starts, what was found damaged, and how many recorded steps are
-        done again.
+        """Record where this session starts, which checkpoints were damaged, and how many recorded
+        steps are trained again.
         """
-        recipe, plan = self.setup.recipe, self.setup.plan
-        tokens = self.setup.tokens_per_step or plan.effective_batch * recipe.sequence_length
-        start = {
-            "kind": "start",
-            "step": self.progress.step,
-            "total_steps": self.setup.total_steps,
-            "tokens_per_step": tokens,
-        }
-        self.meter.note({**start, "run": recipe.run_name, "resumed": loaded is not None})
-        for problem in loaded.quarantined if loaded else ():
-            self.meter.note_event(
-                self.progress, f"a damaged checkpoint was put in quarantine ({problem})"
-            )
-        lost = max(0, last_step - self.progress.step)
+        recipe, step = self.setup.recipe, self.progress.step
+        tokens = (
+            self.setup.tokens_per_step or self.setup.plan.effective_batch * recipe.sequence_length
+        )
+        self.meter.note(
+            {
+                "kind": "start",
+                "step": step,
+                "total_steps": self.setup.total_steps,
+                "tokens_per_step": tokens,
+                "run": recipe.run_name,
+                "resumed": loaded is not None,
+            }
+        )
+        lost = max(0, last_step - step)
         if loaded is not None:
-            self.meter.note_event(
-                self.progress,
-                f"continuing from the checkpoint of step {self.progress.step}; {lost} steps are"
-                " done again",
+            for problem in loaded.quarantined:
+                self._note_event(f"a damaged checkpoint was put in quarantine ({problem})")
+            self._note_event(
+                f"continuing from the checkpoint of step {step}; {lost} steps are done again"
             )
         elif lost:
-            self.meter.note_event(
-                self.progress,
+            self._note_event(
                 f"no checkpoint was written before the stop; {lost} steps are done again from the"
-                " start",
+                " start"
             )
-        recorded = [
-            record
-            for record in read_journal(self.journal.path)
-            if record["kind"] == "out_of_memory"
-        ]
+        self._repeat_lost_records()
+
+    def _repeat_lost_records(self) -> None:
+        """Write the out-of-memory records again that were cut off with the end of the journal."""
+        journal = list(read_journal(self.journal.path))
         for record in self.sizes.events:
-            if record not in recorded:  # the journal was cut back to the checkpoint
+            if record not in journal:
                 self.meter.note(record)
 
 
-def _penalty_of(setup: Setup) -> Callable[[int], Tensor] | None:
-    """What the recipe adds to the mean loss of an update, by its number."""
-    rules = setup.recipe.orthogonality
-    if rules is None:
-        return None
-    return lambda step: (
-        rules.weight_at(step, setup.total_steps) * orthogonality_penalty(setup.model)
-    )
-
-
 def _mark(progress: Progress) -> tuple[int, int, int]:
-    """What a checkpoint at this point would hold, as far as it can differ."""
+    """Return what tells the checkpoint of this point from others of the run."""
     return progress.step, progress.evaluated_step, progress.samples_consumed
 
 
 def recompute_activations(model: PreTrainedModel, *, reentrant: bool = False) -> None:
-    """Activation checkpointing of every block, under the name that this version of transformers has
-    for it.
+    """Switch activation checkpointing on for every block, by the name that this version of
+    transformers has for it.
     """
     enable = (
         getattr(model, "activation_checkpointing_enable", None)
@@ -462,8 +438,10 @@ def recompute_activations(model: PreTrainedModel, *, reentrant: bool = False) ->
 
 
 def export_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Hugging Face layout in `folder`, with the hashes of its files; an older export stays whole
-    until the new one is.
+    """Write the model in Hugging Face layout into `folder`, with the hashes of its files.
+
+    It is written beside the folder and renamed, so an older export stays until the new one is
+    complete.
     """
     aside = folder.with_name(f"{folder.name}.tmp-{uuid.uuid4().hex[:8]}")
     with without_progress_bars():

@@ -17,6 +17,7 @@ from brimful.base.rundir import read_journal
 from brimful.chains import pipeline
 from brimful.data.batches import Batch
 from brimful.model.build import build
+from brimful.model.okadfa import orthogonality
 from brimful.model.okadfa.orthogonality import (
     attentions_of,
     orthogonality_penalty,
@@ -24,7 +25,6 @@ from brimful.model.okadfa.orthogonality import (
     violation_per_head,
 )
 from brimful.recipe import Recipe
-from brimful.training import session
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import Network, find_method, hidden_states_of
 from brimful.training.precision import Precision
@@ -190,7 +190,7 @@ def test_a_run_adds_it_by_its_schedule_once_per_update_and_tells_the_loss_alone(
         found.register_hook(lambda gradient: weights.append(gradient.item()))
         return found
 
-    monkeypatch.setattr(session, "orthogonality_penalty", penalty)
+    monkeypatch.setattr(orthogonality, "orthogonality_penalty", penalty)
     folder = _train(
         tiny(
             OKADFA,

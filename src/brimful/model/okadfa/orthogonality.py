@@ -1,4 +1,5 @@
-"""How far the query and key projections of each head are from orthogonal rows.
+"""How far the query and key projections of each head are from orthogonal rows, and what OKADFA adds
+to optimizer steps: a penalty on that distance, and new random features.
 
 Shapes: H heads, D head size, W width.
 """
@@ -7,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from brimful.model.okadfa.modeling import OkadfaAttention
+from brimful.model.step_hooks import StepHooks
+from brimful.recipe import Recipe
 
 
 def violation_per_head(weight: Tensor, heads: int) -> Tensor:
@@ -45,8 +48,31 @@ def orthogonality_penalty(model: nn.Module) -> Tensor:
 
 
 def redraw_features(model: nn.Module, draw: int) -> None:
-    """New random directions in every kernel attention, those of this number."""
+    """Draw new random directions in every kernel attention.
+
+    Args:
+        draw: Number of the redraw; the directions are a pure function of it and the model's seed.
+    """
     with torch.no_grad():
         for attention in attentions_of(model):
             if attention.config.attention == "kernel":
                 attention.redraw(draw)
+
+
+def step_hooks(model: nn.Module, recipe: Recipe, total_steps: int) -> StepHooks:
+    """Return what the recipe adds to optimizer steps: redrawn features, and the penalty.
+
+    Between two redraws the checkpoint holds the random directions.
+    """
+    redraw = None if isinstance(recipe.model, str) else recipe.model.redraw
+    rules = recipe.orthogonality
+
+    def before_step(step: int) -> None:
+        if redraw is not None and step % redraw == 0:
+            redraw_features(model, step // redraw)
+
+    if rules is None:
+        return StepHooks(before_step)
+    return StepHooks(
+        before_step, lambda step: rules.weight_at(step, total_steps) * orthogonality_penalty(model)
+    )
