@@ -171,7 +171,7 @@ def test_with_several_labels_per_text_each_has_its_threshold_and_its_counts(
     assert table is not None
     assert table.columns == ("Label", "Found", "Missed", "Given wrongly", "Rightly not given")
     (without, wrong), (missed, found) = score["confusion"]["tax"]
-    assert table.rows[1] == ("tax", str(found), str(missed), str(wrong), str(without))
+    assert table.text_rows[1] == ("tax", str(found), str(missed), str(wrong), str(without))
     assert {row.name for row in metric_rows(score) if row.key == "accuracy"} == {
         "Accuracy (all labels of a text)"
     }
@@ -217,7 +217,7 @@ def test_the_matrix_of_few_labels_is_a_table_of_counts(spam: dict[str, Any]) -> 
     table = confusion_table(spam)
     assert table is not None
     assert table.columns == ("True label", "given ham", "given spam")
-    assert [sum(int(cell) for cell in row[1:]) for row in table.rows] == [
+    assert [sum(int(cell) for cell in row[1:]) for row in table.text_rows] == [
         spam["by_label"][name]["support"] for name in ("ham", "spam")
     ]
     assert confused_pairs(spam) is None
@@ -243,14 +243,14 @@ def test_of_many_labels_the_most_confused_pairs_and_the_worst_labels_come_first(
     pairs, labels = confused_pairs(score), label_table(score)
     assert confusion_table(score) is None
     assert pairs is not None
-    assert pairs.rows == (
+    assert pairs.text_rows == (
         ("intent 3", "intent 7", "6", "60.0% of 10"),
         ("intent 5", "intent 0", "2", "100.0% of 2"),
     )
     assert labels is not None
     worst = min(MANY, key=lambda name: score["by_label"][name]["f1"]["value"])
-    assert labels.rows[0][0] == worst
-    assert len(labels.rows) == len(MANY)
+    assert labels.text_rows[0][0] == worst
+    assert len(labels.text_rows) == len(MANY)
 
 
 def test_a_label_without_texts_has_dashes(spam: dict[str, Any]) -> None:
@@ -262,7 +262,7 @@ def test_a_label_without_texts_has_dashes(spam: dict[str, Any]) -> None:
     }
     table = label_table(spam)
     assert table is not None
-    assert table.rows[0] == ("ham", "0.0% [0.0, 20.0]", "-", "-", "0")
+    assert table.text_rows[0] == ("ham", "0.0% [0.0, 20.0]", "-", "-", "0")
 
 
 def test_a_matrix_that_does_not_fit_the_labels_is_none(spam: dict[str, Any]) -> None:

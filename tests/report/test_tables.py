@@ -293,28 +293,6 @@ def test_time_terms_come_longest_first_and_older_plans_have_none(new_run: MakeRu
     )
 
 
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (0.0321, "+3.2 %"),
-        (-0.412, "-41 %"),
-        (0.0, "0 %"),
-        (0.0002, "0 %"),
-        (-0.0007, "-0.1 %"),
-        (2.5, "+250 %"),
-    ],
-)
-def test_errors_carry_their_sign_and_as_many_digits_as_matter(error: float, text: str) -> None:
-    assert tables.format_error(error) == text
-
-
-@pytest.mark.parametrize(
-    ("sizes", "text"), [([8, 8, 3], "2 x 8 + 3"), ([4], "4"), ([], ""), (None, "")]
-)
-def test_micro_batches_are_counted(sizes: list[int] | None, text: str) -> None:
-    assert tables.format_micro_batches(sizes) == text
-
-
 def test_memory_terms_come_largest_first_without_empty_ones(new_run: MakeRun) -> None:
     run = read_run(
         new_run(plan={"memory_terms": {"weights": 10, "kv_cache": 0, "saved_activations": 30}})
@@ -325,8 +303,13 @@ def test_memory_terms_come_largest_first_without_empty_ones(new_run: MakeRun) ->
 def test_scores_stand_with_their_intervals_and_the_baselines_below(new_run: MakeRun) -> None:
     table = tables.score_table(read_run(new_run()))
     assert table is not None
-    assert [row[0] for row in table.rows] == ["validation", "Uniform guess", "Unigram", "Bigram"]
-    assert table.rows[0] == (
+    assert [row[0] for row in table.text_rows] == [
+        "validation",
+        "Uniform guess",
+        "Unigram",
+        "Bigram",
+    ]
+    assert table.text_rows[0] == (
         "validation",
         "3.031 [2.971, 3.090]",
         "20.72",
@@ -336,7 +319,7 @@ def test_scores_stand_with_their_intervals_and_the_baselines_below(new_run: Make
         "256 / 256",
         "41.20k",
     )
-    assert all(len(row) == len(table.columns) for row in table.rows)
+    assert all(len(row) == len(table.columns) for row in table.text_rows)
 
 
 def test_baselines_at_the_top_of_scores_serve_a_split_that_has_none(new_run: MakeRun) -> None:
@@ -356,7 +339,7 @@ def test_each_split_has_its_own_baselines_below_it(new_run: MakeRun) -> None:
     }
     table = tables.score_table(read_run(new_run(scores=scores)))
     assert table is not None
-    assert [row[:2] for row in table.rows] == [
+    assert [row[:2] for row in table.text_rows] == [
         ("validation", "2.000"),
         ("Bigram", "4.000"),
         ("test", "2.000"),
@@ -367,7 +350,7 @@ def test_each_split_has_its_own_baselines_below_it(new_run: MakeRun) -> None:
 def test_repeated_documents_are_counted_by_split(new_run: MakeRun) -> None:
     table = tables.leakage_table(read_run(new_run()))
     assert table is not None
-    assert table.rows == (("train", "4,210", "12", "15"), ("validation", "214", "0", "3"))
+    assert table.text_rows == (("train", "4,210", "12", "15"), ("validation", "214", "0", "3"))
 
 
 def test_a_baseline_with_only_a_loss_gets_its_bits_per_byte_from_the_same_tokens(
@@ -425,20 +408,20 @@ def test_before_the_final_scores_the_best_evaluation_speaks(new_run: MakeRun) ->
 def test_splits_come_in_pipeline_order_with_text_in_bytes(new_run: MakeRun) -> None:
     table = tables.split_table(read_run(new_run()))
     assert table is not None
-    assert [row[0] for row in table.rows] == ["train", "validation"]
-    assert table.rows[0][1:3] == ("4,210", "6.87 MiB")
+    assert [row[0] for row in table.text_rows] == ["train", "validation"]
+    assert table.text_rows[0][1:3] == ("4,210", "6.87 MiB")
 
 
 def test_every_choice_of_the_plan_keeps_its_reason_and_runner_up(new_run: MakeRun) -> None:
     table = tables.plan_table(read_run(new_run()))
     assert table is not None
-    assert table.rows[1] == (
+    assert table.text_rows[1] == (
         "Micro batch",
         "8",
         "Largest that keeps 20 % of the free memory in reserve.",
         "4",
     )
-    assert table.rows[3][1:] == ("no", "No C++ compiler was found on this machine.", "yes")
+    assert table.text_rows[3][1:] == ("no", "No C++ compiler was found on this machine.", "yes")
 
 
 def test_the_batch_is_explained_with_its_remainder(new_run: MakeRun) -> None:
@@ -457,39 +440,12 @@ def test_the_batch_is_explained_with_its_remainder(new_run: MakeRun) -> None:
 def test_the_environment_is_flat_with_units_from_the_names(new_run: MakeRun) -> None:
     table = tables.environment_table(read_run(new_run()))
     assert table is not None
-    rows = {row[0]: row[1] for row in table.rows}
+    rows = {row[0]: row[1] for row in table.text_rows}
     assert rows["Device memory"] == "7.45 GiB"
     assert rows["Device dense bf16"] == "590 GFLOP/s"
     assert rows["Device abilities fp8"] == "no"
     assert rows["Packages"].startswith("torch 2.13.0+cpu, ")
     assert "Git" not in rows
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "text"),
-    [
-        ("peak_memory_bytes", 1536, "1.50 KiB"),
-        ("bandwidth_bytes_per_s", 2048, "2.00 KiB/s"),
-        ("dense_flop_per_s", 9.9e14, "990 TFLOP/s"),
-        ("step_time_s", 0.25, "250 ms"),
-        ("step_time_s", 0.9996, "1.00 s"),
-        ("step_time_s", 0.06, "60.0 ms"),
-        ("step_time_s", 1.2345, "1.23 s"),
-        ("step_time_s", 75.0, "1m 15s"),
-        ("total_time_s", 1.2345, "1.2 s"),
-        ("tokens_per_s", 12_345, "12.35k"),
-        ("mfu", 0.4123, "41.2 %"),
-        ("seconds", 90, "1m 30s"),
-        ("parameters", 23_240_000, "23.24M"),
-        ("vocabulary", 2048, "2,048"),
-        ("unknown_share", 0.0025, "0.25 %"),
-        ("characters_per_token", 3.08, "3.08"),
-    ],
-)
-def test_a_quantity_prints_in_the_unit_its_name_ends_with(
-    key: str, value: float, text: str
-) -> None:
-    assert tables.format_quantity(key, value) == text
 
 
 def test_a_missing_file_is_named_and_its_tables_are_absent(new_run: MakeRun) -> None:

@@ -204,7 +204,7 @@ def test_types_of_question_stand_beside_one_another(questions_run: Path) -> None
     assert [row.name for row in view.rows] == ["accuracy", "answer_rate"]
     assert view.by_kind is not None
     assert view.by_kind.columns == ("", "new-pairs (n = 6)", "new-values (n = 6)")
-    assert view.by_kind.rows == (
+    assert view.by_kind.text_rows == (
         ("accuracy", "25.0% (15.0% to 35.0%)", "40.0% (30.0% to 50.0%)"),
         ("answer_rate", "50.0% (40.0% to 60.0%)", "60.0% (50.0% to 70.0%)"),
     )

@@ -17,7 +17,7 @@ MakeRun = Callable[..., Path]
 def facts(run: Path) -> dict[str, str]:
     table = tuned.tuning_table(read_run(run))
     assert table is not None
-    return {row[0]: row[1] for row in table.rows}
+    return {row[0]: row[1] for row in table.text_rows}
 
 
 def test_a_run_of_a_fresh_model_has_none_of_it(new_run: MakeRun) -> None:
@@ -103,7 +103,7 @@ def test_a_base_is_named_by_its_hub_id_its_folder_or_the_run_that_made_it(
 def test_examples_are_counted_with_those_cut_and_dropped(tuned_run: MakeRun) -> None:
     table = tuned.example_table(read_run(tuned_run()))
     assert table is not None
-    assert table.rows == (
+    assert table.text_rows == (
         ("train", "900", "90,000", "60,000", "257", "0", "12"),
         ("validation", "100", "10,000", "6,500", "250", "3", "0"),
     )
@@ -137,7 +137,7 @@ def test_the_untuned_models_score_stands_beside(
     assert verdict(read_run(run)).endswith("1.400 to 1.600); it was 2.500 before tuning.")
     table = tuned.answer_score_table(read_run(run))
     assert table is not None
-    assert [(row[0], row[1][:5]) for row in table.rows] == [
+    assert [(row[0], row[1][:5]) for row in table.text_rows] == [
         ("validation", "1.500"),
         ("validation, before tuning", "2.500"),
     ]

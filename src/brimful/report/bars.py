@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from brimful.report.drawing import INK, SERIES, Drawing
-from brimful.report.tables import format_quantity
+from brimful.report.quantities import format_quantity
 
 MOST_PARTS = len(SERIES)
 """As many as there are colours; what is left is one part."""

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brimful.report.tables import Table, ordered_splits
+from brimful.report.table import Table
+from brimful.report.tables import ordered_splits
 from brimful.runs.runfiles import Json, items, number, pair, section
 
 KIND = "labels"

@@ -2,18 +2,21 @@
 rows.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
-from brimful.base.units import (
-    format_bytes,
-    format_count,
-    format_duration,
-    format_energy,
-    format_money,
+from brimful.report.quantities import (
+    UNITS,
+    format_micro_batches,
+    format_number,
+    format_value,
+    label,
+    plural,
+    with_interval,
+    words_of,
 )
+from brimful.report.table import Table
 from brimful.runs.runfiles import (
     Json,
     RunFiles,
@@ -44,18 +47,8 @@ PREDICTED_NAMES = {
     "energy_wh": "Energy",
     "cost_usd": "Cost",
 }
-ERROR_DIGITS_BELOW = 0.1
-"""Relative errors below this are shown with one decimal."""
 BASELINE_NAMES = {"uniform": "Uniform guess", "unigram": "Unigram", "bigram": "Bigram"}
 SPLIT_ORDER = ("train", "validation", "test")
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows ready to print; the first column names the row."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -141,31 +134,20 @@ def _ways(run: RunFiles) -> dict[str, str]:
     return {
         "parameters": "counted in the saved model",
         "peak_memory_bytes": memory_way(run),
-        "step_time_s": f"median of {_plural(len(counted.records), 'recorded step')}{left_out}",
+        "step_time_s": f"median of {plural(len(counted.records), 'recorded step')}{left_out}",
         "tokens_per_s": "at the median step",
         "mfu": "at the median step; arithmetic and peak as planned",
         "training_time_s": "all steps, without compiling and warming up",
-        "evaluation_time_s": _plural(len(run.of_kind("evaluation")), "evaluation"),
-        "checkpoint_time_s": _plural(len(run.of_kind("checkpoint")), "checkpoint"),
+        "evaluation_time_s": plural(len(run.of_kind("evaluation")), "evaluation"),
+        "checkpoint_time_s": plural(len(run.of_kind("checkpoint")), "checkpoint"),
         "start_time_s": "what the others leave of the time in all",
         "total_time_s": (
-            f"{_plural(len(sessions(run)), 'session')}; loading libraries, planning and reading"
+            f"{plural(len(sessions(run)), 'session')}; loading libraries, planning and reading"
             " data not counted"
         ),
         "energy_wh": energy_way(run),
         "cost_usd": "the planned price for the measured time in all",
     }
-
-
-def _plural(count: int, noun: str, nouns: str = "") -> str:
-    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
-
-
-def format_error(error: float) -> str:
-    """A relative error with its sign: `+3.2 %`, `-41 %`; what rounds to nothing is `0 %`."""
-    digits = 1 if abs(error) < ERROR_DIGITS_BELOW else 0
-    percent = round(error * 100, digits)
-    return f"{percent:+.{digits}f} %" if percent else "0 %"
 
 
 def memory_terms(run: RunFiles) -> list[tuple[str, float]]:
@@ -304,12 +286,14 @@ def score_table(run: RunFiles) -> Table | None:
 
 def _score_row(name: str, record: Json) -> tuple[str, ...]:
     score = score_of(name, record)
-    window = " / ".join(_value(key, record[key]) for key in ("context", "stride") if key in record)
+    window = " / ".join(
+        format_value(key, record[key]) for key in ("context", "stride") if key in record
+    )
     loss, bits_per_byte = (
         with_interval(score.loss, score.loss_interval),
         with_interval(score.bits_per_byte, score.bits_per_byte_interval),
     )
-    counts = (_value(key, record.get(key)) for key in ("tokens", "documents"))
+    counts = (format_value(key, record.get(key)) for key in ("tokens", "documents"))
     return (
         name,
         loss,
@@ -317,7 +301,7 @@ def _score_row(name: str, record: Json) -> tuple[str, ...]:
         bits_per_byte,
         *counts,
         window,
-        _value("tokens_per_second", record.get("tokens_per_second")),
+        format_value("tokens_per_second", record.get("tokens_per_second")),
     )
 
 
@@ -326,7 +310,7 @@ def split_table(run: RunFiles) -> Table | None:
     splits = section(run.data, "splits")
     keys = ("documents", "bytes", "characters", "tokens")
     rows = tuple(
-        (name, *(_value(key, section(splits, name).get(key)) for key in keys))
+        (name, *(format_value(key, section(splits, name).get(key)) for key in keys))
         for name in ordered_splits(splits)
     )
     return Table(("Split", "Documents", "Text", "Characters", "Tokens"), rows) if rows else None
@@ -348,7 +332,7 @@ def leakage_table(run: RunFiles, what: str = "Documents") -> Table | None:
     }
     keys = ("documents", "exact", "normalised")
     rows = tuple(
-        (name, *(_value(key, splits[name].get(key)) for key in keys))
+        (name, *(format_value(key, splits[name].get(key)) for key in keys))
         for name in ordered_splits(splits)
     )
     return (
@@ -365,7 +349,7 @@ def plan_table(run: RunFiles) -> Table | None:
         (
             label(str(choice.get("name", ""))),
             *(
-                _value(str(choice.get("name")) if key == "value" else key, choice.get(key))
+                format_value(str(choice.get("name")) if key == "value" else key, choice.get(key))
                 for key in ("value", "reason", "alternative")
             ),
         )
@@ -384,7 +368,7 @@ def batch_sentence(run: RunFiles) -> str:
     rest = f" + {remainder:.0f}" if remainder else ""
     return (
         f"Every optimizer step sees {effective:.0f} sequences:"
-        f" {_plural(int(accumulation), 'micro-batch', 'micro-batches')} of {micro_batch:.0f}{rest}."
+        f" {plural(int(accumulation), 'micro-batch', 'micro-batches')} of {micro_batch:.0f}{rest}."
     )
 
 
@@ -396,7 +380,7 @@ def environment_table(run: RunFiles) -> Table | None:
 def event_table(run: RunFiles) -> Table | None:
     """What happened besides plain steps."""
     rows = tuple(
-        (_value("step", record.get("step")), str(record.get("message", "")))
+        (format_value("step", record.get("step")), str(record.get("message", "")))
         for record in run.of_kind("event")
     )
     return Table(("Step", "Event"), rows) if rows else None
@@ -406,7 +390,7 @@ def memory_event_table(run: RunFiles) -> Table | None:
     """When memory ran out, and which micro-batches followed which."""
     rows = tuple(
         (
-            _value("step", record.get("step")),
+            format_value("step", record.get("step")),
             str(record.get("phase", "")),
             format_micro_batches(record.get("from")),
             format_micro_batches(record.get("to")),
@@ -417,17 +401,6 @@ def memory_event_table(run: RunFiles) -> Table | None:
     return (
         Table(("Step", "While", "Micro-batches before", "After", "Where"), rows) if rows else None
     )
-
-
-def format_micro_batches(sizes: object) -> str:
-    """`[8, 8, 3]` -> `2 x 8 + 3`."""
-    return " + ".join(
-        f"{count} x {size}" if count > 1 else str(size) for size, count in _runs(items(sizes))
-    )
-
-
-def _runs(values: list[object]) -> list[tuple[object, int]]:
-    return [(value, len(list(group))) for value, group in groupby(values)]
 
 
 def _facts(values: Json) -> Table | None:
@@ -443,9 +416,11 @@ def _flat(values: Json, prefix: str = "", unit_of: str | None = None) -> Iterabl
         if key == "packages" and isinstance(value, dict):
             yield "Packages", ", ".join(f"{name} {version}" for name, version in value.items())
         elif isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{_words(key)} ", key if key.endswith(UNITS) else None)
+            yield from _flat(
+                value, f"{prefix}{words_of(key)} ", key if key.endswith(UNITS) else None
+            )
         elif value is not None and value not in ("", []):
-            yield label(prefix + key), _value(unit_of or key, value)
+            yield label(prefix + key), format_value(unit_of or key, value)
 
 
 def ordered_splits(splits: Iterable[str]) -> list[str]:
@@ -454,95 +429,3 @@ def ordered_splits(splits: Iterable[str]) -> list[str]:
     return [name for name in SPLIT_ORDER if name in names] + [
         name for name in names if name not in SPLIT_ORDER
     ]
-
-
-UNITS = ("_bytes_per_s", "_flop_per_s", "_bytes", "_s", "_wh", "_usd")
-
-
-def label(key: str) -> str:
-    """`peak_memory_bytes` -> `Peak memory`: words, the unit left to the value."""
-    words = _words(key)
-    return words[:1].upper() + words[1:]
-
-
-def _words(key: str) -> str:
-    return (
-        next((key.removesuffix(unit) for unit in UNITS if key.endswith(unit)), key)
-        .replace("_", " ")
-        .strip()
-    )
-
-
-def format_flop_per_s(flop_per_s: float) -> str:
-    """`5.9e11` -> `590 GFLOP/s`."""
-    for limit, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
-        if flop_per_s >= limit:
-            return f"{flop_per_s / limit:.3g} {prefix}FLOP/s"
-    return f"{flop_per_s:.0f} FLOP/s"
-
-
-def format_step_time(seconds: float) -> str:
-    """Three digits, because steps are compared: `0.1234` -> `123 ms`, `1.2` -> `1.20 s`."""
-    if seconds >= 59.95:
-        return format_duration(seconds)
-    value, unit = (seconds * 1000, "ms") if seconds < 0.9995 else (seconds, "s")
-    return f"{value:#.3g}".rstrip(".") + f" {unit}"
-
-
-def format_quantity(key: str, value: float) -> str:
-    """A number in the unit its name ends with."""
-    for endings, form in FORMATS.items():
-        if key.endswith(endings):
-            return form(value)
-    return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
-
-
-FORMATS: dict[tuple[str, ...], Callable[[float], str]] = {
-    ("flop_per_s",): format_flop_per_s,
-    ("bytes_per_s",): lambda value: f"{format_bytes(value)}/s",
-    ("bytes",): format_bytes,
-    ("parameters", "tokens_per_second", "tokens_per_s"): format_count,
-    ("step_time_s",): format_step_time,
-    ("_s", "seconds"): format_duration,
-    ("_wh",): format_energy,
-    ("_usd",): format_money,
-    ("share", "mfu"): lambda value: f"{value * 100:.3g} %",
-}
-"""How names end -> how their values print; the first that fits counts."""
-
-
-def _three_decimals(value: float) -> str:
-    return f"{value:.3f}"
-
-
-def with_interval(
-    value: float | None,
-    interval: tuple[float, float] | None,
-    form: Callable[[float], str] = _three_decimals,
-) -> str:
-    """`1.923 [1.901, 1.945]`."""
-    if value is None:
-        return ""
-    return form(value) + (f" [{form(interval[0])}, {form(interval[1])}]" if interval else "")
-
-
-def format_number(value: object, digits: int = 0) -> str:
-    """`1234.5` -> `1,234.50`; empty for what is no number."""
-    found = number(value)
-    return "" if found is None else f"{found:,.{digits}f}"
-
-
-def _value(key: str, value: object) -> str:
-    """Any JSON value as a person reads it."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    found = number(value)
-    if found is not None:
-        return format_quantity(key, found)
-    if isinstance(value, list):
-        return ", ".join(_value(key, part) for part in value)
-    if isinstance(value, dict):
-        return ", ".join(f"{name}: {_value(str(name), part)}" for name, part in value.items())
-    return str(value)

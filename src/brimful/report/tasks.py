@@ -11,8 +11,8 @@ from brimful.base.rundir import read_journal, read_json
 from brimful.evaluation.metric import of_kind, split_kind
 from brimful.evaluation.nats import FOLDER, summary_files
 from brimful.report.comparison.results import CONDITIONS
-from brimful.report.tables import Table
-from brimful.report.text import format_score
+from brimful.report.quantities import format_score
+from brimful.report.table import Table
 from brimful.runs.runfiles import Json, items, number, pair, section
 
 SIDE_METRICS = ("length", "unended")

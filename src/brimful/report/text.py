@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from brimful.base.units import format_duration
 from brimful.evaluation.metric import split_kind
-from brimful.report.columns import aligned
 from brimful.report.labels import label_scores
 from brimful.report.page import masked
 from brimful.report.page.label_text import label_lines
-from brimful.report.tables import Comparison, comparisons, format_error, format_quantity
+from brimful.report.quantities import format_error, format_quantity, format_score
+from brimful.report.table import aligned
+from brimful.report.tables import Comparison, comparisons
 from brimful.runs.runfiles import LAYERS, number, read_run, section
 
 if TYPE_CHECKING:
@@ -132,13 +133,6 @@ def _metric_lines(metrics: Mapping[str, Mapping[str, Any]]) -> list[str]:
             f"    {kind}: {told}, n = {value['n']}" if kind else f"  {metric}: {told}"
         )
     return [line for group in lines.values() for line in group]
-
-
-def format_score(value: float | None, unit: str) -> str:
-    """A metric's value in its unit: `45.8%`, `12.3 BLEU`."""
-    if value is None:
-        return "not known"
-    return f"{value:.1%}" if unit == "share" else f"{value:.4g}{f' {unit}' if unit else ''}"
 
 
 def prediction_lines(run_folder: Path) -> list[str]:

@@ -7,16 +7,9 @@ from pathlib import Path
 from brimful.base.errors import RunFolderError
 from brimful.base.units import format_bytes, format_count
 from brimful.recipe import BASE, OF_RECIPE
-from brimful.report.tables import (
-    Score,
-    Table,
-    format_number,
-    main_score,
-    ordered_splits,
-    score_of,
-    scored_splits,
-    with_interval,
-)
+from brimful.report.quantities import format_number, with_interval
+from brimful.report.table import Table
+from brimful.report.tables import Score, main_score, ordered_splits, score_of, scored_splits
 from brimful.runs.runfiles import (
     Json,
     RunFiles,

@@ -217,15 +217,15 @@ def test_tables_of_the_data_count_texts_labels_and_repeats(labelled_run: MakeRun
     data = read_run(labelled_run()).data
     texts, labels, repeats = text_table(data), label_count_table(data), duplicate_table(data)
     assert texts is not None
-    assert texts.rows[0] == ("train", "1,000", "8", "60", "171")
+    assert texts.text_rows[0] == ("train", "1,000", "8", "60", "171")
     assert labels is not None
-    assert labels.rows == (
+    assert labels.text_rows == (
         ("ham", "800 (80.0%)", "96 (80.0%)", "192 (80.0%)"),
         ("spam", "200 (20.0%)", "24 (20.0%)", "48 (20.0%)"),
     )
     assert repeats is not None
-    assert [row[0] for row in repeats.rows] == ["train", "test"]
-    assert repeats.rows[1] == ("test", "240", "9", "12", "8", "20", "1")
+    assert [row[0] for row in repeats.text_rows] == ["train", "test"]
+    assert repeats.text_rows[1] == ("test", "240", "9", "12", "8", "20", "1")
     for table in (text_table, label_count_table, duplicate_table, repeat_table, conflict_table):
         assert table({"splits": {"train": {"documents": 3}}, "duplicates": 3}) is None
 
@@ -236,6 +236,6 @@ def test_counts_of_many_labels_end_with_how_many_more_there_are() -> None:
         {"splits": {"train": {"texts": sum(counts.values()), "labels": counts}}}
     )
     assert table is not None
-    assert table.rows[0] == ("intent 29", "29 (6.7%)")
-    assert table.rows[-1] == ("10 more", "")
-    assert len(table.rows) == 21
+    assert table.text_rows[0] == ("intent 29", "29 (6.7%)")
+    assert table.text_rows[-1] == ("10 more", "")
+    assert len(table.text_rows) == 21

@@ -11,12 +11,12 @@ from brimful.runs.runfiles import read_run
 def test_every_layer_has_a_row(fresh_text_run: Callable[..., Path]) -> None:
     feedback, attention = layer_tables(read_run(fresh_text_run("a")))
 
-    assert feedback.table.rows[1] == ("block 1", "0.200", "0.500", "1.100")
+    assert feedback.table.text_rows[1] == ("block 1", "0.200", "0.500", "1.100")
     assert (
         feedback.sentence
         == "Mean cosine below the top 0.250; 1 is backpropagation itself. On 4,096 held-out tokens."
     )
-    assert attention.table.rows == (
+    assert attention.table.text_rows == (
         ("block 1", "0.97", "1.01", "0.4", "0.03", "0.05", "1 to 2.5"),
         ("block 2", "0.95", "0.99", "1e-11", "0.01", "0.02", "0.5 to 1.5"),
     )
@@ -73,4 +73,6 @@ def test_a_damaged_record_is_left_out(fresh_text_run: Callable[..., Path]) -> No
         )
     ):
         found = layer_tables(read_run(fresh_text_run(f"run-{place}", layers=layers)))
-        assert [each.table.rows for each in found] == [(("block 1", "-", "-", "-"),)] * (place == 2)
+        assert [each.table.text_rows for each in found] == [(("block 1", "-", "-", "-"),)] * (
+            place == 2
+        )

@@ -89,7 +89,7 @@ def test_the_table_has_a_row_for_each_split_and_none_without_scores(
     )
 
     assert table is not None
-    assert table.rows[0] == (
+    assert table.text_rows[0] == (
         "validation",
         "2.312 [2.250, 2.375]",
         "17,731",
@@ -98,5 +98,5 @@ def test_the_table_has_a_row_for_each_split_and_none_without_scores(
         "128",
         "6.10k",
     )
-    assert [row[0] for row in table.rows] == ["validation", "test"]
+    assert [row[0] for row in table.text_rows] == ["validation", "test"]
     assert masked_table(read_run(new_run("bare", recipe=RECIPE, scores={}))) is None

@@ -59,6 +59,6 @@ def test_where_each_number_is_from_is_a_table(new_run: MakeRun) -> None:
     assert table is not None
     assert any(
         row[0] == "Time per optimizer step" and "matrix rate" in row[1] and "median of" in row[2]
-        for row in table.rows
+        for row in table.text_rows
     )
     assert origin_table(read_run(new_run("bare", plan=None))) is None

@@ -27,7 +27,7 @@ def test_points_here_are_listed_newest_first(new_run: MakeRun) -> None:
     view = with_points(new_run(), 450, 500)
     assert view is not None
     assert view.sentence == "Here the newest is step 500."
-    assert [row[:3] for row in view.table.rows] == [
+    assert [row[:3] for row in view.table.text_rows] == [
         ("Step 500", "this run folder", "2.00 KiB"),
         ("Step 450", "this run folder", "2.00 KiB"),
     ]
@@ -47,7 +47,12 @@ def test_a_mirror_behind_says_what_would_be_lost(new_run: MakeRun) -> None:
         "In the mirror it is step 40, 20 steps behind, read back and found whole; what came after"
         " it would be lost" in view.sentence
     )
-    assert view.table.rows[-1] == ("Step 40", "mirror: /drive/x", "", "2026-09-21 14:13:20 UTC")
+    assert view.table.text_rows[-1] == (
+        "Step 40",
+        "mirror: /drive/x",
+        "",
+        "2026-09-21 14:13:20 UTC",
+    )
     assert view.trouble == "The mirror /drive/x is failing: no space left"
 
 
@@ -75,7 +80,7 @@ def test_a_run_that_goes_on_is_told_of_mirrors_and_a_finished_one_what_its_mirro
     assert finished.sentence.endswith(
         "The mirror holds the finished run, read back and found whole."
     )
-    assert finished.table.rows == ()
+    assert finished.table.text_rows == ()
 
 
 def test_a_date_that_is_none_is_left_out(new_run: MakeRun) -> None:
@@ -83,4 +88,4 @@ def test_a_date_that_is_none_is_left_out(new_run: MakeRun) -> None:
         new_run(), mirror={"path": "/drive/b", "durable_step": 4, "durable_time": 1e30}
     )
     assert view is not None
-    assert view.table.rows == (("Step 4", "mirror: /drive/b", "", ""),)
+    assert view.table.text_rows == (("Step 4", "mirror: /drive/b", "", ""),)

@@ -38,7 +38,7 @@ def test_seed_and_fingerprints_are_what_must_be_equal(new_run: MakeRun) -> None:
         read_run(new_run(data={"fingerprints": {"data": "d1", "tokenizer": "t1"}}))
     )
     assert table is not None
-    rows = dict(table.rows)
+    rows = dict(table.text_rows)
     assert (
         rows["Seed"],
         rows["Fingerprint of the data"],

@@ -30,7 +30,9 @@ from brimful.report.comparison.text import (
 from brimful.report.page import headline, html
 from brimful.report.page.predicted import MAIN
 from brimful.report.page.time_page import PLACES
-from brimful.report.tables import PREDICTED_NAMES, Table, format_error, format_quantity
+from brimful.report.quantities import format_error, format_quantity
+from brimful.report.table import Table
+from brimful.report.tables import PREDICTED_NAMES
 from brimful.report.time_spent import NAMES, time_spent
 from brimful.runs.runfiles import RunFiles, measured, read_run
 
@@ -100,9 +102,11 @@ def _values(
         "remarks": remarks(comparison, "below values"),
         "has_seeds": any(pair.over_seeds for pair in comparison.pairs),
         "score_columns": [table.columns[place] for place in whole],
-        "score_rows": [(row[0], [cell_of(row[place]) for place in whole]) for row in table.rows],
+        "score_rows": [
+            (row[0], [cell_of(row[place]) for place in whole]) for row in table.text_rows
+        ],
         "cost_columns": table.columns[last:],
-        "cost_rows": [(row[0], [cell_of(cell) for cell in row[last:]]) for row in table.rows],
+        "cost_rows": [(row[0], [cell_of(cell) for cell in row[last:]]) for row in table.text_rows],
         "ranges": [
             ranges_of(comparison, metric)
             for metric in comparison.metrics

@@ -15,9 +15,9 @@ from brimful.evaluation.metric import split_kind
 from brimful.report.comparison.compare import RunComparison, Variant
 from brimful.report.comparison.sampling import fates, questions_with_kept, reason_text, share_text
 from brimful.report.comparison.text import form_of, heading
-from brimful.report.tables import Table, format_number, with_interval
+from brimful.report.quantities import format_number, format_score, with_interval
+from brimful.report.table import Table
 from brimful.report.tasks import MAX_SHOWN, AnswerView, cut
-from brimful.report.text import format_score
 from brimful.runs.runfiles import Json, items, number, section
 from brimful.selection.journal import SAMPLES_FILE, TRAINING_FILE
 from brimful.selection.sample import JudgedSample, SampledPrompt

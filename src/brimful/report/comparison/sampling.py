@@ -19,8 +19,7 @@ from brimful.base.units import format_bytes, format_count
 from brimful.report.live.panel import BAR_FROM_WIDTH
 from brimful.report.live.progress import LINE_EVERY_S, REFRESHES_PER_SECOND
 from brimful.report.live.run_state import Clock, coarse_duration
-from brimful.report.tables import with_interval
-from brimful.report.text import format_score
+from brimful.report.quantities import format_score, with_interval
 from brimful.runs.runfiles import Json, items, number, section
 
 RATE_OVER_S = 30.0

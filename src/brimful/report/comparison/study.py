@@ -110,7 +110,7 @@ def _values(
                 for places in (whole, range(last, len(row)), inside)
             ),
         )
-        for row in table.rows
+        for row in table.text_rows
     ]
     rounds = round_views(folder, study)
     drawn = charts(comparison, BASE) if rounds else []

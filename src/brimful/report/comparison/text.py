@@ -4,7 +4,6 @@ import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from brimful.report.columns import aligned
 from brimful.report.comparison.compare import (
     SIGNIFICANT,
     Pair,
@@ -12,7 +11,9 @@ from brimful.report.comparison.compare import (
     Variant,
     is_lower_better,
 )
-from brimful.report.tables import PREDICTED_NAMES, Table, format_quantity, label, with_interval
+from brimful.report.quantities import format_quantity, label, with_interval
+from brimful.report.table import Table, aligned
+from brimful.report.tables import PREDICTED_NAMES
 
 UNITS: dict[str, tuple[str, float, str, str]] = {
     "nats/token": (".3f", 1, "nats/token", "nats/token"),
@@ -179,7 +180,7 @@ def comparison_text(comparison: RunComparison, width: int) -> str:
 
 def _blocks(table: Table, width: int) -> list[str]:
     widths = [
-        max(len(row[column]) for row in (table.columns, *table.rows)) + 2
+        max(len(row[column]) for row in (table.columns, *table.text_rows)) + 2
         for column in range(len(table.columns))
     ]
     blocks: list[list[int]] = [[]]
@@ -193,7 +194,7 @@ def _blocks(table: Table, width: int) -> list[str]:
     lines: list[str] = []
     for block in blocks:
         lines += [""] * bool(lines) + aligned(
-            [[row[column] for column in (0, *block)] for row in (table.columns, *table.rows)]
+            [[row[column] for column in (0, *block)] for row in (table.columns, *table.text_rows)]
         )
     return lines
 
@@ -201,7 +202,7 @@ def _blocks(table: Table, width: int) -> list[str]:
 def comparison_markdown(comparison: RunComparison) -> str:
     """The same as a Markdown table with paragraphs below it."""
     table = comparison_table(comparison)
-    rows = [table.columns, ["---", *["---:"] * (len(table.columns) - 1)], *table.rows]
+    rows = [table.columns, ["---", *["---:"] * (len(table.columns) - 1)], *table.text_rows]
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return (
         "\n".join(

@@ -6,9 +6,9 @@ from brimful.evaluation.nats import summary_files
 from brimful.report import labels
 from brimful.report.comparison.results import title
 from brimful.report.labels import label_scores, main_split, metric_rows, span, with_interval
+from brimful.report.quantities import format_score
 from brimful.report.tables import best_evaluation, main_score
 from brimful.report.tasks import main_metric
-from brimful.report.text import format_score
 from brimful.runs.runfiles import Json, RunFiles, is_tuned, items, kind_of, number, pair, section
 
 

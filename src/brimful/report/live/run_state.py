@@ -8,7 +8,7 @@ from typing import Any
 
 from brimful.base.units import format_bytes, format_count, format_duration
 from brimful.report.labels import WATCHED, watched
-from brimful.report.tables import format_micro_batches, format_step_time
+from brimful.report.quantities import format_micro_batches, format_step_time
 from brimful.runs.runfiles import number, section
 
 Clock = Callable[[], float]

@@ -14,7 +14,7 @@ from brimful.report.live.life import Life
 from brimful.report.live.panel import Field, flow, header, printable, sparkline
 from brimful.report.live.run_state import age, coarse_duration
 from brimful.report.live.watched import Watched
-from brimful.report.tables import format_step_time
+from brimful.report.quantities import format_step_time
 
 BUSY_CORES = 0.2
 """A process that uses more than this computes."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from brimful.base.units import format_bytes, format_duration
-from brimful.report.tables import format_step_time
+from brimful.report.quantities import format_step_time
 from brimful.report.time_spent import TimeSpent, time_spent
 from brimful.runs.runfiles import Json, RunFiles, items, measured, number, pair, section, series
 

@@ -19,6 +19,7 @@ from brimful.report.labels import (
     names_of,
     watched,
 )
+from brimful.report.quantities import format_error, format_quantity, format_score
 from brimful.report.tables import (
     PREDICTED_NAMES,
     Comparison,
@@ -26,12 +27,9 @@ from brimful.report.tables import (
     baselines,
     best_evaluation,
     comparisons,
-    format_error,
-    format_quantity,
     main_score,
 )
 from brimful.report.tasks import Tasks, comparable, main_metric
-from brimful.report.text import format_score
 from brimful.report.tuned import base_name, manner, parameters, score_before
 from brimful.runs.runfiles import (
     RunFiles,

@@ -27,6 +27,7 @@ from brimful.report.page.predicted import origin_table, predictions
 from brimful.report.page.recovery_points import recovery_view
 from brimful.report.page.reproduce import identity_table, steps_to_reproduce
 from brimful.report.page.time_page import time_view
+from brimful.report.table import Table
 from brimful.report.tasks import answer_views, read_tasks, task_views
 from brimful.runs.runfiles import (
     Json,
@@ -101,7 +102,7 @@ def render_page(template: str, values: dict[str, Any], page_width: str = "1000px
 @functools.cache
 def _templates() -> jinja2.Environment:
     return jinja2.Environment(
-        loader=jinja2.PackageLoader("brimful", "report"),
+        loader=jinja2.PackageLoader("brimful", "report/templates"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -156,7 +157,7 @@ def _values_of_data(run: RunFiles) -> dict[str, Any]:
     }
 
 
-def score_table(run: RunFiles) -> tables.Table | None:
+def score_table(run: RunFiles) -> Table | None:
     """Losses; those of a classifier stand with its other metrics."""
     kind = kind_of(run)
     if kind != "text":

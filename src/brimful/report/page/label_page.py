@@ -28,7 +28,8 @@ from brimful.report.labels import (
     with_interval,
 )
 from brimful.report.page.label_plots import label_pictures
-from brimful.report.tables import Table, ordered_splits
+from brimful.report.table import Table
+from brimful.report.tables import ordered_splits
 from brimful.runs.runfiles import Json, RunFiles, items, number, section
 
 MOST_CHARACTERS = 400

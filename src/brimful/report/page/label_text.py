@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 
 from brimful.base.units import format_duration
-from brimful.report.columns import aligned
 from brimful.report.labels import (
     MOST_LABELS,
     MetricRow,
@@ -21,7 +20,7 @@ from brimful.report.labels import (
     names_of,
     with_interval,
 )
-from brimful.report.tables import Table
+from brimful.report.table import Table, aligned
 from brimful.runs.runfiles import Json, number
 
 MOST_MISTAKES = 3
@@ -117,7 +116,7 @@ def _table_lines(table: Table | None, about: str) -> list[str]:
         return []
     return [
         *_indented([about] if about else []),
-        *_indented(aligned([table.columns, *table.rows[:MOST_LABELS]])),
+        *_indented(aligned([table.columns, *table.text_rows[:MOST_LABELS]])),
     ]
 
 

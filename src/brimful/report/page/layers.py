@@ -4,7 +4,8 @@ each layer.
 
 from dataclasses import dataclass
 
-from brimful.report.tables import Table, format_number
+from brimful.report.quantities import format_number
+from brimful.report.table import Table
 from brimful.runs.runfiles import LAYERS, Json, RunFiles, items, number, section
 
 

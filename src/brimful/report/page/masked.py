@@ -6,14 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from brimful.base.units import format_duration
-from brimful.report.tables import (
-    Table,
-    format_number,
-    format_quantity,
-    score_of,
-    scored_splits,
-    with_interval,
-)
+from brimful.report.quantities import format_number, format_quantity, with_interval
+from brimful.report.table import Table
+from brimful.report.tables import score_of, scored_splits
 from brimful.runs.runfiles import Json, RunFiles, number, pair
 
 KIND = "masked"

@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass
 
 from brimful.report import tables
-from brimful.report.tables import Comparison, Table, format_error, format_quantity
+from brimful.report.quantities import format_error, format_quantity
+from brimful.report.table import Table
+from brimful.report.tables import Comparison
 from brimful.runs.runfiles import RunFiles
 
 SCALES = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0)

@@ -10,7 +10,7 @@ from pathlib import Path
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_json
 from brimful.base.units import format_bytes
-from brimful.report.tables import Table
+from brimful.report.table import Table
 from brimful.runs.runfiles import Json, RunFiles, number
 
 CHECKPOINTS, MIRROR_FILE = "checkpoints", "mirror.json"

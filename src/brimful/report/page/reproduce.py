@@ -6,7 +6,7 @@ import shlex
 
 from brimful.report.commands import repeat_command
 from brimful.report.page.headline import Command
-from brimful.report.tables import Table
+from brimful.report.table import Table
 from brimful.runs.runfiles import RunFiles, number, section
 
 CPU_WHEELS = "https://download.pytorch.org/whl/"

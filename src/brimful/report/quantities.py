@@ -1,0 +1,134 @@
+"""How numbers and the names of quantities read."""
+
+from collections.abc import Callable
+from itertools import groupby
+
+from brimful.base.units import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_energy,
+    format_money,
+)
+from brimful.report.table import Cell, Interval
+from brimful.runs.runfiles import items, number
+
+UNITS = ("_bytes_per_s", "_flop_per_s", "_bytes", "_s", "_wh", "_usd")
+"""Endings of names that are units."""
+ERROR_DIGITS_BELOW = 0.1
+"""Relative errors below this are shown with one decimal."""
+MINUS = "\N{MINUS SIGN}"
+
+
+def label(key: str) -> str:
+    """`peak_memory_bytes` -> `Peak memory`: words, the unit left to the value."""
+    return capitalised(words_of(key))
+
+
+def words_of(key: str) -> str:
+    """`peak_memory_bytes` -> `peak memory`."""
+    unit = next((unit for unit in UNITS if key.endswith(unit)), "")
+    return key.removesuffix(unit).replace("_", " ").strip()
+
+
+def capitalised(text: str) -> str:
+    """The text with a capital first letter."""
+    return text[:1].upper() + text[1:]
+
+
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """`1 step`, `2 steps`."""
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def listed(names: list[str] | tuple[str, ...]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def format_flop_per_s(flop_per_s: float) -> str:
+    """`5.9e11` -> `590 GFLOP/s`."""
+    for limit, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if flop_per_s >= limit:
+            return f"{flop_per_s / limit:.3g} {prefix}FLOP/s"
+    return f"{flop_per_s:.0f} FLOP/s"
+
+
+def format_step_time(seconds: float) -> str:
+    """Three digits, because steps are compared: `0.1234` -> `123 ms`, `1.2` -> `1.20 s`."""
+    if seconds >= 59.95:
+        return format_duration(seconds)
+    value, unit = (seconds, "s") if seconds >= 0.9995 else (seconds * 1000, "ms")
+    return f"{value:#.3g}".rstrip(".") + f" {unit}"
+
+
+def format_quantity(key: str, value: float) -> str:
+    """A number in the unit that ends its name."""
+    for endings, form in FORMATS.items():
+        if key.endswith(endings):
+            return form(value)
+    return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
+
+
+FORMATS: dict[tuple[str, ...], Callable[[float], str]] = {
+    ("flop_per_s",): format_flop_per_s,
+    ("bytes_per_s",): lambda value: f"{format_bytes(value)}/s",
+    ("bytes",): format_bytes,
+    ("parameters", "tokens_per_second", "tokens_per_s"): format_count,
+    ("step_time_s",): format_step_time,
+    ("_s", "seconds"): format_duration,
+    ("_wh",): format_energy,
+    ("_usd",): format_money,
+    ("share", "mfu"): lambda value: f"{value * 100:.3g} %",
+}
+"""Endings of names and the format of their values; the first that fits counts."""
+
+
+def format_error(error: float, minus: str = "-") -> str:
+    """A relative error with its sign: `+3.2 %`, `-41 %`; what rounds to nothing is `0 %`."""
+    digits = 1 if abs(error) < ERROR_DIGITS_BELOW else 0
+    percent = round(error * 100, digits)
+    return f"{percent:+.{digits}f} %".replace("-", minus) if percent else "0 %"
+
+
+def format_score(value: float | None, unit: str) -> str:
+    """A metric's value in its unit: `45.8%`, `12.3 BLEU`."""
+    if value is None:
+        return "not known"
+    return f"{value:.1%}" if unit == "share" else f"{value:.4g} {unit}".rstrip()
+
+
+def format_value(key: str, value: object) -> str:
+    """Any JSON value as a person reads it; "" for None."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if (known := number(value)) is not None:
+        return format_quantity(key, known)
+    if isinstance(value, list):
+        return ", ".join(format_value(key, part) for part in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {format_value(str(name), part)}" for name, part in value.items())
+    return str(value)
+
+
+def format_number(value: object, digits: int = 0) -> str:
+    """`1234.5` -> `1,234.50`; empty for what is no number."""
+    known = number(value)
+    return "" if known is None else f"{known:,.{digits}f}"
+
+
+def with_interval(
+    value: float | None,
+    interval: Interval | None,
+    form: Callable[[float], str] = "{:.3f}".format,
+) -> str:
+    """`1.923 [1.901, 1.945]`."""
+    return str(Cell(value, form, interval))
+
+
+def format_micro_batches(sizes: object) -> str:
+    """`[8, 8, 3]` -> `2 x 8 + 3`."""
+    counted = ((size, len(list(group))) for size, group in groupby(items(sizes)))
+    return " + ".join(f"{count} x {size}" if count > 1 else str(size) for size, count in counted)

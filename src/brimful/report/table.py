@@ -1,0 +1,111 @@
+"""Tables with typed cells, and how they print: in a terminal and as CSV. A page prints them through
+the macros of `templates/parts.html.j2`.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+Interval = tuple[float, float]
+Value = str | float | int | bool | None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number of a table; `str(cell)` is `1.923 [1.901, 1.945]`, or "" for None.
+
+    Attributes:
+        value: None where it is not known.
+        form: Formats a number of this cell, with its unit.
+        interval: Its 95 % interval.
+        note: A word or two on it, such as "better".
+    """
+
+    value: float | None
+    form: Callable[[float], str] = "{:,.0f}".format
+    interval: Interval | None = None
+    note: str = ""
+
+    @property
+    def text(self) -> str:
+        """The value alone."""
+        return "" if self.value is None else self.form(self.value)
+
+    @property
+    def interval_text(self) -> str:
+        """`1.901 to 1.945`, "" without an interval."""
+        return " to ".join(map(self.form, self.interval or ()))
+
+    def __str__(self) -> str:
+        if not self.interval or not self.text:
+            return self.text
+        return f"{self.text} [{', '.join(map(self.form, self.interval))}]"
+
+
+Row = tuple[Cell | Value, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows; the first column names the row. Plain texts and numbers are cells, too."""
+
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def text_rows(self) -> tuple[tuple[str, ...], ...]:
+        """Every cell as text."""
+        return tuple(tuple(text_of(cell) for cell in row) for row in self.rows)
+
+    def without_empty_columns(self) -> "Table":
+        """The same table; columns in which every cell is empty are left out."""
+        texts = self.text_rows
+        kept = [place for place in range(len(self.columns)) if any(row[place] for row in texts)]
+        return Table(
+            tuple(self.columns[place] for place in kept),
+            tuple(tuple(row[place] for place in kept) for row in self.rows),
+        )
+
+
+def table_of(columns: Sequence[str], rows: Iterable[Row]) -> Table | None:
+    """A table of these rows; None without any."""
+    found = tuple(rows)
+    return Table(tuple(columns), found) if found else None
+
+
+def text_of(cell: Cell | Value) -> str:
+    """How a person reads a cell; "" for None."""
+    if cell is None:
+        return ""
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, int | float):
+        return f"{cell:,}"
+    return str(cell)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of text as lines for a terminal, every column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def terminal_lines(table: Table | None) -> list[str]:
+    """A table as lines for a terminal; none for None."""
+    return aligned([table.columns, *table.text_rows]) if table else []
+
+
+def csv_text(table: Table) -> str:
+    """A table as CSV (RFC 4180) with a heading line: plain values without format or unit, nothing for
+    None.
+    """
+    buffer = io.StringIO()
+    writer = csv.writer(buffer)
+    writer.writerow(table.columns)
+    for row in table.rows:
+        writer.writerow([cell.value if isinstance(cell, Cell) else cell for cell in row])
+    return buffer.getvalue()
