@@ -29,12 +29,12 @@ from brimful.model.registered import register
 from brimful.planning.step import StepSpec, canonical
 from brimful.recipe import ModelRecipe
 from brimful.rehearsal.losses import loss_of
-from brimful.rehearsal.measured import measure_steps, real_model
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.training import prepare
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import Method, Network, hidden_states_of
 from brimful.training.precision import Precision
+from measured_steps import measure_steps, real_model
 from record import ratio_interval, summary, timed, write_record
 
 VOCABULARY, HEADS = 4096, 4
@@ -152,7 +152,7 @@ def _pass(
 ) -> Callable[[], None]:
     """One forward and backward pass from no gradients."""
     model.to(device)
-    prepare(model, spec)
+    prepare(spec, model)
     network = Network(model, hidden_states_of(model), spec.loss_chunk)  # type: ignore[arg-type]
     method = Method(loss_of(spec), trains=lambda name, parameter: True)
     ids_BT = torch.randint(

@@ -43,10 +43,10 @@ from transformers.utils import logging
 from brimful.planning.parametric import Irregular
 from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.planning.trace import Trace
-from brimful.rehearsal.measured import Measured, measure_steps, real_model
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.tracer import trace_all
 from brimful.rehearsal.training import record_training
+from measured_steps import MeasuredSteps, measure_steps, real_model
 from record import write_record
 
 TOLERANCE, NAMED_FROM = 0.002, 0.0002
@@ -155,7 +155,7 @@ class Result:
 
     name: str
     trace: Trace
-    measured: Measured
+    measured: MeasuredSteps
     from_small: int | str
 
     @property

@@ -31,8 +31,7 @@ from brimful.hardware import catalog as devices
 from brimful.model import catalog as models
 from brimful.planning.allocator import CachingAllocator, Usage
 from brimful.planning.memory import Footprint, Replayed, footprint
-from brimful.planning.step import Habits, Lora, PeftAdapter, StepSpec, canonical
-from brimful.planning.steps import SECOND_STEP, run_of
+from brimful.planning.step import Lora, canonical
 from brimful.planning.target import target_of
 from brimful.planning.trace import KINDS, Trace
 from brimful.rehearsal.kernels import FLASH2, FLASH2_REPEATED
@@ -41,14 +40,16 @@ from left_out import LeftOut
 from memory_peers import PEERS, Estimate
 from memory_stack import Stack
 from record import write_record
+from stand_ins import ForeignStep, PeftAdapter, TrainerQuirks
+from stand_ins.step_sequence import SECOND_STEP, sequence_of_steps
 
 
-def spec_of(stack: Stack, sequence_length: int | None = None) -> StepSpec:
+def spec_of(stack: Stack, sequence_length: int | None = None) -> ForeignStep:
     """A declared stack as a step that can be traced."""
     row = models.find(stack.model)
     assert row is not None, stack.model
     device = devices.get(stack.device)
-    return StepSpec(
+    return ForeignStep(
         config_json=canonical({**row.config, **stack.model_overrides}),
         sequence_length=sequence_length or stack.sequence_length,
         task=stack.task,
@@ -57,8 +58,8 @@ def spec_of(stack: Stack, sequence_length: int | None = None) -> StepSpec:
         adapter=_adapter(stack),
         quantize={"none": "none", "nf4_double": "nf4", "gptq4": "gptq4"}[stack.quantize],
         gptq_group=stack.gptq_group,
-        upcast="norms" if stack.fp32_norms else False,
-        loss="model" if stack.task != "causal_lm" else stack.loss,
+        fp32_norms=stack.fp32_norms,
+        chain=stack.loss if stack.task == "causal_lm" else None,
         recompute=stack.recompute != "none",
         flash=device.abilities.flash_attention and stack.attention != "eager",
         attention={
@@ -67,7 +68,7 @@ def spec_of(stack: Stack, sequence_length: int | None = None) -> StepSpec:
             "flash2": FLASH2_REPEATED if stack.repeats_keys else FLASH2,
         }[stack.attention],
         optimizer=stack.optimizer,
-        habits=Habits(
+        quirks=TrainerQuirks(
             stack.fused_rms_norm,
             stack.fused_rope,
             stack.fused_lora,
@@ -144,7 +145,7 @@ def predict(stack: Stack) -> Footprint:
         for length in (stack.mean_sequence_length, stack.sequence_length)
         if length
     ]
-    trace = run_of(traces) if len(traces) > 1 else traces[0]
+    trace = sequence_of_steps(traces) if len(traces) > 1 else traces[0]
     replayed = (Emptied if stack.empties_cache_every else Replayed)(
         lambda: trace, target.workspace_bytes
     )

@@ -29,11 +29,11 @@ from brimful.hardware.host import keep_freed_memory
 from brimful.hardware.probe import cpu_device
 from brimful.planning.step import EVALUATION_FACTOR, Lora, StepSpec, canonical
 from brimful.planning.timing import StepTime, step_time
-from brimful.rehearsal.measured import real_model
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.store import StoredTraces
 from brimful.rehearsal.training import evaluate_batch, prepare, run_steps, without_garbage_collector
+from measured_steps import real_model
 from record import write_record
 
 TARGET = 0.15
@@ -163,7 +163,7 @@ def measure(chosen: Configuration) -> tuple[list[float], list[float]]:
     """
     spec = chosen.spec
     model = real_model(spec, config_of(spec))
-    prepare(model, spec)
+    prepare(spec, model)
     optimizer = optimizer_of(
         spec, [parameter for parameter in model.parameters() if parameter.requires_grad]
     )

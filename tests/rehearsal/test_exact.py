@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from brimful.planning.step import Lora, StepSpec
-from brimful.rehearsal.measured import measure_steps, real_model
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.training import record_training
+from measured_steps import measure_steps, real_model
 
 GENERATOR_STATE_BYTES = 5056
 """torch.utils.checkpoint keeps the state of the CPU's random generator for every block, outside of

@@ -8,10 +8,10 @@ from transformers import masking_utils
 
 from brimful.planning.step import Lora, StepSpec
 from brimful.planning.trace import KINDS
-from brimful.rehearsal.measured import real_model
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.training import fake_world, prepare, record_training, run_steps
+from measured_steps import real_model
 
 
 class _Phases:
@@ -33,7 +33,7 @@ def test_the_steps_are_two_updates_the_second_with_two_micro_batches(
 ) -> None:
     spec, phases = step("llama"), _Phases()
     model = real_model(spec, config_of(spec))
-    prepare(model, spec)
+    prepare(spec, model)
     parameters = list(model.parameters())
 
     run_steps(model, optimizer_of(spec, parameters), spec, 2, phases)

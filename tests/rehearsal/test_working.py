@@ -16,11 +16,11 @@ from transformers import MixtralConfig
 from brimful.hardware.rates import CLASSES
 from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.planning.work import DTYPES, PHASES, Work
-from brimful.rehearsal.measured import real_model
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.recorder import Recorder
 from brimful.rehearsal.training import prepare, record_training, run_steps
+from measured_steps import real_model
 
 Step = Callable[..., StepSpec]
 BATCH, LENGTH, WIDTH, INNER, GROUP, VOCABULARY, BLOCKS = 4, 64, 64, 160, 32, 512, 2
@@ -150,7 +150,7 @@ def test_torch_counts_as_many_flop_in_the_real_step(
 ) -> None:
     spec = step(family, attention="eager", sequence_length=32, **changes)
     model = real_model(spec, config_of(spec))
-    prepare(model, spec)
+    prepare(spec, model)
     optimizer = optimizer_of(
         spec, [parameter for parameter in model.parameters() if parameter.requires_grad]
     )
@@ -351,27 +351,18 @@ def test_a_list_of_tensors_takes_few_kernels(tensors: int, elements: int, launch
     assert work.launches_W.tolist() == [launches]
 
 
-@pytest.mark.parametrize(("bits", "name"), [("nf4", "dequantise_nf4"), ("gptq4", "gptq_matmul")])
-def test_four_bit_layers_unpack_their_weights_forward_and_backward(
-    step: Step, bits: str, name: str
-) -> None:
-    """The plain step's products. Half a byte for every weight; NF4 writes two more and its fp32
-    scales, one for 64 weights, and reads these again.
+def test_four_bit_layers_unpack_their_weights_forward_and_backward(step: Step) -> None:
+    """The plain step's products. NF4 reads half a byte for every weight, writes two and the
+    weight's fp32 scales, one for 64 weights, and reads these again.
     """
     changes: dict[str, Any] = {"adapter": Lora(4, "q_proj"), "loss": "model"}
-    plain, packed = _cuda(step, **changes), _cuda(step, quantize=bits, gptq_group=32, **changes)
+    plain, packed = _cuda(step, **changes), _cuda(step, quantize="nf4", **changes)
 
-    rows_W = packed.operators_W == packed.operators.index(name)
-    kinds = {CLASSES[index] for index in packed.classes_W[rows_W]}
+    rows_W = packed.operators_W == packed.operators.index("dequantise_nf4")
     times = 2 * LLAMA - WIDTH * (WIDTH + 2 * GROUP)  # the first block's input needs no gradient
     assert packed.flop() == plain.flop()
-    if bits == "nf4":
-        assert kinds == {"dequantise"}
-        assert packed.bytes_W[rows_W].sum() == (0.5 + 2 + 2 * 4 / 64) * times
-    else:
-        assert kinds == {"matrix"}
-        assert packed.only(rows_W).flop() == 2 * TOKENS * times
-        assert packed.bytes_W[rows_W].sum() > 0.5 * times
+    assert {CLASSES[index] for index in packed.classes_W[rows_W]} == {"dequantise"}
+    assert packed.bytes_W[rows_W].sum() == (0.5 + 2 + 2 * 4 / 64) * times
 
 
 def test_16_bit_is_said_of_what_moves_not_of_its_indices() -> None:

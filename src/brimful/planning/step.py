@@ -36,82 +36,6 @@ class Lora:
 
 
 @dataclass(frozen=True)
-class PeftAdapter:
-    """Trained weights of any other method of peft on a frozen base.
-
-    Attributes:
-        peft_type: peft's name of the method, such as "IA3".
-        settings_json: Fields of its peft configuration, canonical JSON.
-        dtype: Of its floating-point weights.
-    """
-
-    peft_type: str
-    settings_json: str
-    dtype: Dtype = "fp32"
-
-
-@dataclass(frozen=True)
-class LossChain:
-    """How other trainers get from the last hidden states to the loss. V is the vocabulary, T the
-    tokens of a micro-batch.
-
-    Attributes:
-        upcast: What becomes of 16-bit logits. "beside": an fp32 copy stands beside them
-            (transformers from 4.46, whose loss function upcasts while the output holds the logits);
-            "instead": the copy replaces them (before 4.46); "none": the loss sees them as they are.
-        shifted_copy: The logits are shifted against the labels by a contiguous copy; from 4.49 on
-            the labels are padded instead.
-        cross_entropy: "torch" keeps the log-softmax (4 V T bytes in fp32); "in_place" overwrites
-            its input with the gradient (Unsloth's kernel, as copied by fms-acceleration);
-            "fused_linear" never holds all logits (Liger).
-    """
-
-    upcast: Literal["beside", "instead", "none"] = "beside"
-    shifted_copy: bool = False
-    cross_entropy: Literal["torch", "in_place", "fused_linear"] = "torch"
-
-
-LOSS_CHAINS: Mapping[str, LossChain] = {
-    "shifted_copy": LossChain(shifted_copy=True),
-    "in_place": LossChain(shifted_copy=True, cross_entropy="in_place"),
-    "fused_linear": LossChain("none", cross_entropy="fused_linear"),
-}
-"""transformers 4.46 to 4.48 as it is, with fms-acceleration's kernel, and Liger's loss."""
-
-
-@dataclass(frozen=True)
-class Habits:
-    """What other trainers do that brimful's loop does not.
-
-    Attributes:
-        fused_rms_norm: Keeps its 16-bit input and a scale per row instead of fp32 copies (Unsloth,
-            Liger).
-        fused_rope: Rotary positions in place, without rotated copies (Unsloth, Liger).
-        fused_lora: Adapters of q, k and v share one function and keep its input; o has one of its
-            own (Unsloth).
-        keeps_outputs: The loop holds the model's outputs until the next forward pass returns.
-        use_cache: Keys and values are collected while training (transformers' default without
-            recomputation).
-        keeps_fused_qkv: They are views of fused q, k, v outputs, also under recomputation
-            (GPT-BigCode in transformers 4).
-        fp32_outputs: The model's outputs are converted to fp32 after an autocast forward pass
-            (accelerate).
-        reentrant: Recomputation runs a nested backward pass per block, beside which the block's
-            output stands again (torch's older checkpoint, the default of transformers' Trainer up
-            to version 4).
-    """
-
-    fused_rms_norm: bool = False
-    fused_rope: bool = False
-    fused_lora: bool = False
-    keeps_outputs: bool = False
-    use_cache: bool = False
-    keeps_fused_qkv: bool = False
-    fp32_outputs: bool = False
-    reentrant: bool = False
-
-
-@dataclass(frozen=True)
 class StepSpec:
     """A training step as declared; a trace of it is a pure function of this and of the installed
     libraries.
@@ -124,13 +48,11 @@ class StepSpec:
         autocast: dtype of matrix products, "none" for no autocast.
         adapter: Adapters on a frozen base; None trains every parameter.
         quantize: How the base's linear layers are stored. nf4 is bitsandbytes' 4-bit with double
-            quantisation (Dettmers et al. 2023); gptq4 4-bit words in int32, fp16 scales and packed
-            zeros per group, an int32 group index per input feature (AutoGPTQ).
-        gptq_group: Input features that share a scale; 0 for one group.
+            quantisation (Dettmers et al. 2023).
         upcast: Non-quantised weights in fp32, as peft's prepare_model_for_kbit_training leaves
-            them; "norms" for those of norms only.
+            them.
         loss: chunked: brimful's linear cross-entropy; model: the loss inside the transformers
-            model; else a chain of another trainer, in words (`LOSS_CHAINS`) or in full.
+            model.
         loss_chunk: Tokens per chunk of the chunked loss.
         recompute: Activations of every block are recomputed in the backward pass.
         cuda: Memory as on CUDA; False for this CPU's own kernels.
@@ -139,7 +61,6 @@ class StepSpec:
         optimizer: AdamW variant. fused has no temporaries, foreach one state-sized, for_loop one of
             the largest tensor; 8bit keeps states in bytes, paged_8bit in memory that the driver
             moves.
-        habits: What another trainer does otherwise.
         accumulates: More than one micro-batch per optimizer step.
         clips: The gradient norm is clipped.
         padded: Batches carry an attention mask.
@@ -155,20 +76,16 @@ class StepSpec:
     task: Literal["causal_lm", "masked_lm", "sequence_classification"] = "causal_lm"
     weights: Dtype = "fp32"
     autocast: Literal["none", "bf16", "fp16"] = "none"
-    adapter: Lora | PeftAdapter | None = None
-    quantize: Literal["none", "nf4", "gptq4"] = "none"
-    gptq_group: int = 128
-    upcast: bool | Literal["norms"] = False
-    loss: Literal["chunked", "model", "shifted_copy", "in_place", "fused_linear"] | LossChain = (
-        "chunked"
-    )
+    adapter: Lora | None = None
+    quantize: Literal["none", "nf4"] = "none"
+    upcast: bool = False
+    loss: Literal["chunked", "model"] = "chunked"
     loss_chunk: int = 16_384
     recompute: bool = False
     cuda: bool = True
     flash: bool = True
     attention: str = "sdpa"
     optimizer: Literal["fused", "foreach", "for_loop", "8bit", "paged_8bit"] = "fused"
-    habits: Habits = Habits()
     accumulates: bool = True
     clips: bool = True
     padded: bool = False

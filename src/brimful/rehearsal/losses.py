@@ -1,46 +1,41 @@
-"""How a declared step turns hidden states into a loss: brimful's own way and those of other
-trainers.
+"""The loss of a traced step.
 
-Shapes: B sequences, T positions, D hidden size, V vocabulary, N tokens of all sequences.
+Shapes: B sequences, T positions.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 
 from brimful.data.batches import MicroBatch
-from brimful.planning.step import LOSS_CHAINS, LossChain, StepSpec
+from brimful.planning.step import StepSpec
 from brimful.recipe import FeedbackRecipe
-from brimful.rehearsal.recorder import note_kernel
 from brimful.training.method import LossSum, Network, next_token_loss_sum
 from brimful.training.methods.feedback import Feedback
 from brimful.training.methods.mlm import masked_loss_sum
 
 
+@functools.singledispatch
 def loss_of(spec: StepSpec) -> LossSum:
-    """The summed loss, allocating what the declared loss allocates."""
-    if spec.task == "masked_lm" and spec.loss == "chunked":
+    """Return the summed loss of a step. Subclasses of StepSpec may register their own."""
+    if spec.loss == "model" or spec.task == "sequence_classification":
+        return model_loss(spec)
+    if spec.task == "masked_lm":
         return masked_loss_sum
-    if spec.task != "causal_lm" or spec.loss == "model":
-        return _model_loss(spec)
     if spec.feedback:
         return Feedback(FeedbackRecipe(points=spec.feedback), seed=0)
-    if spec.loss == "chunked":
-        return next_token_loss_sum
-    return _declared(
-        spec, spec.loss if isinstance(spec.loss, LossChain) else LOSS_CHAINS[spec.loss]
-    )
+    return next_token_loss_sum
 
 
-def _model_loss(spec: StepSpec) -> LossSum:
+def model_loss(spec: StepSpec) -> LossSum:
+    """Return the loss that the transformers model computes from its labels."""
+
     def loss_sum(network: Network, micro: MicroBatch) -> Tensor:
-        kwargs = _extra(spec, micro.inputs_BT) | (
-            {"use_cache": False} if spec.task == "causal_lm" else {}
-        )
+        kwargs = mask_arguments(spec, micro.inputs_BT)
+        if spec.task == "causal_lm":
+            kwargs["use_cache"] = False
         loss: Tensor = network.model(
             input_ids=micro.inputs_BT, labels=micro.targets_BT, **kwargs
         ).loss
@@ -49,146 +44,15 @@ def _model_loss(spec: StepSpec) -> LossSum:
     return loss_sum
 
 
-def _declared(spec: StepSpec, chain: LossChain) -> LossSum:
-    """Lifetimes are those of local variables in a transformers model's forward and its loss
-    function: they end when it returns.
-    """
-    held: list[Any] = []  # the outputs, in loops that keep them
-
-    def loss_sum(network: Network, micro: MicroBatch) -> Tensor:
-        with _kept_outputs(network, "c_attn" if spec.habits.keeps_fused_qkv else None) as kept:
-            outputs = network.model.base_model(
-                input_ids=micro.inputs_BT,
-                use_cache=spec.habits.use_cache,
-                **_extra(spec, micro.inputs_BT),
-            )
-        hidden_BTD = outputs[0]
-        if chain.cross_entropy == "fused_linear":
-            return _fused_linear(hidden_BTD, network, chain)
-        logits_BTV = _logits(network, hidden_BTD)
-        if chain.upcast == "instead":
-            logits_BTV = logits_BTV.float()
-        loss = _cross_entropy(logits_BTV, chain)
-        del hidden_BTD
-        if spec.habits.fp32_outputs:
-            logits_BTV = logits_BTV.float()
-        kept.clear()
-        if spec.habits.keeps_outputs:
-            held[:] = [logits_BTV, outputs.past_key_values if spec.habits.use_cache else None]
-        return loss
-
-    return loss_sum
-
-
-@contextmanager
-def _kept_outputs(network: Network, suffix: str | None) -> Iterator[list[Tensor]]:
-    """Outputs of the modules of this name, for as long as the list lives."""
-    kept: list[Tensor] = []
-    modules = [
-        module
-        for name, module in network.model.named_modules()
-        if suffix is not None and name.endswith(suffix)
-    ]
-    handles = [
-        module.register_forward_hook(lambda _, __, output: kept.append(output))
-        for module in modules
-    ]
-    yield kept
-    for handle in handles:
-        handle.remove()
-
-
-def _logits(network: Network, hidden_BTD: Tensor) -> Tensor:
-    logits_BTV: Tensor = network.model.get_output_embeddings()(hidden_BTD)
-    scaling = getattr(network.model.config, "logits_scaling", None)
-    if scaling is not None:
-        logits_BTV = logits_BTV / scaling
-    cap = network.logit_softcap
-    return logits_BTV if cap is None else torch.tanh(logits_BTV / cap) * cap
-
-
-def _cross_entropy(logits_BTV: Tensor, chain: LossChain) -> Tensor:
-    if chain.upcast == "beside":
-        logits_BTV = logits_BTV.float()
-    labels = torch.zeros(logits_BTV.shape[:-1], dtype=torch.int64)
-    if chain.shifted_copy:
-        shifted, labels = logits_BTV[..., :-1, :].contiguous(), labels[..., 1:].contiguous()
-    else:
-        shifted, labels = logits_BTV, F.pad(labels, (0, 1), value=-100)[..., 1:].contiguous()
-    logits_NV = shifted.view(-1, shifted.shape[-1])
-    if chain.cross_entropy == "in_place":
-        loss: Tensor = _InPlaceCrossEntropy.apply(logits_NV)  # type: ignore[no-untyped-call]
-        return loss
-    return F.cross_entropy(logits_NV, labels.view(-1))
-
-
-class _InPlaceCrossEntropy(torch.autograd.Function):
-    """Keeps the logits and writes their gradient over them."""
-
-    @staticmethod
-    def forward(ctx: Any, logits_NV: Tensor) -> Tensor:
-        losses = torch.empty(logits_NV.shape[0], dtype=torch.float32)
-        lse = torch.empty(logits_NV.shape[0], dtype=torch.float32)
-        ctx.save_for_backward(logits_NV, lse)
-        note_kernel("in_place_cross_entropy", "reduction", (logits_NV,), (losses, lse))
-        return losses.sum()
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> Tensor:
-        logits_NV: Tensor = ctx.saved_tensors[0]
-        note_kernel("in_place_cross_entropy_backward", "reduction", (logits_NV,), (logits_NV,))
-        return logits_NV
-
-
-def _fused_linear(hidden_BTD: Tensor, network: Network, chain: LossChain) -> Tensor:
-    if chain.shifted_copy:
-        hidden_BTD = hidden_BTD[..., :-1, :].contiguous()
-    loss: Tensor = _FusedLinearCrossEntropy.apply(hidden_BTD.flatten(0, 1), network.head_weight_VD)  # type: ignore[no-untyped-call]
-    return loss
-
-
-class _FusedLinearCrossEntropy(torch.autograd.Function):
-    """Liger's (ops/fused_linear_cross_entropy.py, 0.3): chunks of logits in fp32, both gradients
-    made in the forward pass.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, hidden_ND: Tensor, weight_VD: Tensor) -> Tensor:
-        dtype = (
-            torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden_ND.dtype
-        )
-        tokens, width = hidden_ND.shape
-        chunks = -(-weight_VD.shape[0] // width)
-        chunk_tokens = 1 << (-(-tokens // chunks) - 1).bit_length()
-        grad_hidden_ND = torch.zeros_like(hidden_ND)
-        grad_weight_VD = torch.zeros_like(weight_VD) if ctx.needs_input_grad[1] else None
-        losses = torch.zeros(tokens, dtype=torch.float32)
-        for start in range(0, tokens, chunk_tokens):
-            chunk_ND = hidden_ND[start : start + chunk_tokens]
-            logits = chunk_ND @ weight_VD.t()
-            logits = logits.float()
-            logits = logits.to(dtype)
-            scaled = logits * 1.0
-            grad_hidden_ND[start : start + chunk_tokens] = scaled @ weight_VD
-            if grad_weight_VD is not None:
-                torch.addmm(grad_weight_VD, logits.t(), chunk_ND, out=grad_weight_VD)
-        ctx.save_for_backward(grad_hidden_ND, grad_weight_VD)
-        return losses.sum()
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor | None]:
-        grad_hidden_ND, grad_weight_VD = ctx.saved_tensors
-        return grad_hidden_ND, grad_weight_VD
-
-
-def _extra(spec: StepSpec, inputs_BT: Tensor) -> dict[str, Any]:
-    if not spec.padded:
-        return {}
-    return {"attention_mask": padding_mask(inputs_BT)}
+def mask_arguments(spec: StepSpec, inputs_BT: Tensor) -> dict[str, Any]:
+    """Return the attention mask as a model's keyword argument, where batches carry one."""
+    return {"attention_mask": padding_mask(inputs_BT)} if spec.padded else {}
 
 
 def padding_mask(inputs_BT: Tensor) -> Tensor:
-    """The last position of each row is padding; transformers drops a mask that hides nothing."""
+    """Return a mask that hides the last position of each row; transformers drops a mask that hides
+    nothing.
+    """
     mask_BT = torch.ones_like(inputs_BT)
     mask_BT[:, -1] = 0
     return mask_BT

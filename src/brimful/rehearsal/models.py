@@ -3,9 +3,10 @@ adapters and 4-bit linear layers.
 """
 
 import copy
-import json
+import functools
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -24,8 +25,7 @@ from brimful.base.errors import PlanError
 from brimful.model.published import refuse_unmatched
 from brimful.model.quiet import quiet_bitsandbytes
 from brimful.model.registered import register
-from brimful.planning.step import Lora, PeftAdapter, StepSpec
-from brimful.rehearsal.habits import with_fused_kernels
+from brimful.planning.step import Lora, StepSpec
 from brimful.rehearsal.recorder import note_kernel
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -34,7 +34,7 @@ _AUTO = {
     "masked_lm": AutoModelForMaskedLM,
     "sequence_classification": AutoModelForSequenceClassification,
 }
-_PEFT_TASKS = {"causal_lm": "CAUSAL_LM", "sequence_classification": "SEQ_CLS"}
+PEFT_TASKS = {"causal_lm": "CAUSAL_LM", "sequence_classification": "SEQ_CLS"}
 NF4_BLOCK, NF4_OUTER_BLOCK = 64, 256
 
 
@@ -79,42 +79,53 @@ def with_layers(config: PretrainedConfig, layers: int) -> PretrainedConfig:
     return shorter
 
 
+@functools.singledispatch
 def meta_model(spec: StepSpec, config: PretrainedConfig) -> nn.Module:
-    """The model on the meta device: adapters attached, linear layers replaced, trainable parameters
-    chosen.
+    """Return the model on the meta device: adapters attached, linear layers replaced, trainable
+    parameters chosen. Subclasses of StepSpec may register their own.
     """
+    model = plain_model(spec, config)
+    if spec.quantize == "nf4":
+        with_4bit_layers(model, spec)
+    if spec.adapter is not None:
+        with torch.device("meta"):
+            model = with_adapters(model, spec.adapter, spec)
+    if spec.upcast:
+        upcast(model)
+    return model
+
+
+def plain_model(spec: StepSpec, config: PretrainedConfig) -> nn.Module:
+    """Return the transformers model on the meta device."""
     with torch.device("meta"):
         model: nn.Module = _AUTO[spec.task].from_config(
             config, dtype=DTYPES[spec.weights], attn_implementation=spec.attention
         )
-        if spec.quantize != "none":
-            replace_linear_layers(model, spec)
-        if spec.adapter is not None:
-            model = with_adapters(model, spec.adapter, spec)
-    with_fused_kernels(transformers_model(model), spec.habits)
-    return upcast(model, norms_only=spec.upcast == "norms") if spec.upcast else model
-
-
-def upcast(model: nn.Module, *, norms_only: bool = False) -> nn.Module:
-    """Every 16-bit parameter in fp32, as peft's prepare_model_for_kbit_training makes them, or
-    those of norms.
-    """
-    for name, parameter in model.named_parameters():
-        if parameter.dtype in {torch.float16, torch.bfloat16} and (
-            not norms_only or "norm" in name or ".ln_" in name
-        ):
-            parameter.data = parameter.data.float()
     return model
 
 
-def with_adapters(model: nn.Module, lora: Lora | PeftAdapter, spec: StepSpec) -> nn.Module:
+def upcast(model: nn.Module, only: Callable[[str], bool] = lambda name: True) -> None:
+    """Convert 16-bit parameters to fp32, as peft's prepare_model_for_kbit_training does.
+
+    Args:
+        only: Chooses parameters by name.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.dtype in {torch.float16, torch.bfloat16} and only(name):
+            parameter.data = parameter.data.float()
+
+
+def with_4bit_layers(model: nn.Module, spec: StepSpec) -> None:
+    """Replace linear layers by those of bitsandbytes, in place."""
+    replace_linear_layers(model, lambda plain: Linear4bit(plain, DTYPES[spec.products]))
+
+
+def with_adapters(model: nn.Module, lora: Lora, spec: StepSpec) -> nn.Module:
     """A model with adapters on it and all else frozen.
 
     Raises:
         PlanError: there is no layer of the names that the adapters are for.
     """
-    if isinstance(lora, PeftAdapter):
-        return _with_peft(model, lora, spec.task)
     with quiet_bitsandbytes():
         # Half a second that full training does not need.
         from peft import (  # noqa: PLC0415
@@ -125,7 +136,7 @@ def with_adapters(model: nn.Module, lora: Lora | PeftAdapter, spec: StepSpec) ->
     targets = lora.targets if lora.targets == "all-linear" else lora.targets.split(",")
     if isinstance(targets, list):
         refuse_unmatched(targets, model)
-    task = _PEFT_TASKS.get(spec.task)
+    task = PEFT_TASKS.get(spec.task)
     config = LoraConfig(
         r=lora.rank,
         lora_alpha=2 * lora.rank,
@@ -149,39 +160,6 @@ def with_adapters(model: nn.Module, lora: Lora | PeftAdapter, spec: StepSpec) ->
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.to(DTYPES[lora.dtype])
-    return model
-
-
-def _with_peft(model: nn.Module, adapter: PeftAdapter, task: str) -> nn.Module:
-    """A model with what peft makes of a configuration, all else frozen.
-
-    Raises:
-        PlanError: peft cannot attach it.
-    """
-    with quiet_bitsandbytes():
-        from peft import PeftConfig, get_peft_model  # noqa: PLC0415 - as in with_adapters
-        from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING  # noqa: PLC0415
-
-    settings = json.loads(adapter.settings_json)
-    config: PeftConfig = PEFT_TYPE_TO_CONFIG_MAPPING[adapter.peft_type](
-        task_type=_PEFT_TASKS.get(task), **settings
-    )
-    if config.is_prompt_learning:
-        raise PlanError(
-            f"{adapter.peft_type} puts virtual tokens before every sequence; brimful does not trace"
-            " that."
-        )
-    with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning
-        )  # as in with_adapters
-        try:
-            model = get_peft_model(model, config)
-        except (ValueError, RuntimeError) as error:
-            raise PlanError(f"{adapter.peft_type} cannot be attached: {error}") from error
-    for parameter in model.parameters():
-        if parameter.requires_grad and parameter.is_floating_point():
-            parameter.data = parameter.data.to(DTYPES[adapter.dtype])
     return model
 
 
@@ -228,14 +206,18 @@ def count_parameters(model: nn.Module) -> tuple[int, int]:
     packed = {
         id(module.weight): module.in_features * module.out_features
         for module in model.modules()
-        if isinstance(module, Linear4bit | LinearGptq)
+        if isinstance(module, PackedLinear)
     }
     parameters = list(model.parameters())
     total = sum(packed.get(id(parameter), parameter.numel()) for parameter in parameters)
     return total, sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
 
 
-class Linear4bit(nn.Linear):
+class PackedLinear(nn.Linear):
+    """A linear layer that packs several weights into an element."""
+
+
+class Linear4bit(PackedLinear):
     """Memory of a bitsandbytes NF4 linear layer with double quantisation; its values mean nothing.
 
     Half a byte per weight, an 8-bit scale per 64 weights, an fp32 scale per 256 of those (Dettmers
@@ -338,93 +320,12 @@ def _dequantised_scales(shape: tuple[int, int]) -> Tensor:
     return torch.empty(-(-shape[0] * shape[1] // NF4_BLOCK), dtype=torch.float32)
 
 
-class LinearGptq(nn.Linear):
-    """Memory of an AutoGPTQ layer with Triton kernels, which unpack in registers; its values mean
-    nothing.
-
-    Eight 4-bit weights in an int32, an fp16 scale and a packed zero per group and output, a group's
-    index per input.
-    """
-
-    def __init__(self, like: nn.Linear, group: int) -> None:
-        nn.Module.__init__(self)
-        self.in_features, self.out_features = like.in_features, like.out_features
-        groups = -(-like.in_features // (group or like.in_features))
-        self.weight = nn.Parameter(
-            torch.empty(
-                (like.in_features // 8, like.out_features), dtype=torch.int32, device="meta"
-            ),
-            requires_grad=False,
-        )
-        self.register_buffer(
-            "scales", torch.empty((groups, like.out_features), dtype=torch.float16, device="meta")
-        )
-        self.register_buffer(
-            "zeros", torch.empty((groups, like.out_features // 8), dtype=torch.int32, device="meta")
-        )
-        self.register_buffer(
-            "groups", torch.empty(like.in_features, dtype=torch.int32, device="meta")
-        )
-        self.register_parameter("bias", None)
-
-    def forward(self, input: Tensor) -> Tensor:
-        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else input.dtype
-        out: Tensor = _MatmulGptq.apply(input.to(dtype), self.out_features)  # type: ignore[no-untyped-call]
-        return out
-
-
-class _MatmulGptq(torch.autograd.Function):
-    """Keeps nothing but the packed weight, forward and backward."""
-
-    @staticmethod
-    def forward(ctx: Any, inputs: Tensor, out_features: int) -> Tensor:
-        ctx.in_features = inputs.shape[-1]
-        out = torch.empty((*inputs.shape[:-1], out_features), dtype=inputs.dtype)
-        _note_gptq(inputs, out)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, None]:
-        grad = grad_outputs[0]
-        if not ctx.needs_input_grad[0]:
-            return None, None
-        grad_inputs = torch.empty((*grad.shape[:-1], ctx.in_features), dtype=grad.dtype)
-        _note_gptq(grad, grad_inputs)
-        return grad_inputs, None
-
-
-def _note_gptq(inputs: Tensor, out: Tensor) -> None:
-    """A product with a weight that is unpacked in registers: half a byte each."""
-    k, n = inputs.shape[-1], out.shape[-1]
-    m = inputs.numel() // k
-    note_kernel(
-        "gptq_matmul",
-        "matrix",
-        (inputs,),
-        (out,),
-        flop=2 * m * n * k,
-        shape=(1, m, n, k),
-        extra_bytes=n * k // 2,
-    )
-
-
-def replace_linear_layers(model: nn.Module, spec: StepSpec) -> None:
-    """Every linear layer but the output head, as bitsandbytes and AutoGPTQ do; modules are replaced
-    in place.
-    """
-    compute_dtype = DTYPES[spec.products]
+def replace_linear_layers(model: nn.Module, packed: Callable[[nn.Linear], nn.Module]) -> None:
+    """Replace every linear layer but the output head in place, as bitsandbytes does."""
     for name in names_of_4bit_layers(model):
         parent, _, child = name.rpartition(".")
         plain = cast(nn.Linear, model.get_submodule(name))
-        setattr(
-            model.get_submodule(parent),
-            child,
-            (
-                Linear4bit(plain, compute_dtype)
-                if spec.quantize == "nf4"
-                else LinearGptq(plain, spec.gptq_group)
-            ),
-        )
+        setattr(model.get_submodule(parent), child, packed(plain))
 
 
 def names_of_4bit_layers(model: nn.Module) -> list[str]:

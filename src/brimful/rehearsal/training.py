@@ -3,6 +3,7 @@ while a profiler watches.
 """
 
 import dataclasses
+import functools
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -138,7 +139,7 @@ def record_steps(
 ) -> Trace:
     """Two optimizer steps and an evaluation batch of a model that is already on fake tensors."""
     recorder = Recorder(cuda=spec.cuda)
-    prepare(model, spec)
+    prepare(spec, model)
     blocks, modules = named_blocks_of(model)
     watcher = Recording(recorder, Places(recorder, model, blocks, modules))
     watcher.places.seed_weights()
@@ -155,11 +156,12 @@ def record_steps(
     return recorder.finish(blocks)
 
 
-def prepare(model: nn.Module, spec: StepSpec) -> None:
-    """Training mode, and recomputation where the spec asks for it."""
-    if spec.recompute and spec.habits.reentrant:
-        recompute_activations(transformers_model(model), reentrant=True)
-    elif spec.recompute:
+@functools.singledispatch
+def prepare(spec: StepSpec, model: nn.Module) -> None:
+    """Put a model into training mode, with activation checkpointing where the step has it.
+    Subclasses of StepSpec may register their own.
+    """
+    if spec.recompute:
         recompute_activations(transformers_model(model))
         if spec.adapter is not None:
             transformers_model(model).enable_input_require_grads()

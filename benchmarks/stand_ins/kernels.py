@@ -12,19 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from brimful.planning.step import Habits
 from brimful.rehearsal.recorder import note_kernel
+from stand_ins.step import TrainerQuirks
 
 
-def with_fused_kernels(model: nn.Module, habits: Habits) -> None:
-    """Replace forward passes of norms and attention modules in place, where the habits say so."""
+def with_fused_kernels(model: nn.Module, quirks: TrainerQuirks) -> None:
+    """Replace forward passes of norms and attention modules in place, where the quirks say so."""
     for name, module in model.named_modules():
         kind = type(module).__name__
-        if habits.fused_rms_norm and kind.endswith("RMSNorm"):
+        if quirks.fused_rms_norm and kind.endswith("RMSNorm"):
             module.forward = _fused_rms_norm(module)
-        if habits.fused_rope and name.endswith("self_attn"):
+        if quirks.fused_rope and name.endswith("self_attn"):
             module.forward = _with_fused_rope(module)
-        if habits.fused_lora and hasattr(module, "lora_A") and hasattr(module, "base_layer"):
+        if quirks.fused_lora and hasattr(module, "lora_A") and hasattr(module, "base_layer"):
             module.forward = _fused_lora(module)
 
 

@@ -18,7 +18,7 @@ SECOND_STEP, END = "inputs 2", "between steps"
 _GRADIENTS = KINDS.index("gradients")
 
 
-def run_of(traces: Sequence[Trace]) -> Trace:
+def sequence_of_steps(traces: Sequence[Trace]) -> Trace:
     """The first step of the first trace, then the second step of each following one.
 
     Gradients end between steps. What else a step leaves ends where the second step ends its

@@ -3,8 +3,8 @@ from collections.abc import Callable
 import torch
 
 from brimful.planning.step import Lora, StepSpec
-from brimful.rehearsal.measured import measure_steps, real_model
 from brimful.rehearsal.models import config_of
+from measured_steps import measure_steps, real_model
 
 
 def test_what_is_measured_starts_with_the_weights_and_ends_with_gradients_and_states_beside_them(

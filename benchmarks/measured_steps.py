@@ -26,7 +26,7 @@ _MARK = "brimful phase "
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredSteps:
     """What the profiler recorded.
 
     Attributes:
@@ -99,7 +99,9 @@ def real_model(spec: StepSpec, config: PretrainedConfig) -> nn.Module:
     if spec.adapter is not None:
         model = with_adapters(model, spec.adapter, spec)
         _set_values(model)
-    return upcast(model) if spec.upcast else model
+    if spec.upcast:
+        upcast(model)
+    return model
 
 
 def _set_values(model: nn.Module) -> None:
@@ -114,11 +116,7 @@ def _set_values(model: nn.Module) -> None:
 
 def _quantise(model: nn.Module, spec: StepSpec) -> None:
     with quiet_bitsandbytes():
-        # Only where it is asked for.
-        from bitsandbytes.nn import (  # noqa: PLC0415
-            Linear4bit,
-            Params4bit,
-        )
+        from bitsandbytes.nn import Linear4bit, Params4bit
 
     compute_dtype = DTYPES[spec.products]
     for name in names_of_4bit_layers(model):
@@ -140,13 +138,13 @@ def _quantise(model: nn.Module, spec: StepSpec) -> None:
     model.is_loaded_in_4bit = True  # type: ignore[assignment]
 
 
-def measure_steps(model: nn.Module, spec: StepSpec, micro_batch: int) -> Measured:
+def measure_steps(model: nn.Module, spec: StepSpec, micro_batch: int) -> MeasuredSteps:
     """Run the steps that `record_steps` rehearses on a real model with values, under the profiler.
 
     Scratch memory that a kernel takes without torch's allocator (oneDNN's, the C library's) is not
     in it.
     """
-    prepare(model, spec)
+    prepare(spec, model)
     optimizer = optimizer_of(
         spec, [parameter for parameter in model.parameters() if parameter.requires_grad]
     )
@@ -178,7 +176,7 @@ def _storage_bytes(model: nn.Module) -> int:
     )
 
 
-def _read(profiler: profile, start_bytes: int) -> Measured:
+def _read(profiler: profile, start_bytes: int) -> MeasuredSteps:
     roots = profiler.profiler.kineto_results.experimental_event_tree()  # type: ignore[union-attr]
     rows = sorted(_allocations(roots), key=lambda row: row[0])
     phases, counts, phase = [], Counter[str](), ""
@@ -188,7 +186,7 @@ def _read(profiler: profile, start_bytes: int) -> Measured:
             phase = operators if counts[operators] == 1 else f"{operators} {counts[operators]}"
         phases.append(phase)
     kept = [index for index, row in enumerate(rows) if row[1]]
-    return Measured(
+    return MeasuredSteps(
         start_bytes,
         np.array([rows[index][1] for index in kept], np.int64),
         np.array([rows[index][2] for index in kept], np.int64),

@@ -6,44 +6,45 @@ import pytest
 
 from brimful.model.description import config_values
 from brimful.planning.parametric import Irregular
-from brimful.planning.step import Habits, LossChain, StepSpec, canonical
-from brimful.planning.steps import run_of
+from brimful.planning.step import canonical
 from brimful.planning.trace import Trace
 from brimful.recipe import ModelRecipe
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.training import record_training
+from stand_ins import ForeignStep, LossChain, TrainerQuirks
+from stand_ins.step_sequence import sequence_of_steps
 
 MODEL = config_values(ModelRecipe(layers=2, heads=2, width=32), vocabulary=128, context=64)
-SPEC = StepSpec(
+SPEC = ForeignStep(
     config_json=canonical(MODEL),
     sequence_length=32,
     weights="bf16",
-    loss=LossChain(),
+    chain=LossChain(),
     optimizer="foreach",
     accumulates=False,
 )
 
 
-def _trace(spec: StepSpec) -> Trace:
+def _trace(spec: ForeignStep) -> Trace:
     return record_training(spec, config_of(spec), 2)
 
 
 def test_steps_of_different_lengths_follow_one_another() -> None:
-    keeps = replace(SPEC, habits=Habits(keeps_outputs=True))
+    keeps = replace(SPEC, quirks=TrainerQuirks(keeps_outputs=True))
     short, long = (_trace(replace(keeps, sequence_length=length)) for length in (32, 64))
-    run = run_of([short, long, short])
+    run = sequence_of_steps([short, long, short])
 
     assert run.live_E().min() >= 0
-    assert run.live_E().max() == run_of([short, long]).live_E().max()
-    assert run.live_E().max() > run_of([short, short]).live_E().max()
+    assert run.live_E().max() == sequence_of_steps([short, long]).live_E().max()
+    assert run.live_E().max() > sequence_of_steps([short, short]).live_E().max()
 
 
 def test_equal_steps_need_no_more_the_longer_they_run() -> None:
     trace = _trace(SPEC)
 
-    assert run_of([trace] * 5).live_E().max() == trace.live_E().max()
+    assert sequence_of_steps([trace] * 5).live_E().max() == trace.live_E().max()
 
 
 def test_steps_with_other_events_cannot_follow_one_another() -> None:
     with pytest.raises(Irregular, match="events differ"):
-        run_of([_trace(SPEC), _trace(replace(SPEC, recompute=True))])
+        sequence_of_steps([_trace(SPEC), _trace(replace(SPEC, recompute=True))])

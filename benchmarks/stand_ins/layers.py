@@ -1,0 +1,117 @@
+"""Linear layers of AutoGPTQ and adapters of peft, on models without weights."""
+
+import json
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from brimful.base.errors import PlanError
+from brimful.model.quiet import quiet_bitsandbytes
+from brimful.rehearsal.models import DTYPES, PEFT_TASKS, PackedLinear
+from brimful.rehearsal.recorder import note_kernel
+from stand_ins.step import PeftAdapter
+
+
+def with_peft(model: nn.Module, adapter: PeftAdapter, task: str) -> nn.Module:
+    """A model with what peft makes of a configuration, all else frozen.
+
+    Raises:
+        PlanError: peft cannot attach it.
+    """
+    with quiet_bitsandbytes():
+        from peft import PeftConfig, get_peft_model
+        from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
+
+    settings = json.loads(adapter.settings_json)
+    config: PeftConfig = PEFT_TYPE_TO_CONFIG_MAPPING[adapter.peft_type](
+        task_type=PEFT_TASKS.get(task), **settings
+    )
+    if config.is_prompt_learning:
+        raise PlanError(
+            f"{adapter.peft_type} puts virtual tokens before every sequence; brimful does not trace"
+            " that."
+        )
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning
+        )  # as in with_adapters
+        try:
+            model = get_peft_model(model, config)
+        except (ValueError, RuntimeError) as error:
+            raise PlanError(f"{adapter.peft_type} cannot be attached: {error}") from error
+    for parameter in model.parameters():
+        if parameter.requires_grad and parameter.is_floating_point():
+            parameter.data = parameter.data.to(DTYPES[adapter.dtype])
+    return model
+
+
+class LinearGptq(PackedLinear):
+    """Memory of an AutoGPTQ layer with Triton kernels, which unpack in registers; its values mean
+    nothing.
+
+    Eight 4-bit weights in an int32, an fp16 scale and a packed zero per group and output, a group's
+    index per input.
+    """
+
+    def __init__(self, like: nn.Linear, group: int) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = like.in_features, like.out_features
+        groups = -(-like.in_features // (group or like.in_features))
+        self.weight = nn.Parameter(
+            torch.empty(
+                (like.in_features // 8, like.out_features), dtype=torch.int32, device="meta"
+            ),
+            requires_grad=False,
+        )
+        self.register_buffer(
+            "scales", torch.empty((groups, like.out_features), dtype=torch.float16, device="meta")
+        )
+        self.register_buffer(
+            "zeros", torch.empty((groups, like.out_features // 8), dtype=torch.int32, device="meta")
+        )
+        self.register_buffer(
+            "groups", torch.empty(like.in_features, dtype=torch.int32, device="meta")
+        )
+        self.register_parameter("bias", None)
+
+    def forward(self, input: Tensor) -> Tensor:
+        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else input.dtype
+        out: Tensor = _MatmulGptq.apply(input.to(dtype), self.out_features)  # type: ignore[no-untyped-call]
+        return out
+
+
+class _MatmulGptq(torch.autograd.Function):
+    """Keeps nothing but the packed weight, forward and backward."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, out_features: int) -> Tensor:
+        ctx.in_features = inputs.shape[-1]
+        out = torch.empty((*inputs.shape[:-1], out_features), dtype=inputs.dtype)
+        _note_gptq(inputs, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, None]:
+        grad = grad_outputs[0]
+        if not ctx.needs_input_grad[0]:
+            return None, None
+        grad_inputs = torch.empty((*grad.shape[:-1], ctx.in_features), dtype=grad.dtype)
+        _note_gptq(grad, grad_inputs)
+        return grad_inputs, None
+
+
+def _note_gptq(inputs: Tensor, out: Tensor) -> None:
+    """A product with a weight that is unpacked in registers: half a byte each."""
+    k, n = inputs.shape[-1], out.shape[-1]
+    m = inputs.numel() // k
+    note_kernel(
+        "gptq_matmul",
+        "matrix",
+        (inputs,),
+        (out,),
+        flop=2 * m * n * k,
+        shape=(1, m, n, k),
+        extra_bytes=n * k // 2,
+    )

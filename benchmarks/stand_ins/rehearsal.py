@@ -1,0 +1,60 @@
+"""Rehearsal of other trainers' steps: what brimful's own rehearsal calls for a ForeignStep."""
+
+import torch
+from torch import nn
+from transformers import PretrainedConfig
+
+from brimful.planning.step import StepSpec
+from brimful.rehearsal.losses import loss_of, model_loss
+from brimful.rehearsal.models import (
+    meta_model,
+    plain_model,
+    replace_linear_layers,
+    transformers_model,
+    upcast,
+    with_4bit_layers,
+    with_adapters,
+)
+from brimful.rehearsal.training import prepare
+from brimful.training.method import LossSum
+from brimful.training.session import recompute_activations
+from stand_ins.kernels import with_fused_kernels
+from stand_ins.layers import LinearGptq, with_peft
+from stand_ins.losses import chained_loss
+from stand_ins.step import ForeignStep, PeftAdapter
+
+
+@meta_model.register
+def _foreign_model(spec: ForeignStep, config: PretrainedConfig) -> nn.Module:
+    model = plain_model(spec, config)
+    if spec.quantize == "gptq4":
+        replace_linear_layers(model, lambda plain: LinearGptq(plain, spec.gptq_group))
+    elif spec.quantize == "nf4":
+        with_4bit_layers(model, spec)
+    with torch.device("meta"):
+        if isinstance(spec.adapter, PeftAdapter):
+            model = with_peft(model, spec.adapter, spec.task)
+        elif spec.adapter is not None:
+            model = with_adapters(model, spec.adapter, spec)
+    with_fused_kernels(transformers_model(model), spec.quirks)
+    if spec.upcast:
+        upcast(model)
+    elif spec.fp32_norms:
+        upcast(model, lambda name: "norm" in name or ".ln_" in name)
+    return model
+
+
+@loss_of.register
+def _foreign_loss(spec: ForeignStep) -> LossSum:
+    if spec.chain is None or spec.task != "causal_lm":
+        return model_loss(spec)
+    return chained_loss(spec, spec.chain)
+
+
+@prepare.register
+def _prepare_foreign(spec: ForeignStep, model: nn.Module) -> None:
+    if spec.recompute and spec.quirks.reentrant:
+        recompute_activations(transformers_model(model), reentrant=True)
+        model.train()
+    else:
+        prepare.dispatch(StepSpec)(spec, model)

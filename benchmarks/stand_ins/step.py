@@ -1,0 +1,112 @@
+"""Training steps of other trainers, as plain values; no torch."""
+
+import functools
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from brimful.planning.step import Dtype, Lora, StepSpec
+
+
+@dataclass(frozen=True)
+class PeftAdapter:
+    """Trained weights of any other method of peft on a frozen base.
+
+    Attributes:
+        peft_type: peft's name of the method, such as "IA3".
+        settings_json: Fields of its peft configuration, canonical JSON.
+        dtype: Of its floating-point weights.
+    """
+
+    peft_type: str
+    settings_json: str
+    dtype: Dtype = "fp32"
+
+
+@dataclass(frozen=True)
+class LossChain:
+    """How other trainers get from the last hidden states to the loss. V is the vocabulary, T the
+    tokens of a micro-batch.
+
+    Attributes:
+        upcast: What becomes of 16-bit logits. "beside": an fp32 copy stands beside them
+            (transformers from 4.46, whose loss function upcasts while the output holds the logits);
+            "instead": the copy replaces them (before 4.46); "none": the loss sees them as they are.
+        shifted_copy: The logits are shifted against the labels by a contiguous copy; from 4.49 on
+            the labels are padded instead.
+        cross_entropy: "torch" keeps the log-softmax (4 V T bytes in fp32); "in_place" overwrites
+            its input with the gradient (Unsloth's kernel, as copied by fms-acceleration);
+            "fused_linear" never holds all logits (Liger).
+    """
+
+    upcast: Literal["beside", "instead", "none"] = "beside"
+    shifted_copy: bool = False
+    cross_entropy: Literal["torch", "in_place", "fused_linear"] = "torch"
+
+
+@dataclass(frozen=True)
+class TrainerQuirks:
+    """What other trainers do that brimful's loop does not.
+
+    Attributes:
+        fused_rms_norm: Keeps its 16-bit input and a scale per row instead of fp32 copies (Unsloth,
+            Liger).
+        fused_rope: Rotary positions in place, without rotated copies (Unsloth, Liger).
+        fused_lora: Adapters of q, k and v share one function and keep its input; o has one of its
+            own (Unsloth).
+        keeps_outputs: The loop holds the model's outputs until the next forward pass returns.
+        use_cache: Keys and values are collected while training (transformers' default without
+            recomputation).
+        keeps_fused_qkv: They are views of fused q, k, v outputs, also under recomputation
+            (GPT-BigCode in transformers 4).
+        fp32_outputs: The model's outputs are converted to fp32 after an autocast forward pass
+            (accelerate).
+        reentrant: Recomputation runs a nested backward pass per block, beside which the block's
+            output stands again (torch's older checkpoint, the default of transformers' Trainer up
+            to version 4).
+    """
+
+    fused_rms_norm: bool = False
+    fused_rope: bool = False
+    fused_lora: bool = False
+    keeps_outputs: bool = False
+    use_cache: bool = False
+    keeps_fused_qkv: bool = False
+    fp32_outputs: bool = False
+    reentrant: bool = False
+
+
+@dataclass(frozen=True)
+class ForeignStep(StepSpec):
+    """A training step of another trainer.
+
+    Attributes:
+        adapter: LoRA, or any other adapter of peft.
+        quantize: As in StepSpec; gptq4: 4-bit words in int32, fp16 scales and packed zeros per
+            group, an int32 group index per input feature (AutoGPTQ).
+        gptq_group: Input features that share a scale; 0 for one group.
+        fp32_norms: Only the weights of norms are fp32, on a 16-bit base.
+        chain: How the logits become a loss; None for the loss inside the transformers model.
+        quirks: What else the trainer does otherwise.
+    """
+
+    adapter: Lora | PeftAdapter | None = None
+    quantize: Literal["none", "nf4", "gptq4"] = "none"
+    loss: Literal["model"] = "model"
+    gptq_group: int = 128
+    fp32_norms: bool = False
+    chain: LossChain | None = None
+    quirks: TrainerQuirks = TrainerQuirks()
+
+    def key(self) -> str:
+        """Canonical text; another one when the code of the stand-ins changes."""
+        return super().key() + _digest_of_stand_ins()
+
+
+@functools.cache
+def _digest_of_stand_ins() -> str:
+    code = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        code.update(path.read_bytes())
+    return code.hexdigest()

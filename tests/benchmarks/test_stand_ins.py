@@ -1,0 +1,203 @@
+"""What other trainers do, seen in small traces as on CUDA."""
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers import LlamaConfig
+
+from brimful.hardware.rates import CLASSES
+from brimful.planning.step import Lora, canonical
+from brimful.planning.trace import KINDS, Trace
+from brimful.planning.work import Work
+from brimful.rehearsal.models import config_of
+from brimful.rehearsal.training import record_training
+from stand_ins import ForeignStep, LossChain, PeftAdapter, TrainerQuirks
+
+BATCH, LENGTH, WIDTH, VOCABULARY = 4, 64, 64, 512
+TOKENS = BATCH * LENGTH
+BF16_LOGITS_BYTES = 2 * TOKENS * VOCABULARY
+GROUP, INNER = 32, 160
+BLOCK_WEIGHTS = 2 * (2 * WIDTH * WIDTH + 2 * WIDTH * GROUP + 3 * WIDTH * INNER)
+CONFIG = LlamaConfig(
+    vocab_size=VOCABULARY,
+    hidden_size=WIDTH,
+    intermediate_size=INNER,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+)
+SHIFTED = LossChain(shifted_copy=True)
+IN_PLACE = LossChain(shifted_copy=True, cross_entropy="in_place")
+FUSED_LINEAR = LossChain("none", cross_entropy="fused_linear")
+
+
+@functools.cache
+def _trace(spec: ForeignStep) -> Trace:
+    return record_training(spec, config_of(spec), BATCH)
+
+
+def _peak_bytes(spec: ForeignStep, phase: str) -> int:
+    trace = _trace(spec)
+    marks = [*trace.marks.items(), ("", len(trace.events_E))]
+    start, end = next(
+        (first, marks[index + 1][1])
+        for index, (name, first) in enumerate(marks[:-1])
+        if name == phase
+    )
+    return int(trace.live_E()[start:end].max())
+
+
+def _loss_peak_bytes(spec: ForeignStep) -> int:
+    """Most bytes of loss and logits alive at once."""
+    trace = _trace(spec)
+    numbers = abs(trace.events_E) - 1
+    is_loss = trace.kinds_S[numbers] == KINDS.index("loss and logits")
+    changes = np.sign(trace.events_E) * trace.sizes_S[numbers] * is_loss
+    return int(changes.cumsum().max())
+
+
+def other(**changes: Any) -> ForeignStep:
+    """A pure bf16 step of another trainer on CUDA."""
+    values: dict[str, Any] = {
+        "sequence_length": LENGTH,
+        "weights": "bf16",
+        "chain": LossChain(),
+        "accumulates": False,
+    }
+    return ForeignStep(config_json=canonical(CONFIG.to_dict()), **(values | changes))
+
+
+@pytest.mark.parametrize(
+    ("chain", "weights", "copies"),
+    [
+        (SHIFTED, "fp32", 3),
+        (IN_PLACE, "fp32", 2),
+        (SHIFTED, "bf16", 3.5),
+        (IN_PLACE, "bf16", 2.5),
+    ],
+)
+def test_a_loss_over_whole_logits_holds_copies_of_them(
+    chain: LossChain, weights: str, copies: float
+) -> None:
+    """In fp32: logits, their shifted copy, and the gradient; bf16 logits stand beside as half a
+    copy.
+    """
+    peak_bytes = _loss_peak_bytes(other(weights=weights, chain=chain, accumulates=True))
+
+    assert peak_bytes / (TOKENS * VOCABULARY * 4) == pytest.approx(copies, abs=0.1)
+
+
+def test_a_fused_linear_loss_holds_less_than_the_logits() -> None:
+    spec = other(weights="fp32", chain=FUSED_LINEAR, accumulates=True)
+
+    assert _loss_peak_bytes(spec) < TOKENS * VOCABULARY * 4
+
+
+def test_an_upcast_beside_the_logits_costs_them_once_more() -> None:
+    beside, instead = (
+        _peak_bytes(other(chain=LossChain(upcast)), "forward") for upcast in ("beside", "instead")
+    )  # type: ignore[arg-type]
+
+    assert beside - instead == BF16_LOGITS_BYTES
+
+
+def test_a_kernel_in_place_saves_the_log_softmax() -> None:
+    plain, in_place = (
+        _peak_bytes(other(chain=LossChain(cross_entropy=kernel)), "forward")
+        for kernel in ("torch", "in_place")
+    )  # type: ignore[arg-type]
+
+    assert plain - in_place == pytest.approx(2 * BF16_LOGITS_BYTES, rel=0.02)
+
+
+def test_outputs_that_are_kept_stand_beside_the_next_forward_pass() -> None:
+    plain, kept = (
+        _peak_bytes(other(quirks=TrainerQuirks(keeps_outputs=keeps)), "forward 2")
+        for keeps in (False, True)
+    )
+
+    assert kept - plain >= BF16_LOGITS_BYTES
+
+
+def test_a_fused_norm_keeps_no_fp32_copy_and_trains_no_weight() -> None:
+    plain, fused = (
+        _peak_bytes(other(quirks=TrainerQuirks(fused_rms_norm=fuses)), "forward")
+        for fuses in (False, True)
+    )
+
+    assert plain - fused >= 5 * 4 * TOKENS * WIDTH
+
+
+def test_dropout_on_cuda_keeps_a_byte_for_each_element() -> None:
+    adapter = Lora(4, "down_proj", 0.0)
+    without, dropped = (
+        _peak_bytes(other(adapter=replace(adapter, dropout=share)), "forward")
+        for share in (0.0, 0.1)
+    )
+
+    assert 0 < dropped - without <= 2 * TOKENS * 160
+
+
+def test_older_recomputation_holds_a_block_s_output_again() -> None:
+    newer, older = (
+        _peak_bytes(
+            other(
+                recompute=True,
+                chain=FUSED_LINEAR,
+                quirks=TrainerQuirks(reentrant=nested),
+            ),
+            "backward",
+        )
+        for nested in (False, True)
+    )
+
+    assert older > newer
+
+
+@pytest.mark.parametrize(("bits", "group"), [("gptq4", 32), ("gptq4", 0), ("nf4", 0)])
+def test_packed_layers_take_about_half_a_byte_for_each_weight(bits: str, group: int) -> None:
+    trace = _trace(other(adapter=Lora(4, "q_proj"), quantize=bits, gptq_group=group))
+    weights = 2 * (2 * WIDTH * WIDTH + 2 * WIDTH * WIDTH // 2 + 3 * WIDTH * 160)
+    parameters = {name: index for index, name in enumerate(trace.places)}
+    packed = sum(
+        int(trace.sizes_S[trace.places_S == index].sum())
+        for name, index in parameters.items()
+        if name.endswith("_proj.weight")
+    )
+
+    assert packed <= weights
+    assert trace.parameters > weights
+
+
+def test_gptq_layers_unpack_their_weights_inside_the_product() -> None:
+    adapter = Lora(4, "q_proj")
+    plain = _work(other(adapter=adapter, chain=None, accumulates=True))
+    packed = _work(
+        other(adapter=adapter, chain=None, accumulates=True, quantize="gptq4", gptq_group=32)
+    )
+
+    rows_W = packed.operators_W == packed.operators.index("gptq_matmul")
+    times = 2 * BLOCK_WEIGHTS - WIDTH * (WIDTH + 2 * GROUP)  # no gradient of the first input
+    assert packed.flop() == plain.flop()
+    assert {CLASSES[index] for index in packed.classes_W[rows_W]} == {"matrix"}
+    assert packed.only(rows_W).flop() == 2 * TOKENS * times
+    assert packed.bytes_W[rows_W].sum() > 0.5 * times
+
+
+def _work(spec: ForeignStep) -> Work:
+    work = _trace(spec).work
+    assert work is not None
+    return work.part("micro-batch")
+
+
+def test_adapters_of_another_kind_train_what_peft_says() -> None:
+    trace = _trace(
+        other(
+            adapter=PeftAdapter("IA3", '{"target_modules": ["k_proj"], "feedforward_modules": []}')
+        )
+    )
+
+    assert trace.trainable == 2 * 32
