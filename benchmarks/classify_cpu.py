@@ -218,7 +218,7 @@ def _prepare(folder: Path) -> dict[str, Any]:
     from brimful.data.builtin import CORPORA
     from brimful.data.sequences import Shuffle
     from brimful.data.tokenizer import train_tokenizer
-    from brimful.kinds.materials import gather
+    from brimful.kinds.run_data import gather
     from brimful.model.build import build
     from brimful.recipe import load
 
@@ -255,7 +255,7 @@ def _prepare(folder: Path) -> dict[str, Any]:
     tokenizer.save_pretrained(folder / "base")
     recipe = load(str(folder / "recipe.yaml"))
     material = gather(recipe, str(folder / "base"))
-    train = material.encoded("train")
+    train = material.splits["train"]
     order = Shuffle(len(train), recipe.seed).draw(0, len(train))[0][0]
     rows = [
         {"text": train.split.texts[number], "label": int(train.split.targets[number])}
@@ -352,7 +352,7 @@ def train_brimful(worker: _Worker) -> None:
 
     from brimful.chains.plans import facts_of, here, kept_traces
     from brimful.hardware.host import keep_freed_memory
-    from brimful.kinds.materials import gather
+    from brimful.kinds.run_data import gather
     from brimful.planning.derive import derive
     from brimful.recipe import load
     from brimful.training.method import Network, hidden_states_of

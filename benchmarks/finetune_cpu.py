@@ -417,7 +417,7 @@ def train_brimful(worker: _Worker) -> None:
 
     from brimful.chains.plans import facts_of, here, kept_traces
     from brimful.hardware.host import keep_freed_memory
-    from brimful.kinds.materials import gather
+    from brimful.kinds.run_data import gather
     from brimful.planning.derive import derive
     from brimful.recipe import load
     from brimful.training.method import Network, compiled, hidden_states_of

@@ -36,7 +36,7 @@ from brimful.classification.classifier import load_classifier
 from brimful.data.labels import Labels
 from brimful.data.leakage import normalised
 from brimful.evaluation.bag_of_words import bag_of_words
-from brimful.kinds.materials import gather
+from brimful.kinds.run_data import gather
 from brimful.recipe import load
 
 RECIPE, VALIDATION_SHARE, RESAMPLES = "moderation-offline", 8, 1000
@@ -158,13 +158,13 @@ def _pooled(folders: Sequence[Path]) -> dict[str, Any]:
     for folder in folders:
         recipe = load(str(folder / "recipe.yaml"))
         material = gather(recipe, str(folder / "model"))
-        labels, test = material.known_labels, material.encoded("test")
+        labels, test = material.labels, material.splits["test"]
         names = labels.names
         kept = np.flatnonzero(~test.split.is_repeated_E)
         repeated += len(test) - len(kept)
         classifier = load_classifier(folder, torch.device("cpu"))
         logits = classifier.forward.logits([test.ids(number) for number in kept.tolist()])
-        train, validation = material.encoded("train").split, material.encoded("validation").split
+        train, validation = material.splits["train"].split, material.splits["validation"].split
         floor = bag_of_words(train, validation, labels, classifier.record.calibration.policy)
         floor_logits = floor.logits([test.split.texts[number] for number in kept])
         for found, given, each, calibration in (

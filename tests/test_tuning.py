@@ -25,7 +25,7 @@ from brimful.base.errors import (
 from brimful.base.rundir import read_journal, read_json
 from brimful.chains import pipeline, plans, scoring
 from brimful.generation.load import load_run, load_untuned
-from brimful.kinds.materials import gather
+from brimful.kinds.run_data import gather
 from brimful.planning.pinned import save_plan
 from brimful.recipe import Recipe
 from brimful.training import loop

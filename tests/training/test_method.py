@@ -6,13 +6,12 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from brimful.base.discover import names_in
 from brimful.base.errors import BrimfulError
 from brimful.data.batches import MicroBatch
 from brimful.model.attention import NAME
 from brimful.model.build import build
 from brimful.recipe import Recipe
-from brimful.recipe.sections import METHODS_PACKAGE
+from brimful.recipe.kinds import training_methods
 from brimful.training.memory_errors import OutOfMemory, attempt
 from brimful.training.method import Method, Network, compiled, find_method, hidden_states_of
 
@@ -36,8 +35,8 @@ def _micro(ids_BT: torch.Tensor) -> MicroBatch:
     return MicroBatch(ids_BT, ids_BT)
 
 
-@pytest.mark.parametrize("name", names_in(METHODS_PACKAGE, ".py"))
-def test_every_file_of_the_folder_is_a_method(name: str) -> None:
+@pytest.mark.parametrize("name", training_methods())
+def test_every_method_of_a_kind_of_run_has_its_file(name: str) -> None:
     assert isinstance(find_method(name), Method)
 
 

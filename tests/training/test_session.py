@@ -28,7 +28,7 @@ from brimful.base.errors import (
 from brimful.base.rundir import read_journal, read_json
 from brimful.chains import pipeline
 from brimful.data.batches import MicroBatch
-from brimful.kinds import materials
+from brimful.kinds import documents
 from brimful.planning.pinned import save_plan
 from brimful.planning.plan import Plan, plan_from_json
 from brimful.recipe import Recipe
@@ -302,7 +302,7 @@ def test_the_model_exported_is_the_one_with_the_best_validation_loss(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = iter([2.0, 3.0])
-    monkeypatch.setattr(materials, "score_split", lambda *_, **__: _Score(next(losses)))
+    monkeypatch.setattr(documents, "score_split", lambda *_, **__: _Score(next(losses)))
     folder = _train(tiny())
     best = load(CheckpointStore(folder / "checkpoints", keep=2).path_of(6))
     model = AutoModelForCausalLM.from_pretrained(folder / "model")
@@ -316,7 +316,7 @@ def test_a_run_that_stopped_early_is_finished_and_exports_its_best_model(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = iter([2.0, 3.0])
-    monkeypatch.setattr(materials, "score_split", lambda *_, **__: _Score(next(losses)))
+    monkeypatch.setattr(documents, "score_split", lambda *_, **__: _Score(next(losses)))
     recipe = tiny("training.steps=30", "evaluation.patience=1")
 
     folder = _train(recipe)
@@ -507,7 +507,7 @@ def test_evaluation_leaves_the_compiled_blocks_alone(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compilations: list[str] = []
-    part, real = "training", materials.score_split
+    part, real = "training", documents.score_split
 
     def backend(graph: torch.fx.GraphModule, _: object) -> Callable[..., Any]:
         compilations.append(part)
@@ -527,7 +527,7 @@ def test_evaluation_leaves_the_compiled_blocks_alone(
 
     torch.compiler.reset()
     monkeypatch.setattr(session, "compiled", compiled)
-    monkeypatch.setattr(materials, "score_split", score_split)
+    monkeypatch.setattr(documents, "score_split", score_split)
     _train(tiny("plan.compile=true"))
     assert set(compilations) == {"training"}
 

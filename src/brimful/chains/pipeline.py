@@ -37,25 +37,21 @@ from brimful.chains.scoring import (
     refuse_unreadable_tasks,
 )
 from brimful.data.formats import Prompt
-from brimful.data.tokens import TokenSplit
 from brimful.evaluation.diagnose import Finding, diagnose_model
 from brimful.evaluation.task import load_task, task_names
 from brimful.generation.answers import GenerationRequest, ask, converse, show_before_and_after
 from brimful.generation.answers import write as write_text
-from brimful.generation.fill_mask import fill_masks
 from brimful.generation.load import load_run, recipe_of
 from brimful.generation.sampler import SamplingSettings
-from brimful.generation.samples import TextSample, write_samples
+from brimful.generation.samples import TextSample
 from brimful.hardware.calibration import note_run
 from brimful.hardware.device import Device
 from brimful.hardware.environment import describe_environment
 from brimful.hardware.host import keep_freed_memory
 from brimful.hardware.monitor import Monitor
 from brimful.hardware.probe import probe, torch_device
-from brimful.kinds import classifying
-from brimful.kinds.materials import BASE, Material, gather
+from brimful.kinds.run_data import BASE, AnyRunData, gather, run_data_class
 from brimful.mirror.opening import Mirroring, catch_up, open_mirror
-from brimful.model.description import is_encoder
 from brimful.model.published import require_nf4
 from brimful.planning.budget import sessions
 from brimful.planning.choices import EIGHT_BIT_VARIANTS
@@ -78,7 +74,6 @@ from brimful.training.admission import Admission, admit, claim, describe, write_
 from brimful.training.checkpoint import CheckpointStore, verify
 from brimful.training.deadline import Deadline
 from brimful.training.memory_errors import give_back_memory
-from brimful.training.method import find_method
 from brimful.training.recovery import DECIDES_MEMORY
 from brimful.training.session import Setup, run_session
 from brimful.verify.extract import python_verdict
@@ -89,11 +84,6 @@ may.
 """
 _CODE_METRICS = frozenset({"syntax", "pass_at_k"})
 """What only answers in code are measured by."""
-_DIAGNOSED = frozenset({"pretrain", "feedback"})
-"""Methods that teach a model to continue text from nothing."""
-FILLED_MASKS = 5
-"""Snippets of held-out text in which an encoder guesses a masked word at the end of its training.
-"""
 
 
 @dataclass(frozen=True)
@@ -198,7 +188,7 @@ def train(
         discard_scores(admission.folder)
         # What follows loads the model again, perhaps where training filled the memory.
         give_back_memory(torch_device(device))
-        _use(material, plan, admission.folder, console)
+        material.finish(admission.folder, plan, console)
         write_status(admission.folder, "finished", recipe)
     _compare(console, admission.folder)
     _remember(console, admission.folder, plan)
@@ -206,7 +196,7 @@ def train(
 
 
 def _train(
-    material: Material,
+    material: AnyRunData,
     plan: Plan,
     device: Device,
     admission: Admission,
@@ -300,27 +290,22 @@ def diagnose(run_folder: Path, console: Console) -> list[Finding]:
     Raises:
         RequestError: the run's model does not continue text from nothing.
     """
-    if (method := recipe_of(run_folder).method) not in _DIAGNOSED:
+    recipe = recipe_of(run_folder)
+    if not recipe.kind.continues_text:
         raise RequestError(
-            f"{run_folder.name} is a run of method {method}; diagnose looks at models that learned"
+            f"{run_folder.name} is a run of method {recipe.method}; diagnose looks at models that learned"
             " to continue text from nothing."
         )
     with (
         finished_run(run_folder, console) as (loaded, material, _),
         data_progress(console) as progress,
     ):
-        train_split, validation = material.splits["train"], material.splits["validation"]
-        if not isinstance(train_split, TokenSplit) or not isinstance(validation, TokenSplit):
-            raise RequestError(
-                f"{run_folder.name} tuned a published model; diagnose looks at models that were"
-                " trained from nothing."
-            )
         store = CheckpointStore(run_folder / "checkpoints", keep=2)
         folders = [store.path_of(step) for step in store.steps()]
         return diagnose_model(
             loaded,
-            train_split,
-            validation,
+            material.splits["train"],
+            material.splits["validation"],
             chunk_tokens=plan_of(run_folder).loss_chunk,
             verify_checkpoint=verify,
             checkpoint_folders=folders,
@@ -333,7 +318,7 @@ def _refuse_unsupported(recipe: Recipe, device: Device) -> None:
     not.
     """
     refuse_unknown_tasks(recipe)
-    if find_method(recipe.method).reads == "documents":
+    if not recipe.kind.tunes_published_model:
         _ = recipe.fresh_model
     if recipe.quantize == "nf4":
         require_nf4(torch_device(device))
@@ -350,9 +335,8 @@ def source_of(recipe: Recipe, console: Console) -> str:
     if not recipe.model.startswith(OF_RECIPE):
         return str(Path(recipe.model).resolve()) if Path(recipe.model).is_dir() else recipe.model
     with data_progress(console) as progress:
-        first = classifying.pretraining_of(
-            load_recipe(recipe.model.removeprefix(OF_RECIPE)), recipe, progress
-        )
+        named = load_recipe(recipe.model.removeprefix(OF_RECIPE))
+        first = run_data_class(recipe.kind).base_recipe(named, recipe, progress)
     first = first.model_copy(
         update={"run": recipe.run.beside(first.run.name), "plan": _same_place(recipe, first)}
     )
@@ -366,7 +350,7 @@ def _same_place(recipe: Recipe, first: Recipe) -> PlanChoices:
 
 
 def _settled_plan(
-    material: Material,
+    material: AnyRunData,
     device: Device,
     admission: Admission,
     stored: Plan | None,
@@ -451,7 +435,7 @@ def _rounded_differently(before: Plan, now: Plan) -> str:
     return ", ".join(f"{name} {old[name]} -> {new[name]}" for name in old if old[name] != new[name])
 
 
-def _setup(material: Material, plan: Plan, device: Device, folder: Path, lease: Lease) -> Setup:
+def _setup(material: AnyRunData, plan: Plan, device: Device, folder: Path, lease: Lease) -> Setup:
     where, recipe = torch_device(device), material.recipe
     if plan.threads:
         torch.set_num_threads(plan.threads)
@@ -527,50 +511,6 @@ def _remember(console: Console, folder: Path, plan: Plan) -> None:
         )
 
 
-def _use(material: Material, plan: Plan, folder: Path, console: Console) -> None:
-    """The trained model does what it is for: a classifier is calibrated, a language model
-    writes.
-    """
-    validation = material.splits["validation"]
-    if isinstance(validation, TokenSplit) and is_encoder(material.recipe.fresh_model):
-        write_samples(folder, _fill_masks(folder, validation, plan, console))
-        return
-    if material.labels is None:
-        write_samples(folder, _sample(folder, material.recipe, plan, console))
-        return
-    record = classifying.calibrate(folder, material, torch.device(str(plan.device["kind"])))
-    console.print(
-        "\n".join(classifying.calibration_lines(record)),
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
-
-
-def _sample(folder: Path, recipe: Recipe, plan: Plan, console: Console) -> list[TextSample]:
-    loaded = load_run(folder, torch.device(str(plan.device["kind"])), torch.float32)
-    console.print(f"sample after {recipe.sample.prompt!r}:", highlight=False, soft_wrap=True)
-    how = GenerationRequest(
-        SamplingSettings.from_recipe(recipe.sample), recipe.sample.tokens, seed=recipe.seed
-    )
-    return write_text(loaded, recipe.sample.prompt, how, console.file)
-
-
-def _fill_masks(
-    folder: Path, validation: TokenSplit, plan: Plan, console: Console
-) -> list[TextSample]:
-    loaded = load_run(folder, torch.device(str(plan.device["kind"])), torch.float32)
-    samples = fill_masks(loaded, validation, count=FILLED_MASKS, seed=loaded.recipe.seed)
-    for sample in samples:
-        console.print(
-            f"{sample.prompt.strip()}\n  {sample.completion}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
-    return samples
-
-
 def _are_about_code(tasks: Sequence[str]) -> bool:
     return any(
         _CODE_METRICS.intersection(load_task(name).metrics)
@@ -579,7 +519,7 @@ def _are_about_code(tasks: Sequence[str]) -> bool:
 
 
 def _write_facts(
-    folder: Path, plan: Plan, device: Device, material: Material, identity: Mapping[str, str]
+    folder: Path, plan: Plan, device: Device, material: AnyRunData, identity: Mapping[str, str]
 ) -> None:
     write_json_atomically(folder / "plan.json", plan.to_json())
     write_json_atomically(folder / "environment.json", describe_environment(device))
@@ -588,9 +528,9 @@ def _write_facts(
         if material.source
         else {}
     )
-    report = {key: value for key, value in material.report.items() if key != "told"}
+    fingerprints = dict(material.fingerprints)
     write_json_atomically(
-        folder / "data.json", {**report, "fingerprints": dict(material.fingerprints), **base}
+        folder / "data.json", {**material.report, "fingerprints": fingerprints, **base}
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from rich.console import Console
@@ -34,15 +34,14 @@ from brimful.generation.load import (
     trained_folder,
 )
 from brimful.hardware.probe import probe, torch_device
-from brimful.kinds import classifying
-from brimful.kinds.materials import Material, gather
+from brimful.kinds.labels import LabelledRunData
+from brimful.kinds.run_data import AnyRunData, ScoringOptions, gather
 from brimful.planning.plan import Plan, plan_from_json
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.recipe import Recipe
 from brimful.report.live.progress import data_progress
 from brimful.report.tuned import UNTUNED_FOLDER
 from brimful.runs.runfiles import LAYERS
-from brimful.training.method import find_method
 from brimful.verify.sandbox import Sandbox
 
 SCORES_FILE = "scores.json"
@@ -124,7 +123,7 @@ def evaluate_into(
     asked: Asked = Asked(),
 ) -> dict[str, Any]:
     """As `evaluate`; another folder than the run's own gets the scores of the untuned model."""
-    if find_method(recipe_of(run_folder).method).reads == "labels":
+    if recipe_of(run_folder).kind.gives_labels:
         return _labels(folder, run_folder, console, split, stride, asked)
     with finished_run(run_folder, console, untuned=folder != run_folder) as (
         loaded,
@@ -177,9 +176,9 @@ def _labels(
     with data_progress(console) as progress:
         material = gather(recipe_of(run_folder), str(trained_folder(run_folder)), progress)
         refuse_changed_data(run_folder, material)
-        made = classifying.score(
-            run_folder, material, _splits(run_folder, material, split), device, progress
-        )
+        names = _splits(run_folder, material, split)
+        labelled = cast(LabelledRunData, material)
+        made = labelled.score_labels(run_folder, names, device, progress)
     _add_scores(run_folder, made)
     return made
 
@@ -249,7 +248,7 @@ def _summary_file(folder: Path, task: str) -> Path:
 @contextmanager
 def finished_run(
     run_folder: Path, console: Console, *, untuned: bool = False
-) -> Iterator[tuple[LoadedRun, Material, torch.device]]:
+) -> Iterator[tuple[LoadedRun, AnyRunData, torch.device]]:
     """A run's model (or the one it tuned) and the very data it was trained and validated on."""
     device = torch_device(probe("auto"))
     loaded = (
@@ -261,7 +260,7 @@ def finished_run(
     yield loaded, material, device
 
 
-def refuse_changed_data(run_folder: Path, material: Material) -> None:
+def refuse_changed_data(run_folder: Path, material: AnyRunData) -> None:
     """Raises RunFolderError where data or tokenizer are not those the run was trained on."""
     path = run_folder / "data.json"
     stored = read_json(path).get("fingerprints", {}) if path.exists() else {}
@@ -287,7 +286,7 @@ def plan_of(run_folder: Path) -> Plan:
         raise PlanError(f"{path}: {error}") from error
 
 
-def _splits(run_folder: Path, material: Material, split: str | None) -> list[str]:
+def _splits(run_folder: Path, material: AnyRunData, split: str | None) -> list[str]:
     names = (
         [split] if split else [name for name in ("validation", "test") if name in material.splits]
     )
@@ -309,7 +308,7 @@ def _checked(tasks: Sequence[str], overrides: tuple[str, ...] = ()) -> tuple[lis
 def _likelihoods(
     folder: Path,
     loaded: LoadedRun,
-    material: Material,
+    material: AnyRunData,
     device: torch.device,
     names: list[str],
     stride: int | None,
@@ -320,16 +319,10 @@ def _likelihoods(
     with data_progress(console) as progress:
         for name in names:
             rows = EVALUATION_FACTOR * plan.micro_batches[0]
-            score = material.score(
-                loaded.model,
-                name,
-                plan,
-                device,
-                rows=rows,
-                stride=stride,
-                exact=True,
-                progress=progress,
+            options = ScoringOptions(
+                plan=plan, device=device, rows=rows, stride=stride, exact=True, progress=progress
             )
+            score = material.score(loaded.model, name, options)
             if stride is None:
                 write_nats(folder, name, Nats(score.window_nats_N, score.window_tokens_N))
             made[name if stride is None else f"{name}, stride {stride}"] = (
@@ -339,7 +332,7 @@ def _likelihoods(
     return made
 
 
-def _layers(folder: Path, loaded: LoadedRun, material: Material) -> dict[str, Any]:
+def _layers(folder: Path, loaded: LoadedRun, material: AnyRunData) -> dict[str, Any]:
     """What kernel attention and feedback alignment do, where the run has them."""
     validation = material.splits["validation"]
     if not has_layers_to_look_at(loaded.recipe) or not isinstance(validation, TokenSplit):
@@ -355,7 +348,7 @@ def _layers(folder: Path, loaded: LoadedRun, material: Material) -> dict[str, An
 def _on_tasks(
     folder: Path,
     loaded: LoadedRun,
-    material: Material,
+    material: AnyRunData,
     own: list[Task],
     foreign: list[str],
     asked: Asked,
@@ -398,7 +391,7 @@ def _on_tasks(
     return made
 
 
-def _subject(loaded: LoadedRun, material: Material) -> Subject:
+def _subject(loaded: LoadedRun, material: AnyRunData) -> Subject:
     template = loaded.template or Template.of(loaded.tokenizer, "plain")
     train = material.splits["train"]
     ending = (

@@ -204,7 +204,7 @@ def classifier_recipe(run_folder: Path) -> Recipe:
             edited into something that is no recipe.
     """
     recipe = recipe_of(run_folder)
-    if recipe.method != "classify":
+    if not recipe.kind.gives_labels:
         raise RequestError(
             f"{run_folder.name} is a run of method {recipe.method}, so it gives no labels: predict"
             " needs one of method classify."

@@ -33,7 +33,6 @@ from brimful.data.tokens import (
     token_dtype,
     write_tokens,
 )
-from brimful.model.description import is_encoder
 from brimful.recipe import DataRecipe, Recipe
 
 SAMPLES_PER_SPLIT = 16
@@ -77,7 +76,7 @@ def prepare(recipe: Recipe, cache: Path, progress: Progress | None = None) -> Pr
         source=source.fingerprint, split_seed=SPLIT_SEED, **_split_options(recipe.data)
     )
     documents = LabelledDocuments(source, recipe.data)
-    special_tokens = {"encoder": True} if is_encoder(recipe.fresh_model) else {}
+    special_tokens = {"encoder": True} if recipe.kind.fills_masks else {}
     tokenizer_folder = (
         cache
         / "tokenizers"
@@ -148,7 +147,7 @@ def _make_tokenizer(
         accept_fewer=settings.fewer == "accept",
         split_digits=settings.split_digits,
         lowercase=settings.lowercase,
-        encoder=is_encoder(recipe.fresh_model),
+        encoder=recipe.kind.fills_masks,
     )
 
 

@@ -72,7 +72,7 @@ def _without_nonfinite(value: Any) -> Any:
 
 def has_layers_to_look_at(recipe: Recipe) -> bool:
     """Whether a recipe has feedback alignment or okadfa's attention."""
-    return recipe.method == "feedback" or (
+    return bool(recipe.feedback_points) or (
         not isinstance(recipe.model, str) and recipe.model.architecture == "okadfa"
     )
 
@@ -93,7 +93,7 @@ def measure_layers(
     windows: Sequence[Batch] = list(
         evaluation_batches(split, recipe.sequence_length, recipe.sequence_length, 1, WINDOWS)
     )
-    is_fed_back = recipe.method == "feedback"
+    is_fed_back = bool(recipe.feedback_points)
     return Layers(
         tokens=sum(int((window.targets_BT != IGNORED).sum()) for window in windows),
         alignment=measure_alignment(

@@ -75,7 +75,7 @@ class LoadedRun:
 
     def refuse_where_it_writes_nothing(self) -> None:
         """Raises RequestError where the run trained an encoder."""
-        if self.recipe.method == "mlm":
+        if not self.recipe.kind.writes_text:
             raise RequestError(
                 f"{self.run_folder.name} is an encoder: it fills in masked words and writes no"
                 " text. To sort texts with it, train a classifier: method=classify"
@@ -174,17 +174,16 @@ def load_run(run_folder: Path, device: torch.device, dtype: torch.dtype) -> Load
         RequestError: the run trained something that writes no text.
     """
     recipe = recipe_of(run_folder)
-    if recipe.method == "classify":
+    if recipe.kind.gives_labels:
         raise RequestError(
             f"{run_folder.name} sorts texts and writes none. `brimful predict {run_folder.name}"
             " FILE` gives labels."
         )
     folder = trained_folder(run_folder)
-    if recipe.method == "sft":
+    if recipe.kind.tunes_published_model:
         return _load_tuned(run_folder, recipe, device, dtype)
-    model, tokenizer = read_exported(
-        folder, AutoModelForMaskedLM if recipe.method == "mlm" else AutoModelForCausalLM, dtype
-    )
+    auto = AutoModelForMaskedLM if recipe.kind.fills_masks else AutoModelForCausalLM
+    model, tokenizer = read_exported(folder, auto, dtype)
     model = model.to(device)
     _refuse_no_end(folder, tokenizer)
     return LoadedRun(model.eval(), tokenizer, recipe, run_folder)

@@ -66,7 +66,7 @@ def build(
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
-        auto = AutoModelForMaskedLM if is_encoder(recipe.fresh_model) else AutoModelForCausalLM
+        auto = AutoModelForMaskedLM if recipe.kind.fills_masks else AutoModelForCausalLM
         model: PreTrainedModel = auto.from_config(
             config, attn_implementation=attention, dtype=torch.float32
         )

@@ -50,7 +50,7 @@ def precision_choice(recipe: Recipe, device: Device, width: int | None = None) -
     if recipe.plan.precision != "auto":
         return Choice("precision", recipe.plan.precision, FIXED)
     if device.kind == "cpu":
-        return _cpu_precision(device, width if recipe.method == "classify" else None)
+        return _cpu_precision(device, width if recipe.kind.rows == "texts" else None)
     if device.kind == "mps":
         return Choice(
             "precision", "fp32", "16-bit training on Apple GPUs is not measured yet", "bf16"
@@ -94,7 +94,7 @@ def attention_choice(
     softcapped: bool = False,
     grouped: bool = False,
     packed: bool = False,
-    is_encoder: bool = False,
+    attends_both_sides: bool = False,
 ) -> Choice:
     """Attention implementation, by its name in transformers.
 
@@ -103,14 +103,14 @@ def attention_choice(
             encoder.
     """
     asked = recipe.plan.attention
-    if (is_encoder or recipe.method == "mlm") and asked not in {"auto", "sdpa", "eager"}:
+    if (attends_both_sides or recipe.kind.fills_masks) and asked not in {"auto", "sdpa", "eager"}:
         raise PlanError(
             f"plan.attention={asked} hides from every position what follows it, but an encoder"
             " looks to both sides; use sdpa or eager."
         )
     if asked != "auto":
         return Choice("attention", asked, FIXED)
-    if recipe.method == "mlm":
+    if recipe.kind.fills_masks:
         return Choice(
             "attention",
             "sdpa",
@@ -179,7 +179,7 @@ def loss_chunk_choice(recipe: Recipe, device: Device, vocabulary: int) -> Choice
     """Tokens per piece of the linear cross-entropy."""
     if recipe.plan.loss_chunk != "auto":
         return Choice("loss_chunk", recipe.plan.loss_chunk, FIXED)
-    if recipe.method == "classify":
+    if recipe.kind.gives_labels:
         return Choice("loss_chunk", 64, "not used: a classifier makes one row of logits per text")
     fits = LOSS_CHUNK_BYTES[device.kind] // (4 * vocabulary)
     tokens = max(64, min(1 << (max(fits, 1).bit_length() - 1), 16_384))
@@ -251,7 +251,7 @@ def packing_choice(recipe: Recipe, model_type: str) -> Choice:
     """How documents or examples become rows. Of documents the recipe says it, because it changes
     what a step sees; of examples it does not.
     """
-    if recipe.method == "sft":
+    if recipe.kind.rows == "examples":
         obstacle = _obstacle_to_packing(recipe, model_type)
         if recipe.plan.packing == "packed" and obstacle:
             raise PlanError(
@@ -272,7 +272,7 @@ def packing_choice(recipe: Recipe, model_type: str) -> Choice:
             " before data are read, all count as full length"
         )
         return Choice("packing", "packed", reason, "padded")
-    if recipe.method == "classify":
+    if recipe.kind.rows == "texts":
         if recipe.plan.packing == "packed":
             raise PlanError(
                 "plan.packing=packed: a classifier reads one text per row. Use plan.packing=padded,"

@@ -44,7 +44,7 @@ def _kept(plan: Plan, recipe: Recipe) -> Iterator[str]:
         f"the {plan.effective_batch} sequences of every optimizer step and their order, which"
         " depend on the seed and the sample's number only"
     )
-    if recipe.method == "mlm":
+    if recipe.kind.fills_masks:
         yield (
             "the hidden tokens of every sequence, which depend on the seed and the sample's number"
             " only, too"

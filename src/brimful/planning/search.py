@@ -344,7 +344,7 @@ def _micro_batch(
 def _compile(prepared: Prepared, way: _Way, eager: Candidate, total_steps: int | None) -> Choice:
     """Whether compiling saves more than it costs over the run."""
     recipe, device = prepared.recipe, prepared.device
-    if recipe.plan.compile is True and recipe.method == "classify":
+    if recipe.plan.compile is True and recipe.kind.rows == "texts":
         raise PlanError(
             "plan.compile=true: a classifier's passes have many shapes, and compiled blocks serve"
             " one. Leave it out."

@@ -189,25 +189,26 @@ def spec_of(
 
 def _task(recipe: Recipe) -> dict[str, Any]:
     """What the model is for, and how it comes to a loss."""
-    if recipe.method == "classify":
+    kind = recipe.kind
+    if kind.gives_labels:
         return {
-            "task": "sequence_classification",
+            "task": kind.task,
             "loss": "model",
             "padded": True,
             "labels": max(2, len(recipe.label_rules.names)),
         }
-    if recipe.method == "mlm":
+    if kind.fills_masks:
         is_padded = recipe.data.layout == "document"
         return {
-            "task": "masked_lm",
+            "task": kind.task,
             "loss": "chunked",
             "masked_share": recipe.data.masked_share,
             "padded": is_padded,
         }
     return {
-        "task": "causal_lm",
+        "task": kind.task,
         "loss": "chunked",
-        "feedback": recipe.feedback_rules.points if recipe.method == "feedback" else "",
+        "feedback": recipe.feedback_points,
     }
 
 

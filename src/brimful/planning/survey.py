@@ -202,8 +202,7 @@ class Prepared:
         return Memory(
             traces,
             self.target,
-            lengths_vary=self.recipe.data.layout == "document"
-            or self.recipe.method in {"sft", "classify"},
+            lengths_vary=self.recipe.kind.lengths_vary(self.recipe.data.layout),
         )
 
     def spec(self, *, recompute: bool, **changes: Any) -> StepSpec:
@@ -237,7 +236,7 @@ def prepare(
         softcapped=facts.softcapped,
         grouped=facts.grouped,
         packed=is_packed,
-        is_encoder=recipe.method == "classify" and facts.is_encoder,
+        attends_both_sides=recipe.kind.gives_labels and facts.is_encoder,
     )
     choices = {
         "precision": precision,
@@ -290,8 +289,7 @@ def _candidates(
             ("recomputation", what, "plan.recompute=true", prepared, {"recompute": True})
         )
     chunk = int(prepared.choices["loss_chunk"].value)
-    is_classifier = recipe.method == "classify"
-    if chunk > 1024 and not is_classifier:
+    if chunk > 1024 and not recipe.kind.gives_labels:
         what = "the loss takes fewer tokens at a time; results stay the same up to rounding"
         candidates.append(
             (
@@ -316,7 +314,7 @@ def _candidates(
         candidates.append(
             ("4-bit base", what, "quantize=nf4", prepared.changed({"quantize": "nf4"}), {})
         )
-    if isinstance(recipe.model, str) and recipe.adapter is None and not is_classifier:
+    if isinstance(recipe.model, str) and recipe.adapter is None and not recipe.kind.gives_labels:
         what = "only low-rank adapters train: another model than full fine-tuning gives"
         candidates.append(
             (

@@ -7,6 +7,7 @@ Importing this imports neither torch nor transformers.
 from brimful.recipe.base import Auto, Section
 from brimful.recipe.choices import PlanChoices, RunChoices
 from brimful.recipe.data import DataRecipe, TokenizerRecipe
+from brimful.recipe.kinds import KINDS, Kind, kind_of_method
 from brimful.recipe.labels import LabelsRecipe
 from brimful.recipe.loading import (
     differences,
@@ -33,6 +34,7 @@ from brimful.recipe.tuning import BASE, AdapterRecipe, StudyRecipe
 
 __all__ = [
     "BASE",
+    "KINDS",
     "OF_RECIPE",
     "AdapterRecipe",
     "Auto",
@@ -41,6 +43,7 @@ __all__ = [
     "DataRecipe",
     "EvaluationRecipe",
     "FeedbackRecipe",
+    "Kind",
     "LabelsRecipe",
     "ModelRecipe",
     "OptimizerRecipe",
@@ -56,6 +59,7 @@ __all__ = [
     "TokenizerRecipe",
     "TrainingRecipe",
     "differences",
+    "kind_of_method",
     "load",
     "load_text",
     "shipped_names",

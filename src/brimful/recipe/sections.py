@@ -11,20 +11,18 @@ from typing import Annotated, Literal, Self
 import pydantic
 from pydantic import Field
 
-from brimful.base.discover import did_you_mean, names_in
+from brimful.base.discover import did_you_mean
 from brimful.base.dotted import format_yaml
 from brimful.base.errors import RecipeError
 from brimful.recipe.base import Auto, PositiveInt, Section, Share, folder_name
 from brimful.recipe.choices import PlanChoices, RunChoices
 from brimful.recipe.data import DataRecipe, TokenizerRecipe
+from brimful.recipe.kinds import Kind, kind_of_method, training_methods
 from brimful.recipe.labels import LabelsRecipe
 from brimful.recipe.okadfa import FeedbackRecipe, OrthogonalityRecipe
 from brimful.recipe.presets import PresetName, Presets
 from brimful.recipe.rft import RftRecipe
 from brimful.recipe.tuning import AdapterRecipe, StudyRecipe
-
-METHODS_PACKAGE = "brimful.training.methods"
-"""A method is a file in there; only the names of the files are read here."""
 
 
 class ModelRecipe(Section):
@@ -372,7 +370,7 @@ class Recipe(Section):
     @pydantic.field_validator("method")
     @classmethod
     def _method_exists(cls, value: str) -> str:
-        known = names_in(METHODS_PACKAGE, ".py")
+        known = training_methods()
         if value not in known:
             raise ValueError(
                 f"unknown training method{did_you_mean(value, known)} Known: {', '.join(known)}"
@@ -410,12 +408,12 @@ class Recipe(Section):
                 raise ValueError(
                     "adapter and quantize belong to a published model: model=HUB_ID or a folder"
                 )
-            if self.method in {"sft", "classify"}:
+            if self.kind.tunes_published_model:
                 raise ValueError(
                     f"method {self.method} tunes a published model: model=HUB_ID, a folder, or"
                     " recipe:NAME"
                 )
-            if (self.method == "mlm") != (self.model.architecture == "modernbert"):
+            if self.kind.fills_masks != (self.model.architecture == "modernbert"):
                 raise ValueError(
                     "method mlm trains an encoder and an encoder is trained by method mlm:"
                     " model.architecture=modernbert"
@@ -433,7 +431,7 @@ class Recipe(Section):
 
     @pydantic.model_validator(mode="after")
     def _labels_belong_to_a_classifier(self) -> Self:
-        if self.labels is not None and self.method != "classify":
+        if self.labels is not None and not self.kind.gives_labels:
             raise ValueError(f"labels belongs to method classify, not to {self.method}")
         if self.label_rules.pretrain != "as_written" and not (
             isinstance(self.model, str) and self.model.startswith(OF_RECIPE)
@@ -441,7 +439,7 @@ class Recipe(Section):
             raise ValueError(
                 "labels.pretrain is about an encoder that is trained here: model=recipe:NAME"
             )
-        if self.method == "classify" and (
+        if self.kind.gives_labels and (
             self.study is not None or self.quantize != "none" or self.adapter is not None
         ):
             raise ValueError(
@@ -451,7 +449,7 @@ class Recipe(Section):
 
     @pydantic.model_validator(mode="after")
     def _feedback_belongs_to_its_method(self) -> Self:
-        if self.feedback is not None and self.method != "feedback":
+        if self.feedback is not None and not self.feedback_points:
             raise ValueError(
                 f"feedback belongs to method feedback, not to {self.method}; without it:"
                 " feedback=null"
@@ -462,17 +460,13 @@ class Recipe(Section):
                 "feedback.points=sublayer needs the parts of architecture okadfa; block works for"
                 " llama and gpt2, too"
             )
-        if self.method == "feedback" and isinstance(self.model, str):
+        if self.feedback_points and isinstance(self.model, str):
             raise ValueError(
                 "method feedback trains a fresh model: describe one in the section model"
             )
         if self.orthogonality is not None and not is_okadfa:
             raise ValueError("orthogonality belongs to architecture okadfa")
-        if (
-            self.orthogonality is not None
-            and self.method == "feedback"
-            and self.feedback_rules.points == "none"
-        ):
+        if self.orthogonality is not None and self.feedback_points == "none":
             raise ValueError(
                 "feedback.points=none trains no query and key projections, orthogonality would;"
                 " leave one of the two out"
@@ -481,7 +475,7 @@ class Recipe(Section):
 
     @pydantic.model_validator(mode="after")
     def _rounds_tune(self) -> Self:
-        if self.rft is not None and self.method != "sft":
+        if self.rft is not None and not self.kind.answers_prompts:
             raise ValueError(
                 "rft samples from a model that is tuned to questions: it needs method sft"
             )
@@ -493,6 +487,11 @@ class Recipe(Section):
                 f" sequence_length {self.sequence_length}"
             )
         return self
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of run that the method makes."""
+        return kind_of_method(self.method)
 
     @property
     def fresh_model(self) -> ModelRecipe:
@@ -525,6 +524,11 @@ class Recipe(Section):
     def feedback_rules(self) -> FeedbackRecipe:
         """The section feedback, with its defaults where it is left out."""
         return self.feedback or FeedbackRecipe()
+
+    @property
+    def feedback_points(self) -> str:
+        """Where method feedback cuts the network; empty for other methods."""
+        return self.feedback_rules.points if self.method == "feedback" else ""
 
     @property
     def effective_batch(self) -> int:

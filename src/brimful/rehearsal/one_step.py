@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from brimful.data.batches import IGNORED, Batch, StepBatch
 from brimful.data.masking import MaskingRules, masked
 from brimful.model.build import build
-from brimful.model.description import is_encoder
 from brimful.rehearsal.reduced import Reduced
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import Method, Network, compiled, find_method, hidden_states_of
@@ -174,7 +173,7 @@ def sequences_of(reduced: Reduced) -> Batch:
     ids = torch.randint(0, reduced.vocabulary, (count, length + 1), generator=generator)
     ends = torch.randint(length // 2, length + 1, (count, 1), generator=generator)
     plain = Batch(ids[:, :-1], ids[:, 1:].masked_fill(torch.arange(length) >= ends, IGNORED))
-    if not is_encoder(recipe.fresh_model):
+    if not recipe.kind.fills_masks:
         return plain
     return masked(
         plain,

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -58,20 +57,18 @@ LossSum = Callable[[Network, MicroBatch], Tensor]
 
 @dataclass(frozen=True)
 class Method:
-    """How a batch becomes a loss.
+    """How a batch becomes a loss. What the batches are is said by the kind of run that lists the
+    method (brimful.recipe.kinds).
 
     Attributes:
         loss_sum: The loop divides it by the optimizer step's target tokens (or sum of weights), so
             accumulation is exact whatever the micro-batch.
         trains: Which parameters, by name and value.
-        reads: What the data are: documents of plain text, examples with a prompt and an answer, or
-            texts with labels.
         configured: The loss as a recipe's options want it; None: it has none.
     """
 
     loss_sum: LossSum
     trains: Callable[[str, nn.Parameter], bool]
-    reads: Literal["documents", "examples", "labels"] = "documents"
     configured: Callable[[Recipe], LossSum] | None = None
 
     def with_options(self, recipe: Recipe) -> "Method":

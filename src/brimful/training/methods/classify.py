@@ -85,6 +85,5 @@ METHOD = Method(
         network.model(**micro.model_inputs()).logits.float(), micro.targets_BT, micro.weights
     ),
     trains=lambda name, parameter: True,
-    reads="labels",
     configured=_configured,
 )

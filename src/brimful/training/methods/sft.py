@@ -7,5 +7,4 @@ from brimful.training.method import Method, next_token_loss_sum
 METHOD = Method(
     loss_sum=next_token_loss_sum,
     trains=lambda name, parameter: parameter.requires_grad,
-    reads="examples",
 )

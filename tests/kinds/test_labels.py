@@ -19,7 +19,7 @@ from brimful.chains import pipeline, scoring
 from brimful.classification.classifier import load_classifier
 from brimful.generation.export import export
 from brimful.generation.load import load_run
-from brimful.kinds import classifying
+from brimful.kinds.labels import LabelledRunData
 from brimful.recipe import Recipe, load
 from brimful.training import session
 from brimful.training.checkpoint import CheckpointStore
@@ -295,4 +295,4 @@ def test_only_encoders_read_texts_without_labels(classified: Callable[..., Recip
     )
 
     with pytest.raises(RequestError, match="only method mlm reads texts without labels"):
-        classifying.pretraining_of(load("shakespeare-char"), recipe)
+        LabelledRunData.base_recipe(load("shakespeare-char"), recipe)

@@ -1,0 +1,104 @@
+"""Runs on documents of plain text, read from left to right."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Self
+
+from transformers import PreTrainedModel
+
+from brimful.base.env import cache_folder
+from brimful.base.units import format_bytes
+from brimful.data.masking import MaskedSequences
+from brimful.data.prepare import PreparedData, prepare
+from brimful.data.sequences import TokenSequences
+from brimful.data.tokens import Progress, TokenSplit
+from brimful.evaluation.baselines import ngram_baselines
+from brimful.evaluation.likelihood import Likelihood, score_split
+from brimful.kinds.run_data import RunData, ScoringOptions
+from brimful.planning.plan import Plan
+from brimful.recipe import Recipe
+from brimful.training.loop import Sequences as TrainingSequences
+
+
+class Documents(RunData[TokenSplit]):
+    """Documents that a fresh model learns to continue."""
+
+    diagnosable = True
+
+    def __init__(self, recipe: Recipe, data: PreparedData) -> None:
+        super().__init__(
+            recipe,
+            data.tokenizer,
+            data.splits,
+            fingerprints={"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint},
+            report=data.report,
+        )
+        self._tokenizer_report = data.tokenizer_report
+
+    @classmethod
+    def gather(cls, recipe: Recipe, source: str, progress: Progress | None = None) -> Self:
+        return cls(recipe, prepare(recipe, cache_folder(), progress))
+
+    @cached_property
+    def train_sequences(self) -> TokenSequences | MaskedSequences:
+        """The training split as the loop takes it; the same for every plan."""
+        data = self.recipe.data
+        train, length = self.splits["train"], self.recipe.sequence_length
+        return TokenSequences(train, length, data.layout, data.long_documents, self.recipe.seed)
+
+    def sequences(self, plan: Plan) -> TrainingSequences:
+        return self.train_sequences
+
+    @property
+    def train_rows(self) -> int:
+        return len(self.train_sequences)
+
+    @property
+    def validation_rows(self) -> int:
+        return -(-self.splits["validation"].num_tokens // self.recipe.sequence_length)
+
+    @property
+    def objective(self) -> Mapping[str, Any]:
+        return {
+            "method": self.recipe.method,
+            "sequence_length": self.recipe.sequence_length,
+            "layout": self.recipe.data.layout,
+            "model": self.recipe.fresh_model.model_dump(),
+        }
+
+    def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> Likelihood:
+        return score_split(
+            model,
+            self.splits[split],
+            context=self.recipe.sequence_length,
+            stride=options.stride,
+            batch_size=options.rows,
+            chunk_tokens=options.plan.loss_chunk,
+            device=options.device,
+            autocast_dtype=options.autocast_dtype,
+            max_sequences=options.max_sequences,
+            progress=options.progress,
+        )
+
+    def baselines(self, split: str) -> dict[str, Any]:
+        """Return the scores of models that count tokens."""
+        train, scored = self.splits["train"], self.splits[split]
+        return {"baselines": ngram_baselines(train, scored, len(self.tokenizer)).to_json()}
+
+    def describe(self) -> list[str]:
+        lines = [
+            f"{name}: {split.num_documents:,} documents, {format_bytes(split.num_bytes)},"
+            f" {split.num_tokens:,} tokens"
+            for name, split in self.splits.items()
+        ]
+        tokenizer = self._tokenizer_report
+        lines.append(
+            f"tokenizer: {tokenizer.kind}, {tokenizer.vocabulary:,} entries,"
+            f" {tokenizer.characters_per_token:.2f} characters and"
+            f" {tokenizer.bytes_per_token:.2f} bytes per token on validation text"
+            f" ({tokenizer.verdict})"
+        )
+        return lines
+
+
+RUN_DATA = Documents

@@ -1,0 +1,131 @@
+"""Runs on examples with a prompt and an answer, on which a published model is tuned."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Self
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from brimful.data.example_batches import ExampleSequences
+from brimful.data.examples import ExampleSplit, PreparedExamples, prepare_examples
+from brimful.data.tokens import Progress
+from brimful.evaluation.completions import score_examples
+from brimful.evaluation.likelihood import Likelihood
+from brimful.kinds.run_data import RunData, ScoringOptions
+from brimful.model.catalog import config_of_model
+from brimful.model.published import load_tokenizer
+from brimful.planning.plan import Plan
+from brimful.planning.rows import as_rows
+from brimful.recipe import Recipe
+
+
+class Examples(RunData[ExampleSplit]):
+    """Examples whose answers a published model learns."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        source: str,
+        tokenizer: PreTrainedTokenizerBase,
+        data: PreparedExamples,
+    ) -> None:
+        first = data.splits["train"].examples[:1]
+        has_messages = any(example.messages is not None for example in first)
+        super().__init__(
+            recipe,
+            tokenizer,
+            data.splits,
+            fingerprints={"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint},
+            report={**data.report, "prompts": "messages" if has_messages else "text"},
+            source=source,
+        )
+        self.template = data.template
+
+    @classmethod
+    def gather(cls, recipe: Recipe, source: str, progress: Progress | None = None) -> Self:
+        tokenizer = load_tokenizer(source)
+        vocabulary = int(config_of_model(source).get_text_config().vocab_size)
+        data = prepare_examples(recipe, tokenizer, progress, vocabulary=vocabulary)
+        return cls(recipe, source, tokenizer, data)
+
+    @property
+    def mean_positions(self) -> float:
+        """Mean number of positions that a training example takes in a row."""
+        return self._positions("train") / self.splits["train"].num_examples
+
+    def _positions(self, split: str) -> int:
+        # The last token of an example is predicted but never read.
+        return self.splits[split].num_tokens - self.splits[split].num_examples
+
+    @cached_property
+    def planned(self) -> Recipe:
+        count = self.splits["train"].num_examples
+        return as_rows(self.recipe, positions_per_example=self.mean_positions, train_examples=count)
+
+    @property
+    def train_rows(self) -> int:
+        return -(-self._positions("train") // self.recipe.sequence_length)
+
+    @property
+    def validation_rows(self) -> int:
+        return -(-self._positions("validation") // self.recipe.sequence_length)
+
+    @property
+    def tokens_per_step(self) -> int:
+        return round(self.recipe.effective_batch * self.mean_positions)
+
+    def sequences(self, plan: Plan) -> ExampleSequences:
+        return ExampleSequences(
+            self.splits["train"],
+            self.recipe.sequence_length,
+            "packed" if plan.packing == "packed" else "padded",
+            self.recipe.seed,
+        )
+
+    @property
+    def objective(self) -> Mapping[str, Any]:
+        recipe = self.recipe
+        return {
+            "method": recipe.method,
+            "sequence_length": recipe.sequence_length,
+            "model": recipe.model,
+            "quantize": recipe.quantize,
+            "loss_on": recipe.data.loss_on,
+            "adapter": None if recipe.adapter is None else recipe.adapter.model_dump(),
+            "template": self.template.identity,
+        }
+
+    def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> Likelihood:
+        return score_examples(
+            model,
+            self.splits[split],
+            budget_tokens=options.rows * self.recipe.sequence_length,
+            chunk_tokens=options.plan.loss_chunk,
+            device=options.device,
+            autocast_dtype=options.autocast_dtype,
+            max_examples=options.max_sequences,
+            progress=options.progress,
+        )
+
+    def describe(self) -> list[str]:
+        lines = [
+            f"{name}: {split.num_examples:,} examples of"
+            f" {split.num_tokens / split.num_examples:.0f} tokens on average, the longest"
+            f" {split.lengths_E.max():,}; {split.num_target_tokens:,} of"
+            f" {split.num_tokens:,} tokens are learned"
+            for name, split in self.splits.items()
+        ]
+        prompts, layout = self.report["prompts"], "as they stand"
+        if prompts == "messages":
+            is_chat = self.template.style == "chat"
+            layout = "the tokenizer's chat template" if is_chat else "plain headings"
+        return [
+            *lines,
+            f"prompts: {prompts}, {layout}",
+            f"an optimizer step sees {self.recipe.effective_batch:,} examples, about"
+            f" {self.tokens_per_step:,} tokens; the plan counts them as full sequences,"
+            f" {self.planned.effective_batch:,} of {self.recipe.sequence_length:,}",
+        ]
+
+
+RUN_DATA = Examples

@@ -1,0 +1,334 @@
+"""Runs on texts with labels: a published model becomes a classifier, which is calibrated on
+validation and scored beside a bag of words.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+import numpy as np
+import torch
+import xxhash
+from rich.console import Console
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from brimful.base.env import cache_folder
+from brimful.base.errors import RequestError
+from brimful.base.rundir import write_text_atomically
+from brimful.classification.calibration import choose_calibration
+from brimful.classification.classifier import load_classifier, load_forward
+from brimful.classification.forward import ClassifierForward
+from brimful.classification.record import ClassifierRecord, save_classifier
+from brimful.classification.thresholds import parse_policy
+from brimful.data.labelled import LabelledTexts, read_labelled
+from brimful.data.labelled_batches import (
+    PASS_OVERHEAD,
+    EncodedLabels,
+    LabelledSequences,
+    Passes,
+    class_weights,
+    encode_split,
+    pad_id_of,
+    positions_per_text,
+    told_of,
+)
+from brimful.data.preparation import preparation_identity
+from brimful.data.tokenizer import tokenizer_fingerprint
+from brimful.data.tokens import Progress
+from brimful.evaluation.label_scores import metric_name, objective, quick_metrics, score_labels
+from brimful.evaluation.nats import Nats, write_nats
+from brimful.kinds.run_data import RunData, ScoringOptions
+from brimful.model.published import load_tokenizer
+from brimful.model.sequence_classifier import load_with_fresh_head, refuse_more_positions
+from brimful.planning.plan import Plan
+from brimful.planning.rows import as_rows
+from brimful.recipe import Recipe
+from brimful.training.precision import Precision
+
+
+class LabelledRunData(RunData[EncodedLabels]):
+    """Texts that a published model learns to label.
+
+    Attributes:
+        labels: What texts are sorted into.
+        weights_C: How much a text counts by its label; None: all alike.
+    """
+
+    def __init__(
+        self, recipe: Recipe, source: str, tokenizer: PreTrainedTokenizerBase, data: LabelledTexts
+    ) -> None:
+        splits = {
+            name: encode_split(name, split, tokenizer, recipe)
+            for name, split in data.splits.items()
+        }
+        fingerprints = {"data": data.fingerprint, "tokenizer": tokenizer_fingerprint(tokenizer)}
+        super().__init__(
+            recipe,
+            tokenizer,
+            splits,
+            fingerprints=fingerprints,
+            report=data.report,
+            source=source,
+        )
+        self.labels = data.labels
+        targets = splits["train"].split.targets
+        self.weights_C = class_weights(targets, data.labels, recipe.label_rules.class_weights)
+
+    @classmethod
+    def gather(cls, recipe: Recipe, source: str, progress: Progress | None = None) -> Self:
+        data = read_labelled(recipe, progress)
+        # Both raise before training if the recipe names a metric or threshold that does not exist.
+        metric_name(recipe.label_rules.metric, data.labels)
+        parse_policy(recipe.label_rules.threshold)
+        return cls(recipe, source, load_tokenizer(source, ends_texts=False), data)
+
+    @classmethod
+    def base_recipe(cls, base: Recipe, recipe: Recipe, progress: Progress | None = None) -> Recipe:
+        """Return the encoder's recipe with the classifier's training texts among its data, or in
+        place of them, if `labels.pretrain` says so.
+
+        The texts are stored in the cache, under a digest of their content, without their labels.
+        The run gets a name of its own.
+
+        Raises:
+            DataError: as `read_labelled`.
+            RequestError: the recipe trains no encoder.
+        """
+        source = recipe.label_rules.pretrain
+        if source == "as_written":
+            return base
+        if not base.kind.fills_masks:
+            raise RequestError(
+                f"labels.pretrain: {base.name} is a recipe of method {base.method}; only method mlm"
+                " reads texts without labels."
+            )
+        paths, beside = [str(_texts_file(recipe, progress))], ""
+        if source == "with_texts":
+            paths, beside = [*paths, *base.data.paths], " beside its own"
+        read_as = {"file_type": "auto", "header": "auto", "encoding": "utf-8"}
+        data = base.data.model_copy(update={"path": paths, "text_column": "text", **read_as})
+        changed = {
+            "data": data,
+            "run": base.run.model_copy(update={"name": f"{base.run_name}-for-{recipe.run_name}"}),
+            "description": (
+                f"the encoder of {recipe.run_name}, pre-trained on its training texts{beside}"
+                " without their labels"
+            ),
+            "tokenizer": base.own_tokenizer.model_copy(update={"fewer": "accept"}),
+        }
+        return base.model_copy(update=changed)
+
+    @cached_property
+    def planned(self) -> Recipe:
+        # The number of labels counts in the plan.
+        names = {"names": list(self.labels.names)}
+        rows = as_rows(
+            self.recipe,
+            positions_per_example=self._positions_per_text,
+            train_examples=len(self.splits["train"]),
+        )
+        return rows.model_copy(update={"labels": self.recipe.label_rules.model_copy(update=names)})
+
+    @cached_property
+    def _positions_per_text(self) -> float:
+        return positions_per_text(self.splits["train"], self.recipe)
+
+    def _rows(self, split: str) -> int:
+        positions = len(self.splits[split]) * self._positions_per_text
+        return max(1, round(positions / self.recipe.sequence_length))
+
+    @property
+    def train_rows(self) -> int:
+        return self._rows("train")
+
+    @property
+    def validation_rows(self) -> int:
+        return self._rows("validation")
+
+    @property
+    def tokens_per_step(self) -> int:
+        train = self.splits["train"]
+        return round(self.recipe.effective_batch * train.num_tokens / len(train))
+
+    @property
+    def objective(self) -> Mapping[str, Any]:
+        return {
+            "method": self.recipe.method,
+            "sequence_length": self.recipe.sequence_length,
+            "model": self.recipe.model,
+            "labels": self.recipe.label_rules.model_dump(),
+            "names": self.labels.names,
+        }
+
+    def build(self, plan: Plan, device: torch.device) -> PreTrainedModel:
+        """Return the published model with a fresh head for the labels.
+
+        Raises:
+            PlanError: it cannot be loaded, or reads fewer positions than the recipe asks.
+        """
+        model = load_with_fresh_head(
+            self.source,
+            self.labels.names,
+            multiple=self.labels.multiple,
+            pad_id=pad_id_of(self.tokenizer),
+            attention=plan.attention,
+            device=device,
+            seed=self.recipe.seed,
+        )
+        refuse_more_positions(self.recipe.sequence_length, model, self.source)
+        return model
+
+    def _passes(self, plan: Plan) -> Passes:
+        """Return how texts become rows on the plan's device."""
+        overhead = PASS_OVERHEAD[str(plan.device["kind"])]
+        return Passes(pad_id_of(self.tokenizer), self.recipe.sequence_length, overhead)
+
+    def sequences(self, plan: Plan) -> LabelledSequences:
+        train = self.splits["train"]
+        return LabelledSequences(train, self.weights_C, self._passes(plan), self.recipe.seed)
+
+    def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> NoReturn:
+        """Raise RequestError: a classifier has no likelihood."""
+        raise RequestError(
+            "a classifier has no likelihood of texts; `brimful evaluate RUN` scores its labels."
+        )
+
+    def validate(
+        self, model: PreTrainedModel, plan: Plan, device: torch.device, *, rows: int
+    ) -> dict[str, Any]:
+        """Return metrics at even odds on validation texts that do not also stand in training;
+        `objective` is the value that the best model has least of.
+        """
+        started_s = time.perf_counter()
+        recipe, encoded = self.recipe, self.splits["validation"]
+        numbers = np.flatnonzero(~encoded.split.is_repeated_E)
+        most = recipe.evaluation.max_sequences
+        if most is not None and most < len(numbers):
+            numbers = numbers[np.linspace(0, len(numbers) - 1, most).astype(np.int64)]
+        autocast = Precision(plan.precision).autocast_dtype
+        if device.type == "cpu":
+            # In bf16 too few texts would get different logits to be ranked.
+            autocast = None
+        length = recipe.sequence_length
+        forward = ClassifierForward(model, self._passes(plan), rows * length, device, autocast)
+        logits_EC = forward.logits([encoded.ids(number) for number in numbers.tolist()])
+        if self.weights_C is not None:
+            logits_EC = logits_EC - np.log(self.weights_C)
+        metrics = quick_metrics(logits_EC, encoded.split.targets[numbers], self.labels)
+        return {
+            **metrics,
+            "objective": objective(metrics, recipe.label_rules.metric, self.labels),
+            "seconds": time.perf_counter() - started_s,
+            "batch_sizes": [-(-budget // length) for budget in forward.budgets],
+        }
+
+    def describe(self) -> list[str]:
+        return [
+            *told_of(self.splits, self.labels, self.weights_C),
+            f"an optimizer step sees {self.recipe.effective_batch:,} texts; the plan counts them as"
+            f" full sequences, {self.planned.effective_batch:,} of {self.recipe.sequence_length:,}",
+        ]
+
+    def finish(self, run_folder: Path, plan: Plan, console: Console) -> None:
+        """Calibrate the classifier on validation, and print what was chosen."""
+        record = self.calibrate(run_folder, torch.device(str(plan.device["kind"])))
+        calibration = record.calibration
+        fitted = (
+            f"calibrated on {len(record.validation_targets):,} validation texts: temperature"
+            f" {calibration.temperature:.2f}"
+        )
+        lines = [fitted, *calibration.lines(self.labels), *calibration.notes(self.labels)]
+        console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+
+    def calibrate(self, run_folder: Path, device: torch.device) -> ClassifierRecord:
+        """Fit the temperature and choose the thresholds of the trained model on the validation
+        split, and keep both in the run folder.
+
+        Texts that also stand in training are left out.
+
+        Raises:
+            RequestError: the threshold's policy is unknown.
+        """
+        rules, length, encoded = (
+            self.recipe.label_rules,
+            self.recipe.sequence_length,
+            self.splits["validation"],
+        )
+        kept = np.flatnonzero(~encoded.split.is_repeated_E)
+        targets = encoded.split.targets[kept]
+        forward, _ = load_forward(run_folder, self.labels, length, device)
+        logits_EC = forward.logits([encoded.ids(number) for number in kept.tolist()])
+        log_weights_C = None if self.weights_C is None else np.log(self.weights_C)
+        calibration = choose_calibration(
+            logits_EC, targets, self.labels, rules.threshold, log_weights_C
+        )
+        record = ClassifierRecord(
+            self.labels,
+            calibration,
+            tuple(rules.preprocess),
+            preparation_identity(rules.preprocess),
+            length,
+            logits_EC,
+            targets,
+        )
+        save_classifier(run_folder, record)
+        return record
+
+    def score_labels(
+        self,
+        run_folder: Path,
+        names: list[str],
+        device: torch.device,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        """Return the records of scores.json for splits of the run's own data; the nats of every
+        text are written beside them.
+
+        Raises:
+            RequestError: memory does not hold one text.
+        """
+        # Takes a second to import, which training does not need.
+        from brimful.evaluation.bag_of_words import bag_of_words  # noqa: PLC0415
+
+        classifier = load_classifier(run_folder, device)
+        calibration = classifier.record.calibration
+        train, validation = self.splits["train"].split, self.splits["validation"].split
+        floor = bag_of_words(train, validation, self.labels, calibration.policy)
+        records: dict[str, Any] = {}
+        for name in names:
+            encoded = self.splits[name]
+            started_s = time.perf_counter()
+            texts = [encoded.ids(number) for number in range(len(encoded))]
+            logits_EC = classifier.forward.logits(texts, progress)
+            scores = score_labels(
+                logits_EC,
+                encoded.split,
+                labels=self.labels,
+                calibration=calibration,
+                seconds=time.perf_counter() - started_s,
+                floor=None if name == "train" else floor.on(encoded.split),
+            )
+            nats = Nats(scores.nats_E, np.ones(scores.examples, np.int64))
+            write_nats(run_folder, name, nats)
+            records[name] = scores.to_json()
+        return records
+
+
+def _texts_file(recipe: Recipe, progress: Progress | None) -> Path:
+    """Write the training texts of a classifier, without labels, to the cache."""
+    rows = [
+        json.dumps({"text": text}, ensure_ascii=False)
+        for text in read_labelled(recipe, progress).splits["train"].texts
+    ]
+    lines = "".join(f"{row}\n" for row in rows)
+    path = cache_folder() / "texts" / f"{xxhash.xxh3_128_hexdigest(lines.encode())}.jsonl"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(path, lines)
+    return path
+
+
+RUN_DATA = LabelledRunData

@@ -1,0 +1,97 @@
+"""Runs on documents of which some tokens are hidden: encoders, which read both sides."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from transformers import PreTrainedModel
+
+from brimful.base.errors import RequestError
+from brimful.data.masking import MaskedSequences, MaskingRules
+from brimful.evaluation.likelihood import Likelihood
+from brimful.evaluation.masked import score_masked
+from brimful.generation.fill_mask import fill_masks
+from brimful.generation.load import load_run
+from brimful.generation.samples import write_samples
+from brimful.kinds.documents import Documents
+from brimful.kinds.run_data import ScoringOptions
+from brimful.planning.plan import Plan
+
+FILLED_MASKS = 5
+"""Snippets of held-out text in which an encoder guesses a masked word at the end of training."""
+
+
+class Masked(Documents):
+    """Documents whose hidden tokens a fresh encoder learns to predict."""
+
+    diagnosable = False
+
+    @property
+    def rules(self) -> MaskingRules:
+        """Which tokens are hidden."""
+        recipe = self.recipe
+        return MaskingRules(recipe.data.masked_share, len(self.tokenizer), recipe.seed)
+
+    @cached_property
+    def train_sequences(self) -> MaskedSequences:
+        data = self.recipe.data
+        train, length = self.splits["train"], self.recipe.sequence_length
+        return MaskedSequences(train, length, data.layout, data.long_documents, self.rules)
+
+    @property
+    def validation_rows(self) -> int:
+        return -(-self.splits["validation"].num_tokens // (self.recipe.sequence_length - 1))
+
+    @property
+    def objective(self) -> Mapping[str, Any]:
+        return {**super().objective, "masked_share": self.rules.share}
+
+    def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> Likelihood:
+        if options.stride is not None:
+            raise RequestError(
+                f"{self.recipe.name} reads both sides of what is masked; a stride would give it no"
+                " more to read. Leave --stride out."
+            )
+        return score_masked(
+            model,
+            self.splits[split],
+            self.rules,
+            context=self.recipe.sequence_length,
+            batch_size=options.rows,
+            chunk_tokens=options.plan.loss_chunk,
+            device=options.device,
+            autocast_dtype=options.autocast_dtype,
+            max_sequences=options.max_sequences,
+            progress=options.progress,
+        )
+
+    def baselines(self, split: str) -> dict[str, Any]:
+        """Return nothing: counting models read from left to right only."""
+        return {}
+
+    def describe(self) -> list[str]:
+        masking = (
+            f"{self.rules.share:.0%} of the tokens of a sequence are hidden, other ones every time,"
+            " and predicted from both sides"
+        )
+        return [*super().describe(), masking]
+
+    def finish(self, run_folder: Path, plan: Plan, console: Console) -> None:
+        """Let the encoder guess masked words in held-out text."""
+        loaded = load_run(run_folder, torch.device(str(plan.device["kind"])), torch.float32)
+        validation = self.splits["validation"]
+        samples = fill_masks(loaded, validation, count=FILLED_MASKS, seed=self.recipe.seed)
+        for sample in samples:
+            console.print(
+                f"{sample.prompt.strip()}\n  {sample.completion}",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
+        write_samples(run_folder, samples)
+
+
+RUN_DATA = Masked

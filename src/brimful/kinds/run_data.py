@@ -1,0 +1,260 @@
+"""What a run trains on and is scored on: the base class of all kinds of run.
+
+A kind of run is a row of `brimful.recipe.kinds` and a module here that defines `RUN_DATA`, a
+subclass of `RunData`. Everything that depends on what a method reads is a method of that class; the
+chains call them without knowing which kind it is.
+"""
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import torch
+from rich.console import Console
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from brimful.base.discover import module_in
+from brimful.data.tokens import Progress
+from brimful.evaluation.likelihood import Likelihood
+from brimful.generation.answers import GenerationRequest
+from brimful.generation.answers import write as write_text
+from brimful.generation.load import load_run
+from brimful.generation.sampler import SamplingSettings
+from brimful.generation.samples import write_samples
+from brimful.model.build import build
+from brimful.model.published import Loading, attach_adapters, fingerprint_of, load_model
+from brimful.planning.plan import Plan
+from brimful.recipe import Kind, Recipe
+from brimful.training.loop import Sequences
+from brimful.training.precision import Precision
+
+BASE = "base model"
+"""Name of the published model's fingerprint."""
+Split = TypeVar("Split")
+"""What a split of the data is."""
+_RECORDED_IN_TRAINING = ("loss", "perplexity", "bits_per_byte", "tokens", "seconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoringOptions:
+    """How a split is scored.
+
+    Attributes:
+        plan: Gives the precision and the pieces of the loss.
+        device: Where the model is.
+        rows: Rows of the sequence length in one pass, to begin with; fewer where memory is short.
+        max_sequences: Score at most this many sequences or examples, spread evenly; None: all.
+        stride: New tokens per window of documents; None: windows do not overlap.
+        exact: In the model's own arithmetic, not in the plan's autocast.
+        progress: Called as scoring goes on.
+    """
+
+    plan: Plan
+    device: torch.device
+    rows: int
+    max_sequences: int | None = None
+    stride: int | None = None
+    exact: bool = False
+    progress: Progress | None = None
+
+    @property
+    def autocast_dtype(self) -> torch.dtype | None:
+        """The type of the matrix products under autocast; None: no autocast."""
+        return None if self.exact else Precision(self.plan.precision).autocast_dtype
+
+
+class RunData(ABC, Generic[Split]):
+    """The data of a run and what is done with them; one subclass per kind of run.
+
+    A subclass says how data are read (`gather`), how the plan counts them (`planned`, `train_rows`,
+    `validation_rows`), how they are fed to the training loop (`sequences`), how a model is scored
+    on them (`score`) and which settings a resumed run must share (`objective`). The other methods
+    have defaults that suit a language model.
+
+    Attributes:
+        recipe: As written.
+        tokenizer: Of the model.
+        splits: `train`, `validation`, and `test` where there is one.
+        fingerprints: Of data and tokenizer: what a resumed run must share.
+        report: Facts about the data for data.json.
+        source: Hub id or folder of the published model; empty for a fresh one.
+    """
+
+    diagnosable: ClassVar[bool] = False
+    """Whether `brimful diagnose` understands these runs."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        tokenizer: PreTrainedTokenizerBase,
+        splits: Mapping[str, Split],
+        *,
+        fingerprints: Mapping[str, str],
+        report: Mapping[str, Any],
+        source: str = "",
+    ) -> None:
+        self.recipe = recipe
+        self.tokenizer = tokenizer
+        self.splits = splits
+        self.fingerprints = fingerprints
+        self.report = report
+        self.source = source
+
+    @classmethod
+    @abstractmethod
+    def gather(cls, recipe: Recipe, source: str, progress: Progress | None = None) -> Self:
+        """Read the data of a recipe.
+
+        Args:
+            recipe: Says where the data lie.
+            source: Hub id or folder of the published model; empty for a fresh one.
+            progress: Called as reading goes on.
+
+        Raises:
+            DataError: the data cannot be read or do not support what the recipe asks.
+            PlanError: the model's tokenizer cannot be read.
+        """
+
+    @classmethod
+    def base_recipe(cls, base: Recipe, recipe: Recipe, progress: Progress | None = None) -> Recipe:
+        """Return the recipe by which the model named `recipe:NAME` is trained before this run.
+
+        Args:
+            base: The recipe of that name.
+            recipe: The recipe of this run.
+            progress: Called as data are read.
+        """
+        return base
+
+    @property
+    def planned(self) -> Recipe:
+        """The recipe as planning counts: an optimizer step in rows of the sequence length."""
+        return self.recipe
+
+    @property
+    @abstractmethod
+    def train_rows(self) -> int:
+        """Rows of the sequence length in one epoch, as planning counts."""
+
+    @property
+    @abstractmethod
+    def validation_rows(self) -> int:
+        """Rows of the sequence length in the validation split, as planning counts."""
+
+    @property
+    def tokens_per_step(self) -> int | None:
+        """Mean number of tokens of an optimizer step; None where the plan knows it."""
+        return None
+
+    @property
+    @abstractmethod
+    def objective(self) -> Mapping[str, Any]:
+        """Settings that define what is learned; a resumed run must share them."""
+
+    def build(self, plan: Plan, device: torch.device) -> PreTrainedModel:
+        """Return the model to train, on its device: fresh, or published with its adapters.
+
+        Raises:
+            PlanError: a published model cannot be loaded.
+            RecipeError: its adapters match nothing.
+        """
+        recipe = self.recipe
+        if not self.source:
+            return build(
+                recipe,
+                vocabulary=len(self.tokenizer),
+                end_of_text_id=int(self.tokenizer.eos_token_id),
+                attention=plan.attention,
+                device=device,
+            )
+        weights = "fp32" if recipe.adapter is None else plan.precision
+        loading = Loading(weights, plan.attention, device, recipe.quantize)
+        model = load_model(self.source, loading)
+        if recipe.adapter is not None:
+            attach_adapters(model, recipe.adapter, seed=recipe.seed)
+        return model
+
+    @abstractmethod
+    def sequences(self, plan: Plan) -> Sequences:
+        """Return the training split as the loop takes it."""
+
+    @abstractmethod
+    def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> Likelihood:
+        """Return the likelihood of a split.
+
+        Raises:
+            RequestError: there is nothing to score, or memory does not hold it.
+        """
+
+    def validate(
+        self, model: PreTrainedModel, plan: Plan, device: torch.device, *, rows: int
+    ) -> dict[str, Any]:
+        """Return the record of an evaluation during training, on at most
+        `evaluation.max_sequences` sequences of the validation split.
+
+        Raises:
+            RequestError: as `score`.
+        """
+        most = self.recipe.evaluation.max_sequences
+        options = ScoringOptions(plan=plan, device=device, rows=rows, max_sequences=most)
+        likelihood = self.score(model, "validation", options)
+        values = likelihood.to_json()
+        record = {key: values[key] for key in _RECORDED_IN_TRAINING if key in values}
+        return {**record, "batch_sizes": list(likelihood.batch_sizes)}
+
+    def identity(self, model: PreTrainedModel) -> dict[str, str]:
+        """Return the fingerprints that a resumed checkpoint must share, by name."""
+        settings = json.dumps(self.objective, sort_keys=True)
+        digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
+        base = {BASE: fingerprint_of(self.source, model)} if self.source else {}
+        return {**self.fingerprints, "objective": digest, **base}
+
+    def baselines(self, split: str) -> dict[str, Any]:
+        """Return simple models' scores on a split, for the record of a score; empty: none."""
+        return {}
+
+    def describe(self) -> list[str]:
+        """Return what a user should know of the data before training starts."""
+        return []
+
+    def lines(self) -> list[str]:
+        """Return the description and the notes of the report."""
+        notes = self.report.get("notes", ())
+        return [*self.describe(), *(f"note: {note}" for note in notes)]
+
+    def finish(self, run_folder: Path, plan: Plan, console: Console) -> None:
+        """Use the trained model for what it is for, once; by default it writes a sample."""
+        recipe = self.recipe
+        loaded = load_run(run_folder, torch.device(str(plan.device["kind"])), torch.float32)
+        console.print(f"sample after {recipe.sample.prompt!r}:", highlight=False, soft_wrap=True)
+        settings = SamplingSettings.from_recipe(recipe.sample)
+        writing = GenerationRequest(settings, recipe.sample.tokens, seed=recipe.seed)
+        samples = write_text(loaded, recipe.sample.prompt, writing, console.file)
+        write_samples(run_folder, samples)
+
+
+AnyRunData = RunData[Any]
+"""The data of a run of any kind."""
+
+
+def run_data_class(kind: Kind) -> type[AnyRunData]:
+    """Return `RUN_DATA` of `brimful/kinds/NAME.py`.
+
+    Raises:
+        BrimfulError: no such file.
+    """
+    found: type[AnyRunData] = module_in("brimful.kinds", kind.name, "kind of run").RUN_DATA
+    return found
+
+
+def gather(recipe: Recipe, source: str, progress: Progress | None = None) -> AnyRunData:
+    """Read what the recipe's method trains on; see `RunData.gather`.
+
+    Raises:
+        DataError, PlanError: as `RunData.gather`.
+    """
+    return run_data_class(recipe.kind).gather(recipe, source, progress)

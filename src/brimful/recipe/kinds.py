@@ -1,0 +1,102 @@
+"""The kinds of run: what a training method reads and what its model is for.
+
+This is the light half, which recipes, planning and loading ask; it imports no torch. The heavy half
+of a kind, which reads data and scores models, is the module `brimful/kinds/NAME.py`. To add a kind:
+one row here, one module there, and one training method (see CONTRIBUTING.md).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from brimful.base.errors import BrimfulError
+
+ModelTask = Literal["causal_lm", "masked_lm", "sequence_classification"]
+"""What a model's head predicts: the next token, hidden tokens, or labels of the whole text."""
+RowLayout = Literal["documents", "examples", "texts"]
+"""How rows of tokens are made. documents: as the recipe's `data.layout` says. examples: packed end
+to end or padded, as the plan decides. texts: always padded, one text per row.
+"""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of run. Other packages ask for these traits, never for the name of a method.
+
+    Attributes:
+        name: Also the name of its module in `brimful.kinds`.
+        methods: Training methods of this kind: files of `brimful/training/methods`.
+        task: What the model's head predicts.
+        rows: How rows are made of the data.
+        tunes_published_model: Whether it starts from a published model; else from fresh weights.
+    """
+
+    name: str
+    methods: tuple[str, ...]
+    task: ModelTask = "causal_lm"
+    rows: RowLayout = "documents"
+    tunes_published_model: bool = False
+
+    @property
+    def writes_text(self) -> bool:
+        """Whether the trained model continues text, so that it can be sampled and asked."""
+        return self.task == "causal_lm"
+
+    @property
+    def fills_masks(self) -> bool:
+        """Whether the model is an encoder that predicts hidden tokens from both sides."""
+        return self.task == "masked_lm"
+
+    @property
+    def gives_labels(self) -> bool:
+        """Whether the trained model is a classifier: scored on labels, without a likelihood."""
+        return self.task == "sequence_classification"
+
+    @property
+    def answers_prompts(self) -> bool:
+        """Whether the model is tuned to answer prompts: chat templates and adapters apply."""
+        return self.writes_text and self.tunes_published_model
+
+    @property
+    def continues_text(self) -> bool:
+        """Whether the model learns from nothing to continue text, and does only that."""
+        return self.writes_text and not self.tunes_published_model
+
+    def lengths_vary(self, layout: str) -> bool:
+        """Whether the passes of a run have many shapes, given the recipe's `data.layout`."""
+        return self.rows != "documents" or layout == "document"
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("documents", ("pretrain", "feedback")),
+        Kind("masked", ("mlm",), task="masked_lm"),
+        Kind("examples", ("sft",), rows="examples", tunes_published_model=True),
+        Kind(
+            "labels",
+            ("classify",),
+            task="sequence_classification",
+            rows="texts",
+            tunes_published_model=True,
+        ),
+    )
+}
+"""Every kind by its name."""
+
+
+def training_methods() -> list[str]:
+    """Return the names of all training methods, sorted."""
+    return sorted(method for kind in KINDS.values() for method in kind.methods)
+
+
+def kind_of_method(method: str) -> Kind:
+    """Return the kind of run that a training method makes.
+
+    Raises:
+        BrimfulError: no kind has such a method.
+    """
+    for kind in KINDS.values():
+        if method in kind.methods:
+            return kind
+    known = ", ".join(training_methods())
+    raise BrimfulError(f"unknown training method {method!r}. Known: {known}.")

@@ -1,0 +1,91 @@
+"""Every kind of run: what identifies it, and what planning counts, stays as the first version of
+brimful wrote it into checkpoints and plans.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brimful.base.errors import BrimfulError
+from brimful.kinds.run_data import AnyRunData, gather, run_data_class
+from brimful.recipe import KINDS, Kind, Recipe, load
+
+Recipes = dict[str, tuple[Recipe, str]]
+
+
+@pytest.fixture
+def recipes(
+    tiny: Callable[..., Recipe],
+    tuning: Callable[..., Recipe],
+    labels_recipe_file: Path,
+    base_model: Path,
+    encoder: Path,
+) -> Recipes:
+    """By kind: a recipe and the folder of its published model."""
+    return {
+        "documents": (tiny(), ""),
+        "masked": (tiny("method=mlm", "model.architecture=modernbert"), ""),
+        "examples": (tuning(), str(base_model)),
+        "labels": (load(str(labels_recipe_file), ["labels.class_weights=balanced"]), str(encoder)),
+    }
+
+
+def _facts(data: AnyRunData, source: str) -> dict[str, Any]:
+    settings = json.dumps(data.objective, sort_keys=True)
+    if source:
+        settings = settings.replace(source, "BASE")
+    return {
+        "data": data.fingerprints["data"],
+        "objective": hashlib.sha256(settings.encode()).hexdigest()[:16],
+        "rows": [data.train_rows, data.validation_rows, data.planned.effective_batch],
+        "tokens_per_step": data.tokens_per_step,
+    }
+
+
+FACTS = {
+    "documents": {
+        "data": "0869290fe8528d7544e5fe27717fe975",
+        "objective": "74a862d2deb52c15",
+        "rows": [99, 26, 8],
+        "tokens_per_step": None,
+    },
+    "masked": {
+        "data": "0869290fe8528d7544e5fe27717fe975",
+        "objective": "d9a8f11f3831529e",
+        "rows": [103, 26, 8],
+        "tokens_per_step": None,
+    },
+    "examples": {
+        "data": "77ec1568b88e6dd7534e2dc9d3942121",
+        "objective": "166e1d293dca6465",
+        "rows": [42, 11, 4],
+        "tokens_per_step": 220,
+    },
+    "labels": {
+        "data": "9e1e5b007b627c8ce2bae51da334a835",
+        "objective": "d3ffdc5430bc1ec8",
+        "rows": [80, 27, 6],
+        "tokens_per_step": 84,
+    },
+}
+"""As computed by the code before kinds of run were classes."""
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_run_is_identified_and_counted_as_before(kind: str, recipes: Recipes) -> None:
+    recipe, source = recipes[kind]
+
+    data = gather(recipe, source)
+
+    assert recipe.kind.name == kind
+    assert isinstance(data, run_data_class(recipe.kind))
+    assert _facts(data, source) == FACTS[kind]
+
+
+def test_a_kind_without_a_module_is_refused() -> None:
+    with pytest.raises(BrimfulError, match="unknown kind of run 'label'"):
+        run_data_class(Kind("label", ()))
