@@ -11,7 +11,7 @@ from brimful.data.labels import Labels
 from brimful.evaluation import label_curves
 from brimful.evaluation.label_curves import (
     MAX_POINTS,
-    SWEEP,
+    SWEEP_POINTS,
     curves_of,
     histogram,
     pr_curve,
@@ -101,7 +101,7 @@ def test_the_sweep_is_precision_recall_and_f1_at_101_thresholds() -> None:
 
     found = sweep(has_E, scores_E)
 
-    assert [row[0] for row in found] == [round(number / 100, 2) for number in range(SWEEP)]
+    assert [row[0] for row in found] == [round(number / 100, 2) for number in range(SWEEP_POINTS)]
     for threshold, precision, recall, f1 in found:
         given_E = scores_E >= threshold
         hits = (given_E & has_E).sum()
@@ -173,5 +173,5 @@ def test_curves_that_cannot_be_drawn_are_empty(has: list[bool]) -> None:
 
     assert found["roc"] == []
     assert bool(found["pr"]) is bool(has_E.any())
-    assert len(found["sweep"]) == SWEEP
+    assert len(found["sweep"]) == SWEEP_POINTS
     assert sum(each["count"] for each in found["reliability"]) == len(has)

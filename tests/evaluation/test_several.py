@@ -22,7 +22,7 @@ def test_the_mean_over_seeds_has_students_interval() -> None:
 
     assert interval is not None
     assert (interval.low, interval.high) == pytest.approx(
-        (2 - 4.3027 / math.sqrt(3), 2 + 4.3027 / math.sqrt(3))
+        (2 - 4.302653 / math.sqrt(3), 2 + 4.302653 / math.sqrt(3))
     )
 
 
@@ -49,7 +49,7 @@ def test_the_difference_of_two_variants_over_seeds_is_welchs() -> None:
 
     assert interval is not None
     assert (interval.low, interval.high) == pytest.approx(
-        (9 - 4.3027 * math.sqrt(2), 9 + 4.3027 * math.sqrt(2))
+        (9 - 4.302653 * math.sqrt(2), 9 + 4.302653 * math.sqrt(2))
     )
 
 

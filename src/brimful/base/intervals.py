@@ -18,9 +18,19 @@ class Interval:
         return Interval(self.low * factor, self.high * factor, self.confidence)
 
 
+def bounds_of(interval: Interval | None) -> list[float] | None:
+    """Return [low, high] for a JSON record; None where there is no interval."""
+    if interval is None:
+        return None
+    return [interval.low, interval.high]
+
+
 def wilson_interval(passed: float, count: int, *, confidence: float = 0.95) -> Interval:
     """Score interval of a share (Wilson 1927): sound near 0 and 1, where a bootstrap interval
     shrinks to nothing.
+
+    Written here because scipy's `binomtest` takes whole counts only, and examples may count in
+    part.
 
     Args:
         passed: Out of `count`; a fraction where examples count in part, whose spread is then at

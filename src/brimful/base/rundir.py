@@ -221,6 +221,20 @@ def _is_alive(holder: dict[str, Any], heartbeat_age_s: float) -> bool:
     return not is_zombie and abs(started - float(holder.get("process_started", 0))) < 1
 
 
+def finite_record(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record that JSON can hold: null in place of infinities and values that are not
+    numbers, whose text ("nan", "inf", "-inf") then stands in the field `nonfinite`.
+    """
+    nonfinite = {
+        key: str(value)
+        for key, value in record.items()
+        if isinstance(value, float) and not math.isfinite(value)
+    }
+    if not nonfinite:
+        return record
+    return {**record, **dict.fromkeys(nonfinite), "nonfinite": nonfinite}
+
+
 class Journal:
     """Append-only JSON lines, one record a line. A torn last line, left by a crash, is dropped on
     opening.
@@ -249,14 +263,7 @@ class Journal:
         return self._file.tell()
 
     def append(self, record: dict[str, Any]) -> None:
-        nonfinite = {
-            key: str(value)
-            for key, value in record.items()
-            if isinstance(value, float) and not math.isfinite(value)
-        }
-        if nonfinite:
-            record = {**record, **dict.fromkeys(nonfinite), "nonfinite": nonfinite}
-        line = json.dumps(record, allow_nan=False).encode() + b"\n"
+        line = json.dumps(finite_record(record), allow_nan=False).encode() + b"\n"
         try:
             num_written = self._file.write(line)
         except OSError as error:

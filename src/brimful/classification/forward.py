@@ -5,7 +5,6 @@ Suffixes: E texts, C labels, B texts of a pass, T positions.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
@@ -17,6 +16,7 @@ from transformers import PreTrainedModel
 from brimful.base.errors import RequestError
 from brimful.data.labelled_batches import Passes
 from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory
+from brimful.training.precision import autocast
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -80,19 +80,11 @@ class ClassifierForward:
 
     def _pass(self, ids: Sequence[NDArray[np.uint32]]) -> Tensor:
         inputs_BT, mask_BT = self._passes.filled(ids)
-        inputs = {"input_ids": inputs_BT} | ({} if mask_BT is None else {"attention_mask": mask_BT})
-        autocast = (
-            nullcontext()
-            if self._autocast_dtype is None
-            else torch.autocast(self._device.type, dtype=self._autocast_dtype)
-        )
-        with torch.inference_mode(), autocast:
-            logits_BC: Tensor = self._model(
-                **{
-                    name: tensor.to(self._device, non_blocking=True)
-                    for name, tensor in inputs.items()
-                }
-            ).logits
+        inputs = {"input_ids": inputs_BT.to(self._device, non_blocking=True)}
+        if mask_BT is not None:
+            inputs["attention_mask"] = mask_BT.to(self._device, non_blocking=True)
+        with torch.inference_mode(), autocast(self._device, self._autocast_dtype):
+            logits_BC: Tensor = self._model(**inputs).logits
         return logits_BC
 
     def _halve(self, longest: int, texts: int, failure: OutOfMemory) -> None:

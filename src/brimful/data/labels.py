@@ -43,6 +43,36 @@ class Labels:
     multiple: bool = False
     positive: int | None = None
 
+    @property
+    def is_multiclass(self) -> bool:
+        """Whether a text gets the likeliest of more than two labels, without a threshold."""
+        return self.positive is None and not self.multiple
+
+    @property
+    def with_threshold(self) -> tuple[int, ...]:
+        """Numbers of the labels that are given from a threshold on: the positive of two labels,
+        every label with several per text, otherwise none.
+        """
+        if self.multiple:
+            return tuple(range(len(self.names)))
+        if self.positive is not None:
+            return (self.positive,)
+        return ()
+
+    @property
+    def decisions_per_text(self) -> int:
+        """Yes-or-no decisions with several labels per text, otherwise 1."""
+        if self.multiple:
+            return len(self.names)
+        return 1
+
+    @property
+    def positive_name(self) -> str | None:
+        """The positive label's name; None where there is none."""
+        if self.positive is None:
+            return None
+        return self.names[self.positive]
+
 
 @dataclass(frozen=True)
 class LabelCell:

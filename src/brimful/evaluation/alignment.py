@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from brimful.data.batches import Batch
+from brimful.evaluation.stats import mean_of_known
 from brimful.recipe import FeedbackRecipe
 from brimful.training.method import LossSum, Network, hidden_states_of, next_token_loss_sum
 from brimful.training.methods.feedback import Feedback, segments_of
@@ -55,8 +56,7 @@ class Alignment:
     @property
     def mean_cosine(self) -> float | None:
         """Over the segments below the top; None where none of them gets a gradient."""
-        known = [segment.cosine for segment in self.below_the_top if segment.cosine is not None]
-        return sum(known) / len(known) if known else None
+        return mean_of_known(segment.cosine for segment in self.below_the_top)
 
 
 def measure_alignment(
@@ -100,10 +100,11 @@ def _groups(
     first.
     """
     embedding, *below = segments_of(model, rules.points)
-    parts = (" attention", " MLP") if rules.points == "sublayer" else ("",)
-    names = [
-        f"block {place // len(parts) + 1}{parts[place % len(parts)]}" for place in range(len(below))
-    ]
+    parts = [""]
+    if rules.points == "sublayer":
+        parts = [" attention", " MLP"]
+    blocks = range(1, len(below) // len(parts) + 1)
+    names = [f"block {block}{part}" for block in blocks for part in parts]
     seen: set[nn.Parameter] = set()
 
     def trained(module: nn.Module) -> list[nn.Parameter]:
@@ -154,7 +155,8 @@ def _compared(
     if not norm_true:
         return SegmentAlignment(name, is_below, None, None, None)
     apart = [one - other for one, other in zip(fed_back, true, strict=True)]
-    cosine = dot(fed_back, true) / (norm_fed_back * norm_true) if norm_fed_back else None
-    return SegmentAlignment(
-        name, is_below, cosine, norm_fed_back / norm_true, math.sqrt(dot(apart, apart)) / norm_true
-    )
+    relative_error = math.sqrt(dot(apart, apart)) / norm_true
+    cosine = None
+    if norm_fed_back:
+        cosine = dot(fed_back, true) / (norm_fed_back * norm_true)
+    return SegmentAlignment(name, is_below, cosine, norm_fed_back / norm_true, relative_error)

@@ -1,9 +1,10 @@
-"""The floor of classification: logistic regression on words and pairs of words, tuned on validation
-as a careful person would. Fine-tuning has to beat it.
+"""The baseline ("floor") that a fine-tuned classifier has to beat: logistic regression on words and
+pairs of words, tuned on validation.
 
 Shapes: E texts, C labels, F features.
 """
 
+import itertools
 import time
 import warnings
 from collections.abc import Sequence
@@ -48,6 +49,8 @@ MAX_TEXTS, MAX_WEIGHTS, FEWEST_FEATURES = 500_000, 5_000_000, 20_000
 ITERATIONS = 1000
 ABSENT = -30.0
 """Logit of a label that no training text has."""
+CLASS_WEIGHTS = {False: None, True: "balanced"}
+"""scikit-learn's name by whether labels weigh by rarity."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,8 @@ class Floor:
         weights_FC: Of the features for the logits; of two labels the first one's are 0.
         bias_C: Of the logits.
         calibration: Temperature and thresholds, chosen on validation as the model's are.
-        candidates: What was tried, in order; none where nothing was tuned.
-        settings: What was chosen and how, and how long it took.
+        candidates: Settings tried, in order; none where nothing was tuned.
+        settings: The chosen setting, how it was chosen, and the seconds it took.
     """
 
     vectorizer: TfidfVectorizer
@@ -118,83 +121,66 @@ def bag_of_words(
         RequestError: the policy is unknown.
     """
     started_s = time.perf_counter()
-    kept_E = ~validation.is_repeated_E
-    texts, targets = (
-        [text for text, kept in zip(validation.texts, kept_E, strict=True) if kept],
-        validation.targets[kept_E],
-    )
-    regressions = 1 if labels.positive is not None else len(labels.names)
-    is_large = len(train.texts) * regressions > LARGE
-    is_tuned = bool(texts) and not is_large
+    kept = np.flatnonzero(~validation.is_repeated_E)
+    texts, targets = [validation.texts[number] for number in kept], validation.targets[kept]
     chosen = np.linspace(0, len(train.texts) - 1, min(len(train.texts), MAX_TEXTS)).astype(np.int64)
-    vectorizer, features_EF = _features(
-        [train.texts[number] for number in chosen], regressions if is_large else None
+    regressions = len(labels.names)
+    if labels.positive is not None:
+        regressions = 1
+    is_large, limits = len(train.texts) * regressions > LARGE, {}
+    if is_large and len(chosen) > 1:
+        limits = {"min_df": 2, "max_features": max(FEWEST_FEATURES, MAX_WEIGHTS // regressions)}
+    vectorizer, features_EF = _features([train.texts[number] for number in chosen], limits)
+    validation_EF = None
+    if texts:
+        validation_EF = vectorizer.transform(texts)
+    fitting = _Fitting(
+        features_EF, as_indicators(train.targets[chosen], labels), validation_EF, targets, labels
     )
-    known = _Known(
-        features_EF,
-        as_indicators(train.targets[chosen], labels),
-        vectorizer.transform(texts) if texts else None,
-        targets,
-        labels,
-    )
-    grid = [
-        (penalty, is_balanced) for penalty in INVERSE_PENALTIES for is_balanced in (False, True)
-    ]
+    grid, chosen_by = [(INVERSE_PENALTY_UNTUNED, False)], "nothing"
+    is_tuned = bool(texts) and not is_large
+    if is_tuned:
+        grid = list(itertools.product(INVERSE_PENALTIES, (False, True)))
+        chosen_by = f"{fitting.criterion} on validation, of {len(grid)} candidates"
     # Handing vectors this small between threads takes longer than computing with them: 19 s of CPU
     # time in place of 1.
     with threadpool_limits(1):
-        tried = [
-            known.fitted(*candidate)
-            for candidate in (grid if is_tuned else [(INVERSE_PENALTY_UNTUNED, False)])
-        ]
-    best = max(
-        tried, key=lambda fit: fit.score
-    )  # the first of equal ones: the stronger penalty, no weights
-    logits_EC = (
-        known.validation_EF @ best.weights_FC + best.bias_C
-        if texts
-        else np.zeros((0, len(labels.names)))
-    )
+        tried = [fitting.fitted(*setting) for setting in grid]
+    # Of equal scores `max` takes the first: the stronger penalty, without weights.
+    best = max(tried, key=lambda fit: fit.setting.score)
     settings: dict[str, Any] = {
         "features": "TF-IDF of tokens and neighbouring pairs, logarithmic counts, lower case",
         "num_features": features_EF.shape[1],
         "training_texts": len(chosen),
-        "inverse_penalty": best.penalty,
-        "class_weight": "balanced" if best.is_balanced else "equal",
-        "chosen_by": (
-            f"{known.criterion} on validation, of {len(tried)} candidates"
-            if is_tuned
-            else "nothing"
-        ),
+        "inverse_penalty": best.setting.inverse_penalty,
+        "class_weight": CLASS_WEIGHTS[best.setting.is_balanced] or "equal",
+        "chosen_by": chosen_by,
         "converged": best.has_converged,
         "seconds": round(time.perf_counter() - started_s, 2),
     }
     if note := _note(len(train.texts), len(chosen), is_large, bool(texts)):
         settings["note"] = note
-    candidates = (
-        tuple(RegressionCandidate(fit.penalty, fit.is_balanced, fit.score) for fit in tried)
-        if is_tuned
-        else ()
-    )
+    candidates: tuple[RegressionCandidate, ...] = ()
+    if is_tuned:
+        candidates = tuple(fit.setting for fit in tried)
+    logits_EC = fitting.validation_logits(best)
     calibration = choose_calibration(logits_EC, targets, labels, policy, best.log_weights_C)
     return Floor(vectorizer, best.weights_FC, best.bias_C, calibration, candidates, settings)
 
 
 @dataclass(frozen=True)
 class _Fit:
-    penalty: float
-    is_balanced: bool
+    setting: RegressionCandidate
     weights_FC: Floats
     bias_C: Floats
     log_weights_C: Floats | None
     has_converged: bool
-    score: float
 
 
 @dataclass(frozen=True)
-class _Known:
-    """What the candidates are fitted to and chosen by. The features are sparse matrices of
-    SciPy.
+class _Fitting:
+    """The data that the candidates are fitted to and chosen by. The features are sparse matrices of
+    SciPy; those of validation are None without validation texts.
     """
 
     train_EF: Any
@@ -204,72 +190,83 @@ class _Known:
     labels: Labels
 
     @property
-    def is_multinomial(self) -> bool:
-        return self.labels.positive is None and not self.labels.multiple
-
-    @property
     def criterion(self) -> str:
-        return "macro_f1" if self.is_multinomial else "pr_auc"
+        if self.labels.is_multiclass:
+            return "macro_f1"
+        return "pr_auc"
 
     def fitted(self, penalty: float, is_balanced: bool) -> _Fit:
+        fit = self._one_regression
+        if self.labels.multiple:
+            fit = self._regression_per_label
+        weights_FC, bias_C, log_weights_C, has_converged = fit(penalty, is_balanced)
+        if self.labels.is_multiclass or not is_balanced:
+            log_weights_C = None
+        setting = RegressionCandidate(penalty, is_balanced, 0.0)
+        found = _Fit(setting, weights_FC, bias_C, log_weights_C, has_converged)
+        return replace(found, setting=replace(setting, score=self._score(found)))
+
+    def _one_regression(
+        self, penalty: float, is_balanced: bool
+    ) -> tuple[Floats, Floats, Floats | None, bool]:
+        """Weights [F, C], biases [C], logarithms of the label weights [C], whether it converged."""
         count = self.true_EC.shape[1]
-        weights_FC, bias_C, log_weights_C = (
-            np.zeros((self.train_EF.shape[1], count)),
-            np.full(count, ABSENT),
-            np.zeros(count),
+        weights_FC, bias_C = np.zeros((self.train_EF.shape[1], count)), np.full(count, ABSENT)
+        classes, weights, biases, has_converged = _regression(
+            self.train_EF, self.true_EC.argmax(1), penalty, is_balanced
         )
-        has_converged = True
-        if self.is_multinomial or self.labels.positive is not None:
-            classes, weights, biases, has_converged = _regression(
-                self.train_EF, self.true_EC.argmax(1), penalty, is_balanced
+        weights_FC[:, classes], bias_C[classes] = weights, biases
+        log_weights_C = -np.log(np.maximum(self.true_EC.sum(0), 1))
+        return weights_FC, bias_C, log_weights_C, has_converged
+
+    def _regression_per_label(
+        self, penalty: float, is_balanced: bool
+    ) -> tuple[Floats, Floats, Floats | None, bool]:
+        """The same for labels of which a text may have several."""
+        count = self.true_EC.shape[1]
+        weights_FC, bias_C = np.zeros((self.train_EF.shape[1], count)), np.full(count, ABSENT)
+        log_weights_C, has_converged = np.zeros(count), True
+        for label in range(count):
+            has_E = self.true_EC[:, label]
+            classes, weights, biases, converged = _regression(
+                self.train_EF, has_E.astype(np.int64), penalty, is_balanced
             )
-            weights_FC[:, classes], bias_C[classes] = weights, biases
-            log_weights_C = -np.log(np.maximum(self.true_EC.sum(0), 1))
-        else:
-            for label in range(count):
-                classes, weights, biases, converged = _regression(
-                    self.train_EF, self.true_EC[:, label].astype(np.int64), penalty, is_balanced
-                )
-                has_converged &= converged
-                if 1 in classes:
-                    weights_FC[:, label], bias_C[label] = (
-                        (weights[:, 1], biases[1]) if len(classes) == 2 else (0.0, -ABSENT)
-                    )
-                log_weights_C[label] = np.log(
-                    max(1, int((~self.true_EC[:, label]).sum()))
-                    / max(1, int(self.true_EC[:, label].sum()))
-                )
-        taken_off_C = log_weights_C if is_balanced and not self.is_multinomial else None
-        fit = _Fit(penalty, is_balanced, weights_FC, bias_C, taken_off_C, has_converged, 0.0)
-        return replace(fit, score=self._score(fit))
+            has_converged &= converged
+            if len(classes) == 2:
+                weights_FC[:, label], bias_C[label] = weights[:, 1], biases[1]
+            elif 1 in classes:
+                bias_C[label] = -ABSENT
+            log_weights_C[label] = np.log(max(1, int((~has_E).sum())) / max(1, int(has_E.sum())))
+        return weights_FC, bias_C, log_weights_C, has_converged
+
+    def validation_logits(self, fit: _Fit) -> Floats:
+        """[E, C]; no rows without validation texts."""
+        if self.validation_EF is None:
+            return np.zeros((0, len(self.labels.names)))
+        return np.asarray(self.validation_EF @ fit.weights_FC + fit.bias_C)
 
     def _score(self, fit: _Fit) -> float:
-        """On validation; 0 where it cannot be said. The order of probabilities is that of the
-        logits.
+        """The criterion on validation; 0 where it is undefined. The logits rank the texts as the
+        probabilities do.
         """
         if self.validation_EF is None:
             return 0.0
-        logits_EC = self.validation_EF @ fit.weights_FC + fit.bias_C
+        logits_EC = self.validation_logits(fit)
         true_EC, ones = as_indicators(self.targets, self.labels), np.ones((1, len(logits_EC)))
-        if self.is_multinomial:
-            found = decision_statistic(true_EC, as_indicators(logits_EC.argmax(1), self.labels))(
-                ones
-            )
+        if self.labels.is_multiclass:
+            likeliest_EC = as_indicators(logits_EC.argmax(1), self.labels)
+            values = decision_statistic(true_EC, likeliest_EC)(ones)
         else:
-            found = area_statistic(true_EC, logits_EC, self.labels.positive)(ones)
-        return float(np.nan_to_num(found[self.criterion][0]))
+            values = area_statistic(true_EC, logits_EC, self.labels.positive)(ones)
+        return float(np.nan_to_num(values[self.criterion][0]))
 
 
-def _features(texts: list[str], regressions_of_large: int | None) -> tuple[TfidfVectorizer, Any]:
-    """A fitted vectorizer and the features of its texts; rare ones left out where the set is
-    large.
+def _features(texts: list[str], limits: dict[str, int]) -> tuple[TfidfVectorizer, Any]:
+    """Return a fitted vectorizer and the features of its texts.
+
+    Args:
+        limits: `min_df` and `max_features` of the vectorizer; empty: all features.
     """
-    limits: dict[str, Any] = {}
-    if regressions_of_large is not None and len(texts) > 1:
-        limits = {
-            "min_df": 2,
-            "max_features": max(FEWEST_FEATURES, MAX_WEIGHTS // regressions_of_large),
-        }
     vectorizer = TfidfVectorizer(
         ngram_range=(1, 2),
         sublinear_tf=True,
@@ -295,10 +292,11 @@ def _regression(
     if len(classes) == 1:
         return classes, np.zeros((features_EF.shape[1], 1)), np.zeros(1), True
     model = LogisticRegression(
-        C=penalty, class_weight="balanced" if is_balanced else None, max_iter=ITERATIONS
+        C=penalty, class_weight=CLASS_WEIGHTS[is_balanced], max_iter=ITERATIONS
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # told in the settings
+        # The settings record whether the fit converged.
+        warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(features_EF, numbers_E)
     weights, biases = model.coef_.T, model.intercept_
     if len(classes) == 2:
@@ -307,7 +305,9 @@ def _regression(
 
 
 def _note(available: int, used: int, is_large: bool, has_validation: bool) -> str:
-    parts = [f"{used} of {available} training texts, evenly taken"] if used < available else []
+    parts = []
+    if used < available:
+        parts.append(f"{used} of {available} training texts, evenly taken")
     if is_large:
         parts.append(
             "a large set: nothing was tuned but the thresholds, features of one text left out"

@@ -7,7 +7,7 @@ number v * V + w.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -54,11 +54,7 @@ class Baselines:
 
     def to_json(self) -> dict[str, Any]:
         """For scores.json and the report."""
-        each = {"uniform": self.uniform, "unigram": self.unigram, "bigram": self.bigram}
-        return {
-            name: {"loss": baseline.loss, "bits_per_byte": baseline.bits_per_byte}
-            for name, baseline in each.items()
-        } | {"tokens": self.tokens}
+        return asdict(self)
 
 
 def ngram_baselines(train: TokenSplit, evaluation: TokenSplit, vocabulary: int) -> Baselines:
@@ -90,10 +86,10 @@ def ngram_baselines(train: TokenSplit, evaluation: TokenSplit, vocabulary: int) 
         bigram_nats -= float(np.log(bigram.probabilities(chunk_N[:-1], chunk_N[1:])).sum())
 
     def baseline(nats: float) -> Baseline:
-        return Baseline(
-            nats / num_targets,
-            nats / math.log(2) / evaluation.num_bytes if evaluation.num_bytes else math.nan,
-        )
+        bits_per_byte = math.nan
+        if evaluation.num_bytes:
+            bits_per_byte = nats / math.log(2) / evaluation.num_bytes
+        return Baseline(nats / num_targets, bits_per_byte)
 
     return Baselines(
         baseline(num_targets * math.log(vocabulary)),
@@ -149,16 +145,14 @@ def _discounts(counts_P: Ints) -> Floats:
     give one in (0, count).
     """
     n = [int((counts_P == times).sum()) for times in range(5)]
-    y = n[1] / (n[1] + 2 * n[2]) if n[1] else 0.0
-    estimates = [
-        times - (times + 1) * y * n[times + 1] / n[times] if n[times] else 0.0
-        for times in (1, 2, 3)
-    ]
-    usable = [
-        estimate if 0 < estimate < times else 0.75
-        for times, estimate in enumerate(estimates, start=1)
-    ]
-    discounts_P: Floats = np.array([0.0, *usable])[counts_P.clip(max=3)]
+    discounts = [0.0, 0.75, 0.75, 0.75]
+    for times in (1, 2, 3):
+        if n[1] and n[times]:
+            y = n[1] / (n[1] + 2 * n[2])
+            estimate = times - (times + 1) * y * n[times + 1] / n[times]
+            if 0 < estimate < times:
+                discounts[times] = estimate
+    discounts_P: Floats = np.array(discounts)[counts_P.clip(max=3)]
     return discounts_P
 
 

@@ -6,6 +6,7 @@ Shapes: B rows, T positions, H heads, D hidden size (head size where a tensor ha
 features.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 from transformers import PreTrainedModel
 
 from brimful.data.batches import Batch
+from brimful.evaluation.stats import mean_of_known
 from brimful.model.okadfa.linear_attention import causal_attention
 from brimful.model.okadfa.modeling import OkadfaAttention
 from brimful.model.okadfa.orthogonality import attentions_of, violation_per_head
@@ -68,8 +70,7 @@ class AttentionFidelity:
     @property
     def mean_cosine(self) -> float | None:
         """Over layers; None where the model has softmax attention."""
-        known = [layer.cosine for layer in self.layers if layer.cosine is not None]
-        return sum(known) / len(known) if known else None
+        return mean_of_known(layer.cosine for layer in self.layers)
 
     @property
     def mean_violation(self) -> float:
@@ -104,12 +105,8 @@ def measure_attention(model: PreTrainedModel, batches: Sequence[Batch]) -> Atten
         model.train(was_training)
         for hook in hooks:
             hook.remove()
-    return AttentionFidelity(
-        tuple(
-            _layer(place, *both)
-            for place, both in enumerate(zip(attentions, sums, strict=True), start=1)
-        )
-    )
+    layers = map(_layer, itertools.count(1), attentions, sums)
+    return AttentionFidelity(tuple(layers))
 
 
 @dataclass
@@ -147,8 +144,10 @@ def _squares(each: Tensor) -> float:
 
 
 def _layer(place: int, attention: OkadfaAttention, sums: _Sums) -> AttentionLayer:
-    is_kernel = attention.config.attention == "kernel"
-    own = sums.kernel if is_kernel else sums.softmax
+    own, cosine, norm_ratio = sums.softmax, None, None
+    if attention.config.attention == "kernel":
+        own, cosine = sums.kernel, sums.cosine / sums.count
+        norm_ratio = _ratio(own, sums.softmax)
     violations_H = torch.cat(
         [
             violation_per_head(each.weight.double(), attention.heads)
@@ -159,8 +158,8 @@ def _layer(place: int, attention: OkadfaAttention, sums: _Sums) -> AttentionLaye
     return AttentionLayer(
         name=f"block {place}",
         output_norm=_ratio(own, sums.values) or 0.0,
-        cosine=sums.cosine / sums.count if is_kernel else None,
-        norm_ratio=_ratio(own, sums.softmax) if is_kernel else None,
+        cosine=cosine,
+        norm_ratio=norm_ratio,
         violation=float(relative_H.mean()),
         worst_violation=float(relative_H.max()),
         temperatures=tuple(attention.temperature_H11().flatten().tolist()),
@@ -168,4 +167,6 @@ def _layer(place: int, attention: OkadfaAttention, sums: _Sums) -> AttentionLaye
 
 
 def _ratio(above: float, below: float) -> float | None:
-    return math.sqrt(above / below) if below else None
+    if not below:
+        return None
+    return math.sqrt(above / below)

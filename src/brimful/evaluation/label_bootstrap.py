@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from brimful.base.intervals import Interval, wilson_interval
+from brimful.base.intervals import Interval, bounds_of, wilson_interval
 from brimful.evaluation.label_metrics import Floats, Statistic, Values
 from brimful.evaluation.stats import FEW_OF_A_KIND
 
@@ -24,6 +24,13 @@ count the examples of every label.
 DEFINED_SHARE = 0.95
 """An interval needs a value in this share of resamples."""
 BY_LABEL = ("precision", "recall", "f1", "base_rate")
+HITS_AND_TRIALS = {
+    "accuracy": ("right", "examples"),
+    "precision": ("hits", "given"),
+    "recall": ("hits", "true"),
+    "base_rate": ("true", "examples"),
+}
+"""Sums of `decision_statistic` that a share is the ratio of."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +44,7 @@ class MetricEstimate:
 
     def to_json(self) -> dict[str, float | None]:
         """value, low, high."""
-        low, high = (
-            (None, None) if self.interval is None else (self.interval.low, self.interval.high)
-        )
+        low, high = bounds_of(self.interval) or (None, None)
         return {"value": self.value, "low": low, "high": high}
 
 
@@ -65,30 +70,37 @@ class BootstrapResult:
             label: Of metrics by label, which.
             prefix: Of the classifier.
         """
-        value, draws_R = self.values[prefix + name], self.draws[prefix + name]
-        if name in BY_LABEL:
-            value, draws_R = value[label], draws_R[:, label]
+        value, draws_R = self._of(prefix + name, label)
         if not np.isfinite(value):
             return MetricEstimate(None)
-        interval = interval_of_draws(draws_R)
-        if counts := self._counts(name, label, prefix):
-            interval = (
-                f1_interval(*counts, draws_R) if name == "f1" else share_interval(*counts, draws_R)
-            )
-        if interval is not None:  # resamples can only add to the calibration error
-            interval = Interval(
-                min(float(value), interval.low),
-                max(float(value), interval.high),
-                interval.confidence,
-            )
-        return MetricEstimate(float(value), interval)
+        counts = self._counts(name, label, prefix)
+        if counts is None:
+            interval = interval_of_draws(draws_R)
+        elif name == "f1":
+            interval = f1_interval(*counts, draws_R)
+        else:
+            interval = share_interval(*counts, draws_R)
+        if interval is not None:
+            # Resamples can only add to the calibration error, so its value may lie below them.
+            low, high = min(value, interval.low), max(value, interval.high)
+            interval = Interval(low, high, interval.confidence)
+        return MetricEstimate(value, interval)
+
+    def _of(self, name: str, label: int | None) -> tuple[float, Floats]:
+        """A metric's value and draws [R]; of a metric by label those of the label."""
+        value, draws = self.values[name], self.draws[name]
+        if value.ndim == 0:
+            return float(value), draws
+        return float(value[label]), draws[:, label]
 
     def scores(
         self, names: Sequence[str], *, positive: int | None, prefix: str = ""
     ) -> dict[str, MetricEstimate]:
         """Metrics, those by label of the positive one; left out where there is none."""
-        chosen = [name for name in names if positive is not None or name not in BY_LABEL]
-        return {name: self.score(name, label=positive, prefix=prefix) for name in chosen}
+        return {
+            name: self.score(name, label=positive, prefix=prefix)
+            for name in _defined(names, positive)
+        }
 
     def differences(
         self, names: Sequence[str], *, positive: int | None, other: str
@@ -96,37 +108,34 @@ class BootstrapResult:
         """Metrics minus those of the classifier with the prefix `other`, pair by pair of
         resamples.
         """
-        found = {}
-        for name in [name for name in names if positive is not None or name not in BY_LABEL]:
-            value, draws_R = (
-                self.values[name] - self.values[other + name],
-                self.draws[name] - self.draws[other + name],
-            )
-            if name in BY_LABEL:
-                value, draws_R = value[positive], draws_R[:, positive]
-            found[name] = (
-                MetricEstimate(float(value), interval_of_draws(draws_R, keeps_zero_width=True))
-                if np.isfinite(value)
-                else MetricEstimate(None)
-            )
-        return found
+        differences = {}
+        for name in _defined(names, positive):
+            value, draws_R = self._of(name, positive)
+            other_value, other_draws_R = self._of(other + name, positive)
+            difference = MetricEstimate(None)
+            if np.isfinite(value - other_value):
+                interval = interval_of_draws(draws_R - other_draws_R, keeps_zero_width=True)
+                difference = MetricEstimate(value - other_value, interval)
+            differences[name] = difference
+        return differences
 
     def _counts(self, name: str, label: int | None, prefix: str) -> tuple[float, float] | None:
         """Hits and trials of a share; hits and misses of F1; None for what is neither."""
 
         def total(part: str) -> float:
-            values = self.values[prefix + part]
-            return float(values if values.ndim == 0 else values[label])
+            return self._of(prefix + part, label)[0]
 
         if name == "f1":
             return total("hits"), total("given") + total("true") - 2 * total("hits")
-        parts = {
-            "accuracy": ("right", "examples"),
-            "precision": ("hits", "given"),
-            "recall": ("hits", "true"),
-            "base_rate": ("true", "examples"),
-        }
-        return (total(parts[name][0]), total(parts[name][1])) if name in parts else None
+        if name not in HITS_AND_TRIALS:
+            return None
+        hits, trials = HITS_AND_TRIALS[name]
+        return total(hits), total(trials)
+
+
+def _defined(names: Sequence[str], positive: int | None) -> list[str]:
+    """Metrics without those by label where no label is positive."""
+    return [name for name in names if positive is not None or name not in BY_LABEL]
 
 
 def measure(
@@ -155,15 +164,18 @@ def measure(
     drawn: dict[str, list[Floats]] = {
         name: [np.zeros((0, *value.shape))] for name, value in values.items()
     }
-    left_for_areas = num_resamples(count * num_rankings)
-    for weights_RE in _weights(count, num_resamples(count), seed) if count > 1 else ():
-        parts = [(statistic, weights_RE) for statistic in statistics] + [
-            (statistic, weights_RE[:left_for_areas]) for statistic in areas
-        ]
-        left_for_areas = max(0, left_for_areas - len(weights_RE))
-        for statistic, chosen_RE in parts:
-            for name, value in statistic(chosen_RE).items() if len(chosen_RE) else ():
+
+    def draw(chosen: Sequence[Statistic], weights_RE: NDArray[np.float32]) -> None:
+        for statistic in chosen:
+            for name, value in statistic(weights_RE).items():
                 drawn[name].append(value)
+
+    left_for_areas = num_resamples(count * num_rankings)
+    for weights_RE in _weights(count, num_resamples(count), seed):
+        draw(statistics, weights_RE)
+        if left_for_areas > 0:
+            draw(areas, weights_RE[:left_for_areas])
+        left_for_areas -= len(weights_RE)
     return BootstrapResult(values, {name: np.concatenate(each) for name, each in drawn.items()})
 
 
@@ -183,7 +195,9 @@ def interval_of_draws(draws_R: Floats, *, keeps_zero_width: bool = False) -> Int
     if len(defined_R) < max(2, DEFINED_SHARE * len(draws_R)):
         return None
     low, high = (float(bound) for bound in np.quantile(defined_R, [0.025, 0.975]))
-    return Interval(low, high) if high > low or keeps_zero_width else None
+    if high == low and not keeps_zero_width:
+        return None
+    return Interval(low, high)
 
 
 def share_interval(hits: float, trials: float, draws_R: Floats) -> Interval | None:
@@ -192,11 +206,9 @@ def share_interval(hits: float, trials: float, draws_R: Floats) -> Interval | No
     """
     if trials < 2:
         return None
-    return (
-        wilson_interval(hits, int(trials))
-        if min(hits, trials - hits) < FEW_OF_A_KIND
-        else interval_of_draws(draws_R)
-    )
+    if min(hits, trials - hits) < FEW_OF_A_KIND:
+        return wilson_interval(hits, int(trials))
+    return interval_of_draws(draws_R)
 
 
 def f1_interval(hits: float, misses: float, draws_R: Floats) -> Interval | None:
@@ -215,14 +227,13 @@ def f1_interval(hits: float, misses: float, draws_R: Floats) -> Interval | None:
 
 
 def _weights(count: int, resamples: int, seed: int) -> Iterator[NDArray[np.float32]]:
-    """How often each example is drawn, some rows [R, E] at a time."""
+    """How often each example is drawn, some rows [R, E] at a time; none for a single example."""
+    if count < 2:
+        return
     generator = np.random.default_rng(seed)
     rows = max(1, DRAWS_AT_ONCE // count)
     for start in range(0, resamples, rows):
         num = min(rows, resamples - start)
         numbers = generator.integers(count, size=(num, count)) + np.arange(num)[:, None] * count
-        yield (
-            np.bincount(numbers.ravel(), minlength=num * count)
-            .reshape(num, count)
-            .astype(np.float32)
-        )
+        times = np.bincount(numbers.ravel(), minlength=num * count)
+        yield times.reshape(num, count).astype(np.float32)

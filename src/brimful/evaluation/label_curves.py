@@ -1,7 +1,7 @@
 """Curves of classifiers for the report: ROC, precision and recall, threshold sweep, reliability,
-histograms. Small enough for a page, true to the eye.
+histograms. Curves keep the few points that the eye needs.
 
-Shapes: E examples, C labels, N promises (see `label_metrics.calibration_bins`), P points.
+Shapes: E examples, C labels, N predictions (see `label_metrics.calibration_bins`), P points.
 """
 
 import heapq
@@ -15,17 +15,17 @@ from brimful.evaluation.label_metrics import Floats, calibration_bins
 
 MAX_POINTS = 200
 MAX_LABELS_WITH_CURVES = 12
-"""More lines cannot be told apart."""
-SWEEP = 101
+"""With more labels the lines of a figure cannot be told apart."""
+SWEEP_POINTS = 101
 HISTOGRAM_BINS = 20
 DIGITS = 5
-"""Of what is drawn."""
+"""Digits of every coordinate after the decimal point."""
 
 Points = list[list[float]]
 
 
 def curves_of(true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels) -> dict[str, Any]:
-    """Everything the report draws.
+    """Return all curves that the report draws.
 
     Args:
         true_EC: Which labels each example has.
@@ -37,68 +37,63 @@ def curves_of(true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels
         pr of each label against the rest where there is no positive one and at most
         `MAX_LABELS_WITH_CURVES`; reliability; histogram.
     """
-    positive = labels.positive
     curves = ranking_curves(true_EC, probability_EC, labels)
-    curves["sweep"] = (
-        [] if positive is None else sweep(true_EC[:, positive], probability_EC[:, positive])
-    )
-    return curves | {
-        "reliability": reliability(true_EC, probability_EC, labels),
-        "histogram": histogram(true_EC, probability_EC, labels),
-    }
+    curves["sweep"] = []
+    if labels.positive is not None:
+        curves["sweep"] = sweep(true_EC[:, labels.positive], probability_EC[:, labels.positive])
+    curves["reliability"] = reliability(true_EC, probability_EC, labels)
+    curves["histogram"] = histogram(true_EC, probability_EC, labels)
+    return curves
 
 
 def ranking_curves(
     true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels
 ) -> dict[str, Any]:
     """roc, pr and by_label of `curves_of`."""
+
+    def curves_of_label(label: int) -> dict[str, Any]:
+        has_E, scores_E = true_EC[:, label], probability_EC[:, label]
+        return {"roc": roc_curve(has_E, scores_E), "pr": pr_curve(has_E, scores_E)}
+
     if labels.positive is not None:
-        return {
-            **_both(true_EC[:, labels.positive], probability_EC[:, labels.positive]),
-            "by_label": {},
-        }
-    told = labels.names if len(labels.names) <= MAX_LABELS_WITH_CURVES else ()
-    return {
-        "roc": [],
-        "pr": [],
-        "by_label": {
-            name: _both(true_EC[:, label], probability_EC[:, label])
-            for label, name in enumerate(told)
-        },
-    }
-
-
-def _both(has_E: NDArray[np.bool_], scores_E: Floats) -> dict[str, Points]:
-    return {"roc": roc_curve(has_E, scores_E), "pr": pr_curve(has_E, scores_E)}
+        return curves_of_label(labels.positive) | {"by_label": {}}
+    by_label = {}
+    if len(labels.names) <= MAX_LABELS_WITH_CURVES:
+        by_label = {name: curves_of_label(label) for label, name in enumerate(labels.names)}
+    return {"roc": [], "pr": [], "by_label": by_label}
 
 
 def roc_curve(has_E: NDArray[np.bool_], scores_E: Floats) -> Points:
     """[false positive rate, recall] from (0, 0) to (1, 1); empty where all or no examples have the
     label.
     """
+    from sklearn import metrics  # noqa: PLC0415 - most of a second that only scores need
+
     if not has_E.any() or has_E.all():
         return []
-    hits_G, given_G = _counts(has_E, scores_E)
-    rates = np.column_stack([(given_G - hits_G) / (~has_E).sum(), hits_G / has_E.sum()])
-    return _thinned(np.concatenate([np.zeros((1, 2)), rates]))
+    false_P, recall_P, _ = metrics.roc_curve(has_E, scores_E, drop_intermediate=False)
+    return _thinned(np.column_stack([false_P, recall_P]))
 
 
 def pr_curve(has_E: NDArray[np.bool_], scores_E: Floats) -> Points:
     """[recall, precision] of every threshold, from the highest down, starting at recall 0 with the
     first one's precision; empty where none has the label.
     """
+    from sklearn import metrics  # noqa: PLC0415 - most of a second that only scores need
+
     if not has_E.any():
         return []
-    hits_G, given_G = _counts(has_E, scores_E)
-    pairs = np.column_stack([hits_G / has_E.sum(), hits_G / given_G])
-    return _thinned(np.concatenate([[[0.0, pairs[0, 1]]], pairs]))
+    precision_P, recall_P, _ = metrics.precision_recall_curve(has_E, scores_E)
+    # scikit-learn begins with the lowest threshold and ends at recall 0 with a precision of 1.
+    precision_P[-1] = precision_P[-2]
+    return _thinned(np.column_stack([recall_P, precision_P])[::-1])
 
 
 def sweep(has_E: NDArray[np.bool_], scores_E: Floats) -> list[list[float | None]]:
     """[threshold, precision, recall, F1] at 0, 0.01 .. 1; None where undefined (see
     `label_metrics`).
     """
-    thresholds = np.linspace(0, 1, SWEEP)
+    thresholds = np.linspace(0, 1, SWEEP_POINTS)
     given = len(scores_E) - np.searchsorted(np.sort(scores_E), thresholds)
     hits = has_E.sum() - np.searchsorted(np.sort(scores_E[has_E]), thresholds)
     have = int(has_E.sum())
@@ -111,21 +106,24 @@ def sweep(has_E: NDArray[np.bool_], scores_E: Floats) -> list[list[float | None]
 def reliability(
     true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels
 ) -> list[dict[str, float]]:
-    """The bins of the calibration error: lowest and highest probability, mean probability, share
-    that happened, count.
+    """The bins of the calibration error: lowest, highest and mean predicted probability, the share
+    of correct ones, and the count. (scikit-learn's `calibration_curve` tells neither the bounds nor
+    the counts.)
     """
-    guess_N, outcome_N, bin_N = calibration_bins(true_EC, probability_EC, labels)
-    chosen_per_bin = [bin_N == each for each in np.unique(bin_N)]
-    return [
-        {
-            "low": _rounded(guess_N[chosen].min()),
-            "high": _rounded(guess_N[chosen].max()),
-            "probability": _rounded(guess_N[chosen].mean()),
-            "share": _rounded(outcome_N[chosen].mean()),
-            "count": int(chosen.sum()),
-        }
-        for chosen in chosen_per_bin
-    ]
+    predicted_N, outcome_N, bin_N = calibration_bins(true_EC, probability_EC, labels)
+    rows = []
+    for number in np.unique(bin_N):
+        predicted, outcome = predicted_N[bin_N == number], outcome_N[bin_N == number]
+        rows.append(
+            {
+                "low": _rounded(predicted.min()),
+                "high": _rounded(predicted.max()),
+                "probability": _rounded(predicted.mean()),
+                "share": _rounded(outcome.mean()),
+                "count": len(predicted),
+            }
+        )
+    return rows
 
 
 def histogram(true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels) -> dict[str, Any]:
@@ -133,15 +131,13 @@ def histogram(true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels
     labels), else of the label itself.
     """
     edges = np.linspace(0, 1, HISTOGRAM_BINS + 1)
-    by_label = {
-        name: np.histogram(
-            probability_EC[
-                true_EC[:, label], label if labels.positive is None else labels.positive
-            ],
-            edges,
-        )[0].tolist()
-        for label, name in enumerate(labels.names)
-    }
+    by_label = {}
+    for label, name in enumerate(labels.names):
+        column = label
+        if labels.positive is not None:
+            column = labels.positive
+        counts, _ = np.histogram(probability_EC[true_EC[:, label], column], edges)
+        by_label[name] = counts.tolist()
     return {"edges": edges.round(DIGITS).tolist(), "by_label": by_label}
 
 
@@ -168,7 +164,9 @@ def thin(points_P2: Floats, limit: int = MAX_POINTS) -> NDArray[np.int64]:
         start_2, along_2 = points_P2[first], points_P2[last] - points_P2[first]
         away_N2 = points_P2[first + 1 : last] - start_2
         length2 = float(along_2 @ along_2)
-        place_N = np.clip(away_N2 @ along_2 / length2, 0, 1) if length2 else np.zeros(len(away_N2))
+        place_N = np.zeros(len(away_N2))
+        if length2:
+            place_N = np.clip(away_N2 @ along_2 / length2, 0, 1)
         distance_N = np.hypot(*(away_N2 - place_N[:, None] * along_2).T)
         farthest = int(distance_N.argmax())
         if distance_N[farthest] > 1e-9:
@@ -190,19 +188,10 @@ def _thinned(points_P2: Floats) -> Points:
     return chosen
 
 
-def _counts(
-    has_E: NDArray[np.bool_], scores_E: Floats
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """At each distinct probability from the highest down: examples that have and get the label, and
-    examples that get it.
-    """
-    order_E = np.argsort(-scores_E, kind="stable")
-    ends = np.append(np.flatnonzero(np.diff(scores_E[order_E])), len(order_E) - 1)
-    return np.cumsum(has_E[order_E])[ends], ends + 1
-
-
 def _share(part: int, whole: int) -> float | None:
-    return _rounded(part / whole) if whole else None
+    if not whole:
+        return None
+    return _rounded(part / whole)
 
 
 def _rounded(value: Any) -> float:

@@ -149,11 +149,15 @@ class LabelScores:
 
     def to_json(self) -> dict[str, Any]:
         """For scores.json."""
-        positive, loss = self.labels.positive, self.loss.to_json()
+        loss, repeated, floor = self.loss.to_json(), None, None
+        if self.metrics_with_repeated is not None:
+            repeated = _as_json(self.metrics_with_repeated)
+        if self.floor is not None:
+            floor = self.floor.to_json()
         return {
             "kind": "labels",
             "labels": list(self.labels.names),
-            "positive": None if positive is None else self.labels.names[positive],
+            "positive": self.labels.positive_name,
             "multiple": self.labels.multiple,
             "examples": self.examples,
             "repeated": self.repeated,
@@ -165,10 +169,8 @@ class LabelScores:
             "threshold": _threshold_json(self.calibration, self.labels),
             "metrics": _as_json(self.metrics),
             "metrics_at_half": _as_json(self.metrics_at_half),
-            "metrics_with_repeated": (
-                None if self.metrics_with_repeated is None else _as_json(self.metrics_with_repeated)
-            ),
-            "floor": None if self.floor is None else self.floor.to_json(),
+            "metrics_with_repeated": repeated,
+            "floor": floor,
             "by_label": {
                 name: _as_json(scores) | {"support": self.support[name]}
                 for name, scores in self.by_label.items()
@@ -211,15 +213,18 @@ def score_labels(
         *kept.statistics(),
         _prefixed(HALF, decision_statistic(kept.true_EC, _at_half(kept.probability_EC, labels))),
     ]
-    areas, floor_curves = [kept.areas()], {}
+    areas = [kept.areas()]
+    rival = None
     if floor is not None:
         rival = _Judged.of(floor.logits_EC, split, labels, floor.calibration).chosen(kept_E)
         statistics += [_prefixed(FLOOR, statistic) for statistic in rival.statistics()]
         areas.append(_prefixed(FLOOR, rival.areas()))
-        floor_curves = (
-            {} if positive is None else ranking_curves(rival.true_EC, rival.probability_EC, labels)
-        )
     measured = measure(kept.count, statistics, areas, num_rankings=kept.num_rankings * len(areas))
+    with_repeated, floor_scores = None, None
+    if not kept_E.all():
+        with_repeated = everything.measured().scores(METRICS, positive=positive)
+    if floor is not None and rival is not None:
+        floor_scores = _floor_scores(floor, rival, measured)
     by_label = {
         name: {
             metric: measured.score(metric, label=label) for metric in ("precision", "recall", "f1")
@@ -237,25 +242,26 @@ def score_labels(
         calibration=calibration,
         metrics=measured.scores(METRICS, positive=positive),
         metrics_at_half=measured.scores(METRICS_AT_HALF, positive=positive, prefix=HALF),
-        metrics_with_repeated=(
-            None if kept_E.all() else everything.measured().scores(METRICS, positive=positive)
-        ),
-        floor=(
-            None
-            if floor is None
-            else FloorScores(
-                floor.name,
-                measured.scores(METRICS, positive=positive, prefix=FLOOR),
-                measured.differences(COMPARED, positive=positive, other=FLOOR),
-                floor_curves,
-                floor.settings,
-            )
-        ),
+        metrics_with_repeated=with_repeated,
+        floor=floor_scores,
         by_label=by_label,
         support=dict(zip(labels.names, kept.true_EC.sum(0).tolist(), strict=True)),
         confusion=_confusion(kept),
         curves=curves_of(kept.true_EC, kept.probability_EC, labels),
         mistakes=_mistakes(kept, split, np.flatnonzero(kept_E)),
+    )
+
+
+def _floor_scores(floor: Rival, judged: "_Judged", measured: BootstrapResult) -> FloorScores:
+    positive, curves = judged.labels.positive, {}
+    if positive is not None:
+        curves = ranking_curves(judged.true_EC, judged.probability_EC, judged.labels)
+    return FloorScores(
+        floor.name,
+        measured.scores(METRICS, positive=positive, prefix=FLOOR),
+        measured.differences(COMPARED, positive=positive, other=FLOOR),
+        curves,
+        floor.settings,
     )
 
 
@@ -289,27 +295,21 @@ def quick_metrics(logits_EC: ArrayLike, targets: NDArray[Any], labels: Labels) -
         found |= {
             name: float(values[name][0, labels.positive]) for name in ("f1", "precision", "recall")
         }
-        found["precision"] = 0.0 if np.isnan(found["precision"]) else found["precision"]
-    found["best_f1"] = _best_f1(true_EC, probability_EC, labels)
-    return {"loss": float(nats_E.mean())} | {
-        name: value for name, value in found.items() if np.isfinite(value)
-    }
+        if np.isnan(found["precision"]):
+            found["precision"] = 0.0
+    if not labels.is_multiclass:
+        found["best_f1"] = _best_f1(true_EC, probability_EC, labels)
+    defined = {name: value for name, value in found.items() if np.isfinite(value)}
+    return {"loss": float(nats_E.mean())} | defined
 
 
 def _best_f1(true_EC: NDArray[np.bool_], probability_EC: Floats, labels: Labels) -> float:
-    """Not a number where the likeliest label is given, which takes no threshold."""
-    chosen = (
-        range(len(labels.names))
-        if labels.multiple
-        else []
-        if labels.positive is None
-        else [labels.positive]
-    )
+    """Mean over the labels with a threshold of the highest F1."""
     best = [
         choose_threshold("best_f1", probability_EC[:, label], true_EC[:, label]).f1 or 0.0
-        for label in chosen
+        for label in labels.with_threshold
     ]
-    return float(np.mean(best)) if best else float("nan")
+    return float(np.mean(best))
 
 
 def metric_name(name: str, labels: Labels) -> str:
@@ -319,17 +319,23 @@ def metric_name(name: str, labels: Labels) -> str:
         RequestError: f1 without a positive label.
     """
     if name == "f1" and labels.positive is None:
-        kind = "several per text" if labels.multiple else f"{len(labels.names)} labels"
+        kind = f"{len(labels.names)} labels"
+        if labels.multiple:
+            kind = "several per text"
         raise RequestError(
             f"labels.metric=f1 is about the positive of two labels; here there are {kind}. Use"
             " macro_f1."
         )
-    return name if name != "auto" else "f1" if labels.positive is not None else "macro_f1"
+    if name != "auto":
+        return name
+    if labels.positive is None:
+        return "macro_f1"
+    return "f1"
 
 
 def objective(metrics: Mapping[str, float], name: str, labels: Labels) -> float:
-    """What the best model has least of: the loss, or minus the metric; infinite where it is
-    undefined or not a number, so that it never is the best.
+    """Return the value that the best model minimises: the loss, or minus the metric; infinite where
+    it is undefined or not a number, so that such a model is never the best.
 
     F1 of the positive, and macro-F1 of several labels per text, are taken at each one's best
     threshold: thresholds are chosen after training, and at even odds a rare label has an F1 of 0
@@ -344,9 +350,14 @@ def objective(metrics: Mapping[str, float], name: str, labels: Labels) -> float:
         RequestError: see `metric_name`.
     """
     chosen = metric_name(name, labels)
-    has_threshold = chosen == "f1" or (chosen == "macro_f1" and labels.multiple)
-    value = metrics.get("best_f1" if has_threshold else chosen, float("nan"))
-    return float("inf") if not np.isfinite(value) else value if chosen == "loss" else 0.0 - value
+    if chosen == "f1" or (chosen == "macro_f1" and labels.multiple):
+        chosen = "best_f1"
+    value = metrics.get(chosen, float("nan"))
+    if not np.isfinite(value):
+        return float("inf")
+    if chosen == "loss":
+        return value
+    return 0.0 - value
 
 
 @dataclass(frozen=True)
@@ -402,7 +413,9 @@ class _Judged:
 
     @property
     def num_rankings(self) -> int:
-        return len(self.labels.names) if self.labels.positive is None else 1
+        if self.labels.positive is None:
+            return len(self.labels.names)
+        return 1
 
     def statistics(self) -> list[Statistic]:
         return [
@@ -420,11 +433,9 @@ class _Judged:
 
 
 def _at_half(probability_EC: Floats, labels: Labels) -> NDArray[np.bool_]:
-    return (
-        np.asarray(probability_EC >= 0.5)
-        if labels.multiple
-        else as_indicators(probability_EC.argmax(1), labels)
-    )
+    if labels.multiple:
+        return np.asarray(probability_EC >= 0.5)
+    return as_indicators(probability_EC.argmax(1), labels)
 
 
 def _prefixed(prefix: str, statistic: Statistic) -> Statistic:
@@ -438,16 +449,16 @@ def _as_json(scores: Mapping[str, MetricEstimate]) -> dict[str, Any]:
 
 
 def _threshold_json(calibration: LabelCalibration, labels: Labels) -> dict[str, Any] | None:
-    values = [threshold.value for threshold in calibration.thresholds]
-    if not values:
+    value: Any = [threshold.value for threshold in calibration.thresholds]
+    if not value:
         return None
-    reached = all(threshold.reached for threshold in calibration.thresholds)
-    value = values if labels.multiple else values[0]
+    if not labels.multiple:
+        value = value[0]
     return {
         "policy": calibration.policy,
         "value": value,
         "chosen_on": "validation",
-        "reached": reached,
+        "reached": all(threshold.reached for threshold in calibration.thresholds),
         "notes": calibration.notes(labels),
     }
 
@@ -473,8 +484,7 @@ def _mistakes(
     judged: _Judged, split: "LabelledSplit", numbers_E: NDArray[np.int64]
 ) -> list[dict[str, Any]]:
     """Examples with a wrong label, the most confident first: by the probability of the label given
-    wrongly; with several labels per text by that of the most confident wrong decision, and what is
-    told is that decision's probability.
+    wrongly; with several labels per text by the probability of the most confident wrong decision.
     """
     wrong_EC = judged.true_EC != judged.given_EC
     if not judged.labels.multiple:
@@ -497,11 +507,11 @@ def _mistakes(
 
 
 def _names(chosen_C: NDArray[np.bool_], labels: Labels) -> str:
-    return (
-        ", ".join(name for name, chosen in zip(labels.names, chosen_C, strict=True) if chosen)
-        or "(none)"
-    )
+    chosen = [labels.names[label] for label in np.flatnonzero(chosen_C)]
+    return ", ".join(chosen) or "(none)"
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    return text[: MOST_CHARACTERS - 1] + "…"

@@ -38,23 +38,15 @@ class Layers:
         """The record of scores.json: summary figures, and a row for each layer."""
         record: dict[str, Any] = {"tokens": self.tokens}
         if self.alignment is not None:
-            rows = [
-                {
-                    name: value
-                    for name, value in asdict(segment).items()
-                    if name != "is_below_the_top"
-                }
-                for segment in self.alignment.segments
-            ]
+            rows = [asdict(segment) for segment in self.alignment.segments]
+            for row in rows:
+                del row["is_below_the_top"]
             record["alignment"] = {"mean_cosine": self.alignment.mean_cosine, "segments": rows}
         if self.attention is not None:
-            summary = {
+            record["attention"] = {
                 "mean_cosine": self.attention.mean_cosine,
                 "mean_violation": self.attention.mean_violation,
                 "dead": list(self.attention.dead),
-            }
-            record["attention"] = {
-                **summary,
                 "layers": [asdict(layer) for layer in self.attention.layers],
             }
         finite: dict[str, Any] = _without_nonfinite(record)
@@ -62,12 +54,14 @@ class Layers:
 
 
 def _without_nonfinite(value: Any) -> Any:
-    """null for numbers that JSON cannot hold, of weights that diverged."""
+    """The value with None in place of numbers that JSON cannot hold, as diverged weights give."""
     if isinstance(value, dict):
         return {key: _without_nonfinite(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_without_nonfinite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def has_layers_to_look_at(recipe: Recipe) -> bool:

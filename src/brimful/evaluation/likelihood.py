@@ -8,7 +8,6 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from brimful.base.errors import RequestError
-from brimful.base.intervals import Interval
+from brimful.base.intervals import Interval, bounds_of
+from brimful.base.rundir import finite_record
 from brimful.data.batches import IGNORED, Batch, MicroBatch
 from brimful.data.masking import MaskedBatch
 from brimful.data.sequences import evaluation_batches
@@ -29,6 +29,7 @@ from brimful.generation.engine import context_of
 from brimful.training.losses import token_losses
 from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory
 from brimful.training.method import Network, hidden_states_of
+from brimful.training.precision import autocast
 
 Progress = Callable[[str, int, int | None], None]
 """Called with (what, done, total); total None when unknown."""
@@ -103,22 +104,24 @@ class Likelihood:
         """exp of all nats, those of end-of-text included, per word; comparable between tokenizers,
         as bits per byte.
         """
-        return None if not self.words else perplexity_of(self.loss * self.tokens / self.words)
+        if not self.words:
+            return None
+        return perplexity_of(self.loss * self.tokens / self.words)
 
     @property
     def tokens_per_second(self) -> float:
-        return self.tokens / self.seconds if self.seconds else 0.0
+        if not self.seconds:
+            return 0.0
+        return self.tokens / self.seconds
 
     def to_json(self) -> dict[str, Any]:
-        """The record of scores.json. A value JSON cannot hold is null, told in `nonfinite`, as in
-        the journal.
-        """
+        """The record of scores.json, made finite as in the journal (see `finite_record`)."""
         record: dict[str, Any] = {
             "loss": self.loss,
             "perplexity": self.perplexity,
             "bits_per_byte": self.bits_per_byte,
-            "loss_interval": _pair(self.loss_interval),
-            "bits_per_byte_interval": _pair(self.bits_per_byte_interval),
+            "loss_interval": bounds_of(self.loss_interval),
+            "bits_per_byte_interval": bounds_of(self.bits_per_byte_interval),
             "tokens": self.tokens,
             "bytes": self.bytes,
             "documents": self.documents,
@@ -134,14 +137,7 @@ class Likelihood:
         if self.masked_share is not None:
             kept = {key: value for key, value in record.items() if key not in _OF_TEXTS}
             record = {"kind": MASKED, "masked_share": self.masked_share, **kept}
-        nonfinite = {
-            key: str(value)
-            for key, value in record.items()
-            if isinstance(value, float) and not math.isfinite(value)
-        }
-        return (
-            {**record, **dict.fromkeys(nonfinite), "nonfinite": nonfinite} if nonfinite else record
-        )
+        return finite_record(record)
 
 
 def score_split(  # noqa: PLR0913 - each is one independent choice of the measurement
@@ -180,11 +176,15 @@ def score_split(  # noqa: PLR0913 - each is one independent choice of the measur
         RequestError: context, stride or batch size out of range, nothing to score, a head bias, or
             not even one window fits into memory.
     """
-    stride = context if stride is None else stride
+    if stride is None:
+        stride = context
     _check_request(model, split, context, stride, batch_size)
     started = time.perf_counter()
     scorer = Scorer(model, device, autocast_dtype, chunk_tokens, batch_size)
     num_targets = len(split.tokens_N) - 1
+    total = None
+    if max_sequences is None:
+        total = num_targets
     nats: list[Tensor] = []
     window_tokens: list[NDArray[np.int64]] = []
     done = 0
@@ -196,7 +196,7 @@ def score_split(  # noqa: PLR0913 - each is one independent choice of the measur
             window_tokens.append((batch.targets_BT != IGNORED).sum(1).numpy())
             done += int(window_tokens[-1].sum())
             if progress is not None:
-                progress("evaluate", done, num_targets if max_sequences is None else None)
+                progress("evaluate", done, total)
     finally:
         model.train(was_training)
     nats_N, tokens_N = torch.cat(nats).cpu().double().numpy(), np.concatenate(window_tokens)
@@ -276,17 +276,12 @@ class Scorer:
         self.batch_sizes.append(-(-windows // 2))
 
     def _piece(self, batch: Batch, rows: slice) -> MicroBatch:
-        targets_BT, mask_BT = (
-            batch.targets_BT[rows],
-            batch.mask_BT if isinstance(batch, MaskedBatch) else None,
-        )
-        scored_N = (targets_BT.flatten() != IGNORED).nonzero()[:, 0] if self._sparse else None
-        return MicroBatch(
-            batch.inputs_BT[rows],
-            targets_BT,
-            scored_N,
-            mask_BT=None if mask_BT is None else mask_BT[rows],
-        )
+        targets_BT, scored_N, mask_BT = batch.targets_BT[rows], None, None
+        if self._sparse:
+            scored_N = (targets_BT.flatten() != IGNORED).nonzero()[:, 0]
+        if isinstance(batch, MaskedBatch) and batch.mask_BT is not None:
+            mask_BT = batch.mask_BT[rows]
+        return MicroBatch(batch.inputs_BT[rows], targets_BT, scored_N, mask_BT=mask_BT)
 
     def nats(self, micro: MicroBatch) -> Tensor:
         """Nats of each row, all at once, however much memory that takes; no logits are made where
@@ -294,12 +289,7 @@ class Scorer:
         """
         micro = micro.to(self._device)
         num_rows, length = micro.inputs_BT.shape
-        autocast = (
-            nullcontext()
-            if self._autocast_dtype is None
-            else torch.autocast(self._device.type, dtype=self._autocast_dtype)
-        )
-        with torch.no_grad(), autocast:
+        with torch.no_grad(), autocast(self._device, self._autocast_dtype):
             hidden, targets = self._network.hidden_states(micro), micro.targets_BT
             if micro.scored_N is not None:
                 hidden, targets = (
@@ -366,17 +356,20 @@ def summarise(
         documents: Of the whole split.
     """
     tokens, nats = int(tokens_N.sum()), float(nats_N.sum())
-    bits_per_byte_per_loss = tokens / (math.log(2) * num_bytes) if num_bytes else math.nan
+    bits_per_byte_per_loss = math.nan
+    if num_bytes:
+        bits_per_byte_per_loss = tokens / (math.log(2) * num_bytes)
     loss = nats / tokens
     interval = mean_interval(nats_N, tokens_N)
+    bits_interval = None
+    if interval is not None:
+        bits_interval = interval.scaled(bits_per_byte_per_loss)
     return Likelihood(
         loss=loss,
         perplexity=perplexity_of(loss),
         bits_per_byte=loss * bits_per_byte_per_loss,
         loss_interval=interval,
-        bits_per_byte_interval=(
-            None if interval is None else interval.scaled(bits_per_byte_per_loss)
-        ),
+        bits_per_byte_interval=bits_interval,
         tokens=tokens,
         bytes=round(num_bytes),
         documents=documents,
@@ -388,7 +381,3 @@ def summarise(
         window_nats_N=nats_N,
         window_tokens_N=tokens_N,
     )
-
-
-def _pair(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else [interval.low, interval.high]

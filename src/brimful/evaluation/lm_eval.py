@@ -79,7 +79,9 @@ def evaluate_with_lm_eval(
             " Face hub."
         ) from error
     seconds = time.perf_counter() - started_s
-    prompt = "template" if is_chat else "lm-eval's plain prompt"
+    prompt = "lm-eval's plain prompt"
+    if is_chat:
+        prompt = "template"
     return [
         _result(task, found, prompt, seconds)
         for task in found["results"]
@@ -102,10 +104,12 @@ def _result(task: str, found: Mapping[str, Any], prompt: str, seconds: float) ->
     values: Mapping[str, Any] = found["results"][task]
     n, all_examples = (int(found["n-samples"][task][key]) for key in ("effective", "original"))
     shots = found.get("n-shot", {}).get(task, 0)
+    if shots:
+        prompt = f"{prompt}, few-shot {shots}"
     return {
         "task": f"{PREFIX}{task}",
         "version": found["versions"].get(task),
-        "prompt": f"{prompt}, few-shot {shots}" if shots else prompt,
+        "prompt": prompt,
         "n": n,
         "metrics": {
             _name(key): _metric(key, values, n)

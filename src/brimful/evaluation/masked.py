@@ -64,6 +64,9 @@ def score_masked(  # noqa: PLR0913 - each is one independent choice of the measu
     nats: list[Tensor] = []
     window_tokens: list[NDArray[np.int64]] = []
     num_tokens, done, was_training = len(split.tokens_N) - 1, 0, model.training
+    total = None
+    if max_sequences is None:
+        total = num_tokens
     model.eval()
     try:
         for batch in masked_evaluation_batches(split, context, batch_size, rules, max_sequences):
@@ -71,7 +74,7 @@ def score_masked(  # noqa: PLR0913 - each is one independent choice of the measu
             window_tokens.append((batch.targets_BT != IGNORED).sum(1).numpy())
             done = min(done + len(batch.inputs_BT) * (context - 1), num_tokens)
             if progress is not None:
-                progress("evaluate", done, num_tokens if max_sequences is None else None)
+                progress("evaluate", done, total)
     finally:
         model.train(was_training)
     tokens_N = np.concatenate(window_tokens)

@@ -10,7 +10,7 @@ import numpy as np
 
 from brimful.base.discover import did_you_mean, module_in, names_in
 from brimful.base.errors import RequestError
-from brimful.base.intervals import Interval
+from brimful.base.intervals import Interval, bounds_of
 from brimful.evaluation.stats import example_interval
 
 METRICS_PACKAGE = "brimful.evaluation.metrics"
@@ -22,15 +22,15 @@ class TaskAnswer:
 
     Attributes:
         completion: As written, cut at the first stop string.
-        extracted: What counts of it, such as the code.
-        reference: What would have been right.
+        extracted: The part that is judged, such as the code.
+        reference: The right answer.
         finish: Why it ended: end-of-text, a stop string, or the most tokens it may have.
-        tokens: Drawn, stop token left out.
-        status: What the sandbox found (passed, failed, error, timeout, blocked) or the verifier
-            (correct, wrong, unparsed); None where neither judged.
-        detail: What they say about it.
-        value: What the answer says, as the verifier read it; None where it could not or where
-            nothing was read.
+        tokens: Generated tokens without the stop token.
+        status: The sandbox's (passed, failed, error, timeout, blocked) or the verifier's (correct,
+            wrong, unparsed) verdict; None where neither judged.
+        detail: Its reason.
+        value: The final answer as the verifier read it; None where it could not be read, or where
+            there is no verifier.
     """
 
     completion: str
@@ -63,10 +63,9 @@ class MetricSummary:
 
     def to_json(self) -> dict[str, Any]:
         """For evaluations/TASK.json."""
-        bounds = None if self.interval is None else [self.interval.low, self.interval.high]
         return {
             "value": self.value,
-            "interval": bounds,
+            "interval": bounds_of(self.interval),
             "interval_method": self.interval_method,
             "n": self.n,
             "unit": self.unit,
@@ -75,7 +74,7 @@ class MetricSummary:
 
 @dataclass(frozen=True)
 class Scores:
-    """What a metric finds.
+    """A metric's values.
 
     Attributes:
         of_answers: By name, a score per answer: examples, and in each its samples. The mean of an
@@ -101,17 +100,16 @@ class Metric:
     Attributes:
         description: One line.
         score: Never raises for what a model wrote.
-        is_told_by_kind: Whether its scores are told by type of question, too, where a task has
-            types.
+        has_kinds: Whether it is also reported by type of question, where a task has types.
     """
 
     description: str
     score: Callable[[AnswersByExample], Scores]
-    is_told_by_kind: bool = False
+    has_kinds: bool = False
 
 
 def metric_names() -> list[str]:
-    """The metrics there are."""
+    """Return the names of all metrics."""
     return names_in(METRICS_PACKAGE, ".py")
 
 
@@ -134,9 +132,10 @@ def mean_of_examples(of_answers: Sequence[Sequence[float]], unit: str) -> Metric
     """The mean over examples of each one's mean over samples, with its interval over examples."""
     values_N = [float(np.mean(samples)) for samples in of_answers]
     interval, method = example_interval(values_N, is_share=unit == "share")
-    return MetricSummary(
-        float(np.mean(values_N)) if values_N else None, unit, interval, method, len(values_N)
-    )
+    mean = None
+    if values_N:
+        mean = float(np.mean(values_N))
+    return MetricSummary(mean, unit, interval, method, len(values_N))
 
 
 def summaries_by_kind(scores: Scores, kinds: Sequence[str]) -> dict[str, MetricSummary]:

@@ -4,7 +4,7 @@ Shapes: N windows in text order, or examples; K blocks of neighbouring windows; 
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +21,8 @@ give smooth intervals.
 DRAWS_AT_ONCE = 2_000_000
 """Random block numbers held in memory at a time (16 MB)."""
 FEW_OF_A_KIND = 10
-"""With fewer passes, or fewer failures, resamples hold too few distinct values for a share's
-bootstrap interval.
+"""With fewer passes or fewer failures, resamples hold too few distinct values for a bootstrap
+interval of a share.
 """
 
 
@@ -33,7 +33,7 @@ class PairedDifference:
 
     Attributes:
         difference: Ratio of sums of the first minus that of the second.
-        interval: Its interval; None with fewer than two blocks.
+        interval: None with fewer than two blocks.
         p_value: Two-sided p-value of "no difference" (see `sign_flip_p_value`); None with fewer
             than two blocks.
     """
@@ -75,15 +75,7 @@ def mean_interval(
     block_sums_K, block_weights_K = _blocks(
         np.asarray(sums, np.float64), np.asarray(weights, np.float64), max_blocks
     )
-    if len(block_sums_K) < 2 or not np.isfinite(block_sums_K).all():
-        return None
-    ratios_R = np.concatenate(
-        [
-            block_sums_K[c].sum(1) / block_weights_K[c].sum(1)
-            for c in _choices(len(block_sums_K), resamples, seed)
-        ]
-    )
-    return _percentiles(ratios_R, confidence)
+    return _ratio_interval(block_sums_K, block_weights_K, confidence, resamples, seed)
 
 
 def paired_difference(
@@ -122,19 +114,11 @@ def paired_difference(
     delta_N = first_N - second_N
     difference = float(delta_N.sum() / weights_N.sum())
     block_deltas_K, block_weights_K = _blocks(delta_N, weights_N, max_blocks)
-    if len(block_deltas_K) < 2 or not np.isfinite(block_deltas_K).all():
+    interval = _ratio_interval(block_deltas_K, block_weights_K, confidence, resamples, seed)
+    if interval is None:
         return PairedDifference(difference, None, None)
-    deltas_R = np.concatenate(
-        [
-            block_deltas_K[c].sum(1) / block_weights_K[c].sum(1)
-            for c in _choices(len(block_deltas_K), resamples, seed)
-        ]
-    )
-    return PairedDifference(
-        difference,
-        _percentiles(deltas_R, confidence),
-        sign_flip_p_value(block_deltas_K, resamples=resamples, seed=seed),
-    )
+    p_value = sign_flip_p_value(block_deltas_K, resamples=resamples, seed=seed)
+    return PairedDifference(difference, interval, p_value)
 
 
 def sign_flip_p_value(deltas: ArrayLike, *, resamples: int = 1000, seed: int = 0) -> float:
@@ -166,9 +150,8 @@ def sign_flip_p_value(deltas: ArrayLike, *, resamples: int = 1000, seed: int = 0
 
 
 def example_interval(values: Sequence[float], *, is_share: bool) -> tuple[Interval | None, str]:
-    """Interval of the mean over examples, and how it was made.
-
-    "bootstrap" (see `mean_interval`), or "Wilson" for a share with few passes or few failures.
+    """Return the interval of the mean over examples and its method: "bootstrap" (see
+    `mean_interval`), or "Wilson" for a share with few passes or few failures.
 
     Args:
         values: One per example; several samples of one example already averaged.
@@ -213,6 +196,31 @@ def bootstrap_interval(
     return _percentiles(values_R, confidence)
 
 
+def mean_of_known(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are not None; None where there is none."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    return sum(known) / len(known)
+
+
+def _ratio_interval(
+    sums_K: Floats, weights_K: Floats, confidence: float, resamples: int, seed: int
+) -> Interval | None:
+    """Percentile bootstrap of sum(sums) / sum(weights) over K blocks; None with fewer than two
+    blocks or a value that is not finite.
+    """
+    if len(sums_K) < 2 or not np.isfinite(sums_K).all():
+        return None
+    ratios_R = np.concatenate(
+        [
+            sums_K[chosen_RK].sum(1) / weights_K[chosen_RK].sum(1)
+            for chosen_RK in _choices(len(sums_K), resamples, seed)
+        ]
+    )
+    return _percentiles(ratios_R, confidence)
+
+
 def _blocks(sums_N: Floats, weights_N: Floats, max_blocks: int) -> tuple[Floats, Floats]:
     counted_N = weights_N > 0
     sums_N, weights_N = sums_N[counted_N], weights_N[counted_N]
@@ -226,8 +234,8 @@ def _blocks(sums_N: Floats, weights_N: Floats, max_blocks: int) -> tuple[Floats,
 def _choices(
     kinds: int, resamples: int, seed: int, count: int | None = None
 ) -> Iterator[NDArray[np.int64]]:
-    """Numbers below `kinds` drawn with replacement, as many as kinds unless told otherwise: (rows,
-    count) at a time, R rows in all.
+    """Draw numbers below `kinds` with replacement: pieces of [rows, count], R rows in all. The count
+    is `kinds` unless given.
     """
     generator = np.random.default_rng(seed)
     count = count or kinds

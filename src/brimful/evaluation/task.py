@@ -2,7 +2,7 @@
 and metrics; nothing of a model.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Annotated, Any, Literal
@@ -26,7 +26,7 @@ from brimful.verify.verifier import Verifier, load_verifier, verifier_names
 TASKS_PACKAGE = "brimful.evaluation"
 TASKS_FOLDER = "tasks"
 SAME_AS = "same_as"
-"""Key of a file that takes all it does not say itself from another task."""
+"""Key of a file that inherits every value it does not set from another task."""
 
 Row = Mapping[str, Any]
 
@@ -37,13 +37,24 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False
     )
     environment.tests["python"] = lambda text: parses(code_of(text)).parses
-    environment.filters["short_hash"] = lambda text: xxhash.xxh3_64_hexdigest(str(text).encode())[
-        :8
-    ]
-    environment.filters["as_comment"] = lambda text: "\n".join(
-        f"# {line}".rstrip() for line in str(text).strip().splitlines()
-    )
+    environment.filters["short_hash"] = short_hash
+    environment.filters["as_comment"] = _as_comment
     return environment
+
+
+def short_hash(text: object) -> str:
+    """Return eight hexadecimal digits that identify a text."""
+    return xxhash.xxh3_64_hexdigest(str(text).encode())[:8]
+
+
+def _as_comment(text: object) -> str:
+    return "\n".join(f"# {line}".rstrip() for line in str(text).strip().splitlines())
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return the message for a name that does not exist, with the nearest one and all there are."""
+    names = list(known)
+    return f"unknown {kind} {name!r}{did_you_mean(name, names)} Known: {', '.join(names)}"
 
 
 @lru_cache(maxsize=256)
@@ -102,10 +113,7 @@ class TaskData(Section):
         if not (self.file or self.run or self.splits):
             raise ValueError("name the splits that are read: data.splits")
         if self.builtin is not None and self.builtin not in SPLIT_ROWS:
-            raise ValueError(
-                f"unknown built-in corpus {self.builtin!r}{did_you_mean(self.builtin, SPLIT_ROWS)}"
-                f" Known: {', '.join(SPLIT_ROWS)}"
-            )
+            raise ValueError(unknown_name("built-in corpus", self.builtin, SPLIT_ROWS))
         return self
 
 
@@ -217,10 +225,7 @@ class Task(Section):
     @classmethod
     def _verifier_exists(cls, value: str | None) -> str | None:
         if value is not None and value not in verifier_names():
-            raise ValueError(
-                f"unknown verifier {value!r}{did_you_mean(value, verifier_names())} Known:"
-                f" {', '.join(verifier_names())}"
-            )
+            raise ValueError(unknown_name("verifier", value, verifier_names()))
         return value
 
     @pydantic.field_validator("metrics")
@@ -228,20 +233,15 @@ class Task(Section):
     def _metrics_exist(cls, value: list[str]) -> list[str]:
         for name in value:
             if name not in metric_names():
-                raise ValueError(
-                    f"unknown metric {name!r}{did_you_mean(name, metric_names())} Known:"
-                    f" {', '.join(metric_names())}"
-                )
+                raise ValueError(unknown_name("metric", name, metric_names()))
         return value
 
     @pydantic.model_validator(mode="after")
     def _metrics_suit_the_verifier(self) -> "Task":
-        runs_programs = self.needs_sandbox
-        for metric, wants_programs in (("accuracy", False), ("pass_at_k", True)):
-            if metric in self.metrics and (
-                self.verifier is None or runs_programs is not wants_programs
-            ):
-                kind = "programs" if wants_programs else "final answers"
+        metrics = (("accuracy", "final answers", False), ("pass_at_k", "programs", True))
+        for metric, kind, runs_programs in metrics:
+            suits = self.verifier is not None and self.needs_sandbox is runs_programs
+            if metric in self.metrics and not suits:
                 raise ValueError(
                     f"metric {metric} counts what a verifier of {kind} says; verifier"
                     f" {self.verifier} is none"
@@ -269,7 +269,7 @@ class Task(Section):
 
     @cached_property
     def request(self) -> str:
-        """Equal for tasks that ask a model the same: what it answers is then shared."""
+        """Equal for tasks that ask a model the same questions: they share the answers."""
         return self.model_dump_json(
             include={"data", "id", "reference", "kind", "template", "plain", "sampling"}
         )
@@ -281,7 +281,9 @@ class Task(Section):
         Raises:
             RequestError: what the verifier needs is not installed.
         """
-        return None if self.verifier is None else load_verifier(self.verifier)
+        if self.verifier is None:
+            return None
+        return load_verifier(self.verifier)
 
     @property
     def needs_sandbox(self) -> bool:
@@ -313,12 +315,10 @@ def load_task(name: str, overrides: list[str] | tuple[str, ...] = ()) -> Task:
             problems.append(str(error))
     try:
         task = Task.model_validate({"name": name, **values})
-    except (pydantic.ValidationError, jinja2.TemplateSyntaxError) as error:
-        problems += (
-            problem_lines(error, Task)
-            if isinstance(error, pydantic.ValidationError)
-            else [f"a template: {error}"]
-        )
+    except pydantic.ValidationError as error:
+        problems += problem_lines(error, Task)
+    except jinja2.TemplateSyntaxError as error:
+        problems.append(f"a template: {error}")
     if problems:
         raise RequestError(f"task {name}: {'; '.join(problems).rstrip('.')}.")
     return task
@@ -327,20 +327,15 @@ def load_task(name: str, overrides: list[str] | tuple[str, ...] = ()) -> Task:
 def _values(name: str) -> dict[str, Any]:
     """The file's values, over those of the task it is the same as."""
     if name not in task_names():
-        raise RequestError(
-            f"unknown task {name!r}{did_you_mean(name, task_names())} Known:"
-            f" {', '.join(task_names())}; or lm-eval:TASK."
-        )
-    text = (
-        resources.files(TASKS_PACKAGE)
-        .joinpath(TASKS_FOLDER, f"{name}.yaml")
-        .read_text(encoding="utf-8")
-    )
-    values: dict[str, Any] = parse_yaml(text)
+        raise RequestError(f"{unknown_name('task', name, task_names())}; or lm-eval:TASK.")
+    file = resources.files(TASKS_PACKAGE).joinpath(TASKS_FOLDER, f"{name}.yaml")
+    values: dict[str, Any] = parse_yaml(file.read_text(encoding="utf-8"))
     base = values.pop(SAME_AS, None)
     if base is None:
         return values
-    return _values(base) | ({} if "data" in values else {"same_data_as": base}) | values
+    if "data" not in values:
+        values["same_data_as"] = base
+    return _values(base) | values
 
 
 def render(template: str, row: Row, where: str) -> str:

@@ -78,5 +78,6 @@ def _written(
     subject: Subject, request: Request, generation: Generation, stop: Sequence[str]
 ) -> WrittenAnswer:
     text = text_behind(subject.tokenizer, request.prompt_ids, generation.token_ids)
-    end = first_stop(text, stop) if generation.finish == "stop" else None
-    return WrittenAnswer(text[:end], generation.finish, len(generation.token_ids))
+    if generation.finish == "stop":
+        text = text[: first_stop(text, stop)]
+    return WrittenAnswer(text, generation.finish, len(generation.token_ids))

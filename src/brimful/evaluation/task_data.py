@@ -4,18 +4,16 @@ itself.
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
-
-import xxhash
 
 from brimful.base.errors import DataError, RequestError
 from brimful.data.builtin import SPLIT_ROWS
 from brimful.data.formats import Example, Prompt, as_columns, text_of_prompt
 from brimful.data.readers import SUFFIXES, Row, format_of, read_rows
-from brimful.evaluation.task import Task, holds, render
+from brimful.evaluation.task import Task, holds, render, short_hash
 
 SHOT_CANDIDATES = 1000
 """So many of the run's first training examples are looked through for solved examples."""
@@ -79,34 +77,27 @@ def load_examples(
         DataError: no file, the hub cannot be reached, a row lacks columns, two rows have one id.
         RequestError: the run has no examples of its own, or nothing is left to score.
     """
-    found = (
-        _own_examples(task, own)
-        if task.data.run
-        else _rows_examples(task, paths.get(task.name, paths.get(task.same_data_as or "")))
-    )
-    if not found.scored:
+    if task.data.run:
+        examples = _own_examples(task, own)
+    else:
+        examples = _rows_examples(task, paths.get(task.name, paths.get(task.same_data_as or "")))
+    if not examples.scored:
         raise RequestError(
-            f"task {task.name}: no example is left to score. {' '.join(found.notes)}".rstrip()
+            f"task {task.name}: no example is left to score. {' '.join(examples.notes)}".rstrip()
         )
-    count = len(found.scored)
+    count = len(examples.scored)
     if max_examples is None or max_examples >= count:
-        return found
+        return examples
     if max_examples < 1:
         raise RequestError(f"max_examples must be at least 1, got {max_examples}.")
-    by_kind = sorted(
-        range(count), key=lambda place: found.scored[place].kind
-    )  # else a step of as many places as there are types takes one type only
-    chosen = [
-        found.scored[place]
-        for place in sorted(
-            by_kind[number * count // max_examples] for number in range(max_examples)
-        )
-    ]
-    return TaskExamples(
-        chosen,
-        found.shots,
-        [*found.notes, f"{max_examples} of {count} examples, evenly spread"],
-        found.source,
+    # Sorted by type first: otherwise a step that is a multiple of the number of types would take
+    # examples of one type only.
+    by_kind = sorted(range(count), key=lambda place: examples.scored[place].kind)
+    chosen = sorted(by_kind[number * count // max_examples] for number in range(max_examples))
+    return replace(
+        examples,
+        scored=[examples.scored[place] for place in chosen],
+        notes=[*examples.notes, f"{max_examples} of {count} examples, evenly spread"],
     )
 
 
@@ -117,15 +108,7 @@ def _rows_examples(task: Task, path: str | None) -> TaskExamples:
     for number, (values, where) in enumerate(rows, start=1):
         row = _columns(task, values, where, number)
         if holds(task.data.scored, row, where):
-            kind = render(task.kind or "", row, where)
-            example = TaskExample(
-                render(task.id, row, where),
-                row,
-                render(task.reference, row, where),
-                None,
-                where,
-                kind,
-            )
+            example = _example(task, row, where, None)
             if example.id in scored:
                 raise DataError(
                     f"{where}: {example.id} was there before, in {scored[example.id].where}. Every"
@@ -144,13 +127,17 @@ def _rows_examples(task: Task, path: str | None) -> TaskExamples:
 def _columns(task: Task, values: object, where: str, number: int) -> dict[str, Any]:
     """A row's columns, those under other names too, and its place."""
     columns = as_columns(values, where)
-    return {
-        **columns,
-        **{
-            name: columns[column] for name, column in task.data.columns.items() if column in columns
-        },
-        "row_number": number,
+    renamed = {
+        name: columns[column] for name, column in task.data.columns.items() if column in columns
     }
+    return columns | renamed | {"row_number": number}
+
+
+def _example(
+    task: Task, row: Mapping[str, Any], where: str, own_prompt: Prompt | None
+) -> TaskExample:
+    id_, reference = render(task.id, row, where), render(task.reference, row, where)
+    return TaskExample(id_, row, reference, own_prompt, where, render(task.kind or "", row, where))
 
 
 def _rows(task: Task, path: str | None) -> tuple[Iterator[Row], Iterator[Row], str]:
@@ -186,7 +173,9 @@ def _rows(task: Task, path: str | None) -> tuple[Iterator[Row], Iterator[Row], s
 
 
 def _builtin_rows(name: str | None, splits: Sequence[str]) -> Iterator[Row]:
-    return (row for split in splits for row in SPLIT_ROWS[name](split)) if name else iter(())
+    if name is not None:
+        for split in splits:
+            yield from SPLIT_ROWS[name](split)
 
 
 def _folder_rows(task: Task, folder: Path, splits: Sequence[str]) -> Iterator[Row]:
@@ -197,11 +186,9 @@ def _folder_rows(task: Task, folder: Path, splits: Sequence[str]) -> Iterator[Ro
             if path.name.partition(".")[0] == split and format_of(path) is not None
         ]
         if len(files) != 1:
-            found = (
-                f"{len(files)} of them ({', '.join(path.name for path in files)})"
-                if files
-                else "none"
-            )
+            found = "none"
+            if files:
+                found = f"{len(files)} of them ({', '.join(path.name for path in files)})"
             raise DataError(
                 f"evaluation.data: task {task.name} reads one file {split}.jsonl (or"
                 f" {', '.join(SUFFIXES)}; .gz too) of the folder {folder}; there is {found}. Give a"
@@ -256,30 +243,22 @@ def _own_examples(task: Task, own: Mapping[str, Sequence[Example]]) -> TaskExamp
             f"task {task.name} asks the run's own {split} examples, and there are none: it belongs"
             " to runs of method sft."
         )
-    asked = [
-        (number, example) for number, example in enumerate(own[split]) if example.prompt is not None
+    rows = [
+        (_own_row(number, example), example)
+        for number, example in enumerate(own[split])
+        if example.prompt is not None
     ]
-    rows = [(_own_row(number, example), example) for number, example in asked]
     scored = [
-        TaskExample(
-            render(task.id, row, example.where),
-            row,
-            render(task.reference, row, example.where),
-            example.prompt,
-            example.where,
-        )
+        _example(task, row, example.where, example.prompt)
         for row, example in rows
         if holds(task.data.scored, row, example.where)
     ]
-    left_out = len(own[split]) - len(scored)
-    notes = (
-        [
+    notes = []
+    if left_out := len(own[split]) - len(scored):
+        notes.append(
             f"{left_out} of {len(own[split])} {split} examples are left out (scored:"
             f" {task.data.scored})"
-        ]
-        if left_out
-        else []
-    )
+        )
     taken = {row["prompt"] for row, _ in rows}
     return TaskExamples(
         scored,
@@ -291,7 +270,7 @@ def _own_examples(task: Task, own: Mapping[str, Sequence[Example]]) -> TaskExamp
 
 def _own_row(number: int, example: Example) -> dict[str, Any]:
     prompt = text_of_prompt(example)
-    content = xxhash.xxh3_64_hexdigest(f"{prompt}\0{example.completion}".encode())[:8]
+    content = short_hash(f"{prompt}\0{example.completion}")
     return {"id": f"{number}-{content}", "prompt": prompt, "completion": example.completion}
 
 
@@ -311,7 +290,9 @@ def _typical_shots(
         for row, example in candidates
         if row["prompt"] not in taken and holds(task.data.scored, row, example.where)
     ]
+    if not rows:
+        return []
     lengths = [len(row["prompt"]) + len(row["completion"]) for row in rows]
-    middle = statistics.median(lengths) if lengths else 0
+    middle = statistics.median(lengths)
     nearest = sorted(range(len(rows)), key=lambda number: abs(lengths[number] - middle))
     return [rows[number] for number in nearest[: task.plain.shots]]

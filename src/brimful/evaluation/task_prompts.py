@@ -1,5 +1,5 @@
-"""How a model is asked: a tuned one as it was tuned, an untuned one with text to continue. Always
-as token ids that fit its context.
+"""How a model is asked: a tuned one through its template, an untuned one with text to continue
+after solved examples (few-shot). Prompts are token ids that fit its context.
 """
 
 import re
@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.data.chat import Template
 from brimful.data.formats import Example, Message, Prompt
+from brimful.evaluation.task import Prompt as PromptRules
 from brimful.evaluation.task import Task, render
 from brimful.evaluation.task_data import TaskExample, TaskExamples
 
@@ -21,15 +22,15 @@ class Subject:
     """The model that is asked.
 
     Attributes:
-        model: On its device; put in eval mode while it writes.
+        model: On its device; put in eval mode while it generates.
         tokenizer: Its own.
         template: How messages and texts become its ids.
         stop_ids: Tokens that end an answer.
-        is_tuned: It answers questions (as it was tuned to); else it only continues text.
+        is_tuned: It was tuned to answer questions; otherwise it continues text.
         context: Positions it can read at once.
         text_ending: See `text_ending_of`; None: it is asked with messages.
-        budget_tokens: Prompt and answer tokens of all rows that are written at the same time, at
-            most; one row is always written.
+        budget_tokens: Most prompt and answer tokens of all rows that are generated at the same
+            time; one row is always generated.
     """
 
     model: PreTrainedModel
@@ -47,12 +48,12 @@ class TaskPrompt:
     """A prompt that fits.
 
     Attributes:
-        example: What it asks.
-        text: The prompt to read; messages one below the other.
-        ids: What generation starts from.
+        example: The example it asks about.
+        text: The prompt as text; messages one below the other.
+        ids: Token ids that generation starts from.
         shots: Solved examples in it.
-        begun: First words of the answer, which stand at the end of the prompt: those that all its
-            solved examples share.
+        begun: First words of the answer, which the prompt ends with: those that all its solved
+            examples share.
     """
 
     example: TaskExample
@@ -70,6 +71,7 @@ class TaskPrompts:
         asked: Those that fit.
         skipped: Examples whose prompt and answer do not fit into the context.
         style: "template", "plain" or "few-shot N".
+        rules: The task's rules for such prompts: where answers are cut and how they are read.
         max_new_tokens: The task's, or half the context where that is less.
         notes: What was shortened or left out, and how answers are begun.
     """
@@ -77,128 +79,157 @@ class TaskPrompts:
     asked: list[TaskPrompt]
     skipped: list[TaskExample]
     style: str
+    rules: PromptRules
     max_new_tokens: int
     notes: list[str]
 
 
 def text_ending_of(train: Iterable[Example]) -> str | None:
-    """For a model tuned on prompts that are text: the white space they end in, "" for none. None:
-    its prompts are messages.
+    """Return the white space that the prompts end in, for a model tuned on prompts that are text.
+    None: its prompts are messages.
     """
     prompt = next((example.prompt for example in train if example.prompt is not None), None)
-    return prompt[len(prompt.rstrip()) :] if isinstance(prompt, str) else None
+    if not isinstance(prompt, str):
+        return None
+    return prompt[len(prompt.rstrip()) :]
 
 
 def questions_for(task: Task, examples: TaskExamples, subject: Subject) -> TaskPrompts:
     """Every example's prompt, with as many solved examples before it as fit."""
     max_new_tokens = min(task.sampling.max_new_tokens, max(1, subject.context // 2))
     longest = subject.context - max_new_tokens
-    shots = 0 if subject.is_tuned else min(task.plain.shots, len(examples.shots))
-    found = [
-        _question(task, example, examples.shots[:shots], subject, longest)
-        for example in examples.scored
-    ]
-    asked = [question for question in found if question is not None]
-    skipped = [
-        example
-        for example, question in zip(examples.scored, found, strict=True)
-        if question is None
-    ]
-    shortened = sum(question.shots < shots for question in asked)
-    begun = [question.begun for question in asked if question.begun]
-    words = " or ".join(f"`{text}`" for text in dict.fromkeys(begun))
-    lacking = 0 if subject.is_tuned else task.plain.shots - shots
-    notes = [
-        (
-            lacking,
-            (
-                f"{shots} of {task.plain.shots} solved examples stand before a question:"
-                f" {examples.source} has no more"
-            ),
-        ),
-        (
-            begun,
-            (
-                f"{len(begun)} of {len(asked)} answers are begun with {words}, as all solved"
-                " examples before them begin"
-            ),
-        ),
-        (
-            max_new_tokens < task.sampling.max_new_tokens,
-            f"answers have at most {max_new_tokens} tokens, half the model's context",
-        ),
-        (
-            shortened,
-            (
-                f"{shortened} of {len(asked)} prompts have fewer than {shots} solved examples, to"
-                f" fit the context of {subject.context} tokens"
-            ),
-        ),
-        (
-            skipped,
-            (
-                f"{len(skipped)} of {len(found)} examples are skipped: their prompts have more than"
-                f" {longest} tokens"
-            ),
-        ),
-    ]
-    style = "template" if subject.is_tuned else f"few-shot {shots}" if shots else "plain"
-    return TaskPrompts(
-        asked, skipped, style, max_new_tokens, [text for applies, text in notes if applies]
-    )
-
-
-def _question(
-    task: Task,
-    example: TaskExample,
-    shots: Sequence[Mapping[str, Any]],
-    subject: Subject,
-    longest: int,
-) -> TaskPrompt | None:
-    """The prompt with the most shots that fits into `longest` tokens; None where it does not fit
-    without any.
-    """
-    for count in range(len(shots), -1, -1):
-        begun = "" if subject.is_tuned else _shared_beginning(task, shots[:count])
-        prompt = (
-            _tuned_prompt(task, example, subject)
-            if subject.is_tuned
-            else _plain_prompt(task, example, shots[:count]) + begun
+    style: _TemplateStyle | _PlainStyle = _PlainStyle(task, examples.shots[: task.plain.shots])
+    if subject.is_tuned:
+        style = _TemplateStyle(task, subject.text_ending)
+    asked, skipped = [], []
+    for example in examples.scored:
+        prompt = _fitting_prompt(style, example, subject, longest)
+        if prompt is None:
+            skipped.append(example)
+        else:
+            asked.append(prompt)
+    notes = _notes(style, asked, examples.source)
+    if max_new_tokens < task.sampling.max_new_tokens:
+        notes.append(f"answers have at most {max_new_tokens} tokens, half the model's context")
+    if shortened := sum(prompt.shots < len(style.shots) for prompt in asked):
+        notes.append(
+            f"{shortened} of {len(asked)} prompts have fewer than {len(style.shots)} solved"
+            f" examples, to fit the context of {subject.context} tokens"
         )
+    if skipped:
+        notes.append(
+            f"{len(skipped)} of {len(examples.scored)} examples are skipped: their prompts have"
+            f" more than {longest} tokens"
+        )
+    return TaskPrompts(asked, skipped, style.name, style.rules, max_new_tokens, notes)
+
+
+def _notes(
+    style: "_TemplateStyle | _PlainStyle", asked: Sequence[TaskPrompt], source: str
+) -> list[str]:
+    """How many solved examples stand before questions, and how answers are begun."""
+    notes = []
+    shots, wanted = len(style.shots), style.wanted_shots
+    if shots < wanted:
+        notes.append(
+            f"{shots} of {wanted} solved examples stand before a question: {source} has no more"
+        )
+    if begun := [prompt.begun for prompt in asked if prompt.begun]:
+        words = " or ".join(f"`{text}`" for text in dict.fromkeys(begun))
+        notes.append(
+            f"{len(begun)} of {len(asked)} answers are begun with {words}, as all solved examples"
+            " before them begin"
+        )
+    return notes
+
+
+def _fitting_prompt(
+    style: "_TemplateStyle | _PlainStyle", example: TaskExample, subject: Subject, longest: int
+) -> TaskPrompt | None:
+    """Return the prompt with the most solved examples that fits into `longest` tokens; None where
+    it does not fit without any.
+    """
+    for count in range(len(style.shots), -1, -1):
+        prompt, begun = style.prompt(example, count)
         ids = subject.template.prompt_ids(prompt)
-        if len(ids) <= longest:
-            text = (
-                prompt
-                if isinstance(prompt, str)
-                else "\n\n".join(message.content for message in prompt)
-            )
-            return TaskPrompt(example, text, ids, count, begun)
+        if len(ids) > longest:
+            continue
+        if not isinstance(prompt, str):
+            prompt = "\n\n".join(message.content for message in prompt)
+        return TaskPrompt(example, prompt, ids, count, begun)
     return None
 
 
-def _tuned_prompt(task: Task, example: TaskExample, subject: Subject) -> Prompt:
-    if task.template.text is None and example.own_prompt is not None:
-        return example.own_prompt
-    text = render(str(task.template.text), example.row, example.where)
-    return (
-        (Message("user", text),)
-        if subject.text_ending is None
-        else text.rstrip() + subject.text_ending
-    )
+@dataclass(frozen=True)
+class _TemplateStyle:
+    """Prompts for a tuned model: the question alone, as in its training.
 
-
-def _shared_beginning(task: Task, shots: Sequence[Mapping[str, Any]]) -> str:
-    """Whole words with which the answers of all solved examples begin, such as `def`; without the
-    space behind, which belongs to the next token.
-
-    An untuned model is asked for what it can do, not for guessing that an answer is a function.
+    Attributes:
+        text_ending: See `text_ending_of`.
     """
-    answers = [render(task.reference, shot, "a solved example").lstrip("\n") for shot in shots]
-    words = zip(*(re.findall(r"\S+\s", answer) for answer in answers), strict=False)
-    shared = takewhile(lambda group: len(set(group)) == 1, words) if len(answers) > 1 else ()
-    return "".join(group[0] for group in shared).rstrip()
+
+    task: Task
+    text_ending: str | None
+    name = "template"
+    shots = ()
+    wanted_shots = 0
+
+    @property
+    def rules(self) -> PromptRules:
+        return self.task.template
+
+    def prompt(self, example: TaskExample, num_shots: int) -> tuple[Prompt, str]:
+        """The prompt, and the beginning of the answer in it: always empty."""
+        del num_shots
+        if self.task.template.text is None and example.own_prompt is not None:
+            return example.own_prompt, ""
+        text = render(str(self.task.template.text), example.row, example.where)
+        if self.text_ending is None:
+            return (Message("user", text),), ""
+        return text.rstrip() + self.text_ending, ""
 
 
-def _plain_prompt(task: Task, example: TaskExample, shots: Sequence[Mapping[str, Any]]) -> str:
-    solved = [render(str(task.plain.shot), shot, "a solved example") for shot in shots]
-    return "".join([*solved, render(task.plain.text, example.row, example.where)])
+@dataclass(frozen=True)
+class _PlainStyle:
+    """Prompts for an untuned model: solved examples, then the question, as text to continue."""
+
+    task: Task
+    shots: Sequence[Mapping[str, Any]]
+
+    @property
+    def name(self) -> str:
+        if self.shots:
+            return f"few-shot {len(self.shots)}"
+        return "plain"
+
+    @property
+    def wanted_shots(self) -> int:
+        return self.task.plain.shots
+
+    @property
+    def rules(self) -> PromptRules:
+        return self.task.plain
+
+    def prompt(self, example: TaskExample, num_shots: int) -> tuple[Prompt, str]:
+        """The prompt, and the beginning of the answer that it ends with."""
+        shots, plain = self.shots[:num_shots], self.task.plain
+        solved = [render(str(plain.shot), shot, "a solved example") for shot in shots]
+        question = render(plain.text, example.row, example.where)
+        begun = self._shared_beginning(shots)
+        return "".join([*solved, question, begun]), begun
+
+    def _shared_beginning(self, shots: Sequence[Mapping[str, Any]]) -> str:
+        """Whole words with which the answers of all solved examples begin, such as `def`; without
+        the space after them, which belongs to the next token.
+
+        Without it the score of an untuned model would depend on its guess that an answer is a
+        function.
+        """
+        if len(shots) < 2:
+            return ""
+        answers = [render(self.task.reference, shot, "a solved example") for shot in shots]
+        words = zip(
+            *(re.findall(r"\S+\s", answer.lstrip("\n")) for answer in answers), strict=False
+        )
+        shared = takewhile(lambda group: len(set(group)) == 1, words)
+        return "".join(group[0] for group in shared).rstrip()

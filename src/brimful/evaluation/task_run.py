@@ -1,7 +1,8 @@
-"""Tasks on a model: load the data, ask, take out what counts of an answer, judge it, score, keep
-everything.
+"""Tasks on a model: load the data, generate answers, extract the part that is judged, judge it,
+score it, and keep a record of every example.
 """
 
+import itertools
 import json
 import time
 from collections import Counter
@@ -35,7 +36,7 @@ from brimful.verify.verifier import Verdict
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What one task found.
+    """Scores and records of one task.
 
     Attributes:
         task: The task as it was run.
@@ -43,7 +44,7 @@ class TaskResult:
         metrics: By name.
         errors: How many answers failed in which way.
         records: One per example, for evaluations/TASK.jsonl.
-        facts: What else belongs to the numbers, for evaluations/TASK.json.
+        facts: Further fields of evaluations/TASK.json: settings, counts and times.
     """
 
     task: Task
@@ -54,7 +55,7 @@ class TaskResult:
     facts: dict[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """The summary: value, interval, n and unit of every metric, and how they came about."""
+        """The summary for evaluations/TASK.json: metrics with intervals, settings and counts."""
         return {
             "task": self.task.name,
             "version": self.task.version,
@@ -111,9 +112,9 @@ def evaluate_tasks(
         max_examples: Per task at most, evenly spread.
         seed: Of sampled answers.
         sandbox: Judges programs; needed by tasks whose answers are some.
-        keep: Given each task's result as soon as it is there, to write it: what ends a later task
-            then costs no earlier one.
-        progress: Told "generate" and "verify", with answers done and in all.
+        keep: Called with each task's result as soon as it is there, to write it, so that a failure
+            of a later task loses no earlier result.
+        progress: Called with "generate" or "verify", answers done and answers in all.
 
     Raises:
         DataError: data of a task are missing, unreachable or of another task.
@@ -124,36 +125,40 @@ def evaluate_tasks(
         raise RequestError(
             f"{', '.join(judged)}: the answers are programs to run, which needs the sandbox."
         )
-    examples = [
-        load_examples(task, paths=paths, own=own, max_examples=max_examples) for task in tasks
+    loaded = [
+        (task, load_examples(task, paths=paths, own=own, max_examples=max_examples))
+        for task in tasks
     ]
-    for task, found in zip(tasks, examples, strict=True):
-        _refuse_unjudgeable(task, found)
-    questions = {
-        (task.request, found.source): questions_for(task, found, subject)
-        for task, found in zip(tasks, examples, strict=True)
+    for task, examples in loaded:
+        _refuse_unjudgeable(task, examples)
+    prompts = {
+        (task.request, examples.source): questions_for(task, examples, subject)
+        for task, examples in loaded
     }
     shared: dict[tuple[str, str], _Writing] = {}
     results = []
-    for task, found in zip(tasks, examples, strict=True):
-        key = (task.request, found.source)
+    for task, examples in loaded:
+        key = (task.request, examples.source)
         if key not in shared:
-            shared[key] = _written(task, questions[key], subject, seed, progress)
-        results.append(_result(task, found, shared[key], subject, sandbox, progress))
+            shared[key] = _written(task, prompts[key], subject, seed, progress)
+        results.append(_result(task, examples, shared[key], sandbox, progress))
         if keep is not None:
             keep(results[-1])
     return results
 
 
 def _refuse_unjudgeable(task: Task, examples: TaskExamples) -> None:
-    """Raises DataError where nothing could be held against an example's reference, or its columns
-    make no program with tests, whatever the answer.
+    """Raise DataError if no answer to an example could be judged: its reference cannot be read, or
+    its columns make no program with tests.
     """
     if task.judge is None:
         return
     for example in examples.scored:
+        reference: Any = example.reference
+        if task.needs_sandbox:
+            reference = example.row
         try:
-            task.judge.check(example.row if task.needs_sandbox else example.reference)
+            task.judge.check(reference)
         except ValueError as error:
             raise DataError(
                 f"{example.where}: {str(error).rstrip('.')}. Are these the task's data?"
@@ -168,7 +173,7 @@ def _written(
         subject,
         [question.ids for question in questions.asked],
         task.sampling,
-        stop=(task.template if subject.is_tuned else task.plain).stop,
+        stop=questions.rules.stop,
         max_new_tokens=questions.max_new_tokens,
         seed=seed,
         progress=progress,
@@ -180,110 +185,118 @@ def _result(
     task: Task,
     examples: TaskExamples,
     writing: _Writing,
-    subject: Subject,
     sandbox: Sandbox | None,
     progress: Progress | None,
 ) -> TaskResult:
-    extraction = (task.template if subject.is_tuned else task.plain).extraction
-    extract = _whole if extraction is None else EXTRACTIONS[extraction]
-    asked = writing.questions.asked
-    answers = [
-        [
-            TaskAnswer(
-                text,
-                extract(text, question.example.row),
-                question.example.reference,
-                written.finish,
-                written.tokens,
-            )
-            for written in samples
-            for text in [question.begun + written.text]
-        ]
-        for question, samples in zip(asked, writing.answers, strict=True)
+    prompts = writing.questions
+    answered = [
+        _Answered(prompt, _extracted(prompt, samples, prompts.rules.extraction))
+        for prompt, samples in zip(prompts.asked, writing.answers, strict=True)
     ]
-    notes = [*examples.notes, *writing.questions.notes]
-    facts: dict[str, Any] = {
-        "skipped": len(writing.questions.skipped),
-        "data": examples.source,
-        **({} if task.verifier is None else {"verifier": task.verifier}),
-        "max_new_tokens": writing.questions.max_new_tokens,
+    facts: dict[str, Any] = {"skipped": len(prompts.skipped), "data": examples.source}
+    if task.verifier is not None:
+        facts["verifier"] = task.verifier
+    facts |= {
+        "max_new_tokens": prompts.max_new_tokens,
         **task.sampling.model_dump(include={"samples", "temperature", "top_k", "top_p"}),
         "tokens": sum(written.tokens for samples in writing.answers for written in samples),
         "seconds": writing.seconds,
-        "notes": notes,
+        "notes": [*examples.notes, *prompts.notes],
     }
-    if task.judge is not None and task.judge.program_of_code is not None and sandbox is not None:
-        started_s = time.perf_counter()
-        verdicts = _verdicts(task.judge.program_of_code, asked, answers, sandbox, progress)
-        known = [
-            place
-            for place, results in enumerate(verdicts)
-            if not any(result.overloaded for result in results)
+    judge = task.judge
+    if judge is not None and judge.program_of_code is not None and sandbox is not None:
+        answered = _run_programs(judge.program_of_code, answered, facts, sandbox, progress)
+    elif judge is not None and judge.verify is not None:
+        answered = [
+            _Answered(each.prompt, [_verified(judge.verify, answer) for answer in each.answers])
+            for each in answered
         ]
-        if len(known) < len(asked):
-            notes.append(
-                f"{len(asked) - len(known)} examples are left out: the machine was too busy to"
-                " judge their programs"
-            )
-        asked = [asked[place] for place in known]
-        answers = [
-            [
-                _judged(answer, result)
-                for answer, result in zip(answers[place], verdicts[place], strict=True)
-            ]
-            for place in known
-        ]
-        modes = Counter(result.mode for place in known for result in verdicts[place])
-        facts |= {
-            "isolation": sandbox.level,
-            "modes": dict(modes),
-            "verification_seconds": time.perf_counter() - started_s,
-        }
-    elif task.judge is not None and task.judge.verify is not None:
-        answers = [
-            [
-                _read(answer, task.judge.verify(answer.extracted, answer.reference))
-                for answer in samples
-            ]
-            for samples in answers
-        ]
-    return _scored(task, writing.questions.style, asked, answers, facts)
+    return _scored(task, prompts.style, answered, facts)
 
 
-def _whole(text: str, row: Mapping[str, Any]) -> str:
-    del row
-    return text
+@dataclass(frozen=True)
+class _Answered:
+    """A prompt and the answers to it."""
+
+    prompt: TaskPrompt
+    answers: list[TaskAnswer]
+
+
+def _extracted(
+    prompt: TaskPrompt, samples: Sequence[WrittenAnswer], extraction: str | None
+) -> list[TaskAnswer]:
+    """The answers with the part of each that is judged: all of it where nothing is extracted."""
+    row, answers = prompt.example.row, []
+    for written in samples:
+        text = extracted = prompt.begun + written.text
+        if extraction is not None:
+            extracted = EXTRACTIONS[extraction](text, row)
+        answers.append(
+            TaskAnswer(text, extracted, prompt.example.reference, written.finish, written.tokens)
+        )
+    return answers
+
+
+def _run_programs(
+    program: Callable[[str, Mapping[str, Any]], Program],
+    answered: Sequence[_Answered],
+    facts: dict[str, Any],
+    sandbox: Sandbox,
+    progress: Progress | None,
+) -> list[_Answered]:
+    """Judge programs in the sandbox, and add how they ran to the facts. Examples that an overloaded
+    machine could not judge are left out.
+    """
+    started_s = time.perf_counter()
+    verdicts = _verdicts(program, answered, sandbox, progress)
+    judged, modes = [], Counter[str]()
+    for each, results in zip(answered, verdicts, strict=True):
+        if any(result.overloaded for result in results):
+            continue
+        modes.update(result.mode for result in results)
+        answers = [
+            replace(answer, status=result.status, detail=result.detail)
+            for answer, result in zip(each.answers, results, strict=True)
+        ]
+        judged.append(_Answered(each.prompt, answers))
+    if len(judged) < len(answered):
+        facts["notes"].append(
+            f"{len(answered) - len(judged)} examples are left out: the machine was too busy to"
+            " judge their programs"
+        )
+    facts |= {
+        "isolation": sandbox.level,
+        "modes": dict(modes),
+        "verification_seconds": time.perf_counter() - started_s,
+    }
+    return judged
 
 
 def _verdicts(
     program: Callable[[str, Mapping[str, Any]], Program],
-    asked: Sequence[TaskPrompt],
-    answers: Sequence[Sequence[TaskAnswer]],
+    answered: Sequence[_Answered],
     sandbox: Sandbox,
     progress: Progress | None,
 ) -> list[list[ProgramResult]]:
+    """The sandbox's results of the answers to each prompt."""
     programs = [
-        program(answer.extracted, question.example.row)
-        for question, samples in zip(asked, answers, strict=True)
-        for answer in samples
+        program(answer.extracted, each.prompt.example.row)
+        for each in answered
+        for answer in each.answers
     ]
-    done: Counter[str] = Counter()
+    done = itertools.count(1)
 
     def tell(place: int, result: ProgramResult) -> None:
         del place, result
-        done["programs"] += 1
         if progress is not None:
-            progress("verify", done["programs"], len(programs))
+            progress("verify", next(done), len(programs))
 
     results = iter(sandbox.run_all(programs, progress=tell))
-    return [[next(results) for _ in samples] for samples in answers]
+    return [[next(results) for _ in each.answers] for each in answered]
 
 
-def _judged(answer: TaskAnswer, result: ProgramResult) -> TaskAnswer:
-    return replace(answer, status=result.status, detail=result.detail)
-
-
-def _read(answer: TaskAnswer, verdict: Verdict) -> TaskAnswer:
+def _verified(verify: Callable[[str, str], Verdict], answer: TaskAnswer) -> TaskAnswer:
+    verdict = verify(answer.extracted, answer.reference)
     return replace(
         answer,
         extracted=verdict.extracted,
@@ -294,82 +307,72 @@ def _read(answer: TaskAnswer, verdict: Verdict) -> TaskAnswer:
 
 
 def _scored(
-    task: Task,
-    style: str,
-    asked: Sequence[TaskPrompt],
-    answers: list[list[TaskAnswer]],
-    facts: dict[str, Any],
+    task: Task, style: str, answered: Sequence[_Answered], facts: dict[str, Any]
 ) -> TaskResult:
     metrics = [load_metric(name) for name in task.metrics]
-    found = [metric.score(answers) for metric in metrics]
-    kinds = [question.example.kind for question in asked]
-    by_kind = [
-        summaries_by_kind(scores, kinds) if metric.is_told_by_kind else {}
-        for metric, scores in zip(metrics, found, strict=True)
-    ]
-    errors = [
-        [_first_error(found, place, sample) for sample in range(len(samples))]
-        for place, samples in enumerate(answers)
-    ]
-    records = [
-        _record(question, answers[place], found, place, errors[place])
-        for place, question in enumerate(asked)
-    ]
-    counts = Counter(error for samples in errors for error in samples if error)
-    summaries = {
-        name: summary
-        for told in (*(scores.summaries for scores in found), *by_kind)
-        for name, summary in told.items()
-    }
-    return TaskResult(task, style, summaries, dict(counts.most_common()), records, facts)
-
-
-def _first_error(found: Sequence[Scores], place: int, sample: int) -> str:
-    return next(
-        (
-            scores.errors[place][sample]
-            for scores in found
-            if scores.errors and scores.errors[place][sample]
-        ),
-        "",
+    answers = [each.answers for each in answered]
+    kinds = [each.prompt.example.kind for each in answered]
+    all_scores = [metric.score(answers) for metric in metrics]
+    summaries: dict[str, MetricSummary] = {}
+    for scores in all_scores:
+        summaries |= scores.summaries
+    for metric, scores in zip(metrics, all_scores, strict=True):
+        if metric.has_kinds:
+            summaries |= summaries_by_kind(scores, kinds)
+    records = [_record(each, all_scores, place) for place, each in enumerate(answered)]
+    errors = Counter(
+        _first_error(all_scores, place, sample)
+        for place, each in enumerate(answered)
+        for sample in range(len(each.answers))
     )
+    del errors[""]
+    return TaskResult(task, style, summaries, dict(errors.most_common()), records, facts)
 
 
-def _record(
-    question: TaskPrompt,
-    samples: list[TaskAnswer],
-    found: Sequence[Scores],
-    place: int,
-    errors: list[str],
-) -> dict[str, Any]:
+def _first_error(all_scores: Sequence[Scores], place: int, sample: int) -> str:
+    """The first metric's error of a sample of an example; empty where no metric has one."""
+    errors = (scores.errors[place][sample] for scores in all_scores if scores.errors)
+    return next((error for error in errors if error), "")
+
+
+def _record(each: _Answered, all_scores: Sequence[Scores], place: int) -> dict[str, Any]:
     """One example: its first answer, its scores (means over its samples), and all answers where
     there are several.
     """
+    example = each.prompt.example
     scores = {
         name: float(np.mean(of_answers[place]))
-        for metric in found
+        for metric in all_scores
         for name, of_answers in metric.of_answers.items()
     }
-    answers = [_answer(answer, error) for answer, error in zip(samples, errors, strict=True)]
-    record = {
-        "id": question.example.id,
-        "prompt": question.text,
-        "shots": question.shots,
-        "reference": question.example.reference,
-        **({"kind": question.example.kind} if question.example.kind else {}),
-        "scores": scores,
-        **answers[0],
+    answers = [
+        _answer(answer, _first_error(all_scores, place, sample))
+        for sample, answer in enumerate(each.answers)
+    ]
+    record: dict[str, Any] = {
+        "id": example.id,
+        "prompt": each.prompt.text,
+        "shots": each.prompt.shots,
+        "reference": example.reference,
     }
-    return record | ({"samples": answers} if len(answers) > 1 else {})
+    if example.kind:
+        record["kind"] = example.kind
+    record |= {"scores": scores, **answers[0]}
+    if len(answers) > 1:
+        record["samples"] = answers
+    return record
 
 
 def _answer(answer: TaskAnswer, error: str) -> dict[str, Any]:
-    told = {
+    record: dict[str, Any] = {
         "completion": answer.completion,
         "extracted": answer.extracted,
         "finish": answer.finish,
         "tokens": answer.tokens,
         "error": error,
     }
-    judged = {} if answer.status is None else {"status": answer.status, "detail": answer.detail}
-    return told | judged | ({} if answer.value is None else {"value": answer.value})
+    if answer.status is not None:
+        record |= {"status": answer.status, "detail": answer.detail}
+    if answer.value is not None:
+        record["value"] = answer.value
+    return record

@@ -40,6 +40,11 @@ class Precision:
         return FP16_NORM_SPIKE if self.scales_loss else float("inf")
 
     def autocast(self, device: torch.device) -> AbstractContextManager[object]:
-        if self.autocast_dtype is None:
-            return nullcontext()
-        return torch.autocast(device.type, dtype=self.autocast_dtype)
+        return autocast(device, self.autocast_dtype)
+
+
+def autocast(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[object]:
+    """Return a context in which the device computes in `dtype`; None: a context without effect."""
+    if dtype is None:
+        return nullcontext()
+    return torch.autocast(device.type, dtype=dtype)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from brimful.evaluation.metric import AnswersByExample, Metric, Scores, TaskAnswer, mean_of_examples
-from brimful.evaluation.metrics.pass_at_k import KS, pass_at_k
+from brimful.evaluation.metrics.pass_at_k import KS, pass_scores
 
 
 def majority_at_k(samples: Sequence[TaskAnswer], k: int) -> float:
@@ -24,15 +24,10 @@ def majority_at_k(samples: Sequence[TaskAnswer], k: int) -> float:
         k: 1 to n.
     """
     n = len(samples)
-    starts = range(n if k < n else 1)
-    return float(
-        np.mean(
-            [
-                _majority_is_right([samples[(start + place) % n] for place in range(k)])
-                for start in starts
-            ]
-        )
-    )
+    if k == n:
+        return float(_majority_is_right(samples))
+    around = [*samples, *samples]
+    return float(np.mean([_majority_is_right(around[start : start + k]) for start in range(n)]))
 
 
 def _majority_is_right(samples: Sequence[TaskAnswer]) -> bool:
@@ -46,7 +41,9 @@ def _majority_is_right(samples: Sequence[TaskAnswer]) -> bool:
 def _error(answer: TaskAnswer) -> str:
     if answer.status == "unparsed":
         return f"unparsed: {answer.detail}".removesuffix(": ")
-    return "" if answer.status in {None, "correct"} else str(answer.status)
+    if answer.status in {None, "correct"}:
+        return ""
+    return str(answer.status)
 
 
 def _score(examples: AnswersByExample) -> Scores:
@@ -55,18 +52,15 @@ def _score(examples: AnswersByExample) -> Scores:
         [float(answer.status in {"correct", "wrong"}) for answer in samples] for samples in examples
     ]
     n = min(map(len, examples), default=1)
-    ks = [*(k for k in KS if 1 < k < n), *([n] if n > 1 else [])]
-    passed = {
-        f"pass@{k}": [[pass_at_k(len(samples), int(sum(samples)), k)] for samples in right]
-        for k in ks
-    }
+    ks = sorted({k for k in (*KS, n) if 1 < k <= n})
+    passed = {f"pass@{k}": pass_scores(right, k) for k in ks}
     majority = {
         f"majority@{k}": [[majority_at_k(samples, k)] for samples in examples] for k in ks if k > 2
     }
     scores = {"accuracy": right, "answer_rate": answered, **passed, **majority}
-    errors = [[_error(answer) for answer in samples] for samples in examples]
+    summaries = {name: mean_of_examples(values, "share") for name, values in scores.items()}
     return Scores(
-        scores, {name: mean_of_examples(values, "share") for name, values in scores.items()}, errors
+        scores, summaries, [[_error(answer) for answer in samples] for samples in examples]
     )
 
 
@@ -74,5 +68,5 @@ METRIC = Metric(
     "Share of answers that are right, and that could be read; of several samples pass@k and"
     " majority@k.",
     _score,
-    is_told_by_kind=True,
+    has_kinds=True,
 )

@@ -60,7 +60,9 @@ def _score(examples: AnswersByExample) -> Scores:
         [np.sum([sentence.counts for sentence in samples], axis=0) for samples in sentences],
         dtype=np.int64,
     )
-    corpus = _corpus_score(counts_NC.sum(0)) if len(counts_NC) else None
+    corpus = None
+    if len(counts_NC):
+        corpus = _corpus_score(counts_NC.sum(0))
     interval = bootstrap_interval(
         lambda numbers_N: _corpus_score(counts_NC[numbers_N].sum(0)), len(counts_NC)
     )

@@ -13,7 +13,9 @@ def _error(answer: TaskAnswer) -> str:
     if not answer.completion.strip():
         return "empty"
     error = parses(answer.extracted).error
-    return "unfinished" if error and answer.finish == "length" else error
+    if error and answer.finish == "length":
+        return "unfinished"
+    return error
 
 
 def _score(examples: AnswersByExample) -> Scores:
