@@ -3,21 +3,21 @@
 import numpy as np
 import pytest
 
-from brimful.hardware.fitting import Fitted, Point, fit, sped_up
+from brimful.hardware.fitting import Fitted, TimedOperator, fit, sped_up
 from brimful.hardware.rates import SIXTEEN_BIT, THIN
 
 MATRIX, THIN_RATE, COPY, CACHED_COPY, MATRIX_BYTES, LAUNCH_S = 1e11, 3e10, 2e10, 8e10, 4e10, 2e-6
 
 
-def _product(m: int, n: int, k: int, dtype: str = "fp32", rate: float = MATRIX) -> Point:
+def _product(m: int, n: int, k: int, dtype: str = "fp32", rate: float = MATRIX) -> TimedOperator:
     flop, moved = 2 * m * n * k, 4 * (m * k + k * n + m * n)
-    return Point(
+    return TimedOperator(
         "", "matrix", dtype, flop, moved, min(m, n), flop / rate + moved / MATRIX_BYTES + LAUNCH_S
     )
 
 
-def _copy(num_bytes: int, rate: float, operator: str = "clone") -> Point:
-    return Point(operator, "copy", "fp32", 0, num_bytes, 0, num_bytes / rate + LAUNCH_S)
+def _copy(num_bytes: int, rate: float, operator: str = "clone") -> TimedOperator:
+    return TimedOperator(operator, "copy", "fp32", 0, num_bytes, 0, num_bytes / rate + LAUNCH_S)
 
 
 POINTS = [
@@ -30,7 +30,7 @@ POINTS = [
 ]
 
 
-def _fitted(points: list[Point] = POINTS) -> Fitted:
+def _fitted(points: list[TimedOperator] = POINTS) -> Fitted:
     return fit(points, host_s=3e-6, overlaps=False, cached=True, source="test")
 
 
@@ -50,7 +50,7 @@ def test_rates_that_made_the_points_are_found() -> None:
 
 def test_the_share_holds_nine_of_ten_points() -> None:
     slowed = [
-        Point(**{**vars(point), "time_s": point.time_s * factor})
+        TimedOperator(**{**vars(point), "time_s": point.time_s * factor})
         for point, factor in zip(POINTS, [0.8, 1.25] * 8, strict=False)
     ]
     low, high = _fitted(slowed).rates.share
@@ -68,7 +68,7 @@ def test_a_class_has_the_median_rate_of_its_operators() -> None:
 
 
 def test_a_class_that_was_seen_in_16_bit_only_still_has_a_rate() -> None:
-    unpacked = Point("dequantise_nf4", "dequantise", "bf16", 0, 1 << 20, 0, 1e-4)
+    unpacked = TimedOperator("dequantise_nf4", "dequantise", "bf16", 0, 1 << 20, 0, 1e-4)
     rates = _fitted([*POINTS, unpacked]).rates
 
     assert rates.moving(
@@ -94,7 +94,7 @@ def test_more_threads_speed_up_every_kind_by_its_own_factor() -> None:
 
 def test_noise_does_not_make_a_rate_much_higher_than_the_fastest_product() -> None:
     wild = [
-        Point("", "batched matrix", "fp32", 10**8, 10**6, 64, 1e-3 * factor)
+        TimedOperator("", "batched matrix", "fp32", 10**8, 10**6, 64, 1e-3 * factor)
         for factor in (1.0, 1.01, 1.02)
     ]
 

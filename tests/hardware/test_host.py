@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from brimful.hardware import host
-from brimful.hardware.host import Limits
+from brimful.hardware.host import ControlGroupLimits
 
 
 def write(path: Path, text: str) -> None:
@@ -24,7 +24,7 @@ def test_limits_of_cgroup_v2_are_the_tightest_on_the_way_to_the_root(tmp_path: P
     write(tmp_path / "fs/outer/memory.stat", "anon 700\ninactive_file 200\n")
     write(tmp_path / "fs/outer/inner/memory.max", "max\n")
     write(tmp_path / "fs/outer/inner/memory.current", "900\n")
-    assert host.control_group_limits(tmp_path / "cgroup", tmp_path / "fs") == Limits(
+    assert host.control_group_limits(tmp_path / "cgroup", tmp_path / "fs") == ControlGroupLimits(
         1.5, 4000, 3200
     )
 
@@ -36,7 +36,7 @@ def test_limits_of_cgroup_v1_are_read_from_each_controller(tmp_path: Path) -> No
     write(tmp_path / "fs/memory/job/memory.limit_in_bytes", "5000\n")
     write(tmp_path / "fs/memory/job/memory.usage_in_bytes", "4000\n")
     write(tmp_path / "fs/memory/job/memory.stat", "total_inactive_file 500\n")
-    assert host.control_group_limits(tmp_path / "cgroup", tmp_path / "fs") == Limits(
+    assert host.control_group_limits(tmp_path / "cgroup", tmp_path / "fs") == ControlGroupLimits(
         3.0, 5000, 1500
     )
 
@@ -45,27 +45,34 @@ def test_a_container_that_is_told_the_hosts_path_reads_its_own_root(tmp_path: Pa
     write(tmp_path / "cgroup", "0::/docker/abc\n")
     write(tmp_path / "fs/memory.max", "7000\n")
     write(tmp_path / "fs/memory.current", "7100\n")
-    assert host.control_group_limits(tmp_path / "cgroup", tmp_path / "fs") == Limits(None, 7000, 0)
+    assert host.control_group_limits(tmp_path / "cgroup", tmp_path / "fs") == ControlGroupLimits(
+        None, 7000, 0
+    )
 
 
 def test_unlimited_groups_and_missing_groups_set_no_limit(tmp_path: Path) -> None:
-    assert host.control_group_limits(tmp_path / "absent", tmp_path) == Limits()
+    assert host.control_group_limits(tmp_path / "absent", tmp_path) == ControlGroupLimits()
     write(tmp_path / "cgroup", "1:cpu:/\n0::/\n")
     write(tmp_path / "fs/cpu.max", "max 100000\n")
     write(tmp_path / "fs/cpu/cpu.cfs_quota_us", "-1\n")
     write(tmp_path / "fs/cpu/cpu.cfs_period_us", "100000\n")
-    assert host.control_group_limits(tmp_path / "cgroup", tmp_path / "fs") == Limits()
+    assert host.control_group_limits(tmp_path / "cgroup", tmp_path / "fs") == ControlGroupLimits()
 
 
 def test_a_quota_below_one_core_still_leaves_one() -> None:
-    assert host.usable_cores(Limits(cores=0.5)) == 1
-    assert host.usable_cores(Limits()) >= 1
+    assert host.usable_cores(ControlGroupLimits(cores=0.5)) == 1
+    assert host.usable_cores(ControlGroupLimits()) >= 1
 
 
 def test_a_memory_limit_counts_only_when_it_is_the_lower_one() -> None:
-    assert host.memory_total_bytes(Limits(memory_bytes=10**6)) == 10**6
-    assert host.memory_total_bytes(Limits(memory_bytes=2**63)) == host.memory_total_bytes(Limits())
-    assert host.memory_free_bytes(Limits(memory_bytes=10**6, memory_left_bytes=10**5)) == 10**5
+    assert host.memory_total_bytes(ControlGroupLimits(memory_bytes=10**6)) == 10**6
+    assert host.memory_total_bytes(
+        ControlGroupLimits(memory_bytes=2**63)
+    ) == host.memory_total_bytes(ControlGroupLimits())
+    assert (
+        host.memory_free_bytes(ControlGroupLimits(memory_bytes=10**6, memory_left_bytes=10**5))
+        == 10**5
+    )
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,7 @@ def test_the_file_stays_small_and_the_interval_follows(
             json.dumps(record) + "\n" for record in [{"kind": "monitor", "time": 1.0}, *a_day(60)]
         )
     )
-    log = monitor._Log(tmp_path / "monitor.jsonl")
+    log = monitor._SampleFile(tmp_path / "monitor.jsonl")
     log.keep_small()
     log.append({"kind": "sample", "time": 999.0, "covers_s": 6.0})
     log._journal.close()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from brimful.hardware.operators import GPU_SCALE, Block, Case, cases
+from brimful.hardware.operators import GPU_SCALE, Case, SmallTransformerBlock, cases
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES
 
 CPU = torch.device("cpu")
@@ -51,7 +51,7 @@ def test_a_gpu_gets_larger_ones() -> None:
 
 
 def test_the_block_trains() -> None:
-    block = Block()
+    block = SmallTransformerBlock()
     block(torch.ones(1, 8, 32)).sum().backward()
 
     assert all(parameter.grad is not None for parameter in block.parameters())

@@ -51,7 +51,7 @@ def test_a_cpu_run_reads_process_machine_and_disk(tmp_path: Path) -> None:
 
 
 def test_all_cores_are_a_share() -> None:
-    machine = Machine(host.Limits())
+    machine = Machine(host.ControlGroupLimits())
     machine(0.0)
 
     assert 0 <= machine(1.0).get("machine_cpu_share", 0.5) <= 1

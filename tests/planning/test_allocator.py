@@ -9,7 +9,7 @@ from brimful.base.units import GIB, MIB
 from brimful.planning.allocator import (
     AllocatorSettings,
     CachingAllocator,
-    OutOfMemory,
+    SimulatedOutOfMemory,
     Usage,
     replay,
     round_up,
@@ -289,7 +289,7 @@ def test_a_segment_in_part_use_cannot_go_back() -> None:
     allocator.free(third)
 
     with pytest.raises(
-        OutOfMemory,
+        SimulatedOutOfMemory,
         match=(
             r"10\.0 MiB cannot be allocated within the limit; 24\.0 MiB are allocated, 40\.0 MiB"
             r" reserved"
@@ -310,7 +310,7 @@ def test_the_limit_itself_can_be_reserved() -> None:
     allocate(allocator, 40)
 
     assert allocator.reserved_bytes == 40 * MIB
-    with pytest.raises(OutOfMemory):
+    with pytest.raises(SimulatedOutOfMemory):
         allocator.malloc(1)
 
 

@@ -5,7 +5,7 @@ pool, of 20 MiB in the large one.
 import pytest
 
 from brimful.base.units import MIB
-from brimful.planning.allocator import AllocatorSettings, CachingAllocator, OutOfMemory
+from brimful.planning.allocator import AllocatorSettings, CachingAllocator, SimulatedOutOfMemory
 
 EXPANDABLE = AllocatorSettings(expandable_segments=True)
 
@@ -125,6 +125,6 @@ def test_only_new_pages_count_against_the_limit() -> None:
     allocator = CachingAllocator(AllocatorSettings(expandable_segments=True, limit_bytes=40 * MIB))
     allocate(allocator, 30, 8)
 
-    with pytest.raises(OutOfMemory):
+    with pytest.raises(SimulatedOutOfMemory):
         allocate(allocator, 3)
     assert allocator.reserved_bytes == 40 * MIB

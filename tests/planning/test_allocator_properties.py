@@ -8,7 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brimful.base.units import MIB
-from brimful.planning.allocator import AllocatorSettings, CachingAllocator, OutOfMemory, replay
+from brimful.planning.allocator import (
+    AllocatorSettings,
+    CachingAllocator,
+    SimulatedOutOfMemory,
+    replay,
+)
 
 often = settings(max_examples=100, derandomize=True, database=None, deadline=None)
 
@@ -88,7 +93,7 @@ def test_memory_is_never_lost_or_lent_twice(
         else:
             try:
                 handle = handle_by_storage[event] = allocator.malloc(sizes[event - 1])
-            except OutOfMemory:
+            except SimulatedOutOfMemory:
                 continue
             if handle:
                 span_by_handle[handle] = sizes[event - 1]
@@ -123,7 +128,7 @@ def test_a_replay_is_the_same_as_calling_by_hand(
                 handle_by_storage[event] = allocator.malloc(sizes[event - 1])
             else:
                 allocator.free(handle_by_storage[-event])
-        except OutOfMemory:
+        except SimulatedOutOfMemory:
             out_of_memory_event = index
             break
         reserved_at[index] = allocator.reserved_bytes

@@ -10,29 +10,29 @@ import numpy as np
 import pytest
 
 from brimful.planning.family import Recordings
-from brimful.planning.kin import Kin, Point, kin_of
+from brimful.planning.family_key import StepSize, TraceFamilyKey, family_keys_of
 from brimful.planning.parametric import Irregular
 from brimful.planning.step import Lora, StepSpec
 from brimful.planning.trace import Trace
 from brimful.planning.work import COUNTS, GLOBAL, PARTS, Calls, Details, Work
 
 POINTS = (
-    Point(4, 128, 4, 128, 384),
-    Point(5, 1024, 6, 1024, 3072),
-    Point(4, 512, 10, 512, 1024),
-    Point(1, 1024, 16, 1024, 768),
+    StepSize(4, 128, 4, 128, 384),
+    StepSize(5, 1024, 6, 1024, 3072),
+    StepSize(4, 512, 10, 512, 1024),
+    StepSize(1, 1024, 16, 1024, 768),
 )
 ADAPTER = {"adapter": Lora(4)}
 
 
-def _kin(**changes: Any) -> Kin:
+def _key(**changes: Any) -> TraceFamilyKey:
     config = json.dumps({"model_type": "llama", "max_position_embeddings": 8192})
-    return kin_of(
+    return family_keys_of(
         dataclasses.replace(StepSpec(config_json=config, sequence_length=1024), **changes)
     )[0]
 
 
-def _member(point: Point, sizes: list[int], parameters: int) -> Trace:
+def _member(point: StepSize, sizes: list[int], parameters: int) -> Trace:
     """Storages that are born and stay, and one product of m x 8 x 8 that reads the first and writes
     the others.
     """
@@ -68,9 +68,11 @@ def _member(point: Point, sizes: list[int], parameters: int) -> Trace:
     )
 
 
-def _recordings(kin: Kin, sizes: Any, points: tuple[Point, ...] = POINTS) -> Recordings:
+def _recordings(
+    key: TraceFamilyKey, sizes: Any, points: tuple[StepSize, ...] = POINTS
+) -> Recordings:
     return Recordings(
-        kin,
+        key,
         points,
         tuple(_member(point, sizes(point), 100 + 8 * point.rank) for point in points),
         example=2,
@@ -80,10 +82,10 @@ def _recordings(kin: Kin, sizes: Any, points: tuple[Point, ...] = POINTS) -> Rec
 
 def test_products_of_all_that_differs_are_found() -> None:
     spec = dataclasses.replace(
-        _kin(**ADAPTER).member(POINTS[0]), sequence_length=2048, adapter=Lora(32), loss_chunk=4096
+        _key(**ADAPTER).member(POINTS[0]), sequence_length=2048, adapter=Lora(32), loss_chunk=4096
     )
 
-    def sizes(point: Point) -> list[int]:
+    def sizes(point: StepSize) -> list[int]:
         return [
             7,
             0,
@@ -93,7 +95,7 @@ def test_products_of_all_that_differs_are_found() -> None:
             3 * point.product("L"),
         ]
 
-    made = _recordings(_kin(**ADAPTER), sizes).family().at(spec)
+    made = _recordings(_key(**ADAPTER), sizes).family().at(spec)
 
     assert made.at(3).sizes_S.tolist() == [7, 0, 2 * 3 * 2048 * 32, 4 * 2048**2, 3 * 4096, 3 * 2048]
     assert (made.trace.parameters, made.trace.trainable) == (100 + 8 * 32, 8 * 32)
@@ -109,7 +111,7 @@ def test_an_evaluation_batch_is_measured_by_its_own_sequences_and_pieces() -> No
     )
     numbers = {"C": 3, "L": 5, "BTT": 4, "V": 2}
     made = _recordings(
-        dataclasses.replace(_kin(**ADAPTER), is_single=True),
+        dataclasses.replace(_key(**ADAPTER), is_single=True),
         lambda point: [
             number * point.evaluation(2).product(name) for name, number in numbers.items()
         ],
@@ -117,7 +119,7 @@ def test_an_evaluation_batch_is_measured_by_its_own_sequences_and_pieces() -> No
     )
     made = dataclasses.replace(made, traces=tuple(map(_in_evaluation, made.traces)))
     member = dataclasses.replace(
-        _kin(**ADAPTER).member(points[0]), sequence_length=2048, adapter=Lora(32), loss_chunk=3000
+        _key(**ADAPTER).member(points[0]), sequence_length=2048, adapter=Lora(32), loss_chunk=3000
     )
 
     one = made.family().at(member)
@@ -143,15 +145,15 @@ def _in_evaluation(trace: Trace) -> Trace:
 
 def test_a_sum_is_no_product() -> None:
     with pytest.raises(Irregular, match="no product"):
-        _recordings(_kin(), lambda point: [point.micro_batch * point.sequence_length + 8]).family()
+        _recordings(_key(), lambda point: [point.micro_batch * point.sequence_length + 8]).family()
 
 
 def test_a_further_recording_that_differs_is_refused() -> None:
-    def sizes(point: Point) -> list[int]:
+    def sizes(point: StepSize) -> list[int]:
         return [8 * point.sequence_length + (point is POINTS[-1])]
 
     with pytest.raises(Irregular, match="further"):
-        _recordings(_kin(), sizes).family()
+        _recordings(_key(), sizes).family()
 
 
 def test_recordings_that_cannot_tell_two_products_apart_are_refused() -> None:
@@ -163,11 +165,11 @@ def test_recordings_that_cannot_tell_two_products_apart_are_refused() -> None:
     )
 
     with pytest.raises(Irregular, match="told apart"):
-        _recordings(_kin(), lambda point: [point.micro_batch * 128], alike).family()
+        _recordings(_key(), lambda point: [point.micro_batch * 128], alike).family()
 
 
 def test_members_with_other_events_are_unlike() -> None:
-    made = _recordings(_kin(), lambda point: [8, 8])
+    made = _recordings(_key(), lambda point: [8, 8])
     other = dataclasses.replace(made.traces[1], events_E=np.array([2, 1], np.int32))
 
     with pytest.raises(Irregular, match="events"):

@@ -12,7 +12,7 @@ import pytest
 from transformers import Gemma2Config
 
 from brimful.planning.family import Family
-from brimful.planning.kin import Kin, kin_of
+from brimful.planning.family_key import TraceFamilyKey, family_keys_of
 from brimful.planning.parametric import Irregular, equal
 from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.planning.trace import Trace
@@ -57,12 +57,12 @@ def _following(spec: StepSpec) -> StepSpec:
 
 
 @functools.cache
-def _family(kin: Kin) -> Family:
-    return trace_family(kin)
+def _family(key: TraceFamilyKey) -> Family:
+    return trace_family(key)
 
 
-def _widest(spec: StepSpec) -> Kin:
-    return kin_of(spec)[0]
+def _widest(spec: StepSpec) -> TraceFamilyKey:
+    return family_keys_of(spec)[0]
 
 
 def _member(spec: StepSpec, *, length: int, rank: int = 4) -> StepSpec:
@@ -179,20 +179,20 @@ def test_many_blocks_follow_from_few(step: Step) -> None:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Kin]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[TraceFamilyKey]:
     """What families were made."""
-    made: list[Kin] = []
+    made: list[TraceFamilyKey] = []
 
-    def trace(kin: Kin, like: Family | None) -> Family:
-        made.append(kin)
-        return _family(kin)
+    def trace(key: TraceFamilyKey, like: Family | None) -> Family:
+        made.append(key)
+        return _family(key)
 
     monkeypatch.setattr(tracer, "trace_family", trace)
     return made
 
 
 def test_a_family_is_made_once_and_found_on_disk(
-    step: Step, asked: list[Kin], tmp_path: Any
+    step: Step, asked: list[TraceFamilyKey], tmp_path: Any
 ) -> None:
     spec = step("llama", blocks=1, **CUDA)
     other = _member(spec, length=128)
@@ -211,7 +211,7 @@ def test_a_family_is_made_once_and_found_on_disk(
 
 
 def test_one_sequence_has_a_family_of_its_own_only_where_it_is_a_special_case(
-    step: Step, asked: list[Kin], tmp_path: Any
+    step: Step, asked: list[TraceFamilyKey], tmp_path: Any
 ) -> None:
     usual, special = step("llama", blocks=1, **CUDA), _following(step("gpt2", blocks=1, **CUDA))
     families = StoredFamilies(tmp_path)
@@ -236,7 +236,7 @@ def test_what_is_no_product_is_traced_by_itself(
     spec = step("llama", blocks=1, **CUDA)
     member = _family(_widest(spec)).at(spec)
 
-    def irregular(kin: Kin, like: Family | None) -> Family:
+    def irregular(key: TraceFamilyKey, like: Family | None) -> Family:
         raise Irregular("for a test")
 
     monkeypatch.setattr(tracer, "trace_family", irregular)

@@ -15,7 +15,7 @@ from brimful.hardware import calibration, catalog, fitted
 from brimful.hardware.device import Device
 from brimful.hardware.guessed import guessed_rates
 from brimful.hardware.rates import Rates
-from brimful.planning.budget import Answer, Budget, Offer, Sessions, answer, ranked, sessions
+from brimful.planning.budget import Budget, BudgetCheck, Offer, Sessions, answer, ranked, sessions
 from brimful.planning.cost import Conditions, checkpoint_seconds, conditions_of, costed, whole_run
 from brimful.planning.derive import (
     Derived,
@@ -93,7 +93,7 @@ class Limits:
 class Answers:
     """What comes of the limits, by device name."""
 
-    budget: Mapping[str, Answer] = field(default_factory=dict)
+    budget: Mapping[str, BudgetCheck] = field(default_factory=dict)
     sessions: Mapping[str, Sessions] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def answers(recipe: Recipe, surveyed: Sequence[Surveyed | Unplanned], limits: Li
         for entry in surveyed
         if isinstance(entry, Surveyed) and entry.verdict != "does not fit"
     ]
-    budget: dict[str, Answer] = {}
+    budget: dict[str, BudgetCheck] = {}
     cut: dict[str, Sessions] = {}
     problems = []
     for entry in held:

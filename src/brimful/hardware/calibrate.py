@@ -22,9 +22,16 @@ from brimful.base.discover import did_you_mean
 from brimful.base.errors import DeviceError, RunFolderError
 from brimful.hardware.calibration import Calibration, current_versions
 from brimful.hardware.device import Device
-from brimful.hardware.fitting import Point, fit, sped_up
+from brimful.hardware.fitting import TimedOperator, fit, sped_up
 from brimful.hardware.host import keep_freed_memory
-from brimful.hardware.operators import PARALLEL, TORCH_DTYPES, Block, Run, cases, on_cold_operands
+from brimful.hardware.operators import (
+    PARALLEL,
+    TORCH_DTYPES,
+    Call,
+    SmallTransformerBlock,
+    cases,
+    on_cold_operands,
+)
 from brimful.hardware.probe import torch_device
 from brimful.hardware.rates import Rates
 from brimful.hardware.stopwatch import Stopwatch, synchronize
@@ -263,7 +270,7 @@ def _speed_ups(device: torch.device, threads: int) -> dict[str, float]:
     return found
 
 
-def _fastest_s(run: Run, threads: int) -> float:
+def _fastest_s(run: Call, threads: int) -> float:
     torch.set_num_threads(threads)
     times_s: list[float] = []
     end_s = time.perf_counter() + PARALLEL_S
@@ -280,7 +287,7 @@ def _tell_nobody(name: str, done: int, total: int) -> None:
 
 def _measure_operators(
     device: torch.device, stopwatch: Stopwatch, tell: Progress
-) -> tuple[list[Point], float]:
+) -> tuple[list[TimedOperator], float]:
     """Times of all operators that the free memory has room for, and the seconds the program needs
     to issue one.
     """
@@ -298,7 +305,7 @@ def _measure_operators(
             except torch.OutOfMemoryError:  # other programs hold the device's memory
                 continue
     points = [
-        Point(
+        TimedOperator(
             case.operator,
             case.class_name,
             case.dtype,
@@ -343,7 +350,7 @@ def _host_s(device: torch.device, stopwatch: Stopwatch, smallest_s: float) -> fl
     """Seconds per operator that a model's code and autograd take; on a CPU without the operator's
     own time, which is the smallest one's.
     """
-    block = Block().to(device)
+    block = SmallTransformerBlock().to(device)
     weights = list(block.parameters())
     x_BTW = torch.ones(1, 8, 32, device=device)
 

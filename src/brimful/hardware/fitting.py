@@ -34,7 +34,7 @@ STEP = 1e-4
 
 
 @dataclass(frozen=True)
-class Point:
+class TimedOperator:
     """One measured operator; fields as in operators.Case, and its time."""
 
     operator: str
@@ -55,7 +55,7 @@ class Fitted:
 
 
 def fit(
-    points: Sequence[Point], *, host_s: float, overlaps: bool, cached: bool, source: str
+    points: Sequence[TimedOperator], *, host_s: float, overlaps: bool, cached: bool, source: str
 ) -> Fitted:
     """The Rates that describe the points best.
 
@@ -98,7 +98,7 @@ def sped_up(rates: Rates, *, products: float, cached: float, large: float) -> Ra
 
 
 def _fit(
-    points: Sequence[Point],
+    points: Sequence[TimedOperator],
     norm: float,
     cache_bytes: int,
     host_s: float,
@@ -158,11 +158,11 @@ def _named(by_name: Mapping[Name, float], kind: str) -> dict[str, float]:
     return {name: value for (its_kind, name, _), value in by_name.items() if its_kind == kind}
 
 
-def _is_thin(point: Point) -> bool:
+def _is_thin(point: TimedOperator) -> bool:
     return point.class_name == "matrix" and point.smallest < THIN_BELOW
 
 
-def _keys(point: Point, cache_bytes: int) -> tuple[Name | None, Name]:
+def _keys(point: TimedOperator, cache_bytes: int) -> tuple[Name | None, Name]:
     """The rates of arithmetic and of bytes that a point uses."""
     suffix = SIXTEEN_BIT if point.dtype in ("bf16", "fp16") else ""
     if point.class_name not in MATRIX_CLASSES:
@@ -178,7 +178,9 @@ def _keys(point: Point, cache_bytes: int) -> tuple[Name | None, Name]:
     )
 
 
-def _with_classes(per_name: Mapping[str, float], points: Sequence[Point]) -> dict[str, float]:
+def _with_classes(
+    per_name: Mapping[str, float], points: Sequence[TimedOperator]
+) -> dict[str, float]:
     """Rates by operator, and beside them each class's: the median of its operators'."""
     members: dict[str, dict[str, float]] = {}
     for point in points:
@@ -194,7 +196,9 @@ def _with_classes(per_name: Mapping[str, float], points: Sequence[Point]) -> dic
 
 
 def _complete(
-    bytes_per_s: dict[str, float], cached_bytes_per_s: Mapping[str, float], points: Sequence[Point]
+    bytes_per_s: dict[str, float],
+    cached_bytes_per_s: Mapping[str, float],
+    points: Sequence[TimedOperator],
 ) -> dict[str, float]:
     """With a rate for every class that was measured at all: where large operands were not, that of
     16-bit or of cached ones.
@@ -207,7 +211,7 @@ def _complete(
 
 
 def _parameters(
-    points: Sequence[Point], cache_bytes: int
+    points: Sequence[TimedOperator], cache_bytes: int
 ) -> tuple[list[Name], IntArray, IntArray, Array]:
     """Names of rates; which of them each point uses for arithmetic and for bytes; first guesses of
     their logarithms, the launch time's last.

@@ -22,7 +22,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
+class ControlGroupLimits:
     """What the control groups of this process allow; None where they set no limit.
 
     Attributes:
@@ -38,7 +38,7 @@ class Limits:
 
 def control_group_limits(
     own_groups: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")
-) -> Limits:
+) -> ControlGroupLimits:
     """Limits of this process and all groups above it, cgroup v1 and v2. No limits where there are
     no control groups.
 
@@ -48,7 +48,7 @@ def control_group_limits(
     try:
         lines = own_groups.read_text(encoding="utf-8").splitlines()
     except OSError:
-        return Limits()
+        return ControlGroupLimits()
     cores: list[float] = []
     memory: list[tuple[int, int]] = []
     for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") >= 2):
@@ -75,7 +75,7 @@ def control_group_limits(
                 for group in _groups(mount / "memory", path)
                 if (pair := _memory(group, *v1)) is not None
             ]
-    return Limits(
+    return ControlGroupLimits(
         cores=min(cores, default=None),
         memory_bytes=min((limit for limit, _ in memory), default=None),
         memory_left_bytes=min((left for _, left in memory), default=None),
@@ -121,7 +121,7 @@ def _memory(
     return None
 
 
-def usable_cores(limits: Limits) -> int:
+def usable_cores(limits: ControlGroupLimits) -> int:
     """Cores this process may run on at the same time: affinity mask and quota, at least 1."""
     allowed = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -129,7 +129,7 @@ def usable_cores(limits: Limits) -> int:
     return allowed if limits.cores is None else max(1, min(allowed, int(limits.cores)))
 
 
-def memory_total_bytes(limits: Limits) -> int:
+def memory_total_bytes(limits: ControlGroupLimits) -> int:
     """Main memory, or the control group's limit where that is lower (an unlimited v1 group holds a
     huge number).
     """
@@ -137,7 +137,7 @@ def memory_total_bytes(limits: Limits) -> int:
     return total if limits.memory_bytes is None else min(total, limits.memory_bytes)
 
 
-def memory_free_bytes(limits: Limits) -> int:
+def memory_free_bytes(limits: ControlGroupLimits) -> int:
     """Main memory that can be had without swapping, within the control group's limit."""
     available = psutil.virtual_memory().available
     return (

@@ -70,12 +70,12 @@ class Monitor:
 
     def _run(self) -> None:
         try:
-            with _Log(self._path) as log:
+            with _SampleFile(self._path) as log:
                 self._watch(log)
         except Exception as error:
             self._problem = f"{type(error).__name__}: {error}"
 
-    def _watch(self, log: "_Log") -> None:
+    def _watch(self, log: "_SampleFile") -> None:
         process_before_s = time.process_time()
         sensors = self._look(self._device, self._path.parent)
         start = {
@@ -161,7 +161,7 @@ def _short(value: Any) -> Any:
     return round(value, 6) if isinstance(value, float) else value
 
 
-class _Log:
+class _SampleFile:
     """The file, which never grows beyond MOST_SAMPLES."""
 
     def __init__(self, path: Path) -> None:

@@ -21,7 +21,7 @@ from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 
 from brimful.hardware.rates import BACKWARD_OVER_FORWARD
 
-Run = Callable[[], object]
+Call = Callable[[], object]
 
 PRODUCTS_MNK = (
     (256, 128, 128),
@@ -91,7 +91,7 @@ class Case:
     flop: int
     num_bytes: int
     smallest: int
-    make: Callable[[torch.device], Run]
+    make: Callable[[torch.device], Call]
 
 
 TORCH_DTYPES = {
@@ -115,7 +115,7 @@ def cases(device: torch.device, dtypes: tuple[str, ...]) -> list[Case]:
     return [*found, *(case for size in OPTIMIZER_SIZES for case in _optimizer(size))]
 
 
-def on_cold_operands(case: Case, device: torch.device) -> Run:
+def on_cold_operands(case: Case, device: torch.device) -> Call:
     """The operator as training has it: operands were made a while ago and results outlive many
     others, so neither is in the nearest cache.
     """
@@ -152,7 +152,7 @@ def _products(dtype: str, rows: int) -> Iterator[Case]:
     size = TORCH_DTYPES[dtype].itemsize
 
     def case(kind: str, m: int, n: int, k: int) -> Case:
-        def make(device: torch.device) -> Run:
+        def make(device: torch.device) -> Call:
             left, right = _LAYOUTS[kind](_random(device, dtype, m, k), _random(device, dtype, k, n))
             return lambda: left @ right
 
@@ -182,7 +182,7 @@ def _batched(dtype: str, rows: int) -> Iterator[Case]:
     size = TORCH_DTYPES[dtype].itemsize
 
     def case(kind: str, g: int, m: int, n: int, k: int) -> Case:
-        def make(device: torch.device) -> Run:
+        def make(device: torch.device) -> Call:
             left_GMK, right_GKN = _SLICES[kind](
                 lambda *shape: _random(device, dtype, g, *shape), m, n, k
             )
@@ -221,11 +221,11 @@ def _attention(dtype: str, rows: int) -> Iterator[Case]:
     for batch, h, t, d in ATTENTION_BHTD:
         b = batch * rows
 
-        def forward(device: torch.device, shape: tuple[int, ...] = (b, h, t, d)) -> Run:
+        def forward(device: torch.device, shape: tuple[int, ...] = (b, h, t, d)) -> Call:
             q, k, v = (_random(device, dtype, *shape) for _ in range(3))
             return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
-        def backward(device: torch.device, shape: tuple[int, ...] = (b, h, t, d)) -> Run:
+        def backward(device: torch.device, shape: tuple[int, ...] = (b, h, t, d)) -> Call:
             leaves = [_random(device, dtype, *shape).requires_grad_() for _ in range(3)]
             with torch.enable_grad():
                 out = F.scaled_dot_product_attention(
@@ -328,7 +328,7 @@ def _elementwise(dtype: str, rows: int) -> Iterator[Case]:
 
             def make(
                 device: torch.device, n: int = elements * rows, call: Elementwise = call
-            ) -> Run:
+            ) -> Call:
                 x_RW, y_RW = (_random(device, dtype, n // ROW, ROW) for _ in range(2))
                 return lambda: call(x_RW, y_RW)
 
@@ -343,7 +343,7 @@ def _elementwise(dtype: str, rows: int) -> Iterator[Case]:
                 make,
             )
 
-    def tiny(device: torch.device) -> Run:
+    def tiny(device: torch.device) -> Call:
         x_W, y_W = _random(device, dtype, TINY_ELEMENTS), _random(device, dtype, TINY_ELEMENTS)
         return lambda: x_W + y_W
 
@@ -359,7 +359,7 @@ def _dequantise(dtype: str, rows: int) -> Iterator[Case]:
     for side in DEQUANTISED_SIDES:
         elements = side * side * rows
 
-        def make(device: torch.device, shape: tuple[int, int] = (side * rows, side)) -> Run:
+        def make(device: torch.device, shape: tuple[int, int] = (side * rows, side)) -> Call:
             functional = _bitsandbytes()
             packed, state = functional.quantize_4bit(
                 _random(device, dtype, *shape), quant_type="nf4", compress_statistics=True
@@ -390,17 +390,17 @@ def _optimizer(size: int) -> Iterator[Case]:
             _random(device, "fp32", size // OPTIMIZER_TENSORS) for _ in range(OPTIMIZER_TENSORS)
         ]
 
-    def update(device: torch.device) -> Run:
+    def update(device: torch.device) -> Call:
         parameters = [torch.nn.Parameter(values) for values in gradients(device)]
         for parameter in parameters:
             parameter.grad = torch.ones_like(parameter)
         return torch.optim.AdamW(parameters, lr=1e-9, fused=device.type in ("cpu", "cuda")).step
 
-    def norm(device: torch.device) -> Run:
+    def norm(device: torch.device) -> Call:
         held = gradients(device)
         return lambda: torch.nn.utils.get_total_norm(held)
 
-    def scale(device: torch.device) -> Run:
+    def scale(device: torch.device) -> Call:
         held = gradients(device)
         return lambda: torch._foreach_mul_(held, 1.0)
 
@@ -421,15 +421,15 @@ def _optimizer(size: int) -> Iterator[Case]:
         )
 
 
-def _sum(elements: int) -> Callable[[torch.device], Run]:
-    def make(device: torch.device) -> Run:
+def _sum(elements: int) -> Callable[[torch.device], Call]:
+    def make(device: torch.device) -> Call:
         x_RW, y_RW = (_random(device, "fp32", elements // ROW, ROW) for _ in range(2))
         return lambda: x_RW + y_RW
 
     return make
 
 
-def _square(device: torch.device) -> Run:
+def _square(device: torch.device) -> Call:
     left, right = (_random(device, "fp32", 256, 256) for _ in range(2))
     return lambda: left @ right
 
@@ -440,7 +440,7 @@ are undisturbed.
 """
 
 
-class Block(torch.nn.Module):
+class SmallTransformerBlock(torch.nn.Module):
     """A small decoder block as model code writes it, to see what a program needs to issue an
     operator; (B, T, W) in and out.
     """

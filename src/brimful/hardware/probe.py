@@ -251,7 +251,7 @@ def _mps_device() -> Device:
         memory_bytes=memory_bytes,
         free_memory_bytes=min(
             max(0, memory_bytes - torch.mps.driver_allocated_memory()),
-            host.memory_free_bytes(host.Limits()),
+            host.memory_free_bytes(host.ControlGroupLimits()),
         ),
         bandwidth_bytes_per_s=None,
         dense_flop_per_s={},

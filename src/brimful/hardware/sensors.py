@@ -277,7 +277,7 @@ class Machine:
             what a sample costs.
     """
 
-    def __init__(self, limits: host.Limits) -> None:
+    def __init__(self, limits: host.ControlGroupLimits) -> None:
         self._is_bounded = (
             limits.memory_bytes is not None and limits.memory_bytes < psutil.virtual_memory().total
         )
@@ -289,7 +289,7 @@ class Machine:
         self._times = now
         found: dict[str, Any] = {
             "memory_available_bytes": host.memory_free_bytes(
-                host.control_group_limits() if self._is_bounded else host.Limits()
+                host.control_group_limits() if self._is_bounded else host.ControlGroupLimits()
             )
         }
         if before is not None and now[1] > before[1]:

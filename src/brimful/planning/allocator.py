@@ -25,7 +25,7 @@ import numpy as np
 
 from brimful.base.errors import BrimfulError
 from brimful.base.units import MIB, format_bytes
-from brimful.planning.memory_pool import Block, Pool
+from brimful.planning.memory_pool import MemoryBlock, Pool
 from brimful.planning.plain_replay import Integers, replay_plain
 
 MIN_BLOCK_BYTES = 512  # kMinBlockSize: every block is a multiple
@@ -89,7 +89,7 @@ class AllocatorSettings:
             raise ValueError(f"limit_bytes is {self.limit_bytes}; it cannot be negative")
 
 
-class OutOfMemory(BrimfulError):
+class SimulatedOutOfMemory(BrimfulError):
     """A request cannot be met within the limit, even after every free segment went back to the
     device.
     """
@@ -145,7 +145,7 @@ class CachingAllocator:
             Pool("small", SMALL_SEGMENT_BYTES),
             Pool("large", settings.large_segment_bytes),
         )
-        self._in_use: dict[int, Block] = {}
+        self._in_use: dict[int, MemoryBlock] = {}
         self._next_address = SMALL_SEGMENT_BYTES
         if settings.expandable_segments:
             for pool in (self._small, self._large):
@@ -156,7 +156,7 @@ class CachingAllocator:
         """Allocate; returns the address as a handle, 0 for no bytes.
 
         Raises:
-            OutOfMemory: the limit would be passed, even after giving free segments back.
+            SimulatedOutOfMemory: the limit would be passed, even after giving free segments back.
             ValueError: a negative size.
         """
         if size_bytes <= 0:
@@ -171,7 +171,7 @@ class CachingAllocator:
             or self._new_after_release(pool, block_bytes)
         )
         if block is None:
-            raise OutOfMemory(size_bytes, self.allocated_bytes, self.reserved_bytes)
+            raise SimulatedOutOfMemory(size_bytes, self.allocated_bytes, self.reserved_bytes)
         if self._splits(block, block_bytes):
             pool.insert(pool.cut(block, block_bytes))
         block.in_use = True
@@ -215,7 +215,7 @@ class CachingAllocator:
             if not start.mapped or (start.previous is not None and start.previous.mapped):
                 continue
             parts: list[tuple[int, bool]] = []
-            block: Block | None = start
+            block: MemoryBlock | None = start
             while block is not None and block.mapped:
                 parts.append((block.size_bytes, block.in_use))
                 block = block.next
@@ -229,7 +229,7 @@ class CachingAllocator:
             )
         return sorted(made, key=lambda segment: segment.address)
 
-    def _cached(self, pool: Pool, block_bytes: int) -> Block | None:
+    def _cached(self, pool: Pool, block_bytes: int) -> MemoryBlock | None:
         """The best free block, taken off its list."""
         free, split_bytes = pool.free, self.settings.max_split_size_bytes
         index = bisect_left(free, (block_bytes, 0))
@@ -252,14 +252,14 @@ class CachingAllocator:
         del free[index]
         return pool.blocks[address]
 
-    def _splits(self, block: Block, block_bytes: int) -> bool:
+    def _splits(self, block: MemoryBlock, block_bytes: int) -> bool:
         rest_bytes = block.size_bytes - block_bytes
         if block.pool is self._small or self.settings.expandable_segments:
             return rest_bytes >= MIN_BLOCK_BYTES
         split_bytes = self.settings.max_split_size_bytes
         return rest_bytes > SMALL_LIMIT_BYTES and (split_bytes is None or block_bytes < split_bytes)
 
-    def _new(self, pool: Pool, block_bytes: int) -> Block | None:
+    def _new(self, pool: Pool, block_bytes: int) -> MemoryBlock | None:
         """A block on new memory, on no list; None past the limit."""
         if self.settings.expandable_segments:
             return self._grow(pool, block_bytes)
@@ -269,7 +269,7 @@ class CachingAllocator:
         self._next_address += segment_bytes
         return pool.add(self._next_address - segment_bytes, segment_bytes)
 
-    def _new_after_release(self, pool: Pool, block_bytes: int) -> Block | None:
+    def _new_after_release(self, pool: Pool, block_bytes: int) -> MemoryBlock | None:
         """First oversize blocks go back to the device, as many as are needed; then everything that
         is free.
         """
@@ -296,7 +296,7 @@ class CachingAllocator:
         self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
         return True
 
-    def _release(self, block: Block) -> None:
+    def _release(self, block: MemoryBlock) -> None:
         block.pool.remove(block)
         del block.pool.blocks[block.address]
         self.reserved_bytes -= block.size_bytes
@@ -317,7 +317,7 @@ class CachingAllocator:
             released_bytes += size_bytes
         return released_bytes >= target_bytes
 
-    def _grow(self, pool: Pool, block_bytes: int) -> Block | None:
+    def _grow(self, pool: Pool, block_bytes: int) -> MemoryBlock | None:
         """Map pages at the lowest address where free and unmapped neighbours are large enough
         together.
         """
@@ -334,7 +334,7 @@ class CachingAllocator:
             pool.remove(block)
         return block
 
-    def _growable(self, pool: Pool, block_bytes: int) -> Block | None:
+    def _growable(self, pool: Pool, block_bytes: int) -> MemoryBlock | None:
         for address in pool.unmapped:
             start = pool.blocks[address]
             if start.previous is not None and not start.previous.in_use:
@@ -347,7 +347,7 @@ class CachingAllocator:
                 return start
         return None
 
-    def _map(self, block: Block, wanted_bytes: int) -> Block | None:
+    def _map(self, block: MemoryBlock, wanted_bytes: int) -> MemoryBlock | None:
         """Map the first pages of an unmapped block; returns the free block they are part of,
         listed. None past the limit.
         """
@@ -363,7 +363,7 @@ class CachingAllocator:
         pool.insert(block)
         return block
 
-    def _unmap(self, block: Block) -> None:
+    def _unmap(self, block: MemoryBlock) -> None:
         """Give the whole pages of a free block back; what is left before and after them stays
         free.
         """
@@ -445,7 +445,7 @@ def replay_blocks(events_E: Integers, sizes_S: Integers, settings: AllocatorSett
             continue
         try:
             handle_by_storage[storage] = allocator.malloc(sizes[storage])
-        except OutOfMemory:
+        except SimulatedOutOfMemory:
             out_of_memory_event = index
             break
         if allocator.peak_reserved_bytes > reserved_bytes:
@@ -480,7 +480,7 @@ def round_up(size_bytes: int, power2_divisions: int | None = None) -> int:
     return _multiple(size_bytes, (1 << (size_bytes.bit_length() - 1)) // power2_divisions)
 
 
-def _reach_bytes(block: Block) -> int:
+def _reach_bytes(block: MemoryBlock) -> int:
     """A free block with the unmapped range right after it: in an expandable segment, its size for
     "best fit".
     """

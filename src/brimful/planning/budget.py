@@ -134,7 +134,7 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Answer:
+class BudgetCheck:
     """What comes of a budget on one device.
 
     Attributes:
@@ -165,7 +165,7 @@ class Answer:
 
 def answer(
     budget: Budget, predicted_at: Callable[[int], Mapping[str, Prediction]], total_steps: int
-) -> Answer:
+) -> BudgetCheck:
     """Whether a run keeps to a budget, and how many steps would.
 
     Args:
@@ -183,7 +183,7 @@ def answer(
         steps and predicted_at(steps)[budget.name].high > budget.limit
     ):  # a step more can bring an evaluation less
         steps -= 1
-    return Answer(budget, budget.verdict(amount), amount, total_steps, steps)
+    return BudgetCheck(budget, budget.verdict(amount), amount, total_steps, steps)
 
 
 def ranked(offers: Sequence[Offer], budget: Budget) -> list[Offer]:

@@ -2,7 +2,7 @@
 times a product of them.
 
 A few recordings, in which all of these differ, tell for every storage which product it is (see
-`kin`). That is not believed: a size that is no such product is refused, and so is a further
+`key`). That is not believed: a size that is no such product is refused, and so is a further
 recording that is not what the products say (`Irregular`).
 
 Suffixes: P recordings, S storages, W operators, K products, L calls.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from brimful.planning.kin import Kin, Point
+from brimful.planning.family_key import StepSize, TraceFamilyKey
 from brimful.planning.parametric import Irregular, ParametricTrace, equal, stretch
 from brimful.planning.step import Lora, StepSpec
 from brimful.planning.trace import Int64Array, Trace, same_events
@@ -51,17 +51,17 @@ class FamilyWork:
     longer: "FamilyCalls"
     more_blocks: int
 
-    def at(self, factors: Int64Array, point: Point) -> ParametricWork:
+    def at(self, factors: Int64Array, size: StepSize) -> ParametricWork:
         """For every micro-batch; `factors` (3 x K) of the products, see `_factors`."""
         base, slope, chunk_slope = (self.terms @ factor for factor in factors)
         few, one_more = (
-            calls.at(point).launches(len(self.work)) for calls in (self.short, self.longer)
+            calls.at(size).launches(len(self.work)) for calls in (self.short, self.longer)
         )
         launches_W = few + (one_more - few) * self.more_blocks
         for name in ("launches_W", "fused_launches_W"):
             base[COUNTS.index(name)] += launches_W
         return ParametricWork(
-            self.work, base, slope, chunk_slope, chunks_of(self.work, chunk_slope), point.scored
+            self.work, base, slope, chunk_slope, chunks_of(self.work, chunk_slope), size.scored
         )
 
 
@@ -72,9 +72,9 @@ class FamilyCalls:
     calls: Calls
     elements: Int64Array
 
-    def at(self, point: Point) -> Calls:
+    def at(self, size: StepSize) -> Calls:
         """The calls of a member."""
-        return dataclasses.replace(self.calls, elements_L=_values(self.elements, point))
+        return dataclasses.replace(self.calls, elements_L=_values(self.elements, size))
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,15 +82,15 @@ class Family:
     """A step for every micro-batch, sequence length and rank.
 
     Attributes:
-        kin: What the members share.
+        key: What the members share.
         trace: The events; sizes, parameters and trainable are those of no member.
-        number_S, product_S: Every size is a number of bytes times one of the kin's products.
+        number_S, product_S: Every size is a number of bytes times one of the key's products.
         parameters, trainable: Numbers that belong to 1, the rank and the length.
         work: What the operators compute.
         lowest: The smallest micro-batch it holds for.
     """
 
-    kin: Kin
+    key: TraceFamilyKey
     trace: Trace
     number_S: Int64Array
     product_S: Int64Array
@@ -100,15 +100,15 @@ class Family:
     lowest: int
 
     def at(self, spec: StepSpec) -> ParametricTrace:
-        """A member for every micro-batch; for one sequence only where the kin are single."""
+        """A member for every micro-batch; for one sequence only where the family is single."""
         rank = spec.adapter.rank if isinstance(spec.adapter, Lora) else 1
-        point = Point(1, spec.sequence_length, rank, spec.scored_tokens, spec.loss_chunk)
-        factors = _factors(self.kin.products, point)
+        size = StepSize(1, spec.sequence_length, rank, spec.scored_tokens, spec.loss_chunk)
+        factors = _factors(self.key.products, size)
         base_S, slope_S, chunk_slope_S = (
             self.number_S * factor[self.product_S] for factor in factors
         )
         counts = {
-            name: int(_values(getattr(self, name)[:, None], point)[0])
+            name: int(_values(getattr(self, name)[:, None], size)[0])
             for name in ("parameters", "trainable")
         }
         trace = dataclasses.replace(
@@ -119,33 +119,33 @@ class Family:
             base_S,
             slope_S,
             chunk_slope_S,
-            point.scored,
+            size.scored,
             spec.loss_chunk,
             self.lowest,
-            self.work.at(factors, point),
+            self.work.at(factors, size),
         )
 
 
-def _factors(products: Sequence[str], point: Point) -> Int64Array:
+def _factors(products: Sequence[str], size: StepSize) -> Int64Array:
     """What each product is worth by itself, per sequence of the micro-batch, and per token of a
     piece of the loss (3 x K).
     """
-    one = dataclasses.replace(point, micro_batch=1)
+    one = dataclasses.replace(size, micro_batch=1)
     factors = np.zeros((3, len(products)), np.int64)
     for index, name in enumerate(products):
         value = one.product(name.translate(str.maketrans("V", "T", "CL")))
         if "V" in name:
             factors[0, index], factors[1, index] = value, -one.product(name.replace("V", ""))
         elif "L" in name:
-            factors[1, index], factors[2, index] = value * point.scored, -value
+            factors[1, index], factors[2, index] = value * size.scored, -value
         else:
             factors[2 if "C" in name else int("B" in name), index] = value
     return factors
 
 
-def _values(numbers: Int64Array, point: Point) -> Int64Array:
+def _values(numbers: Int64Array, size: StepSize) -> Int64Array:
     """Sums of a constant, a number times the rank and a number times the length."""
-    result: Int64Array = np.array([1, point.rank, point.sequence_length]) @ numbers
+    result: Int64Array = np.array([1, size.rank, size.sequence_length]) @ numbers
     return result
 
 
@@ -154,15 +154,15 @@ class Recordings:
     """Recordings of small members of a family, from which the whole is made.
 
     Attributes:
-        kin: What they share.
-        points: Where they lie, the last one is the further recording's.
+        key: What they share.
+        sizes: Where they lie, the last one is the further recording's.
         traces: With `example` blocks; the further one has one more, where the model has more.
         example: Blocks.
         blocks: Of the model.
     """
 
-    kin: Kin
-    points: tuple[Point, ...]
+    key: TraceFamilyKey
+    sizes: tuple[StepSize, ...]
     traces: tuple[Trace, ...]
     example: int
     blocks: int
@@ -175,7 +175,7 @@ class Recordings:
                 is.
         """
         *traces, check = self.traces
-        *_, at_check = self.points
+        *_, at_check = self.sizes
         is_evaluation_S = traces[0].is_evaluation_S
         number_S, product_S = self._products(
             np.stack([trace.sizes_S for trace in traces]), is_evaluation_S
@@ -203,7 +203,7 @@ class Recordings:
                 stretch(dataclasses.replace(short, sizes_S=product_S), self.blocks).sizes_S,
             )
         return Family(
-            self.kin,
+            self.key,
             grown,
             number_S,
             product_S,
@@ -232,13 +232,13 @@ class Recordings:
         except IrregularWork as irregular:
             raise Irregular(str(irregular)) from irregular
 
-    def _worth(self, point: Point) -> Int64Array:
+    def _worth(self, size: StepSize) -> Int64Array:
         """What each product is worth in the steps of a recording, and in its evaluation batch (2 x
         K).
         """
-        points = (point, point.evaluation(self.kin.evaluation_factor))
+        sizes = (size, size.evaluation(self.key.evaluation_factor))
         return np.array(
-            [[each.product(name) for name in self.kin.products] for each in points], np.int64
+            [[each.product(name) for name in self.key.products] for each in sizes], np.int64
         )
 
     def _products(
@@ -247,11 +247,11 @@ class Recordings:
         """Which number times which product every column is, in the recordings with equal blocks (P
         x anything).
         """
-        worth_P2K = np.stack([self._worth(point) for point in self.points[:-1]])
+        worth_P2K = np.stack([self._worth(size) for size in self.sizes[:-1]])
         number = np.zeros(values.shape[1], np.int64)
         product = np.full(values.shape[1], -1, np.int64)
         product[~values.any(axis=0)] = 0
-        for index in range(len(self.kin.products)):
+        for index in range(len(self.key.products)):
             quotient, rest = np.divmod(values, worth_P2K[:, is_evaluation.astype(int), index])
             found = ~rest.any(axis=0) & (quotient == quotient[0]).all(axis=0) & (quotient[0] != 0)
             if (found & (product >= 0)).any():
@@ -267,11 +267,9 @@ class Recordings:
         """Numbers that belong to 1, the rank and the length (3 x anything), for what grows with
         these in a sum (P x anything).
         """
-        few = self.points[:-1]
-        columns = [0, *([1] if self.kin.has_rank else []), *([2] if self.kin.follows else [])]
-        matrix = np.array([[1, point.rank, point.sequence_length] for point in few], float)[
-            :, columns
-        ]
+        few = self.sizes[:-1]
+        columns = [0, *([1] if self.key.has_rank else []), *([2] if self.key.follows else [])]
+        matrix = np.array([[1, size.rank, size.sequence_length] for size in few], float)[:, columns]
         if np.linalg.matrix_rank(matrix) < len(columns):
             raise Irregular("too few recordings for sums")
         solved = np.zeros((3, values.shape[1]), np.int64)
@@ -279,8 +277,8 @@ class Recordings:
             np.linalg.lstsq(matrix, values.astype(float), rcond=None)[0]
         ).astype(np.int64)
         if any(
-            not np.array_equal(_values(solved, point), value)
-            for point, value in zip(few, values, strict=True)
+            not np.array_equal(_values(solved, size), value)
+            for size, value in zip(few, values, strict=True)
         ):
             raise Irregular("a sum does not grow evenly")
         return solved
@@ -295,7 +293,7 @@ class Recordings:
     def _one_more(self, few: Int64Array, longer: Int64Array) -> Int64Array:
         """The numbers with one block more."""
         if not self._stretches:
-            if not np.array_equal(_values(few, self.points[-1]), longer):
+            if not np.array_equal(_values(few, self.sizes[-1]), longer):
                 raise Irregular("a further sum is not what the others say it is")
             return few
         each, rest = np.divmod(few[1], self.example)
@@ -304,7 +302,7 @@ class Recordings:
         more = few.copy()
         more[1] += each
         more[0] = longer - _values(
-            np.stack([np.zeros_like(each), more[1], more[2]]), self.points[-1]
+            np.stack([np.zeros_like(each), more[1], more[2]]), self.sizes[-1]
         )
         return more
 
@@ -321,7 +319,7 @@ class Recordings:
         numbers_S = check.sizes_S.copy()
         numbers_S[outside], rest = np.divmod(
             check.sizes_S[outside],
-            self._worth(self.points[-1])[
+            self._worth(self.sizes[-1])[
                 short.is_evaluation_S[inside].astype(int), product_S[inside]
             ],
         )
@@ -352,12 +350,12 @@ class Recordings:
         )
         work = few[0]
         if self._stretches:
-            steps, evaluation = self._worth(self.points[-1])
+            steps, evaluation = self._worth(self.sizes[-1])
             at_check = np.where(
                 work.parts_W == PARTS.index("evaluation"), terms @ evaluation, terms @ steps
             )
             for name in ("launches_W", "fused_launches_W"):
-                at_check[COUNTS.index(name)] += short.at(self.points[-1]).launches(len(work))
+                at_check[COUNTS.index(name)] += short.at(self.sizes[-1]).launches(len(work))
             growth = block_growth(work.with_counts(at_check), check, self.example)
             terms = terms + self._growth_terms(terms, growth, work) * (self.blocks - self.example)
             work = repeated(work, self.example, self.blocks)
@@ -371,7 +369,7 @@ class Recordings:
         update_W, evaluation_W = (
             few[0].parts_W == PARTS.index(name) for name in ("optimizer", "evaluation")
         )
-        terms = np.zeros((len(COUNTS), len(few[0]), len(self.kin.products)), np.int64)
+        terms = np.zeros((len(COUNTS), len(few[0]), len(self.key.products)), np.int64)
         rest = np.flatnonzero(~update_W)
         for index, name in enumerate(COUNTS):
             if name in ("bytes_W", "fused_bytes_W"):
@@ -395,8 +393,8 @@ class Recordings:
 
     def _set_sums(self, terms: Int64Array, rows_W: NDArray[np.bool_], sums: Int64Array) -> None:
         for name, numbers in zip(("", "r", "T"), sums, strict=True):
-            if name in self.kin.products:
-                terms[rows_W, self.kin.products.index(name)] = numbers
+            if name in self.key.products:
+                terms[rows_W, self.key.products.index(name)] = numbers
             elif numbers.any():
                 raise Irregular("updates grow with what is fixed")
 
@@ -409,13 +407,13 @@ class Recordings:
             raise Irregular("operators outside the blocks and the update grow with the blocks")
         more = np.zeros_like(terms)
         counted = np.array(["launches" not in name for name in COUNTS])
-        rank = self.kin.products.index("r") if self.kin.has_rank else None
+        rank = self.key.products.index("r") if self.key.has_rank else None
         rest = np.where(counted[:, None] & update_W, growth, 0)
         if rank is not None:
             each, left = np.divmod(terms[:, :, rank] * update_W, self.example)
             if left.any():
                 raise Irregular("adapters differ between blocks")
             more[:, :, rank] = each
-            rest = rest - each * self.points[-1].rank
-        more[:, :, self.kin.products.index("")] = rest
+            rest = rest - each * self.sizes[-1].rank
+        more[:, :, self.key.products.index("")] = rest
         return more

@@ -10,7 +10,7 @@ from typing import Literal
 
 
 @dataclass(slots=True, eq=False)
-class Block:
+class MemoryBlock:
     """A piece of a segment. It is in use, or on one of its pool's lists, or just being moved
     between them.
     """
@@ -21,8 +21,8 @@ class Block:
     mapped: bool = True
     in_use: bool = False
     requested_bytes: int = 0
-    previous: "Block | None" = None
-    next: "Block | None" = None
+    previous: "MemoryBlock | None" = None
+    next: "MemoryBlock | None" = None
 
 
 class Pool:
@@ -38,30 +38,30 @@ class Pool:
     def __init__(self, name: Literal["small", "large"], page_bytes: int) -> None:
         self.name: Literal["small", "large"] = name
         self.page_bytes = page_bytes
-        self.blocks: dict[int, Block] = {}
+        self.blocks: dict[int, MemoryBlock] = {}
         self.free: list[tuple[int, int]] = []
         self.unmapped: list[int] = []
 
-    def add(self, address: int, size_bytes: int, *, mapped: bool = True) -> Block:
+    def add(self, address: int, size_bytes: int, *, mapped: bool = True) -> MemoryBlock:
         """A new segment as one block, on no list yet."""
-        block = self.blocks[address] = Block(address, size_bytes, self, mapped)
+        block = self.blocks[address] = MemoryBlock(address, size_bytes, self, mapped)
         return block
 
-    def insert(self, block: Block) -> None:
+    def insert(self, block: MemoryBlock) -> None:
         """List a block that is not in use."""
         if block.mapped:
             insort(self.free, (block.size_bytes, block.address))
         else:
             insort(self.unmapped, block.address)
 
-    def remove(self, block: Block) -> None:
+    def remove(self, block: MemoryBlock) -> None:
         """Take a block off its list; before its size, address or state changes."""
         if block.mapped:
             del self.free[bisect_left(self.free, (block.size_bytes, block.address))]
         else:
             del self.unmapped[bisect_left(self.unmapped, block.address)]
 
-    def cut(self, block: Block, size_bytes: int) -> Block:
+    def cut(self, block: MemoryBlock, size_bytes: int) -> MemoryBlock:
         """Shorten a block that is on no list to `size_bytes`; returns the rest, on no list."""
         rest = self.add(
             block.address + size_bytes, block.size_bytes - size_bytes, mapped=block.mapped
@@ -73,7 +73,7 @@ class Pool:
         block.size_bytes = size_bytes
         return rest
 
-    def coalesce(self, block: Block) -> Block:
+    def coalesce(self, block: MemoryBlock) -> MemoryBlock:
         """Join a block that is on no list with those neighbours that are free and mapped as it is;
         returns the whole, on no list.
         """
@@ -87,7 +87,7 @@ class Pool:
             return left
         return block
 
-    def _join(self, left: Block, right: Block) -> None:
+    def _join(self, left: MemoryBlock, right: MemoryBlock) -> None:
         del self.blocks[right.address]
         left.size_bytes += right.size_bytes
         left.next = right.next

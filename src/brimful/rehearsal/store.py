@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from brimful.planning.family import Family, FamilyCalls, FamilyWork
-from brimful.planning.kin import Kin, kin_of
+from brimful.planning.family_key import TraceFamilyKey, family_keys_of
 from brimful.planning.memory import Known
 from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.step import StepSpec
@@ -29,7 +29,7 @@ _SOURCES = (
     "planning/trace.py",
     "planning/parametric.py",
     "planning/family.py",
-    "planning/kin.py",
+    "planning/family_key.py",
     "planning/work.py",
     "hardware/rates.py",
 )
@@ -123,7 +123,7 @@ class StoredTraces:
 
     def at(self, micro_batch: int) -> Trace:
         """The trace of a micro-batch; irregular steps are traced by themselves, and so is one
-        sequence where it is a special case and has no kin.
+        sequence where it is a special case and belongs to no family.
         """
         parametric = self._line(micro_batch)
         if parametric is not None:
@@ -253,43 +253,43 @@ class StoredFamilies:
 
     def __init__(self, folder: Path | None) -> None:
         self._files = TraceFiles(folder)
-        self._made: dict[Kin, Family | None] = {}
+        self._made: dict[TraceFamilyKey, Family | None] = {}
 
     def member(self, spec: StepSpec, *, is_single: bool = False) -> ParametricTrace | None:
         """The traces of a step from those of its family, of one sequence where it is `is_single`;
         None where it has none.
         """
-        for kin in kin_of(spec):
-            family = self._family(kin)
+        for key in family_keys_of(spec):
+            family = self._family(key)
             if family is not None and is_single:
-                family = self._family(dataclasses.replace(kin, is_single=True), family)
+                family = self._family(dataclasses.replace(key, is_single=True), family)
             if family is not None:
                 return family.at(spec)
         return None
 
-    def _family(self, kin: Kin, like: Family | None = None) -> Family | None:
-        if kin not in self._made:
+    def _family(self, key: TraceFamilyKey, like: Family | None = None) -> Family | None:
+        if key not in self._made:
             while len(self._made) >= FAMILIES_IN_MEMORY:
                 self._made.pop(next(iter(self._made)))
-            self._made[kin] = self._load(kin, like)
-        family = self._made[kin] = self._made.pop(kin)  # the last used is the last to go
+            self._made[key] = self._load(key, like)
+        family = self._made[key] = self._made.pop(key)  # the last used is the last to go
         return family
 
-    def _load(self, kin: Kin, like: Family | None) -> Family | None:
-        name = f"family {kin.lengths} {kin.follows} {kin.is_single}"
-        stored = self._files.read(kin.spec, name)
+    def _load(self, key: TraceFamilyKey, like: Family | None) -> Family | None:
+        name = f"family {key.lengths} {key.follows} {key.is_single}"
+        stored = self._files.read(key.spec, name)
         if stored is not None:
             trace, extra = stored
-            return _family_of(kin, trace, extra) if len(trace.events_E) else None
+            return _family_of(key, trace, extra) if len(trace.events_E) else None
         from brimful.rehearsal.tracer import trace_family  # noqa: PLC0415 - brings torch
 
         try:
-            family = trace_family(kin, like)
+            family = trace_family(key, like)
         except Irregular:
-            self._files.write(kin.spec, name, _nothing(), {})
+            self._files.write(key.spec, name, _nothing(), {})
             return None
         self._files.write(
-            kin.spec,
+            key.spec,
             name,
             dataclasses.replace(family.trace, work=family.work.work),
             _arrays_of(family),
@@ -310,7 +310,7 @@ def _arrays_of(family: Family) -> dict[str, np.ndarray]:
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
-def _family_of(kin: Kin, trace: Trace, arrays: dict[str, np.ndarray]) -> Family | None:
+def _family_of(key: TraceFamilyKey, trace: Trace, arrays: dict[str, np.ndarray]) -> Family | None:
     if trace.work is None or "terms" not in arrays:
         return None
     lowest, more_blocks = map(int, arrays["numbers"])
@@ -325,7 +325,7 @@ def _family_of(kin: Kin, trace: Trace, arrays: dict[str, np.ndarray]) -> Family 
     )
     work = FamilyWork(trace.work, arrays["terms"], short, longer, more_blocks)
     return Family(
-        kin,
+        key,
         dataclasses.replace(trace, work=None),
         **{name: arrays[name] for name in _FAMILY_ARRAYS},
         work=work,

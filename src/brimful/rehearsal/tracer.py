@@ -12,7 +12,7 @@ from transformers import PretrainedConfig
 
 from brimful.base.errors import PlanError
 from brimful.planning.family import Family, Recordings
-from brimful.planning.kin import GRANULE, Kin, Point
+from brimful.planning.family_key import GRANULE, StepSize, TraceFamilyKey
 from brimful.planning.parametric import EXAMPLES, Irregular, ParametricTrace, affine, equal, stretch
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
 from brimful.planning.trace import Int64Array, Trace
@@ -52,13 +52,13 @@ def trace_all(spec: StepSpec) -> ParametricTrace:
     raise problem
 
 
-def trace_family(kin: Kin, like: Family | None = None) -> Family:
-    """The step for every micro-batch (one sequence where the kin are single), sequence length and
+def trace_family(key: TraceFamilyKey, like: Family | None = None) -> Family:
+    """The step for every micro-batch (one sequence where the family is single), sequence length and
     rank.
 
     Args:
-        kin: What the members share.
-        like: The family of all micro-batches, where the kin are single: fewer blocks than it was
+        key: What the members share.
+        like: The family of all micro-batches, where the family is single: fewer blocks than it was
             traced with do not do here.
 
     Raises:
@@ -67,12 +67,12 @@ def trace_family(kin: Kin, like: Family | None = None) -> Family:
     """
     problem = Irregular()
     with without_garbage_collector():
-        blocks = num_blocks(config := config_of(kin.member(_point(kin, 0))))
+        blocks = num_blocks(config := config_of(key.member(_size_of(key, 0))))
         for example in _examples(config):
             if like is not None and example < blocks - like.work.more_blocks:
                 continue
-            few = _recordings(kin, range(_enough(kin)), example, blocks)
-            for check in (3,) if kin.is_single else (3, 4):
+            few = _recordings(key, range(_enough(key)), example, blocks)
+            for check in (3,) if key.is_single else (3, 4):
                 try:
                     return _with_further(few, check).family()
                 except Irregular as irregular:
@@ -94,48 +94,50 @@ _SINGLE_MEMBERS = ((1, 0.0, 4, 0.75), (1, 1.0, 6, 0.6), (1, 0.4, 10, 0.9), (1, 0
 """The same for one sequence; the last one is the further recording."""
 
 
-def _enough(kin: Kin) -> int:
+def _enough(key: TraceFamilyKey) -> int:
     """Recordings that tell apart what sizes are products of, and sums of."""
-    if kin.is_single:
-        return 3 if kin.has_rank and kin.follows else 2
-    return 3 if kin.spec.loss == "chunked" else 2
+    if key.is_single:
+        return 3 if key.has_rank and key.follows else 2
+    return 3 if key.spec.loss == "chunked" else 2
 
 
-def _point(kin: Kin, number: int) -> Point:
-    micro_batch, place, rank, chunk = (_SINGLE_MEMBERS if kin.is_single else _MEMBERS)[number]
-    length = kin.spec.sequence_length
-    if kin.lengths is not None:
-        low, high = kin.lengths
+def _size_of(key: TraceFamilyKey, number: int) -> StepSize:
+    micro_batch, place, rank, chunk = (_SINGLE_MEMBERS if key.is_single else _MEMBERS)[number]
+    length = key.spec.sequence_length
+    if key.lengths is not None:
+        low, high = key.lengths
         length = low + round(place * (high - low) / GRANULE) * GRANULE
-    scored = dataclasses.replace(kin.spec, sequence_length=length).scored_tokens
-    return Point(
-        micro_batch, length, rank if kin.has_rank else 1, scored, max(1, round(chunk * scored))
+    scored = dataclasses.replace(key.spec, sequence_length=length).scored_tokens
+    return StepSize(
+        micro_batch, length, rank if key.has_rank else 1, scored, max(1, round(chunk * scored))
     )
 
 
-def _recordings(kin: Kin, numbers: Iterable[int], example: int, blocks: int) -> Recordings:
+def _recordings(
+    key: TraceFamilyKey, numbers: Iterable[int], example: int, blocks: int
+) -> Recordings:
     """Of small members; stops at the first that is unlike the others."""
-    made = Recordings(kin, (), (), example, blocks)
+    made = Recordings(key, (), (), example, blocks)
     for number in numbers:
-        point = _point(kin, number)
+        size = _size_of(key, number)
         made = dataclasses.replace(
-            made, points=(*made.points, point), traces=(*made.traces, _member(kin, point, example))
+            made, sizes=(*made.sizes, size), traces=(*made.traces, _member(key, size, example))
         )
         made.refuse_unlike()
     return made
 
 
 def _with_further(few: Recordings, number: int) -> Recordings:
-    point = _point(few.kin, number)
-    check = _member(few.kin, point, few.example + int(few.example < few.blocks))
-    return dataclasses.replace(few, points=(*few.points, point), traces=(*few.traces, check))
+    size = _size_of(few.key, number)
+    check = _member(few.key, size, few.example + int(few.example < few.blocks))
+    return dataclasses.replace(few, sizes=(*few.sizes, size), traces=(*few.traces, check))
 
 
-def _member(kin: Kin, point: Point, blocks: int) -> Trace:
-    spec = kin.member(point)
+def _member(key: TraceFamilyKey, size: StepSize, blocks: int) -> Trace:
+    spec = key.member(size)
     config = config_of(spec)
     shorter = config if blocks == num_blocks(config) else with_layers(config, blocks)
-    return _record(spec, shorter, point.micro_batch, kin.evaluation_factor, kin.evaluation_factor)
+    return _record(spec, shorter, size.micro_batch, key.evaluation_factor, key.evaluation_factor)
 
 
 @functools.lru_cache(maxsize=16)

@@ -1,6 +1,6 @@
 """Answers in sentences: kept or not, by how much, and what would."""
 
-from brimful.planning.budget import Answer, Budget, Offer, Sessions
+from brimful.planning.budget import Budget, BudgetCheck, Offer, Sessions
 from brimful.planning.memory import Verdict
 from brimful.planning.plan import Prediction
 from brimful.report.plan.budgets import budget_lines, list_lines, session_lines
@@ -14,8 +14,8 @@ def _about(value: float, basis: str = "by hand") -> Prediction:
 
 def _answer(
     limit: float, hours: float, verdict: Verdict, steps: int = 0, others: tuple[Offer, ...] = ()
-) -> Answer:
-    return Answer(Budget("time", limit), verdict, _about(hours * HOUR), 1000, steps, others)
+) -> BudgetCheck:
+    return BudgetCheck(Budget("time", limit), verdict, _about(hours * HOUR), 1000, steps, others)
 
 
 def test_a_budget_that_is_kept_says_what_is_left() -> None:
@@ -84,7 +84,7 @@ def test_where_no_device_would_the_nearest_is_named() -> None:
 
 
 def test_money_names_only_devices_with_a_price() -> None:
-    answer = Answer(Budget("money", 5), "does not fit", _about(50), 1000, 7)
+    answer = BudgetCheck(Budget("money", 5), "does not fit", _about(50), 1000, 7)
 
     lines = budget_lines(answer, 1000)
 

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from brimful.base.units import format_count, format_duration, format_money
-from brimful.planning.budget import Answer, Offer, Sessions
+from brimful.planning.budget import BudgetCheck, Offer, Sessions
 
 MOST_OTHERS = 5
 """Other devices that are named."""
 
 
-def budget_lines(answer: Answer, tokens_per_step: int) -> list[str]:
+def budget_lines(answer: BudgetCheck, tokens_per_step: int) -> list[str]:
     """For one device: fits or not, by how much, and what would."""
     budget, amount = answer.budget, answer.amount
     told = (
@@ -42,7 +42,7 @@ def budget_lines(answer: Answer, tokens_per_step: int) -> list[str]:
     return lines + _others(answer)
 
 
-def list_lines(answers: Mapping[str, Answer]) -> list[str]:
+def list_lines(answers: Mapping[str, BudgetCheck]) -> list[str]:
     """For several devices: how many keep to the budget and the best of them, else what comes
     nearest.
     """
@@ -92,7 +92,7 @@ def session_lines(sessions: Sessions) -> list[str]:
     ]
 
 
-def _others(answer: Answer) -> list[str]:
+def _others(answer: BudgetCheck) -> list[str]:
     budget = answer.budget
     surely = [offer for offer in answer.others if offer.keeps_to(budget)]
     if surely:

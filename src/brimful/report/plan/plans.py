@@ -11,7 +11,7 @@ from rich.text import Text
 from brimful.base.errors import RequestError
 from brimful.base.rundir import write_json_atomically
 from brimful.base.units import format_bytes, format_count, format_named
-from brimful.planning.budget import Answer, Sessions
+from brimful.planning.budget import BudgetCheck, Sessions
 from brimful.planning.memory import Footprint
 from brimful.planning.plan import Plan, Prediction
 from brimful.planning.survey import Remedy
@@ -19,7 +19,7 @@ from brimful.planning.surveyed import Surveyed
 from brimful.report.plan.budgets import budget_lines, list_lines, session_lines
 from brimful.report.plan.table import INTERVAL, Entries, Sort, device_table, ordered, table_notes
 
-Answers = tuple[Mapping[str, Answer], Mapping[str, Sessions]]
+Answers = tuple[Mapping[str, BudgetCheck], Mapping[str, Sessions]]
 """To a budget and to sessions, by device name."""
 NO_ANSWERS: Answers = ({}, {})
 
@@ -57,7 +57,7 @@ def render(
     return Group(device_table(shown, width, budget, sessions), Text(""), Text("\n".join(notes)))
 
 
-def exit_code(surveyed: Entries, budget: Mapping[str, Answer] | None = None) -> int:
+def exit_code(surveyed: Entries, budget: Mapping[str, BudgetCheck] | None = None) -> int:
     """0 where the recipe surely fits (of several devices: on one of them), 1 where it does not or
     may not, 2 where nothing could be estimated.
 

@@ -17,7 +17,7 @@ from brimful.base.units import (
     format_energy,
     format_money,
 )
-from brimful.planning.budget import Answer, Sessions
+from brimful.planning.budget import BudgetCheck, Sessions
 from brimful.planning.memory import Verdict
 from brimful.planning.plan import Plan, Prediction
 from brimful.planning.surveyed import Surveyed, Unplanned
@@ -68,7 +68,7 @@ def ordered(surveyed: Entries, sort: Sort | None) -> list[Surveyed | Unplanned]:
 def device_table(
     surveyed: Entries,
     width: int,
-    answers: Mapping[str, Answer] | None = None,
+    answers: Mapping[str, BudgetCheck] | None = None,
     sessions: Mapping[str, Sessions] | None = None,
 ) -> Table:
     """One row for each device, with as many columns as fit into `width`."""
@@ -152,7 +152,9 @@ def batch_cell(plan: Plan) -> str:
 
 
 def _row(
-    entry: Surveyed | Unplanned, answers: Mapping[str, Answer], sessions: Mapping[str, Sessions]
+    entry: Surveyed | Unplanned,
+    answers: Mapping[str, BudgetCheck],
+    sessions: Mapping[str, Sessions],
 ) -> dict[str, str]:
     name = entry.device.name
     if isinstance(entry, Unplanned):

@@ -1,4 +1,4 @@
-"""Steps that differ in sequence length and rank only, and what their sizes can be.
+"""Which steps share one family of traces: those that differ in sequence length and rank only.
 
 A tensor's bytes are a product of its dimensions, and each dimension is a constant, the micro-batch,
 the sequence length, the rank, or what a piece of the loss holds.
@@ -24,17 +24,16 @@ PRODUCTS = tuple(
 """B micro-batch, T sequence length, U one more, V less the micro-batch, r rank, M scored tokens of
 a sequence, C tokens of a full piece of the loss, L of the last one.
 """
-_LOOKS_AWAY = {"sdpa", "eager", "brimful_expanded"}
-"""Attention that makes the same tensors at every length; others work in blocks of it."""
+_LENGTH_INDEPENDENT = {"sdpa", "eager", "brimful_expanded"}
+"""Attention that makes the same tensors at every length; the others split it into blocks."""
 
 
 @dataclass(frozen=True)
-class Point:
-    """What differs between the recordings of a family.
+class StepSize:
+    """The dimensions in which the members of a family differ.
 
     Attributes:
-        micro_batch, sequence_length, rank: As in the step; the rank is 1 where there are no
-            adapters.
+        micro_batch, sequence_length, rank: Of the step; the rank is 1 without adapters.
         scored: Tokens of a sequence that the pieces of the loss are made of.
         chunk: Tokens of a full piece of the loss.
     """
@@ -59,9 +58,9 @@ class Point:
         values["L"] = self.micro_batch * self.scored - self.chunk
         return int(np.prod([values[letter] for letter in name], dtype=object))
 
-    def evaluation(self, factor: int) -> "Point":
-        """What an evaluation batch of `factor` times as many sequences is made of, its pieces of
-        the loss as much larger.
+    def evaluation(self, factor: int) -> "StepSize":
+        """Return the size of an evaluation batch with `factor` times as many sequences and pieces
+        of the loss `factor` times as large.
         """
         return dataclasses.replace(
             self, micro_batch=factor * self.micro_batch, chunk=factor * self.chunk
@@ -69,16 +68,17 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Kin:
-    """Steps that differ in sequence length and rank only.
+class TraceFamilyKey:
+    """The key of a family: all steps that differ in sequence length and rank only.
 
     Attributes:
-        spec: What they share; lengths and ranks that differ are 0 in it.
-        lengths: The shortest and the longest, multiples of GRANULE; None where they have one
-            length.
-        follows: The model has as many positions as a sequence.
-        is_single: One sequence at a time, where that makes other events than more of them; else any
-            micro-batch.
+        spec: The step that the members share, with 0 for a length or rank that varies.
+        lengths: The shortest and the longest sequence length, multiples of GRANULE; None where the
+            length is fixed.
+        follows: The config key of the number of positions, where that is the sequence length; else
+            empty.
+        is_single: The family is of micro-batches of one sequence, which may be a special case;
+            else of all micro-batches.
     """
 
     spec: StepSpec
@@ -92,20 +92,19 @@ class Kin:
 
     @property
     def products(self) -> tuple[str, ...]:
-        """Those of PRODUCTS that a size can be."""
+        """Return those of PRODUCTS that a size in this family can be."""
         chunked = self.spec.loss == "chunked"
-        absent = set(
-            "TUVM"
-            if self.lengths is None
-            else ""
-            if chunked and self.spec.task == "masked_lm"
-            else "M"
-        )
-        absent |= set(
-            ("" if self.has_rank else "r")
-            + ("" if chunked else "CL")
-            + ("B" if self.is_single else "")
-        )
+        absent = set()
+        if self.lengths is None:
+            absent |= set("TUVM")
+        elif not (chunked and self.spec.task == "masked_lm"):
+            absent.add("M")
+        if not self.has_rank:
+            absent.add("r")
+        if not chunked:
+            absent |= set("CL")
+        if self.is_single:
+            absent.add("B")
         return tuple(
             name
             for name in PRODUCTS
@@ -114,71 +113,65 @@ class Kin:
 
     @property
     def evaluation_factor(self) -> int:
-        """Sequences of a recording's evaluation batch for each of its micro-batch."""
+        """Return how many times as many sequences a recorded evaluation batch has."""
         return EVALUATION_FACTOR if self.is_single else 1
 
-    def member(self, point: Point) -> StepSpec:
-        """The step at a point."""
-        adapter = (
-            dataclasses.replace(self.spec.adapter, rank=point.rank)
-            if isinstance(self.spec.adapter, Lora)
-            else self.spec.adapter
-        )
-        spec = dataclasses.replace(self.spec, adapter=adapter, loss_chunk=point.chunk)
-        return (
-            spec
-            if self.lengths is None
-            else _with_length(spec, point.sequence_length, self.follows)
-        )
+    def member(self, size: StepSize) -> StepSpec:
+        """Return the member of the family with this size."""
+        spec = dataclasses.replace(self.spec, loss_chunk=size.chunk)
+        if isinstance(spec.adapter, Lora):
+            spec = dataclasses.replace(
+                spec, adapter=dataclasses.replace(spec.adapter, rank=size.rank)
+            )
+        if self.lengths is None:
+            return spec
+        return _with_length(spec, size.sequence_length, self.follows)
 
 
-def kin_of(spec: StepSpec) -> list[Kin]:
-    """Families a step may belong to, the widest first; none where nothing of it can differ."""
+def family_keys_of(spec: StepSpec) -> list[TraceFamilyKey]:
+    """Return the families that a step may belong to, the widest first; none where neither its
+    length nor its rank can vary.
+    """
     if spec.adapter is not None and (not isinstance(spec.adapter, Lora) or spec.adapter.rank == 1):
         return []
     shared = dataclasses.replace(spec, loss_chunk=0)
-    kin = []
+    keys = []
     if isinstance(spec.adapter, Lora):
         shared = dataclasses.replace(shared, adapter=dataclasses.replace(spec.adapter, rank=0))
-        kin.append(Kin(shared, None))
+        keys.append(TraceFamilyKey(shared, None))
     length, config = spec.sequence_length, spec.config
     if (
         length % GRANULE
-        or spec.attention not in _LOOKS_AWAY
+        or spec.attention not in _LENGTH_INDEPENDENT
         or config.get("model_type") == "okadfa"
         or spec.feedback
     ):
-        return kin
+        return keys
     follows = next(
         (key for key in ("n_positions", "max_position_embeddings") if config.get(key) == length), ""
     )
     low, high = _range(spec, follows)
     if low < high:
-        kin.insert(0, Kin(_with_length(shared, 0, follows), (low, high), follows))
-    return kin
+        keys.insert(0, TraceFamilyKey(_with_length(shared, 0, follows), (low, high), follows))
+    return keys
 
 
 def _range(spec: StepSpec, follows: str) -> tuple[int, int]:
-    """Lengths around a spec's between which the network does nothing else: windows and stretched
-    positions begin at lengths that the config names.
+    """Return the shortest and the longest length around a step's at which the network computes the
+    same way. Attention windows and scaled positions begin at lengths that the config names.
     """
     config, length = spec.config, spec.sequence_length
-    nested = [
-        value
-        for key in ("rope_scaling", "rope_parameters")
-        if isinstance(value := config.get(key), dict)
-    ]
-    found = [
+    values = [
         config.get(key) for key in ("sliding_window", "attention_chunk_size", "local_attention")
     ]
-    found += [each.get("original_max_position_embeddings") for each in nested]
-    limits = sorted(value for value in found if isinstance(value, int) and value > 0)
+    scaling = [config.get(key) for key in ("rope_scaling", "rope_parameters")]
+    values += [
+        each.get("original_max_position_embeddings") for each in scaling if isinstance(each, dict)
+    ]
     if not follows:
-        limits += [
-            value
-            for key in ("max_position_embeddings", "n_positions", "max_seq_len")
-            if isinstance(value := config.get(key), int)
-        ]
+        keys = ("max_position_embeddings", "n_positions", "max_seq_len")
+        values += [config.get(key) for key in keys]
+    limits = [value for value in values if isinstance(value, int) and value > 0]
     above = min((limit for limit in limits if limit >= length), default=LONGEST)
     below = max((limit for limit in limits if limit < length), default=0)
     return (below // GRANULE + 1) * GRANULE, min(above, LONGEST) // GRANULE * GRANULE

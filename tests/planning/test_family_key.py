@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from brimful.planning.kin import GRANULE, LONGEST, Point, kin_of
+from brimful.planning.family_key import GRANULE, LONGEST, StepSize, family_keys_of
 from brimful.planning.step import Lora, StepSpec
 from stand_ins import PeftAdapter
 
@@ -21,14 +21,14 @@ def _spec(length: int = 1024, **changes: object) -> StepSpec:
     )  # type: ignore[arg-type]
 
 
-def test_steps_of_other_lengths_ranks_and_pieces_are_kin() -> None:
+def test_steps_of_other_lengths_ranks_and_pieces_share_a_family() -> None:
     one, other = (
         _spec(1024, adapter=Lora(4), loss_chunk=64),
         _spec(2048, adapter=Lora(99), loss_chunk=128),
     )
 
-    assert kin_of(one)[0] == kin_of(other)[0]
-    assert kin_of(one)[1] != kin_of(other)[1]
+    assert family_keys_of(one)[0] == family_keys_of(other)[0]
+    assert family_keys_of(one)[1] != family_keys_of(other)[1]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_steps_of_other_lengths_ranks_and_pieces_are_kin() -> None:
 def test_windows_and_stretched_positions_bound_the_lengths(
     length: int, config: dict[str, object], lengths: tuple[int, int]
 ) -> None:
-    assert kin_of(_spec(length, config=config))[0].lengths == lengths
+    assert family_keys_of(_spec(length, config=config))[0].lengths == lengths
 
 
 @pytest.mark.parametrize(
@@ -57,29 +57,29 @@ def test_windows_and_stretched_positions_bound_the_lengths(
         {"config": {"model_type": "okadfa"}},
     ],
 )
-def test_other_kernels_and_odd_lengths_have_no_kin_of_other_lengths(
+def test_other_kernels_and_odd_lengths_share_no_family_with_other_lengths(
     changes: dict[str, object],
 ) -> None:
-    assert kin_of(_spec(**changes)) == []  # type: ignore[arg-type]
-    assert [kin.lengths for kin in kin_of(_spec(**changes, adapter=Lora(4)))] == [None]  # type: ignore[arg-type]
+    assert family_keys_of(_spec(**changes)) == []  # type: ignore[arg-type]
+    assert [key.lengths for key in family_keys_of(_spec(**changes, adapter=Lora(4)))] == [None]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("adapter", [Lora(1), PeftAdapter("IA3", "{}")])
-def test_adapters_without_a_rank_to_vary_have_no_kin(adapter: object) -> None:
-    assert kin_of(_spec(adapter=adapter)) == []
+def test_adapters_without_a_rank_to_vary_have_no_family(adapter: object) -> None:
+    assert family_keys_of(_spec(adapter=adapter)) == []
 
 
 def test_a_model_with_as_many_positions_as_a_sequence_keeps_to_that() -> None:
-    (kin,) = kin_of(
+    (key,) = family_keys_of(
         _spec(
             1024,
             config={"model_type": "gpt2", "n_positions": 1024, "max_position_embeddings": None},
         )
     )
-    member = kin.member(Point(2, 512, 1, 512, 100))
+    member = key.member(StepSize(2, 512, 1, 512, 100))
 
     assert (
-        kin.follows,
+        key.follows,
         member.sequence_length,
         member.config["n_positions"],
         member.loss_chunk,
@@ -87,13 +87,13 @@ def test_a_model_with_as_many_positions_as_a_sequence_keeps_to_that() -> None:
 
 
 def test_a_member_has_the_rank_and_the_length_of_its_point() -> None:
-    member = kin_of(_spec(adapter=Lora(4)))[0].member(Point(2, 512, 7, 512, 100))
+    member = family_keys_of(_spec(adapter=Lora(4)))[0].member(StepSize(2, 512, 7, 512, 100))
 
     assert member == _spec(512, adapter=Lora(7), loss_chunk=100)
 
 
 def test_products_are_those_that_the_step_can_have() -> None:
-    assert set(kin_of(_spec(loss="model"))[0].products) == {
+    assert set(family_keys_of(_spec(loss="model"))[0].products) == {
         "",
         "B",
         "T",
@@ -103,7 +103,7 @@ def test_products_are_those_that_the_step_can_have() -> None:
         "BU",
         "V",
     }
-    assert kin_of(_spec(1000, adapter=Lora(2)))[0].products == (
+    assert family_keys_of(_spec(1000, adapter=Lora(2)))[0].products == (
         "",
         "B",
         "C",
@@ -113,22 +113,22 @@ def test_products_are_those_that_the_step_can_have() -> None:
         "rC",
         "rL",
     )
-    assert "BM" in kin_of(_spec(task="masked_lm"))[0].products
+    assert "BM" in family_keys_of(_spec(task="masked_lm"))[0].products
 
 
 def test_one_sequence_at_a_time_leaves_no_products_of_the_micro_batch() -> None:
-    (kin,) = kin_of(_spec())
-    single = dataclasses.replace(kin, is_single=True)
+    (key,) = family_keys_of(_spec())
+    single = dataclasses.replace(key, is_single=True)
 
     assert single.products == ("", "T", "TT", "U", "V", "C", "L")
-    assert (kin.evaluation_factor, single.evaluation_factor) == (1, 2)
-    assert Point(1, 128, 1, 128, 96).evaluation(2) == Point(2, 128, 1, 128, 192)
+    assert (key.evaluation_factor, single.evaluation_factor) == (1, 2)
+    assert StepSize(1, 128, 1, 128, 96).evaluation(2) == StepSize(2, 128, 1, 128, 192)
 
 
 def test_a_product_is_worth_what_its_letters_are() -> None:
-    point = Point(micro_batch=3, sequence_length=128, rank=5, scored=128, chunk=300)
+    size = StepSize(micro_batch=3, sequence_length=128, rank=5, scored=128, chunk=300)
 
-    assert [point.product(name) for name in ("", "rBT", "BTT", "BU", "V", "C", "L")] == [
+    assert [size.product(name) for name in ("", "rBT", "BTT", "BU", "V", "C", "L")] == [
         1,
         5 * 3 * 128,
         3 * 128**2,
