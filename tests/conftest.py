@@ -7,6 +7,7 @@ import gc
 import itertools
 import json
 import os
+import platform
 import random
 import re
 import socket
@@ -41,10 +42,8 @@ plan: {device: cpu, precision: fp32, threads: 1, compile: false}
 REPOSITORY = Path(__file__).resolve().parent.parent
 VARIABLE_PARTS = (
     (r"\b\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|\+00:00)?)?(?![\w-])", "TIME"),
-    (
-        r"(?i)\b(python|torch|transformers|peft|tokenizers|brimful) (?:==)?\d+(?:\.\d+)+[\w.+]*",
-        r"\1 VERSION",
-    ),
+    (r"\b\d+\.\d+\.\d+\+(?:cpu|cu\d+)(?!\w)", "VERSION"),
+    (rf"\bPython {re.escape(platform.python_version())}(?![\w.])", "Python VERSION"),
     (r"\b[\d.,]+ ?(?:[KMGT]i?B|bytes) free\b", "MEMORY free"),
     (r"\b0x[0-9a-f]{6,}\b", "ADDRESS"),
 )
