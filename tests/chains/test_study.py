@@ -163,23 +163,29 @@ def test_a_variant_without_kernels_here_is_left_out(
     assert "pip install" in read_json(page.parent / "study.json")["left_out"]["qlora-2"]
 
 
-def test_a_variant_that_is_no_recipe_is_told_before_anything_is_trained(tuning: Tuning) -> None:
-    with pytest.raises(RecipeError, match=r"(?s)variant bad of tuned.*adapter.rnk: unknown key"):
+def test_a_variant_that_is_no_recipe_is_told_before_anything_is_trained(
+    tuning: Tuning, refuses: Callable[..., Any]
+) -> None:
+    with refuses(RecipeError):
         study.members(tuning("study.variants={good: [], bad: [adapter.rnk=2]}"))
 
 
 @pytest.mark.parametrize("name", ["base", "a b", "../x"])
-def test_a_variants_name_is_a_folder_name(tuning: Tuning, name: str) -> None:
-    with pytest.raises(RecipeError, match="variant"):
+def test_a_variants_name_is_a_folder_name(
+    tuning: Tuning, name: str, refuses: Callable[..., Any]
+) -> None:
+    with refuses(RecipeError):
         tuning(f"study.variants={{'{name}': []}}")
 
 
-def test_a_folder_that_holds_something_else_is_refused(small: Tuning) -> None:
+def test_a_folder_that_holds_something_else_is_refused(
+    small: Tuning, refuses: Callable[..., Any]
+) -> None:
     folder = pipeline.folder_of(small())
     folder.mkdir(parents=True)
     (folder / "notes.txt").write_text("mine")
 
-    with pytest.raises(RunFolderError, match="holds no study"):
+    with refuses(RunFolderError):
         _run(small())
     assert (folder / "notes.txt").read_text() == "mine"
 
@@ -202,8 +208,10 @@ def test_the_variants_of_shipped_studies_are_recipes(name: str) -> None:
     assert [member.recipe.quantize for member in members] == ["none", "none", "none", "nf4", "none"]
 
 
-def test_task_data_that_cannot_be_read_are_told_before_a_variant_is_trained(small: Tuning) -> None:
+def test_task_data_that_cannot_be_read_are_told_before_a_variant_is_trained(
+    small: Tuning, refuses: Callable[..., Any]
+) -> None:
     recipe = small("evaluation.tasks=[humaneval]", "evaluation.data={humaneval: nowhere.jsonl}")
-    with pytest.raises(DataError, match=r"no file nowhere\.jsonl"):
+    with refuses(DataError):
         _run(recipe)
     assert not pipeline.folder_of(recipe).exists()
