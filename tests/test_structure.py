@@ -66,9 +66,11 @@ TESTED_ELSEWHERE = {
     "recipe/sections.py": "tests/test_recipe.py holds recipes as a user meets them",
     "recipe/loading.py": "tests/test_recipe.py holds recipes as a user meets them",
     "studio/look.py": "tests/browser/test_studio.py looks at the page",
-    "runs/runfiles.py": (
-        "a run folder read once for the tables; tests/report/test_tables.py holds its cases"
-    ),
+    "runs/runfiles.py": "tests/runs/test_folder.py and tests/runs/test_measurements.py",
+    "runs/facts.py": "tests/runs/test_folder.py reads a whole run",
+    "runs/files.py": "names of files",
+    "runs/sessions.py": "tests/runs/test_measurements.py measures over sessions",
+    "runs/tasks.py": "tests/runs/test_folder.py reads a run's evaluations",
 }
 """Modules without a test file of their own name, and why."""
 

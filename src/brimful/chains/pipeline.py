@@ -68,7 +68,8 @@ from brimful.report.page.advice import advice
 from brimful.report.page.html import write_report
 from brimful.report.plan.budgets import session_lines
 from brimful.report.text import evaluation_lines, prediction_lines
-from brimful.runs.runfiles import comparable, read_run
+from brimful.runs.folder import read_run
+from brimful.runs.measurements import comparable
 from brimful.training import eight_bit
 from brimful.training.admission import Admission, admit, claim, describe, write_status
 from brimful.training.checkpoint import CheckpointStore, verify
@@ -486,7 +487,10 @@ def _listeners(console: Console, folder: Path, plan: Plan) -> Iterator[list[Any]
 
 def _compare(console: Console, folder: Path) -> None:
     """Tell what was predicted beside what came true, and what would have made it faster."""
-    lines = [*prediction_lines(folder), *(f"advice: {told}" for told in advice(read_run(folder)))]
+    lines = [
+        *prediction_lines(folder),
+        *(f"advice: {told}" for told in advice(read_run(folder).old)),
+    ]
     console.print("\n" + "\n".join(lines), highlight=False, markup=False, soft_wrap=True)
 
 

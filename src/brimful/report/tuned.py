@@ -10,10 +10,10 @@ from brimful.recipe import BASE, OF_RECIPE
 from brimful.report.quantities import format_number, with_interval
 from brimful.report.table import Table
 from brimful.report.tables import Score, main_score, ordered_splits, score_of, scored_splits
+from brimful.runs.measurements import counted_parameters
 from brimful.runs.runfiles import (
     Json,
     RunFiles,
-    counted_parameters,
     is_tuned,
     items,
     kind_of,

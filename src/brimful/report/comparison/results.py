@@ -19,11 +19,11 @@ from brimful.evaluation.nats import read_nats, summary_files
 from brimful.evaluation.stats import perplexity_of
 from brimful.report.labels import SHARES, WATCHED, label_scores, main_split, names_of, quantity
 from brimful.report.tables import main_score
+from brimful.runs.measurements import counted_parameters
 from brimful.runs.runfiles import (
     LAYERS,
     Json,
     RunFiles,
-    counted_parameters,
     is_tuned,
     kind_of,
     losses_by_training_time,

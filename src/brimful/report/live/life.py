@@ -17,7 +17,8 @@ from brimful.mirror.status import read_status as read_mirror
 from brimful.recipe import load
 from brimful.report.live.run_state import age
 from brimful.report.live.tail import record_of
-from brimful.runs.runfiles import PURPOSE, Json, RunFiles, number, read_run
+from brimful.runs.files import PURPOSE
+from brimful.runs.runfiles import Json, RunFiles, number, read_run
 
 Word = Literal["running", "finished", "stopped", "interrupted", "not started", "scored", "damaged"]
 RECIPE_FILE, STATUS_FILE, METRICS_FILE, CHECKPOINTS, MODEL = (

@@ -1,0 +1,26 @@
+"""Names of the files in a run folder, and what each holds."""
+
+RECIPE_FILE = "recipe.yaml"
+PLAN_FILE = "plan.json"
+ENVIRONMENT_FILE = "environment.json"
+DATA_FILE = "data.json"
+JOURNAL_FILE = "metrics.jsonl"
+SAMPLES_FILE = "samples.jsonl"
+SCORES_FILE = "scores.json"
+STATUS_FILE = "run.json"
+MIRROR_FILE = "mirror.json"
+STUDY_FILE = "study.json"
+STUDY_RECIPE = "study.yaml"
+CHECKPOINTS_FOLDER = "checkpoints"
+MODEL_FOLDER = "model"
+EVALUATIONS_FOLDER = "evaluations"
+PURPOSE = {
+    RECIPE_FILE: "what was asked for",
+    PLAN_FILE: "the plan and its predictions",
+    ENVIRONMENT_FILE: "the machine and the versions",
+    DATA_FILE: "the data and the tokenizer",
+    JOURNAL_FILE: "what was measured while training",
+    SAMPLES_FILE: "text of the model",
+    SCORES_FILE: "the final scores",
+}
+"""Files of which every run folder has at least one, and what each is for."""

@@ -1,0 +1,268 @@
+"""What a run measured, under the names of the plan's predictions."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+
+from brimful.runs.files import MODEL_FOLDER
+from brimful.runs.folder import RunFolder
+from brimful.runs.once import once_per_run
+from brimful.runs.records import EvaluationRecord, StepRecord
+from brimful.runs.sessions import total_seconds
+
+BUFFERS = frozenset({"projection_HMD"})
+"""Last names of tensors that are saved with a model and are no parameters: the random directions of
+kernel attention.
+"""
+
+
+@dataclass(frozen=True)
+class SteadySteps:
+    """The step records that speak about speed, and how many steps before them do not.
+
+    The first steps of a session compile, allocate and warm up, so they are left out. A run that has
+    no others keeps all its steps.
+    """
+
+    records: tuple[StepRecord, ...]
+    num_left_out: int
+
+    @property
+    def step_time_s(self) -> float | None:
+        """Return the median, None without a timed step."""
+        times = [each.step_time_s for each in self.records if each.step_time_s is not None]
+        return statistics.median(times) if times else None
+
+
+@once_per_run
+def steady(run: RunFolder) -> SteadySteps:
+    """Return the steps of all sessions without the first ones of each."""
+    later = [step for session in run.sessions for step in session.later_steps]
+    if not later:
+        return SteadySteps(run.steps, 0)
+    num_left_out = sum(session.num_first_steps for session in run.sessions)
+    return SteadySteps(tuple(later), num_left_out)
+
+
+@once_per_run
+def measured(run: RunFolder) -> dict[str, float]:
+    """Return what the run measured; a name without a measurement is left out.
+
+    MFU and cost are the plan's own arithmetic, peak and price over the measured time. Energy and
+    times of whole stages are those of a finished run. They add up to the time in all, of which
+    compiling and starting is what training, evaluations and checkpoints leave.
+    """
+    step_time_s = steady(run).step_time_s
+    speedup = _ratio(run.predicted("step_time_s"), step_time_s)
+    values = {
+        "parameters": _whole_model_parameters(run.folder / MODEL_FOLDER),
+        "peak_memory_bytes": peak_memory_bytes(run.steps),
+        "step_time_s": step_time_s,
+        "tokens_per_s": _ratio(_tokens_per_step(run), step_time_s),
+        "mfu": _product(run.predicted("mfu"), speedup),
+    }
+    if run.is_finished:
+        values |= stage_times_s(run)
+        slowdown = _ratio(values.get("total_time_s"), run.predicted("total_time_s"))
+        values |= {
+            "cost_usd": _product(run.predicted("cost_usd"), slowdown),
+            "energy_wh": energy_wh(run),
+        }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def peak_memory_bytes(steps: Sequence[StepRecord]) -> float | None:
+    """Return the highest memory of these steps, None where it was not measured."""
+    return max((each.memory_bytes for each in steps if each.memory_bytes is not None), default=None)
+
+
+def energy_wh(run: RunFolder) -> float | None:
+    """Return the energy of the device in all sessions so far; None where it was not measured over
+    the whole of every one of them.
+    """
+    spans = [(session.first_time, session.seconds) for session in run.sessions]
+    return run.monitored.energy_wh_over(spans)
+
+
+def energy_source(run: RunFolder) -> str:
+    """Return how the energy was measured, in words."""
+    if run.device_kind == "cpu":
+        return "counters of the CPU packages (RAPL), other programs among it"
+    has_counter = bool(run.monitored.series("energy_j")[1])
+    return "the board's counter" if has_counter else "the board's power over time"
+
+
+MEMORY_SOURCES = {
+    "cuda": "reserved by torch's allocator",
+    "mps": "allocated by the driver",
+    "cpu": "resident memory of the whole process",
+}
+"""What the peak of memory is, by kind of device."""
+
+
+def memory_source(run: RunFolder) -> str:
+    """Return how the peak of memory was measured, in words."""
+    source = MEMORY_SOURCES.get(run.device_kind)
+    return f"the highest of all steps: {source}" if source else "the highest of all steps"
+
+
+def comparable(run: RunFolder) -> dict[str, float]:
+    """Return step time and peak memory of the last session, as far as they say how good its plan's
+    prediction of them was.
+
+    An earlier session may have had another plan. The step time is left out where only the first
+    steps were timed, where memory ran out and micro-batches became smaller, where torch.compile
+    failed, and where batches are as long as their documents.
+    """
+    if not run.sessions:
+        return {}
+    session = run.sessions[-1]
+    values = {}
+    peak = peak_memory_bytes(session.steps)
+    if peak is not None:
+        values["peak_memory_bytes"] = peak
+    times = [each.step_time_s for each in session.later_steps if each.step_time_s is not None]
+    if times and _runs_as_planned(run):
+        values["step_time_s"] = statistics.median(times)
+    return values
+
+
+def _runs_as_planned(run: RunFolder) -> bool:
+    choices = run.plan.choices if run.plan else ()
+    has_own_lengths = any(
+        choice.name == "packing" and choice.value == "document" for choice in choices
+    )
+    has_failed = any(event.message.startswith("torch.compile failed") for event in run.events)
+    return not (has_own_lengths or has_failed or run.out_of_memory)
+
+
+def stage_times_s(run: RunFolder) -> dict[str, float | None]:
+    """Return seconds by stage, as `measured` names them, over all sessions so far."""
+    total_s, training_s = total_seconds(run.sessions), training_time_s(run)
+    evaluation_s = sum(each.seconds or 0.0 for each in run.evaluations)
+    checkpoint_s = sum(each.seconds or 0.0 for each in run.checkpoints)
+    start_s = None
+    if total_s is not None and training_s is not None:
+        start_s = max(0.0, total_s - training_s - evaluation_s - checkpoint_s)
+    return {
+        "training_time_s": training_s,
+        "evaluation_time_s": evaluation_s,
+        "checkpoint_time_s": checkpoint_s,
+        "start_time_s": start_s,
+        "total_time_s": total_s,
+    }
+
+
+def total_time_s(run: RunFolder) -> float | None:
+    """Return the time spent in all sessions, None without any. A killed session counts from its
+    first step to its last record.
+    """
+    return total_seconds(run.sessions)
+
+
+def training_time_s(run: RunFolder) -> float | None:
+    """Return the time spent in optimizer steps alone, None where none was timed.
+
+    How much longer the first steps of a session took than the median is compiling and warming up,
+    and not counted here.
+    """
+    spans = step_spans(run)
+    if not spans or steady(run).step_time_s is None:
+        return None
+    return sum(count * (step.step_time_s or 0.0) for count, step in spans) - warm_up_s(run)
+
+
+def step_spans(run: RunFolder) -> list[tuple[int, StepRecord]]:
+    """Return each timed step with the number of steps that it speaks for: those since the timed
+    step before it. Steps that a rollback repeats count again.
+    """
+    timed = [each for each in run.steps if each.step_time_s is not None and each.step_time_s >= 0]
+    if not timed:
+        return []
+    reached = [each.step for each in timed]
+    counts = [after - before if after > before else 1 for before, after in pairwise([0, *reached])]
+    counts[-1] += max(run.last_step, reached[-1]) - reached[-1]
+    return list(zip(counts, timed, strict=True))
+
+
+def warm_up_s(run: RunFolder) -> float:
+    """Return how much longer the first steps of every session took than usual ones: compiling,
+    allocating, first touches.
+    """
+    usual_s = steady(run).step_time_s
+    if usual_s is None:
+        return 0.0
+    return sum(session.warm_up_s(usual_s) for session in run.sessions)
+
+
+def losses_by_training_time(run: RunFolder) -> tuple[tuple[float, float], ...]:
+    """Return (seconds of training before it, validation loss) of every evaluation while training;
+    seconds as `training_time_s` counts them.
+    """
+    usual_s = steady(run).step_time_s
+    if usual_s is None:
+        return ()
+    first_steps = {
+        id(step) for session in run.sessions if session.later_steps for step in session.first_steps
+    }
+    seconds, reached, step_time_s = 0.0, 0, usual_s
+    losses: dict[int, tuple[float, float]] = {}
+    for record in run.records:
+        if not isinstance(record, StepRecord | EvaluationRecord):
+            continue
+        if isinstance(record, StepRecord) and record.step_time_s is not None:
+            step_time_s = record.step_time_s
+            if id(record) in first_steps:
+                step_time_s = min(step_time_s, usual_s)
+        seconds += max(0, record.step - reached) * step_time_s
+        reached = max(reached, record.step)
+        is_evaluation = isinstance(record, EvaluationRecord)
+        if is_evaluation and record.loss is not None and record.step >= reached:
+            losses[record.step] = (seconds, record.loss)
+    return tuple(losses.values())
+
+
+def counted_parameters(model_folder: Path) -> int | None:
+    """Return the numbers stored in the model's safetensors files (tied weights once, buffers not at
+    all); None when there are none to count.
+    """
+    files = sorted(model_folder.glob("*.safetensors"))
+    if not files:
+        return None
+    try:
+        return sum(_numbers_in(path) for path in files)
+    except (OSError, SafetensorError):
+        return None
+
+
+def _numbers_in(path: Path) -> int:
+    with safe_open(path, framework="numpy") as tensors:
+        # Not a mapping.
+        names = [name for name in tensors.keys() if name.rpartition(".")[2] not in BUFFERS]  # noqa: SIM118
+        return sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
+
+
+def _whole_model_parameters(model_folder: Path) -> int | None:
+    """Return the parameters of a saved model, None where only adapters were saved."""
+    is_adapter = (model_folder / "adapter_config.json").exists()
+    return None if is_adapter else counted_parameters(model_folder)
+
+
+def _tokens_per_step(run: RunFolder) -> float | None:
+    """Return the positions that a step feeds, padding among them, as the plan counts them; None in
+    a run from before they were recorded.
+    """
+    return run.starts[-1].tokens_per_step if run.starts else None
+
+
+def _ratio(above: float | None, below: float | None) -> float | None:
+    return above / below if above is not None and below else None
+
+
+def _product(left: float | None, right: float | None) -> float | None:
+    return None if left is None or right is None else left * right

@@ -1,0 +1,180 @@
+"""The records of a run's journal, metrics.jsonl: one class for each kind."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from brimful.base.rundir import finite
+from brimful.runs.parsing import WHOLE, Bounds, Json, parse
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A record of any kind; of one that this version does not know, this is all that is read.
+
+    Attributes:
+        step: Optimizer steps done when it was written.
+        time: When it was written, in Unix seconds.
+        seconds: How long took what it is about.
+        values: The record as it was written, for tables that show every field.
+    """
+
+    kind: str = ""
+    step: int = 0
+    time: float | None = None
+    seconds: float | None = None
+    values: Json = field(default_factory=dict, repr=False, metadata=WHOLE)
+
+    def number(self, name: str) -> float | None:
+        """Return the field of this name as a finite number, None where it is none."""
+        return finite(self.values.get(name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRecord(Record):
+    """An optimizer step. Times are means over the steps that were read from the device together.
+
+    Attributes:
+        loss: Mean nats per learned token (of a classifier: per text).
+        tokens: Learned from since the run began.
+        skipped: Updates left out since the run began because a gradient was not finite.
+        memory_bytes: The peak so far.
+    """
+
+    loss: float | None = None
+    grad_norm: float | None = None
+    learning_rate: float | None = None
+    tokens: float | None = None
+    skipped: int | None = None
+    loss_scale: float | None = None
+    step_time_s: float | None = None
+    loader_wait_s: float | None = None
+    tokens_per_second: float | None = None
+    memory_bytes: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationRecord(Record):
+    """An evaluation while training.
+
+    Attributes:
+        objective: What the best model has least of; None in a run whose objective is the loss.
+        best: Whether it is the best so far.
+        windows: How many were scored.
+    """
+
+    split: str = "validation"
+    loss: float | None = None
+    perplexity: float | None = None
+    bits_per_byte: float | None = None
+    loss_interval: Bounds | None = None
+    bits_per_byte_interval: Bounds | None = None
+    objective: float | None = None
+    windows: int | None = None
+    tokens_per_second: float | None = None
+    best: bool = False
+
+    @property
+    def minimized(self) -> float | None:
+        """What the best evaluation has least of: the objective where there is one, else the
+        loss.
+        """
+        return self.objective if "objective" in self.values else self.loss
+
+    @cached_property
+    def metrics(self) -> Mapping[str, float]:
+        """Every number of the record by name, such as the metrics of a classifier."""
+        numbers = {name: finite(value) for name, value in self.values.items()}
+        return {name: number for name, number in numbers.items() if number is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointRecord(Record):
+    """A checkpoint that was written, its size and how long that took."""
+
+    bytes: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventRecord(Record):
+    """Something that happened besides plain steps, in words."""
+
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionStart(Record):
+    """The start of a session: of the run, or of its continuation from a checkpoint.
+
+    Attributes:
+        tokens_per_step: Positions that a step feeds, padding among them.
+    """
+
+    run: str = ""
+    total_steps: int | None = None
+    tokens_per_step: float | None = None
+    resumed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionEnd(Record):
+    """The end of a session that was not killed; `reason` is "finished" or why it stopped."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutOfMemoryRecord(Record):
+    """Memory ran out, and the work was repeated in smaller micro-batches.
+
+    Attributes:
+        phase: "training" or "evaluation".
+        larger, smaller: Sequences per micro-batch before and after.
+        where: The pass that failed and what it asked for, or the split.
+    """
+
+    phase: str = ""
+    larger: tuple[int, ...] = field(default=(), metadata={"key": "from"})
+    smaller: tuple[int, ...] = field(default=(), metadata={"key": "to"})
+    where: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderRecord(Record):
+    """How long batches take to make, measured after a session whose steps waited for them.
+
+    Attributes:
+        loader_workers: Threads that made batches while training.
+        seconds_per_batch: By number of threads.
+        batches: Batches timed, by number of threads.
+    """
+
+    loader_workers: int = 0
+    seconds_per_batch: Mapping[int, float] = field(default_factory=dict)
+    batches: Mapping[int, float] = field(default_factory=dict)
+
+
+RECORDS: dict[str, type[Record]] = {
+    "step": StepRecord,
+    "evaluation": EvaluationRecord,
+    "checkpoint": CheckpointRecord,
+    "event": EventRecord,
+    "start": SessionStart,
+    "end": SessionEnd,
+    "out_of_memory": OutOfMemoryRecord,
+    "loader": LoaderRecord,
+}
+"""By the kind that a line of the journal names."""
+
+
+def read_record(values: Json) -> Record:
+    """Return a line of the journal as a record of its kind."""
+    return parse(RECORDS.get(str(values.get("kind")), Record), values)
+
+
+def series(records: Sequence[Record], name: str) -> tuple[list[int], list[float]]:
+    """Return steps and finite values of one field; records without it are left out."""
+    points = [
+        (record.step, value) for record in records if (value := record.number(name)) is not None
+    ]
+    return [step for step, _ in points], [value for _, value in points]
