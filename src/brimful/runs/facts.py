@@ -288,7 +288,7 @@ class DataFacts:
     """
 
     splits: Mapping[str, SplitFacts] = field(default_factory=dict)
-    tokenizer: Mapping[str, object] = field(default_factory=dict)
+    tokenizer: Json = field(default_factory=dict)
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     base: PublishedModel | None = None
     leakage: Mapping[str, RepeatCounts] = field(default_factory=dict)
