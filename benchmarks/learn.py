@@ -87,18 +87,16 @@ def per_gpt2_token(run_folder: Path, bpe: Path, score: dict[str, Any]) -> dict[s
         score: Of the validation split.
     """
     tokenizer = ByteLevelBPETokenizer(str(bpe / "encoder.json"), str(bpe / "vocab.bpe"))
-    with finished_run(run_folder, Console()) as (loaded, material, _):
-        split = material.splits["validation"]
-        ends = [int(offset) for offset in split.document_offsets]
-        documents = [
-            split.tokens_N[start:end].astype(int).tolist() for start, end in pairwise(ends)
-        ]
-        text = [
-            loaded.tokenizer.decode(
-                ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
-            )
-            for ids in documents
-        ]
+    run = finished_run(run_folder, Console())
+    split = run.data.splits["validation"]
+    ends = [int(offset) for offset in split.document_offsets]
+    documents = [split.tokens_N[start:end].astype(int).tolist() for start, end in pairwise(ends)]
+    text = [
+        run.loaded.tokenizer.decode(
+            ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        for ids in documents
+    ]
     count = sum(len(encoding.ids) for encoding in tokenizer.encode_batch(text))
     num_bytes = sum(len(document.encode()) for document in text)
     return {

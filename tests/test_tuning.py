@@ -25,6 +25,7 @@ from brimful.base.errors import (
 from brimful.base.rundir import read_journal, read_json
 from brimful.chains import pipeline, plans, scoring
 from brimful.generation.load import load_run, load_untuned
+from brimful.kinds import run_data
 from brimful.kinds.run_data import gather
 from brimful.planning.pinned import save_plan
 from brimful.recipe import Recipe
@@ -135,7 +136,7 @@ def test_a_saved_plan_keeps_its_choices_and_counts_the_tokens_of_the_examples(
     save_plan(tmp_path / "plan.json", recipe, saved)
 
     folder = _train(tuning(*long), plan_file=tmp_path / "plan.json")
-    plan = scoring.plan_of(folder)
+    plan = run_data.plan_of(folder)
 
     assert (saved.effective_batch, saved.total_steps) == (4, 2)
     assert (plan.effective_batch < 4, plan.micro_batches[0], plan.loss_chunk) == (True, 1, 16)
@@ -374,10 +375,10 @@ def test_a_whole_run_ends_with_its_scores(tuning: Tuning) -> None:
         scoring.evaluate(
             report.parent,
             Console(file=StringIO()),
-            asked=scoring.Asked(paths={"code_syntax": "examples.jsonl"}),
+            request=scoring.EvaluationRequest(paths={"code_syntax": "examples.jsonl"}),
         )
-    asked = scoring.Asked(("code-syntax",), max_examples=2, samples=3, temperature=0.8)
-    sampled = scoring.evaluate(report.parent, Console(file=StringIO()), asked=asked)["tasks"][
+    asked = scoring.EvaluationRequest(("code-syntax",), max_examples=2, samples=3, temperature=0.8)
+    sampled = scoring.evaluate(report.parent, Console(file=StringIO()), request=asked)["tasks"][
         "code-syntax"
     ]
     assert (
@@ -392,5 +393,7 @@ def test_a_whole_run_ends_with_its_scores(tuning: Tuning) -> None:
     ):
         with pytest.raises(RequestError, match=said):
             scoring.evaluate(
-                report.parent, Console(file=StringIO()), asked=scoring.Asked(wrong, samples=3)
+                report.parent,
+                Console(file=StringIO()),
+                request=scoring.EvaluationRequest(wrong, samples=3),
             )

@@ -278,9 +278,9 @@ def test_a_classifier_writes_no_text_and_is_not_scored_like_one_that_does(
 ) -> None:
     folder = pipeline.train(classified("training.steps=2", "evaluation.every=2"), _console()).folder
 
-    for asked in (scoring.Asked(("humaneval",)), scoring.Asked(samples=2)):
+    for asked in (scoring.EvaluationRequest(("humaneval",)), scoring.EvaluationRequest(samples=2)):
         with pytest.raises(RequestError, match="is a classifier"):
-            scoring.evaluate(folder, _console(), asked=asked)
+            scoring.evaluate(folder, _console(), request=asked)
     with pytest.raises(RequestError, match="before it was tuned its head knew no labels"):
         scoring.evaluate(folder, _console(), untuned=True)
     with pytest.raises(RequestError, match="brimful predict"):

@@ -31,7 +31,6 @@ from brimful.chains.scoring import (
     evaluate_rest,
     finished_run,
     is_scored,
-    plan_of,
     refuse_changed_data,
     refuse_unknown_tasks,
     refuse_unreadable_tasks,
@@ -50,7 +49,7 @@ from brimful.hardware.environment import describe_environment
 from brimful.hardware.host import keep_freed_memory
 from brimful.hardware.monitor import Monitor
 from brimful.hardware.probe import probe, torch_device
-from brimful.kinds.run_data import BASE, AnyRunData, gather, run_data_class
+from brimful.kinds.run_data import BASE, AnyRunData, gather, plan_of, run_data_class
 from brimful.mirror.opening import Mirroring, catch_up, open_mirror
 from brimful.model.published import require_nf4
 from brimful.planning.budget import sessions
@@ -297,17 +296,15 @@ def diagnose(run_folder: Path, console: Console) -> list[Finding]:
             f"{run_folder.name} is a run of method {recipe.method}; diagnose looks at models that learned"
             " to continue text from nothing."
         )
-    with (
-        finished_run(run_folder, console) as (loaded, material, _),
-        data_progress(console) as progress,
-    ):
+    run = finished_run(run_folder, console)
+    with data_progress(console) as progress:
         store = CheckpointStore(run_folder / "checkpoints", keep=2)
         folders = [store.path_of(step) for step in store.steps()]
         return diagnose_model(
-            loaded,
-            material.splits["train"],
-            material.splits["validation"],
-            chunk_tokens=plan_of(run_folder).loss_chunk,
+            run.loaded,
+            run.data.splits["train"],
+            run.data.splits["validation"],
+            chunk_tokens=run.plan.loss_chunk,
             verify_checkpoint=verify,
             checkpoint_folders=folders,
             progress=progress,

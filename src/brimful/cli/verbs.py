@@ -487,7 +487,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     from brimful.chains import scoring
     from brimful.report.text import evaluation_lines
 
-    asked = scoring.Asked(
+    asked = scoring.EvaluationRequest(
         tuple(tasks or ()),
         _paths(data or []),
         max_examples,
@@ -497,7 +497,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     )
     console = open_console(stderr=json_output)
     scores = scoring.evaluate(
-        run_folder(run), console, split=split, stride=stride, asked=asked, untuned=untuned
+        run_folder(run), console, split=split, stride=stride, request=asked, untuned=untuned
     )
     print_json(scores) if json_output else print("\n".join(evaluation_lines(scores)))
 

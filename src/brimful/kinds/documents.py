@@ -13,17 +13,17 @@ from brimful.data.prepare import PreparedData, prepare
 from brimful.data.sequences import TokenSequences
 from brimful.data.tokens import Progress, TokenSplit
 from brimful.evaluation.baselines import ngram_baselines
+from brimful.evaluation.layers import has_layers_to_look_at, measure_layers
 from brimful.evaluation.likelihood import Likelihood, score_split
-from brimful.kinds.run_data import RunData, ScoringOptions
+from brimful.kinds.run_data import FinishedRun, RunData, ScoringOptions
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
+from brimful.runs.runfiles import LAYERS
 from brimful.training.loop import Sequences as TrainingSequences
 
 
 class Documents(RunData[TokenSplit]):
     """Documents that a fresh model learns to continue."""
-
-    diagnosable = True
 
     def __init__(self, recipe: Recipe, data: PreparedData) -> None:
         super().__init__(
@@ -84,6 +84,14 @@ class Documents(RunData[TokenSplit]):
         """Return the scores of models that count tokens."""
         train, scored = self.splits["train"], self.splits[split]
         return {"baselines": ngram_baselines(train, scored, len(self.tokenizer)).to_json()}
+
+    def look_into_layers(self, run: FinishedRun) -> dict[str, Any]:
+        """Return what kernel attention and feedback alignment do, if the run has them."""
+        if not has_layers_to_look_at(self.recipe):
+            return {}
+        chunk, validation = run.plan.loss_chunk, self.splits["validation"]
+        measured = measure_layers(run.loaded.model, self.recipe, validation, loss_chunk=chunk)
+        return {LAYERS: measured.to_json()}
 
     def describe(self) -> list[str]:
         lines = [

@@ -1,6 +1,7 @@
 """Runs on examples with a prompt and an answer, on which a published model is tuned."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -8,9 +9,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.data.example_batches import ExampleSequences
 from brimful.data.examples import ExampleSplit, PreparedExamples, prepare_examples
+from brimful.data.formats import Example
 from brimful.data.tokens import Progress
 from brimful.evaluation.completions import score_examples
 from brimful.evaluation.likelihood import Likelihood
+from brimful.evaluation.task_prompts import Subject, text_ending_of
+from brimful.generation.load import LoadedRun
 from brimful.kinds.run_data import RunData, ScoringOptions
 from brimful.model.catalog import config_of_model
 from brimful.model.published import load_tokenizer
@@ -106,6 +110,16 @@ class Examples(RunData[ExampleSplit]):
             max_examples=options.max_sequences,
             progress=options.progress,
         )
+
+    @property
+    def examples(self) -> Mapping[str, Sequence[Example]]:
+        return {name: split.examples for name, split in self.splits.items()}
+
+    def subject(self, loaded: LoadedRun) -> Subject:
+        subject = super().subject(loaded)
+        if not loaded.is_tuned:
+            return subject
+        return replace(subject, text_ending=text_ending_of(self.splits["train"].examples))
 
     def describe(self) -> list[str]:
         lines = [

@@ -4,7 +4,7 @@ validation and scored beside a bag of words.
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -40,7 +40,8 @@ from brimful.data.tokenizer import tokenizer_fingerprint
 from brimful.data.tokens import Progress
 from brimful.evaluation.label_scores import metric_name, objective, quick_metrics, score_labels
 from brimful.evaluation.nats import Nats, write_nats
-from brimful.kinds.run_data import RunData, ScoringOptions
+from brimful.generation.load import trained_folder
+from brimful.kinds.run_data import FinishedRun, RunData, ScoringOptions
 from brimful.model.published import load_tokenizer
 from brimful.model.sequence_classifier import load_with_fresh_head, refuse_more_positions
 from brimful.planning.plan import Plan
@@ -120,6 +121,23 @@ class LabelledRunData(RunData[EncodedLabels]):
             "tokenizer": base.own_tokenizer.model_copy(update={"fewer": "accept"}),
         }
         return base.model_copy(update=changed)
+
+    @classmethod
+    def source_of_finished(cls, run_folder: Path) -> str:
+        return str(trained_folder(run_folder))
+
+    @classmethod
+    def refuse_evaluation(cls, run_folder: Path, *, untuned: bool, only_splits: bool) -> None:
+        if untuned:
+            raise RequestError(
+                f"{run_folder.name} is a classifier: before it was tuned its head knew no labels."
+                " Leave out --untuned."
+            )
+        if not only_splits:
+            raise RequestError(
+                f"{run_folder.name} is a classifier: it is scored on the labels of its own splits."
+                " Leave out tasks and all but --split."
+            )
 
     @cached_property
     def planned(self) -> Recipe:
@@ -277,15 +295,15 @@ class LabelledRunData(RunData[EncodedLabels]):
         save_classifier(run_folder, record)
         return record
 
-    def score_labels(
+    def score_finished(
         self,
-        run_folder: Path,
-        names: list[str],
-        device: torch.device,
-        progress: Progress | None = None,
+        run: FinishedRun,
+        folder: Path,
+        names: Sequence[str],
+        stride: int | None,
+        progress: Progress,
     ) -> dict[str, Any]:
-        """Return the records of scores.json for splits of the run's own data; the nats of every
-        text are written beside them.
+        """Score the labels of whole splits, beside those of a bag of words.
 
         Raises:
             RequestError: memory does not hold one text.
@@ -293,7 +311,7 @@ class LabelledRunData(RunData[EncodedLabels]):
         # Takes a second to import, which training does not need.
         from brimful.evaluation.bag_of_words import bag_of_words  # noqa: PLC0415
 
-        classifier = load_classifier(run_folder, device)
+        classifier = load_classifier(run.folder, run.device)
         calibration = classifier.record.calibration
         train, validation = self.splits["train"].split, self.splits["validation"].split
         floor = bag_of_words(train, validation, self.labels, calibration.policy)
@@ -312,7 +330,7 @@ class LabelledRunData(RunData[EncodedLabels]):
                 floor=None if name == "train" else floor.on(encoded.split),
             )
             nats = Nats(scores.nats_E, np.ones(scores.examples, np.int64))
-            write_nats(run_folder, name, nats)
+            write_nats(folder, name, nats)
             records[name] = scores.to_json()
         return records
 

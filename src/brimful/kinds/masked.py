@@ -27,8 +27,6 @@ FILLED_MASKS = 5
 class Masked(Documents):
     """Documents whose hidden tokens a fresh encoder learns to predict."""
 
-    diagnosable = False
-
     @property
     def rules(self) -> MaskingRules:
         """Which tokens are hidden."""

@@ -8,26 +8,34 @@ chains call them without knowing which kind it is.
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import torch
 from rich.console import Console
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.discover import module_in
+from brimful.base.errors import PlanError
+from brimful.base.rundir import read_json
+from brimful.data.chat import Template
+from brimful.data.formats import Example
 from brimful.data.tokens import Progress
 from brimful.evaluation.likelihood import Likelihood
+from brimful.evaluation.nats import Nats, write_nats
+from brimful.evaluation.task_prompts import Subject
 from brimful.generation.answers import GenerationRequest
 from brimful.generation.answers import write as write_text
-from brimful.generation.load import load_run
+from brimful.generation.load import LoadedRun, base_of, load_run, load_untuned
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.samples import write_samples
 from brimful.model.build import build
 from brimful.model.published import Loading, attach_adapters, fingerprint_of, load_model
-from brimful.planning.plan import Plan
+from brimful.planning.plan import Plan, plan_from_json
+from brimful.planning.step import EVALUATION_FACTOR
 from brimful.recipe import Kind, Recipe
 from brimful.training.loop import Sequences
 from brimful.training.precision import Precision
@@ -67,6 +75,52 @@ class ScoringOptions:
         return None if self.exact else Precision(self.plan.precision).autocast_dtype
 
 
+def plan_of(run_folder: Path) -> Plan:
+    """The plan of a run's last session.
+
+    Raises:
+        PlanError: plan.json holds none that this version reads.
+    """
+    path = run_folder / "plan.json"
+    try:
+        return plan_from_json(read_json(path))
+    except PlanError as error:
+        raise PlanError(f"{path}: {error}") from error
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A finished run: the data it was trained on, and its model, which is loaded when first used.
+
+    Attributes:
+        folder: The run folder.
+        data: As it was trained and validated on.
+        device: Where the model goes.
+        untuned: Whether to load the published model as it was before this run tuned it.
+    """
+
+    folder: Path
+    data: "AnyRunData"
+    device: torch.device
+    untuned: bool = False
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan of its last session; raises PlanError as `plan_of`."""
+        return plan_of(self.folder)
+
+    @cached_property
+    def loaded(self) -> LoadedRun:
+        """The language model, in eval mode on the device.
+
+        Raises:
+            BrimfulError: as `load_run` and `load_untuned`.
+        """
+        if self.untuned:
+            return load_untuned(self.folder, self.device)
+        return load_run(self.folder, self.device, torch.float32)
+
+
 class RunData(ABC, Generic[Split]):
     """The data of a run and what is done with them; one subclass per kind of run.
 
@@ -83,9 +137,6 @@ class RunData(ABC, Generic[Split]):
         report: Facts about the data for data.json.
         source: Hub id or folder of the published model; empty for a fresh one.
     """
-
-    diagnosable: ClassVar[bool] = False
-    """Whether `brimful diagnose` understands these runs."""
 
     def __init__(
         self,
@@ -129,6 +180,25 @@ class RunData(ABC, Generic[Split]):
             progress: Called as data are read.
         """
         return base
+
+    @classmethod
+    def source_of_finished(cls, run_folder: Path) -> str:
+        """Return the `source` to gather a finished run's data with.
+
+        Raises:
+            RunFolderError: the run is not finished.
+        """
+        return base_of(run_folder)
+
+    @classmethod
+    def refuse_evaluation(cls, run_folder: Path, *, untuned: bool, only_splits: bool) -> None:
+        """Raise RequestError if a finished run of this kind cannot be scored as requested.
+
+        Args:
+            run_folder: Of the run.
+            untuned: Score the published model as it was before this run.
+            only_splits: Score nothing but whole splits: no tasks, no stride.
+        """
 
     @property
     def planned(self) -> Recipe:
@@ -215,6 +285,63 @@ class RunData(ABC, Generic[Split]):
 
     def baselines(self, split: str) -> dict[str, Any]:
         """Return simple models' scores on a split, for the record of a score; empty: none."""
+        return {}
+
+    @property
+    def examples(self) -> Mapping[str, Sequence[Example]]:
+        """The run's own examples with a prompt and an answer, by split, which tasks may ask."""
+        return {}
+
+    def subject(self, loaded: LoadedRun) -> Subject:
+        """Return the model of a finished run as tasks prompt it."""
+        template = loaded.template or Template.of(loaded.tokenizer, "plain")
+        stop_ids = loaded.stop_ids | template.stop_ids
+        return Subject(
+            loaded.model, loaded.tokenizer, template, stop_ids, loaded.is_tuned, loaded.context
+        )
+
+    def score_finished(
+        self,
+        run: FinishedRun,
+        folder: Path,
+        names: Sequence[str],
+        stride: int | None,
+        progress: Progress,
+    ) -> dict[str, Any]:
+        """Score whole splits of a finished run.
+
+        Args:
+            run: With these data.
+            folder: Gets the nats of every window or text.
+            names: Of the splits.
+            stride: As `ScoringOptions.stride`.
+            progress: Called as scoring goes on.
+
+        Returns:
+            Records for scores.json, by split.
+
+        Raises:
+            RequestError: as `score`.
+        """
+        options = ScoringOptions(
+            plan=run.plan,
+            device=run.device,
+            rows=EVALUATION_FACTOR * run.plan.micro_batches[0],
+            stride=stride,
+            exact=True,
+            progress=progress,
+        )
+        records = {}
+        for name in names:
+            likelihood = self.score(run.loaded.model, name, options)
+            if stride is None:
+                write_nats(folder, name, Nats(likelihood.window_nats_N, likelihood.window_tokens_N))
+            key = name if stride is None else f"{name}, stride {stride}"
+            records[key] = likelihood.to_json() | self.baselines(name)
+        return records
+
+    def look_into_layers(self, run: FinishedRun) -> dict[str, Any]:
+        """Return a record for scores.json of what goes on inside special layers; empty: none."""
         return {}
 
     def describe(self) -> list[str]:
