@@ -1,35 +1,46 @@
 """What a mirror lacks is brought to it, and only what it holds is called durable."""
 
 import json
+import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from brimful.mirror.copier import Copier, Patience, TakenOver
-from brimful.mirror.files import Files, NotWhole
+from brimful.mirror.copier import Copier, Patience, TakenOverError
+from brimful.mirror.files import Files, IntegrityError
 from brimful.mirror.points import MirroredRun
 from brimful.mirror.sources import FINISHED, folder_of_step
-from brimful.mirror.status import STATUS
+from brimful.mirror.status import STATUS, StatusBoard
 
 Run = Any
 
 
+class _Board(StatusBoard):
+    """Notes the steps that are called durable."""
+
+    def __init__(self, run: Run, noted: list[int | None]) -> None:
+        super().__init__(run.folder, run.mirrored)
+        self._noted = noted
+
+    def note_durable(self, step: int | None, bytes_per_s: float | None) -> None:
+        self._noted.append(step)
+        super().note_durable(step, bytes_per_s)
+
+
+AT_ONCE = Patience(points_s=0.0, points_share=1e9, logs_s=0.0, log_share=1e9)
+
+
 def _copier(
     run: Run,
-    told: list[int | None] | None = None,
+    noted: list[int | None] | None = None,
     files: Files | None = None,
-    alive_s: float = 30.0,
+    patience: Patience = AT_ONCE,
 ) -> Copier:
-    told = [] if told is None else told
-    copier = Copier(
-        run.place,
-        run.folder,
-        files or Files(),
-        Patience(points_s=0.0, points_share=1e9, logs_s=0.0, log_share=1e9, alive_s=alive_s),
-        lambda point, rate: told.append(None if point is None else point.step),
-    )
+    board = _Board(run, [] if noted is None else noted)
+    copier = Copier(run.place, run.folder, files or Files(), patience, board)
     copier.run_id = run.run_id
     return copier
 
@@ -135,7 +146,7 @@ def test_a_mirror_to_which_something_long_is_copied_shows_a_sign_of_life_and_no_
     run: Run,
 ) -> None:
     class Watched(Files):
-        def copy(self, source: Path, target: Path, limit: int | None = None) -> Any:
+        def copy(self, source: Path, target: Path, limit: float = math.inf) -> Any:
             if source.name == "model.safetensors":
                 (run.mirrored / STATUS).unlink()
             entry = super().copy(source, target, limit)
@@ -146,11 +157,10 @@ def test_a_mirror_to_which_something_long_is_copied_shows_a_sign_of_life_and_no_
 
     signs: list[bool] = []
     statuses: list[str] = []
-    copier = _copier(run, files=Watched(), alive_s=0.0)
+    copier = _copier(run, files=Watched(), patience=replace(AT_ONCE, alive_s=0.0))
     copier.bring_up_to_date(ending=False)
     run.finish()
     copier.is_finished = True
-    copier.status = lambda: run.mirror().status
     copier._check_writer = lambda: None  # type: ignore[method-assign]  # the sign of life is taken away, so that a new one is seen
     copier.bring_up_to_date(ending=True)
     assert signs == [True]
@@ -160,7 +170,7 @@ def test_a_mirror_to_which_something_long_is_copied_shows_a_sign_of_life_and_no_
 
 def test_a_log_does_not_make_the_folder_of_a_mirrored_run_that_was_removed(run: Run) -> None:
     class Removed(Files):
-        def copy(self, source: Path, target: Path, limit: int | None = None) -> Any:
+        def copy(self, source: Path, target: Path, limit: float = math.inf) -> Any:
             shutil.rmtree(run.mirrored, ignore_errors=True)
             return super().copy(source, target, limit)
 
@@ -171,14 +181,7 @@ def test_a_log_does_not_make_the_folder_of_a_mirrored_run_that_was_removed(run: 
 
 def test_a_point_waits_for_its_turn_but_not_at_the_end(run: Run) -> None:
     told: list[int | None] = []
-    copier = Copier(
-        run.place,
-        run.folder,
-        Files(),
-        Patience(),
-        lambda point, rate: told.append(None if point is None else point.step),
-    )
-    copier.run_id = run.run_id
+    copier = _copier(run, told, patience=Patience())
     for step, ending in ((2, False), (4, False), (6, True)):
         run.save(step)
         copier.bring_up_to_date(ending=ending)
@@ -192,7 +195,7 @@ def test_a_mirror_that_another_process_took_over_is_left_alone(run: Run) -> None
     _copier(run).bring_up_to_date(ending=False)
     run.save(4)
 
-    with pytest.raises(TakenOver, match="was taken over by process"):
+    with pytest.raises(TakenOverError, match="was taken over by process"):
         first.bring_up_to_date(ending=False)
     assert _steps(run) == [2]
 
@@ -201,12 +204,11 @@ def test_it_is_asked_again_before_each_commit_whose_the_mirror_is(run: Run) -> N
     class TakenMeanwhile(Files):
         def read(self, path: Path) -> Any:
             if path.name == "model.safetensors":  # read back aside, just before the commit
-                _copier(run).publish(copier_status)
+                _copier(run).publish()
             return super().read(path)
 
-    copier_status = run.mirror().status
     run.save(2)
-    with pytest.raises(TakenOver):
+    with pytest.raises(TakenOverError):
         _copier(run, files=TakenMeanwhile()).bring_up_to_date(ending=False)
     assert _steps(run) == []
 
@@ -219,7 +221,7 @@ def test_another_runs_mirror_is_not_taken_over(run: Run) -> None:
     values = json.loads((run.mirrored / STATUS).read_text())
     (run.mirrored / STATUS).write_text(json.dumps({**values, "durable_step": 2}))
 
-    with pytest.raises(TakenOver, match="holds another run"):
+    with pytest.raises(TakenOverError, match="holds another run"):
         other.bring_up_to_date(ending=False)
 
 
@@ -269,9 +271,9 @@ def test_the_finished_run_is_copied_whole_and_again_only_where_it_changed(run: R
 
 def test_a_file_being_replaced_is_in_no_list_of_the_finished_run(run: Run) -> None:
     class Failing(Files):
-        def copy(self, source: Path, target: Path, limit: int | None = None) -> Any:
+        def copy(self, source: Path, target: Path, limit: float = math.inf) -> Any:
             if source.name == "report.html":
-                raise NotWhole("cut off")
+                raise IntegrityError("cut off")
             return super().copy(source, target, limit)
 
     run.finish()
@@ -282,7 +284,7 @@ def test_a_file_being_replaced_is_in_no_list_of_the_finished_run(run: Run) -> No
     (run.folder / "report.html").write_text("new")
     again = _copier(run, files=Failing())
     again.goes_on, again.is_finished = False, True
-    with pytest.raises(NotWhole):
+    with pytest.raises(IntegrityError):
         again.bring_up_to_date(ending=True)
 
     assert "report.html" not in MirroredRun(run.mirrored, Files()).finished()

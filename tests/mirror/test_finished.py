@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from brimful.mirror.files import Files
-from brimful.mirror.finished import NOTE, damage_of, is_as_noted, unchanged
+from brimful.mirror.finished import NOTE, FinishedRun
 from brimful.mirror.opening import catch_up
 from brimful.mirror.points import MirroredRun
 from brimful.mirror.restore import bring_back
@@ -103,8 +103,8 @@ def test_a_run_that_was_trained_on_out_of_the_mirrors_sight_is_whole_and_copied(
     (finished.folder / MODEL).write_bytes(b"better weights")
     note_hashes(finished.folder / "model")
     (finished.folder / "metrics.jsonl").write_text("{}\n" * 9)
-    listed = MirroredRun(finished.mirrored, Files()).finished()
-    assert damage_of(finished.folder, listed, Files()) == {}
+    mirrored = MirroredRun(finished.mirrored, Files())
+    assert FinishedRun(mirrored, finished.folder).damage() == {}
     catch_up(finished.recipe, finished.folder, finished.said.append)
     assert (finished.mirrored / MODEL).read_bytes() == b"better weights"
 
@@ -119,8 +119,8 @@ def test_a_model_is_never_removed_from_a_mirror_but_what_can_be_made_again_is(
 
 
 def test_what_was_read_back_is_not_read_again_until_it_changes(finished: Run) -> None:
-    mirrored = MirroredRun(finished.mirrored, Files())
-    assert is_as_noted(mirrored, finished.folder)
+    state = FinishedRun(MirroredRun(finished.mirrored, Files()), finished.folder)
+    assert state.is_up_to_date()
     before = (finished.mirrored / "mirror.json").stat().st_ino
     catch_up(finished.recipe, finished.folder, finished.said.append)
     assert (finished.mirrored / "mirror.json").stat().st_ino == before  # not even that
@@ -138,10 +138,10 @@ def test_what_was_read_back_is_not_read_again_until_it_changes(finished: Run) ->
     assert (told["durable_step"], told["state"], told["finished"]) == (2, "ok", True)
 
     (finished.mirrored / MODEL).write_bytes(b"weighty")
-    assert not is_as_noted(mirrored, finished.folder)
-    assert MODEL not in unchanged(mirrored, finished.folder)
+    assert not state.is_up_to_date()
+    assert MODEL not in state.unchanged()
     catch_up(finished.recipe, finished.folder, finished.said.append)
     assert (finished.mirrored / MODEL).read_bytes() == b"weights"
 
     (finished.folder / NOTE).write_text("[]")
-    assert unchanged(mirrored, finished.folder) == frozenset()
+    assert state.unchanged() == frozenset()

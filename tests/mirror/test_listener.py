@@ -299,7 +299,7 @@ def test_odd_records_and_a_run_folder_that_cannot_be_written_do_not_reach_the_tr
     mirror = run.mirror()
     mirror.start(run.run_id)
     monkeypatch.setattr(
-        "brimful.mirror.listener.write_json_atomically",
+        "brimful.mirror.status.write_json_atomically",
         lambda path, value: Path("/proc/x").mkdir(),
     )
     mirror({})

@@ -22,7 +22,7 @@ from brimful.training import loop
 from brimful.training.admission import run_id_of
 
 Tiny = Callable[..., Recipe]
-FAULTS = Path(__file__).parents[3] / "benchmarks" / "mirror_faults.py"
+FAULTS = Path(__file__).parents[2] / "benchmarks" / "mirror_faults.py"
 FEW = {"write cut": 3, "rename dropped": 15, "folder removed": 20, "no space left": 13}
 """Kinds of faults, and a trial of each in which a process is killed."""
 

@@ -9,7 +9,7 @@ import pytest
 from brimful.base.errors import RunFolderError
 from brimful.mirror import place as module
 from brimful.mirror.files import Files
-from brimful.mirror.place import Place
+from brimful.mirror.place import Place, within_limit
 
 
 def _run_folder(tmp_path: Path) -> Path:
@@ -107,3 +107,17 @@ def test_a_mirror_that_gives_no_answer_at_the_start_is_an_error(
     monkeypatch.setattr(module, "START_LIMIT_S", 0.05)
     with pytest.raises(RunFolderError, match=r"no answer.*mounted and reachable"):
         Place.of(str(tmp_path), _run_folder(tmp_path)).require_writable(Hanging())
+
+
+def test_a_call_that_hangs_is_left_behind_and_one_that_fails_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> None:
+        raise TimeoutError("no")
+
+    assert within_limit("drive", lambda: 7) == 7
+    with pytest.raises(OSError, match=r"^no$"):
+        within_limit("drive", fail)
+    monkeypatch.setattr(module, "START_LIMIT_S", 0.02)
+    with pytest.raises(RunFolderError, match=r"drive gives no answer within .*mounted"):
+        within_limit("drive", lambda: time.sleep(0.2))

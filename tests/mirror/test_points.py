@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from brimful.mirror.files import Files, NotWhole
-from brimful.mirror.points import POINT, MirroredRun, Point, _signed
+from brimful.mirror.files import Files, IntegrityError
+from brimful.mirror.points import POINT, MirroredRun, RecoveryPoint, _signed
 from brimful.mirror.sources import FINISHED, folder_of_step, pinned
 
 Run = Any
@@ -19,7 +19,7 @@ def _mirrored(run: Run, files: Files | None = None) -> MirroredRun:
     return MirroredRun(run.mirrored, files or Files())
 
 
-def _add(run: Run, step: int, files: Files | None = None, best: int | None = None) -> Point:
+def _add(run: Run, step: int, files: Files | None = None, best: int | None = None) -> RecoveryPoint:
     with pinned(run.folder, step) as source:
         return _mirrored(run, files).add(source, run.folder, run_id=run.run_id, best_step=best)
 
@@ -60,17 +60,16 @@ def test_damage_anywhere_in_a_point_is_found(run: Run, name: str, damage: str) -
         content if damage == "flip" else content[:-3]
     )
 
-    with pytest.raises(NotWhole):
+    with pytest.raises(IntegrityError):
         _mirrored(run).check(2)
 
 
 def test_a_list_of_files_that_leads_out_of_its_folder_is_refused(run: Run) -> None:
     run.save(2)
-    values = _add(run, 2).to_json()
-    del values["sha256"]
-    values["files"]["../../evil"] = values["files"].pop("state.json")
-    with pytest.raises(NotWhole, match="outside"):
-        Point.from_json(_signed(values))
+    files = dict(_add(run, 2).files)
+    files["../../evil"] = files.pop("state.json")
+    with pytest.raises(IntegrityError, match="outside"):
+        RecoveryPoint.from_json(_signed(files, step=2, best_step=None, run_id="x"))
 
 
 class _Failing(Files):
@@ -106,7 +105,7 @@ def test_whatever_operation_fails_the_old_points_stay_and_the_new_one_is_whole_o
     for at in range(1, counted.count + 1):
         try:
             point = _add(run, 4, _Failing(operation, at, silently=silently))
-        except (OSError, NotWhole):
+        except (OSError, IntegrityError):
             assert _mirrored(run).steps() in ([2], [2, 4])
         else:
             assert silently
@@ -139,7 +138,7 @@ def test_a_damaged_local_checkpoint_is_not_copied(run: Run) -> None:
     path.write_bytes(content)
 
     with pytest.raises(
-        NotWhole, match=r"local checkpoint of step 2 is damaged: model\.safetensors"
+        IntegrityError, match=r"local checkpoint of step 2 is damaged: model\.safetensors"
     ):
         _add(run, 2)
     assert list((run.mirrored / "checkpoints").iterdir()) == []
@@ -172,5 +171,5 @@ def test_the_list_of_a_finished_run_comes_back_or_is_told_to_be_damaged(run: Run
     values = json.loads((run.mirrored / FINISHED).read_text())
     values["files"]["model/x"]["bytes"] += 1
     Path(run.mirrored / FINISHED).write_text(json.dumps(values))
-    with pytest.raises(NotWhole, match="damaged"):
+    with pytest.raises(IntegrityError, match="damaged"):
         mirrored.finished()

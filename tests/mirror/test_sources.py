@@ -77,7 +77,7 @@ def test_leases_pins_checkpoints_and_half_written_files_are_not_the_runs(run: Ru
     own = ["metrics.jsonl", "plan.json", "recipe.yaml", "run.json"]
 
     assert [path.name for path in run_files(run.folder)] == own
-    assert sorted(path.name for path in all_files(run.folder)) == sorted(
+    assert sorted(path.name for path in all_files(run.folder).values()) == sorted(
         [*own, "model.safetensors", "bleu.json"]
     )
     drop_pins(run.folder)

@@ -22,16 +22,17 @@ def test_a_status_comes_back_from_its_file_and_none_from_no_or_half_a_file(tmp_p
 
 def test_a_status_is_told_in_a_line() -> None:
     behind = replace(FRESH, state="behind", local_step=6, durable_step=4, durable_time=90.0)
-    assert FRESH.told(110.0) == "mirror /drive/tiny: no recovery point is durable yet"
+    assert FRESH.describe(110.0) == "mirror /drive/tiny: no recovery point is durable yet"
     assert (
-        behind.told(110.0)
+        behind.describe(110.0)
         == "mirror /drive/tiny: step 4 is durable, 20.0 s ago; step 6 is here only"
     )
     assert (
         replace(behind, state="failing", error="no space left on device")
-        .told(110.0)
+        .describe(110.0)
         .endswith("failing for 10.0 s: no space left on device")
     )
     assert (
-        replace(behind, finished=True).told(110.0) == "mirror /drive/tiny: holds the finished run"
+        replace(behind, finished=True).describe(110.0)
+        == "mirror /drive/tiny: holds the finished run"
     )

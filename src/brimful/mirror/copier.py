@@ -1,24 +1,20 @@
-"""Bringing a mirror up to date: what it lacks of recovery points, logs and the finished run, in
-that order.
-"""
+"""Brings a mirror up to date: missing recovery points, logs and the finished run, in that order."""
 
 import math
 import os
 import socket
 import time
 import uuid
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import SCHEMA_VERSION
-from brimful.mirror.files import Entry, Files, NotWhole
-from brimful.mirror.finished import MODEL, NEEDED, note, require_whole, unchanged
+from brimful.mirror.files import Entry, Files, IntegrityError
+from brimful.mirror.finished import MODEL, NEEDED, FinishedRun
 from brimful.mirror.place import Place
-from brimful.mirror.points import MirroredRun, Point
+from brimful.mirror.points import MirroredRun, Owner, RecoveryPoint
 from brimful.mirror.sources import (
     FINISHED,
     Pinned,
@@ -28,34 +24,31 @@ from brimful.mirror.sources import (
     local_steps,
     pinned,
     run_files,
+    signature,
 )
-from brimful.mirror.status import STATUS, MirrorStatus
+from brimful.mirror.status import STATUS, StatusBoard
 from brimful.training.admission import status_of
 from brimful.training.checkpoint import MANIFEST
 
 RUN_STATUS = "run.json"
 
-NoteDurable = Callable[[Point | None, float | None], None]
-"""Told the newest durable point, None where there is none any more, and the bytes per second at
-which it was copied, None where it was not.
-"""
-
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a mirror waits for what, in seconds.
+    """Intervals and time limits of a mirror, in seconds.
 
     Attributes:
-        points_s: Between two recovery points, at least; at the end of the run none waits.
-        points_share: Of the time, at most, that copying them takes.
-        logs_s: Between two copies of the logs.
-        log_share: Of the time, at most, that copying logs takes.
-        alive_s: Until the mirror is told that the run goes on, where nothing else told it.
-        stuck_s: Without any answer, until the mirror counts as hanging.
-        first_retry_s, last_retry_s: Until what failed is tried again; doubled every time.
-        final_retries_s: The same once the run has ended.
-        end_s: After the end of the run, at most, also where copying goes on.
-        hint_s: After the end, until it is said what is waited for.
+        points_s: Least time between two recovery points; at the end of the run none waits.
+        points_share: Largest share of the time that copying them takes.
+        logs_s: Least time between two copies of the logs.
+        log_share: Largest share of the time that copying logs takes.
+        alive_s: The mirror's status is written again after this time without another change, to
+            show that the run goes on.
+        stuck_s: Without any answer for so long the mirror counts as hanging.
+        first_retry_s, last_retry_s: Wait before a failed copy is tried again; doubled every time.
+        final_retries_s: The same waits once the run has ended.
+        end_s: Limit on copying after the end of the run, even if it makes progress.
+        hint_s: The user is told after this time what is being waited for.
     """
 
     points_s: float = 60.0
@@ -71,7 +64,7 @@ class Patience:
     hint_s: float = 3.0
 
 
-class TakenOver(Exception):
+class TakenOverError(Exception):
     """This process may not write into the mirror (any more)."""
 
 
@@ -79,195 +72,154 @@ class Copier:
     """Copies a run into its mirror; used by one thread.
 
     Attributes:
-        run_id: The run's.
-        goes_on: It is being trained, so it is not what it was when it had ended.
-        is_finished: It has reached its end.
-        abandoned: Nobody waits any more; nothing is to change in the mirror.
-        copied_finished: Something of the finished run was not in the mirror yet.
+        run_id: The run's number.
+        goes_on: Whether the run is being trained; False for copying a finished run only.
+        is_finished: Whether it has reached its end.
+        abandoned: Nobody waits for the copy any more; nothing may change in the mirror.
+        copied_finished: Whether something of the finished run had to be copied.
         stored_step: The step that the mirror called durable when this process began to write there.
-        status: What `publish` writes, as it is now; None while nobody keeps one.
     """
 
     def __init__(
-        self,
-        place: Place,
-        run_folder: Path,
-        files: Files,
-        patience: Patience,
-        note_durable: NoteDurable,
+        self, place: Place, run_folder: Path, files: Files, patience: Patience, board: StatusBoard
     ) -> None:
-        self.run_id, self.goes_on, self.is_finished, self.abandoned, self.copied_finished = (
-            "",
-            True,
-            False,
-            False,
-            False,
-        )
-        self._place, self._run_folder, self._files, self._patience = (
-            place,
-            run_folder,
-            files,
-            patience,
-        )
-        self._note_durable = note_durable
+        self.run_id, self.goes_on, self.is_finished = "", True, False
+        self.abandoned = self.copied_finished = False
         self.stored_step: int | None = None
-        self.status: Callable[[], MirrorStatus | None] = lambda: None
+        self._place, self._run_folder, self._board = place, run_folder, board
+        self._files, self._patience = files, patience
         self._mirrored = MirroredRun(place.folder, files, self._check_writer)
-        self._writer = {
-            "token": uuid.uuid4().hex,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "since": time.time(),
-        }
-        self._is_writer = False
-        self._sound: dict[int, Point] = {}
-        self._durable: Point | None = None
-        self._logs: dict[str, tuple[int, int]] = {}
+        self._token, self._since = uuid.uuid4().hex, time.time()
+        self._is_writer = self._has_said_durable = False
+        self._sound: dict[int, RecoveryPoint] = {}
+        self._durable: RecoveryPoint | None = None
+        self._logs: dict[str, list[int]] = {}
         self._logs_due_s = self._points_due_s = self._alive_due_s = 0.0
-        self._is_between = False
-        files.between = self._between
+        self._is_in_progress_hook = False
+        files.on_progress = self._on_progress
 
     @property
     def idle_s(self) -> float:
-        """Seconds until the logs are to be copied again, and with them a point that has waited, or
-        the mirror is to be told that the run goes on.
-        """
+        """Seconds until the logs, a waiting point, or the status have to be written again."""
         return max(0.05, min(self._logs_due_s, self._alive_due_s) - time.monotonic())
 
     def bring_up_to_date(self, *, ending: bool) -> None:
         """Copy what is new.
 
         Raises:
-            OSError, NotWhole: the mirror does not take it, or loses it.
-            TakenOver: another process writes there now.
-            DamagedHere: the finished run lost something here, so that nothing may be copied over
-                what the mirror has.
+            OSError, IntegrityError: the mirror does not take it, or loses it.
+            TakenOverError: another process writes there now.
+            DamagedHereError: the finished run lost something here, so that it may not replace what
+                the mirror has.
         """
         if not self.goes_on:
-            require_whole(self._mirrored, self._run_folder)
+            FinishedRun(self._mirrored, self._run_folder).require_whole()
         self._become_writer()
-        if (ending or time.monotonic() >= self._points_due_s) and (
-            self.goes_on or not self._has_end()
-        ):
+        are_points_due = ending or time.monotonic() >= self._points_due_s
+        if are_points_due and (self.goes_on or not self._has_end()):
             self._copy_points()
         if self.goes_on and (ending or time.monotonic() >= self._logs_due_s):
             self._copy_logs()
         if ending and self.is_finished:
             self._copy_finished()
         if time.monotonic() >= self._alive_due_s:
-            self._tell_alive()
+            self.publish()
 
-    def publish(self, status: MirrorStatus) -> None:
-        """Write into the mirror whose it is, who writes it and how far it has come."""
+    def publish(self) -> None:
+        """Write the status into the mirror: whose it is, who writes it and how far it has come."""
         if self._is_writer:
             self._check_writer()
-        self._write_status(status.to_json())
+        self._write_status(self._board.status.to_json())
 
-    def _write_status(self, values: dict[str, Any]) -> None:
-        self._alive_due_s = math.inf  # no second time within it
+    def _write_status(self, values: dict[str, object]) -> None:
+        writer = {
+            "token": self._token,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "since": self._since,
+        }
+        owner = {"schema_version": SCHEMA_VERSION, "run_id": self.run_id, "writer": writer}
+        was_in_hook, self._is_in_progress_hook = self._is_in_progress_hook, True
         try:
-            self._files.write_json(self._place.folder / STATUS, self._identity() | values)
+            self._files.write_json(self._place.folder / STATUS, owner | values)
         finally:
+            self._is_in_progress_hook = was_in_hook
             self._note_alive()
 
     def _note_alive(self) -> None:
         self._alive_due_s = time.monotonic() + self._patience.alive_s
 
-    def _tell_alive(self) -> None:
-        """Change the mirror, so that who looks at it sees a run that goes on."""
-        if (status := self.status()) is not None:
-            self.publish(status)
-
-    def _between(self) -> None:
-        """While a point or a model is being copied, which may take long: the logs, and a sign of
-        life, when they are due.
+    def _on_progress(self) -> None:
+        """Copy the logs and write the status when they are due while a point or a model is being
+        copied, which may take long.
         """
-        now_s = time.monotonic()
-        logs_due, alive_due = self.goes_on and now_s >= self._logs_due_s, now_s >= self._alive_due_s
-        if self._is_between or not self._is_writer or not (logs_due or alive_due):
+        if self._is_in_progress_hook or not self._is_writer:
             return
-        self._is_between = True
+        now_s = time.monotonic()
+        are_logs_due = self.goes_on and now_s >= self._logs_due_s
+        if not are_logs_due and now_s < self._alive_due_s:
+            return
+        self._is_in_progress_hook = True
         try:
             self._check_writer()
-            if logs_due:
+            if are_logs_due:
                 self._copy_logs()
             if time.monotonic() >= self._alive_due_s:
-                self._tell_alive()
-        except (
-            OSError,
-            NotWhole,
-            RunFolderError,
-        ):  # what is being copied finds it out for itself; what is due here is tried after it
+                self.publish()
+        except (OSError, IntegrityError, RunFolderError):
+            # The copy in progress meets the same error; this is tried again later.
             self._logs_due_s = self._alive_due_s = time.monotonic() + self._patience.logs_s
         finally:
-            self._is_between = False
-
-    def _identity(self) -> dict[str, Any]:
-        durable = None if self._durable is None else self._durable.step
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "run_id": self.run_id,
-            "writer": self._writer,
-            "durable_step": durable,
-        }
-
-    def _read_identity(self) -> dict[str, Any] | None:
-        path = self._place.folder / STATUS
-        try:
-            values = self._files.read_json(path) if path.exists() else None
-        except NotWhole:
-            return None
-        return values if isinstance(values, dict) else None
+            self._is_in_progress_hook = False
 
     def _become_writer(self) -> None:
-        """At first, and again where the mirror lost that it is ours."""
+        """Take the mirror over at first, and again if it lost its status file."""
         self._require_wanted()
         self._place.make(self._files)
-        values = self._read_identity()
-        if self._is_writer and values is not None:
-            self._require_own(values)
+        owner = self._mirrored.owner()
+        if self._is_writer and owner is not None:
+            self._require_own(owner)
         else:
-            if (
-                values is not None
-                and values.get("run_id") != self.run_id
-                and values.get("durable_step") is not None
-            ):
-                raise TakenOver(f"{self._place.folder} holds another run")
-            self._mirrored.remove_leftovers()
-            if self.goes_on:
-                self._files.remove(self._place.folder / FINISHED)
-            drop_pins(self._run_folder)
-            self.stored_step = (values or {}).get("durable_step")
-            self._write_status({"durable_step": self.stored_step})
-            self._is_writer = True
-            self._logs.clear()
-        there = set(self._mirrored.steps())
-        self._sound = {step: point for step, point in self._sound.items() if step in there}
+            self._take_over(owner)
+        points = set(self._mirrored.steps())
+        self._sound = {step: point for step, point in self._sound.items() if step in points}
         if self._durable is not None and not self._is_durable(self._durable):
             self._durable = None
-            self._note_durable(None, None)
+            self._note_durable(None)
+
+    def _take_over(self, owner: Owner | None) -> None:
+        self.stored_step = None
+        if owner is not None:
+            self.stored_step = owner.durable_step
+            if owner.run_id != self.run_id and owner.durable_step is not None:
+                raise TakenOverError(f"{self._place.folder} holds another run")
+        self._mirrored.remove_leftovers()
+        if self.goes_on:
+            self._files.remove(self._place.folder / FINISHED)
+        drop_pins(self._run_folder)
+        self._write_status({"durable_step": self.stored_step})
+        self._is_writer = True
+        self._logs.clear()
 
     def _check_writer(self) -> None:
         self._require_wanted()
-        values = self._read_identity()
-        if values is None:
-            raise NotWhole(f"{self._place.folder} was removed or damaged while it was written")
-        self._require_own(values)
+        owner = self._mirrored.owner()
+        if owner is None:
+            raise IntegrityError(
+                f"{self._place.folder} was removed or damaged while it was written"
+            )
+        self._require_own(owner)
 
     def _require_wanted(self) -> None:
         if self.abandoned:
-            raise TakenOver("the copy was given up")
+            raise TakenOverError("the copy was given up")
 
-    def _require_own(self, values: dict[str, Any]) -> None:
-        writer = values.get("writer") or {}
-        if writer.get("token") != self._writer["token"]:
-            raise TakenOver(
-                f"{self._place.folder} was taken over by process {writer.get('pid')} on"
-                f" {writer.get('host')}"
-            )
+    def _require_own(self, owner: Owner) -> None:
+        if owner.token != self._token:
+            raise TakenOverError(f"{self._place.folder} was taken over by {owner.process}")
 
     def _copy_points(self) -> None:
-        """The newest checkpoint, after the best one, which the export needs."""
+        """Copy the newest checkpoint, after the best one, which the export needs."""
         for _ in range(5):
             steps = local_steps(self._run_folder)
             if not steps:
@@ -275,67 +227,66 @@ class Copier:
             with ExitStack() as stack:
                 try:
                     newest = stack.enter_context(pinned(self._run_folder, steps[-1]))
-                    best = (
-                        stack.enter_context(pinned(self._run_folder, newest.best_step))
-                        if newest.best_step in steps[:-1]
-                        else None
-                    )
-                except FileNotFoundError:  # rotation was faster
+                    best = None
+                    if newest.best_step in steps[:-1]:
+                        best = stack.enter_context(pinned(self._run_folder, newest.best_step))
+                except FileNotFoundError:  # rotation removed one of them
                     continue
                 self._make_durable(newest, best)
             return
-        raise NotWhole("checkpoints are replaced faster than they can be held")
+        raise IntegrityError("checkpoints are replaced faster than they can be held")
 
     def _make_durable(self, newest: Pinned, best: Pinned | None) -> None:
-        started_s, moved_before = time.monotonic(), self._files.moved_bytes
-        if (
-            self._has(newest)
-            and self._durable is not None
-            and self._durable.version == newest.version
-            and (best is None or self._has(best))
-        ):
+        needed = [newest] if best is None else [newest, best]
+        is_known = self._durable is not None and self._durable.version == newest.version
+        if is_known and all(map(self._has, needed)):
             return
+        started_s, moved_before = time.monotonic(), self._files.moved_bytes
         if best is not None:
             self._add(best, best.step)
-        best_step = (
-            newest.best_step
-            if newest.best_step == newest.step or newest.best_step in self._sound
-            else None
-        )
-        copied = self._add(newest, best_step)
+        best_step = newest.best_step
+        if best_step != newest.step and best_step not in self._sound:
+            best_step = None
+        was_copied = self._add(newest, best_step)
         self._durable = point = self._sound[newest.step]
         took_s = time.monotonic() - started_s
-        moved = self._files.moved_bytes - moved_before
         self._points_due_s = started_s + max(
             self._patience.points_s, took_s / self._patience.points_share
         )
-        self._note_durable(point, point.num_bytes / took_s if copied and moved else None)
+        rate = None
+        if was_copied and self._files.moved_bytes > moved_before:
+            rate = point.num_bytes / took_s
+        self._note_durable(point, rate)
         self._prune()
+
+    def _note_durable(self, point: RecoveryPoint | None, bytes_per_s: float | None = None) -> None:
+        """Report the newest durable point; None if there is none any more."""
+        self._board.note_durable(None if point is None else point.step, bytes_per_s)
+        if point is not None and self.goes_on and not self._has_said_durable:
+            self._has_said_durable = True
+            self._board.tell(
+                f"mirror: the recovery point of step {point.step} is durable in"
+                f" {self._place.folder}"
+            )
+        self.publish()
 
     def _has(self, source: Pinned) -> bool:
         return source.step in self._sound and self._sound[source.step].version == source.version
 
-    def _is_durable(self, point: Point) -> bool:
-        return point.step in self._sound and (
-            point.best_step is None or point.best_step in self._sound
-        )
+    def _is_durable(self, point: RecoveryPoint) -> bool:
+        return {point.step, point.best_step} - {None} <= self._sound.keys()
 
     def _add(self, source: Pinned, best_step: int | None) -> bool:
-        """Make sure that the mirror holds a checkpoint; whether it had to be copied."""
+        """Make sure that the mirror holds a checkpoint; return whether it had to be copied."""
         if self._has(source):
             return False
         if source.step in self._mirrored.steps():
-            try:
+            with suppress(IntegrityError):  # a damaged one is written again below
                 point = self._mirrored.check(source.step)
-                if (point.version, point.run_id, point.best_step) == (
-                    source.version,
-                    self.run_id,
-                    best_step,
-                ):
+                wanted = (source.version, self.run_id, best_step)
+                if (point.version, point.run_id, point.best_step) == wanted:
                     self._sound[source.step] = point
                     return False
-            except NotWhole:
-                pass  # written anew below
         self._sound.pop(source.step, None)
         self._sound[source.step] = self._mirrored.add(
             source, self._run_folder, run_id=self.run_id, best_step=best_step
@@ -343,8 +294,8 @@ class Copier:
         return True
 
     def _prune(self) -> None:
-        """Keep the two newest points that were found whole and what they need; what is not older
-        than these two stays, too.
+        """Keep the two newest sound points, the best points that they need, and everything newer
+        than the older of the two.
         """
         newest = sorted(self._sound)[-2:]
         if len(newest) < 2:
@@ -361,86 +312,76 @@ class Copier:
         except BaseException:
             self._logs_due_s = 0.0
             raise
-        took_s = time.monotonic() - started_s
-        self._logs_due_s = time.monotonic() + max(
-            self._patience.logs_s, took_s / self._patience.log_share
-        )
+        now_s = time.monotonic()
+        took_s = now_s - started_s
+        self._logs_due_s = now_s + max(self._patience.logs_s, took_s / self._patience.log_share)
 
     def _copy_changed_logs(self) -> None:
         is_finished = status_of(self._run_folder) == "finished"
         for path in run_files(self._run_folder):
             if path.name == RUN_STATUS and is_finished:
-                continue  # comes with the finished run, as the last of it
+                continue  # copied last of the finished run
             try:
-                stat = path.stat()
-                seen = (stat.st_size, stat.st_mtime_ns)
-                if self._logs.get(path.name) != seen:
+                now = signature(path)
+                if self._logs.get(path.name) != now:
                     self._mirrored.put(path, path.name, read_back=False)
-                    self._logs[path.name] = seen
+                    self._logs[path.name] = now
                     self._note_alive()
             except FileNotFoundError:
                 if path.exists():
                     raise
 
     def _copy_finished(self) -> None:
-        """The run as it ended. A list says what belongs to it; it never lists a file that is just
-        being replaced.
+        """Copy the run as it ended, file by file, and list it. The list never has a file that is
+        just being replaced.
         """
+        run = FinishedRun(self._mirrored, self._run_folder)
         if self.goes_on:
-            require_whole(self._mirrored, self._run_folder)
-        known = unchanged(self._mirrored, self._run_folder)
-        try:
-            listed = self._mirrored.finished()
-        except NotWhole:
-            listed = {}
-        local = {
-            path.relative_to(self._run_folder).as_posix(): path
-            for path in all_files(self._run_folder)
-        }
+            run.require_whole()
+        unchanged, local = run.unchanged(), all_files(self._run_folder)
         entries = {
             name: entry
-            for name, entry in listed.items()
-            if name in local and (name in known or self._is_there(local[name], name, entry))
+            for name, entry in run.listed.items()
+            if name in local and (name in unchanged or self._is_copied(run, name, entry))
         }
-        if listed and entries != listed:
+        if run.listed and entries != run.listed:
             self._mirrored.note_finished(entries)
-        for name, path in sorted(
-            local.items(), key=lambda item: item[0] == RUN_STATUS
-        ):  # it says that the run is finished
-            if name not in entries:
-                self._check_writer()
-                entries[name] = self._mirrored.put(path, name)
-        for name in listed.keys() - local.keys():
-            if not name.startswith(MODEL) and name not in NEEDED:
+        # The file that says that the run is finished comes last.
+        missing = sorted(local.keys() - entries.keys(), key=lambda name: (name == RUN_STATUS, name))
+        for name in missing:
+            self._check_writer()
+            entries[name] = self._mirrored.put(local[name], name)
+        for name in run.listed.keys() - local.keys() - set(NEEDED):
+            if not name.startswith(MODEL):
                 self._files.remove(self._place.folder / name)
-        if entries != listed:
+        if entries != run.listed:
             self._mirrored.note_finished(entries)
             self.copied_finished = True
-        with suppress(RunFolderError, OSError):  # then all is read once more the next time
-            note(self._mirrored, self._run_folder)
+        with suppress(RunFolderError, OSError):  # without the note all is read again next time
+            run.note_read_back()
+
+    def _is_copied(self, run: FinishedRun, name: str, entry: Entry) -> bool:
+        """Return whether a file of the mirror is the local one, read back."""
+        if not run.is_local(name, entry):
+            return False
+        try:
+            self._files.require(self._place.folder / name, entry)
+        except IntegrityError:
+            return False
+        return True
 
     def _has_end(self) -> bool:
-        """Whether the mirror lists the finished run and has its newest checkpoint: that was read
-        back when it was copied.
+        """Return whether the mirror lists the finished run and has its newest checkpoint, which
+        was read back when it was copied.
         """
         steps = local_steps(self._run_folder)
         try:
             if RUN_STATUS not in self._mirrored.finished():
                 return False
-            manifest = None if not steps else folder_of_step(self._run_folder, steps[-1]) / MANIFEST
-            return (
-                manifest is None
-                or self._mirrored.read(steps[-1]).version == self._files.entry_of(manifest).sha256
-            )
-        except (NotWhole, FileNotFoundError):
+            if not steps:
+                return True
+            manifest = folder_of_step(self._run_folder, steps[-1]) / MANIFEST
+            version = self._files.entry_of(manifest).sha256
+            return self._mirrored.read(steps[-1]).version == version
+        except (IntegrityError, FileNotFoundError):
             return False
-
-    def _is_there(self, path: Path, name: str, entry: Entry) -> bool:
-        """Whether a file of the mirror is the local one, read back."""
-        if path.stat().st_size != entry.num_bytes or self._files.entry_of(path) != entry:
-            return False
-        try:
-            self._files.require(self._place.folder / name, entry)
-        except NotWhole:
-            return False
-        return True

@@ -1,4 +1,4 @@
-"""The mirror of a run, from the recipe's line to a copy that is being kept."""
+"""The mirror of a run, from the recipe's `run.mirror` to a copy that is kept up to date."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from brimful.base.errors import RunFolderError
 from brimful.mirror.files import Files
-from brimful.mirror.finished import is_as_noted
+from brimful.mirror.finished import FinishedRun
 from brimful.mirror.listener import Mirror
 from brimful.mirror.place import Place, within_limit
 from brimful.mirror.points import MirroredRun
@@ -18,17 +18,17 @@ Say = Callable[[str], None]
 
 
 class Mirroring:
-    """A run's mirror while it is trained, or none."""
+    """The mirror of a run while it is trained; does nothing if the run has none."""
 
     def __init__(self, mirror: Mirror | None, run_folder: Path, say: Say) -> None:
         self._mirror, self._run_folder, self._say = mirror, run_folder, say
 
     @contextmanager
     def kept(self, *, fresh: bool = False) -> Iterator[None]:
-        """Around the session of a claimed run; at its end, what the mirror lacks is copied.
+        """Around the session of a claimed run: copy what the mirror lacks when it ends.
 
         Args:
-            fresh: The run starts over: what the mirror holds of an earlier one is moved away.
+            fresh: The run starts over; the mirror's copy of an earlier one is moved away.
         """
         if self._mirror is None:
             yield
@@ -39,7 +39,7 @@ class Mirroring:
             yield
 
     def listeners(self) -> list[Mirror]:
-        """The mirror, which begins to copy the described run; it wants its records."""
+        """Begin to copy the run; return the mirror, which listens to the run's records."""
         if self._mirror is None:
             return []
         self._mirror.start(run_id_of(self._run_folder) or "")
@@ -47,14 +47,16 @@ class Mirroring:
 
     def seconds_to_durable(self) -> float:
         """As `Mirror.seconds_to_durable`; 0 without a mirror."""
-        return 0.0 if self._mirror is None else self._mirror.seconds_to_durable()
+        if self._mirror is None:
+            return 0.0
+        return self._mirror.seconds_to_durable()
 
 
 def open_mirror(
     recipe: Recipe, run_folder: Path, say: Say, *, fresh: bool = False, accept: Sequence[str] = ()
 ) -> Mirroring:
-    """The mirror that a recipe asks for, after what it holds of the run and this machine does not
-    was brought back.
+    """Open the mirror that a recipe asks for, and bring back what it holds of the run and this
+    machine does not.
 
     Raises:
         RunFolderError: the mirror cannot be used, belongs to another run, or nothing in it can be
@@ -77,16 +79,15 @@ def open_mirror(
 
 
 def catch_up(recipe: Recipe, run_folder: Path, say: Say) -> None:
-    """Bring the mirror of a finished run up to date; what keeps it from that is said. Once, by
-    whoever is the last to write into the run.
+    """Bring the mirror of a finished run up to date; say why if that fails. Called once, after the
+    last write into the run folder.
     """
     if recipe.run.mirror is None:
         return
     try:
         place = Place.of(recipe.run.mirror, run_folder)
-        if within_limit(
-            str(place.root), lambda: is_as_noted(MirroredRun(place.folder, Files()), run_folder)
-        ):
+        mirrored = MirroredRun(place.folder, Files())
+        if within_limit(str(place.root), lambda: FinishedRun(mirrored, run_folder).is_up_to_date()):
             return
         mirror = Mirror(place, run_folder, say)
     except RunFolderError as error:

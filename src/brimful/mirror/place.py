@@ -1,19 +1,21 @@
-"""Where a run's mirror lies: refused where it could not protect anything, looked at before each
-use, as a drive may be gone.
+"""Where a run's mirror lies. Places that could not protect the run are refused, and the mirror is
+looked at before each use, because a drive may be gone.
 """
 
 import os
+import threading
 import uuid
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from brimful.base.errors import RunFolderError
-from brimful.mirror.files import Files, NotWhole, in_words, within
+from brimful.mirror.files import Files, IntegrityError, as_clause
 
 START_LIMIT_S = 60.0
-"""A mirror that gives no answer for so long when a run starts cannot be used."""
+"""A mirror that does not answer for so long when a run starts cannot be used."""
 T = TypeVar("T")
 _INSTEAD = (
     "Choose another folder with run.mirror=PATH, or leave run.mirror out to train without a mirror."
@@ -25,10 +27,10 @@ class Place:
     """A run's folder in a mirror.
 
     Attributes:
-        root: The mirror, made where only its last part is missing.
+        root: The mirror; created if only its last part is missing.
         folder: MIRROR/RUN.
         mount: What has to be mounted for the mirror to be there.
-        same_disk: It lies on the file system of the run itself.
+        same_disk: Whether it lies on the file system of the run itself.
     """
 
     root: Path
@@ -38,27 +40,25 @@ class Place:
 
     @classmethod
     def of(cls, mirror: str, run_folder: Path) -> "Place":
-        """The place of a run in the mirror that its recipe names.
+        """Return the place of a run in the mirror that its recipe names.
 
         Raises:
-            RunFolderError: the mirror is the run or lies within it, or where it should be made
-                there is nothing.
+            RunFolderError: the mirror is the run or lies within it, or its parent folder does not
+                exist.
         """
         try:
             return within_limit(mirror, lambda: cls._of(mirror, run_folder))
-        except (
-            OSError,
-            RuntimeError,
-            ValueError,
-        ) as error:  # also from resolving a path: no such user, a link to itself, a null character
+        except (OSError, RuntimeError, ValueError) as error:
+            # Resolving a path fails for an unknown user, a link to itself, a null character.
             raise RunFolderError(
-                f"run.mirror={mirror} cannot be used: {in_words(error).rstrip('.')}. {_INSTEAD}"
+                f"run.mirror={mirror} cannot be used: {as_clause(error).rstrip('.')}. {_INSTEAD}"
             ) from error
 
     @classmethod
     def _of(cls, mirror: str, run_folder: Path) -> "Place":
         root, run = Path(mirror).expanduser().resolve(), run_folder.resolve()
-        folder = root / run_folder.absolute().name  # a run folder may be a link to another name
+        # Not the resolved name: a run folder may be a link to a folder of another name.
+        folder = root / run_folder.absolute().name
         if folder == run:
             raise RunFolderError(
                 f"run.mirror={mirror} is the folder that holds the run itself, so it would protect"
@@ -69,16 +69,16 @@ class Place:
                 f"run.mirror={mirror} and the run folder {run_folder} lie within each other."
                 f" {_INSTEAD}"
             )
-        above = next(each for each in (root, *root.parents) if each.exists())
-        beside = next(each for each in (run, *run.parents) if each.exists())
+        above = _existing(root)
         mount = next(each for each in (above, *above.parents) if os.path.ismount(each))
-        place = cls(root, folder, mount, same_disk=os.stat(above).st_dev == os.stat(beside).st_dev)
+        same_disk = above.stat().st_dev == _existing(run).stat().st_dev
+        place = cls(root, folder, mount, same_disk)
         place.require_there()
         return place
 
     def require_there(self) -> None:
-        """Raises OSError where the drive is not mounted (any more), so that nothing is written
-        below its empty place.
+        """Raise OSError if the drive is not mounted, so that nothing is written below its empty
+        mount point.
         """
         if not os.path.ismount(self.mount):
             raise OSError(f"{self.mount} is not mounted any more")
@@ -88,9 +88,7 @@ class Place:
             raise OSError(f"{self.root} is a file; a mirror is a folder")
 
     def make(self, files: Files) -> None:
-        """Make the mirror's folder and the run's in it, where they are missing; nothing above
-        them.
-        """
+        """Make the mirror's folder and the run's in it if they are missing, but no folder above."""
         self.require_there()
         for folder in (self.root, self.folder):
             files.make_folder(folder)
@@ -113,22 +111,37 @@ class Place:
 
         try:
             within_limit(str(self.root), probe)
-        except (OSError, NotWhole) as error:
+        except (OSError, IntegrityError) as error:
             raise RunFolderError(
-                f"the mirror {self.root} cannot be written: {in_words(error)}. Mend that, or:"
+                f"the mirror {self.root} cannot be written: {as_clause(error)}. Mend that, or:"
                 f" {_INSTEAD}"
             ) from error
 
 
+def _existing(path: Path) -> Path:
+    """Return the nearest folder above `path` that exists, or `path` itself."""
+    return next(each for each in (path, *path.parents) if each.exists())
+
+
 def within_limit(mirror: str, act: Callable[[], T]) -> T:
-    """What `act` returns; a mirror that does not answer is an error.
+    """Return `act()`, waited for at most START_LIMIT_S; a call that hangs is left to a daemon
+    thread.
 
     Raises:
         RunFolderError: it does not come back in time.
     """
-    try:
-        return within(START_LIMIT_S, act)
-    except TimeoutError as error:
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(act())
+        except BaseException as error:  # raised again in the waiting thread
+            result.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="mirror-start").start()
+    if wait([result], START_LIMIT_S).not_done:
         raise RunFolderError(
-            f"the mirror {mirror} gives {error}. Is the drive mounted and reachable? {_INSTEAD}"
-        ) from error
+            f"the mirror {mirror} gives no answer within {START_LIMIT_S:.0f} s. Is the drive"
+            f" mounted and reachable? {_INSTEAD}"
+        )
+    return result.result()

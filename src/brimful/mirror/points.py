@@ -1,14 +1,14 @@
-"""Recovery points in a mirror: folders that are whole or absent, each enough by itself to continue
-a run bit for bit.
+"""Recovery points in a mirror: folders that are complete or absent, each enough by itself to
+continue a run bit for bit.
 
 `checkpoints/step-N/` holds a checkpoint as it lies in the run folder, under `run/` the other files
 of the run as of that step, and POINT.json with the size and SHA-256 of all of them. It is written
-aside, read back, renamed, and looked at once more.
+under a temporary name, read back, renamed, and checked once more under its final name.
 """
 
-import contextlib
 import hashlib
 import json
+import math
 import re
 import uuid
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.rundir import read_json
-from brimful.mirror.files import Entry, Files, NotWhole
+from brimful.mirror.files import Entry, Files, IntegrityError
 from brimful.mirror.sources import (
     CHECKPOINTS,
     FINISHED,
@@ -26,6 +26,7 @@ from brimful.mirror.sources import (
     folder_of_step,
     run_files,
 )
+from brimful.mirror.status import STATUS
 from brimful.training.checkpoint import MANIFEST
 
 FORMAT_VERSION = 1
@@ -34,8 +35,8 @@ RUN_FILES = "run"
 
 
 @dataclass(frozen=True)
-class Point:
-    """What a recovery point is.
+class RecoveryPoint:
+    """The content of a recovery point.
 
     Attributes:
         best_step: Step of the checkpoint that the final export needs; None before the first
@@ -54,52 +55,70 @@ class Point:
 
     @property
     def version(self) -> str:
-        """Of two checkpoints of the same step, which one: the digest of its manifest."""
+        """SHA-256 of the checkpoint's manifest, which tells two checkpoints of one step apart."""
         return self.files[MANIFEST].sha256
 
     def to_json(self) -> dict[str, Any]:
-        values = {
-            "format_version": FORMAT_VERSION,
-            "run_id": self.run_id,
-            "step": self.step,
-            "best_step": self.best_step,
-        }
-        return _signed(
-            {**values, "files": {name: entry.to_json() for name, entry in self.files.items()}}
-        )
+        return _signed(self.files, run_id=self.run_id, step=self.step, best_step=self.best_step)
 
     @classmethod
-    def from_json(cls, values: Any) -> "Point":
-        """Raises NotWhole where it is not one that this version wrote."""
-        _require_signed(values, POINT)
-        return cls(values["step"], values["best_step"], values["run_id"], _entries(values))
+    def from_json(cls, values: Any) -> "RecoveryPoint":
+        """Raise IntegrityError if these are not the values that this version wrote."""
+        entries = _entries_of(values, POINT)
+        return cls(values["step"], values["best_step"], values["run_id"], entries)
 
 
-def _signed(values: dict[str, Any]) -> dict[str, Any]:
-    return {**values, "sha256": _digest_of(values)}
+def _signed(files: Mapping[str, Entry], **values: Any) -> dict[str, Any]:
+    """Return a list of files as JSON, with a hash of the list itself."""
+    entries = {name: entry.to_json() for name, entry in files.items()}
+    signed = {"format_version": FORMAT_VERSION, **values, "files": entries}
+    return {**signed, "sha256": _digest_of(signed)}
 
 
 def _digest_of(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def _require_signed(values: Any, name: str) -> None:
-    if not isinstance(values, dict) or values.get("sha256") != _digest_of(
-        {key: value for key, value in values.items() if key != "sha256"}
-    ):
-        raise NotWhole(f"{name} is damaged")
+def _entries_of(values: Any, name: str) -> dict[str, Entry]:
+    """Return the files of a `_signed` list; raise IntegrityError if it is damaged."""
+    if not isinstance(values, dict):
+        raise IntegrityError(f"{name} is damaged")
+    unsigned = {key: value for key, value in values.items() if key != "sha256"}
+    if values.get("sha256") != _digest_of(unsigned):
+        raise IntegrityError(f"{name} is damaged")
     if values.get("format_version") != FORMAT_VERSION:
-        raise NotWhole(
+        raise IntegrityError(
             f"{name} has format {values.get('format_version')}, this version of brimful reads"
             f" {FORMAT_VERSION}"
         )
+    for file in values["files"]:
+        if Path(file).is_absolute() or ".." in Path(file).parts:
+            raise IntegrityError(f"it lists {file}, which lies outside of it")
+    return {file: Entry.from_json(entry) for file, entry in values["files"].items()}
 
 
-def _entries(values: Mapping[str, Any]) -> dict[str, Entry]:
-    for name in values["files"]:
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise NotWhole(f"it lists {name}, which lies outside of it")
-    return {name: Entry.from_json(entry) for name, entry in values["files"].items()}
+@dataclass(frozen=True)
+class Owner:
+    """Whose a mirrored run is, as its mirror.json says.
+
+    Attributes:
+        run_id: The run's number; None if the file does not say.
+        durable_step: Newest recovery point that was called durable there; None before the first.
+        token: Random number of the process that writes there; None in a run folder's own file.
+        process: That process, for people.
+    """
+
+    run_id: str | None
+    durable_step: int | None
+    token: str | None
+    process: str
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Owner":
+        """Read the values leniently."""
+        writer = values.get("writer") or {}
+        process = f"process {writer.get('pid')} on {writer.get('host')}"
+        return cls(values.get("run_id"), values.get("durable_step"), writer.get("token"), process)
 
 
 class MirroredRun:
@@ -117,18 +136,23 @@ class MirroredRun:
         self.folder, self.files = folder, files
         self._check_writer = check_writer
 
+    def owner(self) -> Owner | None:
+        """Return whose the mirror is; None if that is missing or damaged."""
+        path = self.folder / STATUS
+        try:
+            values = self.files.read_json(path) if path.exists() else None
+        except IntegrityError:
+            return None
+        return Owner.from_json(values) if isinstance(values, dict) else None
+
     def steps(self) -> list[int]:
-        """Steps of committed points, oldest first; whether they are sound is another question."""
+        """Return the steps of committed points, oldest first; they were not read back."""
         names = self.files.names(self.folder / CHECKPOINTS)
-        found = {
-            int(match[1])
-            for name in names
-            if (match := re.fullmatch(r"step-(\d+)(\.replaced-\w+)?", name))
-        }
-        return sorted(found)
+        matches = (re.fullmatch(r"step-(\d+)(\.replaced-\w+)?", name) for name in names)
+        return sorted({int(match[1]) for match in matches if match})
 
     def path_of(self, step: int) -> Path:
-        """A point's folder; the one it was being replaced by where only that is left."""
+        """Return a point's folder, or the one that it was to replace if only that is left."""
         final = folder_of_step(self.folder, step)
         if not final.exists():
             for name in self.files.names(final.parent):
@@ -136,63 +160,71 @@ class MirroredRun:
                     return final.with_name(name)
         return final
 
-    def read(self, step: int) -> Point:
-        """What a point says it is.
+    def read(self, step: int) -> RecoveryPoint:
+        """Return what the list of a point says; its files are not read back.
 
         Raises:
-            NotWhole: it is not there, or says nothing that can be believed.
+            IntegrityError: the list is missing or damaged.
         """
-        point = Point.from_json(self.files.read_json(self.path_of(step) / POINT))
+        point = RecoveryPoint.from_json(self.files.read_json(self.path_of(step) / POINT))
         if point.step != step:
-            raise NotWhole(f"{POINT} is of step {point.step}")
+            raise IntegrityError(f"{POINT} is of step {point.step}")
         return point
 
-    def check(self, step: int) -> Point:
-        """Read a whole point back; returns what it is.
+    def check(self, step: int) -> RecoveryPoint:
+        """Read a whole point back.
 
         Raises:
-            NotWhole: something of it is missing or differs.
+            IntegrityError: something of it is missing or differs.
         """
-        point, folder = self.read(step), self.path_of(step)
+        point = self.read(step)
+        self._require(self.path_of(step), point)
+        return point
+
+    def _require(self, folder: Path, point: RecoveryPoint) -> None:
         for name, entry in point.files.items():
             self.files.require(folder / name, entry)
-        return point
 
-    def add(self, source: Pinned, run_folder: Path, *, run_id: str, best_step: int | None) -> Point:
-        """Make a checkpoint and the run's files beside it a point; durable when this returns.
+    def add(
+        self, source: Pinned, run_folder: Path, *, run_id: str, best_step: int | None
+    ) -> RecoveryPoint:
+        """Write a checkpoint and the run's other files as a point; durable when this returns.
 
         Args:
             best_step: Step of the checkpoint that the export of this point needs.
 
         Raises:
-            OSError, NotWhole: it could not be written or does not read back; points that were there
+            OSError, IntegrityError: it could not be written or does not read back; existing points
                 are as they were.
         """
-        folder = self.folder / CHECKPOINTS
         final = folder_of_step(self.folder, source.step)
         aside = final.with_name(f"{final.name}.tmp-{uuid.uuid4().hex[:8]}")
-        self.files.make_folder(folder)
+        self.files.make_folder(final.parent)
         self.remove_leftovers()
-        try:
-            point = Point(source.step, best_step, run_id, self._fill(aside, source, run_folder))
-            self._seal(aside, point)
+        with self.files.removed_on_failure(aside):
+            files = self._fill(aside, source, run_folder)
+            point = RecoveryPoint(source.step, best_step, run_id, files)
+            self._require(aside, point)
+            self.files.write_json(aside / POINT, point.to_json())
             self._check_writer()
-            self._commit(aside, final)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                self.files.remove(aside)
-            raise
-        self._look_at(point)
+            if final.exists():
+                replaced = final.with_name(f"{final.name}.replaced-{uuid.uuid4().hex[:8]}")
+                self.files.rename(final, replaced)
+            self.files.rename(aside, final)
+            self.files.note_progress()
+            self.remove_leftovers()
+        self._check_renamed(point)
         return point
 
-    def _look_at(self, point: Point) -> None:
-        """Once more under its final name: a rename may have been dropped as well as a write."""
+    def _check_renamed(self, point: RecoveryPoint) -> None:
+        """Check the point under its final name: a rename may be lost as well as a write."""
         if self.read(point.step) != point:
-            raise NotWhole(f"step {point.step} is there, but not as it was just written")
+            raise IntegrityError(f"step {point.step} is there, but not as it was just written")
+        folder = folder_of_step(self.folder, point.step)
         for name, entry in point.files.items():
-            num_bytes = self.files.size(folder_of_step(self.folder, point.step) / name)
+            num_bytes = self.files.size(folder / name)
             if num_bytes != entry.num_bytes:
-                raise NotWhole(
+                raise IntegrityError(
                     f"{name} has {num_bytes:,} bytes after its folder was renamed,"
                     f" {entry.num_bytes:,} before"
                 )
@@ -203,37 +235,24 @@ class MirroredRun:
         self.files.make_folder(aside / RUN_FILES)
         entries = {}
         for path in sorted(source.folder.iterdir()):
-            entries[path.name] = self.files.copy(path, aside / path.name)
+            entry = self.files.copy(path, aside / path.name)
             stored = manifest["files"].get(path.name)
-            if stored is not None and entries[path.name] != Entry.from_json(stored):
-                raise NotWhole(
+            if stored is not None and entry != Entry.from_json(stored):
+                raise IntegrityError(
                     f"the local checkpoint of step {source.step} is damaged: {path.name} differs"
                     " from its manifest"
                 )
+            entries[path.name] = entry
+        journal_bytes = int(source.state["journal_bytes"])
         for path in run_files(run_folder):
-            limit = int(source.state["journal_bytes"]) if path.name == JOURNAL else None
-            entries[f"{RUN_FILES}/{path.name}"] = self.files.copy(
-                path, aside / RUN_FILES / path.name, limit
-            )
+            name = f"{RUN_FILES}/{path.name}"
+            limit = journal_bytes if path.name == JOURNAL else math.inf
+            entries[name] = self.files.copy(path, aside / name, limit)
         return entries
 
-    def _seal(self, aside: Path, point: Point) -> None:
-        for name, entry in point.files.items():
-            self.files.require(aside / name, entry)
-        self.files.write_json(aside / POINT, point.to_json())
-
-    def _commit(self, aside: Path, final: Path) -> None:
-        if final.exists():
-            self.files.rename(
-                final, final.with_name(f"{final.name}.replaced-{uuid.uuid4().hex[:8]}")
-            )
-        self.files.rename(aside, final)
-        self.files.moved()
-        self.remove_leftovers()
-
     def remove_leftovers(self) -> None:
-        """Remove what was cut off in the middle: points aside, points replaced or being removed,
-        files aside.
+        """Remove what an interrupted process left: unfinished points, points that were replaced or
+        being removed, temporary files.
         """
         folder = self.folder / CHECKPOINTS
         names = self.files.names(folder)
@@ -241,63 +260,58 @@ class MirroredRun:
             match = re.fullmatch(r"(step-\d+)\.(tmp|replaced|removed)-\w+", name)
             if match and (match[2] != "replaced" or match[1] in names):
                 self.files.remove(folder / name)
-                self.files.moved()
+                self.files.note_progress()
         for name in self.files.names(self.folder):
             if name.startswith(".") and name.endswith(".tmp"):
                 self.files.remove(self.folder / name)
 
     def keep(self, steps: set[int]) -> None:
         """Remove all other points."""
-        for step in self.steps():
-            if step not in steps:
-                self._check_writer()
-                path = self.path_of(step)
-                gone = path.with_name(f"step-{step:08d}.removed-{uuid.uuid4().hex[:8]}")
-                self.files.rename(path, gone)
-                self.files.remove(gone)
-                self.files.moved()
+        for step in sorted(set(self.steps()) - steps):
+            self._check_writer()
+            final = folder_of_step(self.folder, step)
+            removed = final.with_name(f"{final.name}.removed-{uuid.uuid4().hex[:8]}")
+            self.files.rename(self.path_of(step), removed)
+            self.files.remove(removed)
+            self.files.note_progress()
 
     def finished(self) -> dict[str, Entry]:
-        """The files of the finished run; none where no finished run was copied.
+        """Return the files of the finished run by name; none if no finished run was copied.
 
         Raises:
-            NotWhole: the list is there and damaged.
+            IntegrityError: the list is there and damaged.
         """
         path = self.folder / FINISHED
-        if not path.exists():
+        return _entries_of(self.files.read_json(path), FINISHED) if path.exists() else {}
+
+    def finished_or_empty(self) -> dict[str, Entry]:
+        """As `finished`; none if the list is damaged."""
+        try:
+            return self.finished()
+        except IntegrityError:
             return {}
-        values = self.files.read_json(path)
-        _require_signed(values, FINISHED)
-        return _entries(values)
 
     def note_finished(self, entries: Mapping[str, Entry]) -> None:
-        """From now on the mirror holds the finished run, as these files."""
+        """Write the list of the finished run's files."""
         self._check_writer()
-        files = {name: entry.to_json() for name, entry in entries.items()}
-        self.files.write_json(
-            self.folder / FINISHED, _signed({"format_version": FORMAT_VERSION, "files": files})
-        )
+        self.files.write_json(self.folder / FINISHED, _signed(entries))
 
     def put(self, source: Path, name: str, *, read_back: bool = True) -> Entry:
-        """Replace one file in one step.
+        """Replace one file atomically.
 
         Raises:
-            OSError, NotWhole: it could not be written or reads back otherwise; what was there is as
-                it was.
+            OSError, IntegrityError: it could not be written or reads back differently; the old
+                file is as it was.
         """
         target = self.folder / name
         for parent in reversed(Path(name).parents[:-1]):
             self.files.make_folder(self.folder / parent)
         aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.tmp")
-        try:
+        with self.files.removed_on_failure(aside):
             entry = self.files.copy(source, aside)
             if read_back:
                 self.files.require(aside, entry)
             self.files.rename(aside, target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                self.files.remove(aside)
-            raise
         if read_back and self.files.size(target) != entry.num_bytes:
-            raise NotWhole(f"{name} is not there after it was renamed")
+            raise IntegrityError(f"{name} is not there after it was renamed")
         return entry

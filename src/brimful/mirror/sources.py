@@ -21,26 +21,30 @@ JOURNAL = "metrics.jsonl"
 FINISHED = "finished.json"
 """In a mirror: the list of a finished run's files."""
 PINS = ".mirror"
-"""Folder of a run in which the files being copied are held by a second name, so that rotation
-cannot take them away.
+"""Folder of a run that holds hard links to the files being copied, so that rotation cannot remove
+them.
 """
 _NOT_COPIED = (Lease.FILE_NAME, STATUS, CHECKPOINTS, FINISHED)
 
 
 def folder_of_step(folder: Path, step: int) -> Path:
-    """Where a step's checkpoint lies in a run, its point in a mirrored run."""
+    """Return the folder of a step's checkpoint in a run, or of its point in a mirrored run."""
     return CheckpointStore(folder / CHECKPOINTS, keep=2).path_of(step)
 
 
 def local_steps(run_folder: Path) -> list[int]:
-    """Steps of a run's checkpoints, oldest first."""
+    """Return the steps of a run's checkpoints, oldest first."""
     return CheckpointStore(run_folder / CHECKPOINTS, keep=2).steps()
 
 
+def signature(path: Path) -> list[int]:
+    """Return size and time of change, by which a file is taken for unchanged."""
+    stat = path.stat()
+    return [stat.st_size, stat.st_mtime_ns]
+
+
 def run_files(run_folder: Path) -> list[Path]:
-    """The files of a run beside its checkpoints, as far as they are its own: no lease, nothing
-    half-written, no folders.
-    """
+    """Return the files of a run beside its checkpoints: no folders, no lease, no temporary files."""
     return sorted(
         path
         for path in run_folder.iterdir()
@@ -48,18 +52,17 @@ def run_files(run_folder: Path) -> list[Path]:
     )
 
 
-def all_files(run_folder: Path) -> Iterator[Path]:
-    """As `run_files`, and everything in its folders: the model, evaluations, plots."""
-    yield from run_files(run_folder)
-    for path in sorted(run_folder.iterdir()):
-        if (
-            path.is_dir()
-            and path.name not in _NOT_COPIED
-            and not re.match(r"\.|.*\.(tmp|replaced)-", path.name)
-        ):
-            yield from sorted(
-                each for each in path.rglob("*") if each.is_file() and not each.is_symlink()
-            )
+def all_files(run_folder: Path) -> dict[str, Path]:
+    """Return `run_files` and the files in the run's folders (model, evaluations, plots), by name
+    in the run folder.
+    """
+    paths = run_files(run_folder)
+    for folder in sorted(path for path in run_folder.iterdir() if path.is_dir()):
+        if folder.name in _NOT_COPIED or re.match(r"\.|.*\.(tmp|replaced)-", folder.name):
+            continue
+        inside = sorted(folder.rglob("*"))
+        paths += [path for path in inside if path.is_file() and not path.is_symlink()]
+    return {path.relative_to(run_folder).as_posix(): path for path in paths}
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Pinned:
     Attributes:
         folder: Holds its files.
         state: Its state.json.
-        version: SHA-256 of its manifest: of two checkpoints of one step, which.
+        version: SHA-256 of its manifest, which tells two checkpoints of one step apart.
     """
 
     step: int
@@ -85,31 +88,25 @@ class Pinned:
 
 @contextmanager
 def pinned(run_folder: Path, step: int) -> Iterator[Pinned]:
-    """Hold a checkpoint by hard links; where there are none, its files are used as they lie.
+    """Hold a checkpoint by hard links. On a file system without them its own files are used.
 
     Raises:
-        FileNotFoundError: rotation was faster.
+        FileNotFoundError: rotation removed it before it was held.
     """
     pin = run_folder / PINS / f"{step}-{uuid.uuid4().hex[:8]}"
-    try:
-        yield _held(folder_of_step(run_folder, step), pin, step)
-    finally:
-        shutil.rmtree(pin, ignore_errors=True)
-
-
-def _held(source: Path, pin: Path, step: int) -> Pinned:
+    source = folder_of_step(run_folder, step)
     try:
         folder = _linked(source, pin, sorted(path.name for path in source.iterdir()))
-        return Pinned(
-            step,
-            folder,
-            read_json(folder / "state.json"),
-            hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest(),
-        )
-    except RunFolderError as error:
-        if source.exists():
-            raise
-        raise FileNotFoundError(source) from error
+        try:
+            state = read_json(folder / "state.json")
+        except RunFolderError as error:
+            if source.exists():
+                raise
+            raise FileNotFoundError(source) from error
+        version = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
+        yield Pinned(step, folder, state, version)
+    finally:
+        shutil.rmtree(pin, ignore_errors=True)
 
 
 def _linked(source: Path, pin: Path, names: list[str]) -> Path:
@@ -125,5 +122,5 @@ def _linked(source: Path, pin: Path, names: list[str]) -> Path:
 
 
 def drop_pins(run_folder: Path) -> None:
-    """Remove what a killed process held."""
+    """Remove the hard links that a killed process left."""
     shutil.rmtree(run_folder / PINS, ignore_errors=True)

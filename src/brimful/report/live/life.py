@@ -78,7 +78,7 @@ class Points:
         if self.local_step is not None and not (self.is_copy and self.mirror is not None):
             since = "" if self.local_time is None else f", {age(now - self.local_time)} ago"
             lines.append(f"recovery point: step {self.local_step}{since}")
-        return [*lines, self.mirror.told(now)] if self.mirror is not None else lines
+        return [*lines, self.mirror.describe(now)] if self.mirror is not None else lines
 
 
 def points_of(run_folder: Path) -> Points:
