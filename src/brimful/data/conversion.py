@@ -157,21 +157,18 @@ def _documents() -> tuple[str, ...]:
 
 
 def _problem(drawn: random.Random, split: str, kind: str) -> Problem:
-    pair_split = split if kind in ("new-pairs", "new-both") else "train"
-    wanted = split if kind in ("new-values", "new-both") else "train"
-    found: tuple[_Asked, ...] = ()
-    while not found:
-        pair = drawn.choice(
-            pairs_apart(pair_split) if drawn.random() < _APART_SHARE else pairs()[pair_split]
-        )
-        found = _askable(
-            pair,
-            drawn.choices(_SCALES, weights=_SCALE_WEIGHTS)[0],
-            drawn.random() < 0.5,
-            split,
-            wanted,
-        )
-    asked = drawn.choice(found)
+    pair_split = values_of = "train"
+    if kind in ("new-pairs", "new-both"):
+        pair_split = split
+    if kind in ("new-values", "new-both"):
+        values_of = split
+    conversions: tuple[_Conversion, ...] = ()
+    while not conversions:
+        available = pairs()[pair_split]
+        if drawn.random() < _APART_SHARE:
+            available = pairs_apart(pair_split)
+        conversions = _drawn_conversions(drawn, drawn.choice(available), split, values_of)
+    asked = drawn.choice(conversions)
     return Problem(
         _question(drawn, asked),
         asked.value,
@@ -184,8 +181,8 @@ def _problem(drawn: random.Random, split: str, kind: str) -> Problem:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What can be asked, and the ways to its answer."""
+class _Conversion:
+    """A conversion that can be asked for, and the ways to its answer."""
 
     value: Fraction
     source: Unit
@@ -195,18 +192,20 @@ class _Asked:
 
 
 @cache
-def _askable(
-    pair: UnitPair, scale: Fraction, multiplies: bool, split: str, wanted: str
-) -> tuple[_Asked, ...]:
+def _conversions(
+    pair: UnitPair, scale: Fraction, multiplies: bool, split: str, values_of: str
+) -> tuple[_Conversion, ...]:
     """All values of a split to multiply by the pair's factor, or all multiples to divide, that have
     short numbers all the way.
     """
-    source, target = (pair.large, pair.small) if multiplies else (pair.small, pair.large)
-    found = []
+    source, target = pair.large, pair.small
+    if not multiplies:
+        source, target, scale = target, source, scale * pair.factor
+    conversions = []
     for plain in range(2, 100):
-        value = plain * scale * (1 if multiplies else pair.factor)
+        value = plain * scale
         answer = number(value * source.size / target.size)
-        if number(value) is None or answer is None or value_split(value) != wanted:
+        if number(value) is None or answer is None or value_split(value) != values_of:
             continue
         ways = tuple(
             path
@@ -214,8 +213,16 @@ def _askable(
             if split != "train" or _stays_in_training(path)
         )
         if ways:
-            found.append(_Asked(value, source, target, answer, ways))
-    return tuple(found)
+            conversions.append(_Conversion(value, source, target, answer, ways))
+    return tuple(conversions)
+
+
+def _drawn_conversions(
+    drawn: random.Random, pair: UnitPair, split: str, values_of: str
+) -> tuple[_Conversion, ...]:
+    """The conversions of a pair at a drawn scale and in a drawn direction."""
+    scale = drawn.choices(_SCALES, weights=_SCALE_WEIGHTS)[0]
+    return _conversions(pair, scale, drawn.random() < 0.5, split, values_of)
 
 
 def _stays_in_training(way: Path | Working) -> bool:
@@ -223,12 +230,12 @@ def _stays_in_training(way: Path | Working) -> bool:
 
 
 def _chosen(drawn: random.Random, ways: tuple[Path, ...]) -> Path:
-    """Straight ones and ones through a hub alike, however many there are of each."""
+    """Draw a direct way and a way through a hub with equal chance, however many there are of each."""
     kind = drawn.choice(sorted({path.name for path in ways}))
     return drawn.choice([path for path in ways if path.name == kind])
 
 
-def _question(drawn: random.Random, asked: _Asked) -> str:
+def _question(drawn: random.Random, asked: _Conversion) -> str:
     source, target = _names(drawn, asked.value, asked.source, asked.target)
     return drawn.choice(_WORDINGS).format(value=number(asked.value), source=source, target=target)
 
@@ -236,7 +243,9 @@ def _question(drawn: random.Random, asked: _Asked) -> str:
 def _names(drawn: random.Random, value: Fraction, source: Unit, target: Unit) -> tuple[str, str]:
     if drawn.random() < _SYMBOL_SHARE:
         return source.symbol, target.symbol
-    return source.name if value == 1 else source.plural, target.plural
+    if value == 1:
+        return source.name, target.plural
+    return source.plural, target.plural
 
 
 def _facts(drawn: random.Random) -> Iterator[str]:
@@ -253,15 +262,8 @@ def _sums(drawn: random.Random) -> Iterator[str]:
     """Multiplications and divisions by the factors of training."""
     while True:
         pair = drawn.choice([*facts().values()])
-        found = _askable(
-            pair,
-            drawn.choices(_SCALES, weights=_SCALE_WEIGHTS)[0],
-            drawn.random() < 0.5,
-            "train",
-            "train",
-        )
-        if found:
-            asked = drawn.choice(found)
+        if conversions := _drawn_conversions(drawn, pair, "train", "train"):
+            asked = drawn.choice(conversions)
             sums = working(asked.value, pair.factor, divide=asked.source == pair.small)
             if sums is not None and _stays_in_training(sums):
                 yield ". ".join(sums.equations)

@@ -31,7 +31,8 @@ _LARGEST_STATED = 10**4
 _LARGEST_FACTOR = 10**5
 _PAIRS_HELD_OUT: Mapping[str, int] = MappingProxyType({"test": 10, "validation": 5})
 _MOST_HELD_OUT_OF_A_QUANTITY = 4
-_VALUES_HELD_OUT_PERCENT: Mapping[str, int] = MappingProxyType({"test": 15, "validation": 8})
+_VALUES_BELOW_PERCENT: Mapping[str, int] = MappingProxyType({"test": 15, "validation": 23})
+"""15 % of the values are held out for test, 8 % for validation."""
 _SEED = 2
 
 
@@ -52,11 +53,9 @@ class UnitPair:
         """Whether the factor is short enough to be stated as a fact; otherwise the way leads
         through a hub.
         """
-        digits = (
-            _STATED_DIGITS_OF_A_HUB
-            if {self.large.symbol, self.small.symbol} & HUBS
-            else _STATED_DIGITS
-        )
+        digits = _STATED_DIGITS
+        if {self.large.symbol, self.small.symbol} & HUBS:
+            digits = _STATED_DIGITS_OF_A_HUB
         return (
             self.factor <= _LARGEST_STATED
             and len(significant_digits(decimal_text(self.factor) or "")) <= digits
@@ -73,11 +72,11 @@ def value_split(value: Fraction) -> str:
     digits = significant_digits(decimal_text(value) or "")
     if len(digits) < 2:
         return "train"
-    drawn = zlib.crc32(digits.encode()) % 100
-    test = _VALUES_HELD_OUT_PERCENT["test"]
-    if drawn < test:
-        return "test"
-    return "validation" if drawn < test + _VALUES_HELD_OUT_PERCENT["validation"] else "train"
+    percent = zlib.crc32(digits.encode()) % 100
+    for split, below in _VALUES_BELOW_PERCENT.items():
+        if percent < below:
+            return split
+    return "train"
 
 
 @lru_cache(maxsize=1)
@@ -139,8 +138,8 @@ def _all_pairs() -> tuple[UnitPair, ...]:
 def _has_hub(pair: UnitPair, stated: Mapping[frozenset[str], UnitPair]) -> bool:
     """Whether facts lead from one unit of a pair to the other through a hub."""
     return any(
-        frozenset({pair.large.name, unit.name}) in stated
-        and frozenset({unit.name, pair.small.name}) in stated
+        {frozenset({pair.large.name, unit.name}), frozenset({unit.name, pair.small.name})}
+        <= stated.keys()
         for unit in UNITS
         if unit.symbol in HUBS and unit not in (pair.large, pair.small)
     )

@@ -47,20 +47,24 @@ class Working:
 @lru_cache(maxsize=1 << 16)
 def number(value: Fraction) -> str | None:
     """The value as a decimal of few digits; None where it has none."""
-    text = decimal_text(value) if 0 < value <= _LARGEST else None
-    return text if text is not None and len(significant_digits(text)) <= MOST_DIGITS else None
+    if not 0 < value <= _LARGEST:
+        return None
+    text = decimal_text(value)
+    if text is None or len(significant_digits(text)) > MOST_DIGITS:
+        return None
+    return text
 
 
 def paths(value: Fraction, source: Unit, target: Unit) -> Iterator[Path]:
-    """Every way to convert a value by facts of training: straight, or through a hub. There is none
+    """Every way to convert a value by facts of training: directly, or through a hub. There is none
     where numbers get long.
     """
-    for middle in (None, *(unit for unit in units_of(source.quantity) if unit.symbol in HUBS)):
-        if middle in (source, target):
-            continue
-        hops = list(pairwise((source, target) if middle is None else (source, middle, target)))
+    hubs = [unit for unit in units_of(source.quantity) if unit.symbol in HUBS]
+    through = [(source, hub, target) for hub in hubs if hub not in (source, target)]
+    for name, units in [("direct", (source, target)), *(("through", units) for units in through)]:
+        hops = list(pairwise(units))
         if all(frozenset({first.name, second.name}) in facts() for first, second in hops):
-            path = _path_along("through" if middle else "direct", value, hops)
+            path = _path_along(name, value, hops)
             if path is not None:
                 yield path
 
@@ -76,29 +80,31 @@ def _path_along(name: str, value: Fraction, hops: list[tuple[Unit, Unit]]) -> Pa
     operands: list[Fraction] = []
     for first, second in hops:
         pair = facts()[frozenset({first.name, second.name})]
-        divide = first == pair.small
-        found = working(value, pair.factor, divide=divide)
-        if found is None:
+        step = working(value, pair.factor, divide=first == pair.small)
+        if step is None:
             return None
-        sentences += [f"{sentence}." for sentence in (fact(first, second), *found.equations)]
-        operands += found.operands
-        value = value / pair.factor if divide else value * pair.factor
+        sentences += [f"{sentence}." for sentence in (fact(first, second), *step.equations)]
+        operands += step.operands
+        value = value * first.size / second.size
     return Path(name, tuple(sentences), tuple(operands))
 
 
 @lru_cache(maxsize=1 << 16)
 def working(value: Fraction, factor: Fraction, *, divide: bool) -> Working | None:
     """A multiplication or division: one equation where a single digit or a power of ten makes it
-    easy, else in two parts that are easy.
+    easy, else two easy ones and their sum.
 
     None where it takes more than two, or a number gets long.
     """
-    result = value / factor if divide else value * factor
-    sign = "/" if divide else "x"
+    if divide:
+        sign, result = "/", value / factor
+        easy = result
+    else:
+        sign, result = "x", value * factor
+        easy = value
     texts = (number(value), decimal_text(factor), number(result))
     if None in texts:
         return None
-    easy = result if divide else value
     if (
         significant_digits(texts[1] or "") == "1"
         or len(significant_digits(decimal_text(easy) or "")) == 1
@@ -107,8 +113,9 @@ def working(value: Fraction, factor: Fraction, *, divide: bool) -> Working | Non
     parts = _parts(easy)
     if parts is None:
         return None
-    products = (parts[0] * factor, parts[1] * factor)
-    befores, afters = (products, parts) if divide else (parts, products)
+    befores, afters = parts, (parts[0] * factor, parts[1] * factor)
+    if divide:
+        befores, afters = afters, befores
     lines = [
         f"{number(before)} {sign} {texts[1]} = {number(after)}"
         for before, after in zip(befores, afters, strict=True)
@@ -121,13 +128,9 @@ def _parts(value: Fraction) -> tuple[Fraction, Fraction] | None:
     zeros.
     """
     text = decimal_text(value) or ""
-    digits = [(place, digit) for place, digit in enumerate(text) if digit not in "0."]
-    if len(digits) != 2:
+    places = [place for place, digit in enumerate(text) if digit not in "0."]
+    if len(places) != 2:
         return None
-    place, digit = digits[1]
-    small = Fraction(
-        "".join(
-            digit if at == place else "." if mark == "." else "0" for at, mark in enumerate(text)
-        )
-    )
+    first = places[0]
+    small = Fraction(f"{text[:first]}0{text[first + 1 :]}")
     return value - small, small

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from brimful.base.errors import DataError
+from brimful.base.text import clause
 from brimful.data.chat import EncodedExample, Template
 from brimful.data.formats import Example, Message, examples_of, text_of_prompt
-from brimful.data.leakage import leakage_notes, scan
+from brimful.data.leakage import leakage_notes, scan, without
 from brimful.data.sources import RowSource, open_rows
-from brimful.data.splits import SPLIT_SEED, SPLITS, split_of
+from brimful.data.splits import SPLIT_SEED, SPLITS, held_out_shares, split_of, split_shares
 from brimful.data.tokenizer import tokenizer_fingerprint
 from brimful.data.tokens import Progress, cache_key
 from brimful.recipe import DataRecipe, Recipe
@@ -128,37 +129,25 @@ def prepare_examples(
     source = open_rows(data)
     labelled = [(split, _as_asked(example, data)) for split, example in _labelled(source, data)]
     scanned = scan([(split, text_of_prompt(example)) for split, example in labelled], progress)
-    leaked = scanned.leaked if data.duplicates == "drop" else {}
-    kept = [pair for number, pair in enumerate(labelled) if number not in leaked]
-    _check_not_empty(kept, data, len(leaked))
+    dropped = scanned.dropped(data)
+    kept = list(without(labelled, dropped))
+    _check_not_empty(kept, data, len(dropped))
     encoded = _encoded(kept, template, recipe, progress)
-    fitting = {
-        name: _Fitting.of(name, encoded[name], recipe, template, tokenizer)
-        for name in SPLITS
-        if name in encoded
-    }
-    splits = {name: _split_of(fit.kept, vocabulary) for name, fit in fitting.items()}
-    notes = (
-        *source.notes,
-        *leakage_notes(scanned, len(leaked), "prompt"),
-        *(note for name, fit in fitting.items() for note in fit.notes(name, recipe)),
-        *_template_notes(splits["train"], template),
-    )
+    notes = [*source.notes, *leakage_notes(scanned, len(dropped), "prompt")]
+    splits, counts = {}, {}
+    for name in (name for name in SPLITS if name in encoded):
+        fitting = _Fitting.of(name, encoded[name], recipe, tokenizer)
+        splits[name] = _split_of(fitting.kept, vocabulary)
+        cut = {"cut": fitting.num_cut, "dropped": fitting.num_dropped}
+        counts[name] = _counts(splits[name]) | cut
+        notes += fitting.notes(name, recipe)
+    notes += _template_notes(splits["train"], template)
     report = {
         "sources": [part.description for part in source.parts],
         "template": template.style,
-        "splits": {
-            name: (
-                _counts(split)
-                | {
-                    "cut": fitting[name].num_cut,
-                    "dropped": fitting[name].num_dropped,
-                }
-            )
-            for name, split in splits.items()
-        },
-        "leakage": {**scanned.report, "dropped": len(leaked)},
-        "notes": list(notes),
+        "splits": counts,
+        "leakage": {**scanned.report, "dropped": len(dropped)},
+        "notes": notes,
     }
     fingerprint = cache_key(
         source=source.fingerprint,
@@ -168,7 +157,7 @@ def prepare_examples(
         **data.model_dump(mode="json", include=_FIELDS),
     )
     return PreparedExamples(
-        splits, fingerprint, tokenizer_fingerprint(tokenizer), template, report, notes
+        splits, fingerprint, tokenizer_fingerprint(tokenizer), template, report, tuple(notes)
     )
 
 
@@ -188,10 +177,7 @@ def _check_options(data: DataRecipe) -> None:
 def _labelled(source: RowSource, data: DataRecipe) -> Iterator[tuple[str, Example]]:
     """Examples with their splits: the source's own, else by hash."""
     for part in source.parts:
-        validation, test = (
-            0.0 if name in part.splits else share
-            for name, share in (("validation", data.validation), ("test", data.test))
-        )
+        validation, test = held_out_shares(part.splits, data)
         for example in examples_of(part.splits["train"], data):
             yield split_of(example.group, validation, test), example
         for split in SPLITS[1:]:
@@ -202,30 +188,25 @@ def _labelled(source: RowSource, data: DataRecipe) -> Iterator[tuple[str, Exampl
 
 def _as_asked(example: Example, data: DataRecipe) -> Example:
     """A text prompt becomes a message where the chat template is asked for by name."""
-    is_text = data.template == "chat" and isinstance(example.prompt, str)
-    return replace(example, prompt=(Message("user", str(example.prompt)),)) if is_text else example
+    if data.template == "chat" and isinstance(example.prompt, str):
+        return replace(example, prompt=(Message("user", example.prompt),))
+    return example
 
 
 def _check_not_empty(
     labelled: list[tuple[str, Example]], data: DataRecipe, num_dropped: int
 ) -> None:
     counts = Counter(split for split, _ in labelled)
-    for split, share in (
-        ("train", 1 - data.validation - data.test),
-        ("validation", data.validation),
-        ("test", data.test),
-    ):
+    dropped = (
+        f" ({num_dropped} were dropped because their prompts stand in training:"
+        " data.duplicates=report keeps them)"
+    )
+    for split, share in split_shares(data).items():
         if not counts[split] and share > 0:
-            dropped = (
-                f" ({num_dropped} were dropped because their prompts stand in training:"
-                " data.duplicates=report keeps them)"
-                if num_dropped
-                else ""
-            )
             raise DataError(
                 f"the {split} split would be empty: {len(labelled)} examples and a share of"
-                f" {share:g} leave it none{dropped}. Use more examples, or other shares"
-                " (data.validation, data.test)."
+                f" {share:g} leave it none{clause(num_dropped, dropped)}. Use more examples, or"
+                " other shares (data.validation, data.test)."
             )
 
 
@@ -248,7 +229,7 @@ def _encoded(
 
 @dataclass(frozen=True)
 class _Fitting:
-    """What is left of a split when everything in it is at most one sequence long."""
+    """The examples of a split that are at most one sequence long, or are cut to that."""
 
     kept: list[tuple[Example, EncodedExample]]
     num_examples: int
@@ -261,67 +242,58 @@ class _Fitting:
         name: str,
         pairs: list[tuple[Example, EncodedExample]],
         recipe: Recipe,
-        template: Template,
         tokenizer: PreTrainedTokenizerBase,
     ) -> "_Fitting":
-        """As `data.long_documents` says; an example of sequence_length + 1 tokens gives
+        """Apply `data.long_documents`; an example of sequence_length + 1 tokens gives
         sequence_length targets.
 
         Raises:
-            DataError: something is too long and may not be, or nothing of an answer is left.
+            DataError: an example is too long and may not be, or nothing of an answer is left.
         """
-        longest, policy = recipe.sequence_length + 1, recipe.data.long_documents
-        is_long = [len(encoded.ids) > longest for _, encoded in pairs]
-        num_long = sum(is_long)
-        if num_long and policy == "error":
-            first = pairs[is_long.index(True)]
+        most, policy = recipe.sequence_length, recipe.data.long_documents
+        long = [pair for pair in pairs if len(pair[1].ids) > most + 1]
+        if long and policy == "error":
+            example, encoded = long[0]
             raise DataError(
-                f"{num_long} of {len(pairs)} {name} examples are longer than sequence_length"
-                f" {recipe.sequence_length}: the first is {first[0].where} with {len(first[1].ids)}"
-                f" tokens, the longest has {max(len(encoded.ids) for _, encoded in pairs)}. Raise"
-                " sequence_length, or choose data.long_documents=drop or"
-                " data.long_documents=truncate."
+                f"{len(long)} of {len(pairs)} {name} examples are longer than sequence_length"
+                f" {most}: the first is {example.where} with {len(encoded.ids)} tokens, the longest"
+                f" has {max(len(encoded.ids) for _, encoded in long)}. Raise sequence_length, or"
+                " choose data.long_documents=drop or data.long_documents=truncate."
             )
         if policy == "drop":
-            kept = [pair for pair, is_one in zip(pairs, is_long, strict=True) if not is_one]
+            kept = [pair for pair in pairs if len(pair[1].ids) <= most + 1]
             if not kept:
                 raise DataError(
-                    f"all {len(pairs)} {name} examples are longer than sequence_length"
-                    f" {recipe.sequence_length} and dropped. Raise it."
+                    f"all {len(pairs)} {name} examples are longer than sequence_length {most} and"
+                    " dropped. Raise it."
                 )
-            return cls(kept, len(pairs), 0, num_long)
-        kept = [
-            (example, _cut(encoded, longest, tokenizer) if long else encoded)
-            for (example, encoded), long in zip(pairs, is_long, strict=True)
-        ]
-        if without := [example.where for example, encoded in kept if not any(encoded.is_target)]:
+            return cls(kept, len(pairs), 0, len(long))
+        kept = [(example, _cut(encoded, most + 1, tokenizer)) for example, encoded in pairs]
+        if empty := [example.where for example, encoded in kept if not any(encoded.is_target)]:
             raise DataError(
-                f"{len(without)} of {len(pairs)} {name} examples have nothing left to learn within"
-                f" sequence_length {recipe.sequence_length}, because their prompts fill it: the"
-                f" first is {without[0]}. Raise sequence_length, or drop them with"
-                " data.long_documents=drop."
+                f"{len(empty)} of {len(pairs)} {name} examples have nothing left to learn within"
+                f" sequence_length {most}, because their prompts fill it: the first is {empty[0]}."
+                " Raise sequence_length, or drop them with data.long_documents=drop."
             )
-        return cls(kept, len(pairs), num_long, 0)
+        return cls(kept, len(pairs), len(long), 0)
 
-    def notes(self, name: str, recipe: Recipe) -> list[str]:
-        """What happened to how many."""
+    def notes(self, name: str, recipe: Recipe) -> Iterator[str]:
+        """Yield sentences about examples that were cut or dropped."""
         long = (
             f"of {self.num_examples} examples were longer than sequence_length"
             f" {recipe.sequence_length}"
         )
-        cut = (
-            [f"{name}: {self.num_cut} {long} and cut; these lack the token that ends an answer"]
-            if self.num_cut
-            else []
-        )
-        return cut + (
-            [f"{name}: {self.num_dropped} {long} and dropped"] if self.num_dropped else []
-        )
+        if self.num_cut:
+            yield f"{name}: {self.num_cut} {long} and cut; these lack the token that ends an answer"
+        if self.num_dropped:
+            yield f"{name}: {self.num_dropped} {long} and dropped"
 
 
 def _cut(
     encoded: EncodedExample, length: int, tokenizer: PreTrainedTokenizerBase
 ) -> EncodedExample:
+    if len(encoded.ids) <= length:
+        return encoded
     ids, is_target = encoded.ids[:length], encoded.is_target[:length]
     learned = [token for token, is_one in zip(ids, is_target, strict=True) if is_one]
     return EncodedExample(ids, is_target, len(tokenizer.decode(learned).encode()))

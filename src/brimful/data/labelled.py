@@ -7,12 +7,14 @@ Suffixes: E texts of a split, C labels.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from brimful.base.errors import DataError
+from brimful.base.text import clause, listed
 from brimful.data.labels import (
     LabelCell,
     Labels,
@@ -39,7 +41,7 @@ from brimful.data.repeats import (
 )
 from brimful.data.rows import LABEL_KEY, Row, cell_of, short, text_of
 from brimful.data.sources import AnyPart, Rows, RowSource, open_rows
-from brimful.data.splits import SPLITS
+from brimful.data.splits import SPLITS, held_out_shares
 from brimful.data.stratified import STRATIFIED_SEED, hold_out
 from brimful.data.tokens import Progress, cache_key
 from brimful.recipe import DataRecipe, LabelsRecipe, Recipe
@@ -191,21 +193,19 @@ def _read(
             f"{name}: all labels are {_HIDDEN}, that is, not published; the split is left out"
             for name in hidden
         ]
-        own = [name for name in part.splits if name not in hidden]
-        pool = tuple(
-            0.0 if name in own else share
-            for name, share in (("validation", data.validation), ("test", data.test))
-        )
-        for name in own:
-            for row in part.splits[name]:
-                text = prepare(_text(row, data))
-                if not text.strip():
-                    empty.append(row.where)
-                    continue
-                split = None if name == "train" and any(pool) else name
-                items.append(_Item(text, _label_cell(row, data), split, (pool[0], pool[1])))
-                if progress and len(items) % _PROGRESS_EVERY == 0:
-                    progress("reading", len(items), None)
+        own = {name: rows for name, rows in part.splits.items() if name not in hidden}
+        pool = held_out_shares(own, data)
+        for name, row in ((name, row) for name, rows in own.items() for row in rows):
+            text = prepare(_text(row, data))
+            if not text.strip():
+                empty.append(row.where)
+                continue
+            split: str | None = name
+            if name == "train" and any(pool):
+                split = None
+            items.append(_Item(text, _label_cell(row, data), split, pool))
+            if progress and len(items) % _PROGRESS_EVERY == 0:
+                progress("reading", len(items), None)
     total = len(items) + len(empty)
     if len(empty) > len(items):
         raise DataError(
@@ -221,11 +221,9 @@ def _read(
 
 
 def _text(row: Row, data: DataRecipe) -> str:
-    return (
-        ""
-        if cell_of(row.columns, data.text_column, row.where) is None
-        else text_of(row.columns, data.text_column, row.where)
-    )
+    if cell_of(row.columns, data.text_column, row.where) is None:
+        return ""
+    return text_of(row.columns, data.text_column, row.where)
 
 
 def _label_cell(row: Row, data: DataRecipe) -> LabelCell:
@@ -243,17 +241,10 @@ def _hidden(part: AnyPart[Rows], data: DataRecipe) -> list[str]:
 
 
 def _header_notes(items: Sequence[_Item], data: DataRecipe) -> list[str]:
-    """Whether the name of the label column is also a label, so that the first row may be no
-    header.
-    """
-    if (
-        not Reading.of(data).has_header
-        or not isinstance(data.label_column, str)
-        or data.header is True
-    ):
-        return []
+    """A note where the name of the label column is also a label: the first row may be no header."""
     same = [item.cell.where for item in items if item.cell.value == data.label_column]
-    if not same:
+    may_be_wrong = Reading.of(data).has_header and data.header is not True
+    if not same or not may_be_wrong or not isinstance(data.label_column, str):
         return []
     return [
         f"the label column is named {data.label_column!r}, and {len(same):,} rows have that label,"
@@ -263,8 +254,8 @@ def _header_notes(items: Sequence[_Item], data: DataRecipe) -> list[str]:
 
 
 def _check_header(items: Sequence[_Item], labelled: Sequence[Names], data: DataRecipe) -> None:
-    """Raises DataError where columns are given by number and a first row reads like names: one
-    word, and a label that nothing else has.
+    """Raise DataError if columns are given by number and a first row reads like names: one word,
+    and a label that no other row has.
     """
     if data.header != "auto" or Reading.of(data).has_header or len(items) < _HEADER_ROWS:
         return
@@ -286,30 +277,23 @@ def _rows_in_splits(
     """All rows, training first, then validation, then test, each in the order of the source."""
     splits = [item.split or "" for item in items]
     counts = Counter(name for names in labelled for name in names)
-    for pool in dict.fromkeys(item.pool for item in items if item.split is None):
-        numbers = [
-            number for number, item in enumerate(items) if item.split is None and item.pool == pool
-        ]
-        strata = [
+    pools: dict[tuple[float, float], list[int]] = {}
+    for number, item in enumerate(items):
+        if item.split is None:
+            pools.setdefault(item.pool, []).append(number)
+    for shares, numbers in pools.items():
+        texts = [normalised(items[number].text) for number in numbers]
+        rarest = [
             min(labelled[number], key=lambda name: (counts[name], name), default="")
             for number in numbers
         ]
-        for number, split in zip(
-            numbers,
-            hold_out([normalised(items[number].text) for number in numbers], strata, *pool),
-            strict=True,
-        ):
+        for number, split in zip(numbers, hold_out(texts, rarest, *shares), strict=True):
             splits[number] = split
-    order = sorted(range(len(items)), key=lambda number: SPLITS.index(splits[number]))
-    return [
-        LabelledRow(
-            items[number].text,
-            labelled[number],
-            SPLITS.index(splits[number]),
-            items[number].cell.where,
-        )
-        for number in order
+    rows = [
+        LabelledRow(item.text, names, SPLITS.index(split), item.cell.where)
+        for item, names, split in zip(items, labelled, splits, strict=True)
     ]
+    return sorted(rows, key=lambda row: row.split)
 
 
 def _check_labels(rows: Sequence[LabelledRow], names: Names, rules: LabelsRecipe) -> None:
@@ -327,12 +311,9 @@ def _splits(
     splits, dropped = {}, 0
     is_repeated = repeats.kind_R != NONE
     for number, name in enumerate(SPLITS):
-        chosen = [place for place, row in enumerate(rows) if row.split == number]
-        kept = (
-            [place for place in chosen if not is_repeated[place]]
-            if data.duplicates == "drop" and name != "train"
-            else chosen
-        )
+        chosen = kept = [place for place, row in enumerate(rows) if row.split == number]
+        if data.duplicates == "drop" and name != "train":
+            kept = [place for place in chosen if not is_repeated[place]]
         dropped += len(chosen) - len(kept)
         if chosen:
             splits[name] = LabelledSplit(
@@ -347,103 +328,93 @@ def _splits(
 def _check_splits(
     splits: Mapping[str, LabelledSplit], labels: Labels, data: DataRecipe, rules: LabelsRecipe
 ) -> list[str]:
-    """Every split must hold texts that repeat none before it, and of two labels both; notes where
-    it lacks some label all the same.
+    """Check that every split holds texts that repeat none of an earlier split, and of two labels
+    both. Return notes about other labels that a split lacks.
 
-    A test split that the source brings may lack one of two labels, too: nothing is chosen by it.
+    A test split that the source brings may lack one of two labels: nothing is chosen by it.
 
     Raises:
         DataError: says the numbers and what to change.
     """
     notes = []
-    is_binary = len(labels.names) == 2 and not labels.multiple
-    for name in SPLITS if data.test > 0 or "test" in splits else SPLITS[:2]:
-        counts = (
-            _fresh_counts(name, splits[name], labels)
-            if name in splits
-            else [0] * (len(labels.names) + 1)
-        )
-        absent = [label for label, count in zip(labels.names, counts, strict=False) if not count]
-        what = "" if counts[-1] else f"the {name} split would hold no text"
-        if is_binary and absent and (name != "test" or data.test > 0):
-            what = what or f"the {name} split would hold no text with the label {absent[0]!r}"
-        if what:
+    for name in SPLITS:
+        if name == "test" and data.test == 0 and name not in splits:
+            continue
+        missing, absent = "", list(labels.names)
+        if name in splits:
+            fresh_E = _is_fresh(name, splits[name])
+            counts = label_counts(splits[name].targets[fresh_E], labels)
+            absent = [label for label, count in zip(labels.names, counts, strict=True) if not count]
+        if name not in splits or not fresh_E.any():
+            missing = "text"
+        elif absent and labels.positive is not None and (name != "test" or data.test > 0):
+            missing = f"text with the label {absent[0]!r}"
+        if missing:
             raise DataError(
-                f"{what}{_numbers(splits, labels)}. {_remedy(name, labels, data, rules)}"
+                f"the {name} split would hold no {missing}{_numbers(splits, labels)}."
+                f" {_remedy(labels, data, rules)}"
             )
         if absent and name != "train":
-            listed = ", ".join(absent[:_LISTED]) + (", ..." if len(absent) > _LISTED else "")
             notes.append(
-                f"{name}: no text has the label {listed} ({len(absent)} of {len(labels.names)}"
-                " labels), so nothing is said about it there"
+                f"{name}: no text has the label {listed(absent, _LISTED)} ({len(absent)} of"
+                f" {len(labels.names)} labels), so nothing is said about it there"
             )
     return notes
 
 
-def _fresh_counts(name: str, split: LabelledSplit, labels: Labels) -> list[int]:
-    """How many texts have each label, and at the end how many there are; without those that repeat
-    a split before.
-    """
-    fresh_E = np.ones(len(split.texts), dtype=bool) if name == "train" else ~split.is_repeated_E
-    return [*label_counts(split.targets[fresh_E], labels), int(fresh_E.sum())]
+def _is_fresh(name: str, split: LabelledSplit) -> NDArray[np.bool_]:
+    """Whether each text repeats none of an earlier split."""
+    if name == "train":
+        return np.ones(len(split.texts), dtype=bool)
+    return ~split.is_repeated_E
 
 
 def _numbers(splits: Mapping[str, LabelledSplit], labels: Labels) -> str:
     described = []
     for name, split in splits.items():
-        counts = label_counts(split.targets, labels)
-        listed = ", ".join(
-            f"{label} {count:,}"
-            for label, count in list(zip(labels.names, counts, strict=True))[:_LISTED]
-        )
-        repeated = 0 if name == "train" else int(split.is_repeated_E.sum())
-        described.append(
-            f"{name} {len(split.texts):,} texts ({listed})"
-            + (f", of which {repeated:,} repeat texts before them" if repeated else "")
-        )
-    apart = (
-        " when texts that repeat others are left out"
-        if any(split.is_repeated_E.any() for split in splits.values())
-        else ""
-    )
+        counts = zip(labels.names, label_counts(split.targets, labels), strict=True)
+        shown = ", ".join(f"{label} {count:,}" for label, count in islice(counts, _LISTED))
+        repeated = int((~_is_fresh(name, split)).sum())
+        repeating = clause(repeated, f", of which {repeated:,} repeat texts before them")
+        described.append(f"{name} {len(split.texts):,} texts ({shown}){repeating}")
+    has_repeats = any(split.is_repeated_E.any() for split in splits.values())
+    apart = clause(has_repeats, " when texts that repeat others are left out")
     return f"{apart}: {'; '.join(described)}"
 
 
-def _remedy(name: str, labels: Labels, data: DataRecipe, rules: LabelsRecipe) -> str:
-    near = (
-        ", or look for near duplicates less widely (labels.near_duplicates, now"
-        f" {rules.near_duplicates:g})"
-        if rules.near_duplicates
-        else ""
-    )
+def _remedy(labels: Labels, data: DataRecipe, rules: LabelsRecipe) -> str:
+    needs, near = "texts", ""
+    if labels.positive is not None:
+        needs = "both labels"
+    if rules.near_duplicates:
+        near = (
+            ", or look for near duplicates less widely (labels.near_duplicates, now"
+            f" {rules.near_duplicates:g})"
+        )
     shares = f"data.validation={data.validation:g} and data.test={data.test:g}"
-    needs = "both labels" if len(labels.names) == 2 and not labels.multiple else "texts"
     return f"It needs {needs}: add texts, hold out other shares (now {shares}){near}."
 
 
 def _labels_report(labels: Labels, rules: LabelsRecipe) -> dict[str, Any]:
-    positive = None if labels.positive is None else labels.names[labels.positive]
     return {
         "names": list(labels.names),
         "multiple": labels.multiple,
-        "positive": positive,
+        "positive": labels.positive_name,
         "mapping": rules.mapping,
     }
 
 
 def _split_report(split: LabelledSplit, labels: Labels) -> dict[str, Any]:
-    words = [len(text.split()) for text in split.texts]
+    counts, words = [len(text.split()) for text in split.texts], None
+    if counts:
+        words = {
+            "median": float(np.median(counts)),
+            "p99": float(np.percentile(counts, 99)),
+            "most": max(counts),
+        }
     return {
         "texts": len(split.texts),
         "labels": dict(zip(labels.names, label_counts(split.targets, labels), strict=True)),
         "characters": sum(map(len, split.texts)),
-        "words": (
-            {
-                "median": float(np.median(words)),
-                "p99": float(np.percentile(words, 99)),
-                "most": max(words),
-            }
-            if words
-            else None
-        ),
+        "words": words,
     }

@@ -1,4 +1,4 @@
-"""Cells of a label column as labels: which there are, what each cell says, and targets to train on.
+"""Label columns: the labels there are, the labels of each cell, and targets to train on.
 
 Suffixes: E texts, C labels.
 """
@@ -6,7 +6,7 @@ Suffixes: E texts, C labels.
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
+from brimful.base.text import clause, listed
 from brimful.data.rows import short
 from brimful.recipe import LabelsRecipe
 
@@ -97,14 +98,12 @@ def names_in_cell(cell: LabelCell, rules: LabelsRecipe, *, multiple: bool) -> Na
             that names no class.
     """
     if multiple:
-        values = cell.value.split(rules.separator) if isinstance(cell.value, str) else cell.value
-        values = values if isinstance(values, list) else [values]
-        is_blank = [isinstance(value, str) and not value.strip() for value in values]
-        names = (
-            _name(value, cell.where)
-            for value, blank in zip(values, is_blank, strict=True)
-            if not blank
-        )
+        values = cell.value
+        if isinstance(values, str):
+            values = values.split(rules.separator)
+        if not isinstance(values, list):
+            values = [values]
+        names = [_name(value, cell.where) for value in values if not _is_blank(value)]
         return tuple(dict.fromkeys(rules.mapping.get(name, name) for name in names))
     if isinstance(cell.value, list):
         raise DataError(
@@ -115,15 +114,15 @@ def names_in_cell(cell: LabelCell, rules: LabelsRecipe, *, multiple: bool) -> Na
     return (rules.mapping.get(name, name),)
 
 
+def _is_blank(value: object) -> bool:
+    return isinstance(value, str) and not value.strip()
+
+
 def _name(value: Any, where: str) -> str:
     """A value as the name of a label: trimmed text, whole numbers without a needless `.0`, true and
     false.
     """
-    if (
-        value is None
-        or (isinstance(value, float) and math.isnan(value))
-        or (isinstance(value, str) and not value.strip())
-    ):
+    if value is None or _is_blank(value) or (isinstance(value, float) and math.isnan(value)):
         raise DataError(
             f"{where}: the label is missing ({short(value)}). Fill it in, or remove the row."
         )
@@ -138,7 +137,9 @@ def _name(value: Any, where: str) -> str:
         return str(value).lower()
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         return str(int(value))
-    said = "lies between classes" if isinstance(value, float) else f"is a {type(value).__name__}"
+    said = f"is a {type(value).__name__}"
+    if isinstance(value, float):
+        said = "lies between classes"
     raise DataError(
         f"{where}: the label {short(value)} {said}; expected text, a whole number, true or false."
         " Is data.label_column the right column?"
@@ -171,9 +172,7 @@ def choose_names(
             f" labels. Are the columns the wrong way round? Now data.text_column={columns[0]} and"
             f" data.label_column={columns[1]}."
         )
-    names = tuple(rules.names) or tuple(
-        sorted(counts, key=_order if all(map(_is_whole, counts)) else str)
-    )
+    names = tuple(rules.names or _sorted(counts))
     if not multiple and len(counts) < 2:
         only = next(iter(counts))
         raise DataError(
@@ -189,41 +188,41 @@ def choose_names(
     return names
 
 
-def _is_whole(name: str) -> bool:
-    return name.removeprefix("-").isdecimal()
-
-
-def _order(name: str) -> tuple[int, str]:
-    return int(name), name
+def _sorted(names: Iterable[str]) -> list[str]:
+    """Labels by alphabet; where all are whole numbers, by size."""
+    names = sorted(names)
+    if all(name.removeprefix("-").isdecimal() for name in names):
+        names.sort(key=int)
+    return names
 
 
 def check_known(
     labelled: Sequence[Names], wheres: Sequence[str], names: Names, split: str, rules: LabelsRecipe
 ) -> None:
-    """Raises DataError where a text has a label that is not among the names: the first, how many,
-    and what to do.
+    """Raise DataError if a text has a label that is not among the names: names the first one, how
+    many there are, and what to do.
     """
     known = set(names)
     unknown = [
         (name, where)
-        for found, where in zip(labelled, wheres, strict=True)
-        for name in found
+        for of_row, where in zip(labelled, wheres, strict=True)
+        for name in of_row
         if name not in known
     ]
     if not unknown:
         return
-    name, where = unknown[0]
+    label, where = unknown[0]
+    name = label[:_COMPARED_CHARACTERS]
     shown = [one[:_COMPARED_CHARACTERS] for one in names[:MANY_LABELS]]
-    listed = ", ".join(shown[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
-    origin = "labels.names lists" if rules.names else "training has"
-    add = "add it to labels.names" if rules.names else "add training texts that have it"
+    origin, add = "training has", "add training texts that have it"
+    if rules.names:
+        origin, add = "labels.names lists", "add it to labels.names"
+    mapping = json.dumps({name: shown[0]}, ensure_ascii=False)
     raise DataError(
-        f"{where}: unknown label {short(name)} in"
-        f" {split}{did_you_mean(name[:_COMPARED_CHARACTERS], shown)} The labels that {origin}:"
-        f" {listed}. {len(unknown):,} of {len(labelled):,} rows have such a label. Map it to a"
-        " known one"
-        f" (labels.mapping='{json.dumps({name[:_COMPARED_CHARACTERS]: shown[0]}, ensure_ascii=False)}'),"
-        f" {add}, or remove the rows."
+        f"{where}: unknown label {short(label)} in {split}{did_you_mean(name, shown)} The labels"
+        f" that {origin}: {listed(shown, _LISTED)}. {len(unknown):,} of {len(labelled):,} rows have"
+        f" such a label. Map it to a known one (labels.mapping='{mapping}'), {add}, or remove the"
+        " rows."
     )
 
 
@@ -238,14 +237,13 @@ def positive_of(
     """
     is_binary = len(names) == 2 and not multiple
     if rules.positive is None:
-        return (
-            (0 if counts.get(names[0], 0) < counts.get(names[1], 0) else 1) if is_binary else None
-        )
+        if not is_binary:
+            return None
+        return int(counts.get(names[0], 0) >= counts.get(names[1], 0))
     if not is_binary:
-        several = ", several per text" if multiple else ""
         raise DataError(
             f"labels.positive={rules.positive}: belongs to two labels, one per text, and there are"
-            f" {len(names)}{several}. Leave it out."
+            f" {len(names)}{clause(multiple, ', several per text')}. Leave it out."
         )
     if rules.positive not in names:
         raise DataError(
@@ -270,11 +268,10 @@ def targets_of(labelled: Sequence[Names], labels: Labels) -> NDArray[Any]:
 
 def label_counts(targets: NDArray[Any], labels: Labels) -> list[int]:
     """How many texts have each label; targets as `targets_of` makes them."""
-    counts_C = (
-        targets.sum(axis=0, dtype=np.int64)
-        if labels.multiple
-        else np.bincount(targets, minlength=len(labels.names))
-    )
+    if labels.multiple:
+        counts_C = targets.sum(axis=0, dtype=np.int64)
+    else:
+        counts_C = np.bincount(targets, minlength=len(labels.names))
     counts: list[int] = counts_C.tolist()
     return counts
 
@@ -282,7 +279,8 @@ def label_counts(targets: NDArray[Any], labels: Labels) -> list[int]:
 def naming_notes(
     cells: Sequence[LabelCell], labels: Labels, rules: LabelsRecipe, counts: Mapping[str, int]
 ) -> list[str]:
-    """Which number is which label, what was mapped to what, and what of the recipe had no effect.
+    """Return sentences about the labels' numbers, the mapping, and parts of the recipe without
+    effect.
 
     Args:
         cells: Of all splits.
@@ -291,42 +289,45 @@ def naming_notes(
         counts: Of training.
     """
     notes = []
-    mapped = "".join(f"; {one} -> {other}" for one, other in rules.mapping.items())
+    told = [f"{old} -> {new}" for old, new in rules.mapping.items()]
     if len(labels.names) <= _LISTED:
-        notes.append(
-            "labels:"
-            f" {', '.join(f'{number} = {name}' for number, name in enumerate(labels.names))}{mapped}"
-        )
-    elif mapped:
-        notes.append(f"labels: {mapped[2:]}")
-    by_case: dict[str, list[str]] = {}
-    for name in labels.names:
-        by_case.setdefault(name.casefold(), []).append(name)
-    for alike in (names for names in by_case.values() if len(names) > 1):
-        one, *others = sorted(alike, key=lambda name: -counts.get(name, 0))
-        merged = ", ".join(f"{other}: {one}" for other in others)
-        notes.append(
-            f"labels that differ only in case are labels of their own: {', '.join(alike)}. To merge"
-            f" them: labels.mapping='{{{merged}}}'"
-        )
+        numbers = ", ".join(f"{number} = {name}" for number, name in enumerate(labels.names))
+        told = [numbers, *told]
+    if told:
+        notes.append(f"labels: {'; '.join(told)}")
+    notes += _case_notes(labels, counts)
     if labels.positive is not None and rules.positive is None:
-        name, other = labels.names[labels.positive], labels.names[1 - labels.positive]
-        why = (
-            "the rarer one in training"
-            if counts.get(name, 0) < counts.get(other, 0)
-            else "both are equally frequent in training"
-        )
-        notes.append(
-            f"positive label: {name}, {why}"
-            f" ({counts.get(name, 0) / max(sum(counts.values()), 1):.1%} of the texts)"
-        )
-    plain = rules.model_copy(update={"mapping": {}})
+        notes.append(_positive_note(labels, labels.positive, counts))
     if rules.mapping:
-        seen = {
-            name for cell in cells for name in names_in_cell(cell, plain, multiple=labels.multiple)
-        }
-        if unused := [name for name in rules.mapping if name not in seen]:
-            notes.append(f"labels.mapping: no row has the label {', '.join(map(repr, unused))}")
+        plain, seen = rules.model_copy(update={"mapping": {}}), set[str]()
+        for cell in cells:
+            seen.update(names_in_cell(cell, plain, multiple=labels.multiple))
+        if unused := [repr(name) for name in rules.mapping if name not in seen]:
+            notes.append(f"labels.mapping: no row has the label {', '.join(unused)}")
     if absent := [name for name in labels.names if not counts.get(name)]:
         notes.append(f"no training text has the label {', '.join(absent)}: it cannot be learned")
     return notes
+
+
+def _case_notes(labels: Labels, counts: Mapping[str, int]) -> Iterator[str]:
+    """A sentence about each group of labels that differ only in case."""
+    by_case: dict[str, list[str]] = {}
+    for name in labels.names:
+        by_case.setdefault(name.casefold(), []).append(name)
+    for alike in by_case.values():
+        if len(alike) > 1:
+            one, *others = sorted(alike, key=lambda name: -counts.get(name, 0))
+            merged = ", ".join(f"{other}: {one}" for other in others)
+            yield (
+                f"labels that differ only in case are labels of their own: {', '.join(alike)}. To"
+                f" merge them: labels.mapping='{{{merged}}}'"
+            )
+
+
+def _positive_note(labels: Labels, positive: int, counts: Mapping[str, int]) -> str:
+    name, other = labels.names[positive], labels.names[1 - positive]
+    why = "both are equally frequent in training"
+    if counts.get(name, 0) < counts.get(other, 0):
+        why = "the rarer one in training"
+    share = counts.get(name, 0) / max(sum(counts.values()), 1)
+    return f"positive label: {name}, {why} ({share:.1%} of the texts)"

@@ -7,7 +7,7 @@ Suffixes: D documents in reading order, 2 the two halves of a 128-bit hash.
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import xxhash
@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 
 from brimful.data.splits import SPLITS
 from brimful.data.tokens import Progress
+from brimful.recipe import DataRecipe
+
+Item = TypeVar("Item")
 
 EXAMPLES = 3
 EXAMPLE_CHARACTERS = 120
@@ -23,7 +26,7 @@ _PROGRESS_EVERY = 1000
 
 @dataclass(frozen=True)
 class Scan:
-    """What one reading of all documents found.
+    """Duplicates among all documents.
 
     Attributes:
         num_documents: By split.
@@ -36,6 +39,14 @@ class Scan:
     num_documents: dict[str, int]
     report: dict[str, Any]
     leaked: dict[int, str]
+
+    def dropped(self, data: DataRecipe) -> dict[int, str]:
+        """Those of the leaked documents that are left out: all, or none where the recipe only asks
+        for a report.
+        """
+        if data.duplicates == "drop":
+            return self.leaked
+        return {}
 
 
 def normalised(text: str) -> str:
@@ -74,11 +85,9 @@ def scan(documents: Iterable[tuple[str, str]], progress: Progress | None = None)
     return Scan(num_documents, report, {number: SPLITS[labels_D[number]] for number in leaked})
 
 
-def without(
-    documents: Iterable[tuple[str, str]], dropped: Container[int]
-) -> Iterator[tuple[str, str]]:
-    """The pairs whose numbers are not in `dropped`."""
-    return (pair for number, pair in enumerate(documents) if number not in dropped)
+def without(documents: Iterable[Item], dropped: Container[int]) -> Iterator[Item]:
+    """The documents whose numbers are not in `dropped`."""
+    return (document for number, document in enumerate(documents) if number not in dropped)
 
 
 def leakage_notes(scanned: Scan, num_dropped: int, what: str = "document") -> list[str]:
@@ -89,16 +98,16 @@ def leakage_notes(scanned: Scan, num_dropped: int, what: str = "document") -> li
     for split, counts in scanned.report.items():
         if split == "examples" or not counts["normalised"]:
             continue
-        where = f"repeat another training {what}" if split == "train" else "also stand in training"
+        where = "also stand in training"
+        if split == "train":
+            where = f"repeat another training {what}"
         notes.append(
             f"{split}: {counts['normalised']} of {counts['documents']} {what}s {where}"
             f" ({counts['exact']} of them exactly)"
         )
-    return (
-        [*notes, f"{num_dropped} of these were dropped from validation and test"]
-        if num_dropped
-        else notes
-    )
+    if num_dropped:
+        notes.append(f"{num_dropped} of these were dropped from validation and test")
+    return notes
 
 
 def _hashes(digests: bytearray) -> NDArray[np.uint64]:
@@ -109,9 +118,8 @@ def _repeated(hashes_D2: NDArray[np.uint64], labels_D: NDArray[np.uint8]) -> NDA
     """True for a training document seen in training before, and for any other document that stands
     in training.
     """
-    order = np.lexsort(
-        (labels_D, hashes_D2[:, 1], hashes_D2[:, 0])
-    )  # stable: training first, in reading order
+    # The sort is stable: of equal hashes training comes first, in reading order.
+    order = np.lexsort((labels_D, hashes_D2[:, 1], hashes_D2[:, 0]))
     ordered_D2, ordered_labels_D = hashes_D2[order], labels_D[order]
     is_first_D = np.ones(len(order), dtype=bool)
     is_first_D[1:] = (ordered_D2[1:] != ordered_D2[:-1]).any(axis=1)
@@ -139,21 +147,15 @@ def _examples(
     """The first few leaked documents, else the first few repeated in training, by their first
     characters.
     """
-    leaked = np.flatnonzero(found["normalised"] & (labels_D > 0))
-    chosen = (leaked if len(leaked) else np.flatnonzero(found["normalised"]))[:EXAMPLES].tolist()
+    repeated = found["normalised"]
+    if (leaked := repeated & (labels_D > 0)).any():
+        repeated = leaked
+    chosen = np.flatnonzero(repeated)[:EXAMPLES].tolist()
     if not chosen:
         return []
-    pairs = {
-        number: pair
-        for number, pair in enumerate(islice(documents, chosen[-1] + 1))
-        if number in chosen
-    }
-    kinds = {number: "exact" if found["exact"][number] else "normalised" for number in chosen}
-    return [
-        {
-            "split": pairs[number][0],
-            "kind": kinds[number],
-            "text": pairs[number][1][:EXAMPLE_CHARACTERS],
-        }
-        for number in chosen
-    ]
+    examples = []
+    for number, (split, text) in enumerate(islice(documents, chosen[-1] + 1)):
+        if number in chosen:
+            kind = ("normalised", "exact")[int(found["exact"][number])]
+            examples.append({"split": split, "kind": kind, "text": text[:EXAMPLE_CHARACTERS]})
+    return examples

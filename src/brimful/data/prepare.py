@@ -112,17 +112,13 @@ def _split_options(data: DataRecipe) -> dict[str, Any]:
 
 def _scan(documents: LabelledDocuments, data: DataRecipe, progress: Progress | None) -> Scan:
     scanned = scan(documents, progress)
-    dropped = Counter(_dropped(scanned, data).values())
+    dropped = Counter(scanned.dropped(data).values())
     check_not_empty(
         {split: count - dropped[split] for split, count in scanned.num_documents.items()},
         data,
         dropped.total(),
     )
     return scanned
-
-
-def _dropped(scanned: Scan, data: DataRecipe) -> dict[int, str]:
-    return scanned.leaked if data.duplicates == "drop" else {}
 
 
 def _make_tokenizer(
@@ -160,7 +156,7 @@ def _make_tokens(
     tokenizer: PreTrainedTokenizerFast,
     progress: Progress | None,
 ) -> tuple[dict[str, TokenSplit], dict[str, Any]]:
-    dropped = _dropped(scanned, recipe.data)
+    dropped = scanned.dropped(recipe.data)
     samples: dict[str, list[str]] = {}
     write_tokens(
         folder,
@@ -204,12 +200,13 @@ def _keeping_samples(
 
 
 def _counts(split: TokenSplit) -> dict[str, int]:
-    counts = {
+    return {
         "documents": split.num_documents,
         "bytes": split.num_bytes,
         "characters": split.num_characters,
+        "words": split.num_words,
+        "tokens": split.num_tokens,
     }
-    return {**counts, "words": split.num_words, "tokens": split.num_tokens}
 
 
 def _load_tokens(folder: Path) -> tuple[dict[str, TokenSplit], dict[str, Any]] | None:
@@ -219,17 +216,21 @@ def _load_tokens(folder: Path) -> tuple[dict[str, TokenSplit], dict[str, Any]] |
     except (RunFolderError, KeyError, TypeError):
         return None
     splits = read_tokens(folder)
-    return None if splits is None else (splits, report)
+    if splits is None:
+        return None
+    return splits, report
 
 
 def _load_tokenizer(folder: Path) -> PreTrainedTokenizerFast | None:
-    """The cached tokenizer, when it is there and is what was saved."""
+    """The cached tokenizer; None where there is none, or it was changed after it was saved."""
     try:
         expected = read_json(folder / "brimful.json")["fingerprint"]
         tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     except (RunFolderError, OSError, ValueError, KeyError, TypeError):
         return None
-    return tokenizer if tokenizer_fingerprint(tokenizer) == expected else None
+    if tokenizer_fingerprint(tokenizer) != expected:
+        return None
+    return tokenizer
 
 
 def _save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import xxhash
 
 from brimful.base.errors import DataError
+from brimful.base.text import shortened
 from brimful.data.formats import Prompt, answer_text, as_columns, examples_of, text_of_prompt
 from brimful.data.sources import open_rows
 from brimful.recipe import DataRecipe, QuestionsRecipe
@@ -95,8 +96,8 @@ def read_questions(recipe: QuestionsRecipe) -> QuestionSet:
             if before.reference != question.reference:
                 raise DataError(
                     f"{where}: the question of {before.where} with another answer"
-                    f" ({_short(question.reference)}, before {_short(before.reference)}). Correct"
-                    " or remove one of the rows."
+                    f" ({shortened(question.reference, 40)}, before"
+                    f" {shortened(before.reference, 40)}). Correct or remove one of the rows."
                 )
     asked, notes = [*found.values()], [*source.notes]
     if repeated:
@@ -120,10 +121,8 @@ def _question(
     recipe: QuestionsRecipe,
 ) -> PromptQuestion:
     answer = row.get(recipe.columns.get("answer", "answer"))
-    reference = completion if answer is None else answer_text(answer, where)
+    reference = completion
+    if answer is not None:
+        reference = answer_text(answer, where)
     name = xxhash.xxh3_64_hexdigest(f"{text.strip()}\0{reference}".encode())
     return PromptQuestion(name, text, prompt, reference, row, str(row.get("kind") or ""), where)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -8,7 +8,7 @@ Suffixes: R rows, U texts that differ by more than case and white space.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,7 @@ class LabelledRow:
 
 @dataclass(frozen=True)
 class Repeats:
-    """What was found.
+    """Rows that repeat others.
 
     Attributes:
         kind_R: uint8: NONE, EXACT, NORMALISED (equal but for case and white space) or NEAR.
@@ -225,49 +225,53 @@ def _conflict_examples(rows: Sequence[LabelledRow], repeats: Repeats) -> list[di
 
 
 def repeat_notes(report: dict[str, Any], dropped: int) -> list[str]:
-    """What a user should know of repeated texts and of conflicting labels, in sentences."""
+    """Return sentences about repeated texts and conflicting labels."""
     notes = []
-    near = report["near_threshold"]
     for split in (name for name in SPLITS if name in report):
-        counts = report[split]
+        counts, words = report[split], _WORDS_OF_SPLIT[split]
         if counts["repeated"]:
-            before = (
-                "an earlier training text"
-                if split == "train"
-                else "a training text"
-                if split == "validation"
-                else "a training or validation text"
-            )
-            kinds = [
-                (counts["exact"], "exactly"),
-                (counts["normalised"] - counts["exact"], "but for case and white space"),
-                (
-                    counts["near"],
-                    f"nearly (similarity of character {GRAM}-grams {near or 0:g} or more)",
-                ),
-            ]
-            left_out = (
-                ""
-                if split == "train"
-                else "; dropped"
-                if dropped
-                else "; scored apart, and nothing is chosen by them"
-            )
-            notes.append(
-                f"{split}: {counts['repeated']:,} of {counts['texts']:,} texts"
-                f" ({counts['repeated_share']:.1%}) repeat {before}:"
-                f" {', '.join(f'{count:,} {kind}' for count, kind in kinds if count)}{left_out}"
-            )
+            notes.append(_repeated_note(split, counts, report["near_threshold"], dropped))
         if counts["conflicts"]:
-            before = (
-                "in training" if split in {"train", "validation"} else "in training or validation"
-            )
-            kept = "; they are kept" if split == "train" else ""
+            example = _shown(report["conflict_examples"], split)
             notes.append(
-                f"{split}: {counts['conflicts']:,} of {counts['texts']:,} texts stand {before} with"
-                f" another label{_shown(report['conflict_examples'], split)}{kept}"
+                f"{split}: {counts['conflicts']:,} of {counts['texts']:,} texts stand"
+                f" {words.conflict_place} with another label{example}{words.conflict_fate}"
             )
     return notes
+
+
+def _repeated_note(split: str, counts: dict[str, Any], near: float | None, dropped: int) -> str:
+    kinds = {
+        "exactly": counts["exact"],
+        "but for case and white space": counts["normalised"] - counts["exact"],
+        f"nearly (similarity of character {GRAM}-grams {near or 0:g} or more)": counts["near"],
+    }
+    told = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
+    fate = "; scored apart, and nothing is chosen by them"
+    if split == "train":
+        fate = ""
+    elif dropped:
+        fate = "; dropped"
+    return (
+        f"{split}: {counts['repeated']:,} of {counts['texts']:,} texts"
+        f" ({counts['repeated_share']:.1%}) repeat {_WORDS_OF_SPLIT[split].repeated_text}:"
+        f" {told}{fate}"
+    )
+
+
+class _Words(NamedTuple):
+    """The words of notes about one split."""
+
+    repeated_text: str
+    conflict_place: str
+    conflict_fate: str = ""
+
+
+_WORDS_OF_SPLIT = {
+    "train": _Words("an earlier training text", "in training", "; they are kept"),
+    "validation": _Words("a training text", "in training"),
+    "test": _Words("a training or validation text", "in training or validation"),
+}
 
 
 def _shown(examples: list[dict[str, Any]], split: str) -> str:

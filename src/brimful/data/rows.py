@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
+from brimful.base.text import listed, shortened
 
 Column = str | int
 """A column by its name, or by its number from 0."""
@@ -30,7 +31,7 @@ TEXT_KEY, LABEL_KEY = "data.text_column", "data.label_column"
 
 
 def cell_of(row: Any, column: Column, where: str, key: str = TEXT_KEY) -> Any:
-    """What stands in one column of a row; `key` is the recipe's key for it, for errors.
+    """Return the value in a column of a row; `key` is the recipe's key for it, for errors.
 
     Raises:
         DataError: the row is not an object (or, for a number, a list), or has no such column.
@@ -41,10 +42,7 @@ def cell_of(row: Any, column: Column, where: str, key: str = TEXT_KEY) -> Any:
         raise DataError(
             f"{where}: expected an object with the field {column!r}, found {type(row).__name__}."
         )
-    name = column if isinstance(column, str) else column_name(column, row, where, key)
-    if name not in row:
-        raise missing_column(column, row, where, key)
-    return row[name]
+    return row[column_name(column, row, where, key)]
 
 
 def column_name(column: Column, columns: Iterable[str], where: str, key: str = TEXT_KEY) -> str:
@@ -94,23 +92,17 @@ def missing_column(
             f"{where}: no column number {column}: there are {len(names)}, from 0 to"
             f" {len(names) - 1}. Choose one with {key}."
         )
-    known = [
-        name if len(name) <= _SHOWN_CHARACTERS else f"{name[: _SHOWN_CHARACTERS - 3]}..."
-        for name in names[:_SHOWN_NAMES]
-    ]
-    listing = ", ".join(known) + (", ..." if len(names) > _SHOWN_NAMES else "")
-    other = (
-        next((said for mark, said in _SEPARATORS.items() if mark in names[0]), "")
-        if len(names) == 1
-        else ""
-    )
+    known = [shortened(name, _SHOWN_CHARACTERS) for name in names]
+    hints = [hint for mark, hint in _SEPARATORS.items() if len(names) == 1 and mark in names[0]]
     return DataError(
-        f"{where}: no column {column!r}{did_you_mean(column, known)} Columns: {listing}. Choose one"
-        f" with {key}=NAME, or by number ({key}=0 and so on) in a table without a header.{other}"
+        f"{where}: no column {column!r}{did_you_mean(column, known[:_SHOWN_NAMES])} Columns:"
+        f" {listed(known, _SHOWN_NAMES)}. Choose one with {key}=NAME, or by number ({key}=0 and so"
+        f" on) in a table without a header.{''.join(hints[:1])}"
     )
 
 
 def short(value: object) -> str:
-    """How a value is shown in an error."""
-    text = repr(value[: 2 * _SHOWN_CHARACTERS] if isinstance(value, str) else value)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 3]}..."
+    """Return the beginning of a value as an error shows it."""
+    if isinstance(value, str):
+        value = value[: 2 * _SHOWN_CHARACTERS]
+    return shortened(repr(value), _SHOWN_CHARACTERS)

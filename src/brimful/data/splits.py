@@ -2,12 +2,13 @@
 position.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import cached_property
 
 import xxhash
 
 from brimful.base.errors import DataError
+from brimful.base.text import clause
 from brimful.data.sources import Part, Source
 from brimful.recipe import DataRecipe
 
@@ -38,8 +39,7 @@ class LabelledDocuments:
                 yield from ((split, text) for text in part.splits.get(split, ()))
 
     def _held_out(self, number: int, part: Part) -> Iterator[tuple[str, str]]:
-        validation = 0.0 if "validation" in part.splits else self._data.validation
-        test = 0.0 if "test" in part.splits else self._data.test
+        validation, test = held_out_shares(part.splits, self._data)
         if self._data.split_by == "document":
             yield from ((split_of(text, validation, test), text) for text in part.splits["train"])
         else:
@@ -50,6 +50,18 @@ class LabelledDocuments:
         return [sum(map(len, part.splits["train"])) for part in self._source.parts]
 
 
+def held_out_shares(splits: Container[str], data: DataRecipe) -> tuple[float, float]:
+    """Return the shares of training to hold out for validation and test; 0 for a split that the
+    source brings.
+    """
+    validation, test = data.validation, data.test
+    if "validation" in splits:
+        validation = 0.0
+    if "test" in splits:
+        test = 0.0
+    return validation, test
+
+
 def split_of(text: str, validation: float, test: float, seed: int = SPLIT_SEED) -> str:
     """Split of a document from the hash of its text: a share of `test`, then of `validation`, the
     rest trains.
@@ -57,7 +69,9 @@ def split_of(text: str, validation: float, test: float, seed: int = SPLIT_SEED) 
     place = xxhash.xxh3_64_intdigest(text.encode(), seed=seed) / 2**64
     if place < test:
         return "test"
-    return "validation" if place < test + validation else "train"
+    if place < test + validation:
+        return "validation"
+    return "train"
 
 
 def _by_position(
@@ -86,27 +100,30 @@ def check_not_empty(num_documents: dict[str, int], data: DataRecipe, num_dropped
         DataError: says the numbers and what to change.
     """
     total = sum(num_documents.values())
-    needed = ["train", "validation", *(["test"] if data.test > 0 else [])]
-    for split in needed:
-        if num_documents.get(split):
+    changes = {
+        "train": "validation=smaller",
+        "validation": "validation=larger",
+        "test": "test=larger",
+    }
+    for split, share in split_shares(data).items():
+        if num_documents.get(split) or (split == "test" and not share):
             continue
-        share = {
-            "train": 1 - data.validation - data.test,
-            "validation": data.validation,
-            "test": data.test,
-        }[split]
         dropped = (
             f" ({num_dropped} were dropped as duplicates of training documents:"
             " data.duplicates=report keeps them)"
-            if num_dropped
-            else ""
         )
-        found = f"{total} document{'s' * (total != 1)}"
-        key = "validation" if split == "train" else split
         raise DataError(
-            f"the {split} split would be empty: {found} and a share of {share:g} leave it no"
-            f" document{dropped}. Use more documents, another share"
-            f" (data.{key}={'smaller' if split == 'train' else 'larger'}), data.document_start to"
-            " cut one long text into documents, or data.split_by=position to hold out the end of"
-            " the text."
+            f"the {split} split would be empty: {total} document{'s' * (total != 1)} and a share of"
+            f" {share:g} leave it no document{clause(num_dropped, dropped)}. Use more documents,"
+            f" another share (data.{changes[split]}), data.document_start to cut one long text into"
+            " documents, or data.split_by=position to hold out the end of the text."
         )
+
+
+def split_shares(data: DataRecipe) -> dict[str, float]:
+    """Return the share of each split that a recipe asks for."""
+    return {
+        "train": 1 - data.validation - data.test,
+        "validation": data.validation,
+        "test": data.test,
+    }
