@@ -69,7 +69,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
 
 def test_a_whole_run_is_typed(new_run: MakeRun) -> None:
     run = read_run(new_run())
-    assert (run.name, run.kind, run.is_tuned, run.is_finished) == (
+    assert (run.name, run.kind.name, run.is_tuned, run.is_finished) == (
         "quickstart",
         "documents",
         False,
@@ -109,7 +109,7 @@ def test_the_kind_of_a_run_is_known_before_it_is_scored(
     new_run: MakeRun, recipe: str, kind: str, is_tuned: bool
 ) -> None:
     run = read_run(new_run(recipe=recipe, last_step=1))
-    assert (run.kind, run.is_tuned) == (kind, is_tuned)
+    assert (run.kind.name, run.is_tuned) == (kind, is_tuned)
 
 
 def test_a_half_written_run_opens(new_run: MakeRun) -> None:

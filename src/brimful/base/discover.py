@@ -5,15 +5,19 @@ for all of them.
 import difflib
 import importlib
 from collections.abc import Iterable
-from importlib import resources
+from pathlib import Path
 from types import ModuleType
 
 from brimful.base.errors import BrimfulError
 
 
 def names_in(package: str, suffix: str) -> list[str]:
-    """Sorted stems of the files ending in `suffix` inside `package`, private names left out."""
-    files = (entry.name for entry in resources.files(package).iterdir())
+    """Return the sorted stems of a package's files ending in `suffix`, private names left out.
+
+    A package may lie in several folders (its `__path__`).
+    """
+    folders = map(Path, importlib.import_module(package).__path__)
+    files = (path.name for folder in folders for path in folder.iterdir())
     return sorted(
         name.removesuffix(suffix)
         for name in files

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
@@ -12,6 +12,7 @@ from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_journal, read_json
 from brimful.hardware.monitored import Monitored, read_monitor
 from brimful.planning.plan import Plan
+from brimful.recipe.kinds import KINDS, Kind
 from brimful.runs.facts import DataFacts, EnvironmentFacts, MirrorFacts, RecipeFacts, SampledText
 from brimful.runs.files import (
     DATA_FILE,
@@ -45,7 +46,6 @@ from brimful.runs.tasks import TaskEvaluations, read_evaluations
 if TYPE_CHECKING:
     from brimful.runs.runfiles import RunFiles
 
-KindName = Literal["documents", "masked", "examples", "labels"]
 R = TypeVar("R", bound=Record)
 
 
@@ -86,15 +86,16 @@ class RunFolder:
         return bool(self.recipe.published_model) or self.data.base is not None
 
     @cached_property
-    def kind(self) -> KindName:
-        """Return what the run reads: documents, masked documents, examples or labelled texts."""
-        if self.recipe.method == "classify" or self.scores.labels:
-            return "labels"
-        if self.recipe.method == "mlm" or any(
-            score.is_masked for score in self.scores.likelihood.values()
-        ):
-            return "masked"
-        return "examples" if self.is_tuned else "documents"
+    def kind(self) -> Kind:
+        """Return the kind of run: of its method or, if that is unknown, what the scores show."""
+        for kind in KINDS.values():
+            if self.recipe.method in kind.methods:
+                return kind
+        if self.scores.labels:
+            return KINDS["labels"]
+        if any(score.is_masked for score in self.scores.likelihood.values()):
+            return KINDS["masked"]
+        return KINDS["examples" if self.is_tuned else "documents"]
 
     @cached_property
     def steps(self) -> tuple[StepRecord, ...]:

@@ -1,0 +1,92 @@
+"""A kind of run for tests: pairs of a chosen and a rejected answer to the same prompt."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from brimful.data.batches import IGNORED, MicroBatch
+from brimful.data.example_batches import ExampleBatch, ExampleSequences
+from brimful.data.tokens import Progress
+from brimful.kinds.examples import Examples
+from brimful.planning.plan import Plan
+from brimful.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class PairBatch:
+    """The pairs of one optimizer step."""
+
+    chosen: ExampleBatch
+    rejected: ExampleBatch
+
+    @property
+    def num_target_tokens(self) -> int:
+        return self.chosen.num_target_tokens + self.rejected.num_target_tokens
+
+    @property
+    def loss_divisor(self) -> float:
+        return len(self.chosen.pairs)
+
+    def micro_batches(self, sizes: tuple[int, ...]) -> Iterator[MicroBatch]:
+        start = 0
+        for size in sizes:
+            rows = [
+                *self.chosen.pairs[start : start + size],
+                *self.rejected.pairs[start : start + size],
+            ]
+            start += size
+            inputs = [torch.from_numpy(row.inputs_T) for row in rows]
+            targets = [torch.from_numpy(row.targets_T) for row in rows]
+            yield MicroBatch(
+                pad_sequence(inputs, batch_first=True),
+                pad_sequence(targets, batch_first=True, padding_value=IGNORED),
+            )
+
+
+@dataclass(frozen=True)
+class PairSequences:
+    """Chosen and rejected answers in the same order."""
+
+    chosen: ExampleSequences
+    rejected: ExampleSequences
+
+    def batch(self, first_sample: int, count: int) -> PairBatch:
+        return PairBatch(
+            self.chosen.batch(first_sample, count), self.rejected.batch(first_sample, count)
+        )
+
+
+class Pairs(Examples):
+    """Pairs, of which the chosen answers are examples that the model is scored on."""
+
+    rejected: Examples
+
+    @classmethod
+    def gather(cls, recipe: Recipe, source: str, progress: Progress | None = None) -> Self:
+        pairs = super().gather(_with_answers(recipe, "chosen"), source, progress)
+        pairs.recipe = recipe
+        pairs.rejected = Examples.gather(_with_answers(recipe, "rejected"), source, progress)
+        pairs.fingerprints = {
+            **pairs.fingerprints,
+            "rejected": pairs.rejected.fingerprints["data"],
+        }
+        return pairs
+
+    def sequences(self, plan: Plan) -> Any:
+        chosen, rejected = super().sequences(plan), self.rejected.sequences(plan)
+        return PairSequences(chosen, rejected)
+
+    @property
+    def objective(self) -> Mapping[str, Any]:
+        return {**super().objective, "pairs": True}
+
+
+def _with_answers(recipe: Recipe, column: str) -> Recipe:
+    data = recipe.data.model_copy(update={"columns": {"completion": column}})
+    return recipe.model_copy(update={"data": data})
+
+
+RUN_DATA = Pairs
