@@ -1,6 +1,15 @@
 """Cells keep their values; each medium prints them its own way."""
 
-from brimful.report.table import Cell, Table, aligned, csv_text, table_of, terminal_lines
+from brimful.report.table import (
+    Cell,
+    Table,
+    aligned,
+    block_lines,
+    csv_text,
+    markdown_lines,
+    table_of,
+    terminal_lines,
+)
 
 TABLE = Table(
     ("", "Loss", "Note"),
@@ -41,3 +50,24 @@ def test_columns_without_any_value_are_left_out_and_tables_without_rows_are_none
     assert table is not None
     assert table.without_empty_columns().columns == ("", "b")
     assert table_of(("",), []) is None
+
+
+def test_a_table_that_is_too_wide_stands_in_blocks_that_each_name_the_rows() -> None:
+    assert block_lines(TABLE, 80) == terminal_lines(TABLE)
+    assert block_lines(TABLE, 26) == [
+        "       Loss",
+        "own    1.50 [1.25, 1.75]",
+        "floor  2",
+        "",
+        "       Note",
+        "own",
+        "floor  yes",
+    ]
+
+
+def test_in_markdown_bars_are_escaped_and_all_columns_but_the_first_are_on_the_right() -> None:
+    assert markdown_lines(Table(("", "n"), (("a|b", 1200),))) == [
+        "|  | n |",
+        "| --- | ---: |",
+        "| a\\|b | 1,200 |",
+    ]

@@ -27,7 +27,7 @@ from brimful.generation.sampler import SamplingSettings
 from brimful.generation.text import first_stop, text_behind
 from brimful.recipe import Recipe, RftRecipe
 from brimful.report.comparison.rounds import sample_examples
-from brimful.report.comparison.sampling import Snapshot, sampling_lines, sampling_progress
+from brimful.report.comparison.sampling import SamplingState, sampling_lines, sampling_progress
 from brimful.selection.choose import SelectionRules
 from brimful.selection.contamination import EvaluationQuestions
 from brimful.selection.draw import SampleDrawing
@@ -361,7 +361,7 @@ class _Session:
         samples = write_samples(self._folder, self.asked, self._drawing.samples, self._rules)
         statistics = statistics_of(self.asked, samples, self._rules)
         console.print(
-            "\n".join(sampling_lines(statistics.to_json())),
+            "\n".join(sampling_lines(statistics)),
             highlight=False,
             markup=False,
             soft_wrap=True,
@@ -421,9 +421,9 @@ class _Session:
         )
         return None if found is None else found.evaluation_id
 
-    def _snapshot(self, before: int, running: int) -> Snapshot:
+    def _snapshot(self, before: int, running: int) -> SamplingState:
         drawn = self._drawing.drawn
-        return Snapshot(
+        return SamplingState(
             drawn.questions_done,
             drawn.questions,
             drawn.samples,

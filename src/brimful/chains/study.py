@@ -18,7 +18,8 @@ from brimful.mirror.opening import catch_up
 from brimful.planning import scaling
 from brimful.recipe import BASE, Recipe, with_changes
 from brimful.report.comparison.compare import RunComparison, compare
-from brimful.report.comparison.study import RECIPE_FILE, write_study_report
+from brimful.report.comparison.study import write_study_report
+from brimful.report.comparison.study_folder import RECIPE_FILE
 from brimful.report.comparison.text import comparison_markdown, comparison_text
 from brimful.report.tuned import STUDY_FILE
 from brimful.training.admission import status_of

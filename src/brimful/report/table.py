@@ -7,6 +7,8 @@ import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+BAR = "\\|"
+"""A vertical bar inside a cell of Markdown."""
 Interval = tuple[float, float]
 Value = str | float | int | bool | None
 
@@ -97,6 +99,33 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 def terminal_lines(table: Table | None) -> list[str]:
     """A table as lines for a terminal; none for None."""
     return aligned([table.columns, *table.text_rows]) if table else []
+
+
+def block_lines(table: Table, width: int) -> list[str]:
+    """A table as lines of at most `width` characters. Columns that do not fit stand in further blocks,
+    each of which begins with the first column.
+    """
+    lines = [table.columns, *table.text_rows]
+    widths = [max(map(len, column)) + 2 for column in zip(*lines, strict=True)]
+    blocks: list[list[int]] = [[0]]
+    used = widths[0]
+    for place, needed in enumerate(widths[1:], 1):
+        if used + needed - 2 > width and len(blocks[-1]) > 1:
+            blocks.append([0])
+            used = widths[0]
+        blocks[-1].append(place)
+        used += needed
+    printed = [aligned([[row[place] for place in block] for row in lines]) for block in blocks]
+    return [line for block in printed for line in ("", *block)][1:]
+
+
+def markdown_lines(table: Table) -> list[str]:
+    """A table in Markdown; all columns but the first are aligned on the right."""
+    rules = ("---", *["---:"] * (len(table.columns) - 1))
+    return [
+        f"| {' | '.join(cell.replace('|', BAR) for cell in row)} |"
+        for row in (table.columns, rules, *table.text_rows)
+    ]
 
 
 def csv_text(table: Table) -> str:

@@ -9,7 +9,8 @@ from brimful.base.units import format_bytes
 from brimful.report.comparison.compare import compare
 from brimful.report.comparison.page import named_runs
 from brimful.report.comparison.plots import overlays
-from brimful.report.comparison.text import comparison_table, remarks, sentences
+from brimful.report.comparison.text import remarks, sentences
+from brimful.report.comparison.units import comparison_table
 from brimful.report.drawing import Drawing
 from brimful.report.listing.listing import Listed
 from brimful.report.page import headline

@@ -3,7 +3,6 @@ silently that cannot be.
 """
 
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ import pytest
 
 from brimful.base.errors import RequestError
 from brimful.report.comparison.compare import (
-    Pair,
+    PairComparison,
     RunComparison,
     compare,
     is_lower_better,
-    told_apart,
 )
 from brimful.report.comparison.results import LOSS
 from brimful.report.comparison.text import comparison_text
@@ -25,7 +23,7 @@ from brimful.report.comparison.text import comparison_text
 SYNTAX = "code-syntax syntax"
 
 
-def _pair(comparison: RunComparison, metric: str) -> Pair:
+def _pair(comparison: RunComparison, metric: str) -> PairComparison:
     (found,) = [pair for pair in comparison.pairs if pair.metric == metric]
     return found
 
@@ -141,42 +139,6 @@ def test_less_of_a_perplexity_is_better() -> None:
     assert not is_lower_better("lm-eval:hellaswag acc")
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("lora-16-seed1", "lora-16-seed2"),
-        ("lora-16-1", "lora-16-2"),
-        ("lora-16.seed_1", "lora-16.seed_2"),
-    ],
-)
-def test_repetitions_are_called_by_what_their_names_share(
-    scored_run: Callable[..., Path], names: tuple[str, str]
-) -> None:
-    runs = [scored_run(name, seed=seed) for seed, name in enumerate(names, 1)]
-
-    assert [variant.name for variant in compare(runs).variants] == ["lora-16"]
-
-
-def test_repetitions_of_other_names_are_called_by_all_of_them(
-    scored_run: Callable[..., Path],
-) -> None:
-    assert (
-        compare([scored_run("first", seed=1), scored_run("second", seed=2)]).variants[0].name
-        == "first + second"
-    )
-
-
-def test_the_spread_of_a_share_ends_at_all_and_none(scored_run: Callable[..., Path]) -> None:
-    comparison = compare(
-        [scored_run("a-1", seed=1, share=0.99), scored_run("a-2", seed=2, share=0.6)]
-    )
-
-    figure = comparison.variants[0].figure(SYNTAX)
-
-    assert figure is not None
-    assert figure.interval == (0.0, 1.0)
-
-
 def test_runs_from_nothing_are_read_at_equal_time_with_intervals_over_seeds(
     fresh_text_run: Callable[..., Path],
 ) -> None:
@@ -215,33 +177,6 @@ def test_runs_from_nothing_are_read_at_equal_time_with_intervals_over_seeds(
     (note,) = [note for note in comparison.notes if "equal time" in note]
     assert "after 2m 05s of optimizer steps, when fast-seed1 ended" in note
     assert not any("not tested" in note for note in comparison.notes)
-
-
-def test_perplexities_are_averaged_as_losses_and_intervals_end_where_values_do(
-    fresh_text_run: Callable[..., Path],
-) -> None:
-    runs = [
-        fresh_text_run(f"a-seed{seed}", seed=seed, loss=loss, step_time_s=time)
-        for seed, loss, time in ((1, 2.0, 0.1), (2, 8.0, 2.0))
-    ]
-
-    (variant,) = compare(runs).variants
-
-    perplexity, speed = variant.figure("perplexity per token"), variant.figure("tokens_per_s")
-    assert perplexity is not None
-    assert speed is not None
-    assert perplexity.interval is not None
-    assert speed.interval is not None
-    assert perplexity.value == pytest.approx(math.exp(5.0))
-    assert 0 < perplexity.interval[0] < perplexity.value < perplexity.interval[1]
-    assert speed.interval[0] == 0
-
-
-def test_the_same_seed_twice_is_no_repetition(scored_run: Callable[..., Path]) -> None:
-    assert [variant.name for variant in compare([scored_run("a"), scored_run("b")]).variants] == [
-        "a",
-        "b",
-    ]
 
 
 def test_p_values_are_corrected_for_their_number(scored_run: Callable[..., Path]) -> None:
@@ -491,7 +426,7 @@ def test_classifiers_are_compared_on_test_by_the_loss_of_each_text_with_their_me
     assert "Test F1 (%)" in text
     assert "Test loss per text: fast is better (lower) than slow (-0.2" in text
     assert "which classifier is better is tested on the loss per text alone" in text
-    assert "several tell (seed=N run.name=NAME)" in text.replace("\n  ", " ")
+    assert "train several seeds to find out (seed=N run.name=NAME)" in text.replace("\n  ", " ")
     assert "nats/token" not in text
 
 
@@ -577,7 +512,7 @@ def test_models_of_masked_tokens_are_compared_by_a_loss_of_their_own_name(
     assert not _pair(comparison, comparison.metrics[0]).first_is_better
 
 
-def test_runs_of_the_same_name_are_told_apart_by_where_they_lie(
+def test_runs_of_the_same_name_are_distinct_names_by_where_they_lie(
     scored_run: Callable[..., Path],
 ) -> None:
     runs = [
@@ -593,25 +528,3 @@ def test_runs_of_the_same_name_are_told_apart_by_where_they_lie(
     assert {(pair.first, pair.second) for pair in comparison.pairs} >= {
         ("same (laptop)", "same (server)")
     }
-
-
-@pytest.mark.parametrize(
-    ("folders", "names"),
-    [
-        (("/runs/a", "/mirror/b"), ["x (runs/a)", "x (mirror/b)"]),
-        (("/runs/x", "/runs/old/x"), ["x (runs)", "x (runs/old)"]),
-        (
-            ("/a/one/runs/x", "/a/two/runs/x", "/a/two/copies/x"),
-            ["x (one/runs)", "x (two/runs)", "x (two/copies)"],
-        ),
-        (("/x", "/runs/x"), ["x (/)", "x (/runs)"]),
-    ],
-)
-def test_a_name_that_repeats_is_followed_by_what_differs_in_the_path(
-    folders: tuple[str, ...], names: list[str]
-) -> None:
-    assert told_apart(["x"] * len(folders), [Path(folder) for folder in folders]) == names
-    assert told_apart(["y", *["x"] * len(folders)], [Path("/y"), *map(Path, folders)]) == [
-        "y",
-        *names,
-    ]

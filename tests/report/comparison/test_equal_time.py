@@ -3,13 +3,13 @@
 import pytest
 
 from brimful.report.comparison.equal_time import at_equal_time, loss_at
-from brimful.report.comparison.results import EQUAL_TIME, Result
+from brimful.report.comparison.results import EQUAL_TIME, ComparedRun
 
 CURVE = ((10.0, 5.0), (20.0, 3.0), (40.0, 2.0))
 
 
-def result(name: str, *curve: tuple[float, float]) -> Result:
-    return Result(name, None, 1, {}, {}, {}, "cpu", (), curve=curve)
+def result(name: str, *curve: tuple[float, float]) -> ComparedRun:
+    return ComparedRun(name, None, 1, {}, {}, {}, "cpu", (), curve=curve)
 
 
 @pytest.mark.parametrize(

@@ -45,5 +45,5 @@ def test_runs_without_points_draw_nothing_and_hold_up_no_other(new_run: MakeRun)
     assert len(overlays(named(empty, new_run("b", last_step=60)))) == 3
 
 
-def test_so_many_runs_as_there_are_colours_are_told_apart() -> None:
+def test_so_many_runs_as_there_are_colours_are_distinct_names() -> None:
     assert len({(colour_of(place), str(line_of(place))) for place in range(MOST_RUNS)}) == MOST_RUNS

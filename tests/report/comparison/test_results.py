@@ -9,11 +9,11 @@ import pytest
 from safetensors.numpy import save_file
 
 from brimful.base.errors import RunFolderError
-from brimful.report.comparison.results import LOSS, read_result
+from brimful.report.comparison.results import LOSS, read_compared_run
 
 
 def test_scores_come_with_unit_interval_and_examples(scored_run: Callable[..., Path]) -> None:
-    result = read_result(scored_run("lora-16", loss=2.0))
+    result = read_compared_run(scored_run("lora-16", loss=2.0))
 
     loss, syntax = result.figures[LOSS], result.figures["code-syntax syntax"]
     assert (loss.unit, loss.interval, loss.n) == ("nats/token", (1.92, 2.08), 100)
@@ -31,12 +31,12 @@ def test_figures_are_those_of_the_run_and_of_its_saved_model(
     scored_run: Callable[..., Path],
 ) -> None:
     run = scored_run("full")
-    assert read_result(run).figures["trainable_parameters"].value == 64 * 8 + 100
-    assert "adapter_bytes" not in read_result(run).figures
+    assert read_compared_run(run).figures["trainable_parameters"].value == 64 * 8 + 100
+    assert "adapter_bytes" not in read_compared_run(run).figures
 
     (run / "model" / "model.safetensors").unlink()
     save_file({"lora_A": np.zeros((4, 8), np.float32)}, run / "model" / "adapter_model.safetensors")
-    figures = read_result(run).figures
+    figures = read_compared_run(run).figures
 
     assert figures["trainable_parameters"].value == 32
     assert (
@@ -49,7 +49,7 @@ def test_figures_are_those_of_the_run_and_of_its_saved_model(
 def test_a_language_model_from_nothing_has_its_loss_in_other_units_and_means_over_its_layers(
     fresh_text_run: Callable[..., Path],
 ) -> None:
-    figures = read_result(fresh_text_run("a", loss=3.0)).figures
+    figures = read_compared_run(fresh_text_run("a", loss=3.0)).figures
 
     assert figures["perplexity per token"].value == pytest.approx(math.exp(3.0))
     assert figures["perplexity per token"].interval == pytest.approx((math.exp(2.9), math.exp(3.1)))
@@ -73,15 +73,16 @@ def test_figures_of_layers_are_left_out_where_there_are_none(
 
     assert (
         "attention cosine with softmax"
-        not in read_result(fresh_text_run("softmax", layers=layers)).figures
+        not in read_compared_run(fresh_text_run("softmax", layers=layers)).figures
     )
     assert (
-        "orthogonality violation" not in read_result(fresh_text_run("llama", layers=None)).figures
+        "orthogonality violation"
+        not in read_compared_run(fresh_text_run("llama", layers=None)).figures
     )
 
 
 def test_a_tuned_model_has_neither(scored_run: Callable[..., Path]) -> None:
-    result = read_result(scored_run("lora"))
+    result = read_compared_run(scored_run("lora"))
 
     assert "perplexity per token" not in result.figures
     assert result.curve == ()
@@ -95,17 +96,17 @@ def test_several_samples_of_an_example_count_with_their_mean(
     with open(run / "evaluations" / "humaneval.jsonl", "a", encoding="utf-8") as file:
         file.write('{"id": "HumanEval/0", "scores": {"pass@1": 0.0}}\n')
 
-    found = read_result(run).examples["humaneval pass@1"]
+    found = read_compared_run(run).examples["humaneval pass@1"]
 
     assert (found.ids, found.sums_N.tolist()) == (("HumanEval/0", "HumanEval/1"), [0.5, 0.0])
 
 
 def test_seed_and_name_are_not_of_the_variant(scored_run: Callable[..., Path]) -> None:
-    first, second, other = (read_result(scored_run(*each)) for each in (["a"], ["b"], ["c"]))
+    first, second, other = (read_compared_run(scored_run(*each)) for each in (["a"], ["b"], ["c"]))
     assert first.variant == second.variant == other.variant
 
-    assert read_result(scored_run("d", seed=2)).variant == first.variant
-    assert read_result(scored_run("e", rank=8)).variant != first.variant
+    assert read_compared_run(scored_run("d", seed=2)).variant == first.variant
+    assert read_compared_run(scored_run("e", rank=8)).variant != first.variant
 
 
 def test_what_is_missing_is_said_with_the_command_that_makes_it(
@@ -113,7 +114,7 @@ def test_what_is_missing_is_said_with_the_command_that_makes_it(
 ) -> None:
     run = scored_run("lora-16")
     (run / "evaluations" / "validation-nats.json").unlink()
-    assert read_result(run).notes == (
+    assert read_compared_run(run).notes == (
         (
             "lora-16 has a validation loss but not that of each window: `brimful evaluate lora-16`"
             " makes them"
@@ -121,10 +122,11 @@ def test_what_is_missing_is_said_with_the_command_that_makes_it(
     )
 
     (run / "scores.json").unlink()
-    (note,) = read_result(run).notes
+    (note,) = read_compared_run(run).notes
     assert "the best while training; `brimful evaluate lora-16`" in note
     assert (
-        "no validation loss" in read_result(scored_run("young", scores=None, metrics=[])).notes[0]
+        "no validation loss"
+        in read_compared_run(scored_run("young", scores=None, metrics=[])).notes[0]
     )
     untuned = scored_run(
         "untuned",
@@ -134,7 +136,7 @@ def test_what_is_missing_is_said_with_the_command_that_makes_it(
     )
     assert (
         f"`brimful evaluate {untuned.parent.name} --untuned` makes one"
-        in read_result(untuned).notes[0]
+        in read_compared_run(untuned).notes[0]
     )
 
 
@@ -144,4 +146,4 @@ def test_a_damaged_summary_is_an_error(scored_run: Callable[..., Path], content:
     (run / "evaluations" / "code-syntax.json").write_text(content)
 
     with pytest.raises(RunFolderError, match=r"code-syntax\.json"):
-        read_result(run)
+        read_compared_run(run)

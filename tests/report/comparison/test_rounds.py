@@ -8,10 +8,20 @@ from typing import Any
 import pytest
 
 from brimful.base.intervals import wilson_interval
-from brimful.report.comparison.compare import RunComparison, Variant
-from brimful.report.comparison.results import Figure, Result
-from brimful.report.comparison.rounds import HUES, charts, kind_tables, round_views, sample_examples
+from brimful.report.comparison.compare import RunComparison
+from brimful.report.comparison.results import ComparedRun, Figure
+from brimful.report.comparison.rounds import (
+    HUES,
+    RoundView,
+    charts,
+    kind_tables,
+    round_views,
+    sample_examples,
+)
 from brimful.report.comparison.sampling import FATES
+from brimful.report.comparison.study_folder import StudyFolder, rounds_of
+from brimful.report.comparison.variants import Variant
+from brimful.report.table import Cell
 from brimful.selection.choose import SelectionRules, choose
 from brimful.selection.sample import JudgedSample, SampledPrompt
 from brimful.selection.statistics import statistics_of
@@ -69,44 +79,53 @@ def drawn(samples: list[JudgedSample]) -> dict[str, Any]:
     }
 
 
+def _views(folder: Path, *rounds: object) -> list[RoundView]:
+    return round_views(StudyFolder(folder, {}, rounds=rounds_of({"rounds": list(rounds)})))
+
+
 def test_a_round_tells_what_was_drawn_with_intervals(tmp_path: Path, drawn: dict[str, Any]) -> None:
-    [view] = round_views(tmp_path, {"rounds": [drawn]})
+    [view] = _views(tmp_path, drawn)
     right = wilson_interval(5, 12)
     assert (view.number, view.author) == (1, "small-base, tuned")
-    assert view.drawings[0].name == "Seed 7"
-    assert view.drawings[0].cells == (
-        ("12", ""),
-        ("120", ""),
-        ("41.7%", f"{right.low:.1%} to {right.high:.1%}"),
-        ("91.7%", "64.6% to 98.5%"),
-        ("66.7%", "2 of 3 questions"),
-        ("3", ""),
+    assert view.samples.text_rows == (
+        (
+            "Seed 7",
+            "12",
+            "120",
+            f"41.7% [{right.low:.1%}, {right.high:.1%}]",
+            "91.7% [64.6%, 98.5%]",
+            "66.7%",
+            "3",
+        ),
     )
+    accepted = view.samples.rows[0][5]
+    assert isinstance(accepted, Cell)
+    assert accepted.note == "2 of 3 questions"
 
 
 def test_the_bar_has_every_fate_of_all_seeds_and_its_parts_are_the_whole(
     tmp_path: Path, drawn: dict[str, Any]
 ) -> None:
-    [view] = round_views(tmp_path, {"rounds": [drawn, drawn | {"seed": 8}]})
-    assert {part["name"]: part["text"] for part in view.fates} == {
+    [view] = _views(tmp_path, drawn, drawn | {"seed": 8})
+    assert {part.name: part.text for part in view.fates} == {
         "kept": "6",
         "repeated path": "2",
         "enough": "2",
         "wrong": "12",
         "unparsed": "2",
     }
-    assert sum(float(part["percent"].rstrip("%")) for part in view.fates) == pytest.approx(
+    assert sum(float(part.percent.rstrip("%")) for part in view.fates) == pytest.approx(
         100, abs=0.1
     )
-    assert len({part["style"] for part in view.fates}) == len(view.fates)
+    assert len({part.style for part in view.fates}) == len(view.fates)
     assert {name.replace("-", " ") for name in FATES} == set(HUES)
 
 
 def test_reasons_of_all_seeds_are_added_up_each_with_a_sample(
     tmp_path: Path, drawn: dict[str, Any]
 ) -> None:
-    [view] = round_views(tmp_path, {"rounds": [drawn, drawn | {"seed": 8}]})
-    assert [drawing.name for drawing in view.drawings] == ["Seed 7", "Seed 8"]
+    [view] = _views(tmp_path, drawn, drawn | {"seed": 8})
+    assert [row[0] for row in view.samples.rows] == ["Seed 7", "Seed 8"]
     first = view.reasons[0]
     assert (first.count, first.what, first.question, first.answer) == (
         "12",
@@ -121,13 +140,13 @@ def test_kinds_with_the_fewest_accepted_questions_come_first(
     tmp_path: Path, drawn: dict[str, Any]
 ) -> None:
     drawn["statistics"]["kinds"]["feet"]["questions"] = 2
-    [view] = round_views(tmp_path, {"rounds": [drawn, drawn | {"seed": 8}]})
+    [view] = _views(tmp_path, drawn, drawn | {"seed": 8})
     assert view.kinds is not None
-    assert [row[:3] for row in view.kinds.rows] == [
+    assert [row[:3] for row in view.kinds.text_rows] == [
         ("feet", "50.0% (2 of 4)", "2"),
         ("minutes", "100.0% (2 of 2)", "4"),
     ]
-    assert view.kinds.rows[1][3].startswith("100.0% [")
+    assert view.kinds.text_rows[1][3].startswith("100.0% [")
 
 
 def test_rounds_come_in_order_and_link_only_to_files_that_are_there(
@@ -136,14 +155,12 @@ def test_rounds_come_in_order_and_link_only_to_files_that_are_there(
     folder = tmp_path / "samples 1"
     folder.mkdir()
     (folder / "samples.jsonl").touch()
-    views = round_views(
-        tmp_path, {"rounds": [drawn | {"round": 2}, drawn | {"folder": "samples 1"}]}
-    )
+    views = _views(tmp_path, drawn | {"round": 2}, drawn | {"folder": "samples 1"})
     assert [view.number for view in views] == [1, 2]
-    assert [(link.name, link.path) for link in views[0].drawings[0].links] == [
+    assert [(link.name, link.path) for link in views[0].links[0]] == [
         ("samples.jsonl", "samples%201/samples.jsonl")
     ]
-    assert views[1].drawings[0].links == ()
+    assert views[1].links[0] == ()
 
 
 def test_notes_and_trained_tokens_that_seeds_share_are_told_once(
@@ -153,13 +170,13 @@ def test_notes_and_trained_tokens_that_seeds_share_are_told_once(
         "notes": ["2 questions are not asked"],
         "trained_tokens": {"demonstrations": 1200, "samples": 3000},
     }
-    [view] = round_views(tmp_path, {"rounds": [drawn | more, drawn | more | {"seed": 8}]})
+    [view] = _views(tmp_path, drawn | more, drawn | more | {"seed": 8})
     assert view.notes == ("2 questions are not asked",)
     assert view.trained == ("demonstrations 1,200, samples 3,000",)
 
 
 def test_what_is_missing_in_a_round_is_left_out(tmp_path: Path) -> None:
-    [view] = round_views(tmp_path, {"rounds": [{}, 5]})
+    [view] = _views(tmp_path, {}, 5)
     assert (view.fates, view.reasons, view.kinds, view.examples, view.author) == (
         (),
         (),
@@ -167,7 +184,7 @@ def test_what_is_missing_in_a_round_is_left_out(tmp_path: Path) -> None:
         (),
         "",
     )
-    assert round_views(tmp_path, {}) == []
+    assert _views(tmp_path) == []
 
 
 def test_samples_to_look_at_are_two_kept_and_two_that_are_not_right_of_different_questions(
@@ -181,7 +198,7 @@ def test_samples_to_look_at_are_two_kept_and_two_that_are_not_right_of_different
         ("How many feet?", "f1", "3", "kept"),
         ("How many grams?", "g0", "", "wrong"),
     ]
-    [view] = round_views(Path(), {"rounds": [{"examples": found}]})
+    [view] = _views(Path(), {"examples": found})
     assert [(each.prompt, each.verdict, each.is_good) for each in view.examples[1:]] == [
         ("How many feet?", "kept", True),
         ("How many grams?", "wrong: off-by-one", False),
@@ -191,7 +208,7 @@ def test_samples_to_look_at_are_two_kept_and_two_that_are_not_right_of_different
 def chain(**accuracies: list[float]) -> RunComparison:
     """Variants with an accuracy for each seed, over all questions and of one type."""
 
-    def run(name: str, seed: int, value: float) -> Result:
+    def run(name: str, seed: int, value: float) -> ComparedRun:
         figures = {
             "units accuracy": Figure(value, "share", (value - 0.02, value + 0.02), 100),
             "units answer_rate": Figure(0.9, "share", None, 100),
@@ -201,7 +218,7 @@ def chain(**accuracies: list[float]) -> RunComparison:
             "units answer_rate[new-pairs]": Figure(0.9, "share", None, 40),
         }
         is_untuned = name == "base"
-        return Result(
+        return ComparedRun(
             f"{name}-seed{seed}",
             name,
             None if is_untuned else seed,
@@ -255,4 +272,4 @@ def test_accuracy_by_type_of_question_is_a_table_of_its_own() -> None:
     [(title, table)] = kind_tables(chain(base=[0.22], sft=[0.5, 0.54]))
     assert title == "Units accuracy (%)"
     assert table.columns == ("", "new-pairs (n = 40)")
-    assert [row[1].split(" ")[0] for row in table.rows] == ["11.0", "26.0"]
+    assert [row[1].split(" ")[0] for row in table.text_rows] == ["11.0", "26.0"]

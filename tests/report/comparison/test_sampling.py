@@ -5,16 +5,20 @@ of the samples at the end.
 import io
 import re
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
 from rich.console import Console
 
-from brimful.report.comparison.sampling import FATES, Snapshot, sampling_lines, sampling_progress
+from brimful.report.comparison.sampling import (
+    FATES,
+    SamplingState,
+    sampling_lines,
+    sampling_progress,
+)
 from brimful.selection.choose import SelectionRules, choose
 from brimful.selection.sample import FATES as FATES_OF_SAMPLES
 from brimful.selection.sample import JudgedSample, SampledPrompt
-from brimful.selection.statistics import statistics_of
+from brimful.selection.statistics import Statistics, statistics_of
 
 
 class FakeClock:
@@ -25,10 +29,12 @@ class FakeClock:
         return self.now_s
 
 
-def after(samples: int, *, before: int = 0, memory_bytes: int | None = 3 * 1024**3) -> Snapshot:
+def after(
+    samples: int, *, before: int = 0, memory_bytes: int | None = 3 * 1024**3
+) -> SamplingState:
     """Of 100 questions with 16 samples each, half of them right; 100 tokens a sample."""
     done = samples // 16
-    return Snapshot(
+    return SamplingState(
         done,
         100,
         samples,
@@ -44,7 +50,7 @@ def after(samples: int, *, before: int = 0, memory_bytes: int | None = 3 * 1024*
     )
 
 
-def piped(snapshots: Iterable[Snapshot], seconds_each: float) -> list[str]:
+def piped(snapshots: Iterable[SamplingState], seconds_each: float) -> list[str]:
     clock, file = FakeClock(), io.StringIO()
     with sampling_progress(Console(file=file, force_terminal=False, width=40), clock=clock) as show:
         for snapshot in snapshots:
@@ -54,7 +60,7 @@ def piped(snapshots: Iterable[Snapshot], seconds_each: float) -> list[str]:
 
 
 def on_terminal(
-    snapshots: Iterable[Snapshot], width: int = 100, encoding: str = "utf-8"
+    snapshots: Iterable[SamplingState], width: int = 100, encoding: str = "utf-8"
 ) -> list[str]:
     """Rows without colours and movements of the cursor."""
     buffer, clock = io.BytesIO(), FakeClock()
@@ -154,7 +160,7 @@ def test_an_error_inside_leaves_the_terminal_with_its_cursor() -> None:
     assert file.getvalue().endswith("\x1b[?25h")
 
 
-def drawing() -> dict[str, Any]:
+def drawing() -> Statistics:
     """Four samples each of ten questions about minutes, all right in two ways, and ten about feet,
     of which one is right once.
     """
@@ -169,7 +175,7 @@ def drawing() -> dict[str, Any]:
         samples += choose(
             [_sample(question.id, number, is_right=number < right) for number in range(4)], rules
         )
-    return statistics_of(questions, samples, rules).to_json()
+    return statistics_of(questions, samples, rules)
 
 
 def _sample(question: str, number: int, *, is_right: bool) -> JudgedSample:
@@ -198,7 +204,7 @@ def test_the_end_tells_what_was_kept_what_was_not_and_why() -> None:
 
 
 def test_a_drawing_without_samples_is_told_too() -> None:
-    empty = statistics_of([], [], SelectionRules(4, 1)).to_json()
+    empty = statistics_of([], [], SelectionRules(4, 1))
     assert sampling_lines(empty)[1:] == [
         "  correct: not known, answered: not known",
         "  kept: 0 samples of 0 questions (not known)",
@@ -211,5 +217,5 @@ def test_every_fate_has_a_place_among_those_told() -> None:
 
 def test_one_kind_of_question_is_not_told_by_kind() -> None:
     statistics = drawing()
-    del statistics["kinds"]["feet"]
+    del statistics.kinds["feet"]
     assert not any("fewest" in line for line in sampling_lines(statistics))

@@ -1,14 +1,11 @@
 """Runs side by side: repetitions with other seeds as one variant, and which differences between
 variants are real.
 
-Variants are tested in pairs on the very same examples (random signs of their differences), all
-p-values are corrected together for their number (Holm), and where both variants have several seeds
-the difference must also stand out from their spread. An untuned model has no seed to vary.
+Variants are tested in pairs on the same examples (random signs of their differences), all p-values
+are corrected together for their number (Holm), and where both variants have several seeds the
+difference must also stand out from their spread. An untuned model has no seed to vary.
 """
 
-import math
-import re
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
@@ -19,8 +16,8 @@ import numpy as np
 
 from brimful.base.errors import RequestError
 from brimful.evaluation.metric import split_kind
-from brimful.evaluation.several import holm, seeds_difference, seeds_interval
-from brimful.evaluation.stats import paired_difference, perplexity_of
+from brimful.evaluation.several import holm, seeds_difference
+from brimful.evaluation.stats import paired_difference
 from brimful.report.comparison.equal_time import at_equal_time
 from brimful.report.comparison.results import (
     COSTS,
@@ -30,9 +27,15 @@ from brimful.report.comparison.results import (
     OF_LAYERS,
     SAME_AS_LOSS,
     VIOLATION,
+    ComparedRun,
     Figure,
-    Result,
-    read_result,
+    read_compared_run,
+)
+from brimful.report.comparison.variants import (
+    Variant,
+    distinct_names,
+    named_variants,
+    variants_of,
 )
 
 SIGNIFICANT = 0.05
@@ -52,62 +55,15 @@ LOWER_IS_BETTER = (
     "perplexity",
     "bits_per_byte",
 )
-"""Ends of names, lm-eval's among them."""
+"""Ends of names of metrics, among them those of lm-eval."""
 NEITHER_IS_BETTER = ("length",)
-RANGES = {
-    "share": (0.0, 1.0),
-    "area": (0.0, 1.0),
-    "cosine": (-1.0, 1.0),
-    "bits/byte": (0.0, math.inf),
-}
-"""Values that a score can have, by unit."""
+BESIDE_LOSS = (EQUAL_TIME, *SAME_AS_LOSS, *OF_LAYERS)
+"""Metrics that stand behind the loss, in this order, and are not tested."""
+PURPOSES = {"text": "continues text", "masked": "fills in masked tokens", "labels": "labels texts"}
 
 
 @dataclass(frozen=True)
-class Variant:
-    """One run, or several that differ by their seed only.
-
-    Attributes:
-        name: Of the run, or what the names of its runs have in common.
-        runs: One per seed.
-    """
-
-    name: str
-    runs: tuple[Result, ...]
-
-    def values(self, metric: str) -> list[float]:
-        """By run, where it has one."""
-        return [run.figures[metric].value for run in self.runs if metric in run.figures]
-
-    def over_seeds(self, metric: str) -> list[float] | float:
-        """Its values, or the only one of a model that was not trained and so has no seed."""
-        values = self.values(metric)
-        return values[0] if len(values) == 1 and self.runs[0].is_untuned else values
-
-    def figure(self, metric: str) -> Figure | None:
-        """The run's own figure; of several runs the mean, its interval over seeds no further than
-        values can lie. Of perplexities in logarithms.
-        """
-        found = [run.figures[metric] for run in self.runs if metric in run.figures]
-        if len(found) < 2:
-            return found[0] if found else None
-        unit = found[0].unit
-        to, back = (math.log, perplexity_of) if unit == "perplexity" else (float, float)
-        values = [to(each.value) for each in found]
-        spread = seeds_interval(values)
-        least, most = (
-            (0.0, math.inf)
-            if metric in (*COSTS, VIOLATION)
-            else RANGES.get(unit, (-math.inf, math.inf))
-        )
-        interval = (
-            None if spread is None else (max(least, back(spread.low)), min(most, back(spread.high)))
-        )
-        return replace(found[0], value=back(statistics.fmean(values)), interval=interval)
-
-
-@dataclass(frozen=True)
-class Pair:
+class PairComparison:
     """Two variants on the same examples; differences are first minus second, in the metric's unit.
 
     Attributes:
@@ -132,8 +88,8 @@ class Pair:
 
     @property
     def is_real(self) -> bool:
-        """Whether luck with the examples, or with the seeds where those are known, does not explain
-        the difference.
+        """Whether the difference is explained neither by chance among examples nor, where several
+        seeds are known, by the spread over seeds.
         """
         beyond_seeds = self.over_seeds is None or not self.over_seeds[0] <= 0 <= self.over_seeds[1]
         return self.p_value is not None and self.p_value < SIGNIFICANT and beyond_seeds
@@ -143,6 +99,16 @@ class Pair:
         """By the metric's direction."""
         return ((self.difference or 0.0) < 0) == is_lower_better(self.metric)
 
+    @property
+    def winner(self) -> str:
+        """The better of the two variants."""
+        return self.first if self.first_is_better else self.second
+
+    @property
+    def loser(self) -> str:
+        """The other one."""
+        return self.second if self.first_is_better else self.first
+
 
 @dataclass(frozen=True)
 class RunComparison:
@@ -150,7 +116,7 @@ class RunComparison:
 
     Attributes:
         metrics: Scores that at least one variant has; the loss first.
-        costs: The same of COSTS.
+        costs: Those of COSTS that at least one variant has.
         notes: What is missing, what must be known before reading the numbers, and what was not
             compared.
     """
@@ -158,19 +124,25 @@ class RunComparison:
     variants: tuple[Variant, ...]
     metrics: tuple[str, ...]
     costs: tuple[str, ...]
-    pairs: tuple[Pair, ...]
+    pairs: tuple[PairComparison, ...]
     notes: tuple[str, ...]
 
+    @property
+    def tested(self) -> list[PairComparison]:
+        """Pairs whose difference was tested."""
+        return [pair for pair in self.pairs if not pair.obstacle]
+
+    def figures(self, metric: str) -> list[tuple[Variant, Figure]]:
+        """Return the variants that have a metric, each with its value."""
+        figures = [(variant, variant.figure(metric)) for variant in self.variants]
+        return [(variant, figure) for variant, figure in figures if figure is not None]
+
     def unit(self, metric: str) -> str:
-        """Of a metric, "" where its name ends with its unit."""
-        return next(
-            figure.unit
-            for variant in self.variants
-            if (figure := variant.figure(metric)) is not None
-        )
+        """Return the unit of a metric, "" if its name ends with it."""
+        return self.figures(metric)[0][1].unit
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         names = (*self.metrics, *self.costs)
         variants = [
             {
@@ -190,7 +162,7 @@ class RunComparison:
 
 
 def is_lower_better(metric: str) -> bool:
-    """Whether less of a metric is better."""
+    """Whether a lower value of the metric is better."""
     return metric.endswith(LOWER_IS_BETTER)
 
 
@@ -201,262 +173,178 @@ def compare(
     run is a table without tests.
 
     Args:
-        run_folders: Of runs, each once.
-        names: Of the variant that each belongs to, where that is known; else runs whose recipes
-            differ by their seed only are one variant.
+        run_folders: Folders of runs, each once.
+        names: The variant that each run belongs to, if known; by default runs whose recipes differ
+            by their seed only are one variant.
         without: Metrics that mean something else in each variant.
 
     Raises:
         RequestError: no run, one given twice, or runs that were trained for different things.
         RunFolderError: not a run folder, or a damaged file in it.
     """
+    runs, time_notes = at_equal_time(_read_runs(run_folders))
+    variants = variants_of(runs) if names is None else named_variants(runs, names)
+    runs = [run for variant in variants for run in variant.runs]
+    measured = dict.fromkeys(name for run in runs for name in run.figures)
+    metrics = sorted((name for name in measured if name not in (*COSTS, *without)), key=_order)
+    pairs = _compare_pairs(
+        [
+            (metric, first, second)
+            for metric in metrics
+            if _is_tested(metric, runs)
+            for first, second in combinations(variants, 2)
+        ]
+    )
+    notes = (*_notes(variants, runs, metrics), *time_notes, *_pair_notes(pairs))
+    costs = tuple(name for name in COSTS if name in measured)
+    return RunComparison(variants, tuple(metrics), costs, pairs, notes)
+
+
+def _read_runs(run_folders: Sequence[Path]) -> list[ComparedRun]:
     folders = [folder.resolve() for folder in run_folders]
     if not folders or len(set(folders)) < len(folders):
         raise RequestError("give different runs, each once: brimful compare RUN RUN ...")
-    results = [read_result(folder) for folder in folders]
-    names_apart = told_apart([result.name for result in results], folders)
-    results = [
-        replace(result, name=name) for result, name in zip(results, names_apart, strict=True)
-    ]
-    _refuse_mixture(results)
-    results, told = at_equal_time(results)
-    variants = _variants(results) if names is None else _named_variants(results, names)
-    found = dict.fromkeys(
-        name for variant in variants for run in variant.runs for name in run.figures
-    )
-    metrics = [name for name in found if name not in (*COSTS, *without)]
-    behind_losses = (EQUAL_TIME, *SAME_AS_LOSS, *OF_LAYERS)
-    metrics.sort(
-        key=lambda name: (
-            not name.endswith(LOSSES),
-            behind_losses.index(name) if name in behind_losses else len(behind_losses),
-        )
-    )
-    pairs = _corrected(
-        [
-            _Untested(metric, *two)
-            for metric in metrics
-            if _is_tested(metric, variants)
-            for two in combinations(variants, 2)
-        ]
-    )
-    notes = (*_notes(variants, metrics), *told, *_obstacles(pairs))
-    return RunComparison(
-        variants, tuple(metrics), tuple(name for name in COSTS if name in found), pairs, notes
-    )
+    runs = [read_compared_run(folder) for folder in folders]
+    names = distinct_names([run.name for run in runs], folders)
+    runs = [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
+    by_kind = {run.kind: run.name for run in runs}
+    if len(by_kind) > 1:
+        purposes = "; ".join(f"{name} {PURPOSES[kind]}" for kind, name in by_kind.items())
+        raise RequestError(f"{purposes}: they have no score in common. Compare runs of one kind.")
+    return runs
 
 
-def told_apart(names: Sequence[str], folders: Sequence[Path]) -> list[str]:
-    """Names of runs, each another: behind one that repeats stands the part of its folder's path
-    that differs, as in `quickstart (laptop)`.
-    """
-    paths = [folder.resolve().parts for folder in folders]
-    found = []
-    for name, path in zip(names, paths, strict=True):
-        alike = [
-            other for other_name, other in zip(names, paths, strict=True) if other_name == name
-        ]
-        least = min(map(len, alike)) - 1
-        same_end = _num_same([other[::-1] for other in alike], least)
-        same_start = _num_same(alike, least - same_end)
-        found.append(
-            name
-            if len(alike) == 1
-            else f"{name} ({Path(*path[same_start : len(path) - same_end]).as_posix()})"
-        )
-    return found
+def _order(metric: str) -> tuple[bool, int]:
+    """Return a sort key: losses come first, then what stands beside them."""
+    place = (*BESIDE_LOSS, metric).index(metric)
+    return not metric.endswith(LOSSES), place
 
 
-def _num_same(paths: Sequence[tuple[str, ...]], most: int) -> int:
-    """How many parts all paths begin with, `most` at most."""
-    return next((place for place in range(most) if len({path[place] for path in paths}) > 1), most)
+def _is_tested(metric: str, runs: Sequence[ComparedRun]) -> bool:
+    return not metric.endswith(NEITHER_IS_BETTER) and any(metric in run.examples for run in runs)
 
 
-def _named_variants(results: Sequence[Result], names: Sequence[str]) -> tuple[Variant, ...]:
-    pairs = [*zip(names, results, strict=True)]
+def _compare_pairs(
+    untested: Sequence[tuple[str, Variant, Variant]],
+) -> tuple[PairComparison, ...]:
+    """Test pairs of variants, each on a metric, and correct their p-values for their number."""
+    resamples = max(LEAST_RESAMPLES, RESAMPLES_PER_TEST * len(untested))
+    pairs = [_compare_pair(*each, resamples) for each in untested]
+    corrected = iter(holm([pair.p_value for pair in pairs if pair.p_value is not None]))
     return tuple(
-        Variant(name, tuple(result for other, result in pairs if other == name))
-        for name in dict.fromkeys(names)
+        pair if pair.p_value is None else replace(pair, p_value=next(corrected)) for pair in pairs
     )
 
 
-def _variants(results: Sequence[Result]) -> tuple[Variant, ...]:
-    """Runs that differ by their seed only, together; a seed that comes twice keeps all of them
-    apart.
-    """
-    groups: dict[Any, list[Result]] = {}
-    for place, result in enumerate(results):
-        groups.setdefault(place if result.variant is None else result.variant, []).append(result)
-    found: list[tuple[Result, ...]] = []
-    for runs in groups.values():
-        together = len({run.seed for run in runs}) == len(runs)
-        found += [(run,) for run in runs] if not together else [tuple(runs)]
-    names = [_common_name(runs) for runs in found]
-    return tuple(
-        Variant(name if names.count(name) == 1 else f"{name} ({place})", runs)
-        for place, (name, runs) in enumerate(zip(names, found, strict=True), 1)
+def _compare_pair(metric: str, first: Variant, second: Variant, resamples: int) -> PairComparison:
+    """Return a pair with its p-value before correction, or with the obstacle to comparing it."""
+    pair = PairComparison(metric, first.name, second.name)
+    runs = [*first.runs, *second.runs]
+    if obstacle := _obstacle(metric, runs):
+        return replace(pair, obstacle=obstacle)
+    examples = [run.examples[metric] for run in runs]
+    ids = [set(each.ids) for each in examples]
+    common = set.intersection(*ids)
+    order = [each for each in examples[0].ids if each in common]
+    ordered = [each.in_order(order) for each in examples]
+    weights_N = ordered[0].weights_N
+    split = len(first.runs)
+    first_N, second_N = (
+        np.mean([each.sums_N for each in side], axis=0)
+        for side in (ordered[:split], ordered[split:])
+    )
+    tested = paired_difference(first_N, second_N, weights_N, resamples=resamples)
+    if tested.interval is None or tested.p_value is None:
+        return replace(pair, obstacle="there are too few examples")
+    seeds = seeds_difference(first.over_seeds(metric), second.over_seeds(metric))
+    return replace(
+        pair,
+        difference=tested.difference,
+        interval=(tested.interval.low, tested.interval.high),
+        p_value=tested.p_value,
+        over_seeds=None if seeds is None else (seeds.low, seeds.high),
+        n=len(weights_N),
+        left_out=len(set.union(*ids)) - len(common),
     )
 
 
-def _common_name(runs: Sequence[Result]) -> str:
-    """`lora-16-seed1` and `lora-16-seed2` -> `lora-16`."""
-    if len(runs) == 1:
-        return runs[0].name
-    stems = {re.sub(rf"[-_.]?(seed[-_.]?\d+|{run.seed})$", "", run.name) for run in runs}
-    return (
-        stems.pop() if len(stems) == 1 and "" not in stems else " + ".join(run.name for run in runs)
-    )
-
-
-def _is_tested(metric: str, variants: Sequence[Variant]) -> bool:
-    return not metric.endswith(NEITHER_IS_BETTER) and any(
-        metric in run.examples for variant in variants for run in variant.runs
-    )
-
-
-@dataclass(frozen=True)
-class _Untested:
-    """A pair before its test."""
-
-    metric: str
-    first: Variant
-    second: Variant
-
-    def tested(self, resamples: int) -> Pair:
-        """With a p-value that is not corrected yet, or the obstacle."""
-        empty = Pair(self.metric, self.first.name, self.second.name)
-        runs = [*self.first.runs, *self.second.runs]
-        if obstacle := _obstacle(self.metric, runs):
-            return replace(empty, obstacle=obstacle)
-        examples = [run.examples[self.metric] for run in runs]
-        common = set.intersection(*(set(each.ids) for each in examples))
-        order = [number for number in examples[0].ids if number in common]
-        sums = [each.in_order(order).sums_N for each in examples]
-        weights_N = examples[0].in_order(order).weights_N
-        first, second = (
-            np.mean(sums[: len(self.first.runs)], axis=0),
-            np.mean(sums[len(self.first.runs) :], axis=0),
-        )
-        found = paired_difference(first, second, weights_N, resamples=resamples)
-        if found.interval is None or found.p_value is None:
-            return replace(empty, obstacle="there are too few examples")
-        seeds = seeds_difference(
-            self.first.over_seeds(self.metric), self.second.over_seeds(self.metric)
-        )
-        return replace(
-            empty,
-            difference=found.difference,
-            interval=(found.interval.low, found.interval.high),
-            p_value=found.p_value,
-            over_seeds=None if seeds is None else (seeds.low, seeds.high),
-            n=len(weights_N),
-            left_out=len(set.union(*(set(each.ids) for each in examples))) - len(common),
-        )
-
-
-def _obstacle(metric: str, runs: Sequence[Result]) -> str:
-    """Why runs cannot be compared on a metric; empty where they were scored on the same examples in
-    the same way.
+def _obstacle(metric: str, runs: Sequence[ComparedRun]) -> str:
+    """Return why runs cannot be compared on a metric; empty if they were scored on the same
+    examples in the same way.
     """
     for run in runs:
         if metric not in run.figures:
             return f"{run.name} was not scored on it"
         if metric not in run.examples:
             return f"the scores of single examples of {run.name} were not kept"
-    first, *others = [(run.name, run.examples[metric]) for run in runs]
-    for name, examples in others:
-        if examples.version != first[1].version:
-            return f"{first[0]} has {first[1].version}, {name} {examples.version}"
-        all_ids, common = (
-            len(combine(set(first[1].ids), examples.ids))
-            for combine in (set.union, set.intersection)
-        )
-        if common < (1.0 if metric.endswith(LOSSES) else LEAST_IN_COMMON) * all_ids:
+    least_in_common = 1.0 if metric.endswith(LOSSES) else LEAST_IN_COMMON
+    first, examples = runs[0].name, runs[0].examples[metric]
+    for run in runs[1:]:
+        other = run.examples[metric]
+        if other.version != examples.version:
+            return f"{first} has {examples.version}, {run.name} {other.version}"
+        ids, other_ids = set(examples.ids), set(other.ids)
+        common = len(ids & other_ids)
+        if common < least_in_common * len(ids | other_ids):
             return (
-                f"other examples: {len(first[1].ids)} of {first[0]}, {len(examples.ids)} of {name},"
+                f"other examples: {len(examples.ids)} of {first}, {len(other.ids)} of {run.name},"
                 f" {common} in common"
             )
     return ""
 
 
-def _corrected(untested: Sequence[_Untested]) -> tuple[Pair, ...]:
-    pairs = [
-        pair.tested(max(LEAST_RESAMPLES, RESAMPLES_PER_TEST * len(untested))) for pair in untested
-    ]
-    tested = [place for place, pair in enumerate(pairs) if pair.p_value is not None]
-    for place, p_value in zip(
-        tested, holm([pairs[place].p_value or 0.0 for place in tested]), strict=True
-    ):
-        pairs[place] = replace(pairs[place], p_value=p_value)
-    return tuple(pairs)
-
-
-def _obstacles(pairs: Sequence[Pair]) -> list[str]:
-    told = [(pair, f"not compared: {pair.obstacle}") for pair in pairs if pair.obstacle]
-    told += [
+def _pair_notes(pairs: Sequence[PairComparison]) -> list[str]:
+    notes = [(pair, f"not compared: {pair.obstacle}") for pair in pairs if pair.obstacle]
+    notes += [
         (pair, f"compared on the {pair.n} examples of both, without {pair.left_out} of one only")
         for pair in pairs
         if pair.left_out
     ]
-    return [f"{pair.metric}: {pair.first} and {pair.second} are {what}" for pair, what in told]
+    return [f"{pair.metric}: {pair.first} and {pair.second} are {note}" for pair, note in notes]
 
 
-def _notes(variants: Sequence[Variant], metrics: Sequence[str]) -> list[str]:
-    runs = [run for variant in variants for run in variant.runs]
+def _notes(
+    variants: Sequence[Variant], runs: Sequence[ComparedRun], metrics: Sequence[str]
+) -> list[str]:
     notes = [note for run in runs for note in run.notes]
     for task in dict.fromkeys(task for run in runs for task in run.prompts):
-        notes += _differing(
-            f"{task} was asked in different ways",
-            {run.name: run.prompts.get(task, "") for run in runs},
+        prompts = {run.name: run.prompts.get(task, "") for run in runs}
+        notes += _differing(f"{task} was asked in different ways", prompts)
+    devices = {run.name: run.device for run in runs}
+    notes += _differing("time, speed and memory are of different devices", devices)
+    if runs[0].kind != "labels":
+        return notes + _untested_notes(runs, metrics)
+    if len(variants) > 1:
+        notes.append(
+            f"which classifier is better is tested on the {LABEL_LOSS} alone; the other scores have"
+            " one value over all texts"
         )
-    notes += _differing(
-        "time, speed and memory are of different devices", {run.name: run.device for run in runs}
-    )
-    if runs[0].kind == "labels":
-        return [
-            *notes,
-            *[
-                f"which classifier is better is tested on the {LABEL_LOSS} alone; the other scores"
-                " have one value over all texts"
-            ]
-            * (len(variants) > 1),
-        ]
-    for metric in metrics:
-        if (
-            metric.endswith(LOSSES)
-            or metric in (EQUAL_TIME, *SAME_AS_LOSS, *OF_LAYERS)
-            or split_kind(metric)[1]
-        ):
-            continue
-        if any(metric in run.figures for run in runs) and not any(
-            metric in run.examples for run in runs
-        ):
-            notes.append(f"{metric} is one number over all examples and not tested")
-    if any(split_kind(metric)[1] for metric in metrics):
+    return notes
+
+
+def _untested_notes(runs: Sequence[ComparedRun], metrics: Sequence[str]) -> list[str]:
+    """Return a note for each score of a task that has no scores of single examples."""
+    with_examples = {metric for run in runs for metric in run.examples}
+    over_all = [metric for metric in metrics if not split_kind(metric)[1]]
+    notes = [
+        f"{metric} is one number over all examples and not tested"
+        for metric in over_all
+        if not metric.endswith(LOSSES) and metric not in {*BESIDE_LOSS, *with_examples}
+    ]
+    if len(over_all) < len(metrics):
         notes.append(
             "scores of one type of question, as in `accuracy[TYPE]`, are shown and not tested"
         )
     return notes
 
 
-def _refuse_mixture(results: Sequence[Result]) -> None:
-    kinds = {result.kind: result.name for result in results}
-    if len(kinds) > 1:
-        told = "; ".join(f"{name} {_PURPOSES[kind]}" for kind, name in kinds.items())
-        raise RequestError(f"{told}: they have no score in common. Compare runs of one kind.")
-
-
-_PURPOSES = {"text": "continues text", "masked": "fills in masked tokens", "labels": "labels texts"}
-
-
 def _differing(what: str, by_run: Mapping[str, str]) -> list[str]:
-    """A note where runs differ; those that say nothing are left out."""
-    said: dict[str, list[str]] = {}
+    """Return a note if runs have different values; runs without a value are left out."""
+    runs_of: dict[str, list[str]] = {}
     for name, value in by_run.items():
         if value:
-            said.setdefault(value, []).append(name)
-    return (
-        [f"{what}: " + "; ".join(f"{value} ({', '.join(names)})" for value, names in said.items())]
-        if len(said) > 1
-        else []
-    )
+            runs_of.setdefault(value, []).append(name)
+    if len(runs_of) < 2:
+        return []
+    values = "; ".join(f"{value} ({', '.join(names)})" for value, names in runs_of.items())
+    return [f"{what}: {values}"]

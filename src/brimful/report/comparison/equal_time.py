@@ -1,43 +1,52 @@
-"""The validation loss of runs after the same time of training, whatever they had seen by then."""
+"""The validation loss of runs after the same training time, however many tokens they had seen."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from brimful.base.units import format_duration
-from brimful.report.comparison.results import EQUAL_TIME, Figure, Result
+from brimful.report.comparison.results import EQUAL_TIME, ComparedRun, Figure
 
 
-def at_equal_time(results: Sequence[Result]) -> tuple[list[Result], list[str]]:
-    """Language models trained from nothing with their loss at the time when the fastest of them had
-    its last evaluation; and what to know of it.
+def at_equal_time(runs: Sequence[ComparedRun]) -> tuple[list[ComparedRun], list[str]]:
+    """Add to each run the loss it had when the fastest run ended.
 
-    Unchanged where there is nothing to compare: a single run, or one without evaluations while
-    training.
+    Only language models that were trained from random weights are compared in this way. Runs stay
+    as they are where there is only one, or where one has no evaluations while training.
+
+    Returns:
+        The runs, and notes on what was compared.
     """
-    if len(results) < 2 or not all(result.curve for result in results):
-        return list(results), []
-    fastest = min(results, key=lambda result: result.curve[-1][0])
+    if len(runs) < 2 or not all(run.curve for run in runs):
+        return list(runs), []
+    fastest = min(runs, key=lambda run: run.curve[-1][0])
     seconds = fastest.curve[-1][0]
-    found = [(result, loss_at(result.curve, seconds)) for result in results]
     notes = [
         f"{EQUAL_TIME}: after {format_duration(seconds)} of optimizer steps, when {fastest.name}"
-        " ended; of what evaluations while training read, linear in time between them"
+        " ended; by the evaluations while training, interpolated linearly in time"
     ]
-    if late := [result.name for result, loss in found if loss is None]:
+    added, late = [], []
+    for run in runs:
+        loss = loss_at(run.curve, seconds)
+        if loss is None:
+            late.append(run.name)
+            added.append(run)
+        else:
+            figures = {**run.figures, EQUAL_TIME: Figure(loss, "nats/token")}
+            added.append(replace(run, figures=figures))
+    if late:
         notes.append(
             f"not evaluated by that time: {', '.join(late)}; evaluate more often (evaluation.every)"
         )
-    return [result if loss is None else _with_loss(result, loss) for result, loss in found], notes
-
-
-def _with_loss(result: Result, loss: float) -> Result:
-    return replace(result, figures={**result.figures, EQUAL_TIME: Figure(loss, "nats/token")})
+    return added, notes
 
 
 def loss_at(curve: Sequence[tuple[float, float]], seconds: float) -> float | None:
-    """Linear between the points (seconds, loss); None before the first and after the last."""
-    for (earlier, before), (later, after) in zip(curve, [*curve[1:], curve[-1]], strict=True):
-        if earlier <= seconds <= later:
-            share = (seconds - earlier) / (later - earlier) if later > earlier else 0.0
-            return before + share * (after - before)
-    return None
+    """Interpolate linearly between points (seconds, loss); None before the first and after the
+    last.
+    """
+    for (earlier, before), (later, after) in pairwise(curve):
+        if earlier <= seconds < later:
+            return before + (seconds - earlier) / (later - earlier) * (after - before)
+    last_seconds, last_loss = curve[-1]
+    return last_loss if seconds == last_seconds else None

@@ -1,10 +1,11 @@
-"""A page that sets runs side by side: scores and paired differences with intervals, curves over one
-another, plans beside what came true, time and cost.
+"""A page that compares runs: scores and paired differences with intervals, curves over one another,
+predictions beside measurements, time and cost.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,34 +13,29 @@ from urllib.parse import quote
 from brimful.base.dotted import flatten
 from brimful.base.rundir import write_text_atomically
 from brimful.base.units import format_duration
-from brimful.evaluation.metric import split_kind
 from brimful.report import tables
 from brimful.report.bars import Part, parts
-from brimful.report.comparison.compare import Pair, RunComparison, compare, told_apart
+from brimful.report.comparison.compare import PairComparison, RunComparison, compare
 from brimful.report.comparison.plots import MOST_RUNS, overlays
-from brimful.report.comparison.ranges import Cell, cell_of, has_ranges, ranges_of
-from brimful.report.comparison.results import NOT_OF_THE_VARIANT, OF_LAYERS
-from brimful.report.comparison.text import (
-    UNITS,
-    comparison_table,
-    form_of,
-    heading,
-    remarks,
-    sentences,
-)
+from brimful.report.comparison.ranges import all_ranges
+from brimful.report.comparison.results import NOT_OF_THE_VARIANT
+from brimful.report.comparison.text import remarks, sentences
+from brimful.report.comparison.units import heading, score_table, unit_of, variant_table
+from brimful.report.comparison.variants import distinct_names
 from brimful.report.page import headline, html
 from brimful.report.page.predicted import MAIN
 from brimful.report.page.time_page import PLACES
-from brimful.report.quantities import format_error, format_quantity
-from brimful.report.table import Table
+from brimful.report.quantities import MINUS, format_error, format_quantity
+from brimful.report.table import Cell, Row, Table, table_of
 from brimful.report.tables import PREDICTED_NAMES
 from brimful.report.time_spent import NAMES, time_spent
 from brimful.runs.runfiles import RunFiles, measured, read_run
 
-MOST_KEYS = 40
-"""Of recipes, shown where they differ."""
-COSTS = ("energy_wh", "cost_usd")
+MAX_KEYS = 40
+"""Keys of recipes that are shown where runs differ in them."""
+FURTHER_COSTS = ("energy_wh", "cost_usd")
 """Measurements that the comparison itself does not have."""
+NamedRuns = Sequence[tuple[str, RunFiles]]
 
 
 @dataclass(frozen=True)
@@ -50,6 +46,20 @@ class RunTime:
     parts: tuple[Part, ...]
     total: str
     width: str
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The tested difference of a pair, and the verdict on it."""
+
+    metric: str
+    pair: str
+    difference: Cell
+    over_seeds: str
+    p_value: str
+    n: str
+    verdict: str
+    is_real: bool
 
 
 def write_comparison(run_folders: Sequence[Path], path: Path) -> Path:
@@ -67,225 +77,174 @@ def write_comparison(run_folders: Sequence[Path], path: Path) -> Path:
         RunFolderError: not a run folder, a damaged file in it, or the page cannot be written.
     """
     comparison = compare(run_folders)
-    runs = named_runs(run_folders)
-    write_text_atomically(
-        path, html.render_page("compare.html.j2", _values(comparison, runs, path), "1080px")
-    )
+    values = _scores(comparison) | _curves_and_times(named_runs(run_folders), comparison, path)
+    write_text_atomically(path, html.render_page("compare.html.j2", values, "1080px"))
     return path
 
 
 def named_runs(run_folders: Sequence[Path]) -> list[tuple[str, RunFiles]]:
-    """Runs with the names that a comparison calls them by, each another.
+    """Return runs, each with the name that a comparison gives it.
 
     Raises:
         RunFolderError: not a run folder.
     """
     runs = [read_run(folder) for folder in run_folders]
-    return [*zip(told_apart([run.name for run in runs], run_folders), runs, strict=True)]
+    return [*zip(distinct_names([run.name for run in runs], run_folders), runs, strict=True)]
 
 
-def _values(
-    comparison: RunComparison, runs: list[tuple[str, RunFiles]], path: Path
-) -> dict[str, Any]:
-    table, costs = comparison_table(comparison), len(comparison.costs)
-    first, last = len(table.columns) - len(comparison.metrics) - costs, len(table.columns) - costs
-    whole = [
-        first + place
-        for place, metric in enumerate(comparison.metrics)
-        if not split_kind(metric)[1] and metric not in OF_LAYERS
-    ]
-    drawn = overlays(runs)
+def _scores(comparison: RunComparison) -> dict[str, Any]:
+    """Return the values of the page that follow from the comparison alone."""
     return {
-        "title": " and ".join(name for name, _ in runs) if len(runs) < 4 else f"{len(runs)} runs",
-        "sentence": _sentence(comparison, runs),
         "sentences": sentences(comparison),
         "remarks": remarks(comparison, "below values"),
         "has_seeds": any(pair.over_seeds for pair in comparison.pairs),
-        "score_columns": [table.columns[place] for place in whole],
-        "score_rows": [
-            (row[0], [cell_of(row[place]) for place in whole]) for row in table.text_rows
-        ],
-        "cost_columns": table.columns[last:],
-        "cost_rows": [(row[0], [cell_of(cell) for cell in row[last:]]) for row in table.text_rows],
-        "ranges": [
-            ranges_of(comparison, metric)
-            for metric in comparison.metrics
-            if has_ranges(comparison, metric, set())
-        ],
-        "differences": [
-            _difference(comparison, pair) for pair in comparison.pairs if not pair.obstacle
-        ],
-        "drawings": drawn,
+        "scores": score_table(comparison),
+        "costs": variant_table(comparison, comparison.costs),
+        "ranges": all_ranges(comparison),
+        "differences": [_difference(comparison, pair) for pair in comparison.tested],
+    }
+
+
+def _curves_and_times(runs: NamedRuns, comparison: RunComparison, path: Path) -> dict[str, Any]:
+    """Return the values of the page that follow from the run folders."""
+    names = [name for name, _ in runs]
+    times = [(name, _seconds_by_purpose(run)) for name, run in runs]
+    return {
+        "title": " and ".join(names) if len(runs) < 4 else f"{len(runs)} runs",
+        "sentence": _sentence(comparison, runs),
+        "drawings": overlays(runs),
         "keys": [
-            {"name": name, "style": f"--c: var(--s{place + 1})"}
-            for place, (name, _) in enumerate(runs[:MOST_RUNS])
+            {"name": name, "style": f"--c: var(--s{place})"}
+            for place, name in enumerate(names[:MOST_RUNS], 1)
         ],
         "num_hidden": max(0, len(runs) - MOST_RUNS),
         "predictions": _predictions(runs),
-        "run_names": [name for name, _ in runs],
-        "times": _times(runs),
+        "times": _times(times),
         "time_keys": [
             Part(NAMES[key], 0.0, 0.0, "", place)
             for key, place in PLACES.items()
-            if any(_spent(run, key) for _, run in runs)
+            if any(key in seconds for _, seconds in times)
         ],
         "differing": _differing(runs),
         "runs": [_run(name, run, path) for name, run in runs],
-        "missing": [f"{name}: {told}" for name, run in runs for told in run.missing.values()],
+        "missing": [f"{name}: {reason}" for name, run in runs for reason in run.missing.values()],
     }
 
 
-def _sentence(comparison: RunComparison, runs: list[tuple[str, RunFiles]]) -> str:
+def _sentence(comparison: RunComparison, runs: NamedRuns) -> str:
     """`3 runs as 2 variants; 1 of 3 tested differences is real.`"""
-    several = (
-        f" as {len(comparison.variants)} variants" if len(comparison.variants) < len(runs) else ""
-    )
-    tested = [pair for pair in comparison.pairs if not pair.obstacle]
-    real = sum(pair.is_real for pair in tested)
+    first = f"{len(runs)} run{'s' * (len(runs) != 1)}"
+    if len(comparison.variants) < len(runs):
+        first += f" as {len(comparison.variants)} variants"
     unfinished = sum(not run.is_finished for _, run in runs)
-    told = [f"{len(runs)} run{'s' * (len(runs) != 1)}{several}"]
+    last = f"{unfinished} {'is' if unfinished == 1 else 'are'} not finished" if unfinished else ""
+    return f"{'; '.join(filter(None, (first, _tested(comparison), last)))}."
+
+
+def _tested(comparison: RunComparison) -> str:
+    tested = comparison.tested
+    real = sum(pair.is_real for pair in tested)
     if len(tested) == 1:
-        told.append(f"the one difference that could be tested is {'' if real else 'not '}real")
-    elif tested:
-        told.append(
-            f"{real or 'none'} of {len(tested)} tested differences {'is' if real < 2 else 'are'}"
-            " real"
-        )
-    told += (
-        [f"{unfinished} {'is' if unfinished == 1 else 'are'} not finished"] if unfinished else []
+        return f"the one difference that could be tested is {'' if real else 'not '}real"
+    if not tested:
+        return ""
+    return (
+        f"{real or 'none'} of {len(tested)} tested differences {'is' if real < 2 else 'are'} real"
     )
-    return f"{'; '.join(told)}."
 
 
-def _difference(comparison: RunComparison, pair: Pair) -> dict[str, str]:
-    """One row: the difference of a pair and what to make of it."""
-    unit = comparison.unit(pair.metric)
-    form = form_of(unit, "+")
-    better = pair.first if pair.first_is_better else pair.second
+def _difference(comparison: RunComparison, pair: PairComparison) -> Difference:
+    unit = unit_of(comparison, pair.metric)
+    form = unit.formatter("+")
 
-    def span(ends: tuple[float, float] | None) -> str:
-        return f"{form(ends[0])} to {form(ends[1])}" if ends else ""
+    def with_unit(value: float) -> str:
+        return f"{form(value)} {unit.of_difference}".rstrip()
 
-    return {
-        "metric": heading(comparison, pair.metric),
-        "pair": f"{pair.first} \N{MINUS SIGN} {pair.second}",
-        "difference": (
-            f"{form(pair.difference or 0.0)} {UNITS.get(unit, ('', 1.0, '', ''))[3]}".rstrip()
-        ),
-        "interval": span(pair.interval),
-        "over_seeds": span(pair.over_seeds),
-        "p": "" if pair.p_value is None else f"{pair.p_value:.2g}",
-        "n": f"{pair.n or 0:,}",
-        "verdict": f"{better} is better" if pair.is_real else "cannot be told apart",
-        "tone": "good" if pair.is_real else "",
-    }
+    interval = Cell(0.0, form, pair.interval).interval_text
+    return Difference(
+        metric=heading(comparison, pair.metric),
+        pair=f"{pair.first} {MINUS} {pair.second}",
+        difference=Cell(pair.difference or 0.0, with_unit, note=interval),
+        over_seeds=Cell(0.0, form, pair.over_seeds).interval_text,
+        p_value="" if pair.p_value is None else f"{pair.p_value:.2g}",
+        n=f"{pair.n or 0:,}",
+        verdict=f"{pair.winner} is better" if pair.is_real else "cannot be told apart",
+        is_real=pair.is_real,
+    )
 
 
-def _predictions(runs: list[tuple[str, RunFiles]]) -> list[tuple[str, list[Cell]]]:
-    """Quantities in rows, runs in columns: what was measured, below it what was predicted and how
-    far that was off.
+def _predictions(runs: NamedRuns) -> Table | None:
+    """Return quantities in rows and runs in columns: what was measured, below it what was predicted
+    and the error. None where nothing was measured.
     """
-    found = [{each.key: each for each in tables.comparisons(run)} for _, run in runs]
-    rows = []
+    by_run = [{each.key: each for each in tables.comparisons(run)} for _, run in runs]
+    rows: list[Row] = []
     for key in MAIN:
-        cells = []
-        for comparisons in found:
-            each = comparisons.get(key)
-            error = (
-                ""
-                if each is None or each.error is None
-                else f" ({format_error(each.error).replace('-', chr(0x2212))})"
-            )
-            value = (
-                "" if each is None or each.measured is None else format_quantity(key, each.measured)
-            )
-            cells.append(
-                Cell(
-                    value,
-                    (
-                        ""
-                        if each is None
-                        else f"predicted {format_quantity(key, each.predicted)}{error}"
-                    ),
-                )
-            )
-        if any(cell.value for cell in cells):
-            rows.append((PREDICTED_NAMES.get(key, key), cells))
-    return rows
+        cells = [_prediction_cell(comparisons.get(key)) for comparisons in by_run]
+        if any(cell.text for cell in cells):
+            rows.append((PREDICTED_NAMES.get(key, key), *cells))
+    return table_of(("", *(name for name, _ in runs)), rows)
 
 
-def _spent(run: RunFiles, key: str) -> float:
+def _prediction_cell(prediction: tables.Comparison | None) -> Cell:
+    if prediction is None:
+        return Cell(None)
+    form = partial(format_quantity, prediction.key)
+    note = f"predicted {form(prediction.predicted)}"
+    if prediction.error is not None:
+        note += f" ({format_error(prediction.error, MINUS)})"
+    return Cell(prediction.measured, form, note=note)
+
+
+def _seconds_by_purpose(run: RunFiles) -> dict[str, float]:
+    """Return what a run's time was spent on, in seconds; nothing for a run without timed steps."""
     spent = time_spent(run)
-    return float(getattr(spent, key) or 0.0) if spent is not None else 0.0
+    seconds = {key: getattr(spent, key, None) or 0.0 for key in PLACES}
+    return {key: value for key, value in seconds.items() if value}
 
 
-def _times(runs: list[tuple[str, RunFiles]]) -> list[RunTime]:
-    """A bar for each run that timed its steps, as long as the run took."""
-    spent = [
-        (
-            name,
-            [
-                (NAMES[key], _spent(run, key), place)
-                for key, place in PLACES.items()
-                if _spent(run, key)
-            ],
-        )
-        for name, run in runs
-    ]
-    found = [
-        (name, terms, sum(seconds for _, seconds, _ in terms)) for name, terms in spent if terms
-    ]
-    longest = max((total for *_, total in found), default=0.0)
-    return [
-        RunTime(
-            name,
-            tuple(
-                parts(
-                    [(what, seconds) for what, seconds, _ in terms],
-                    "time_s",
-                    [place for *_, place in terms],
-                )
-            ),
-            format_duration(total),
-            f"{total / longest:.2%}",
-        )
-        for name, terms, total in found
-    ]
+def _times(times: Sequence[tuple[str, Mapping[str, float]]]) -> list[RunTime]:
+    """Return a bar for each run that timed its steps, as long as the run took."""
+    timed = [(name, seconds) for name, seconds in times if seconds]
+    longest = max((sum(seconds.values()) for _, seconds in timed), default=0.0)
+    bars = []
+    for name, seconds in timed:
+        total = sum(seconds.values())
+        terms = [(NAMES[key], value) for key, value in seconds.items()]
+        shown = parts(terms, "time_s", [PLACES[key] for key in seconds])
+        bars.append(RunTime(name, tuple(shown), format_duration(total), f"{total / longest:.2%}"))
+    return bars
 
 
-def _differing(runs: list[tuple[str, RunFiles]]) -> Table | None:
-    """Keys of the recipes that are not the same in all runs; None where they agree."""
+def _differing(runs: NamedRuns) -> Table | None:
+    """Return the keys of the recipes that are not the same in all runs; None where they agree."""
     flat = [flatten(run.recipe) for _, run in runs]
-    names = dict.fromkeys(
-        key
-        for values in flat
-        for key in values
-        if key.split(".")[0] not in NOT_OF_THE_VARIANT or key == "seed"
-    )
-    rows = [
-        (key, *(str(values.get(key, "-")) for values in flat))
-        for key in names
-        if len({str(values.get(key)) for values in flat}) > 1
-    ]
-    return Table(("", *(name for name, _ in runs)), tuple(rows[:MOST_KEYS])) if rows else None
+    keys = dict.fromkeys(key for values in flat for key in values)
+    rows: list[Row] = []
+    for key in keys:
+        values = [str(recipe.get(key, "-")) for recipe in flat]
+        is_of_variant = key == "seed" or key.split(".")[0] not in NOT_OF_THE_VARIANT
+        if is_of_variant and len(set(values)) > 1:
+            rows.append((key, *values))
+    return table_of(("", *(name for name, _ in runs)), rows[:MAX_KEYS])
 
 
 def _run(name: str, run: RunFiles, path: Path) -> dict[str, str]:
-    """A line for each run, and where its own report is."""
+    """Return a line about a run, and where its own report is."""
     report = run.folder / html.FILE_NAME
-    link = (
-        quote(os.path.relpath(report.resolve(), path.resolve().parent)) if report.is_file() else ""
-    )
-    found = measured(run)
-    extra = ", ".join(
-        f"{PREDICTED_NAMES[key].lower()} {format_quantity(key, found[key])}"
-        for key in COSTS
-        if key in found
-    )
+    link = ""
+    if report.is_file():
+        link = quote(os.path.relpath(report.resolve(), path.resolve().parent))
+    values = measured(run)
+    extra = [
+        f"{PREDICTED_NAMES[key].lower()} {format_quantity(key, values[key])}"
+        for key in FURTHER_COSTS
+        if key in values
+    ]
     return {
         "name": name,
         "status": headline.status(run),
         "sentence": headline.sentence(run),
-        "extra": extra,
+        "extra": ", ".join(extra),
         "link": link,
     }

@@ -90,6 +90,11 @@ class Figure:
     interval: tuple[float, float] | None = None
     n: int | None = None
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The ends of the interval; the value itself where there is none."""
+        return self.interval or (self.value, self.value)
+
 
 @dataclass(frozen=True)
 class Examples:
@@ -114,7 +119,7 @@ class Examples:
 
 
 @dataclass(frozen=True)
-class Result:
+class ComparedRun:
     """One run.
 
     Attributes:
@@ -145,7 +150,7 @@ class Result:
     curve: tuple[tuple[float, float], ...] = ()
 
 
-def read_result(run_folder: Path) -> Result:
+def read_compared_run(run_folder: Path) -> ComparedRun:
     """Everything about a run that can be compared.
 
     Raises:
@@ -167,7 +172,7 @@ def read_result(run_folder: Path) -> Result:
         figures |= _of_task(task, summary)
         examples |= _examples_of_task(task, summary, path.with_suffix(".jsonl"))
     seed = number(run.recipe.get("seed"))
-    return Result(
+    return ComparedRun(
         run.name,
         _variant(run.recipe),
         None if seed is None else int(seed),

@@ -1,4 +1,4 @@
-"""Rounds of sampling and fine-tuning on a page: what was drawn in each, what became of it, a few
+"""Rounds of sampling and fine-tuning on a page: what was sampled in each, what became of it, a few
 samples, and the scores round by round.
 """
 
@@ -12,19 +12,21 @@ from urllib.parse import quote
 
 from brimful.base.intervals import wilson_interval
 from brimful.evaluation.metric import split_kind
-from brimful.report.comparison.compare import RunComparison, Variant
-from brimful.report.comparison.sampling import fates, questions_with_kept, reason_text, share_text
-from brimful.report.comparison.text import form_of, heading
-from brimful.report.quantities import format_number, format_score, with_interval
-from brimful.report.table import Table
+from brimful.report.comparison.compare import RunComparison
+from brimful.report.comparison.sampling import fates, questions_with_kept, reason_text, share_cell
+from brimful.report.comparison.study_folder import RoundSamples, SampleExample, StudyFolder
+from brimful.report.comparison.units import heading, unit_of, variant_cell
+from brimful.report.comparison.variants import Variant
+from brimful.report.quantities import format_number, format_score
+from brimful.report.table import Cell, Row, Table
 from brimful.report.tasks import MAX_SHOWN, AnswerView, cut
-from brimful.runs.runfiles import Json, items, number, section
+from brimful.runs.runfiles import Json
 from brimful.selection.journal import SAMPLES_FILE, TRAINING_FILE
 from brimful.selection.sample import JudgedSample, SampledPrompt
+from brimful.selection.statistics import Statistics
 
 MAIN_METRICS = ("accuracy", "pass@1")
-"""Ends of the names of metrics that are told round by round and by type of question."""
-DRAWING_COLUMNS = ("Samples", "Tokens", "Correct", "Answered", "Accepted", "Kept")
+"""Ends of the names of metrics that are shown round by round and by type of question."""
 MAX_REASONS, MAX_KINDS = 5, 12
 HUES = {
     "kept": 145,
@@ -51,19 +53,18 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """The samples of one seed in a round: (value, interval or count) by column of
-    `DRAWING_COLUMNS`, as text.
-    """
+class FatePart:
+    """The samples of one fate as a part of a bar; `percent` and `style` are CSS."""
 
     name: str
-    cells: tuple[tuple[str, str], ...]
-    links: tuple[Link, ...]
+    text: str
+    percent: str
+    style: str
 
 
 @dataclass(frozen=True)
-class Reason:
-    """Why samples were not kept: how many, in words, and one of them."""
+class ReasonView:
+    """Why samples were not kept: how many, the reason, and one of them."""
 
     count: str
     what: str
@@ -76,21 +77,24 @@ class RoundView:
     """One round, the samples of all its seeds together where nothing else is said.
 
     Attributes:
-        author: Who wrote the samples.
-        trained: On how many tokens, as text; once for seeds that are alike.
-        notes: What must be known of the drawings; each once.
-        fates: Parts of a bar: name, size as text, percent and colour as CSS.
+        author: Which model wrote the samples.
+        samples: A row for each seed.
+        links: Files of each row.
+        trained: How many tokens were trained on, as text; once for seeds that are alike.
+        notes: What must be known about the samples; each once.
+        fates: Parts of a bar.
         kinds: By kind of question, those with the fewest accepted questions first; None where there
             are no kinds.
     """
 
     number: int
     author: str
-    drawings: tuple[Drawing, ...]
+    samples: Table
+    links: tuple[tuple[Link, ...], ...]
     trained: tuple[str, ...]
     notes: tuple[str, ...]
-    fates: tuple[dict[str, str], ...]
-    reasons: tuple[Reason, ...]
+    fates: tuple[FatePart, ...]
+    reasons: tuple[ReasonView, ...]
     kinds: Table | None
     examples: tuple[AnswerView, ...]
 
@@ -125,192 +129,161 @@ class Chart:
     seed_lines: tuple[str, ...]
 
 
-def round_views(study_folder: Path, study: Json) -> list[RoundView]:
-    """What study.json says about every round, in order; what is missing in it is left out."""
-    found = [each for each in items(study.get("rounds")) if isinstance(each, dict)]
-    found.sort(key=lambda each: number(each.get("round")) or 0.0)
-    return [
-        _view(int(place), list(group), study_folder)
-        for place, group in groupby(found, lambda each: number(each.get("round")) or 0.0)
-    ]
+def round_views(study: StudyFolder) -> list[RoundView]:
+    """Return every round of a study, in order."""
+    by_round = groupby(study.rounds, key=lambda each: each.round)
+    return [_view(number, list(seeds), study.path) for number, seeds in by_round]
 
 
-def _view(place: int, seeds: Sequence[Json], study_folder: Path) -> RoundView:
-    statistics = [section(each, "statistics") for each in seeds]
+def _view(number: int, seeds: Sequence[RoundSamples], study_folder: Path) -> RoundView:
+    statistics = [seed.statistics for seed in seeds]
+    trained = dict.fromkeys(map(_trained_tokens, seeds))
     return RoundView(
-        number=place,
-        author=str(seeds[0].get("author") or ""),
-        drawings=tuple(_drawing(each, study_folder) for each in seeds),
-        trained=tuple(
-            dict.fromkeys(
-                text for each in seeds if (text := _trained_tokens(each.get("trained_tokens")))
-            )
-        ),
-        notes=tuple(
-            dict.fromkeys(str(note) for each in seeds for note in items(each.get("notes")))
-        ),
+        number=number,
+        author=seeds[0].author,
+        samples=_samples_table(seeds),
+        links=tuple(_links(seed, study_folder) for seed in seeds),
+        trained=tuple(filter(None, trained)),
+        notes=tuple(dict.fromkeys(note for seed in seeds for note in seed.notes)),
         fates=tuple(_fates(statistics)),
         reasons=tuple(_reasons(statistics)),
         kinds=_kinds(statistics),
-        examples=tuple(
-            _example(example)
-            for example in items(seeds[0].get("examples"))
-            if isinstance(example, dict)
-        ),
+        examples=tuple(map(_example, seeds[0].examples)),
     )
 
 
-def _drawing(drawn: Json, study_folder: Path) -> Drawing:
-    statistics, folder = section(drawn, "statistics"), str(drawn.get("folder") or "")
-    accepted, questions = (
-        questions_with_kept(statistics),
-        number(statistics.get("questions")) or 0.0,
+def _samples_table(seeds: Sequence[RoundSamples]) -> Table:
+    titles = ("Samples", "Tokens", "Correct", "Answered", "Accepted", "Kept")
+    return Table(("", *titles), tuple(map(_samples_row, seeds)))
+
+
+def _samples_row(seed: RoundSamples) -> Row:
+    statistics = seed.statistics
+    accepted, questions = questions_with_kept(statistics), statistics.questions
+    note = f"{accepted:,} of {questions:,} questions"
+    return (
+        f"Seed {seed.seed}",
+        Cell(statistics.samples),
+        Cell(statistics.tokens),
+        share_cell(statistics.correct),
+        share_cell(statistics.answered),
+        Cell(accepted / questions if questions else None, "{:.1%}".format, note=note),
+        Cell(statistics.fates.get("kept", 0)),
     )
-    share = format_score(accepted / questions, "share") if questions else "-"
-    cells = (
-        (format_number(statistics.get("samples")), ""),
-        (format_number(statistics.get("tokens")), ""),
-        _parts(share_text(statistics, "correct")),
-        _parts(share_text(statistics, "answered")),
-        (share, f"{accepted:,.0f} of {questions:,.0f} questions"),
-        (format_number(section(statistics, "fates").get("kept")), ""),
-    )
-    links = tuple(
-        Link(name, quote(f"{folder}/{name}"))
+
+
+def _links(seed: RoundSamples, study_folder: Path) -> tuple[Link, ...]:
+    """Return the files of a seed's samples that are there."""
+    return tuple(
+        Link(name, quote(f"{seed.folder}/{name}"))
         for name in (SAMPLES_FILE, TRAINING_FILE)
-        if folder and (study_folder / folder / name).is_file()
+        if seed.folder and (study_folder / seed.folder / name).is_file()
     )
-    return Drawing(f"Seed {drawn.get('seed')}", cells, links)
 
 
-def _parts(text: str) -> tuple[str, str]:
-    value, _, interval = text.partition(" [")
-    return value, interval.removesuffix("]").replace(", ", " to ")
+def _trained_tokens(seed: RoundSamples) -> str:
+    """`388,000`, or several by kind: `demonstrations 212,000, samples 388,000`."""
+    counts = seed.trained_tokens.items()
+    return ", ".join(f"{kind} {format_number(count)}".strip() for kind, count in counts)
 
 
-def _trained_tokens(tokens: object) -> str:
-    """A number, or several by name: `demonstrations 212,000, samples 388,000`."""
-    if isinstance(tokens, dict):
-        return ", ".join(f"{name} {format_number(count)}" for name, count in tokens.items())
-    return format_number(tokens)
-
-
-def _fates(statistics: Sequence[Json]) -> Iterator[dict[str, str]]:
+def _fates(statistics: Sequence[Statistics]) -> Iterator[FatePart]:
     counts: Counter[str] = Counter()
     for each in statistics:
         counts.update(dict(fates(each)))
     for name, count in counts.items():
         style = f"--c: hsl({HUES.get(name, OTHER_HUE)}, 42%, 50%)"
-        yield {
-            "name": name,
-            "text": f"{count:,}",
-            "percent": f"{count / counts.total():.2%}",
-            "style": style,
-        }
+        yield FatePart(name, f"{count:,}", f"{count / counts.total():.2%}", style)
 
 
-def _reasons(statistics: Sequence[Json]) -> Iterator[Reason]:
-    """The most frequent of all seeds, each with the first seed's sample."""
+def _reasons(statistics: Sequence[Statistics]) -> Iterator[ReasonView]:
+    """Return the most frequent reasons of all seeds, each with the first seed's sample."""
     counts: Counter[str] = Counter()
-    first: dict[str, Json] = {}
-    for reason in (
-        each
-        for every in statistics
-        for each in items(every.get("reasons"))
-        if isinstance(each, dict)
-    ):
-        counts[reason_text(reason)] += int(number(reason.get("samples")) or 0)
-        first.setdefault(reason_text(reason), reason)
+    samples: dict[str, tuple[str, str]] = {}
+    for reason in (reason for each in statistics for reason in each.reasons):
+        what = reason_text(reason)
+        counts[what] += reason.samples
+        samples.setdefault(what, (reason.question, reason.completion))
     for what, count in counts.most_common(MAX_REASONS):
-        yield Reason(
-            f"{count:,}",
-            what,
-            *(str(first[what].get(key) or "") for key in ("question", "completion")),
-        )
+        yield ReasonView(f"{count:,}", what, *samples[what])
 
 
-def _kinds(statistics: Sequence[Json]) -> Table | None:
-    counts: dict[str, Counter[str]] = {}
-    for name, kind in (pair for each in statistics for pair in section(each, "kinds").items()):
-        told = {
-            key: int(number(kind.get(key)) or 0)
-            for key in ("questions", "questions_with_kept", "kept")
-        }
-        correct = {
-            key: int(number(section(kind, "correct").get(key)) or 0) for key in ("count", "total")
-        }
-        counts.setdefault(name, Counter()).update(told | correct)
-    ordered = sorted(
-        counts.items(),
-        key=lambda kind: kind[1]["questions_with_kept"] / max(1, kind[1]["questions"]),
-    )
-    rows = tuple((name, *_kind_cells(count)) for name, count in ordered[:MAX_KINDS])
-    return (
-        Table(("Kind of question", "Questions accepted", "Kept", "Correct"), rows)
-        if len(rows) > 1
-        else None
-    )
+@dataclass
+class _KindTotals:
+    """Counts of one kind of question over all seeds."""
+
+    questions: int = 0
+    accepted: int = 0
+    kept: int = 0
+    correct: int = 0
+    samples: int = 0
+
+    def row(self, name: str) -> Row:
+        accepted = ""
+        if self.questions:
+            share = format_score(self.accepted / self.questions, "share")
+            accepted = f"{share} ({self.accepted:,} of {self.questions:,})"
+        correct = Cell(None)
+        if self.samples:
+            interval = wilson_interval(self.correct, self.samples)
+            ends = (interval.low, interval.high)
+            correct = Cell(self.correct / self.samples, "{:.1%}".format, ends)
+        return name, accepted, Cell(self.kept), correct
 
 
-def _kind_cells(counts: Counter[str]) -> tuple[str, str, str]:
-    accepted, questions, right, total = (
-        counts[key] for key in ("questions_with_kept", "questions", "count", "total")
-    )
-    share = (
-        f"{format_score(accepted / questions, 'share')} ({accepted:,} of {questions:,})"
-        if questions
-        else ""
-    )
-    if not total:
-        return share, f"{counts['kept']:,}", ""
-    found = wilson_interval(right, total)
-    return (
-        share,
-        f"{counts['kept']:,}",
-        with_interval(
-            right / total, (found.low, found.high), lambda value: format_score(value, "share")
-        ),
-    )
+def _kinds(statistics: Sequence[Statistics]) -> Table | None:
+    totals: dict[str, _KindTotals] = {}
+    for name, kind in (item for each in statistics for item in each.kinds.items()):
+        total = totals.setdefault(name, _KindTotals())
+        total.questions += kind.questions
+        total.accepted += kind.questions_with_kept
+        total.kept += kind.kept
+        if kind.correct is not None:
+            total.correct += kind.correct.count
+            total.samples += kind.correct.total
+    if len(totals) < 2:
+        return None
+    ordered = sorted(totals.items(), key=lambda item: item[1].accepted / max(1, item[1].questions))
+    columns = ("Kind of question", "Questions accepted", "Kept", "Correct")
+    return Table(columns, tuple(total.row(name) for name, total in ordered[:MAX_KINDS]))
 
 
-def _example(example: Json) -> AnswerView:
-    question, answer, reference = (
-        cut(str(example.get(key) or "")) for key in ("question", "answer", "reference")
-    )
+def _example(example: SampleExample) -> AnswerView:
     return AnswerView(
-        "", question, answer, reference, reason_text(example), example.get("fate") == "kept", ""
+        id="",
+        prompt=cut(example.question),
+        answer=cut(example.answer),
+        reference=cut(example.reference),
+        verdict=reason_text(example),
+        is_good=example.fate == "kept",
+        scores="",
     )
 
 
 def sample_examples(
     samples: Sequence[JudgedSample], questions: Sequence[SampledPrompt]
 ) -> list[Json]:
-    """Two kept samples and two that are not right, all of different questions: `examples` of a
-    round in study.json.
+    """Return two kept samples and two that are not right, all of different questions: `examples` of
+    a round in study.json.
 
     Args:
         samples: With their fates.
         questions: Those that were asked.
     """
-    asked = {question.id: question for question in questions}
+    by_id = {question.id: question for question in questions}
     chosen: dict[str, JudgedSample] = {}
-    for wanted in (("kept",), ("wrong", "unparsed", "unended")):
-        found = sorted(
-            (sample for sample in samples if sample.fate in wanted),
-            key=lambda sample: wanted.index(str(sample.fate)),
-        )
-        firsts = {
-            sample.question: sample for sample in reversed(found) if sample.question not in chosen
-        }
-        chosen |= {
-            sample.question: sample
-            for sample in [each for each in found if firsts.get(each.question) is each][:MAX_SHOWN]
-        }
+    for preferred in (("kept",), ("wrong", "unparsed", "unended")):
+        candidates = [sample for fate in preferred for sample in samples if sample.fate == fate]
+        firsts: dict[str, JudgedSample] = {}
+        for sample in candidates:
+            if sample.question not in chosen:
+                firsts.setdefault(sample.question, sample)
+        chosen |= dict([*firsts.items()][:MAX_SHOWN])
     return [
         {
-            "question": asked[name].text,
+            "question": by_id[name].text,
             "answer": sample.completion,
-            "reference": asked[name].reference,
+            "reference": by_id[name].reference,
             "fate": sample.fate,
             "detail": sample.detail,
         }
@@ -318,134 +291,105 @@ def sample_examples(
     ]
 
 
-def main_metrics(comparison: RunComparison) -> list[str]:
-    """The metrics of a chain that are told round by round."""
-    return [metric for metric in comparison.metrics if metric.endswith(MAIN_METRICS)]
-
-
 def kind_tables(comparison: RunComparison) -> list[tuple[str, Table]]:
-    """How right variants are by type of question, a table for each metric that has types; (title,
-    table).
+    """Return a table of scores by type of question, with its title, for each main metric that has
+    types.
     """
-    by_metric: dict[str, list[tuple[str, str]]] = {}
+    by_metric: dict[str, list[str]] = {}
     for name in comparison.metrics:
         metric, kind = split_kind(name)
-        if kind and metric.endswith(MAIN_METRICS):
-            by_metric.setdefault(metric, []).append((kind, name))
+        if kind and metric.endswith(MAIN_METRICS) and metric in comparison.metrics:
+            by_metric.setdefault(metric, []).append(name)
     return [
-        (heading(comparison, metric), _kind_table(comparison, kinds))
-        for metric, kinds in by_metric.items()
-        if metric in comparison.metrics
+        (heading(comparison, metric), _kind_table(comparison, names))
+        for metric, names in by_metric.items()
     ]
 
 
-def _kind_table(comparison: RunComparison, kinds: Sequence[tuple[str, str]]) -> Table:
-    found = {name: [variant.figure(name) for variant in comparison.variants] for _, name in kinds}
-    counts = {
-        name: max((figure.n or 0 for figure in figures if figure), default=0)
-        for name, figures in found.items()
-    }
-    columns = [f"{kind} (n = {counts[name]:,})" if counts[name] else kind for kind, name in kinds]
-    rows = [
-        (variant.name, *(_figure_text(comparison, variant, name) for _, name in kinds))
-        for variant in comparison.variants
-        if any(variant.figure(name) for _, name in kinds)
-    ]
-    return Table(("", *columns), tuple(rows))
-
-
-def _figure_text(comparison: RunComparison, variant: Variant, metric: str) -> str:
-    figure = variant.figure(metric)
-    return (
-        ""
-        if figure is None
-        else with_interval(figure.value, figure.interval, form_of(comparison.unit(metric)))
-    )
+def _kind_table(comparison: RunComparison, metrics: Sequence[str]) -> Table:
+    """Return a column for each metric of one type of question, such as `accuracy[TYPE]`."""
+    columns = [""]
+    for metric in metrics:
+        kind = split_kind(metric)[1]
+        count = max((figure.n or 0 for _, figure in comparison.figures(metric)), default=0)
+        columns.append(f"{kind} (n = {count:,})" if count else kind)
+    rows: list[Row] = []
+    for variant in comparison.variants:
+        cells = [variant_cell(comparison, variant, metric) for metric in metrics]
+        if any(cell.text for cell in cells):
+            rows.append((variant.name, *cells))
+    return Table(tuple(columns), tuple(rows))
 
 
 def charts(comparison: RunComparison, base: str) -> list[Chart]:
-    """Each of the main metrics from variant to variant; `base` is the name of the model before it
-    was tuned.
+    """Return a chart of each main metric from variant to variant; `base` is the name of the model
+    before it was tuned.
     """
-    return [_chart(comparison, metric, base) for metric in main_metrics(comparison)]
+    return [
+        _chart(comparison, metric, base)
+        for metric in comparison.metrics
+        if metric.endswith(MAIN_METRICS)
+    ]
 
 
 def _chart(comparison: RunComparison, metric: str, base: str) -> Chart:
-    found = [
-        (variant, figure)
-        for variant in comparison.variants
-        if (figure := variant.figure(metric)) is not None
-    ]
-    ends: list[float] = [
-        end
-        for variant, figure in found
-        for end in (figure.value, *(figure.interval or ()), *variant.values(metric))
-    ]
+    figures = comparison.figures(metric)
+    ends = [end for variant, figure in figures for end in (*figure.bounds, *variant.values(metric))]
+    ends += [figure.value for _, figure in figures]
     lowest = math.floor(min(ends) / SCALE_STEP) * SCALE_STEP
     highest = max(math.ceil(max(ends) / SCALE_STEP) * SCALE_STEP, lowest + SCALE_STEP)
-    form = form_of(comparison.unit(metric))
+    form = unit_of(comparison, metric).formatter()
 
     def height(value: float) -> float:
         return 100 * (highest - value) / (highest - lowest)
 
     stages = []
-    for place, (variant, figure) in enumerate(found):
-        low, high = figure.interval or (figure.value, figure.value)
-        interval = f"{form(low)} to {form(high)}" if figure.interval else ""
-        left, top, of_high, of_low = (
-            100 * (place + 0.5) / len(found),
-            *map(height, (figure.value, high, low)),
-        )
+    for place, (variant, figure) in enumerate(figures):
+        low, high = figure.bounds
         stages.append(
             Stage(
-                variant.name,
-                form(figure.value),
-                interval,
-                left,
-                top,
-                of_high,
-                of_low - of_high,
-                variant.name == base,
+                name=variant.name,
+                value=form(figure.value),
+                interval=f"{form(low)} to {form(high)}" if figure.interval else "",
+                left=100 * (place + 0.5) / len(figures),
+                top=height(figure.value),
+                high=height(high),
+                height=height(low) - height(high),
+                is_base=variant.name == base,
             )
         )
-    seeds = sorted(
-        {
-            run.seed
-            for variant, _ in found
-            for run in variant.runs
-            if run.seed is not None and len(variant.runs) > 1
-        }
-    )
-    of_seeds = [[_of_seed(variant, metric, seed) for variant, _ in found] for seed in seeds]
-    seed_lines = [
-        [
-            (stage.left, height(value))
-            for stage, value in zip(stages, values, strict=True)
-            if value is not None
-        ]
-        for values in of_seeds
-    ]
-    line = _points([(stage.left, stage.top) for stage in stages])
+    variants = [variant for variant, _ in figures]
+    seed_lines = []
+    for seed in _repeated_seeds(variants):
+        values = [_value_of_seed(variant, metric, seed) for variant in variants]
+        places = zip(stages, values, strict=True)
+        seed_lines.append(
+            _points([(stage.left, height(value)) for stage, value in places if value is not None])
+        )
     return Chart(
-        heading(comparison, metric),
-        form(highest),
-        form(lowest),
-        tuple(stages),
-        line,
-        tuple(map(_points, seed_lines)),
+        title=heading(comparison, metric),
+        highest=form(highest),
+        lowest=form(lowest),
+        stages=tuple(stages),
+        line=_points([(stage.left, stage.top) for stage in stages]),
+        seed_lines=tuple(seed_lines),
     )
 
 
-def _of_seed(variant: Variant, metric: str, seed: int) -> float | None:
-    """The value of one seed's run; that of a model which was not trained and so has no seed, for
-    every seed.
+def _repeated_seeds(variants: Sequence[Variant]) -> list[int]:
+    """Return the seeds of variants that were trained with several, sorted."""
+    runs = [run for variant in variants if len(variant.runs) > 1 for run in variant.runs]
+    return sorted({run.seed for run in runs if run.seed is not None})
+
+
+def _value_of_seed(variant: Variant, metric: str, seed: int) -> float | None:
+    """Return the value of one seed's run. A model that was not trained has no seed, and the same
+    value for every seed.
     """
-    runs = [
-        run
-        for run in variant.runs
-        if metric in run.figures and (run.seed == seed or run.is_untuned)
-    ]
-    return runs[0].figures[metric].value if runs else None
+    for run in variant.runs:
+        if metric in run.figures and (run.seed == seed or run.is_untuned):
+            return run.figures[metric].value
+    return None
 
 
 def _points(places: Sequence[tuple[float, float]]) -> str:

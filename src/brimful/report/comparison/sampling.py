@@ -1,4 +1,4 @@
-"""What a user sees of sampling: live progress while answers are drawn and verified, and lines at
+"""What a user sees of sampling: live progress while answers are sampled and verified, and lines at
 the end on what became of them.
 """
 
@@ -16,15 +16,17 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from brimful.base.units import format_bytes, format_count
+from brimful.report.comparison.study_folder import SampleExample
 from brimful.report.live.panel import BAR_FROM_WIDTH
 from brimful.report.live.progress import LINE_EVERY_S, REFRESHES_PER_SECOND
 from brimful.report.live.run_state import Clock, coarse_duration
-from brimful.report.quantities import format_score, with_interval
-from brimful.runs.runfiles import Json, items, number, section
+from brimful.report.quantities import format_score
+from brimful.report.table import Cell
+from brimful.selection.statistics import KindCounts, RejectionReason, Share, Statistics
 
-RATE_OVER_S = 30.0
-"""Speeds are those of so many last seconds: answers end in bursts."""
-RATE_MARK_EVERY_S = 0.5
+RATE_WINDOW_S = 30.0
+"""Rates are averaged over this many seconds, because answers end in bursts."""
+RATE_SAMPLE_EVERY_S = 0.5
 FATES = (
     "kept",
     "repeated-path",
@@ -36,14 +38,14 @@ FATES = (
     "too-long",
     "contaminated",
 )
-"""As they are told: what is right first."""
+"""In the order in which they are shown: correct samples first."""
 MAX_KINDS = 3
-"""Kinds of question told at the end, those with the fewest accepted questions."""
+"""Kinds of question in the lines at the end, those with the fewest accepted questions."""
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """How far sampling is. Counts are over all sessions; samples are those verified.
+class SamplingState:
+    """How far sampling is. Counts are over all sessions and of verified samples.
 
     Attributes:
         questions_done: Questions of which no more samples are drawn.
@@ -55,7 +57,7 @@ class Snapshot:
         questions_accepted: Questions with at least one kept answer so far, done or not.
         kept: Samples that will be trained on.
         running_rows: Answers being written now.
-        memory_bytes: In use; None where it cannot be told.
+        memory_bytes: In use; None where it cannot be measured.
     """
 
     questions_done: int
@@ -72,93 +74,92 @@ class Snapshot:
     memory_bytes: int | None = None
 
 
-SamplingProgress = Callable[[Snapshot], None]
-"""Receives snapshots as often as they are made."""
+SamplingProgress = Callable[[SamplingState], None]
+"""Receives the state as often as it changes."""
 
 
 @contextmanager
 def sampling_progress(
     console: Console, *, clock: Clock = time.monotonic
 ) -> Iterator[SamplingProgress]:
-    """Show how sampling goes on: one panel updated in place on a terminal; elsewhere the first
-    snapshot, a line about every 10 s, and the last.
+    """Show the progress of sampling: a panel that is updated in place on a terminal; elsewhere a
+    line for the first state, about every 10 s, and for the last.
 
     Args:
         console: Where to show; its width is respected.
         clock: Seconds, rising; replaced in tests.
     """
-    state = _State(clock)
+    pace = _Pace(clock)
     if console.is_terminal and not console.is_dumb_terminal:
-        with Live(_Panel(state), console=console, refresh_per_second=REFRESHES_PER_SECOND):
-            yield state.update
+        with Live(_Panel(pace), console=console, refresh_per_second=REFRESHES_PER_SECOND):
+            yield pace.update
         return
-    lines = _Lines(console, state, clock)
+    lines = _Lines(console, pace, clock)
     try:
         yield lines
     finally:
         lines.finish()
 
 
-class _State:
-    """The last snapshot, and the pace of those before it."""
+class _Pace:
+    """The last state, and the rates at which it changes."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._first: tuple[float, int] | None = None
         self._marks: deque[tuple[float, int, int]] = deque()
-        self.now: Snapshot | None = None
+        self.now: SamplingState | None = None
 
-    def update(self, snapshot: Snapshot) -> None:
-        now_s, self.now = self._clock(), snapshot
-        self._first = self._first or (now_s, snapshot.samples)
-        if not self._marks or now_s - self._marks[-1][0] >= RATE_MARK_EVERY_S:
-            self._marks.append((now_s, snapshot.samples, snapshot.tokens))
-        while len(self._marks) > 2 and now_s - self._marks[1][0] >= RATE_OVER_S:
+    def update(self, state: SamplingState) -> None:
+        now_s, self.now = self._clock(), state
+        self._first = self._first or (now_s, state.samples)
+        if not self._marks or now_s - self._marks[-1][0] >= RATE_SAMPLE_EVERY_S:
+            self._marks.append((now_s, state.samples, state.tokens))
+        while len(self._marks) > 2 and now_s - self._marks[1][0] >= RATE_WINDOW_S:
             self._marks.popleft()
 
     def rates_per_s(self) -> tuple[float, float] | None:
-        """Samples and tokens per second; None while nothing can be said."""
-        if self.now is None or len(self._marks) < 2:
+        """Return samples and tokens per second; None before there are two measurements."""
+        if len(self._marks) < 2:
             return None
-        at_s, samples, tokens = self._marks[0]
-        passed_s = self._marks[-1][0] - at_s
-        return (self._marks[-1][1] - samples) / passed_s, (self._marks[-1][2] - tokens) / passed_s
+        first_s, first_samples, first_tokens = self._marks[0]
+        last_s, last_samples, last_tokens = self._marks[-1]
+        passed_s = last_s - first_s
+        return (last_samples - first_samples) / passed_s, (last_tokens - first_tokens) / passed_s
 
     @property
     def remaining_s(self) -> float | None:
-        """Time left at the pace of this session."""
+        """Time left at the rate of this session."""
         if self.now is None or self._first is None or self.now.samples <= self._first[1]:
             return None
         left = max(0, self.now.samples_planned - self.now.samples)
         return (self._clock() - self._first[0]) / (self.now.samples - self._first[1]) * left
 
-    def header(self) -> str:
-        """`1,234/16,000 samples (8%)  3m 02s left`."""
-        now, remaining_s = self.now, self.remaining_s
-        if now is None:
-            return "starting"
-        left = f"  {coarse_duration(remaining_s)} left" if remaining_s else ""
-        return f"{now.samples:,}/{now.samples_planned:,} samples ({self.share:.0%}){left}"
-
     @property
     def share(self) -> float:
-        """Done part, 0 to 1."""
-        return (
-            min(1.0, self.now.samples / self.now.samples_planned)
-            if self.now and self.now.samples_planned
-            else 0.0
-        )
+        """Share of the samples that are done, 0 to 1."""
+        if self.now is None or not self.now.samples_planned:
+            return 0.0
+        return min(1.0, self.now.samples / self.now.samples_planned)
+
+    def header(self) -> str:
+        """`1,234/16,000 samples (8%)  3m 02s left`."""
+        if self.now is None:
+            return "starting"
+        left = f"  {coarse_duration(self.remaining_s)} left" if self.remaining_s else ""
+        done = f"{self.now.samples:,}/{self.now.samples_planned:,} samples"
+        return f"{done} ({self.share:.0%}){left}"
 
     def fields(self) -> list[tuple[str, str, str]]:
-        """(label, value, style), the most wanted first."""
+        """Return (label, value, style) of each field, the most important first."""
         now, rates = self.now, self.rates_per_s()
         if now is None:
             return []
         fields = [("questions", f"{now.questions_done:,}/{now.questions:,} done", "bold")]
         if now.samples:
             fields += [
-                ("correct", _share(now.correct, now.samples), "bold green"),
-                ("answered", _share(now.answered, now.samples), ""),
+                ("correct", _percent(now.correct, now.samples), "bold green"),
+                ("answered", _percent(now.answered, now.samples), ""),
             ]
         fields += [
             ("accepted questions", f"{now.questions_accepted:,}", "bold green"),
@@ -170,92 +171,83 @@ class _State:
                 ("tokens/s", _rate(rates[1]), "cyan"),
             ]
         fields.append(("rows", f"{now.running_rows:,}", "cyan"))
-        fields += (
-            [("memory", format_bytes(now.memory_bytes), "cyan")]
-            if now.memory_bytes is not None
-            else []
-        )
-        return (
-            [*fields, ("samples of earlier sessions", f"{now.samples_before:,}", "")]
-            if now.samples_before
-            else fields
-        )
+        if now.memory_bytes is not None:
+            fields.append(("memory", format_bytes(now.memory_bytes), "cyan"))
+        if now.samples_before:
+            fields.append(("samples of earlier sessions", f"{now.samples_before:,}", ""))
+        return fields
 
 
 class _Panel:
-    """The terminal's view: a bar, then the fields in columns."""
+    """A bar and the fields in columns, for a terminal."""
 
-    def __init__(self, state: _State) -> None:
-        self._state = state
+    def __init__(self, pace: _Pace) -> None:
+        self._pace = pace
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        header = Text(self._state.header(), no_wrap=True, overflow="crop")
+        header = Text(self._pace.header(), no_wrap=True, overflow="crop")
         if options.max_width >= BAR_FROM_WIDTH:
-            line = Table.grid(
-                Column(no_wrap=True),
-                Column(ratio=1),
-                Column(no_wrap=True, overflow="crop"),
-                padding=(0, 1),
-                expand=True,
-            )
-            line.add_row(
-                Text("sampling", style="bold"),
-                ProgressBar(
-                    total=1.0,
-                    completed=self._state.share,
-                    complete_style="cyan",
-                    finished_style="green",
-                ),
-                header,
-            )
-            yield line
+            yield self._bar(header)
         else:
             yield header
-        fields = self._state.fields()
-        if fields:
+        if fields := self._pace.fields():
             texts = [
                 Text.assemble((label, "dim"), " ", (value, style), no_wrap=True, overflow="crop")
                 for label, value, style in fields
             ]
             yield Columns(texts, padding=(0, 3))
 
+    def _bar(self, header: Text) -> Table:
+        line = Table.grid(
+            Column(no_wrap=True),
+            Column(ratio=1),
+            Column(no_wrap=True, overflow="crop"),
+            padding=(0, 1),
+            expand=True,
+        )
+        bar = ProgressBar(
+            total=1.0,
+            completed=self._pace.share,
+            complete_style="cyan",
+            finished_style="green",
+        )
+        line.add_row(Text("sampling", style="bold"), bar, header)
+        return line
+
 
 class _Lines:
     """Plain lines for pipes, files and notebooks."""
 
-    def __init__(self, console: Console, state: _State, clock: Clock) -> None:
-        self._console, self._state, self._clock = console, state, clock
-        self._line_at_s: float | None = None
-        self._is_told = True
+    def __init__(self, console: Console, pace: _Pace, clock: Clock) -> None:
+        self._console, self._pace, self._clock = console, pace, clock
+        self._printed_at_s: float | None = None
+        self._is_printed = True
 
-    def __call__(self, snapshot: Snapshot) -> None:
-        self._state.update(snapshot)
-        self._is_told = False
-        if self._line_at_s is None or self._clock() - self._line_at_s >= LINE_EVERY_S:
+    def __call__(self, state: SamplingState) -> None:
+        self._pace.update(state)
+        self._is_printed = False
+        if self._printed_at_s is None or self._clock() - self._printed_at_s >= LINE_EVERY_S:
             self.finish()
 
     def finish(self) -> None:
-        """Tell the last snapshot, once."""
-        if self._is_told:
+        """Print the last state if it is not printed yet."""
+        if self._is_printed:
             return
-        self._is_told, self._line_at_s = True, self._clock()
+        self._is_printed, self._printed_at_s = True, self._clock()
         parts = [
             f"{value} {label}" if label in _VALUE_FIRST else f"{label} {value}"
-            for label, value, _ in self._state.fields()
+            for label, value, _ in self._pace.fields()
         ]
-        header, _, left = self._state.header().partition("  ")
-        self._console.print(
-            Text("  ".join(part for part in (header, *parts, left) if part)),
-            soft_wrap=True,
-            highlight=False,
-        )
+        header, _, left = self._pace.header().partition("  ")
+        line = Text("  ".join(filter(None, (header, *parts, left))))
+        self._console.print(line, soft_wrap=True, highlight=False)
 
 
 _VALUE_FIRST = {"samples/s", "tokens/s", "rows"}
 """Labels that read as a unit."""
 
 
-def _share(count: float, total: float) -> str:
+def _percent(count: float, total: float) -> str:
     return format_score(count / total if total else None, "share")
 
 
@@ -263,83 +255,69 @@ def _rate(per_s: float) -> str:
     return format_count(per_s) if per_s >= 100 else f"{per_s:.3g}"
 
 
-def sampling_lines(statistics: Json) -> list[str]:
-    """What sampling gave: how many answers are right, what was kept, what was not and why, and the
-    kinds of question with the fewest accepted.
-
-    Args:
-        statistics: Of `selection.statistics`, as JSON.
+def sampling_lines(statistics: Statistics) -> list[str]:
+    """Return what sampling gave: how many answers are right, what was kept, what was not kept and
+    why, and the kinds of question with the fewest accepted questions.
     """
-    kept = number(section(statistics, "fates").get("kept")) or 0.0
-    questions, samples, tokens = (
-        number(statistics.get(key)) or 0.0 for key in ("questions", "samples", "tokens")
-    )
-    accepted = questions_with_kept(statistics)
+    accepted, questions = questions_with_kept(statistics), statistics.questions
+    kept = statistics.fates.get("kept", 0)
     lines = [
-        f"{samples:,.0f} samples of {questions:,.0f} questions, {format_count(tokens)} tokens",
         (
-            f"  correct: {share_text(statistics, 'correct')}, answered:"
-            f" {share_text(statistics, 'answered')}"
+            f"{statistics.samples:,} samples of {questions:,} questions,"
+            f" {format_count(statistics.tokens)} tokens"
         ),
-        f"  kept: {kept:,.0f} samples of {accepted:,.0f} questions ({_share(accepted, questions)})",
+        (
+            f"  correct: {_share_text(statistics.correct)}, answered:"
+            f" {_share_text(statistics.answered)}"
+        ),
+        f"  kept: {kept:,} samples of {accepted:,} questions ({_percent(accepted, questions)})",
     ]
-    dropped = [f"{count:,} {name}" for name, count in fates(statistics) if name != "kept"]
-    lines += [f"  not kept: {', '.join(dropped)}"] if dropped else []
-    reasons = [
-        reason
-        for reason in items(statistics.get("reasons"))
-        if isinstance(reason, dict) and reason.get("detail")
-    ]
+    if dropped := [f"{count:,} {name}" for name, count in fates(statistics) if name != "kept"]:
+        lines.append(f"  not kept: {', '.join(dropped)}")
     lines += [
-        f"  {number(reason.get('samples')) or 0:,.0f} x {reason_text(reason)}" for reason in reasons
+        f"  {reason.samples:,} x {reason_text(reason)}"
+        for reason in statistics.reasons
+        if reason.detail
     ]
-    kinds = sorted(section(statistics, "kinds").items(), key=lambda kind: _accepted_share(kind[1]))
+    kinds = sorted(statistics.kinds.items(), key=lambda item: _accepted_share(item[1]))
     if len(kinds) > 1:
-        lines.append(
-            "  fewest questions accepted:"
-            f" {', '.join(f'{name} {_accepted(kind)}' for name, kind in kinds[:MAX_KINDS])}"
-        )
+        fewest = ", ".join(f"{name} {_accepted(kind)}" for name, kind in kinds[:MAX_KINDS])
+        lines.append(f"  fewest questions accepted: {fewest}")
     return lines
 
 
-def fates(statistics: Json) -> list[tuple[str, int]]:
-    """What became of samples, in words, with counts above 0; what is right first."""
-    counts = section(statistics, "fates")
-    names = [*FATES, *(name for name in counts if name not in FATES)]
-    return [
-        (name.replace("-", " "), int(count))
-        for name in names
-        if (count := number(counts.get(name)))
-    ]
+def fates(statistics: Statistics) -> list[tuple[str, int]]:
+    """Return what became of samples, in words, with counts above 0; correct ones first."""
+    names = dict.fromkeys((*FATES, *statistics.fates))
+    counts = ((name, statistics.fates.get(name, 0)) for name in names)
+    return [(name.replace("-", " "), count) for name, count in counts if count]
 
 
-def questions_with_kept(statistics: Json) -> float:
-    """Questions of which at least one sample is kept."""
-    return sum(number(count) or 0.0 for count in items(statistics.get("questions_by_kept"))[1:])
+def questions_with_kept(statistics: Statistics) -> int:
+    """Return the number of questions of which at least one sample is kept."""
+    return sum(statistics.questions_by_kept[1:])
 
 
-def share_text(record: Json, key: str) -> str:
-    """`52.1% [51.3%, 52.9%]`; `not known` without samples."""
-    share = section(record, key)
-    value, low, high = (number(share.get(each)) for each in ("share", "low", "high"))
-    interval = None if low is None or high is None else (low, high)
-    return with_interval(value, interval, lambda each: format_score(each, "share")) or format_score(
-        None, "share"
-    )
+def share_cell(share: Share | None) -> Cell:
+    """`52.1% [51.3%, 52.9%]`; empty without samples."""
+    if share is None:
+        return Cell(None)
+    return Cell(share.share, "{:.1%}".format, (share.low, share.high))
 
 
-def reason_text(reason: Json) -> str:
+def _share_text(share: Share | None) -> str:
+    return str(share_cell(share)) or format_score(None, "share")
+
+
+def reason_text(reason: RejectionReason | SampleExample) -> str:
     """`wrong: off by more than the tolerance`."""
-    fate, detail = (str(reason.get(key) or "") for key in ("fate", "detail"))
-    return ": ".join(part for part in (fate.replace("-", " "), detail) if part)
+    return ": ".join(filter(None, (reason.fate.replace("-", " "), reason.detail)))
 
 
-def _accepted_share(kind: Json) -> float:
-    return (number(kind.get("questions_with_kept")) or 0.0) / (number(kind.get("questions")) or 1.0)
+def _accepted_share(kind: KindCounts) -> float:
+    return kind.questions_with_kept / (kind.questions or 1)
 
 
-def _accepted(kind: Json) -> str:
-    return (
-        f"{format_score(_accepted_share(kind), 'share')} ({kind.get('questions_with_kept')} of"
-        f" {kind.get('questions')})"
-    )
+def _accepted(kind: KindCounts) -> str:
+    share = format_score(_accepted_share(kind), "share")
+    return f"{share} ({kind.questions_with_kept} of {kind.questions})"

@@ -1,35 +1,41 @@
-"""`study.html`: the table of a study with its intervals drawn, what is real of it, the samples of
-its rounds, and links to its runs' reports.
+"""`study.html`: the table of a study with its intervals drawn, which differences are real, the
+samples of its rounds, and links to its runs' reports.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import yaml
 
-from brimful.base.errors import RunFolderError
-from brimful.base.rundir import read_json, write_text_atomically
-from brimful.evaluation.metric import split_kind
+from brimful.base.rundir import write_text_atomically
 from brimful.recipe import BASE
-from brimful.report.comparison.compare import RunComparison, Variant
-from brimful.report.comparison.ranges import cell_of, has_ranges, ranges_of
-from brimful.report.comparison.results import OF_LAYERS
-from brimful.report.comparison.rounds import (
-    DRAWING_COLUMNS,
-    RoundView,
-    charts,
-    kind_tables,
-    round_views,
-)
-from brimful.report.comparison.text import comparison_table, remarks, sentences
+from brimful.report.comparison.compare import RunComparison
+from brimful.report.comparison.ranges import all_ranges
+from brimful.report.comparison.results import ComparedRun
+from brimful.report.comparison.rounds import Link, charts, kind_tables, round_views
+from brimful.report.comparison.study_folder import StudyFolder, read_study
+from brimful.report.comparison.text import remarks, sentences
+from brimful.report.comparison.units import layer_table, score_table, variant_table
+from brimful.report.comparison.variants import Variant
 from brimful.report.page import html
-from brimful.report.tuned import STUDY_FILE, short_name
-from brimful.runs.runfiles import Json, items, section
+from brimful.report.quantities import plural
+from brimful.report.tuned import short_name
 
 FILE_NAME = "study.html"
-RECIPE_FILE = "study.yaml"
+
+
+@dataclass(frozen=True)
+class VariantView:
+    """A variant, what it is, and the reports of its runs; a path is empty where nothing was
+    trained.
+    """
+
+    name: str
+    what: str
+    runs: tuple[Link, ...]
 
 
 def write_study_report(study_folder: Path, comparison: RunComparison) -> Path:
@@ -47,130 +53,68 @@ def write_study_report(study_folder: Path, comparison: RunComparison) -> Path:
     Raises:
         RunFolderError: a page cannot be written.
     """
-    links = {
-        run.name: _link(study_folder / run.name)
-        for variant in comparison.variants
-        for run in variant.runs
-    }
-    recipe, study = _yaml(study_folder / RECIPE_FILE), _json(study_folder / STUDY_FILE)
-    path = study_folder / FILE_NAME
-    write_text_atomically(
-        path,
-        html.render_page(
-            "study.html.j2", _values(study_folder, recipe, study, comparison, links), "1080px"
-        ),
-    )
+    study, path = read_study(study_folder), study_folder / FILE_NAME
+    values = _values(study, comparison)
+    write_text_atomically(path, html.render_page("study.html.j2", values, "1080px"))
     return path
 
 
-def _link(run_folder: Path) -> str:
-    """Of the run's report, which is written; empty where nothing was trained."""
-    if not (run_folder / "metrics.jsonl").is_file():
-        return ""
-    return quote(str(html.write_report(run_folder).relative_to(run_folder.parent)))
-
-
-def _yaml(path: Path) -> Json:
-    try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _json(path: Path) -> Json:
-    try:
-        value = read_json(path)
-    except (OSError, ValueError, RunFolderError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _values(
-    folder: Path, recipe: Json, study: Json, comparison: RunComparison, links: dict[str, str]
-) -> dict[str, Any]:
-    table = comparison_table(comparison)
-    first, last = (
-        len(table.columns) - len(comparison.metrics) - len(comparison.costs),
-        len(table.columns) - len(comparison.costs),
-    )
-    whole = [
-        first + place
-        for place, metric in enumerate(comparison.metrics)
-        if not split_kind(metric)[1] and metric not in OF_LAYERS
-    ]
-    inside = [
-        first + place for place, metric in enumerate(comparison.metrics) if metric in OF_LAYERS
-    ]
-    rows = [
-        (
-            row[0],
-            *(
-                [cell_of(row[place]) for place in places]
-                for places in (whole, range(last, len(row)), inside)
-            ),
-        )
-        for row in table.text_rows
-    ]
-    rounds = round_views(folder, study)
-    drawn = charts(comparison, BASE) if rounds else []
+def _values(study: StudyFolder, comparison: RunComparison) -> dict[str, Any]:
+    drawn = charts(comparison, BASE) if study.rounds else []
     return {
-        "name": str(recipe.get("name") or folder.name),
-        "status": "rounds" if rounds else "study",
-        "description": str(recipe.get("description") or ""),
-        "sentence": _sentence(recipe, comparison, rounds),
+        "name": study.name,
+        "status": "rounds" if study.rounds else "study",
+        "description": study.description,
+        "sentence": _sentence(study, comparison),
         "sentences": sentences(comparison),
         "remarks": remarks(comparison, "below values"),
-        "score_columns": [table.columns[place] for place in whole],
-        "cost_columns": table.columns[last:],
-        "layer_columns": [table.columns[place] for place in inside],
-        "rows": rows,
+        "scores": score_table(comparison),
+        "layers": layer_table(comparison),
+        "costs": variant_table(comparison, comparison.costs),
         "charts": drawn,
-        "ranges": [
-            ranges_of(comparison, metric)
-            for metric in comparison.metrics
-            if has_ranges(comparison, metric, {chart.title for chart in drawn})
-        ],
+        "ranges": all_ranges(comparison, frozenset(chart.title for chart in drawn)),
         "kind_tables": kind_tables(comparison),
-        "rounds": rounds,
-        "drawing_columns": DRAWING_COLUMNS,
-        "variants": [
-            _variant(variant, recipe, section(study, "what"), links)
-            for variant in comparison.variants
-        ],
-        "left_out": {str(run): str(why) for run, why in section(study, "left_out").items()},
-        "recipe_text": yaml.safe_dump(recipe, sort_keys=False, width=120) if recipe else "",
+        "rounds": round_views(study),
+        "variants": [_variant(study, variant) for variant in comparison.variants],
+        "left_out": study.left_out,
+        "recipe_text": study.recipe and yaml.safe_dump(study.recipe, sort_keys=False, width=120),
     }
 
 
-def _sentence(recipe: Json, comparison: RunComparison, rounds: Sequence[RoundView]) -> str:
+def _sentence(study: StudyFolder, comparison: RunComparison) -> str:
+    """`2 variants of small-base on builtin:python-code, each trained with 1 seed.`"""
     tuned = [variant for variant in comparison.variants if variant.name != BASE]
-    model, data = recipe.get("model"), section(recipe, "data").get("path")
-    names = ", ".join(str(name) for name in ([data] if isinstance(data, str) else items(data)))
-    seeds = max((len(variant.runs) for variant in tuned), default=0)
-    parts = [f"{len(tuned)} variant{'s' * (len(tuned) != 1)}"]
+    rounds = len({each.round for each in study.rounds})
+    sentence = plural(len(tuned), "variant")
     if rounds:
-        parts = [
-            f"Fine-tuning and {len(rounds)} round{'s' * (len(rounds) != 1)} of sampling, verifying"
-            " and fine-tuning"
-        ]
-    parts += [f"of {short_name(model)}"] if isinstance(model, str) else []
-    parts += [f"on {names},"] if names else []
-    return (
-        f"{' '.join(parts).removesuffix(',')}, each trained with {seeds} seed{'s' * (seeds != 1)}."
-    )
+        counted = plural(rounds, "round")
+        sentence = f"Fine-tuning and {counted} of sampling, verifying and fine-tuning"
+    if study.model:
+        sentence += f" of {short_name(study.model)}"
+    if study.data:
+        sentence += f" on {', '.join(study.data)}, each"
+    else:
+        sentence += " each"
+    seeds = max((len(variant.runs) for variant in tuned), default=0)
+    return f"{sentence} trained with {plural(seeds, 'seed')}."
 
 
-def _variant(variant: Variant, recipe: Json, told: Json, links: dict[str, str]) -> dict[str, Any]:
-    changes = section(section(recipe, "study"), "variants").get(variant.name)
-    if variant.name in told:
-        what = str(told[variant.name])
+def _variant(study: StudyFolder, variant: Variant) -> VariantView:
+    if variant.name in study.descriptions:
+        what = study.descriptions[variant.name]
     elif variant.name == BASE:
         what = "the model before it is tuned"
     else:
-        what = ", ".join(str(change) for change in items(changes)) or "the recipe as it stands"
-    return {
-        "name": variant.name,
-        "what": what,
-        "runs": [{"name": run.name, "link": links.get(run.name, "")} for run in variant.runs],
-    }
+        what = ", ".join(study.changes(variant.name)) or "the recipe as it stands"
+    return VariantView(variant.name, what, _reports(study, variant.runs))
+
+
+def _reports(study: StudyFolder, runs: Sequence[ComparedRun]) -> tuple[Link, ...]:
+    """Write the reports of runs that were trained, and return where they are."""
+    links = []
+    for run in runs:
+        folder, link = study.path / run.name, ""
+        if (folder / "metrics.jsonl").is_file():
+            link = quote(html.write_report(folder).relative_to(study.path).as_posix())
+        links.append(Link(run.name, link))
+    return tuple(links)
