@@ -34,13 +34,13 @@ from brimful.planning.memory import Footprint, Replayed, footprint
 from brimful.planning.step import Lora, canonical
 from brimful.planning.target import target_of
 from brimful.planning.trace import KINDS, Trace
-from brimful.rehearsal.kernels import FLASH2, FLASH2_REPEATED
 from brimful.rehearsal.store import StoredTraces
 from left_out import LeftOut
 from memory_peers import PEERS, Estimate
 from memory_stack import Stack
 from record import write_record
 from stand_ins import ForeignStep, PeftAdapter, TrainerQuirks
+from stand_ins.attention import FLASH2, FLASH2_REPEATED
 from stand_ins.step_sequence import SECOND_STEP, sequence_of_steps
 
 

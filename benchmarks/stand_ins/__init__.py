@@ -4,6 +4,7 @@ modules that allocate what the originals allocate. Values mean nothing.
 Importing the package teaches brimful's rehearsal to trace a ForeignStep.
 """
 
+from stand_ins import attention as attention
 from stand_ins import rehearsal as rehearsal
 from stand_ins.step import ForeignStep as ForeignStep
 from stand_ins.step import LossChain as LossChain

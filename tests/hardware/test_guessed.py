@@ -8,7 +8,7 @@ import pytest
 
 from brimful.hardware import catalog
 from brimful.hardware.device import Abilities, Device
-from brimful.hardware.guessed import HOST_BYTES_PER_S, SHARE, guessed_rates
+from brimful.hardware.guessed import guessed_rates
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
 
 CPU = Device(
@@ -74,8 +74,7 @@ def test_a_host_of_unknown_bandwidth_has_so_much_for_every_thread(
     threads: int | None, count: int
 ) -> None:
     assert (
-        _guessed(dataclasses.replace(CPU, threads=threads)).bytes_per_s["pointwise"]
-        == count * HOST_BYTES_PER_S
+        _guessed(dataclasses.replace(CPU, threads=threads)).bytes_per_s["pointwise"] == count * 6e9
     )
 
 
@@ -100,9 +99,7 @@ def test_a_guess_says_that_it_is_one_and_is_believed_widely() -> None:
 
     assert "not measured" in rates.source
     assert "brimful calibrate" in rates.source
-    assert rates.share == SHARE
-    assert SHARE[0] < 0.5
-    assert SHARE[1] > 2
+    assert rates.share == (0.4, 2.5)
 
 
 def test_guesses_survive_their_file() -> None:

@@ -177,8 +177,10 @@ class Device:
         """`dense_flop_per_s`, and for a 16-bit type without units the fp32 rate, in which libraries
         then compute it.
         """
-        fp32 = self.dense_flop_per_s.get("fp32")
-        return ({} if fp32 is None else {"bf16": fp32, "fp16": fp32}) | dict(self.dense_flop_per_s)
+        rates = dict(self.dense_flop_per_s)
+        if "fp32" in rates:
+            rates = {"bf16": rates["fp32"], "fp16": rates["fp32"], **rates}
+        return rates
 
     def with_rates(self, dense_flop_per_s: Mapping[str, float], source: str) -> Self:
         """The same device with these rates in place of the known ones, and where they come from."""

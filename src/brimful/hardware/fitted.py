@@ -1,14 +1,15 @@
-"""Rates of NVIDIA GPUs that nobody measured here: data-sheet numbers times a few shares, fitted on
-published training runs. No torch.
+"""Rates of NVIDIA GPUs from their data sheets, times shares fitted on published training runs. No
+torch.
 
 The shares, their sources and the runs they come from stand in efficiencies.toml, which `python
 benchmarks/time_truth.py CSV --fit` writes.
 """
 
 import functools
+import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 
 from brimful.hardware import catalog
@@ -16,9 +17,9 @@ from brimful.hardware.device import Device
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
 
 CACHED_CLASSES = ("pointwise", "transcendental", "reduction", "copy", "gather")
-"""Operators whose operands the operator before them has just written."""
+"""Classes whose operands were just written by the operator before, so that they may be cached."""
 CACHE_SHARE = 0.6
-"""Of the L2 cache that one operator's operands may fill and still be found there."""
+"""Share of the L2 cache below which an operator's operands are still cached."""
 POWER_SHARPNESS = 4.0
 """A rate is (peak^-q + limit^-q)^(-1/q) of what the units and what the power limit allow."""
 KNOWN = ("7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
@@ -53,12 +54,9 @@ class Efficiencies:
 
 @functools.cache
 def efficiencies() -> Efficiencies:
-    """What efficiencies.toml says."""
-    table = tomllib.loads(
-        resources.files("brimful.hardware")
-        .joinpath("efficiencies.toml")
-        .read_text(encoding="utf-8")
-    )
+    """Return the content of efficiencies.toml."""
+    file = resources.files("brimful.hardware").joinpath("efficiencies.toml")
+    table = tomllib.loads(file.read_text(encoding="utf-8"))
     fit = table["fit"]
     low, high = fit["interval"]
     unseen_low, unseen_high = fit["unseen_interval"]
@@ -74,7 +72,8 @@ def efficiencies() -> Efficiencies:
 
 
 def rates_of(device: Device, *, power_w: float | None = None) -> Rates | None:
-    """Rates of a GPU from its data sheet and the fitted shares; None where they do not apply.
+    """Return the rates of a GPU from its data sheet and the fitted shares; None where they do not
+    apply.
 
     Args:
         device: A catalog row or a GPU of this machine.
@@ -89,28 +88,24 @@ def rates_of(device: Device, *, power_w: float | None = None) -> Rates | None:
         return None
     if not {"fp16", "bf16"} & device.dense_flop_per_s.keys():
         return None
-    found = efficiencies()
-    cudnn = CUDNN_FROM <= device.compute_capability < CUDNN_BELOW
-    made = rates_with(
+    fitted = efficiencies()
+    rates = rates_with(
         device,
-        found.values,
-        found.norm,
+        fitted.values,
+        fitted.norm,
         power_w=power_w or catalog.power_of(device.name),
-        cudnn=cudnn,
+        cudnn=CUDNN_FROM <= device.compute_capability < CUDNN_BELOW,
     )
-    seen = capability_of(device) in found.seen
-    low, high = found.interval if seen else found.unseen_interval
-    return Rates(
-        **{
-            **vars(made),
-            "share": (low, high),
-            "source": f"data sheet ({device.source}) times shares fitted on {found.source}",
-        }
+    seen = capability_of(device) in fitted.seen
+    return replace(
+        rates,
+        share=fitted.interval if seen else fitted.unseen_interval,
+        source=f"data sheet ({device.source}) times shares fitted on {fitted.source}",
     )
 
 
 def capability_of(device: Device) -> str:
-    """The compute capability of KNOWN whose shares a GPU takes, such as "8.6" for 8.7."""
+    """Return the compute capability in KNOWN whose shares apply to a GPU, such as "8.6" for 8.7."""
     own = device.compute_capability or (0, 0)
     below = [name for name in KNOWN if tuple(int(part) for part in name.split(".")) <= own]
     return below[-1] if below else KNOWN[0]
@@ -119,7 +114,7 @@ def capability_of(device: Device) -> str:
 def rates_with(
     device: Device, values: Mapping[str, float], norm: float, *, power_w: float | None, cudnn: bool
 ) -> Rates:
-    """Rates of a GPU with bandwidth and 16-bit rate, for these shares.
+    """Return the rates of a GPU with bandwidth and 16-bit rate, for these shares.
 
     Args:
         values: Shares and times by name.
@@ -127,13 +122,16 @@ def rates_with(
         cudnn: Attention is cuDNN's; else FlashAttention-2's, or below 8.0 the memory-efficient one.
     """
     capability = capability_of(device)
-    limit = power_w / (values[f"picojoule {capability}"] * 1e-12) if power_w else float("inf")
-    shares = {"matrix": 1.0, "batched matrix": values["batched"]}
-    matrix = values[f"matrix {capability}"] * (
-        values["geforce"] if "GeForce" in device.name else 1.0
-    )
+    limit = math.inf
+    if power_w:
+        limit = power_w / (values[f"picojoule {capability}"] * 1e-12)
+    matrix = values[f"matrix {capability}"]
+    if "GeForce" in device.name:
+        matrix *= values["geforce"]
     attention = values["attention cudnn" if cudnn else attention_name(device)] / matrix
-    shares |= {
+    shares = {
+        "matrix": 1.0,
+        "batched matrix": values["batched"],
         "attention": attention,
         "attention backward": attention * values["attention backward"],
     }
@@ -142,11 +140,9 @@ def rates_with(
         full = rate == device.dense_flop_per_s.get("fp32")
         dense[dtype] = rate * values["fp32"] if full else limited(rate * matrix, limit)
     bandwidth = (device.bandwidth_bytes_per_s or 0.0) * values["bandwidth"]
-    moved = {
-        name: bandwidth
-        * values.get({"optimizer": "optimizer", "dequantise": "dequantise"}.get(name, ""), 1.0)
-        for name in CLASSES
-    }
+    moved = dict.fromkeys(CLASSES, bandwidth)
+    for name in ("optimizer", "dequantise"):
+        moved[name] *= values.get(name, 1.0)
     return Rates(
         flop_per_s={
             name: {dtype: rate * shares[name] for dtype, rate in dense.items()}
@@ -165,12 +161,12 @@ def rates_with(
 
 
 def limited(rate: float, limit: float) -> float:
-    """A rate under a limit that is felt before it is reached."""
+    """Return the rate under a power limit that lowers it smoothly, already before it is reached."""
     return float((rate**-POWER_SHARPNESS + limit**-POWER_SHARPNESS) ** (-1 / POWER_SHARPNESS))
 
 
 def attention_name(device: Device) -> str:
-    """Which share the attention of a GPU takes where it is not cuDNN's."""
+    """Return the name of the share for attention that does not run in cuDNN."""
     return {"7.0": "attention 7", "7.5": "attention 7", "9.0": "attention 9.0"}.get(
         capability_of(device), "attention"
     )

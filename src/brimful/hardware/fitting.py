@@ -1,10 +1,9 @@
-"""The roofline's parameters from measured operators: least squares on the logarithm of time. numpy
-only.
+"""The roofline's parameters, fitted to measured operators: least squares on the logarithm of time.
 
 Suffixes: N measured operators, P parameters.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,15 +21,14 @@ NORMS = (1.0, 1.5, 2.0, 3.0, 6.0)
 CACHE_BYTES = (1 << 20, 4 << 20, 16 << 20, 32 << 20)
 """Cache sizes that are tried."""
 PULL, ARITHMETIC_PULL = 0.02, 0.2
-"""Weight of a parameter's first guess beside one measured operator: decides what no operator shows.
-The fastest product is close to the rate of arithmetic, so that noise does not make it any higher.
+"""Weight of a parameter's first guess relative to one measured operator. It decides parameters that
+no operator constrains. The rate of arithmetic is pulled harder: the fastest product is already
+close to it.
 """
 THIN_WEIGHT = 0.3
-"""Thin products differ by layout as nothing else does; what they share with other products is for
-those to say.
+"""Weight of a thin product. Its time depends on its layout most, so other products decide the
+parameters that they share.
 """
-ROUNDS = 40
-STEP = 1e-4
 
 
 @dataclass(frozen=True)
@@ -57,14 +55,14 @@ class Fitted:
 def fit(
     points: Sequence[TimedOperator], *, host_s: float, overlaps: bool, cached: bool, source: str
 ) -> Fitted:
-    """The Rates that describe the points best.
+    """Return the rates that fit the points best.
 
     Args:
         points: At least one of class "matrix".
-        host_s: What the program needs to issue an operator, measured apart; the points are without
-            it.
-        overlaps: See Rates; without it, arithmetic and bytes add up too.
-        cached: Whether operands in the cache move at rates of their own (CPU).
+        host_s: Seconds that the program needs to issue an operator, measured separately and not
+            included in the points.
+        overlaps: As in Rates; without it, the times of arithmetic and of bytes add up.
+        cached: Fit separate rates for operands in the cache (CPU).
         source: Where the points come from.
     """
     best: tuple[float, Fitted] | None = None
@@ -79,8 +77,8 @@ def fit(
 
 
 def sped_up(rates: Rates, *, products: float, cached: float, large: float) -> Rates:
-    """The rates of more threads: products of all kinds, operators on cached and on large operands
-    as many times faster.
+    """Return the rates multiplied by the speed-ups of products, of operators on cached operands and
+    of operators on large ones.
     """
     moved = {
         name: rate * (products if name.removesuffix(SIXTEEN_BIT) in MATRIX_CLASSES else large)
@@ -130,7 +128,9 @@ def _fit(
             [weights_N * (log_time(values_P) - log_measured_N), pulls_P * (values_P - start_P)]
         )
 
-    values_P = _least_squares(residuals, start_P)
+    from scipy.optimize import least_squares  # noqa: PLC0415 - half a second that only fitting needs
+
+    values_P: Array = least_squares(residuals, start_P, method="lm").x
     rates_P = np.exp(values_P)
     by_name = dict(zip(names, rates_P.tolist(), strict=False))
     ratios_N = np.exp(log_measured_N - log_time(values_P))
@@ -163,36 +163,27 @@ def _is_thin(point: TimedOperator) -> bool:
 
 
 def _keys(point: TimedOperator, cache_bytes: int) -> tuple[Name | None, Name]:
-    """The rates of arithmetic and of bytes that a point uses."""
+    """Return the rates of arithmetic and of bytes that a point uses."""
     suffix = SIXTEEN_BIT if point.dtype in ("bf16", "fp16") else ""
     if point.class_name not in MATRIX_CLASSES:
-        return None, (
-            "cached bytes" if point.num_bytes <= cache_bytes else "bytes",
-            point.operator + suffix,
-            "",
-        )
-    return ("flop", THIN if _is_thin(point) else point.class_name, point.dtype), (
-        "bytes",
-        point.class_name + suffix,
-        "",
-    )
+        kind = "cached bytes" if point.num_bytes <= cache_bytes else "bytes"
+        return None, (kind, point.operator + suffix, "")
+    name = THIN if _is_thin(point) else point.class_name
+    return ("flop", name, point.dtype), ("bytes", point.class_name + suffix, "")
 
 
 def _with_classes(
     per_name: Mapping[str, float], points: Sequence[TimedOperator]
 ) -> dict[str, float]:
-    """Rates by operator, and beside them each class's: the median of its operators'."""
+    """Return the rates by operator, and for each class the median of its operators' rates."""
     members: dict[str, dict[str, float]] = {}
     for point in points:
         for suffix in ("", SIXTEEN_BIT):
-            if point.operator + suffix in per_name:
-                members.setdefault(point.class_name + suffix, {})[point.operator] = per_name[
-                    point.operator + suffix
-                ]
-    return {
-        **per_name,
-        **{name: float(np.median(list(rates.values()))) for name, rates in members.items()},
-    }
+            rate = per_name.get(point.operator + suffix)
+            if rate is not None:
+                members.setdefault(point.class_name + suffix, {})[point.operator] = rate
+    medians = {name: float(np.median(list(rates.values()))) for name, rates in members.items()}
+    return {**per_name, **medians}
 
 
 def _complete(
@@ -200,24 +191,24 @@ def _complete(
     cached_bytes_per_s: Mapping[str, float],
     points: Sequence[TimedOperator],
 ) -> dict[str, float]:
-    """With a rate for every class that was measured at all: where large operands were not, that of
+    """Add a rate for every measured class: where large operands were not measured, the rate of
     16-bit or of cached ones.
     """
     known = {**cached_bytes_per_s, **bytes_per_s}
     for name in {point.class_name for point in points}:
-        found = [known[each] for each in (name, name + SIXTEEN_BIT) if each in known]
-        bytes_per_s.setdefault(name, found[0])
+        rates = [known[each] for each in (name, name + SIXTEEN_BIT) if each in known]
+        bytes_per_s.setdefault(name, rates[0])
     return bytes_per_s
 
 
 def _parameters(
     points: Sequence[TimedOperator], cache_bytes: int
 ) -> tuple[list[Name], IntArray, IntArray, Array]:
-    """Names of rates; which of them each point uses for arithmetic and for bytes; first guesses of
-    their logarithms, the launch time's last.
+    """Return the names of the rates, the index of each point's rates of arithmetic and of bytes,
+    and first guesses of the logarithms of all parameters, the launch time last.
 
-    First guess of a rate is the fastest point's. A point without arithmetic uses the parameter
-    after the last, which is 1.
+    The first guess of a rate is that of the fastest point. A point without arithmetic uses the
+    parameter after the last one, which is 1.
     """
     keys = [_keys(point, cache_bytes) for point in points]
     fastest: dict[Name, float] = {}
@@ -233,32 +224,3 @@ def _parameters(
     bytes_N = np.array([names.index(moved) for _, moved in keys])
     launch_s = min(point.time_s for point in points) / 2
     return names, arithmetic_N, bytes_N, np.log([*fastest.values(), launch_s])
-
-
-def _least_squares(residuals: Callable[[Array], Array], start_P: Array) -> Array:
-    """Levenberg's and Marquardt's method with a numeric Jacobian (Marquardt 1963); residuals are
-    smooth and there are few parameters.
-    """
-    values_P, damping = start_P.copy(), 1e-2
-    now_N = residuals(values_P)
-    for _ in range(ROUNDS):
-        jacobian_NP = np.stack(
-            [
-                (residuals(values_P + STEP * unit_P) - now_N) / STEP
-                for unit_P in np.eye(len(values_P))
-            ],
-            axis=1,
-        )
-        normal_PP = jacobian_NP.T @ jacobian_NP
-        step_P = np.linalg.solve(
-            normal_PP + damping * np.diag(np.diag(normal_PP) + 1e-9), -jacobian_NP.T @ now_N
-        )
-        tried_N = residuals(values_P + step_P)
-        gain = float(now_N @ now_N - tried_N @ tried_N)
-        if gain > 0:
-            values_P, now_N, damping = values_P + step_P, tried_N, damping / 3
-            if gain < 1e-9 * float(now_N @ now_N):
-                break
-        else:
-            damping *= 4
-    return values_P

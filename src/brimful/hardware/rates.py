@@ -41,8 +41,8 @@ THIN_BELOW = 32
 an arithmetic rate of its own.
 """
 SIXTEEN_BIT = " 16-bit"
-"""Appended to a name: its rate in bytes where 16-bit operands are told apart (a CPU converts them,
-element by element).
+"""Suffix of a name: the rate in bytes for 16-bit operands, where it was measured separately (a CPU
+converts them element by element).
 """
 
 
@@ -52,17 +52,17 @@ class Rates:
 
     Attributes:
         flop_per_s: By class of MATRIX_CLASSES and dtype ("fp32", "tf32", "bf16", "fp16"): the rate
-            of large operators. THIN beside them where such products were told apart.
-        bytes_per_s: By class: when operands come from memory. Beside them, where told apart, by
-            torch's name of an operator, and by either with SIXTEEN_BIT; see `moving`.
-        cached_bytes_per_s: The same when operands fit the cache; empty where that was not told
-            apart.
+            of large operators. also of THIN where such products were measured separately.
+        bytes_per_s: By class, for operands in memory; where measured separately also by torch's
+            name of an operator, and by either with the suffix SIXTEEN_BIT; see `moving`.
+        cached_bytes_per_s: The same for operands in the cache; empty where not measured
+            separately.
         cache_bytes: Operators that touch at most this much find their operands in the cache.
         norm: p of (a^p + b^p)^(1/p), by which time for arithmetic and time for bytes combine: 1
             adds them, large p takes the longer.
         launch_s: What the device needs for the smallest operator.
         host_s: What the program needs to issue one operator.
-        host_compiled_s: The same for a compiled step's kernels; None where that was not told apart.
+        host_compiled_s: The same for a compiled step's kernels; None where not measured separately.
         step_s: What every optimizer step takes beside its operators.
         overlaps: The program runs ahead of the device, so mostly the slower of the two decides
             (CUDA); else both add up (CPU).
@@ -87,11 +87,11 @@ class Rates:
     source: str = ""
 
     def moving(self, class_name: str, operator: str, *, sixteen_bit: bool, num_bytes: int) -> float:
-        """Bytes per second of an operator that moves `num_bytes`: the rate of the closest thing
-        that was told apart.
+        """Return the bytes per second of an operator that moves `num_bytes`: the most specific rate
+        that is known, by operator or class and by width.
 
         Raises:
-            KeyError: not even its class has a rate.
+            KeyError: its class has no rate.
         """
         names = [operator, class_name]
         if sixteen_bit:
@@ -100,23 +100,21 @@ class Rates:
             for name in names:
                 if name in self.cached_bytes_per_s:
                     return self.cached_bytes_per_s[name]
-        return (
-            next((self.bytes_per_s[name] for name in names if name in self.bytes_per_s), 0.0)
-            or self.bytes_per_s[class_name]
-        )
+        known = next((name for name in names if name in self.bytes_per_s), class_name)
+        return self.bytes_per_s[known]
 
     def computing(self, class_name: str, dtype: str, *, smallest: int) -> float:
-        """FLOP per second of a product; `smallest` is the smaller one of its rows and columns.
+        """Return the FLOP per second of a product with `smallest` rows or columns, whichever are
+        fewer.
 
         Raises:
             KeyError: no rate is known for this class and dtype.
         """
-        thin = (
-            self.flop_per_s.get(THIN, {})
-            if class_name == "matrix" and smallest < THIN_BELOW
-            else {}
-        )
-        return thin.get(dtype) or self.flop_per_s[class_name][dtype]
+        if class_name == "matrix" and smallest < THIN_BELOW:
+            thin = self.flop_per_s.get(THIN, {}).get(dtype)
+            if thin:
+                return thin
+        return self.flop_per_s[class_name][dtype]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON; `from_json` gives equal Rates."""

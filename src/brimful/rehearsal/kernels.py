@@ -1,7 +1,5 @@
-"""What a CUDA device would allocate where a CPU does otherwise: attention kernels, autocast, copies
-to the device.
-
-Active while a step for a CUDA device is rehearsed on fake CPU tensors.
+"""CUDA's attention kernels, autocast and copies to the device, while a step for a CUDA device is
+rehearsed on fake CPU tensors: they allocate what the device's kernels allocate.
 
 Shapes: B batch, H query heads, G key/value heads, T query and S key positions, D head size.
 """
@@ -14,16 +12,12 @@ from torch import Tensor
 from torch.autograd.graph import _engine_run_backward
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 from torch.overrides import TorchFunctionMode
-from transformers import AttentionInterface, AttentionMaskInterface
 
 from brimful.rehearsal.recorder import note_kernel
 from brimful.rehearsal.working import attention_product
 
 Kernel = Literal["flash", "efficient", "math"]
 """Backends of scaled_dot_product_attention on CUDA."""
-FLASH2 = "brimful_fa2"
-FLASH2_REPEATED = "brimful_fa2_repeated"
-"""Names of the flash-attn package's stand-ins among transformers' attention implementations."""
 FLASH_LARGEST_HEAD = 256
 FLASH_ROWS = 128
 """The flash backward pass works on query rows rounded up to this."""
@@ -88,7 +82,7 @@ float32"); the CPU's list is shorter.
 
 
 class OnCuda(TorchFunctionMode):
-    """Runs Python-level torch calls as a CUDA device would, as far as memory is concerned.
+    """Runs Python-level torch calls with the allocations of a CUDA device.
 
     Args:
         flash: Whether the device has a flash kernel.
@@ -167,14 +161,18 @@ class OnCuda(TorchFunctionMode):
 
 
 def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """CUDA keeps a mask of bytes; a CPU one in the input's type."""
-    return torch.native_dropout(input, p, True)[0] if training and p > 0 else input
+    """Apply dropout as CUDA does, which keeps a mask of bytes; a CPU keeps one in the input's
+    type.
+    """
+    if not training or p <= 0:
+        return input
+    return torch.native_dropout(input, p, True)[0]
 
 
 def kernel_for(
     query: Tensor, key: Tensor, *, has_mask: bool, dropout: float, gqa: bool, flash: bool
 ) -> Kernel:
-    """The backend that torch chooses on CUDA (aten/native/transformers/cuda/sdp_utils.cpp, torch
+    """Return the backend that torch chooses on CUDA (aten/native/transformers/cuda/sdp_utils.cpp, torch
     2.11 to 2.13).
 
     flash: fp16 or bf16, head size up to 256, no mask. efficient: as many key heads as query heads,
@@ -194,53 +192,11 @@ def kernel_for(
 def fused_attention(
     query_BTHD: Tensor, key_BSGD: Tensor, value_BSGD: Tensor, *, kernel: Kernel, causal: bool = True
 ) -> Tensor:
-    """A stand-in that allocates and saves what the kernel does; its values mean nothing. A causal
-    kernel computes half of the scores.
+    """Allocate and save what the fused kernel does; values mean nothing. A causal kernel computes
+    half of the scores.
     """
     attended: Tensor = _FusedAttention.apply(query_BTHD, key_BSGD, value_BSGD, kernel, causal)  # type: ignore[no-untyped-call]
     return attended
-
-
-def _flash2(
-    module: torch.nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    """The flash-attn package as transformers calls it: never a mask of scores. Padded batches are
-    joined without their padding first (modeling_flash_attention_utils.py); as the share of padding
-    is not known here, their tensors count whole and the joined copies not.
-    """
-    query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
-    return fused_attention(query, key, value, kernel="flash"), None
-
-
-def _flash2_repeated(
-    module: torch.nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    """The same where keys and values are repeated for every query head first (Mistral's own class
-    in transformers before 4.48).
-    """
-    groups = query.shape[1] // key.shape[1]
-    if groups > 1:
-        key, value = (tensor.repeat_interleave(groups, dim=1) for tensor in (key, value))
-    return _flash2(module, query, key, value, attention_mask)
-
-
-def _padding_only(attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:
-    return attention_mask
-
-
-for _name, _function in ((FLASH2, _flash2), (FLASH2_REPEATED, _flash2_repeated)):
-    AttentionInterface.register(_name, _function)
-    AttentionMaskInterface.register(_name, _padding_only)
 
 
 class _FusedAttention(torch.autograd.Function):
@@ -304,10 +260,10 @@ def _note_attention(
     flop, *shape = attention_product(
         (batch, heads, rows, head), key_BSGD.shape[1], causal=causal, backward=backward
     )
-    name = "fused_attention_backward" if backward else "fused_attention"
+    suffix = "backward" if backward else ""
     note_kernel(
-        name,
-        "attention backward" if backward else "attention",
+        f"fused_attention_{suffix}".rstrip("_"),
+        f"attention {suffix}".rstrip(),
         reads,
         writes,
         flop=flop,
@@ -316,5 +272,6 @@ def _note_attention(
 
 
 def _to_fp32(value: Any) -> Any:
-    is_low = isinstance(value, Tensor) and value.dtype in {torch.float16, torch.bfloat16}
-    return value.float() if is_low else value
+    if isinstance(value, Tensor) and value.dtype in {torch.float16, torch.bfloat16}:
+        return value.float()
+    return value

@@ -1,6 +1,4 @@
-"""Models of the right shape without a byte of weights: transformers modules on fake tensors, with
-adapters and 4-bit linear layers.
-"""
+"""Transformers models without weights, on the meta device, with adapters and 4-bit linear layers."""
 
 import copy
 import functools
@@ -39,17 +37,14 @@ NF4_BLOCK, NF4_OUTER_BLOCK = 64, 256
 
 
 def config_of(spec: StepSpec) -> PretrainedConfig:
-    """The transformers config of a spec.
+    """Return the transformers config of a step's model.
 
     Raises:
         PlanError: its model type is unknown to the installed transformers.
     """
     register()
-    values = {
-        **spec.config,
-        "bos_token_id": None,
-        "eos_token_id": None,
-    }  # no text is made, and defaults may lie outside a small vocabulary
+    # No text is written, and the default tokens may lie outside a small vocabulary.
+    values = {**spec.config, "bos_token_id": None, "eos_token_id": None}
     try:
         config: PretrainedConfig = AutoConfig.for_model(values.pop("model_type"), **values)
     except (KeyError, ValueError) as error:
@@ -63,12 +58,12 @@ def config_of(spec: StepSpec) -> PretrainedConfig:
 
 
 def num_blocks(config: PretrainedConfig) -> int:
-    """Transformer blocks of a config."""
+    """Return the number of transformer blocks."""
     return int(config.num_hidden_layers)
 
 
 def with_layers(config: PretrainedConfig, layers: int) -> PretrainedConfig:
-    """The same model with fewer or more blocks."""
+    """Return the config of the same model with another number of blocks."""
     shorter = copy.deepcopy(config)
     shorter.num_hidden_layers = layers
     follows_by_itself = isinstance(getattr(type(shorter), "layer_types", None), property)
@@ -121,17 +116,14 @@ def with_4bit_layers(model: nn.Module, spec: StepSpec) -> None:
 
 
 def with_adapters(model: nn.Module, lora: Lora, spec: StepSpec) -> nn.Module:
-    """A model with adapters on it and all else frozen.
+    """Attach LoRA adapters to a model and freeze everything else.
 
     Raises:
-        PlanError: there is no layer of the names that the adapters are for.
+        PlanError: no layer has one of the adapters' target names.
     """
     with quiet_bitsandbytes():
         # Half a second that full training does not need.
-        from peft import (  # noqa: PLC0415
-            LoraConfig,
-            get_peft_model,
-        )
+        from peft import LoraConfig, get_peft_model  # noqa: PLC0415
 
     targets = lora.targets if lora.targets == "all-linear" else lora.targets.split(",")
     if isinstance(targets, list):
@@ -164,9 +156,9 @@ def with_adapters(model: nn.Module, lora: Lora, spec: StepSpec) -> nn.Module:
 
 
 def _adapted_4bit(*, cuda: bool) -> type:
-    """LoRA over a 4-bit layer as peft 0.21 does it (tuners/lora/bnb.py): a defensive copy of the
-    layer's output, and an input in the adapter's type except under autocast. peft asks about CUDA's
-    autocast, so on a CPU it converts under autocast, too.
+    """Return LoRA over a 4-bit layer as peft 0.21 does it (tuners/lora/bnb.py): it copies the
+    layer's output, and converts the input to the adapter's type except under autocast. It asks for
+    CUDA's autocast, so on a CPU it always converts.
     """
     from peft.tuners.lora.layer import Linear  # noqa: PLC0415 - see with_adapters
 
@@ -179,9 +171,11 @@ def _adapted_4bit(*, cuda: bool) -> type:
             dtype, converts = result.dtype, not (cuda and torch.is_autocast_enabled("cpu"))
             for name in self.active_adapters:
                 down, up = self.lora_A[name], self.lora_B[name]
-                x = self._cast_input_dtype(x, down.weight.dtype) if converts else x
+                if converts:
+                    x = self._cast_input_dtype(x, down.weight.dtype)
                 change = up(down(self.lora_dropout[name](x))) * self.scaling[name]
-                change = change.to(dtype) if converts else change
+                if converts:
+                    change = change.to(dtype)
                 result = result + change
             return result
 
@@ -189,19 +183,18 @@ def _adapted_4bit(*, cuda: bool) -> type:
 
 
 def transformers_model(model: nn.Module) -> PreTrainedModel:
-    """The transformers model inside adapters; a module that is none, as it is."""
-    inner: Any = (
-        model.base_model
-        if hasattr(model, "peft_config") and not isinstance(model, PreTrainedModel)
-        else model
-    )
-    is_wrapped = inner is not model and not isinstance(inner, PreTrainedModel)
-    return cast(PreTrainedModel, inner.model if is_wrapped else inner)
+    """Return the transformers model inside adapters; another module is returned as it is."""
+    inner: Any = model
+    if hasattr(model, "peft_config") and not isinstance(model, PreTrainedModel):
+        inner = model.base_model
+        if not isinstance(inner, PreTrainedModel):
+            inner = inner.model
+    return cast(PreTrainedModel, inner)
 
 
 def count_parameters(model: nn.Module) -> tuple[int, int]:
-    """All parameters, tied ones once and a packed one as what it stands for, and those that train.
-    Adapters count in both.
+    """Return the number of parameters and of trainable ones, adapters included. Tied parameters
+    count once, packed ones as the weights that they hold.
     """
     packed = {
         id(module.weight): module.in_features * module.out_features
@@ -218,7 +211,8 @@ class PackedLinear(nn.Linear):
 
 
 class Linear4bit(PackedLinear):
-    """Memory of a bitsandbytes NF4 linear layer with double quantisation; its values mean nothing.
+    """A linear layer that allocates what bitsandbytes' NF4 layer with double quantisation does;
+    values mean nothing.
 
     Half a byte per weight, an 8-bit scale per 64 weights, an fp32 scale per 256 of those (Dettmers
     et al. 2023, section 3). It is an nn.Linear, so that adapters attach to it.
@@ -246,17 +240,15 @@ class Linear4bit(PackedLinear):
             ),
         )
         self.register_buffer("codes", torch.empty(16 + 256 + 1, dtype=torch.float32, device="meta"))
-        self.bias = (
-            None
-            if like.bias is None
-            else nn.Parameter(
-                torch.empty(like.out_features, dtype=compute_dtype, device="meta"),
-                requires_grad=False,
-            )
-        )
+        self.register_parameter("bias", None)
+        if like.bias is not None:
+            bias = torch.empty(like.out_features, dtype=compute_dtype, device="meta")
+            self.bias = nn.Parameter(bias, requires_grad=False)
 
     def forward(self, input: Tensor) -> Tensor:
-        bias = None if self.bias is None else self.bias.to(self.compute_dtype)
+        bias: Tensor | None = self.bias
+        if bias is not None:
+            bias = bias.to(self.compute_dtype)
         out: Tensor = _Matmul4bit.apply(
             input.to(self.compute_dtype), self.weight, bias, self.out_features, self.loaded_dtype
         )  # type: ignore[no-untyped-call]
@@ -264,8 +256,8 @@ class Linear4bit(PackedLinear):
 
 
 class _Matmul4bit(torch.autograd.Function):
-    """Dequantises scales and weight for the product and again for the gradient; keeps neither them
-    nor the input.
+    """Dequantises scales and weight for the product and again for the gradient; keeps neither of
+    them, nor the input.
 
     bitsandbytes 0.50, autograd/_functions.py (MatMul4Bit) and backends/default/ops.py (gemm_4bit);
     its fused kernel for few tokens is not modelled. The gradient's weight comes in the type that it
@@ -308,12 +300,8 @@ class _Matmul4bit(torch.autograd.Function):
 
 
 def _note_dequantised(weight: Tensor | None, dequantised: Tensor, scales: Tensor) -> None:
-    note_kernel(
-        "dequantise_nf4",
-        "dequantise",
-        (() if weight is None else (weight,)) + (scales,),
-        (dequantised, scales),
-    )
+    reads = (scales,) if weight is None else (weight, scales)
+    note_kernel("dequantise_nf4", "dequantise", reads, (dequantised, scales))
 
 
 def _dequantised_scales(shape: tuple[int, int]) -> Tensor:
@@ -329,7 +317,7 @@ def replace_linear_layers(model: nn.Module, packed: Callable[[nn.Linear], nn.Mod
 
 
 def names_of_4bit_layers(model: nn.Module) -> list[str]:
-    """Linear layers that bitsandbytes stores in 4 bit: all but the output head."""
+    """Return the names of the linear layers that are stored in 4 bit: all but the output head."""
     head = model.get_output_embeddings() if isinstance(model, PreTrainedModel) else None
     return [
         name

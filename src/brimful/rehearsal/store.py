@@ -361,13 +361,12 @@ def _nothing() -> Trace:
 
 @functools.cache
 def _versions() -> str:
-    """Library versions and a digest of brimful's own code, without importing any of it."""
+    """Return library versions and a digest of brimful's own code, without importing any of it."""
     installed = {name: importlib.metadata.version(name) for name in _LIBRARIES}
     root = Path(__file__).parent.parent
     code = hashlib.sha256()
     for source in _SOURCES:
-        for path in (
-            sorted((root / source).rglob("*.py")) if (root / source).is_dir() else [root / source]
-        ):
+        inside = [path for path in (root / source).rglob("*") if path.suffix in (".py", ".toml")]
+        for path in sorted(inside) or [root / source]:
             code.update(path.read_bytes())
     return json.dumps(installed, sort_keys=True) + code.hexdigest()

@@ -1,6 +1,4 @@
-"""Optimizer steps of the real loop, run for their memory: recorded on fake tensors, or really run
-while a profiler watches.
-"""
+"""Optimizer steps of the training loop, recorded on fake tensors or run while a profiler watches."""
 
 import dataclasses
 import functools
@@ -35,15 +33,13 @@ CPU = torch.device("cpu")
 
 
 class Watcher(Protocol):
-    """What `run_steps` tells about where it is; a watcher makes no tensors."""
+    """Receives the progress of `run_steps`; a watcher makes no tensors."""
 
     def begin(self, phase: str) -> None:
-        """From here on another phase: "inputs", "forward", "backward", "optimizer" or "between
-        steps".
-        """
+        """A phase begins: "inputs", "forward", "backward", "optimizer" or "between steps"."""
 
     def note_inputs(self, tensors: Iterable[Tensor]) -> None:
-        """These are the batch."""
+        """The batch was made of these tensors."""
 
     def note_states(self, optimizer: torch.optim.Optimizer) -> None:
         """The optimizer made its update."""
@@ -56,10 +52,11 @@ def record_training(
     evaluation_factor: int = EVALUATION_FACTOR,
     chunk_factor: int = 1,
 ) -> Trace:
-    """The first optimizer step, which makes the states, the second, which has as many micro-batches
-    as matter (two when it accumulates), and, in brimful's own loop, an evaluation batch of
-    `evaluation_factor` times as many sequences, with pieces of the loss `chunk_factor` times as
-    large.
+    """Trace two optimizer steps, and an evaluation batch of brimful's own loop.
+
+    The first step makes the optimizer states; the second one has two micro-batches when the step
+    accumulates. The evaluation batch has `evaluation_factor` times as many sequences and pieces of
+    the loss `chunk_factor` times as large.
 
     Raises:
         PlanError: the step cannot run without real values.
@@ -75,8 +72,8 @@ def record_training(
 
 @contextmanager
 def fake_world(spec: StepSpec) -> Iterator[None]:
-    """Fake tensors, and CUDA's kernels where the spec asks for them; the garbage collector waits,
-    as deaths are events.
+    """Make tensors fake, with CUDA's kernels where the step runs on CUDA. The garbage collector is
+    off, because the end of a tensor is an event.
     """
     swaps = torch.__future__.get_swap_module_params_on_conversion()
     torch.__future__.set_swap_module_params_on_conversion(False)
@@ -94,9 +91,8 @@ def fake_world(spec: StepSpec) -> Iterator[None]:
 
 @contextmanager
 def _one_sequence_per_row() -> Iterator[None]:
-    """transformers reads from position ids whether rows hold several sequences; where it cannot
-    read them, as on fake tensors, it makes a mask in any case, which no real step without packing
-    has.
+    """Tell transformers that no row holds several sequences. It reads that from position ids, which
+    fake tensors do not have, and would make a mask that no real step without packing has.
     """
     find = masking_utils.find_packed_sequence_indices
 
@@ -112,7 +108,7 @@ def _one_sequence_per_row() -> Iterator[None]:
 
 @contextmanager
 def without_garbage_collector() -> Iterator[None]:
-    """Tensors die when their last reference goes, never by a collection."""
+    """Switch the garbage collector off, so that tensors end with their last reference."""
     was_enabled = gc.isenabled()
     if was_enabled:
         gc.collect()
@@ -125,8 +121,8 @@ def without_garbage_collector() -> Iterator[None]:
 
 
 def materialised(model: nn.Module) -> nn.Module:
-    """A meta model on CPU tensors, fake ones inside `fake_world`; their values are not set, tied
-    weights are tied again.
+    """Move a meta model to CPU tensors without values (fake ones inside `fake_world`) and tie its
+    weights again.
     """
     model.to_empty(device="cpu")
     if isinstance(inner := transformers_model(model), PreTrainedModel):
@@ -137,7 +133,7 @@ def materialised(model: nn.Module) -> nn.Module:
 def record_steps(
     model: nn.Module, spec: StepSpec, micro_batch: int, evaluation_factor: int, chunk_factor: int
 ) -> Trace:
-    """Two optimizer steps and an evaluation batch of a model that is already on fake tensors."""
+    """Trace two optimizer steps and an evaluation batch of a model on fake tensors."""
     recorder = Recorder(cuda=spec.cuda)
     prepare(spec, model)
     blocks, modules = named_blocks_of(model)
@@ -175,9 +171,7 @@ def run_steps(
     micro_batch: int,
     watcher: Watcher,
 ) -> None:
-    """Two optimizer steps of a prepared model with the training loop's own functions, on whatever
-    tensors it has.
-    """
+    """Run two optimizer steps of a prepared model with the functions of the training loop."""
     inner = transformers_model(model)
     network = Network(inner, hidden_states_of(inner), spec.loss_chunk)
     repeat_steps(
@@ -193,11 +187,11 @@ def repeat_steps(
     batch: Callable[[], tuple[Tensor, ...]],
     watcher: Watcher,
 ) -> None:
-    """The first optimizer step with one micro-batch and the second with as many as matter: two when
-    it accumulates.
+    """Run a first optimizer step with one micro-batch and a second one with two when it
+    accumulates, else one.
     """
     method = _announced(watcher, loss_sum)
-    precision = Precision("fp32" if spec.autocast == "none" else spec.autocast)
+    precision = _precision_of(spec)
     guard = Guard.fresh(precision, CPU)
     trainable = _trainable(network.model)
     for count in (1, 2 if spec.accumulates else 1):
@@ -220,13 +214,13 @@ def repeat_steps(
 
 
 def evaluate_batch(model: nn.Module, spec: StepSpec, sequences: int, watcher: Watcher) -> None:
-    """One batch through the evaluation of brimful's own loop, while gradients and optimizer states
-    stand; other trainers' is not known.
+    """Run one batch through the evaluation of brimful's own loop, while gradients and optimizer
+    states exist.
     """
     if spec.loss != "chunked" or spec.task not in {"causal_lm", "masked_lm"}:
         return
     watcher.begin("evaluation")
-    precision = Precision("fp32" if spec.autocast == "none" else spec.autocast)
+    precision = _precision_of(spec)
     tensors = _batch(spec, sequences)
     watcher.note_inputs(tensors)
     model.eval()
@@ -239,14 +233,15 @@ def evaluate_batch(model: nn.Module, spec: StepSpec, sequences: int, watcher: Wa
 
 
 class Recording:
-    """Tells a recorder what the steps announce."""
+    """Passes the progress of the steps to a recorder."""
 
     def __init__(self, recorder: Recorder, places: Places) -> None:
         self.recorder, self.places = recorder, places
 
     def begin(self, phase: str) -> None:
         self.recorder.begin(phase)
-        self.recorder.in_loss = phase == "backward"  # which begins in the loss
+        # The backward pass begins in the loss.
+        self.recorder.in_loss = phase == "backward"
 
     def note_inputs(self, tensors: Iterable[Tensor]) -> None:
         for tensor in tensors:
@@ -256,32 +251,26 @@ class Recording:
         self.places.note_states(optimizer)
 
 
+def _precision_of(spec: StepSpec) -> Precision:
+    return Precision("fp32" if spec.autocast == "none" else spec.autocast)
+
+
 def _trainable(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def _batch(spec: StepSpec, micro_batch: int) -> tuple[Tensor, ...]:
-    """Inputs and targets; of masked tokens also their places, and the attention mask where there is
-    padding.
+    """Return inputs and targets; for masked tokens also their positions, and the attention mask where
+    there is padding.
     """
     inputs_BT = torch.zeros((micro_batch, spec.sequence_length), dtype=torch.int64)
     if _is_masked(spec):
         scored_N = torch.zeros(micro_batch * spec.num_masked, dtype=torch.int64)
-        return (
-            inputs_BT,
-            torch.zeros_like(inputs_BT),
-            scored_N,
-            *([padding_mask(inputs_BT)] if spec.padded else []),
-        )
-    targets = torch.zeros(
-        (
-            micro_batch
-            if spec.task == "sequence_classification"
-            else (micro_batch, spec.sequence_length)
-        ),
-        dtype=torch.int64,
-    )
-    return inputs_BT, targets
+        tensors = (inputs_BT, torch.zeros_like(inputs_BT), scored_N)
+        return (*tensors, padding_mask(inputs_BT)) if spec.padded else tensors
+    if spec.task == "sequence_classification":
+        return inputs_BT, torch.zeros(micro_batch, dtype=torch.int64)
+    return inputs_BT, torch.zeros_like(inputs_BT)
 
 
 def _micro_batches(
@@ -295,13 +284,13 @@ def _micro_batches(
 
 
 def _micro_batch(spec: StepSpec, tensors: tuple[Tensor, ...]) -> MicroBatch:
-    """Inputs first and targets last of what a model reads; of masked tokens as `_batch` has
-    them.
+    """Return the tensors of `_batch` as a MicroBatch; a user's own batch has inputs first and
+    targets last.
     """
     if not _is_masked(spec):
         return MicroBatch(tensors[0], tensors[-1])
     inputs_BT, targets_BT, scored_N, *mask = tensors
-    return MicroBatch(inputs_BT, targets_BT, scored_N, mask_BT=mask[0] if mask else None)
+    return MicroBatch(inputs_BT, targets_BT, scored_N, mask_BT=next(iter(mask), None))
 
 
 def _is_masked(spec: StepSpec) -> bool:
@@ -309,7 +298,7 @@ def _is_masked(spec: StepSpec) -> bool:
 
 
 def _announced(watcher: Watcher, loss_sum: LossSum) -> Method:
-    """The method with its forward pass announced; what follows it is the backward pass."""
+    """Return the method, announcing its forward pass and then the backward pass to the watcher."""
 
     def announced(network: Network, micro: MicroBatch) -> Tensor:
         watcher.begin("forward")
