@@ -1,5 +1,6 @@
 """YAML values and dotted keys."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -38,8 +39,8 @@ def test_values_are_what_they_look_like(text: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("text", ["a: 1\na: 2", "s:\n  b: 1\n  b: 1", "[{a: 1, a: 2}]"])
-def test_a_key_given_twice_is_refused_at_any_depth(text: str) -> None:
-    with pytest.raises(ValueError, match=r"key given twice: [ab]"):
+def test_a_key_given_twice_is_refused_at_any_depth(text: str, refuses: Callable[..., Any]) -> None:
+    with refuses(ValueError):
         parse_yaml(text)
 
 
@@ -47,8 +48,8 @@ def test_a_key_given_twice_is_refused_at_any_depth(text: str) -> None:
     "text",
     ["{a: ", "a: b: c", "\t- x", "2024-13-45", "!!python/object/apply:os.getcwd []", "a: \x00"],
 )
-def test_what_is_no_plain_yaml_is_a_value_error(text: str) -> None:
-    with pytest.raises(ValueError, match=r"\w"):
+def test_what_is_no_plain_yaml_is_a_value_error(text: str, refuses: Callable[..., Any]) -> None:
+    with refuses(ValueError):
         parse_yaml(text)
 
 

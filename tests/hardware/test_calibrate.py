@@ -2,7 +2,9 @@
 
 import dataclasses
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -163,9 +165,11 @@ def test_a_device_of_the_catalog_cannot_be_calibrated(tmp_path: Path) -> None:
         calibrate(catalog.get("Tesla T4"), tmp_path)
 
 
-def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_to_is_told(
+    tmp_path: Path, refuses: Callable[..., Any]
+) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunFolderError, match="cannot be written to"):
+    with refuses(RunFolderError):
         disk_bytes_per_s(tmp_path / "file" / "runs")
 
 

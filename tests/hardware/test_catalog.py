@@ -3,10 +3,12 @@
 import math
 import re
 import tomllib
+from collections.abc import Callable
 from importlib import resources
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DeviceError
 from brimful.base.units import GIB
@@ -110,17 +112,17 @@ def test_memory_is_what_torch_reports_where_that_is_known_and_doubted_elsewhere(
     assert any(doubt.startswith("memory") for doubt in h200.uncertain)
 
 
-def test_apple_memory_is_the_part_that_metal_recommends() -> None:
+def test_apple_memory_is_the_part_that_metal_recommends(snapshot: SnapshotAssertion) -> None:
     device = catalog.get("Apple M2 Max")
     assert device.memory_bytes == pytest.approx(0.65 * 96 * GIB)
-    assert "memory is the largest configuration" in device.uncertain
+    assert device.uncertain == snapshot
 
 
-def test_a_t4_has_no_bf16_and_a_v100_no_tf32() -> None:
+def test_a_t4_has_no_bf16_and_a_v100_no_tf32(refuses: Callable[..., Any]) -> None:
     t4, v100 = catalog.get("Tesla T4"), catalog.get("Tesla V100-SXM2-16GB")
     assert (t4.abilities.bf16, t4.abilities.fp16, t4.compute_capability) == (False, True, (7, 5))
     assert (v100.abilities.tf32, v100.abilities.flash_attention) == (False, False)
-    with pytest.raises(DeviceError, match="no bf16 rate"):
+    with refuses(DeviceError):
         t4.flop_per_s("bf16")
 
 
@@ -149,8 +151,10 @@ def test_an_ambiguous_name_lists_all_it_could_be() -> None:
     assert "A10G" not in str(error.value)
 
 
-def test_a_part_of_a_name_is_an_error_even_when_only_one_row_has_it() -> None:
-    with pytest.raises(DeviceError, match="did you mean 'Tesla T4'"):
+def test_a_part_of_a_name_is_an_error_even_when_only_one_row_has_it(
+    refuses: Callable[..., Any],
+) -> None:
+    with refuses(DeviceError):
         catalog.get("T4")
 
 
@@ -158,9 +162,11 @@ def test_a_part_of_a_name_is_an_error_even_when_only_one_row_has_it() -> None:
     "name",
     ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA H300", ""],
 )
-def test_an_unknown_name_is_an_error_never_a_neighbour(name: str) -> None:
+def test_an_unknown_name_is_an_error_never_a_neighbour(
+    name: str, refuses: Callable[..., Any]
+) -> None:
     assert catalog.find(name) is None
-    with pytest.raises(DeviceError, match="unknown accelerator"):
+    with refuses(DeviceError):
         catalog.get(name)
 
 

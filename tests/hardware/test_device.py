@@ -4,6 +4,8 @@ import dataclasses
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -65,12 +67,12 @@ def test_mps_has_no_tf32_and_no_flash_attention() -> None:
     assert (abilities.bf16, abilities.tf32, abilities.flash_attention) == (True, False, False)
 
 
-def test_a_rate_is_given_for_its_own_dtype_only() -> None:
+def test_a_rate_is_given_for_its_own_dtype_only(refuses: Callable[..., Any]) -> None:
     device = make_device()
     assert device.flop_per_s("bf16") == 1e14
-    with pytest.raises(DeviceError, match="no fp16 rate is known for 'Test GPU'"):
+    with refuses(DeviceError):
         device.flop_per_s("fp16")
-    with pytest.raises(DeviceError, match="unknown dtype 'bf61' - did you mean 'bf16'"):
+    with refuses(DeviceError):
         device.flop_per_s("bf61")
 
 
@@ -117,10 +119,10 @@ def test_a_device_survives_json() -> None:
     assert Device.from_json(json.loads(json.dumps(cpu.to_json()))) == cpu
 
 
-def test_json_of_another_version_is_refused() -> None:
-    with pytest.raises(DeviceError, match="not the description of a device"):
+def test_json_of_another_version_is_refused(refuses: Callable[..., Any]) -> None:
+    with refuses(DeviceError):
         Device.from_json({"name": "x"})
-    with pytest.raises(DeviceError, match="not the description of a device"):
+    with refuses(DeviceError):
         Device.from_json({**make_device().to_json(), "colour": "green"})
 
 

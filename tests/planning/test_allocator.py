@@ -1,6 +1,7 @@
 """Scripted allocations whose segments follow by hand from PyTorch's rules."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -254,14 +255,14 @@ def test_emptying_the_cache_keeps_segments_in_part_use() -> None:
     assert blocks(allocator) == [[(4, "used"), (16, "free")]]
 
 
-def test_a_handle_is_freed_once() -> None:
+def test_a_handle_is_freed_once(refuses: Callable[..., Any]) -> None:
     allocator = CachingAllocator()
     (handle,) = allocate(allocator, 3)
     allocator.free(handle)
 
-    with pytest.raises(ValueError, match="not an allocation in use"):
+    with refuses(ValueError):
         allocator.free(handle)
-    with pytest.raises(ValueError, match="cannot allocate -1 bytes"):
+    with refuses(ValueError):
         allocator.malloc(-1)
 
 
@@ -279,7 +280,7 @@ def test_cached_segments_go_back_when_the_limit_is_reached() -> None:
     assert allocator.peak_reserved_bytes == 80 * MIB
 
 
-def test_a_segment_in_part_use_cannot_go_back() -> None:
+def test_a_segment_in_part_use_cannot_go_back(refuses: Callable[..., Any]) -> None:
     """20 MiB hold 8 free, 4 used, 8 free; another 20 are used. 10 MiB fit in no hole and not within
     40 MiB; 8 MiB fit.
     """
@@ -288,13 +289,7 @@ def test_a_segment_in_part_use_cannot_go_back() -> None:
     allocator.free(first)
     allocator.free(third)
 
-    with pytest.raises(
-        SimulatedOutOfMemory,
-        match=(
-            r"10\.0 MiB cannot be allocated within the limit; 24\.0 MiB are allocated, 40\.0 MiB"
-            r" reserved"
-        ),
-    ) as caught:
+    with refuses(SimulatedOutOfMemory) as caught:
         allocate(allocator, 10)
 
     assert (

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import PlanError
 from brimful.base.units import GIB, MIB
@@ -166,13 +167,14 @@ def test_what_the_user_fixed_stands_and_is_costed(
     field: str | None,
     planned: Callable[..., Plan],
     rates: Callable[..., Rates],
+    snapshot: SnapshotAssertion,
 ) -> None:
     plan = planned(
         tiny("plan={}", f"plan.{key}={str(value).lower()}"), devices[device], rates=rates()
     )
 
     assert _choice(plan, key) == value
-    assert _reason(plan, key) == "fixed by the user"
+    assert _reason(plan, key) == snapshot
     assert (getattr(plan, field) if field else plan.micro_batches[0]) == value
     assert {"step_time_s", "tokens_per_s"} <= plan.predicted.keys()
 
@@ -274,6 +276,7 @@ def test_the_micro_batch_on_a_cpu_is_the_largest_that_surely_fits(
     cpu: Callable[..., Device],
     hand: Tracer,
     planned: Callable[..., Plan],
+    snapshot: SnapshotAssertion,
 ) -> None:
     """990 of 1100 MiB may be used; with a tenth in doubt 900 MiB of tensors fit, which is 400 and
     10 x 50.
@@ -281,7 +284,7 @@ def test_the_micro_batch_on_a_cpu_is_the_largest_that_surely_fits(
     plan = planned(tiny("plan={}", "batch.sequences=64"), cpu(free_memory_bytes=1100 * MIB), hand)
 
     assert plan.micro_batches == (10,) * 6 + (4,)
-    assert _reason(plan, "micro_batch") == "10 sequences fit 990.0 MiB, one more may not"
+    assert _reason(plan, "micro_batch") == snapshot
     assert plan.predicted["peak_memory_bytes"].value == 1.05 * 900 * MIB
 
 
@@ -307,16 +310,16 @@ def test_more_tokens_than_bring_speed_are_not_taken(
     devices: dict[str, Device],
     hand: Tracer,
     planned: Callable[..., Plan],
+    snapshot: SnapshotAssertion,
 ) -> None:
     plan = planned(
         tiny("plan={}", "sequence_length=16384", "batch.sequences=6"), devices["NVIDIA H200"], hand
     )
 
     assert plan.micro_batches == (3, 3)
-    assert _reason(plan, "micro_batch") == "tokens enough to keep the device busy"
+    assert _reason(plan, "micro_batch") == snapshot
     assert (
-        _reason(planned(tiny("plan={}"), devices["NVIDIA H200"], hand), "micro_batch")
-        == "the whole effective batch at once"
+        _reason(planned(tiny("plan={}"), devices["NVIDIA H200"], hand), "micro_batch") == snapshot
     )
 
 
@@ -338,28 +341,23 @@ def test_what_may_fit_is_tried_with_one_sequence_and_the_doubt_is_said(
     cpu: Callable[..., Device],
     by_hand: Callable[..., Any],
     planned: Callable[..., Plan],
+    snapshot: SnapshotAssertion,
 ) -> None:
     """One sequence takes 450 to 495 MiB, recomputed or not; 468 of 520 MiB may be used."""
     plan = planned(tiny("plan={}"), cpu(free_memory_bytes=520 * MIB), lambda spec: by_hand())
 
     assert plan.micro_batches == (1,) * 8
-    assert (
-        _reason(plan, "micro_batch")
-        == "one sequence, and even that may not fit: 472.5 MiB of 468.0 MiB"
-    )
+    assert _reason(plan, "micro_batch") == snapshot
     assert (plan.recompute, _reason(plan, "recompute")) == (False, "one sequence may just fit")
 
 
 def test_what_cannot_fit_is_refused_with_both_numbers_and_a_remedy(
-    tiny: Callable[..., Recipe], cpu: Callable[..., Device], planned: Callable[..., Plan]
+    tiny: Callable[..., Recipe],
+    cpu: Callable[..., Device],
+    planned: Callable[..., Plan],
+    refuses: Callable[..., Any],
 ) -> None:
-    with pytest.raises(
-        PlanError,
-        match=(
-            r"tiny needs about [\d.]+ GiB for 1 sequence of 1024 tokens, but a CPU has 921\.6 MiB"
-            r" to use\. .*a shorter sequence_length"
-        ),
-    ):
+    with refuses(PlanError):
         planned(tiny(*LARGE), cpu(free_memory_bytes=GIB))
 
 
@@ -368,15 +366,17 @@ def test_a_fixed_micro_batch_that_cannot_fit_is_refused_with_its_number(
     cpu: Callable[..., Device],
     hand: Tracer,
     planned: Callable[..., Plan],
+    refuses: Callable[..., Any],
 ) -> None:
-    with pytest.raises(
-        PlanError, match=r"for 8 sequences of 32 tokens.*a smaller fixed plan\.micro_batch"
-    ):
+    with refuses(PlanError):
         planned(tiny("plan={micro_batch: 8}"), cpu(free_memory_bytes=500 * MIB), hand)
 
 
 def test_what_cannot_fit_can_still_be_looked_at(
-    tiny: Callable[..., Recipe], cpu: Callable[..., Device], hand: Tracer
+    tiny: Callable[..., Recipe],
+    cpu: Callable[..., Device],
+    hand: Tracer,
+    snapshot: SnapshotAssertion,
 ) -> None:
     derived = derive_with_memory(tiny("plan={}"), cpu(free_memory_bytes=100 * MIB), hand)
 
@@ -385,7 +385,7 @@ def test_what_cannot_fit_can_still_be_looked_at(
         (1,) * 8,
         "does not fit",
     )
-    assert "weights and optimizer states alone do not fit" in _reason(derived.plan, "recompute")
+    assert _reason(derived.plan, "recompute") == snapshot
     with pytest.raises(PlanError):
         refuse_what_cannot_fit(derived)
 

@@ -5,6 +5,7 @@ learning rate, is said.
 from collections.abc import Callable
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.planning.scaling import notes
 from brimful.recipe import Recipe, load
@@ -12,6 +13,7 @@ from brimful.recipe import Recipe, load
 
 def test_four_times_the_batch_doubles_the_learning_rate_and_quarters_the_steps(
     tiny: Callable[..., Recipe],
+    snapshot: SnapshotAssertion,
 ) -> None:
     told = "\n".join(
         notes(
@@ -19,14 +21,7 @@ def test_four_times_the_batch_doubles_the_learning_rate_and_quarters_the_steps(
             tiny("optimizer.warmup=8", "training.steps=100", "batch.sequences=32"),
         )
     )
-    assert "1,024 tokens instead of 256, k = 4;" in told
-    assert (
-        "optimizer.learning_rate=0.02 optimizer.beta1=0.6 optimizer.beta2=0.8 optimizer.eps=5e-09"
-        in told
-    )
-    assert "optimizer.warmup=2 training.steps=25" in told
-    assert "Malladi" in told
-    assert "critical batch size" in told
+    assert told == snapshot
 
 
 def test_a_smaller_batch_is_the_same_rule_backwards(tiny: Callable[..., Recipe]) -> None:
@@ -99,34 +94,29 @@ def test_a_step_too_far_for_the_rule_is_said_to_be_one(tiny: Callable[..., Recip
     ],
 )
 def test_a_rule_says_what_it_made_of_the_learning_rate(
-    tiny: Callable[..., Recipe], rule: str, told: str
+    tiny: Callable[..., Recipe], rule: str, told: str, snapshot: SnapshotAssertion
 ) -> None:
     first, *rest = notes(
         tiny(), tiny("batch.sequences=32", f"optimizer.scale_learning_rate={rule}")
     )
     assert "1,024 tokens instead of 256, k = 4; optimizer.learning_rate " + told in first
-    assert rest == [
-        "  Consider: optimizer.warmup=1 training.steps=3",
-        "    as many tokens of warm-up and training as before",
-    ]
+    assert rest == snapshot
 
 
 def test_a_rule_leaves_the_learning_rate_that_the_user_set_and_says_so(
     tiny: Callable[..., Recipe],
+    snapshot: SnapshotAssertion,
 ) -> None:
     changed = tiny(
         "batch.sequences=32", "optimizer.scale_learning_rate=sqrt", "optimizer.learning_rate=0.003"
     )
-    assert (
-        "optimizer.learning_rate=0.003 was set, so optimizer.scale_learning_rate=sqrt leaves it."
-        in notes(tiny(), changed)[0]
-    )
+    assert notes(tiny(), changed)[0] == snapshot
 
 
-def test_fine_tuning_counts_examples_whose_length_varies() -> None:
+def test_fine_tuning_counts_examples_whose_length_varies(snapshot: SnapshotAssertion) -> None:
     tuned = ["model=somewhere/model", "tokenizer=null", "method=sft", "batch={sequences: 8}"]
     original, changed = (
         load("tiny-gpt", [*tuned, *more])
         for more in ([], ["batch.sequences=16", "sequence_length=128"])
     )
-    assert "an optimizer step sees 16 examples instead of 8, k = 2;" in notes(original, changed)[0]
+    assert notes(original, changed)[0] == snapshot

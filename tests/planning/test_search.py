@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.units import MIB
 from brimful.hardware.device import Abilities, Device
@@ -89,7 +90,9 @@ def _by_hand_s(
 # --- the micro-batch
 
 
-def test_fewest_passes_are_fastest_where_a_pass_costs(found: Searching) -> None:
+def test_fewest_passes_are_fastest_where_a_pass_costs(
+    found: Searching, snapshot: SnapshotAssertion
+) -> None:
     """5 ms a pass: 204.5 ms in one, 209.5 in two."""
     one = found(host_s=1e-4)
 
@@ -97,7 +100,7 @@ def test_fewest_passes_are_fastest_where_a_pass_costs(found: Searching) -> None:
     assert _seconds(one) == pytest.approx(_by_hand_s(64, 1, 1e-4))
     choice = one.choices["micro_batch"]
     assert (choice.value, choice.alternative) == (64, 32)
-    assert choice.reason == "204 ms a step; 32 would take 210 ms, 2% more"
+    assert choice.reason == snapshot
 
 
 def test_a_gain_within_the_noise_buys_no_larger_micro_batch(found: Searching) -> None:
@@ -195,6 +198,7 @@ def test_no_more_tokens_than_bring_speed_are_looked_at(prepared: Preparing) -> N
 
 def test_recomputation_is_taken_when_it_buys_speed_and_both_times_are_told(
     found: Searching,
+    snapshot: SnapshotAssertion,
 ) -> None:
     """50 ms a pass: 2 at a time take 32 passes, 10 recomputed 7."""
     taken = found(free_mib=ROOM_FOR_2, host_s=1e-3)
@@ -203,20 +207,19 @@ def test_recomputation_is_taken_when_it_buys_speed_and_both_times_are_told(
     assert _seconds(taken) == pytest.approx(_by_hand_s(64, 7, 1e-3, recomputed=True))
     assert _by_hand_s(64, 32, 1e-3) == pytest.approx(1.8004)
     reason = taken.choices["recompute"].reason
-    assert reason == "10 sequences at a time in place of 2: 684 ms a step, 1.8 s, 163% more without"
+    assert reason == snapshot
 
 
-def test_recomputation_is_not_taken_when_it_costs_and_its_time_is_told(found: Searching) -> None:
+def test_recomputation_is_not_taken_when_it_costs_and_its_time_is_told(
+    found: Searching, snapshot: SnapshotAssertion
+) -> None:
     """0.5 ms a pass: 215 ms, and 268 recomputed."""
     taken = found(free_mib=ROOM_FOR_2, host_s=1e-5)
 
     assert (taken.taken.recompute, taken.taken.micro_batch) == (False, 2)
     assert _seconds(taken) == pytest.approx(_by_hand_s(64, 32, 1e-5))
-    assert (
-        taken.choices["recompute"].reason
-        == "activations of 2 sequences fit; with it 8 at a time would take 268 ms, 25% more"
-    )
-    assert taken.choices["micro_batch"].reason == "2 sequences fit 558.0 MiB, one more may not"
+    assert taken.choices["recompute"].reason == snapshot
+    assert taken.choices["micro_batch"].reason == snapshot
 
 
 def test_recomputation_is_not_looked_at_where_all_activations_fit(
@@ -249,11 +252,11 @@ def test_without_rates_activations_are_recomputed_only_where_not_even_one_sequen
     assert (roomy.taken.recompute, roomy.choices["recompute"].alternative) == (False, True)
 
 
-def test_recomputation_does_not_help_weights(found: Searching) -> None:
+def test_recomputation_does_not_help_weights(found: Searching, snapshot: SnapshotAssertion) -> None:
     none = found(free_mib=200)
 
     assert (none.largest, none.taken.recompute, none.taken.micro_batch) == (0, False, 1)
-    assert "weights and optimizer states alone" in none.choices["recompute"].reason
+    assert none.choices["recompute"].reason == snapshot
 
 
 # --- the user's word
@@ -270,14 +273,13 @@ def test_a_fixed_micro_batch_is_taken_and_costed(found: Searching) -> None:
     assert _seconds(taken) == pytest.approx(_by_hand_s(8, 3, 1e-4))
 
 
-def test_a_fixed_micro_batch_that_fits_only_with_recomputation_gets_it(found: Searching) -> None:
+def test_a_fixed_micro_batch_that_fits_only_with_recomputation_gets_it(
+    found: Searching, snapshot: SnapshotAssertion
+) -> None:
     taken = found("plan.micro_batch=8", free_mib=ROOM_FOR_2)
 
     assert (taken.taken.micro_batch, taken.taken.recompute) == (8, True)
-    assert (
-        taken.choices["recompute"].reason
-        == "without it not even a micro-batch of 8 sequences surely fits"
-    )
+    assert taken.choices["recompute"].reason == snapshot
     assert _seconds(taken) == pytest.approx(_by_hand_s(64, 8, 1e-4, recomputed=True))
 
 
@@ -340,7 +342,7 @@ def test_what_fits_by_less_than_the_margin_is_told_so(
 
 @pytest.mark.parametrize(("margin", "compiles"), [(0.99, False), (1.01, True)])
 def test_compiling_is_taken_when_it_saves_half_more_than_it_costs(
-    found: Searching, margin: float, *, compiles: bool
+    snapshot: SnapshotAssertion, found: Searching, margin: float, *, compiles: bool
 ) -> None:
     """By what the device kind gained at most: operators by hand would gain more."""
     saved_s = _by_hand_s(64, 1, 1e-3) * (1 - 1 / COMPILE_GAIN["cpu"])
@@ -353,7 +355,7 @@ def test_compiling_is_taken_when_it_saves_half_more_than_it_costs(
         taken.choices["compile"].value,
         taken.choices["compile"].alternative,
     ) == (compiles, compiles, not compiles)
-    assert "compiling costs about 12.0 s and would save about" in taken.choices["compile"].reason
+    assert taken.choices["compile"].reason == snapshot
     assert (_seconds(taken) < _by_hand_s(64, 1, 1e-3)) is compiles
 
 
@@ -439,12 +441,15 @@ def test_reasons_and_the_worth_of_compiling_count_in_times_as_earlier_runs_measu
 
 
 def test_compiling_never_pays_where_fusing_saves_nothing(
-    prepared: Preparing, by_hand: Callable[..., Any], rates: Callable[..., Rates]
+    prepared: Preparing,
+    by_hand: Callable[..., Any],
+    rates: Callable[..., Rates],
+    snapshot: SnapshotAssertion,
 ) -> None:
     taken = search(prepared(), lambda spec: by_hand(moved_bytes=0), rates(host_s=0.0), 10**9)
 
     assert taken.taken.compiled is False
-    assert "would save about 0" in taken.choices["compile"].reason
+    assert taken.choices["compile"].reason == snapshot
 
 
 @pytest.mark.parametrize(

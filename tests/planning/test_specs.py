@@ -227,14 +227,9 @@ def test_a_published_model_is_known_from_the_catalog(published: Callable[..., Re
 
 def test_a_sequence_longer_than_the_model_reads_is_refused_with_both_numbers(
     published: Callable[..., Recipe],
+    refuses: Callable[..., Any],
 ) -> None:
-    with pytest.raises(
-        PlanError,
-        match=(
-            r"sequence_length 1025 is above the 1024 positions that openai-community/gpt2 reads;"
-            r" shorten it\."
-        ),
-    ):
+    with refuses(PlanError):
         model_facts(published("model=openai-community/gpt2", "sequence_length=1025"))
     assert (
         model_facts(published("model=openai-community/gpt2", "sequence_length=1024")).context
@@ -289,7 +284,7 @@ def test_a_local_config_is_enough(
 
 
 def test_positions_stand_under_gpt2s_own_name_too(
-    published: Callable[..., Recipe], tmp_path: Path
+    published: Callable[..., Recipe], tmp_path: Path, refuses: Callable[..., Any]
 ) -> None:
     (tmp_path / "config.json").write_text(
         json.dumps(
@@ -297,7 +292,7 @@ def test_positions_stand_under_gpt2s_own_name_too(
         )
     )
 
-    with pytest.raises(PlanError, match="above the 128 positions"):
+    with refuses(PlanError):
         model_facts(published(f"model={tmp_path}"))
 
 
@@ -325,12 +320,10 @@ def test_of_a_model_of_several_parts_the_one_that_reads_text_is_planned(
     assert (facts.config["model_type"], facts.config["hidden_size"]) == ("gemma3_text", 64)
 
 
-def test_a_config_without_a_vocabulary_is_told() -> None:
-    with pytest.raises(
-        PlanError, match=r"'llama' does not say how large its vocabulary is\. Add its vocab_size"
-    ):
+def test_a_config_without_a_vocabulary_is_told(refuses: Callable[..., Any]) -> None:
+    with refuses(PlanError):
         facts_of_values({"model_type": "llama", "hidden_size": 64}, None)
-    with pytest.raises(PlanError, match=r"\('mllama_text_model'\) is no model by itself"):
+    with refuses(PlanError):
         facts_of_values(
             {
                 "model_type": "mllama",
@@ -341,9 +334,9 @@ def test_a_config_without_a_vocabulary_is_told() -> None:
 
 
 def test_a_folder_without_a_config_is_refused(
-    published: Callable[..., Recipe], tmp_path: Path
+    published: Callable[..., Recipe], tmp_path: Path, refuses: Callable[..., Any]
 ) -> None:
-    with pytest.raises(PlanError, match=r"has no config\.json"):
+    with refuses(PlanError):
         model_facts(published(f"model={tmp_path}"))
 
 

@@ -1,6 +1,8 @@
 """A model object of one's own is planned for without its weights being read, copied or changed."""
 
-import pytest
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForCausalLM
@@ -116,16 +118,14 @@ def test_autocast_keeps_16_bit_copies_of_the_weights() -> None:
     assert mixed["16-bit weight copies"] > 0
 
 
-def test_what_cannot_be_planned_is_told() -> None:
-    with pytest.raises(RequestError, match=r"optimizer is one of fused, foreach.*'adam'"):
+def test_what_cannot_be_planned_is_told(refuses: Callable[..., Any]) -> None:
+    with refuses(RequestError):
         plan_model(_llama(), _text(), "adam", device="Tesla T4")
-    with pytest.raises(RequestError, match="first dimension is the micro-batch"):
+    with refuses(RequestError):
         plan_model(_llama(), {}, device="Tesla T4")
-    with pytest.raises(DeviceError, match="did you mean"):
+    with refuses(DeviceError):
         plan_model(_llama(), _text(), device="Tesla T5")
-    with pytest.raises(
-        PlanError, match=r"returned no loss: put labels into the batch, or give loss_of="
-    ):
+    with refuses(PlanError):
         plan_model(
             _llama(), {"input_ids": torch.zeros((1, 4), dtype=torch.int64)}, device="Tesla T4"
         ).at(1)
@@ -135,5 +135,5 @@ def test_what_cannot_be_planned_is_told() -> None:
         device="Tesla T4",
         loss_of=lambda model, batch: model(batch["x"] * batch["x"].max().item()).sum(),
     )
-    with pytest.raises(PlanError, match="training step of Linear cannot be traced"):
+    with refuses(PlanError):
         reads_values.at(1)

@@ -1,6 +1,7 @@
 import json
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from torch import nn
@@ -137,10 +138,12 @@ def test_importing_bitsandbytes_says_nothing_about_its_kernels(
     assert [record.message for record in caplog.records] == ["shown"]
 
 
-def test_adapters_for_layers_that_are_not_there_are_refused(step: Callable[..., StepSpec]) -> None:
+def test_adapters_for_layers_that_are_not_there_are_refused(
+    step: Callable[..., StepSpec], refuses: Callable[..., Any]
+) -> None:
     spec = step(adapter=Lora(4, "c_attn"))
 
-    with pytest.raises(RecipeError, match=r"no linear layer is named c_attn\. This model has "):
+    with refuses(RecipeError):
         meta_model(spec, config_of(spec))
 
 
