@@ -1,4 +1,4 @@
-"""One real step: from given weights, sequences and states, whatever the manner."""
+"""One real step: from given weights, sequences and states, with any options."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,12 +10,12 @@ from brimful.data.batches import IGNORED
 from brimful.data.masking import MaskedBatch
 from brimful.recipe import Recipe
 from brimful.rehearsal import one_step
-from brimful.rehearsal.one_step import Manner, mean_squares, sequences_of, take_step
+from brimful.rehearsal.one_step import StepOptions, mean_squares, sequences_of, take_step
 from brimful.rehearsal.reduced import Reduced
 from brimful.training.precision import Precision
 
 CPU = torch.device("cpu")
-PLAIN = Manner(
+PLAIN = StepOptions(
     precision="fp32",
     attention="eager",
     recompute=False,
@@ -82,10 +82,10 @@ def test_the_update_starts_from_given_states(reduced: Reduced) -> None:
 def test_a_step_that_overflows_in_fp16_is_done_again_with_half_the_loss_scale(
     reduced: Reduced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manner = replace(PLAIN, precision="fp16")
-    calm = take_step(reduced, manner, CPU)
+    options = replace(PLAIN, precision="fp16")
+    calm = take_step(reduced, options, CPU)
     monkeypatch.setattr(Precision, "initial_loss_scale", 2.0**24)
-    overflowing = take_step(reduced, manner, CPU)
+    overflowing = take_step(reduced, options, CPU)
     assert calm.skipped == 0
     assert overflowing.skipped > 0
     assert overflowing.loss == pytest.approx(calm.loss, rel=1e-4)

@@ -9,7 +9,7 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.errors import RecipeError
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe, load
-from brimful.rehearsal.reduced import LEAST_BLOCKS, LEAST_POSITIONS, MOST_POSITIONS, reduced_step
+from brimful.rehearsal.reduced import LEAST, MOST_POSITIONS, reduced_step
 
 PLAN = Plan(
     recipe="tiny",
@@ -35,7 +35,7 @@ PLAN = Plan(
 
 def test_a_step_that_is_small_enough_is_left_as_it_is(tiny: Callable[..., Recipe]) -> None:
     reduced = reduced_step(tiny(), PLAN, 300, 1e12)
-    assert (reduced.micro_batches, reduced.loss_chunk, reduced.vocabulary, reduced.told) == (
+    assert (reduced.micro_batches, reduced.loss_chunk, reduced.vocabulary, reduced.differences) == (
         (3, 3, 2),
         64,
         300,
@@ -52,17 +52,17 @@ def test_a_large_step_keeps_accumulation_remainder_pieces_of_the_loss_and_severa
     assert reduced.micro_batches == (2, 2, 1)
     assert reduced.recipe.effective_batch == 5
     assert (reduced.recipe.fresh_model.layers, reduced.recipe.sequence_length) == (
-        LEAST_BLOCKS,
-        LEAST_POSITIONS,
+        LEAST["layers"],
+        LEAST["positions"],
     )
-    assert reduced.loss_chunk == 2 * LEAST_POSITIONS // 4
-    assert reduced.told == snapshot
+    assert reduced.loss_chunk == 2 * LEAST["positions"] // 4
+    assert reduced.differences == snapshot
 
 
 def test_no_more_is_taken_away_than_needed(snapshot: SnapshotAssertion) -> None:
     plan = replace(PLAN, micro_batches=(32,) * 4, sequence_length=256, loss_chunk=2048)
-    told = reduced_step(load("tiny-gpt"), plan, 4096, 3e12).told
-    assert told == snapshot
+    differences = reduced_step(load("tiny-gpt"), plan, 4096, 3e12).differences
+    assert differences == snapshot
 
 
 def test_grouped_heads_stay_grouped(tiny: Callable[..., Recipe]) -> None:

@@ -1,5 +1,5 @@
-"""One real optimizer step from given weights, sequences and optimizer states, run in one manner or
-another by the training loop's own functions.
+"""One optimizer step from given weights, sequences and optimizer states, run with the functions of
+the training loop.
 """
 
 from collections.abc import Mapping
@@ -26,11 +26,11 @@ from brimful.training.precision import Precision
 from brimful.training.session import recompute_activations
 
 STATES_STEP = 10
-"""Updates that the given optimizer states have seen."""
+"""Number of updates in the optimizer states that a step starts from."""
 
 
 @dataclass(frozen=True)
-class Manner:
+class StepOptions:
     """How a step is run.
 
     Attributes:
@@ -53,8 +53,8 @@ class Manner:
 
 
 @dataclass(frozen=True)
-class Stepped:
-    """What one optimizer step did; tensors on the CPU, by parameter.
+class StepResult:
+    """The result of one optimizer step; tensors on the CPU, by parameter.
 
     Attributes:
         loss: Mean over target tokens, nats.
@@ -63,7 +63,7 @@ class Stepped:
         updates: Weights after less weights before.
         skipped: Attempts that overflowed before (fp16 only), each with half the loss scale of the
             one before.
-        told: What the compiler said when it failed.
+        messages: Of a compiler that failed.
     """
 
     loss: float
@@ -71,46 +71,45 @@ class Stepped:
     gradients: Mapping[str, Tensor]
     updates: Mapping[str, Tensor]
     skipped: int
-    told: tuple[str, ...]
+    messages: tuple[str, ...]
 
 
 def take_step(
     reduced: Reduced,
-    manner: Manner,
+    options: StepOptions,
     device: torch.device,
     second_moments: Mapping[str, float] | None = None,
-) -> Stepped:
-    """One optimizer step of the real loop, from the weights and on the sequences that the recipe's
-    seed gives.
+) -> StepResult:
+    """Run one optimizer step of the training loop, with weights and sequences from the recipe's seed.
 
-    AdamW's states are given: from empty ones its first update is the sign of the gradient, on which
-    no two roundings agree where it is nearly 0. A step in fp16 that overflows is tried again with
-    half the loss scale.
+    AdamW starts from given states: with empty ones its first update is the sign of the gradient,
+    which rounding decides where the gradient is nearly 0. A step that overflows in fp16 is repeated
+    with half the loss scale.
 
     Args:
-        second_moments: Mean squared gradient of each parameter that AdamW's states hold; None takes
-            those of this step's own gradients.
+        second_moments: Mean squared gradient of each parameter in AdamW's states; None takes that
+            of this step's own gradients.
     """
     model = build(
         reduced.recipe,
         vocabulary=reduced.vocabulary,
         end_of_text_id=0,
-        attention=manner.attention,
+        attention=options.attention,
         device=device,
     )
     model.train()
-    if manner.recompute:
+    if options.recompute:
         recompute_activations(model)
-    optimizer = build_optimizer(model, reduced.recipe.optimizer, variant=manner.optimizer)
-    told: list[str] = []
-    shape = (manner.micro_batches[0], reduced.recipe.sequence_length)
-    body = (
-        compiled(model, shape=shape, say=told.append) if manner.compile else hidden_states_of(model)
-    )
+    optimizer = build_optimizer(model, reduced.recipe.optimizer, variant=options.optimizer)
+    messages: list[str] = []
+    shape = (options.micro_batches[0], reduced.recipe.sequence_length)
+    body = hidden_states_of(model)
+    if options.compile:
+        body = compiled(model, shape=shape, say=messages.append)
     method = find_method(reduced.recipe.method).with_options(reduced.recipe)
     network, precision, batch = (
-        Network(model, body, manner.loss_chunk),
-        Precision(manner.precision),
+        Network(model, body, options.loss_chunk),
+        Precision(options.precision),
         sequences_of(reduced),
     )
     guard, before = Guard.fresh(precision, device), _copies(model)
@@ -121,7 +120,7 @@ def take_step(
             guard.skipped.clone(),
         )
         carried = scale * batch.num_target_tokens
-        loss = _accumulate(method, manner, network, precision, batch, scale)
+        loss = _accumulate(method, options, network, precision, batch, scale)
         gradients = {
             name: _gradient(parameter) / float(carried)
             for name, parameter in model.named_parameters()
@@ -141,22 +140,22 @@ def take_step(
         done = bool(guard.skipped == skipped) or last_scale
     after = _copies(model)
     updates = {name: after[name].double() - weight.double() for name, weight in before.items()}
-    return Stepped(float(loss), before, gradients, updates, int(guard.skipped), tuple(told))
+    return StepResult(float(loss), before, gradients, updates, int(guard.skipped), tuple(messages))
 
 
 def _accumulate(
     method: Method,
-    manner: Manner,
+    options: StepOptions,
     network: Network,
     precision: Precision,
     batch: StepBatch,
     scale: Tensor,
 ) -> Tensor:
-    """Fresh gradients of the whole batch; the mean loss over its target tokens."""
+    """Compute fresh gradients of the whole batch; return the mean loss over its target tokens."""
     for parameter in network.model.parameters():
         parameter.grad = None
     device = scale.device
-    pieces = (micro.to(device) for micro in batch.micro_batches(manner.micro_batches))
+    pieces = (micro.to(device) for micro in batch.micro_batches(options.micro_batches))
     return (
         accumulate_gradients(network, method, precision, device, pieces, scale)
         / batch.num_target_tokens
@@ -184,7 +183,7 @@ def sequences_of(reduced: Reduced) -> Batch:
 
 
 def mean_squares(gradients: Mapping[str, Tensor]) -> dict[str, float]:
-    """By parameter."""
+    """Return the mean squared gradient of each parameter."""
     return {name: float(gradient.double().square().mean()) for name, gradient in gradients.items()}
 
 

@@ -1,5 +1,5 @@
-"""Tells the recorder which module and block computes, forward and backward, and what parameters'
-gradients and states are.
+"""Hooks that keep the recorder informed of the module and block that compute, forward and backward,
+and of which storages are gradients and optimizer states.
 """
 
 import weakref
@@ -16,10 +16,10 @@ from brimful.rehearsal.recorder import Recorder
 
 
 class Places:
-    """Hooks on every module of a model, for the time of one recording.
+    """Hooks on every module of a model during one recording.
 
-    A block's backward part begins when the gradient of its output is there, and ends where the next
-    block's begins.
+    The backward pass of a block begins when the gradient of its output exists, and ends where that
+    of the next block begins.
     """
 
     def __init__(
@@ -42,14 +42,13 @@ class Places:
                 )
 
     def seed_weights(self) -> None:
-        """Record parameters and buffers as being there; LoRA's own are adapters."""
+        """Record all parameters and buffers; those of LoRA are adapters."""
         for name, tensor in [*self._model.named_parameters(), *self._model.named_buffers()]:
-            self._recorder.seed(
-                tensor, "adapters" if "lora_" in name else "weights", name, self._layer_of(name)
-            )
+            kind = "adapters" if "lora_" in name else "weights"
+            self._recorder.seed(tensor, kind, name, self._layer_of(name))
 
     def note_states(self, optimizer: torch.optim.Optimizer) -> None:
-        """Say which storages are optimizer states, and of which block."""
+        """Mark the storages of optimizer states, with their blocks."""
         for name, parameter in self._model.named_parameters():
             for key, value in optimizer.state.get(parameter, {}).items():
                 if isinstance(value, Tensor):
@@ -77,9 +76,8 @@ class Places:
                 recorder.phase = "recomputation"
 
         def leave(*_: Any) -> None:
-            recorder.place, recorder.phase = (
-                self._stack.pop()
-            )  # the layer stays: what its caller lets go of after it still belongs to it
+            # The layer stays: what the caller frees after this module still belongs to it.
+            recorder.place, recorder.phase = self._stack.pop()
 
         self._handles += [
             module.register_forward_pre_hook(enter),
@@ -100,16 +98,10 @@ class Places:
         ]
 
     def _on_backward(self, values: Any, place: str, layer: int) -> None:
-        """When the gradient of the first tensor among `values` is there, `place` computes."""
+        """From when the gradient of the first tensor among `values` exists, `place` computes."""
         recorder = self._recorder
-        tensor = next(
-            (
-                leaf
-                for leaf in tree_leaves(values)
-                if isinstance(leaf, Tensor) and leaf.requires_grad
-            ),
-            None,
-        )
+        tensors = (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor))
+        tensor = next((each for each in tensors if each.requires_grad), None)
         if tensor is None or recorder.phase == "recomputation" or tensor is self._announced():
             return
         self._announced = weakref.ref(tensor)
@@ -120,9 +112,8 @@ class Places:
         tensor.register_hook(arrive)
 
     def _body_done(self, _: nn.Module, __: Any, output: Any) -> None:
-        self._on_backward(
-            output, "final norm backward", GLOBAL
-        )  # without such a norm the last block's own announcement stands
+        # In a model without a final norm, this is the tensor that the last block announced.
+        self._on_backward(output, "final norm backward", GLOBAL)
         self._recorder.in_loss = True
 
     def _on_gradient(self, name: str) -> Callable[[Tensor], None]:

@@ -1,4 +1,4 @@
-"""Listens to every operator and writes down the storages that it makes and that die, and its work.
+"""Records every operator that torch runs: the storages that it allocates and frees, and its work.
 Works on real and on fake tensors.
 """
 
@@ -30,20 +30,20 @@ _ACTIVATIONS, _TEMPORARIES, _LOSS, _COPIES = (
 
 
 class Recorder(TorchDispatchMode):
-    """Births and deaths of storages, with where and what for.
+    """Records allocations and frees of storages, with the module and the purpose of each.
 
-    A storage is what the allocator hands out; views share one. Sizes are what operators asked for.
-    An operator's private tensors are those that `scratch` knows.
+    A storage is what the allocator hands out; views share one. Sizes are those that operators ask
+    for. Tensors inside an operator are those that `scratch` knows.
 
     Args:
-        cuda: Operators' private tensors are those of CUDA kernels.
+        cuda: Operators have the inner tensors of CUDA kernels.
 
     Attributes:
-        place: Module that computes now; names what is born.
+        place: Module that computes now; names new storages.
         layer: Block that computes now, GLOBAL outside.
-        phase: "forward", "backward", "optimizer", ...; what is born in one and dies in a later one
-            is an activation.
-        in_loss: What is born now belongs to the loss.
+        phase: "forward", "backward", "optimizer", ...; a storage that outlives the forward phase in
+            which it was made is an activation.
+        in_loss: New storages belong to the loss.
     """
 
     def __init__(self, *, cuda: bool = True) -> None:
@@ -65,9 +65,8 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default and args[0].dtype == torch.bool:
-            return (
-                False  # the flags of a step that goes well: nothing overflowed, nothing was skipped
-            )
+            # The flags of a successful step: nothing overflowed, nothing was skipped.
+            return False
         out = func(*args, **(kwargs or {}))
         scratch = [
             self._new(size, func, args) for size in scratch_bytes(func, args, out, cuda=self._cuda)
@@ -98,36 +97,32 @@ class Recorder(TorchDispatchMode):
         writes: Iterable[Tensor],
         **counts: Any,
     ) -> None:
-        """A kernel that the rehearsal only stands in for; see `WorkLog.add`."""
+        """Record a kernel of the real device that another operator replaces here; see `WorkLog.add`."""
         self._work.add(
             name, class_name, reads, writes, phase=self.phase, layer=self.layer, **counts
         )
 
     def _inherit_layer(self, source: Any) -> None:
-        """What the optimizer makes out of a parameter, gradient or state belongs to the same
-        block.
-        """
+        """Assign what the optimizer makes from a parameter, gradient or state to the same block."""
         if isinstance(source, Tensor) and (number := self._number(source)) is not None:
             self._layers[-1] = self._layers[number]
 
     def seed(self, tensor: Tensor, kind: str, place: str, layer: int = GLOBAL) -> None:
-        """A storage that was there before: a weight, a buffer, the batch."""
+        """Record a storage that existed before: a weight, a buffer, the batch."""
         if self._number(tensor) is None:
             self._born(tensor, None, ())
             self.mark(tensor, kind, place, layer)
 
     def mark(self, tensor: Tensor, kind: str, place: str, layer: int = GLOBAL) -> None:
-        """Say what a storage turned out to be for, and of which block."""
+        """Set the kind, place and block of a storage that is already recorded."""
         number = self._number(tensor)
         if number is not None:
-            self._kinds[number], self._places[number], self._layers[number] = (
-                KINDS.index(kind),
-                place,
-                layer,
-            )
+            self._kinds[number] = KINDS.index(kind)
+            self._places[number] = place
+            self._layers[number] = layer
 
     def begin(self, phase: str) -> None:
-        """From here on another phase, outside every module."""
+        """Begin another phase, outside every module."""
         self.phase, self.place, self.layer, self.in_loss = phase, "", GLOBAL, False
         name, count = phase, 2
         while name in self._marks:
@@ -137,23 +132,21 @@ class Recorder(TorchDispatchMode):
 
     @contextmanager
     def within(self, place: str, layer: int) -> Iterator[None]:
-        """What happens inside belongs to this module and block."""
+        """Assign what happens inside to this module and block."""
         before = self.place, self.layer
         self.place, self.layer = place, layer
         yield
         self.place, self.layer = before
 
     def finish(self, blocks: str = "") -> Trace:
-        """The trace so far; nothing is recorded after. `blocks` is the name of the model's list of
+        """End the recording and return the trace. `blocks` is the name of the model's list of
         blocks.
         """
         self._over = True
         for number in self._number_by_storage.values():
             self._note_survival(number)
-        birth_layers, layers = (
-            np.array(self._layers, np.int32),
-            np.array(self._event_layers, np.int32),
-        )
+        birth_layers = np.array(self._layers, np.int32)
+        layers = np.array(self._event_layers, np.int32)
         events = _deaths_in_order(
             np.array(self._events, np.int32), layers, list(self._marks.values())
         )
@@ -212,7 +205,7 @@ class Recorder(TorchDispatchMode):
         self._event(-(number + 1))
 
     def _note_survival(self, number: int) -> None:
-        """A tensor of a forward pass that outlives it was kept for the backward pass."""
+        """Mark a tensor that outlives its forward pass: it is kept for the backward pass."""
         if (
             self._kinds[number] == _TEMPORARIES
             and self._phases[number] in FORWARD_PHASES
@@ -228,8 +221,8 @@ class Recorder(TorchDispatchMode):
 def note_kernel(
     name: str, class_name: str, reads: Iterable[Tensor], writes: Iterable[Tensor], **counts: Any
 ) -> None:
-    """Tell whoever records about a kernel that is stood in for here; nobody where nothing is
-    recorded.
+    """Record a kernel of the real device that another operator replaces here, if a recorder is
+    active.
     """
     for mode in _get_current_dispatch_mode_stack():
         if isinstance(mode, Recorder):
@@ -239,8 +232,8 @@ def note_kernel(
 def _deaths_in_order(
     events_E: NDArray[np.int32], layers_E: NDArray[np.int32], marks: list[int]
 ) -> NDArray[np.int32]:
-    """The same events, deaths that follow one another within a phase in the order of their births:
-    some orders are those of a hash table.
+    """Return the events with consecutive frees of a phase in the order of their allocations: torch
+    frees some in the arbitrary order of a hash table.
     """
     dying = events_E < 0
     follows = np.zeros(len(events_E), bool)

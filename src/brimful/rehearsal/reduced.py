@@ -1,6 +1,4 @@
-"""A step small enough to run in seconds that still has every part of the planned one. Says what it
-left out.
-"""
+"""A reduced step: small enough to run in seconds, with every part of the planned one."""
 
 from dataclasses import dataclass, replace
 
@@ -8,49 +6,42 @@ from brimful.model.description import training_flop_per_token
 from brimful.planning.plan import Plan
 from brimful.recipe import ModelRecipe, Recipe
 
-LEAST_PASSES, LEAST_SEQUENCES, LEAST_BLOCKS, LEAST_POSITIONS, LEAST_HEADS, LEAST_VOCABULARY = (
-    2,
-    2,
-    2,
-    128,
-    2,
-    1024,
-)
-"""Two micro-batches of two sequences are still accumulated and batched; 128 positions are two
-blocks of query rows (model/attention.py).
+LEAST = {"passes": 2, "sequences": 2, "layers": 2, "positions": 128}
+"""Two micro-batches of two sequences still show accumulation and batching; 128 positions are two
+blocks of query rows (model/attention.py). In the order in which sizes are halved: those that
+rounding depends on least come first.
 """
+LEAST_HEADS, LEAST_VOCABULARY = 2, 1024
 MOST_PIECES = 4
-"""Of the loss in one micro-batch of a reduced step; four show what a hundred would."""
+"""Most pieces of the loss in one micro-batch of a reduced step."""
 MOST_POSITIONS = 1024
-"""Eager attention, the plainest, keeps every score; longer sequences would not fit where the plan
-does.
+"""Longest sequence. The reference runs eager attention, which keeps every score and would not fit at
+lengths at which the plan does.
 """
 
 
 @dataclass(frozen=True)
 class Reduced:
-    """A step like the planned one, and how it is split.
+    """A reduced step and how it is split.
 
     Attributes:
         recipe: With the reduced model, without dropout.
         vocabulary: Entries of the embedding.
         micro_batches: As the plan's, perhaps fewer and smaller; a smaller last one is kept.
         loss_chunk: Tokens per piece of the loss.
-        told: What differs from the planned step.
+        differences: From the planned step, in words.
     """
 
     recipe: Recipe
     vocabulary: int
     micro_batches: tuple[int, ...]
     loss_chunk: int
-    told: tuple[str, ...]
+    differences: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class _Size:
-    """What a step's work depends on: `passes` micro-batches of `sequences`, and a last one of
-    `rest`.
-    """
+    """The dimensions of a step: `passes` micro-batches of `sequences`, and a last one of `rest`."""
 
     passes: int
     sequences: int
@@ -63,12 +54,12 @@ class _Size:
 
     @property
     def micro_batches(self) -> tuple[int, ...]:
-        return (self.sequences,) * self.passes + ((self.rest,) if self.rest else ())
+        return (self.sequences,) * self.passes + (self.rest,) * bool(self.rest)
 
 
 def reduced_step(recipe: Recipe, plan: Plan, vocabulary: int, most_flop: float) -> Reduced:
-    """The planned step, with sizes halved one after the other until it needs at most `most_flop` or
-    nothing is left to halve.
+    """Return the planned step with its dimensions halved one after the other, until it needs at most
+    `most_flop` or nothing is left to halve.
 
     Raises:
         RecipeError: the recipe fine-tunes a published model.
@@ -89,26 +80,19 @@ def reduced_step(recipe: Recipe, plan: Plan, vocabulary: int, most_flop: float) 
     size = replace(whole, positions=min(whole.positions, MOST_POSITIONS))
     while _flop(model, size) > most_flop and (smaller := _halved(size)) != size:
         size = smaller
-    loss_chunk, told = _loss_chunk(plan, size), _told(model, whole, size)
+    loss_chunk, differences = _loss_chunk(plan, size), _differences(model, whole, size)
     if loss_chunk != plan.loss_chunk:
-        told.append(f"pieces of the loss {plan.loss_chunk:,} -> {loss_chunk:,} tokens")
+        differences.append(f"pieces of the loss {plan.loss_chunk:,} -> {loss_chunk:,} tokens")
     if model.dropout:
-        told.append(f"dropout {model.dropout:g} -> 0, so that both steps compute the same")
+        differences.append(f"dropout {model.dropout:g} -> 0, so that both steps compute the same")
     return Reduced(
-        _recipe(recipe, size), size.vocabulary, size.micro_batches, loss_chunk, tuple(told)
+        _recipe(recipe, size), size.vocabulary, size.micro_batches, loss_chunk, tuple(differences)
     )
 
 
 def _halved(size: _Size) -> _Size:
-    """The same with the first size halved that is above its least; what rounding depends on least
-    comes first.
-    """
-    for name, least in (
-        ("passes", LEAST_PASSES),
-        ("sequences", LEAST_SEQUENCES),
-        ("layers", LEAST_BLOCKS),
-        ("positions", LEAST_POSITIONS),
-    ):
+    """Return the size with the first dimension halved that is above its least."""
+    for name, least in LEAST.items():
         value = getattr(size, name)
         if value > least:
             return _with_rest(replace(size, **{name: max(least, value // 2)}), size)
@@ -157,29 +141,31 @@ def _recipe(recipe: Recipe, size: _Size) -> Recipe:
 
 
 def _loss_chunk(plan: Plan, size: _Size) -> int:
-    """As many tokens as planned where that still makes pieces, else as many pieces."""
+    """Return the planned piece of the loss where the micro-batch is as large as planned; else one that
+    makes as many pieces, up to MOST_PIECES.
+    """
     planned, tokens = plan.micro_batches[0] * plan.sequence_length, size.sequences * size.positions
     if planned == tokens:
         return plan.loss_chunk
     return -(-tokens // min(-(-planned // plan.loss_chunk), MOST_PIECES))
 
 
-def _told(model: ModelRecipe, whole: _Size, size: _Size) -> list[str]:
-    found = []
+def _differences(model: ModelRecipe, whole: _Size, size: _Size) -> list[str]:
+    lines = []
     if whole.micro_batches != size.micro_batches:
-        found.append(
+        lines.append(
             f"sequences per step {sum(whole.micro_batches):,} -> {sum(size.micro_batches)} as"
             f" {' + '.join(map(str, size.micro_batches))}"
         )
     names = {"layers": "blocks", "positions": "sequence length", "vocabulary": "vocabulary"}
-    found += [
+    lines += [
         f"{label} {getattr(whole, name):,} -> {getattr(size, name):,}"
         for name, label in names.items()
         if getattr(whole, name) != getattr(size, name)
     ]
     if whole.heads != size.heads:
-        found.append(
+        lines.append(
             f"width {model.width:,} -> {_model(model, size).width:,} ({whole.heads} -> {size.heads}"
             " heads)"
         )
-    return found
+    return lines

@@ -1,5 +1,4 @@
-"""What operators allocate for themselves and free before they return; an operator's inputs and
-outputs do not show it.
+"""Tensors that operators allocate inside and free before they return.
 
 Sources: torch 2.13, aten/src/ATen/native; each was also seen in profiles of real steps
 (benchmarks/memory_cpu.py).
@@ -15,24 +14,22 @@ _LOGSUMEXP = {torch.ops.aten.logsumexp.default}
 
 
 def scratch_bytes(func: Any, args: Any, out: Any, *, cuda: bool) -> list[int]:
-    """Sizes of an operator's private tensors, all alive when its output is.
+    """Return the sizes of an operator's inner tensors, all alive together with its output.
 
     Args:
         cuda: As on CUDA, where element-wise kernels convert in registers; else as on a CPU.
     """
     if func in _LOGSUMEXP:
-        return [
-            out.numel() * out.element_size(),
-            args[0].numel() * out.element_size(),
-        ]  # max and exp(x - max), ReduceOps.cpp
+        # max and exp(x - max), ReduceOps.cpp
+        return [out.numel() * out.element_size(), args[0].numel() * out.element_size()]
     if not cuda and torch.Tag.pointwise in func.tags:
         return _promoted(func, args, out)
     return []
 
 
 def _promoted(func: Any, args: Any, out: Any) -> list[int]:
-    """On a CPU TensorIterator converts operands of another type than the common one first
-    (TensorIterator.cpp, compute_types).
+    """Return the sizes of operands converted to the common type, which TensorIterator does first on
+    a CPU (TensorIterator.cpp, compute_types).
     """
     operands = [leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor)]
     if len({operand.dtype for operand in operands}) < 2 or not isinstance(out, Tensor):

@@ -1,4 +1,4 @@
-"""Traces kept on disk by content, so that planning again needs neither the time nor torch."""
+"""Traces stored on disk by content, so that a repeated plan needs neither torch nor tracing."""
 
 import contextlib
 import dataclasses
@@ -40,25 +40,25 @@ _WORK_ARRAYS = tuple(each.name for each in dataclasses.fields(Work) if each.name
 _WORK_LINES = ("base", "slope", "chunk_slope", "chunks_W")
 _FAMILY_ARRAYS = ("number_S", "product_S", "parameters", "trainable")
 FAMILIES_IN_MEMORY = 24
-"""Of a few MB each."""
+"""Families kept in memory, a few MB each."""
 _WORDS = ("places", "blocks", "marks", "parameters", "trainable")
 
 
 class TraceFiles:
-    """Traces by content in a folder; None keeps nothing."""
+    """Files of traces in a folder, named by content; with None nothing is stored."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
 
     def path(self, spec: StepSpec, name: str) -> Path | None:
-        """Of what is called `name` of a step."""
+        """Return the path of the file called `name` of a step."""
         if self.folder is None:
             return None
         digest = hashlib.sha256(f"{_versions()} {spec.key()} {name}".encode()).hexdigest()[:32]
         return self.folder / f"{digest}.safetensors"
 
     def read(self, spec: StepSpec, name: str) -> tuple[Trace, dict[str, np.ndarray]] | None:
-        """The trace and what was written with it; None where it is not there or damaged."""
+        """Return a stored trace and its further arrays; None if the file is missing or damaged."""
         path = self.path(spec, name)
         if path is None or not path.is_file():
             return None
@@ -82,7 +82,7 @@ class TraceFiles:
         return trace, arrays
 
     def write(self, spec: StepSpec, name: str, trace: Trace, extra: dict[str, np.ndarray]) -> None:
-        """Keep a trace, and arrays of any names with it."""
+        """Store a trace with further arrays."""
         path = self.path(spec, name)
         if path is None:
             return
@@ -103,13 +103,12 @@ class TraceFiles:
 
 
 class StoredTraces:
-    """Traces of one step for every micro-batch, from the folder where they are there, else made and
-    kept.
+    """Traces of one step for every micro-batch, read from the folder or else made and stored.
 
     Args:
         spec: The step.
-        folder: Where traces are kept; None keeps nothing.
-        families: Steps that differ from this one in length and rank only; shared with them.
+        folder: Where traces are stored; with None nothing is.
+        families: Families of traces, shared with steps that differ in length and rank only.
     """
 
     def __init__(
@@ -122,8 +121,8 @@ class StoredTraces:
         self._direct: dict[int, Trace] = {}
 
     def at(self, micro_batch: int) -> Trace:
-        """The trace of a micro-batch; irregular steps are traced by themselves, and so is one
-        sequence where it is a special case and belongs to no family.
+        """Return the trace of a micro-batch. It is made for this micro-batch alone where the step is
+        irregular, or where one sequence is a special case without a family.
         """
         parametric = self._line(micro_batch)
         if parametric is not None:
@@ -133,10 +132,10 @@ class StoredTraces:
         return self._direct[micro_batch]
 
     def work_at(self, micro_batch: int) -> Work:
-        """What the operators of a micro-batch compute.
+        """Return the work of a micro-batch's operators.
 
         Raises:
-            IrregularWork: that is not known.
+            IrregularWork: it does not follow from small traces.
         """
         parametric = self._line(micro_batch)
         if parametric is not None and parametric.work is not None:
@@ -152,32 +151,30 @@ class StoredTraces:
         return work
 
     def read_known(self) -> Known:
-        """What replays of this step's traces gave in earlier processes."""
+        """Return the results of replays of this step's traces in earlier processes."""
         path = self._files.path(self._spec, "replays")
+        if path is None:
+            return {}
         try:
-            known: Known = (
-                {}
-                if path is None
-                else json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-            )
-        except (OSError, ValueError):
-            return {}  # not there, or damaged: replayed again
+            known: Known = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # missing or damaged: replayed again
+            return {}
         return known
 
     def write_known(self, known: Known) -> None:
-        """Keep what replays gave."""
+        """Store the results of replays."""
         path = self._files.path(self._spec, "replays")
         if path is not None:
             _write(path.with_suffix(".json"), json.dumps(known).encode())
 
     def _line(self, micro_batch: int) -> ParametricTrace | None:
-        """From which the trace of this micro-batch follows, if from any."""
-        found = self._all()
-        if isinstance(found, ParametricTrace) and micro_batch < found.lowest:
+        """Return the parametric trace that holds for this micro-batch, if there is one."""
+        line = self._all()
+        if isinstance(line, ParametricTrace) and micro_batch < line.lowest:
             if self._single is None:
                 self._single = self._families.member(self._spec, is_single=True) or Irregular()
-            found = self._single
-        return found if isinstance(found, ParametricTrace) else None
+            line = self._single
+        return line if isinstance(line, ParametricTrace) else None
 
     def _all(self) -> ParametricTrace | Irregular:
         if self._parametric is None:
@@ -194,31 +191,7 @@ class StoredTraces:
         elif (member := self._families.member(self._spec)) is not None:
             return member
         else:
-            # Brings torch, which a known trace does not need.
-            from brimful.rehearsal.tracer import (  # noqa: PLC0415
-                trace_all,
-            )
-
-            try:
-                made = trace_all(self._spec)
-            except Irregular as irregular:
-                self._files.write(anywhere, "all", _nothing(), {})
-                return irregular
-            extra = {
-                "base_S": made.base_S,
-                "slope_S": made.slope_S,
-                "chunk_slope_S": made.chunk_slope_S,
-                "lowest": np.array(made.lowest),
-            }
-            if made.work is not None:
-                extra |= {f"line_{name}": getattr(made.work, name) for name in _WORK_LINES}
-            trace = (
-                made.trace
-                if made.work is None
-                else dataclasses.replace(made.trace, work=made.work.work)
-            )
-            self._files.write(anywhere, "all", trace, extra)
-            return dataclasses.replace(made, loss_chunk=self._spec.loss_chunk)
+            return self._trace_all(anywhere)
         work = None
         if trace.work is not None and "line_base" in extra:
             work = ParametricWork(
@@ -237,6 +210,28 @@ class StoredTraces:
             work,
         )
 
+    def _trace_all(self, anywhere: StepSpec) -> ParametricTrace | Irregular:
+        """Trace the step and store the result under `anywhere`."""
+        from brimful.rehearsal.tracer import trace_all  # noqa: PLC0415 - torch, only to trace
+
+        try:
+            made = trace_all(self._spec)
+        except Irregular as irregular:
+            self._files.write(anywhere, "all", _nothing(), {})
+            return irregular
+        trace = made.trace
+        extra = {
+            "base_S": made.base_S,
+            "slope_S": made.slope_S,
+            "chunk_slope_S": made.chunk_slope_S,
+            "lowest": np.array(made.lowest),
+        }
+        if made.work is not None:
+            extra |= {f"line_{name}": getattr(made.work, name) for name in _WORK_LINES}
+            trace = dataclasses.replace(trace, work=made.work.work)
+        self._files.write(anywhere, "all", trace, extra)
+        return dataclasses.replace(made, loss_chunk=self._spec.loss_chunk)
+
     def _one(self, micro_batch: int) -> Trace:
         stored = self._files.read(self._spec, str(micro_batch))
         if stored is not None:
@@ -249,15 +244,15 @@ class StoredTraces:
 
 
 class StoredFamilies:
-    """Families of steps, each made when first needed; the last few stay in memory."""
+    """Families of traces, each made when first needed; the last used stay in memory."""
 
     def __init__(self, folder: Path | None) -> None:
         self._files = TraceFiles(folder)
         self._made: dict[TraceFamilyKey, Family | None] = {}
 
     def member(self, spec: StepSpec, *, is_single: bool = False) -> ParametricTrace | None:
-        """The traces of a step from those of its family, of one sequence where it is `is_single`;
-        None where it has none.
+        """Return the traces of a step from its family, for micro-batches of one sequence with
+        `is_single`; None where it has no family.
         """
         for key in family_keys_of(spec):
             family = self._family(key)
@@ -298,7 +293,7 @@ class StoredFamilies:
 
 
 def _arrays_of(family: Family) -> dict[str, np.ndarray]:
-    """What a family has beside a trace and its work."""
+    """Return the arrays of a family in addition to those of its trace and work."""
     work = family.work
     arrays = {name: getattr(family, name) for name in _FAMILY_ARRAYS}
     arrays |= {"terms": work.terms, "numbers": np.array([family.lowest, work.more_blocks])}
@@ -334,7 +329,7 @@ def _family_of(key: TraceFamilyKey, trace: Trace, arrays: dict[str, np.ndarray])
 
 
 def _write(path: Path, content: bytes) -> None:
-    """All or nothing; a full disk costs the next plan some seconds, not this one its answer."""
+    """Write a whole file or none. Errors are ignored: the next plan then traces again."""
     aside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -343,15 +338,14 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def canonical_step(spec: StepSpec) -> StepSpec:
-    """fp16 and bf16 take the same room on CUDA."""
+    """Return the step with bf16 in place of fp16 on CUDA, where both take the same memory."""
     if not spec.cuda:
         return spec
-    weights, autocast = spec.weights, spec.autocast
-    return dataclasses.replace(
-        spec,
-        weights="bf16" if weights == "fp16" else weights,
-        autocast="bf16" if autocast == "fp16" else autocast,
-    )
+    if spec.weights == "fp16":
+        spec = dataclasses.replace(spec, weights="bf16")
+    if spec.autocast == "fp16":
+        spec = dataclasses.replace(spec, autocast="bf16")
+    return spec
 
 
 def _nothing() -> Trace:

@@ -28,7 +28,7 @@ from brimful.planning.equivalence import Equivalence, statement
 from brimful.planning.plan import Plan
 from brimful.planning.specs import model_facts
 from brimful.recipe import Recipe
-from brimful.rehearsal.one_step import Manner, Stepped, mean_squares, take_step
+from brimful.rehearsal.one_step import StepOptions, StepResult, mean_squares, take_step
 from brimful.rehearsal.reduced import Reduced, reduced_step
 from brimful.training.memory_errors import OutOfMemory, attempt
 
@@ -36,12 +36,14 @@ UNIT_ROUNDOFF = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
 ERROR_IN_UNITS = {"fp32": 64, "fp16": 6, "bf16": 6}
 """Largest error of a gradient over its length, in units of roundoff of the products' type."""
 LOSS_SUM_ERROR = 32 * UNIT_ROUNDOFF["fp32"]
-"""Losses are summed in fp32 whatever the products' type."""
+"""Tolerance of the loss, which is summed in fp32 for all types of products."""
 MOST_FLOP = {"cpu": 1e11, "mps": 2e12, "cuda": 2e13}
-"""Of one step, so that both together take seconds (assumption; 2 idle CPU cores take about 5 s)."""
+"""Most floating-point operations of one step, so that two take seconds (assumption; 2 idle CPU cores
+take about 5 s).
+"""
 SLOW_SHARE = 0.1
-"""Of these, where the CPU has no instructions for the type (measured in fp16 without them: a tenth
-of fp32's rate).
+"""Share of MOST_FLOP on a CPU without instructions for the type (measured in fp16: a tenth of fp32's
+rate).
 """
 
 
@@ -66,15 +68,15 @@ class Check:
 
 @dataclass(frozen=True)
 class Verification:
-    """What one optimizer step showed.
+    """The result of comparing the two steps.
 
     Attributes:
         equivalence: What was claimed.
         precision: Of the plan.
         ran_on: Name of the device the steps ran on.
-        reduced: What is smaller or otherwise than in the plan.
+        reduced: What differs from the plan, such as smaller sizes.
         untested: Parts of the plan that could not run here.
-        told: What happened on the way.
+        told: Notes on what happened, such as overflows.
         losses: Of the plainest step and the planned one, nats per target token.
         checks: The comparisons.
     """
@@ -112,7 +114,7 @@ class Verification:
 
 
 def verify(recipe: Recipe, plan: Plan, device: Device) -> Verification:
-    """Run one optimizer step as planned and one in the plainest manner, and compare them.
+    """Run one optimizer step as planned and one in the plainest way, and compare them.
 
     Args:
         recipe: A fresh model's.
@@ -129,31 +131,29 @@ def verify(recipe: Recipe, plan: Plan, device: Device) -> Verification:
         recipe, plan, model_facts(recipe).vocabulary, _most_flop(where, plan.precision)
     )
     reference = _stepped("plainest", partial(take_step, reduced, _plainest(reduced), where))
-    manner, moments = (
-        _as_planned(plan, reduced, compiles=device.is_present),
-        mean_squares(reference.gradients),
-    )
-    planned = _stepped("planned", partial(take_step, reduced, manner, where, moments))
-    overflows = (
-        (
+    options = _as_planned(plan, reduced, compiles=device.is_present)
+    moments = mean_squares(reference.gradients)
+    planned = _stepped("planned", partial(take_step, reduced, options, where, moments))
+    notes = list(planned.messages)
+    if planned.skipped:
+        notes.append(
             f"{planned.skipped} attempts overflowed in fp16 and were done again with half the loss"
             " scale, as in training"
-        ),
-    ) * bool(planned.skipped)
+        )
     return Verification(
         equivalence=statement(plan, recipe),
         precision=plan.precision,
         ran_on=device.name if device.is_present else "this machine's CPU",
-        reduced=reduced.told,
+        reduced=reduced.differences,
         untested=tuple(_untested(plan, device)),
-        told=planned.told + overflows,
+        told=tuple(notes),
         losses=(reference.loss, planned.loss),
         checks=compare(reference, planned, plan.precision),
     )
 
 
-def _stepped(which: str, take: Callable[[], Stepped]) -> Stepped:
-    """The step, or a PlanError where memory does not hold it."""
+def _stepped(which: str, take: Callable[[], StepResult]) -> StepResult:
+    """Run the step; raise PlanError where it does not fit into memory."""
     done = attempt(take)
     if isinstance(done, OutOfMemory):
         raise PlanError(
@@ -164,12 +164,12 @@ def _stepped(which: str, take: Callable[[], Stepped]) -> Stepped:
     return done
 
 
-def compare(reference: Stepped, planned: Stepped, precision: str) -> tuple[Check, ...]:
-    """Loss, gradient and update of two steps from the same weights, within what products in
-    `precision` explain.
+def compare(reference: StepResult, planned: StepResult, precision: str) -> tuple[Check, ...]:
+    """Compare loss, gradient and update of two steps from the same weights, with the tolerances of
+    products in `precision`.
 
     An update is also rounded when it is added to the fp32 weights, the more the smaller it is
-    beside them.
+    relative to them.
     """
     error = ERROR_IN_UNITS[precision] * UNIT_ROUNDOFF[precision]
     update_error = error + UNIT_ROUNDOFF["fp32"] * _ratio(
@@ -211,9 +211,9 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _plainest(reduced: Reduced) -> Manner:
+def _plainest(reduced: Reduced) -> StepOptions:
     recipe = reduced.recipe
-    return Manner(
+    return StepOptions(
         precision="fp32",
         attention="eager",
         recompute=False,
@@ -224,8 +224,8 @@ def _plainest(reduced: Reduced) -> Manner:
     )
 
 
-def _as_planned(plan: Plan, reduced: Reduced, *, compiles: bool) -> Manner:
-    return Manner(
+def _as_planned(plan: Plan, reduced: Reduced, *, compiles: bool) -> StepOptions:
+    return StepOptions(
         precision=plan.precision,
         attention=plan.attention,
         recompute=plan.recompute,
@@ -237,20 +237,19 @@ def _as_planned(plan: Plan, reduced: Reduced, *, compiles: bool) -> Manner:
 
 
 def _untested(plan: Plan, device: Device) -> list[str]:
-    states = ["optimizer states of 8 bits, whose place AdamW in fp32 took"] * (
-        "8bit" in plan.optimizer
-    )
-    if device.is_present:
-        return states
-    return [
-        *states,
-        f"kernels of {device.name}: this CPU's own took their place",
-        *["compiled blocks, which ran uncompiled"] * plan.compile,
-    ]
+    parts = []
+    if "8bit" in plan.optimizer:
+        parts.append("optimizer states of 8 bits, whose place AdamW in fp32 took")
+    if not device.is_present:
+        parts.append(f"kernels of {device.name}: this CPU's own took their place")
+        if plan.compile:
+            parts.append("compiled blocks, which ran uncompiled")
+    return parts
 
 
 def _most_flop(where: torch.device, precision: str) -> float:
-    slow = where.type == "cpu" and (
-        precision == "fp16" or (precision == "bf16" and not probe("cpu").abilities.bf16)
-    )
-    return MOST_FLOP[where.type] * (SLOW_SHARE if slow else 1)
+    most = MOST_FLOP[where.type]
+    if where.type != "cpu" or precision == "fp32":
+        return most
+    is_native = precision == "bf16" and probe("cpu").abilities.bf16
+    return most if is_native else SLOW_SHARE * most
