@@ -7,9 +7,9 @@ from pathlib import Path
 
 from brimful.base.rundir import writer_of
 from brimful.report.live.run_state import coarse_duration, describe
-from brimful.report.live.view import device_fields, host_fields, point_fields, standing
+from brimful.report.live.view import device_fields, host_fields, point_fields, state_line
 from brimful.report.live.watched import Watched
-from brimful.runs.runfiles import Json
+from brimful.runs.parsing import Json
 
 BOX = (
     "font:13px/1.55 system-ui,sans-serif;max-width:780px;border:1px solid"
@@ -78,7 +78,7 @@ class RunPanel:
 
     def standing(self) -> str:
         """Whether it is being written, by whom, and how old the newest record is."""
-        return standing(self.watched)
+        return state_line(self.watched)
 
 
 def curve(losses: Sequence[float]) -> str:

@@ -11,7 +11,7 @@ from brimful.notebook.cell import require_notebook, show
 from brimful.notebook.follow import folder_named
 from brimful.notebook.job import ask
 from brimful.notebook.panel import BOX, FAINT
-from brimful.report.live.life import changed_at, status_word
+from brimful.report.live.status import changed_at, recorded_status
 
 REPORTED = ("run.json", "metrics.jsonl", "samples.jsonl", "scores.json", "evaluations/*")
 """What a report is made of and changes after it."""
@@ -46,7 +46,7 @@ def examples(run: str | Path, *texts: str) -> None:
 def _is_current(page: Path) -> bool:
     """Whether a run is finished, and its page newer than everything that it shows."""
     folder, written = page.parent, changed_at(page)
-    if written is None or status_word(folder) != "finished":
+    if written is None or recorded_status(folder) != "finished":
         return False
     return all(
         (changed_at(path) or 0.0) <= written

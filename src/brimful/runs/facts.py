@@ -95,6 +95,22 @@ class RunSection:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StudySection:
+    """The section `study` of a recipe: variants by name, each trained with every seed."""
+
+    variants: Json = field(default_factory=dict)
+    seeds: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundsSection:
+    """The section `rft` of a recipe: rounds of sampling and tuning, with every seed."""
+
+    rounds: int | None = None
+    seeds: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecipeFacts:
     """What reports read of recipe.yaml, also of a recipe that this version would not accept.
 
@@ -121,6 +137,8 @@ class RecipeFacts:
     checkpoint: CheckpointSection = CheckpointSection()
     plan: PlanSection = PlanSection()
     run: RunSection = RunSection()
+    study: StudySection | None = None
+    rft: RoundsSection | None = None
     untuned: bool = False
     text: str = ""
     values: Json = field(default_factory=dict, repr=False, metadata=WHOLE)

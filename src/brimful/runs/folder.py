@@ -223,6 +223,12 @@ def read_run(run_folder: Path) -> RunFolder:
     return folder_of(run_folder, files, recipe_text, read_monitor(run_folder), problems)
 
 
+def empty_run(run_folder: Path) -> RunFolder:
+    """Return the value of a folder that has none of a run's files yet."""
+    files = {name: reader.empty for name, reader in _READERS.items()}
+    return folder_of(run_folder, files, "", Monitored(), {})
+
+
 def folder_of(
     run_folder: Path,
     files: dict[str, Any],

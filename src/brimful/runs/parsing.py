@@ -82,6 +82,8 @@ def _empty(hint: Any) -> Any:
     origin = get_origin(hint)
     if hint is Any or _is_optional(hint):
         return None
+    if origin in (Union, UnionType):
+        return _empty(get_args(hint)[0])
     if origin is tuple:
         return ()
     if origin is Mapping:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from brimful.report.listing import checking
-from brimful.report.listing.checking import Checked, check_run
+from brimful.report.listing.checking import CheckResult, check_run
 from brimful.training import checkpoint
 from brimful.training.checkpoint import CheckpointStore, Snapshot, verify
 from brimful.training.tensorfile import sha256_of
@@ -70,9 +70,9 @@ def verdicts(run: Path) -> dict[str, bool | None]:
 
 def test_everything_that_is_sound_is_told_as_sound(hashed: Path) -> None:
     assert check_run(hashed) == (
-        Checked("checkpoints/step-00000010", True, "every SHA-256 as noted (4 files)"),
-        Checked("checkpoints/step-00000020", True, "every SHA-256 as noted (4 files)"),
-        Checked("model", True, "every SHA-256 as noted (1 file)"),
+        CheckResult("checkpoints/step-00000010", True, "every SHA-256 as noted (4 files)"),
+        CheckResult("checkpoints/step-00000020", True, "every SHA-256 as noted (4 files)"),
+        CheckResult("model", True, "every SHA-256 as noted (1 file)"),
     )
 
 
@@ -83,7 +83,7 @@ def test_a_changed_bit_in_a_checkpoint_is_found(hashed: Path, name: str) -> None
     flip(hashed / "checkpoints" / "step-00000020" / name)
     found = {each.what: each for each in check_run(hashed)}
     assert found["checkpoints/step-00000020"].is_sound is False
-    assert name in found["checkpoints/step-00000020"].told
+    assert name in found["checkpoints/step-00000020"].description
     assert found["checkpoints/step-00000010"].is_sound is True
 
 
@@ -99,7 +99,8 @@ def test_a_changed_bit_in_the_model_is_found_with_and_without_hashes(
 
 def test_a_model_without_hashes_is_compared_with_the_checkpoint_it_was_made_from(run: Path) -> None:
     assert (
-        check_run(run)[-1].told == "equal to checkpoints/step-00000010 to the last bit (2 tensors)"
+        check_run(run)[-1].description
+        == "equal to checkpoints/step-00000010 to the last bit (2 tensors)"
     )
 
 
@@ -113,7 +114,7 @@ def test_adapters_are_compared_under_the_names_that_peft_saves_them_by(run: Path
         {"q.lora_A.weight": WEIGHTS["layer.weight"]}, run / "model" / "adapter_model.safetensors"
     )
     assert stored.is_dir()
-    assert check_run(run)[-1] == Checked(
+    assert check_run(run)[-1] == CheckResult(
         "model", True, "equal to checkpoints/step-00000030 to the last bit (1 tensor)"
     )
 
@@ -133,7 +134,7 @@ def test_a_cut_off_model_is_damaged_in_any_case(run: Path) -> None:
 def test_what_is_missing_is_named(hashed: Path) -> None:
     (hashed / "model" / "model.safetensors").unlink()
     (hashed / "checkpoints" / "step-00000010" / "MANIFEST.json").unlink()
-    told = {each.what: each.told for each in check_run(hashed)}
+    told = {each.what: each.description for each in check_run(hashed)}
     assert told["model"] == "model.safetensors is missing"
     assert "MANIFEST.json is missing" in told["checkpoints/step-00000010"]
 

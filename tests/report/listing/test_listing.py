@@ -16,6 +16,8 @@ import pytest
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import Lease
 from brimful.report.listing.listing import Listed, find_runs, freeable, planned_runs, sizes
+from brimful.runs.facts import RecipeFacts
+from brimful.runs.parsing import parse
 
 MakeRun = Callable[..., Path]
 
@@ -104,10 +106,10 @@ def test_members_stand_under_their_study(new_run: MakeRun, runs: Path) -> None:
         4,
     )
     with Lease.acquire(folder / "b-seed1"):
-        assert find_runs(runs)[0].told == "1 of 4 runs finished; b-seed1 is running"
+        assert find_runs(runs)[0].description == "1 of 4 runs finished; b-seed1 is running"
     study_facts = {"recipe": "s", "comparison": {"runs": []}, "left_out": {"b-seed2": "too large"}}
     (folder / "study.json").write_text(json.dumps(study_facts))
-    assert (find_runs(runs)[0].state, find_runs(runs)[0].told) == (
+    assert (find_runs(runs)[0].state, find_runs(runs)[0].description) == (
         "finished",
         "1 of 4 runs finished, 1 left out",
     )
@@ -123,11 +125,11 @@ def test_a_chain_lists_its_drawings(new_run: MakeRun, runs: Path) -> None:
     drawing.mkdir()
     (drawing / "drawn.jsonl").write_text('{"decides": {}}\n{"id": "q1"}\n{"id": "q2"}\n')
     found = by_name(find_runs(runs))
-    assert (found["chain"].kind, found["chain"].told) == ("rounds", "1 of 6 runs finished")
-    assert found["chain/samples-1-seed1"].told == "interrupted: 2 samples drawn"
+    assert (found["chain"].kind, found["chain"].description) == ("rounds", "1 of 6 runs finished")
+    assert found["chain/samples-1-seed1"].description == "interrupted: 2 samples drawn"
     (drawing / "sampling.json").write_text('{"statistics": {"fates": {"kept": 1}}}')
     assert (
-        by_name(find_runs(runs))["chain/samples-1-seed1"].told
+        by_name(find_runs(runs))["chain/samples-1-seed1"].description
         == "finished: 2 samples drawn, 1 kept"
     )
 
@@ -144,7 +146,7 @@ def test_a_chain_lists_its_drawings(new_run: MakeRun, runs: Path) -> None:
 def test_how_many_runs_a_study_makes_is_read_from_its_recipe(
     recipe: dict[str, Any], count: int | None
 ) -> None:
-    assert planned_runs(recipe) == count
+    assert planned_runs(parse(RecipeFacts, recipe)) == count
 
 
 def test_folders_of_folders_of_runs_are_looked_into(new_run: MakeRun, runs: Path) -> None:
@@ -214,7 +216,7 @@ def test_half_written_runs_are_listed_with_what_is_wrong(new_run: MakeRun, runs:
     assert found["torn"].problems == (
         "metrics.jsonl: the last record is torn; it is dropped when the run goes on",
     )
-    assert "recipe.yaml is no recipe any more" in found["bad-recipe"].told
+    assert "recipe.yaml is no recipe any more" in found["bad-recipe"].description
     assert found["locked"].problems == ("recipe.yaml (what was asked for) is missing",)
 
 
@@ -248,7 +250,7 @@ def test_any_part_of_any_file_may_be_missing_or_odd(new_run: MakeRun, runs: Path
     before = {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()}
     listed = find_runs(runs)
     assert len(listed) == 24
-    assert all(entry.told and json.dumps(entry.to_json()) for entry in listed)
+    assert all(entry.description and json.dumps(entry.to_json()) for entry in listed)
     assert {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()} == before
 
 
@@ -263,7 +265,7 @@ def test_a_mirror_is_a_folder_of_runs_like_another(new_run: MakeRun, runs: Path)
         )
     )
     (entry,) = find_runs(runs)
-    assert entry.told.startswith("running: step 60 of 500 (as copied ")
+    assert entry.description.startswith("running: step 60 of 500 (as copied ")
     assert entry.points == (f"mirror {folder}: step 50 is durable; step 60 is here only",)
     assert entry.freeable_bytes == 0
 

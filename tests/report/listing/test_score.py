@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from brimful.report.listing.score import score_told
-from brimful.runs.runfiles import read_run
+from brimful.report.listing.score import main_score_text
+from brimful.runs import read_run
 
 MakeRun = Callable[..., Path]
 
 
 def told(folder: Path) -> str:
-    return score_told(read_run(folder))
+    return main_score_text(read_run(folder))
 
 
 def test_a_language_model_is_known_by_its_bits_per_byte(new_run: MakeRun) -> None:

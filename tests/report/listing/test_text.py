@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.report.listing.checking import Checked
+from brimful.report.listing.checking import CheckResult
 from brimful.report.listing.listing import Listed
 from brimful.report.listing.text import render
 
@@ -18,7 +18,7 @@ DONE = Listed(
     kind="run",
     method="pretrain",
     state="finished",
-    told="finished: 500 steps",
+    description="finished: 500 steps",
     step=500,
     total_steps=500,
     score="1.418 bits/byte",
@@ -32,7 +32,7 @@ HALF = replace(
     DONE,
     name="half",
     state="damaged",
-    told="damaged: no [bold]recipe",
+    description="damaged: no [bold]recipe",
     score="",
     freeable_bytes=0,
     checkpoint_bytes=0,
@@ -70,7 +70,7 @@ def test_members_are_indented_and_finished_ones_need_no_command() -> None:
         DONE,
         name="s",
         kind="study",
-        told="1 of 2 runs finished",
+        description="1 of 2 runs finished",
         freeable_bytes=0,
         command="brimful run s/study.yaml",
     )
@@ -102,19 +102,19 @@ def test_narrow_terminals_get_blocks() -> None:
 @pytest.mark.parametrize(
     ("checked", "told"),
     [
-        (Checked("model", True, "5 files equal"), "read back: 1 sound, 0 damaged"),
-        (Checked("model", False, "differs"), "read back: 0 sound, 1 damaged"),
+        (CheckResult("model", True, "5 files equal"), "read back: 1 sound, 0 damaged"),
+        (CheckResult("model", False, "differs"), "read back: 0 sound, 1 damaged"),
         (
-            Checked("model", None, "no hashes"),
+            CheckResult("model", None, "no hashes"),
             "read back: 0 sound, 0 damaged, 1 with nothing to compare with",
         ),
     ],
 )
-def test_what_a_check_found_is_told_and_counted(checked: Checked, told: str) -> None:
+def test_what_a_check_found_is_told_and_counted(checked: CheckResult, told: str) -> None:
     shown = lines([replace(DONE, checked=(checked,))])
     assert shown[-1] == told
     mark = {True: "sound", False: "DAMAGED", None: "not known"}[checked.is_sound]
-    assert f"  model: {mark}: {checked.told}" in shown
+    assert f"  model: {mark}: {checked.description}" in shown
 
 
 def test_columns_that_do_not_fit_become_blocks_in_wide_terminals_too() -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from brimful.base.rundir import Journal, Lease
 from brimful.recipe import shipped_text
-from brimful.report.live.view import WatchView, standing
+from brimful.report.live.view import WatchView, state_line
 from brimful.report.live.watched import Watched
 
 NOW = 2_000_000_000.0
@@ -222,7 +222,7 @@ def test_in_a_copy_the_points_of_both_places_are_told(run: Path) -> None:
     lines = plain(look(run))
     assert lines[5] == "in the mirror step 20, 2m 11s ago  on its own machine step 40"
     assert lines[6] == "running, as its mirror tells; newest record 1 s ago"
-    assert standing(look(run, NOW + 115)).endswith(
+    assert state_line(look(run, NOW + 115)).endswith(
         "; no record for 1m 35s; a step takes 500 ms: that machine may be gone, or the mirror is"
         " not reached"
     )
@@ -232,19 +232,19 @@ def test_a_silent_run_says_how_long_and_what_its_process_does(run: Path) -> None
     with Lease.acquire(run):
         watched = look(run, NOW + 220)
         watched.cores = 1.9
-        assert standing(watched).endswith(
+        assert state_line(watched).endswith(
             "; no record for 3m 20s; a step takes 500 ms: its process computes (1.9 cores)"
         )
         watched.cores = 0.0
-        assert standing(watched).endswith(": its process waits; if that lasts it hangs")
+        assert state_line(watched).endswith(": its process waits; if that lasts it hangs")
         watched.cores = None
-        assert standing(watched).endswith("; no record for 3m 20s; a step takes 500 ms")
+        assert state_line(watched).endswith("; no record for 3m 20s; a step takes 500 ms")
         assert "left" not in plain(watched)[0]
 
 
 def test_a_run_without_records_prepares(tmp_path: Path) -> None:
     with Lease.acquire(tmp_path):
-        assert "; no record yet: it reads data, plans and loads the model" in standing(
+        assert "; no record yet: it reads data, plans and loads the model" in state_line(
             look(tmp_path, time.time())
         )
 
@@ -252,7 +252,7 @@ def test_a_run_without_records_prepares(tmp_path: Path) -> None:
 def test_a_run_that_nobody_writes_says_where_it_ended_and_what_is_missing(run: Path) -> None:
     (run / "run.json").write_text('{"schema_version": 1, "status": "stopped"}')
     assert (
-        standing(look(run))
+        state_line(look(run))
         == "stopped at step 40 of 100; environment.json (the machine and the versions) is not in"
         " the run folder; data.json (the data and the tokenizer) is not in the run folder"
     )

@@ -182,7 +182,7 @@ def test_who_writes_is_seen_and_that_it_waits_halts_or_is_gone(
     watched.poll()
     assert watched.writer is not None
     assert watched.writer.pid == holder.pid
-    assert watched.life().told.startswith(f"running: process {holder.pid}, since ")
+    assert watched.status().description.startswith(f"running: process {holder.pid}, since ")
     watched.poll()
     assert watched.cores is not None
     assert watched.cores < 0.2
@@ -214,15 +214,15 @@ def test_a_look_costs_little_however_long_the_run_is(
     with Lease.acquire(run):
         watched = watched_at(run)
         monkeypatch.setattr("json.loads", lambda *_: pytest.fail("a line was read again"))
-        monkeypatch.setattr("brimful.report.live.watched.writing", lambda _: watched.writer)
-        monkeypatch.setattr("brimful.report.live.watched.points_of", lambda _: watched.points)
+        monkeypatch.setattr("brimful.report.live.watched.run_writer", lambda _: watched.writer)
+        monkeypatch.setattr("brimful.report.live.watched.recovery_points", lambda _: watched.points)
         watched.poll()
         monkeypatch.undo()
 
 
 def test_a_folder_that_holds_nothing_yet_is_watched_without_trouble(tmp_path: Path) -> None:
     watched = watched_at(tmp_path)
-    assert (watched.newest_s, watched.is_stale, watched.sample, watched.life().word) == (
+    assert (watched.newest_s, watched.is_stale, watched.sample, watched.status().status) == (
         None,
         False,
         None,

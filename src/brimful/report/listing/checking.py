@@ -9,65 +9,66 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from brimful.base.errors import BrimfulError, CheckpointError
-from brimful.report.live.life import CHECKPOINTS, MODEL, checkpoint_folders, json_or_none
-from brimful.runs.runfiles import Json, number, section
+from brimful.base.rundir import finite
+from brimful.report.live.status import checkpoint_folders, json_or_none
+from brimful.runs.files import CHECKPOINTS_FOLDER, MODEL_FOLDER
+from brimful.runs.parsing import Json, mapping
 
 MANIFEST = "MANIFEST.json"
-EXPORTED = (MODEL, "export", "merged")
+EXPORTED = (MODEL_FOLDER, "export", "merged")
 """Where a run keeps models; the last two are what `brimful export` makes unless told otherwise."""
 
 
 @dataclass(frozen=True)
-class Checked:
-    """One checkpoint, or the model: whether it is sound, None where nothing tells; and how that is
-    known, or what is wrong.
+class CheckResult:
+    """The result of reading back one checkpoint or the model.
+
+    Attributes:
+        is_sound: None where there is nothing to compare it with.
+        description: How that is known, or what is wrong; in JSON under the key `told`.
     """
 
     what: str
     is_sound: bool | None
-    told: str
+    description: str
+
+    def to_json(self) -> dict[str, object]:
+        return {"what": self.what, "is_sound": self.is_sound, "told": self.description}
 
 
-def check_run(run_folder: Path) -> tuple[Checked, ...]:
+def check_run(run_folder: Path) -> tuple[CheckResult, ...]:
     """Read everything back that a run keeps: every checkpoint, oldest first, what is in quarantine,
     the model, and exports of it.
 
     A checkpoint that a running run removes meanwhile, or its mirror, is left out.
     """
     looked_at = [(folder, _checkpoint(folder)) for folder in checkpoint_folders(run_folder)]
-    checkpoints = run_folder / CHECKPOINTS
-    quarantined = (
-        sorted(
-            entry.name for entry in checkpoints.iterdir() if entry.name.startswith("quarantine-")
-        )
-        if checkpoints.is_dir()
-        else []
-    )
+    checkpoints = run_folder / CHECKPOINTS_FOLDER
+    entries = sorted(checkpoints.iterdir()) if checkpoints.is_dir() else []
+    reason = "put in quarantine by a session that found it damaged"
     others = [
-        Checked(
-            f"{CHECKPOINTS}/{name}", False, "put in quarantine by a session that found it damaged"
-        )
-        for name in quarantined
+        CheckResult(f"{CHECKPOINTS_FOLDER}/{entry.name}", False, reason)
+        for entry in entries
+        if entry.name.startswith("quarantine-")
     ]
     others += [_exported(run_folder / name) for name in EXPORTED if (run_folder / name).is_dir()]
-    found = [
-        checked for folder, checked in looked_at if checked.is_sound or folder.is_dir()
-    ]  # asked last: removing one takes a moment
-    return (*found, *others)
+    # Whether it is still there is looked up last: removing one takes a moment.
+    present = [result for folder, result in looked_at if result.is_sound or folder.is_dir()]
+    return (*present, *others)
 
 
-def _checkpoint(folder: Path) -> Checked:
+def _checkpoint(folder: Path) -> CheckResult:
     # Torch, which a list of runs does not need.
     from brimful.training.checkpoint import (  # noqa: PLC0415
         verify,
     )
 
-    what = f"{CHECKPOINTS}/{folder.name}"
+    what = f"{CHECKPOINTS_FOLDER}/{folder.name}"
     try:
         files = {**verify(folder)["files"], **_beside(folder)}
     except (BrimfulError, OSError) as error:
-        return Checked(what, False, str(error))
-    return Checked(what, True, f"every SHA-256 as noted ({_count(len(files), 'file')})")
+        return CheckResult(what, False, str(error))
+    return CheckResult(what, True, f"every SHA-256 as noted ({_count(len(files), 'file')})")
 
 
 def _beside(checkpoint: Path) -> Json:
@@ -76,7 +77,7 @@ def _beside(checkpoint: Path) -> Json:
     """
     if not (checkpoint / "POINT.json").exists():
         return {}
-    files = section(json_or_none(checkpoint / "POINT.json"), "files")
+    files = _files_in(checkpoint / "POINT.json")
     if not files:
         raise CheckpointError("POINT.json cannot be read")
     _require(checkpoint, files)
@@ -97,7 +98,7 @@ def _require(folder: Path, files: Json) -> None:
             )
 
 
-def _exported(folder: Path) -> Checked:
+def _exported(folder: Path) -> CheckResult:
     """The model, or what `brimful export` wrote beside it: by its hashes where there are some, the
     model else by the checkpoint it was made from.
     """
@@ -109,22 +110,22 @@ def _exported(folder: Path) -> Checked:
         files = _noted(folder)
         if files:
             _require(folder, files)
-            return Checked(what, True, f"every SHA-256 as noted ({_count(len(files), 'file')})")
+            return CheckResult(what, True, f"every SHA-256 as noted ({_count(len(files), 'file')})")
         return (
             _against_checkpoint(folder.parent)
-            if what == MODEL
-            else Checked(what, None, "its files can be read; no hashes were noted")
+            if what == MODEL_FOLDER
+            else CheckResult(what, None, "its files can be read; no hashes were noted")
         )
     except (BrimfulError, OSError, SafetensorError, ValueError) as error:
-        return Checked(what, False, str(error))
+        return CheckResult(what, False, str(error))
 
 
 def _noted(folder: Path) -> Json:
     """Hashes of a folder's files, noted beside them or, in a mirror, with those of the finished
     run; empty without any.
     """
-    own = section(json_or_none(folder / MANIFEST), "files")
-    mirrored = section(json_or_none(folder.parent / "finished.json"), "files")
+    own = _files_in(folder / MANIFEST)
+    mirrored = _files_in(folder.parent / "finished.json")
     return own or {
         name.removeprefix(f"{folder.name}/"): entry
         for name, entry in mirrored.items()
@@ -132,45 +133,51 @@ def _noted(folder: Path) -> Json:
     }
 
 
-def _against_checkpoint(run_folder: Path) -> Checked:
+def _files_in(path: Path) -> Json:
+    """Return the entries of a list of files with their hashes, empty where it cannot be read."""
+    return mapping((json_or_none(path) or {}).get("files"))
+
+
+def _against_checkpoint(run_folder: Path) -> CheckResult:
     """A model without hashes: its tensors beside those of the checkpoint it was made from, as far
     as that is still there.
     """
-    source, equal = _made_from(run_folder), 0
-    pairs = (
-        [
-            (path, source / "model.safetensors")
-            for path in sorted((run_folder / MODEL).glob("*.safetensors"))
-        ]
-        if source is not None
-        else []
+    source = _made_from(run_folder)
+    unknown = CheckResult(
+        MODEL_FOLDER,
+        None,
+        "its files can be read; there are neither hashes nor a checkpoint to compare them with",
     )
+    if source is None:
+        return unknown
     try:
-        for pair in pairs:
-            for name, is_same in _compared(*pair):
-                if not is_same:
-                    return Checked(
-                        MODEL,
-                        False,
-                        f"{name} differs from {CHECKPOINTS}/{pair[1].parent.name}, from which the"
-                        " model was made",
-                    )
-                equal += 1
+        differing, num_equal = _compared_all(run_folder / MODEL_FOLDER, source)
     except (OSError, SafetensorError):
-        if source is None or source.is_dir():
+        if source.is_dir():
             raise
-        source = None  # removed meanwhile
-    if source is None or not equal:
-        return Checked(
-            MODEL,
-            None,
-            "its files can be read; there are neither hashes nor a checkpoint to compare them with",
-        )
-    return Checked(
-        MODEL,
-        True,
-        f"equal to {CHECKPOINTS}/{source.name} to the last bit ({_count(equal, 'tensor')})",
-    )
+        # The checkpoint was removed meanwhile.
+        return unknown
+    origin = f"{CHECKPOINTS_FOLDER}/{source.name}"
+    if differing:
+        description = f"{differing} differs from {origin}, from which the model was made"
+        return CheckResult(MODEL_FOLDER, False, description)
+    if not num_equal:
+        return unknown
+    tensors = _count(num_equal, "tensor")
+    return CheckResult(MODEL_FOLDER, True, f"equal to {origin} to the last bit ({tensors})")
+
+
+def _compared_all(model_folder: Path, checkpoint: Path) -> tuple[str, int]:
+    """Return the first tensor of a model that differs from its checkpoint, "" where none does, and
+    how many are equal before it.
+    """
+    num_equal = 0
+    for path in sorted(model_folder.glob("*.safetensors")):
+        for name, is_same in _compared(path, checkpoint / "model.safetensors"):
+            if not is_same:
+                return name, num_equal
+            num_equal += 1
+    return "", num_equal
 
 
 def _made_from(run_folder: Path) -> Path | None:
@@ -178,9 +185,10 @@ def _made_from(run_folder: Path) -> Path | None:
     folders = checkpoint_folders(run_folder)
     if not folders:
         return None
-    best = number(section(json_or_none(folders[-1] / "state.json"), "progress").get("best_step"))
-    wanted = folders[-1].name if best is None else f"step-{int(best):08d}"
-    return next((folder for folder in folders if folder.name == wanted), None)
+    state = json_or_none(folders[-1] / "state.json") or {}
+    best_step = finite(mapping(state.get("progress")).get("best_step"))
+    name = folders[-1].name if best_step is None else f"step-{int(best_step):08d}"
+    return next((folder for folder in folders if folder.name == name), None)
 
 
 def _compared(model: Path, checkpoint: Path) -> Iterator[tuple[str, bool]]:

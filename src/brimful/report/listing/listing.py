@@ -1,18 +1,18 @@
-"""What runs a folder holds, finished or not: state, score, size, recovery points, and how to go on.
-Nothing in it is changed.
+"""List the runs of a folder, finished or not: state, score, size, recovery points, and the command
+that continues each. Nothing in the folder is changed.
 """
 
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from brimful.base.dotted import parse_yaml
 from brimful.base.env import runs_folder
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import Lease, read_journal, writer_of
+from brimful.base.rundir import Lease, finite, read_journal, writer_of
 from brimful.report.commands import (
     STUDY_FILES,
     STUDY_RECIPE,
@@ -21,20 +21,36 @@ from brimful.report.commands import (
     name_of,
     use_command,
 )
-from brimful.report.listing.checking import Checked, check_run
-from brimful.report.listing.score import score_told
-from brimful.report.live.life import (
-    CHECKPOINTS,
-    Life,
+from brimful.report.listing.checking import CheckResult, check_run
+from brimful.report.listing.score import main_score_text
+from brimful.report.live.status import (
+    RunStatus,
     json_or_none,
-    life_of,
-    points_of,
-    read_leniently,
+    read_run_or_empty,
+    recovery_points,
+    status_of,
 )
-from brimful.runs.runfiles import Json, RunFiles, items, number, section
+from brimful.runs.facts import RecipeFacts
+from brimful.runs.files import (
+    CHECKPOINTS_FOLDER,
+    JOURNAL_FILE,
+    PLAN_FILE,
+    RECIPE_FILE,
+    STATUS_FILE,
+    STUDY_FILE,
+)
+from brimful.runs.folder import RunFolder, empty_run
+from brimful.runs.parsing import mapping, parse
 
-Kind = Literal["run", "study", "rounds", "samples"]
-SIGNS = ("recipe.yaml", "run.json", "metrics.jsonl", "plan.json", CHECKPOINTS, Lease.FILE_NAME)
+ListedKind = Literal["run", "study", "rounds", "samples"]
+SIGNS = (
+    RECIPE_FILE,
+    STATUS_FILE,
+    JOURNAL_FILE,
+    PLAN_FILE,
+    CHECKPOINTS_FOLDER,
+    Lease.FILE_NAME,
+)
 """A folder with one of these is a run, or was to become one."""
 SAMPLE_FILES = ("drawn.jsonl", "sampling.json")
 PINS = ".mirror"
@@ -43,64 +59,68 @@ DEPTH = 3
 """Folders of folders of runs are looked into so deep."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Listed:
     """One run; or a study, a chain, or one drawing of samples in a chain.
 
     Attributes:
         name: Below the folder that was asked for, such as `study/member`.
         method: The recipe's; "" where there is none.
-        state: In a word: running, finished, stopped, interrupted, not started, scored, damaged; of
-            a study or chain: running, finished, unfinished.
-        told: The same for people, in a line.
-        step, total_steps: How far it is; of a study or chain, runs that are finished and runs there
-            are to be. None where not known.
-        score: The main one with its interval, as text; "" where there is none.
-        size_bytes, checkpoint_bytes: On disk, in all and of that in checkpoints. A study's own:
-            without its runs.
-        freeable_bytes: Checkpoints of a finished run, which only training it further needs.
+        state: running, finished, stopped, interrupted, not started, scored or damaged; of a study
+            or chain: running, finished or unfinished.
+        description: The state in a line; in JSON under the key `told`.
+        step, total_steps: Steps done and planned; of a study or chain, runs finished and planned.
+            None where not known.
+        score: The main score with its interval, as text; "" where there is none.
+        size_bytes, checkpoint_bytes: Of all files, and of those in checkpoints. Of a study without
+            its runs.
+        freeable_bytes: Of checkpoints of a finished run, which only training it further needs.
         last_active: When a file in it changed last, in Unix seconds.
         points: Local and mirrored recovery points, a line each.
         problems: What is missing or damaged.
-        command: What goes on with it, or uses it; "" where there is nothing to type.
+        command: What continues it, or uses it; "" where there is none.
         is_member: Whether it belongs to the study or chain listed before it.
-        checked: What reading checkpoints and model back found; None where that was not asked for.
+        checked: Results of verifying checkpoints and model; None where that was not asked for.
     """
 
     name: str
     folder: Path
-    kind: Kind
-    method: str
+    kind: ListedKind
+    method: str = ""
     state: str
-    told: str
-    step: int | None
-    total_steps: int | None
-    score: str
+    description: str
+    step: int | None = None
+    total_steps: int | None = None
+    score: str = ""
     size_bytes: int
-    checkpoint_bytes: int
-    freeable_bytes: int
+    checkpoint_bytes: int = 0
+    freeable_bytes: int = 0
     last_active: float
     points: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     command: str = ""
     is_member: bool = False
-    checked: tuple[Checked, ...] | None = None
+    checked: tuple[CheckResult, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Every field as JSON values; `checked` only where it was asked for."""
-        values = asdict(self) | {"folder": str(self.folder)}
-        return {
-            name: value for name, value in values.items() if name != "checked" or value is not None
-        }
+        """Return every field as JSON values; `checked` only where it was asked for."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values |= {"folder": str(self.folder)}
+        if self.checked is None:
+            del values["checked"]
+        else:
+            values["checked"] = [each.to_json() for each in self.checked]
+        # The name of the key in files that others read.
+        return {"told" if name == "description" else name: each for name, each in values.items()}
 
 
 def find_runs(folder: Path, check: bool = False) -> list[Listed]:
-    """Every run below a folder, or the run, study or chain that it is; what changed last comes
-    first, members under what they belong to.
+    """Return every run below a folder, or the run, study or chain that it is. The one that changed
+    last comes first; members follow the study or chain that they belong to.
 
     Args:
-        folder: Of runs; a mirror, too.
-        check: Read every checkpoint and model back against its hashes.
+        folder: Of runs; also a mirror.
+        check: Whether to verify every checkpoint and model against its hashes.
 
     Raises:
         RunFolderError: no such folder, it cannot be read, or there are folders in it and none holds
@@ -119,29 +139,31 @@ def find_runs(folder: Path, check: bool = False) -> list[Listed]:
         raise RunFolderError(
             f"{folder} cannot be read: {error}. Fix its permissions, or mount it again."
         ) from error
-    found = list(_groups(folder, "", 0))
-    if not found and (others := [entry.name for entry in _folders(folder)]):
-        told = ", ".join(others[:5]) + (" ..." if len(others) > 5 else "")
+    groups = list(_groups(folder, "", 0))
+    others = [entry.name for entry in _folders(folder)]
+    if not groups and others:
+        names = ", ".join(others[:5]) + (" ..." if len(others) > 5 else "")
         raise RunFolderError(
-            f"{folder} is not a folder of runs: none of {told} holds one. Give a folder that holds"
+            f"{folder} is not a folder of runs: none of {names} holds one. Give a folder that holds"
             " runs, or the path of a run."
         )
-    found.sort(key=lambda group: -max(entry.last_active for entry in group))
-    listed = [entry for group in found for entry in group]
+    groups.sort(key=lambda group: -max(entry.last_active for entry in group))
+    listed = [entry for group in groups for entry in group]
+    if not check:
+        return listed
     return [
-        replace(entry, checked=check_run(entry.folder)) if check and entry.kind == "run" else entry
+        replace(entry, checked=check_run(entry.folder)) if entry.kind == "run" else entry
         for entry in listed
     ]
 
 
 def _groups(folder: Path, name: str, depth: int) -> Iterator[list[Listed]]:
-    """Every run as a list of its own, every study or chain with its members behind it."""
+    """Return every run as a list of its own, every study or chain with its members behind it."""
+    own_name = name or folder.resolve().name
     if is_several(folder):
-        yield _several(folder, name or folder.resolve().name)
-    elif is_run(folder) and (
-        depth or not any(is_run(entry) or is_several(entry) for entry in _folders(folder))
-    ):
-        yield [_run(folder, name or folder.resolve().name)]
+        yield _study_and_members(folder, own_name)
+    elif is_run(folder) and (depth or not _holds_runs(folder)):
+        yield [_run(folder, own_name)]
     elif depth < DEPTH:
         for entry in _folders(folder):
             yield from _groups(entry, f"{name}/{entry.name}" if name else entry.name, depth + 1)
@@ -161,164 +183,165 @@ def is_run(folder: Path) -> bool:
     return any((folder / name).exists() for name in SIGNS)
 
 
-def _several(folder: Path, name: str) -> list[Listed]:
-    """A study or chain, and below it its runs and drawings."""
+def _holds_runs(folder: Path) -> bool:
+    return any(is_run(entry) or is_several(entry) for entry in _folders(folder))
+
+
+def _study_and_members(folder: Path, name: str) -> list[Listed]:
+    """Return a study or chain, and behind it its runs and drawings of samples."""
     members = []
     for entry in _folders(folder):
         if any((entry / each).exists() for each in SAMPLE_FILES):
             members.append(_samples(entry, f"{name}/{entry.name}"))
         elif is_run(entry):
             members.append(_run(entry, f"{name}/{entry.name}"))
-    recipe = read_recipe(folder / STUDY_RECIPE)
-    planned, done = (
-        planned_runs(recipe),
-        sum(entry.state == "finished" and entry.kind == "run" for entry in members),
-    )
-    facts = json_or_none(folder / "study.json")
-    running = next((entry for entry in members if entry.state == "running"), None)
-    is_compared = facts is not None and bool(section(facts, "comparison"))
-    state = "running" if running else "finished" if is_compared else "unfinished"
-    left_out = len(section(facts, "left_out"))
-    told = finished_told(done, planned)
-    told += f", {left_out} left out" if left_out else ""
-    told += f"; {running.name.rpartition('/')[2]} is running" if running else ""
-    problems = (
-        ()
-        if recipe and facts is not None
-        else (f"{' or '.join(STUDY_FILES)} is missing or cannot be read",)
-    )
-    size, _, last_active = sizes(folder, own=True)
-    goes_on = continue_command(folder)
-    if not is_compared and goes_on is None and not problems:
-        problems = (
-            (
-                "nothing continues it here: it was moved, and what it made names its old place; put"
-                " it back there"
-            ),
-        )
-    command = (
-        f"brimful watch {name_of(folder)}" if running else "" if is_compared else goes_on or ""
-    )
-    study = Listed(
-        name,
-        folder,
-        "rounds" if recipe.get("rft") else "study",
-        str(recipe.get("method", "")),
-        state,
-        told,
-        done,
-        planned,
-        "",
-        size,
-        0,
-        0,
-        max([last_active, *(entry.last_active for entry in members)]),
-        (),
-        problems,
-        command,
-    )
+    study = _study(folder, name, members)
     return [study, *(replace(entry, is_member=True) for entry in members)]
 
 
-def read_recipe(path: Path) -> Json:
-    """The values of a recipe as they stand in a file, without its rules; empty where it cannot be
-    read.
-    """
+def _study(folder: Path, name: str, members: Sequence[Listed]) -> Listed:
+    recipe, facts = read_recipe(folder / STUDY_RECIPE), json_or_none(folder / STUDY_FILE)
+    running = next((entry for entry in members if entry.state == "running"), None)
+    is_compared = bool(mapping((facts or {}).get("comparison")))
+    done = sum(entry.state == "finished" and entry.kind == "run" for entry in members)
+    planned, left_out = planned_runs(recipe), len(mapping((facts or {}).get("left_out")))
+    description = finished_count(done, planned)
+    state, command = "unfinished", continue_command(folder)
+    problem = ""
+    if facts is None or not recipe.values:
+        problem = f"{' or '.join(STUDY_FILES)} is missing or cannot be read"
+    elif not is_compared and command is None:
+        problem = (
+            "nothing continues it here: it was moved, and what it made names its old place; put"
+            " it back there"
+        )
+    if left_out:
+        description += f", {left_out} left out"
+    if running is not None:
+        state, command = "running", f"brimful watch {name_of(folder)}"
+        description += f"; {running.name.rpartition('/')[2]} is running"
+    elif is_compared:
+        state, command = "finished", ""
+    size, _, last_active = sizes(folder, own=True)
+    return Listed(
+        name=name,
+        folder=folder,
+        kind="study" if recipe.rft is None else "rounds",
+        method=recipe.method,
+        state=state,
+        description=description,
+        step=done,
+        total_steps=planned,
+        size_bytes=size,
+        last_active=max([last_active, *(entry.last_active for entry in members)]),
+        problems=(problem,) if problem else (),
+        command=command or "",
+    )
+
+
+def read_recipe(path: Path) -> RecipeFacts:
+    """Return what a recipe says, which need not be valid; empty where it cannot be read."""
     try:
         values = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}
+        values = {}
+    return parse(RecipeFacts, mapping(values))
 
 
-def planned_runs(recipe: Json) -> int | None:
-    """How many runs a study or a chain is to train; None where its recipe does not tell."""
-    study, rft = section(recipe, "study"), section(recipe, "rft")
-    if rft:
-        rounds = number(rft.get("rounds"))
-        return None if rounds is None else (int(rounds) + 1) * max(1, len(items(rft.get("seeds"))))
-    return len(section(study, "variants")) * max(1, len(items(study.get("seeds")))) or None
+def planned_runs(recipe: RecipeFacts) -> int | None:
+    """Return how many runs a study or a chain trains; None where its recipe does not say."""
+    if recipe.rft is not None:
+        rounds = recipe.rft.rounds
+        return None if rounds is None else (rounds + 1) * max(1, len(recipe.rft.seeds))
+    if recipe.study is None:
+        return None
+    return len(recipe.study.variants) * max(1, len(recipe.study.seeds)) or None
 
 
 def _samples(folder: Path, name: str) -> Listed:
-    """One drawing of a chain: how many samples there are and, at its end, how many are kept."""
-    facts, writer = json_or_none(folder / "sampling.json"), writer_of(folder)
-    drawn = sum(1 for _ in read_journal(folder / "drawn.jsonl")) - 1
-    state = (
-        "running" if writer is not None and writer[1] else "finished" if facts else "interrupted"
-    )
-    kept = number(section(section(facts, "statistics"), "fates").get("kept"))
-    told = f"{state}: {samples_told(drawn)}" + (f", {kept:,.0f} kept" if kept is not None else "")
+    """Return one drawing of a chain: how many samples there are and, at its end, how many are
+    kept.
+    """
+    facts, writer = json_or_none(folder / "sampling.json") or {}, writer_of(folder)
+    num_drawn = sum(1 for _ in read_journal(folder / "drawn.jsonl")) - 1
+    state = "finished" if facts else "interrupted"
+    if writer is not None and writer[1]:
+        state = "running"
+    description = f"{state}: {sample_count(num_drawn)}"
+    kept = finite(mapping(mapping(facts.get("statistics")).get("fates")).get("kept"))
+    if kept is not None:
+        description += f", {kept:,.0f} kept"
     size, _, last_active = sizes(folder)
-    return Listed(name, folder, "samples", "", state, told, None, None, "", size, 0, 0, last_active)
-
-
-def finished_told(done: int, planned: int | None) -> str:
-    """`2 of 30 runs finished`; `1 run finished` where nothing tells how many there are to be."""
-    return (
-        f"{done} of {planned} runs finished"
-        if planned
-        else f"{done} run{'s' * (done != 1)} finished"
+    return Listed(
+        name=name,
+        folder=folder,
+        kind="samples",
+        state=state,
+        description=description,
+        size_bytes=size,
+        last_active=last_active,
     )
 
 
-def samples_told(count: int) -> str:
-    """`1,234 samples drawn`."""
+def finished_count(done: int, planned: int | None) -> str:
+    """Return `2 of 30 runs finished`; `1 run finished` where their number is not known."""
+    if planned:
+        return f"{done} of {planned} runs finished"
+    return f"{done} run{'s' * (done != 1)} finished"
+
+
+def sample_count(count: int) -> str:
+    """Return `1,234 samples drawn`."""
     return f"{max(0, count):,} sample{'s' * (count != 1)} drawn"
 
 
 def _run(folder: Path, name: str) -> Listed:
+    # Values of any kind stand in files, and one odd folder must not hide the others.
     try:
-        run = read_leniently(folder)
-        life, score, command = life_of(run), score_told(run), ""
-        command = _command(run, life)
-    except (
-        Exception
-    ) as error:  # values of any kind stand in files; one odd folder must not hide the others
-        run, score, command = RunFiles(folder, "", {}, {}, {}, {}, {}, (), (), {}), "", ""
-        life = Life(
-            "damaged", f"damaged: its files cannot be understood ({type(error).__name__}: {error})"
-        )
+        run = read_run_or_empty(folder)
+        status, score = status_of(run), main_score_text(run)
+        command = _command(run, status)
+    except Exception as error:
+        run, score, command = empty_run(folder), "", ""
+        reason = f"its files cannot be understood ({type(error).__name__}: {error})"
+        status = RunStatus("damaged", f"damaged: {reason}")
     size, checkpoint_bytes, last_active = sizes(folder)
-    points = points_of(folder)
-    is_finished = life.word == "finished"
-    shown = points.told(time.time()) if not is_finished or points.mirror is not None else []
+    points = recovery_points(folder)
+    is_finished = status.status == "finished"
+    shows_points = not is_finished or points.mirror is not None
     return Listed(
-        name,
-        folder,
-        "run",
-        str(run.recipe.get("method", "")),
-        life.word,
-        life.told,
-        run.last_step if run.records else None,
-        run.total_steps,
-        score,
-        size,
-        checkpoint_bytes,
-        checkpoint_bytes if is_finished and not life.is_mirrored else 0,
-        last_active,
-        tuple(shown),
-        life.problems,
-        command,
+        name=name,
+        folder=folder,
+        kind="run",
+        method=run.recipe.method,
+        state=status.status,
+        description=status.description,
+        step=run.last_step if run.records else None,
+        total_steps=run.total_steps,
+        score=score,
+        size_bytes=size,
+        checkpoint_bytes=checkpoint_bytes,
+        freeable_bytes=checkpoint_bytes if is_finished and not status.is_mirrored else 0,
+        last_active=last_active,
+        points=tuple(points.lines(time.time())) if shows_points else (),
+        problems=status.problems,
+        command=command,
     )
 
 
-def _command(run: RunFiles, life: Life) -> str:
-    """What to type next for a run."""
-    if life.word in {"scored", "damaged"}:
-        return ""
-    if life.word == "running":
-        return f"brimful watch {name_of(run.folder)}"
-    if life.word == "finished" and not life.is_mirrored:
-        return use_command(run)
-    return (
-        continue_command(
-            run.folder,
-            command=str(run.environment.get("command", "")),
-            is_mirrored=life.is_mirrored,
-        )
-        or ""
+def _command(run: RunFolder, status: RunStatus) -> str:
+    """Return the next command for a run, "" where there is none."""
+    match status.status:
+        case "scored" | "damaged":
+            return ""
+        case "running":
+            return f"brimful watch {name_of(run.folder)}"
+        case "finished" if not status.is_mirrored:
+            return use_command(run.old)
+    command = continue_command(
+        run.folder, command=run.environment.command, is_mirrored=status.is_mirrored
     )
+    return command or ""
 
 
 def sizes(folder: Path, *, own: bool = False) -> tuple[int, int, float]:
@@ -345,7 +368,7 @@ def sizes(folder: Path, *, own: bool = False) -> tuple[int, int, float]:
 
 def _files(folder: Path, own: bool) -> Iterator[tuple[str, bool]]:
     for place, folders, names in os.walk(folder):
-        is_checkpoint = CHECKPOINTS in Path(place).relative_to(folder).parts[:1]
+        is_checkpoint = CHECKPOINTS_FOLDER in Path(place).relative_to(folder).parts[:1]
         yield from ((os.path.join(place, name), is_checkpoint) for name in names)
         folders[:] = [] if own else [name for name in folders if name != PINS]
 
@@ -358,6 +381,6 @@ def _changed(folder: Path) -> float:
 
 
 def freeable(listed: Sequence[Listed]) -> tuple[int, int]:
-    """Bytes in checkpoints of finished runs, and how many runs those are."""
-    found = [entry.freeable_bytes for entry in listed if entry.freeable_bytes]
-    return sum(found), len(found)
+    """Return the bytes in checkpoints of finished runs, and how many runs those are."""
+    sizes_bytes = [entry.freeable_bytes for entry in listed if entry.freeable_bytes]
+    return sum(sizes_bytes), len(sizes_bytes)

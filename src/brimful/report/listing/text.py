@@ -1,5 +1,5 @@
-"""A list of runs for a terminal: a line each with what to type below it, members under their study;
-blocks where the terminal is narrow.
+"""A list of runs for a terminal: a line each with the next command below it, members under their
+study; blocks where the terminal is narrow.
 """
 
 import time
@@ -37,22 +37,27 @@ def render(listed: Sequence[Listed], width: int, *, now: float | None = None) ->
     now = time.time() if now is None else now
     rows = [_cells(entry, now) for entry in listed]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    shown = (
-        _in_columns(listed, rows, widths)
-        if sum(widths) + GAP * (len(widths) - 1) <= width
-        else _in_blocks(listed, rows)
-    )
-    return Text("\n").join([*shown, *_foot(listed)])
+    if sum(widths) + GAP * (len(widths) - 1) <= width:
+        lines = _in_columns(listed, rows, widths)
+    else:
+        lines = _in_blocks(listed, rows)
+    return Text("\n").join([*lines, *_foot(listed)])
 
 
 def _cells(entry: Listed, now: float) -> tuple[str, str, str, str, str]:
     """Name, state, score, size, age."""
     indent = "  " * _level(entry)
-    size = format_bytes(entry.size_bytes) + (
-        f", checkpoints {format_bytes(entry.checkpoint_bytes)}" if entry.checkpoint_bytes else ""
-    )
+    size = format_bytes(entry.size_bytes)
+    if entry.checkpoint_bytes:
+        size += f", checkpoints {format_bytes(entry.checkpoint_bytes)}"
     name = entry.name.rpartition("/")[2] if _level(entry) else entry.name
-    return f"{indent}{name}", entry.told, entry.score, size, f"{age(now - entry.last_active)} ago"
+    return (
+        f"{indent}{name}",
+        entry.description,
+        entry.score,
+        size,
+        f"{age(now - entry.last_active)} ago",
+    )
 
 
 def _level(entry: Listed) -> int:
@@ -89,50 +94,42 @@ def _styles(entry: Listed) -> tuple[str, str, str, str, str]:
     return "bold" if not _level(entry) else "", STYLES.get(entry.state, ""), "", "", "dim"
 
 
+CHECK_MARKS = {
+    True: ("sound", "green"),
+    False: ("DAMAGED", "bold red"),
+    None: ("not known", "yellow"),
+}
+
+
 def _below(entry: Listed) -> list[Text]:
-    """What is told in lines of its own: recovery points, problems, what was checked, what to
-    type.
+    """Return the lines below an entry: recovery points, problems, results of checks, the next
+    command.
     """
     indent = "  " * (_level(entry) + 1)
-    told = [(point, "") for point in entry.points]
-    told += [(problem, "yellow") for problem in entry.problems]
+    lines = [(point, "") for point in entry.points]
+    lines += [(problem, "yellow") for problem in entry.problems]
     for checked in entry.checked or ():
-        mark, style = {
-            True: ("sound", "green"),
-            False: ("DAMAGED", "bold red"),
-            None: ("not known", "yellow"),
-        }[checked.is_sound]
-        told.append((f"{checked.what}: {mark}: {checked.told}", style))
-    told += (
-        [(entry.command, "dim")]
-        if entry.command and not (entry.is_member and entry.state == "finished")
-        else []
-    )
-    return [Text(indent + text, style=style) for text, style in told]
+        mark, style = CHECK_MARKS[checked.is_sound]
+        lines.append((f"{checked.what}: {mark}: {checked.description}", style))
+    if entry.command and not (entry.is_member and entry.state == "finished"):
+        lines.append((entry.command, "dim"))
+    return [Text(indent + text, style=style) for text, style in lines]
 
 
 def _foot(listed: Sequence[Listed]) -> list[Text]:
-    """What all runs hold, what could be freed, and what a check found."""
+    """Return the size of all runs, what could be freed, and the results of a check."""
     runs = [entry for entry in listed if entry.kind == "run"]
+    total = format_bytes(sum(entry.size_bytes for entry in listed))
+    lines = [f"{len(runs)} run{'s' * (len(runs) != 1)}, {total}"]
     num_bytes, count = freeable(listed)
-    told = [
-        f"{len(runs)} run{'s' * (len(runs) != 1)},"
-        f" {format_bytes(sum(entry.size_bytes for entry in listed))}"
-    ]
     if num_bytes:
-        told.append(
+        lines.append(
             f"checkpoints of {count} finished: {format_bytes(num_bytes)}, which only training"
             " further needs"
         )
-    checked = [each for entry in runs for each in entry.checked or ()]
-    if checked:
-        sound, damaged = (
-            sum(each.is_sound is True for each in checked),
-            sum(each.is_sound is False for each in checked),
-        )
-        unknown = len(checked) - sound - damaged
-        told.append(
-            f"read back: {sound} sound, {damaged} damaged"
-            + f", {unknown} with nothing to compare with" * bool(unknown)
-        )
-    return [Text(), *map(Text, told)]
+    results = [checked.is_sound for entry in runs for checked in entry.checked or ()]
+    if results:
+        sound, damaged, unknown = (results.count(each) for each in (True, False, None))
+        line = f"read back: {sound} sound, {damaged} damaged"
+        lines.append(line + f", {unknown} with nothing to compare with" * bool(unknown))
+    return [Text(), *map(Text, lines)]

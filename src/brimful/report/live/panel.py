@@ -1,5 +1,5 @@
-"""What views of a run on a terminal are made of: a bar, fields that flow into lines, a small curve,
-and only what the console can show.
+"""Parts of the views of a run on a terminal: a bar, fields that flow into lines, and a small curve,
+of characters that the console can show.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,12 +10,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from brimful.report.live.run_state import RunState, coarse_duration, percent
+from brimful.report.live.run_state import Field, RunState, coarse_duration, percent
 
 BAR_FROM_WIDTH = 60
 BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
-Field = tuple[str, str, str]
-"""Label, value, style of the value."""
 
 
 class Panel:
@@ -32,17 +30,20 @@ class Panel:
 def header(
     state: RunState, console: Console, width: int, *, remaining: bool = True
 ) -> Table | Text:
-    """The name of a run, a bar where there is room, and how far it is; with the time left where
-    that means something.
+    """Return the name of a run, a bar where there is room, and its progress.
+
+    Args:
+        remaining: Whether to show the time left.
     """
-    steps = f"{state.step}/{state.total_steps}" if state.total_steps else str(state.step)
-    left = f"  {coarse_duration(state.remaining_s)} left" if remaining and state.remaining_s else ""
-    told = printable(
-        f"{steps}{percent(state.share)}{f'  {state.ended}' if state.ended else left}", console
-    )
+    progress = state.position.removeprefix("step ") + percent(state.share)
+    if state.ended:
+        progress += f"  {state.ended}"
+    elif remaining and state.remaining_s:
+        progress += f"  {coarse_duration(state.remaining_s)} left"
+    progress = printable(progress, console)
     name = printable(state.run, console)
     if width < BAR_FROM_WIDTH:
-        return Text(f"{name} {told}", no_wrap=True, overflow="crop")
+        return Text(f"{name} {progress}", no_wrap=True, overflow="crop")
     table = Table.grid(
         Column(no_wrap=True, overflow="crop", max_width=24),
         Column(ratio=1),
@@ -53,7 +54,7 @@ def header(
     bar = ProgressBar(
         total=1.0, completed=state.share or 0.0, complete_style="cyan", finished_style="green"
     )
-    table.add_row(Text(name, style="bold"), bar, Text(told))
+    table.add_row(Text(name, style="bold"), bar, Text(progress))
     return table
 
 
@@ -61,19 +62,15 @@ def flow(fields: Iterable[Field], console: Console, width: int) -> Iterator[Text
     """Fields side by side, as many a line as fit; one that is wider than a line is cropped."""
     line = Text(no_wrap=True, overflow="crop")
     for label, value, style in fields:
-        parts = (
-            [(printable(label, console), "dim"), " ", (printable(value, console), style)]
-            if label
-            else [(printable(value, console), style)]
-        )
-        field = Text.assemble(*parts, no_wrap=True, overflow="crop")
-        if line and line.cell_len + 3 + field.cell_len > width:
+        field = Text(no_wrap=True, overflow="crop")
+        if label:
+            field.append(printable(label, console), style="dim").append(" ")
+        field.append(printable(value, console), style=style)
+        if line and line.cell_len + 3 + field.cell_len <= width:
+            field = Text.assemble(line, "   ", field, no_wrap=True, overflow="crop")
+        elif line:
             yield line
-            line = field
-        else:
-            line = (
-                Text.assemble(line, "   ", field, no_wrap=True, overflow="crop") if line else field
-            )
+        line = field
     if line:
         yield line
 
@@ -91,14 +88,10 @@ def sparkline(values: Sequence[float], width: int, console: Console) -> str:
     means = [sum(values[first:last]) / (last - first) for first, last in pairwise(ends)]
     low, high = min(means), sorted(means)[-1 - count // 10]
     characters = BARS if can_show(BARS, console) else PLAIN_BARS
-    return "".join(
-        characters[
-            round(min(1.0, (mean - low) / (high - low)) * (len(characters) - 1))
-            if high > low
-            else 0
-        ]
-        for mean in means
-    )
+    if high <= low:
+        return characters[0] * count
+    heights = (min(1.0, (mean - low) / (high - low)) for mean in means)
+    return "".join(characters[round(height * (len(characters) - 1))] for height in heights)
 
 
 def print_line(console: Console, line: str) -> None:

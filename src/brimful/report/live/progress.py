@@ -16,6 +16,7 @@ from rich.text import Text
 from brimful.base.units import format_duration
 from brimful.report.live.panel import Panel, print_line, printable
 from brimful.report.live.run_state import Clock, RunState, coarse_duration, describe, percent
+from brimful.runs.parsing import Json
 
 Listener = Callable[[dict[str, Any]], None]
 """Receives the records of metrics.jsonl as they are made."""
@@ -99,7 +100,7 @@ class LineListener:
         self.state.update(record)
         self.show(record)
 
-    def show(self, record: dict[str, Any]) -> None:
+    def show(self, record: Json) -> None:
         """A record that the state has taken in already."""
         if record.get("kind") != "step" or self._is_due():
             print_line(self._console, describe(record, self.state))

@@ -1,5 +1,5 @@
-"""What there is to watch: one run; or a study, a chain or another folder of runs, of which the one
-that is being written is shown.
+"""What is watched: one run; or a study, a chain or another folder of runs, of which the run that is
+being written is shown.
 """
 
 from pathlib import Path
@@ -8,17 +8,25 @@ from brimful.base.discover import close_names
 from brimful.recipe.base import folder_name
 from brimful.report.commands import STUDY_FILES, STUDY_RECIPE, continue_command, is_several, name_of
 from brimful.report.listing.listing import (
-    finished_told,
+    finished_count,
     is_run,
     planned_runs,
     read_recipe,
-    samples_told,
+    sample_count,
 )
-from brimful.report.live.life import changed_at, json_or_none, last_change, status_word, writing
 from brimful.report.live.run_state import Clock
+from brimful.report.live.status import (
+    changed_at,
+    json_or_none,
+    last_change,
+    recorded_status,
+    run_writer,
+)
 from brimful.report.live.tail import Tail
 from brimful.report.live.watched import Tell, Watched
-from brimful.runs.runfiles import section
+from brimful.runs.facts import EnvironmentFacts
+from brimful.runs.files import ENVIRONMENT_FILE, STUDY_FILE
+from brimful.runs.parsing import parse
 
 START_WAIT_S = 60.0
 """A folder that is not there yet, or holds nothing of a run, is waited for so long."""
@@ -43,28 +51,29 @@ class Single:
     @property
     def is_over(self) -> bool:
         """Whether nothing more is to come."""
-        life = self.watched.life()
-        if life.word == "running":
+        status = self.watched.status()
+        if status.status == "running":
             return False
-        if life.word == "not started":
+        if status.status == "not started":
             return self._clock() - self._started >= START_WAIT_S
+        if status.status != "interrupted" or not status.is_mirrored:
+            return True
         changed = last_change(self.folder)
-        is_old = changed is None or self._clock() - changed >= QUIET_S
-        return life.word != "interrupted" or not life.is_mirrored or is_old
+        return changed is None or self._clock() - changed >= QUIET_S
 
-    def end_told(self) -> list[str]:
-        """How it goes on, for what is not finished; and what its process still does."""
-        life = self.watched.life()
-        started_by = str((json_or_none(self.folder / "environment.json") or {}).get("command", ""))
-        if (
-            life.word == "finished"
-            and started_by.split()[1:2] == ["run"]
-            and self.watched.process_lives
-        ):
+    def end_lines(self) -> list[str]:
+        """Return the command that continues a run that is not finished; or what the process of a
+        finished one still does.
+        """
+        status = self.watched.status()
+        environment = json_or_none(self.folder / ENVIRONMENT_FILE) or {}
+        started_by = parse(EnvironmentFacts, environment).command
+        is_scored_next = started_by.split()[1:2] == ["run"] and self.watched.process_lives
+        if status.status == "finished" and is_scored_next:
             return ["trained; its process goes on: scores and a report follow"]
-        if life.word not in {"stopped", "interrupted", "not started"}:
+        if status.status not in {"stopped", "interrupted", "not started"}:
             return []
-        command = continue_command(self.folder, command=started_by, is_mirrored=life.is_mirrored)
+        command = continue_command(self.folder, command=started_by, is_mirrored=status.is_mirrored)
         return [f"to go on: {command}"] if command else []
 
 
@@ -88,12 +97,11 @@ class Several:
             before, self.watched = self.watched, Watched(chosen, self._clock)
             self.watched.keep_process(before)
         members = self._members()
-        finished = sum(status_word(member) == "finished" for member in members)
-        shown = self._drawing_told() or self.watched.folder.name * bool(members)
-        self.of_several = (
-            f"{name_of(self.folder)}: {finished_told(finished, self._planned)}"
-            + f"; {shown}" * bool(shown)
-        )
+        finished = sum(recorded_status(member) == "finished" for member in members)
+        shown = self._drawing_line() or self.watched.folder.name * bool(members)
+        self.of_several = f"{name_of(self.folder)}: {finished_count(finished, self._planned)}"
+        if shown:
+            self.of_several += f"; {shown}"
         self.watched.poll(tell)
 
     def _folders(self) -> list[Path]:
@@ -109,32 +117,24 @@ class Several:
             if is_run(entry) and not (entry / DRAWN_FILE).exists()
         ]
 
-    def _drawing_told(self) -> str:
-        """What of a chain's samples is being drawn; "" while none are."""
-        drawing = next(
-            (
-                entry
-                for entry in self._folders()
-                if (entry / DRAWN_FILE).exists() and writing(entry) is not None
-            ),
-            None,
-        )
+    def _drawing_line(self) -> str:
+        """Return how many of a chain's samples are drawn, "" while none are being drawn."""
+        drawn = (entry for entry in self._folders() if (entry / DRAWN_FILE).exists())
+        drawing = next((entry for entry in drawn if run_writer(entry) is not None), None)
         self._is_drawing = drawing is not None
         if drawing is None:
             return ""
         tail = self._drawn.setdefault(drawing, (Tail(drawing / DRAWN_FILE), [0]))
         is_new, records = tail[0].read()
         tail[1][0] = len(records) + (0 if is_new else tail[1][0])
-        return f"{drawing.name}: {samples_told(tail[1][0] - 1)}"
+        return f"{drawing.name}: {sample_count(tail[1][0] - 1)}"
 
     def _chosen(self) -> Path | None:
         members = self._members()
-        written = [member for member in members if writing(member) is not None]
-        return (
-            written[0]
-            if written
-            else max(members, key=lambda member: last_change(member) or 0.0, default=None)
-        )
+        written = [member for member in members if run_writer(member) is not None]
+        if written:
+            return written[0]
+        return max(members, key=lambda member: last_change(member) or 0.0, default=None)
 
     @property
     def is_over(self) -> bool:
@@ -143,19 +143,20 @@ class Several:
         """
         if self.watched.writer is not None or self._is_drawing:
             return False
-        if section(json_or_none(self.folder / "study.json"), "comparison"):
-            return True
-        if (
-            self._members() and self.watched.life().word == "interrupted"
-        ) or self.watched.process_has_ended:
+        is_interrupted = bool(self._members()) and self.watched.status().status == "interrupted"
+        if self._is_compared or is_interrupted or self.watched.process_has_ended:
             return True
         own = [changed_at(self.folder / name) or 0.0 for name in STUDY_FILES]
         changed = max(own + [last_change(member) or 0.0 for member in self._members()])
         return not self.watched.process_lives and self._clock() - changed >= QUIET_S
 
-    def end_told(self) -> list[str]:
-        """How it goes on, where it was not compared."""
-        if section(json_or_none(self.folder / "study.json"), "comparison"):
+    @property
+    def _is_compared(self) -> bool:
+        return bool((json_or_none(self.folder / STUDY_FILE) or {}).get("comparison"))
+
+    def end_lines(self) -> list[str]:
+        """Return the page of the comparison, or the command that leads to it."""
+        if self._is_compared:
             page = self.folder / "study.html"
             return ["finished and compared" + f": {page}" * page.exists()]
         command = continue_command(self.folder)
@@ -167,11 +168,9 @@ Scene = Single | Several
 
 def scene_of(folder: Path, clock: Clock) -> Scene:
     """What a folder is to be watched as."""
-    return (
-        Single(folder, clock)
-        if is_run(folder) and not is_several(folder)
-        else Several(folder, clock)
-    )
+    if is_run(folder) and not is_several(folder):
+        return Single(folder, clock)
+    return Several(folder, clock)
 
 
 def is_watchable(folder: Path) -> bool:

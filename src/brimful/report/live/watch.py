@@ -14,8 +14,8 @@ from brimful.report.live.panel import print_line
 from brimful.report.live.progress import SHOWN_ABOVE, LineListener
 from brimful.report.live.run_state import Clock, describe
 from brimful.report.live.scene import START_WAIT_S, Scene, is_watchable, scene_of
-from brimful.report.live.view import WatchView, standing
-from brimful.runs.runfiles import Json
+from brimful.report.live.view import WatchView, state_line
+from brimful.runs.parsing import Json
 
 POLL_S = 1.0
 Sleep = Callable[[float], None]
@@ -76,13 +76,9 @@ def _wait_for(folder: Path, console: Console, clock: Clock, sleep: Sleep) -> Non
 
 def _require(folder: Path) -> None:
     if not is_watchable(folder):
-        what = (
-            "holds no run"
-            if folder.is_dir()
-            else "is a file"
-            if folder.exists()
-            else "does not exist"
-        )
+        what = "is a file" if folder.exists() else "does not exist"
+        if folder.is_dir():
+            what = "holds no run"
         raise RunFolderError(
             f"{folder} {what}. Give the name of a run or the path of its folder; `brimful runs`"
             " lists them."
@@ -126,9 +122,9 @@ def _in_lines(scene: Scene, console: Console, sleep: Sleep) -> None:
         sleep(POLL_S)
         scene.poll(tell)
         if scene.watched.is_stale and not is_silent:
-            print_line(console, standing(scene.watched))
+            print_line(console, state_line(scene.watched))
         is_silent = scene.watched.is_stale
-    print_line(console, standing(scene.watched))
+    print_line(console, state_line(scene.watched))
     _print_end(scene, console)
 
 
@@ -143,5 +139,5 @@ def _print_state(scene: Scene, console: Console) -> None:
 
 def _print_end(scene: Scene, console: Console) -> None:
     if scene.is_over:
-        for line in scene.end_told():
+        for line in scene.end_lines():
             print_line(console, line)

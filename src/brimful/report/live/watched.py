@@ -1,6 +1,4 @@
-"""A run as it is watched from another process: its files read on as they grow, and what they tell
-together. Reads only what was appended.
-"""
+"""A run that is watched from another process. Of files that grow only what was appended is read."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,32 +11,32 @@ from brimful.base.units import parse_duration
 from brimful.hardware.monitored import FILE_NAME as MONITOR_FILE
 from brimful.hardware.monitored import Sample, sample_of
 from brimful.report.listing.listing import read_recipe
-from brimful.report.live.life import (
-    METRICS_FILE,
-    RECIPE_FILE,
-    STATUS_FILE,
-    Life,
-    Points,
-    Writing,
+from brimful.report.live.run_state import RunState
+from brimful.report.live.status import (
+    RecoveryPoints,
+    RunStatus,
+    RunWriter,
     changed_at,
     json_or_none,
-    life_of,
-    points_of,
-    read_leniently,
-    writing,
+    read_run_or_empty,
+    recovery_points,
+    run_writer,
+    status_of,
 )
-from brimful.report.live.run_state import RunState
 from brimful.report.live.tail import Tail
-from brimful.runs.runfiles import Json, number, section
+from brimful.runs.files import JOURNAL_FILE, PLAN_FILE, RECIPE_FILE, STATUS_FILE
+from brimful.runs.parsing import Json, mapping
+from brimful.runs.plans import read_plan
+from brimful.runs.records import Record, SessionStart, StepRecord, read_record
 
 Tell = Callable[[Json], None]
 
 STALE_S = 30.0
-"""A record older than this is told, and what its process does."""
+"""When the newest record is older than this, the view says so, and what the process does."""
 STALE_STEPS = 10
 """The same in steps, where those are long."""
-LIFE_EVERY_S = 10.0
-"""A folder that nobody writes here is read as a whole only so often."""
+STATUS_EVERY_S = 10.0
+"""How often a folder is read as a whole that no process of this machine writes."""
 
 
 class RecordClock:
@@ -57,10 +55,9 @@ class RecordClock:
         return max(self._wall(), self.newest or 0.0) if self._at is None else self._at
 
     @contextmanager
-    def during(self, record: Json) -> Iterator[None]:
+    def during(self, record: Record) -> Iterator[None]:
         """While a record is taken in; one without a time came with the one before it."""
-        told = number(record.get("time"))
-        self.newest = told if told is not None else self.newest
+        self.newest = self.newest if record.time is None else record.time
         self._at = self.newest
         try:
             yield
@@ -82,11 +79,11 @@ class Watched:
         self.losses: list[float] = []
         self.limits: Json = {}
         self.sample: Sample | None = None
-        self.points = Points()
-        self.writer: Writing | None = None
+        self.points = RecoveryPoints()
+        self.writer: RunWriter | None = None
         self.cores: float | None = None
-        self._life: tuple[float, float | None, Life] | None = None
-        self._metrics, self._monitor = Tail(folder / METRICS_FILE), Tail(folder / MONITOR_FILE)
+        self._status: tuple[float, float | None, RunStatus] | None = None
+        self._metrics, self._monitor = Tail(folder / JOURNAL_FILE), Tail(folder / MONITOR_FILE)
         self._process: psutil.Process | None = None
         self._session_s: float | None = None
         self._begin()
@@ -97,14 +94,13 @@ class Watched:
         self.losses.clear()
 
     def _read_plan(self) -> None:
-        """What this session was planned to need, and how long it may last."""
-        planned = section(json_or_none(self.folder / "plan.json"), "predicted")
-        self.state.planned = {
-            name: value for name, entry in planned.items() if (value := number(entry)) is not None
-        }
-        told = section(read_recipe(self.folder / RECIPE_FILE), "run").get("session")
+        """Read what the plan of this session predicts, and how long the session may last."""
+        plan = read_plan(json_or_none(self.folder / PLAN_FILE) or {})
+        predictions = plan.predicted if plan else {}
+        self.state.planned = {name: each.value for name, each in predictions.items()}
+        recipe = read_recipe(self.folder / RECIPE_FILE)
         try:
-            self._session_s = parse_duration(told) if isinstance(told, str) else None
+            self._session_s = parse_duration(recipe.run.session) if recipe.run.session else None
         except ValueError:
             self._session_s = None
 
@@ -115,33 +111,35 @@ class Watched:
             tell: Receives every new record once the state has taken it in. Of a journal that was
                 cut back, those of the session that did so.
         """
-        is_new, records = self._metrics.read()
+        is_new, lines = self._metrics.read()
+        records = [read_record(line) for line in lines]
         if is_new:
             self._begin()
-        starts = [place for place, record in enumerate(records) if record.get("kind") == "start"]
-        told_from = starts[-1] if is_new and starts else len(records) if is_new else 0
+        starts = [place for place, record in enumerate(records) if isinstance(record, SessionStart)]
+        first_told = 0
+        if is_new:
+            first_told = starts[-1] if starts else len(records)
         for place, record in enumerate(records):
-            self._take(record, tell if place >= told_from else None)
+            self._take(record, tell if place >= first_told else None)
         if is_new or starts:
             self._read_plan()
         for sample in self._monitor.read()[1]:
             self._take_sample(sample)
-        self.points = points_of(self.folder)
-        self.writer = writing(self.folder)
+        self.points = recovery_points(self.folder)
+        self.writer = run_writer(self.folder)
         self._look_at_process()
 
-    def _take(self, record: Json, tell: Tell | None) -> None:
+    def _take(self, record: Record, tell: Tell | None) -> None:
         with self.clock.during(record):
-            self.state.update(record)
+            self.state.take(record)
             if tell is not None:
-                tell(record)
-        loss = number(record.get("loss"))
-        if record.get("kind") == "step" and loss is not None:
-            self.losses.append(loss)
+                tell(record.values)
+        if isinstance(record, StepRecord) and record.loss is not None:
+            self.losses.append(record.loss)
 
     def _take_sample(self, record: Json) -> None:
         if record.get("kind") == "monitor":
-            self.limits = section(record, "limits")
+            self.limits = mapping(record.get("limits"))
         elif record.get("kind") == "sample":
             self.sample = sample_of(record) or self.sample
 
@@ -190,20 +188,16 @@ class Watched:
         """Age of the newest record, None before the first: that of the file, as not every record
         tells its time; of a copy by its records.
         """
-        changed = (
-            self._metrics.changed_at
-            if not self.points.is_copy or self.clock.newest is None
-            else self.clock.newest
-        )
+        changed = self._metrics.changed_at
+        if self.points.is_copy and self.clock.newest is not None:
+            changed = self.clock.newest
         return None if changed is None else max(0.0, self.wall() - changed)
 
     @property
     def is_stale(self) -> bool:
         """Whether the newest record is older than steps explain."""
-        age_s = self.newest_s
-        return age_s is not None and age_s > max(
-            STALE_S, STALE_STEPS * (self.state.step_time_s or 0.0)
-        )
+        age_s, step_time_s = self.newest_s, self.state.step_time_s or 0.0
+        return age_s is not None and age_s > max(STALE_S, STALE_STEPS * step_time_s)
 
     @property
     def session_left_s(self) -> float | None:
@@ -212,14 +206,20 @@ class Watched:
             return None
         return self.writer.started + self._session_s - self.wall()
 
-    def life(self) -> Life:
-        """What the run is now. While it is written that is known at once; else the folder is read
-        when its status changes, and every 10 s.
+    def status(self) -> RunStatus:
+        """Return the status of the run.
+
+        While a process writes it the status is known at once. Otherwise the folder is read when
+        its recorded status changes, and every 10 s.
         """
         if self.writer is not None:
-            self._life = None
-            return Life("running", f"running: {self.writer.told}", self.writer.pid)
+            self._status = None
+            return RunStatus("running", f"running: {self.writer.description}", self.writer.pid)
         now, changed = self.wall(), changed_at(self.folder / STATUS_FILE)
-        if self._life is None or self._life[1] != changed or now - self._life[0] >= LIFE_EVERY_S:
-            self._life = (now, changed, life_of(read_leniently(self.folder), now=now))
-        return self._life[2]
+        if self._status is not None:
+            read_at, changed_then, status = self._status
+            if changed_then == changed and now - read_at < STATUS_EVERY_S:
+                return status
+        status = status_of(read_run_or_empty(self.folder), now=now)
+        self._status = (now, changed, status)
+        return status

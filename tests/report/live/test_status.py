@@ -13,7 +13,14 @@ import pytest
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import Lease
-from brimful.report.live.life import Life, life_of, points_of, read_leniently, torn_lines, writing
+from brimful.report.live.status import (
+    RunStatus,
+    read_run_or_empty,
+    recovery_points,
+    run_writer,
+    status_of,
+    torn_lines,
+)
 
 MakeRun = Callable[..., Path]
 NOW = 2_000_000_000.0
@@ -26,8 +33,8 @@ def status(folder: Path, word: str, **changes: Any) -> Path:
     return folder
 
 
-def life(folder: Path, now: float = NOW) -> Life:
-    return life_of(read_leniently(folder), now=now)
+def read_status(folder: Path, now: float = NOW) -> RunStatus:
+    return status_of(read_run_or_empty(folder), now=now)
 
 
 def checkpoint(folder: Path, step: int, *, point: bool = False) -> Path:
@@ -51,44 +58,57 @@ def mirror(folder: Path, **changes: Any) -> None:
 
 
 def test_a_finished_run_says_how_long_it_was(new_run: MakeRun) -> None:
-    assert life(status(new_run(), "finished")) == Life("finished", "finished: 500 steps")
+    assert read_status(status(new_run(), "finished")) == RunStatus(
+        "finished", "finished: 500 steps"
+    )
 
 
 def test_a_run_that_was_stopped_or_cut_off_says_where(new_run: MakeRun) -> None:
-    assert life(status(new_run("a", last_step=340), "stopped")).told == "stopped at step 340 of 500"
-    cut_off = life(status(new_run("b", last_step=340), "running"))
-    assert (cut_off.word, cut_off.told) == ("interrupted", "interrupted at step 340 of 500")
+    assert (
+        read_status(status(new_run("a", last_step=340), "stopped")).description
+        == "stopped at step 340 of 500"
+    )
+    cut_off = read_status(status(new_run("b", last_step=340), "running"))
+    assert (cut_off.status, cut_off.description) == (
+        "interrupted",
+        "interrupted at step 340 of 500",
+    )
 
 
 def test_a_run_that_is_written_says_by_whom(new_run: MakeRun) -> None:
     folder = status(new_run(last_step=340), "running")
     with Lease.acquire(folder):
-        found = life(folder)
-        assert (found.word, found.pid) == ("running", os.getpid())
-        assert found.told.startswith(f"running: step 340 of 500 (process {os.getpid()}, since ")
-        assert writing(folder) is not None
-    assert writing(folder) is None
+        found = read_status(folder)
+        assert (found.status, found.pid) == ("running", os.getpid())
+        assert found.description.startswith(
+            f"running: step 340 of 500 (process {os.getpid()}, since "
+        )
+        assert run_writer(folder) is not None
+    assert run_writer(folder) is None
 
 
 def test_a_run_on_another_machine_is_believed_while_its_heart_beats(new_run: MakeRun) -> None:
     folder = status(new_run(last_step=340), "running")
     holder = {"host": "elsewhere", "pid": 7, "since": "noon", "token": "t"}
     (folder / Lease.FILE_NAME).write_text(json.dumps(holder))
-    assert life(folder).told == "running: step 340 of 500 (process 7 on elsewhere, since noon)"
-    assert life(folder).pid is None
+    assert (
+        read_status(folder).description
+        == "running: step 340 of 500 (process 7 on elsewhere, since noon)"
+    )
+    assert read_status(folder).pid is None
     os.utime(folder / Lease.FILE_NAME, (time.time() - 3600,) * 2)
-    assert life(folder).word == "interrupted"
+    assert read_status(folder).status == "interrupted"
 
 
 def test_a_lock_of_a_dead_process_alone_is_a_run_that_never_started(tmp_path: Path) -> None:
     (tmp_path / Lease.FILE_NAME).write_text(json.dumps({"host": "here", "pid": 0}))
     os.utime(tmp_path / Lease.FILE_NAME, (time.time() - 3600,) * 2)
-    assert life(tmp_path).told == "never started: a session ended before training"
+    assert read_status(tmp_path).description == "never started: a session ended before training"
 
 
 def test_a_run_that_prepares_has_no_step_yet(tmp_path: Path) -> None:
     with Lease.acquire(tmp_path):
-        assert life(tmp_path).told.startswith(
+        assert read_status(tmp_path).description.startswith(
             f"running: no step yet, it prepares (process {os.getpid()}"
         )
 
@@ -108,35 +128,37 @@ def test_a_run_that_prepares_has_no_step_yet(tmp_path: Path) -> None:
 def test_a_status_that_cannot_be_read_is_damage(new_run: MakeRun, text: str) -> None:
     folder = new_run()
     (folder / "run.json").write_text(text)
-    found = life(folder)
-    assert found.word == "damaged"
-    assert "run.json" in found.told
+    found = read_status(folder)
+    assert found.status == "damaged"
+    assert "run.json" in found.description
 
 
 def test_what_keeps_a_run_from_going_on_is_told_first(new_run: MakeRun) -> None:
     folder = new_run()
-    assert "run.json (its status) is missing" in life(folder).told
+    assert "run.json (its status) is missing" in read_status(folder).description
     status(folder, "finished")
     (folder / "recipe.yaml").write_text("name: [")
-    assert life(folder).told.startswith("damaged: recipe.yaml is no recipe any more: ")
+    assert read_status(folder).description.startswith(
+        "damaged: recipe.yaml is no recipe any more: "
+    )
     (folder / "recipe.yaml").write_text("name: x\nmethod: magic\n")
-    assert "is no recipe any more" in life(folder).told
+    assert "is no recipe any more" in read_status(folder).description
     (folder / "recipe.yaml").unlink()
-    assert life(folder).told == "damaged: recipe.yaml (what was asked for) is missing"
+    assert read_status(folder).description == "damaged: recipe.yaml (what was asked for) is missing"
 
 
 def test_a_finished_run_without_its_model_is_damaged(new_run: MakeRun) -> None:
     folder = status(new_run(), "finished")
     (folder / "model").rename(folder / "away")
-    assert life(folder).told == "damaged: model/ is missing, though it is finished"
+    assert read_status(folder).description == "damaged: model/ is missing, though it is finished"
 
 
 def test_what_is_missing_and_harmless_is_a_problem_and_no_damage(new_run: MakeRun) -> None:
     folder = status(new_run(last_step=20, plan=None), "stopped")
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('\x00\x00\n{"kind": "step", "st')
-    found = life(folder)
-    assert found.word == "stopped"
+    found = read_status(folder)
+    assert found.status == "stopped"
     assert found.problems == (
         "plan.json (the plan and its predictions) is not in the run folder.",
         "metrics.jsonl: 1 damaged line in the middle, left out",
@@ -157,23 +179,23 @@ def test_journals_of_any_content_are_judged(tmp_path: Path, content: bytes) -> N
 
 def test_scores_of_an_untuned_model_are_no_unfinished_run(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text("name: base\nmodel: org/model\nuntuned: true\n")
-    assert life(tmp_path) == Life("scored", "the model from before tuning, scored")
+    assert read_status(tmp_path) == RunStatus("scored", "the model from before tuning, scored")
 
 
 def test_a_folder_of_nothing_is_told_as_that(tmp_path: Path) -> None:
-    assert life(tmp_path).told == "never started: it has no files of a run"
+    assert read_status(tmp_path).description == "never started: it has no files of a run"
     with pytest.raises(RunFolderError, match="not a folder"):
-        read_leniently(tmp_path / "absent")
+        read_run_or_empty(tmp_path / "absent")
 
 
 def test_points_here_and_in_the_mirror_are_told_apart(new_run: MakeRun) -> None:
     folder = new_run(last_step=60)
-    assert points_of(folder).told(NOW) == []
+    assert recovery_points(folder).lines(NOW) == []
     for step in (40, 60):
         os.utime(checkpoint(folder, step), (NOW - 12,) * 2)
     (folder / "checkpoints" / "step-00000080.tmp-abc").mkdir()
     mirror(folder)
-    assert points_of(folder).told(NOW) == [
+    assert recovery_points(folder).lines(NOW) == [
         "recovery point: step 60, 12 s ago",
         "mirror /drive/quickstart: step 40 is durable, 2m 10s ago; step 60 is here only",
     ]
@@ -185,9 +207,9 @@ def test_points_here_and_in_the_mirror_are_told_apart(new_run: MakeRun) -> None:
 def test_a_mirror_status_of_odd_values_is_none(new_run: MakeRun, changes: dict[str, Any]) -> None:
     folder = new_run(last_step=60)
     mirror(folder, **changes)
-    assert points_of(folder).mirror is None
+    assert recovery_points(folder).mirror is None
     (folder / "mirror.json").write_bytes(b"\xff")
-    assert points_of(folder).mirror is None
+    assert recovery_points(folder).mirror is None
 
 
 def test_a_copy_in_a_mirror_runs_as_long_as_it_changes(new_run: MakeRun) -> None:
@@ -195,14 +217,16 @@ def test_a_copy_in_a_mirror_runs_as_long_as_it_changes(new_run: MakeRun) -> None
     checkpoint(folder, 40, point=True)
     mirror(folder, path=str(folder))
     changed = (folder / "mirror.json").stat().st_mtime
-    found = life(folder, now=changed + 14)
-    assert (found.word, found.told, found.is_mirrored) == (
+    found = read_status(folder, now=changed + 14)
+    assert (found.status, found.description, found.is_mirrored) == (
         "running",
         "running: step 60 of 500 (as copied 14 s ago)",
         True,
     )
     assert (
-        life(folder, now=changed + 3600).told
+        read_status(folder, now=changed + 3600).description
         == "interrupted at step 60 of 500, or out of reach: its mirror did not change for 1h 00m"
     )
-    assert [line.split(":")[0] for line in points_of(folder).told(NOW)] == [f"mirror {folder}"]
+    assert [line.split(":")[0] for line in recovery_points(folder).lines(NOW)] == [
+        f"mirror {folder}"
+    ]
