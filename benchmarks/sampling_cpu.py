@@ -4,17 +4,16 @@ sampling settings, useful tokens a second.
     python benchmarks/sampling_cpu.py [--rounds 3] [--only NAME ...]
 
 Contestants:
-    brimful: the engine as `brimful sample` uses it. transformers, one prompt at a time: `generate`
-    as a guide to parallel sampling calls it: chunks of 10 sequences, no KV cache. So slow
-        that a round gives it `SLOW_PROMPTS` prompts only, others each time; its tokens a second are
-        those of these.
+    brimful: the engine as `brimful sample` uses it.
+    transformers, one prompt at a time: `generate` as a guide to parallel sampling calls it: chunks
+        of 10 sequences, no KV cache. So slow that a round gives it `SLOW_PROMPTS` prompts only,
+        others each time; its tokens a second are those of these.
     transformers, batched: `generate` as a careful user calls it: prompts sorted by length and
-    batched, num_return_sequences=16, KV cache; the
-        best of `SIZES` prompts at once.
+        batched, num_return_sequences=16, KV cache; the best of `SIZES` prompts at once.
     transformers, continuous batching: `generate_batch` with its paged KV cache, samples of a prompt
-    as requests of their own, the best of `SIZES`
-        requests at once; it gets `CONTINUOUS_PROMPTS` prompts a round, enough to keep its batch
-        full.
+        as requests of their own, the best of `SIZES` requests at once; it gets
+        `CONTINUOUS_PROMPTS` prompts a round, enough to keep its batch full.
+
 The sizes are tried before on `TRIED_PROMPTS` prompts.
 
 The model has fresh weights and never ends a text by itself, so end-of-text gets a bias in its last

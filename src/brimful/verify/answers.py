@@ -49,18 +49,10 @@ def find_final_answer(answer: str) -> FinalAnswer:
     elif last[0].endswith("#"):
         found = read[last.end() :].partition("\n")[0]
     else:
-        close = _CLOSE.search(read, last.end())
-        found = None if close is None else read[last.end() : close.start()]
-    if found is None:
-        return FinalAnswer(None, NO_MARK if last is None else "final answer not closed")
-    text = found.strip()
-    if not text:
-        return FinalAnswer(None, "empty final answer")
-    return (
-        FinalAnswer(None, "final answer too long")
-        if len(text) > MAX_FINAL_CHARACTERS
-        else FinalAnswer(text)
-    )
+        found = _closed(read, last.end())
+    if found is not None:
+        return _within_length(found.strip())
+    return FinalAnswer(None, "final answer not closed" if last else NO_MARK)
 
 
 def final_answer(answer: str) -> str | None:
@@ -78,11 +70,21 @@ def final_or_whole(answer: str) -> FinalAnswer:
     final, whole = find_final_answer(answer), answer.strip()
     if final.problem != NO_MARK or not whole:
         return final
-    return (
-        FinalAnswer(None, "final answer too long")
-        if len(whole) > MAX_FINAL_CHARACTERS
-        else FinalAnswer(whole)
-    )
+    return _within_length(whole)
+
+
+def _within_length(text: str) -> FinalAnswer:
+    if not text:
+        return FinalAnswer(None, "empty final answer")
+    if len(text) > MAX_FINAL_CHARACTERS:
+        return FinalAnswer(None, "final answer too long")
+    return FinalAnswer(text)
+
+
+def _closed(text: str, start: int) -> str | None:
+    """The text up to the tag that closes an `<answer>`; None where it stays open."""
+    close = _CLOSE.search(text, start)
+    return text[start : close.start()] if close else None
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
@@ -95,8 +97,10 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 def _phrase(text: str) -> str | None:
     """The rest of the sentence behind the last "the answer is"."""
     last = _last(_PHRASE, text)
-    sentence = _SENTENCE.match(text, last.end()) if last else None
-    return sentence[0] if sentence else None
+    if last is None:
+        return None
+    sentence = _SENTENCE.match(text, last.end())
+    return sentence and sentence[0]
 
 
 def _braced(text: str, start: int) -> str | None:

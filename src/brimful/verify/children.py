@@ -84,7 +84,8 @@ def describe(error: BaseException) -> tuple[str, str, str]:
     refused = (
         isinstance(error, OSError) and error.errno in {errno.EPERM, errno.EACCES}
     ) or message == "can't start new thread"
-    return type(error).__name__[:MAX_DETAIL], message, "blocked" if refused else "error"
+    status = "blocked" if refused else "error"
+    return type(error).__name__[:MAX_DETAIL], message, status
 
 
 class _RaisedError(Exception):
@@ -159,7 +160,7 @@ class ProgramCalls:
         return _RaisedError()
 
     def _raised(self, name: str, message: str, status: str) -> Exception:
-        verdict = {"status": status, "detail": f"{name}: {_one_line(message)}" if message else name}
+        verdict = _error_verdict(name, message, status)
         kind = getattr(builtins, name, None)
         error: Exception = _RaisedError(name)
         if (
@@ -222,7 +223,12 @@ def _verdict_of(error: BaseException, tests: types.ModuleType | None) -> Verdict
             "status": "failed",
             "detail": f"the assertion in line {_line(error, tests)} of the tests does not hold",
         }
-    return {"status": status, "detail": f"{name}: {_one_line(message)}" if message else name}
+    return _error_verdict(name, message, status)
+
+
+def _error_verdict(name: str, message: str, status: str) -> Verdict:
+    detail = f"{name}: {_one_line(message)}" if message else name
+    return {"status": status, "detail": detail}
 
 
 def _line(error: BaseException, tests: types.ModuleType) -> int:
@@ -236,6 +242,5 @@ def _line(error: BaseException, tests: types.ModuleType) -> int:
 
 
 def _one_line(message: str) -> str:
-    return "".join(
-        letter if letter.isprintable() else " " for letter in message[:MAX_DETAIL]
-    ).strip()
+    shown = message[:MAX_DETAIL]
+    return "".join(letter if letter.isprintable() else " " for letter in shown).strip()

@@ -54,15 +54,15 @@ def code_blocks(text: str) -> list[str]:
     fence; none where the whole answer is Python already, whose fences then stand in its texts and
     comments.
     """
-    blocks = [
-        (
-            re.sub(rf"^[ \t]{{1,{len(match[1])}}}", "", match[3], flags=re.MULTILINE)
-            if match[1]
-            else match[3]
-        )
-        for match in _FENCED.finditer(text)
-    ]
-    return [] if blocks and parses(text).parses else blocks
+    blocks = [_unindented(match[3], len(match[1])) for match in _FENCED.finditer(text)]
+    if blocks and parses(text).parses:
+        return []
+    return blocks
+
+
+def _unindented(block: str, width: int) -> str:
+    """Each line without up to `width` spaces or tabs at its beginning."""
+    return re.sub(rf"^[ \t]{{0,{width}}}", "", block, flags=re.MULTILINE)
 
 
 def parses(code: str) -> SyntaxVerdict:
@@ -72,9 +72,8 @@ def parses(code: str) -> SyntaxVerdict:
     if not code.strip():
         return SyntaxVerdict(False, "empty")
     try:
-        with warnings.catch_warnings(
-            action="ignore"
-        ):  # old escapes and comparisons that are always false
+        # Python warns of old escapes and of comparisons that are always false.
+        with warnings.catch_warnings(action="ignore"):
             body = ast.parse(code).body
     except SyntaxError as error:
         return SyntaxVerdict(False, _kind(error), error.lineno)
@@ -82,27 +81,25 @@ def parses(code: str) -> SyntaxVerdict:
         return SyntaxVerdict(False, "nested too deeply")
     except ValueError:  # null characters, half of a surrogate pair
         return SyntaxVerdict(False, "not text")
-    if all(
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-        for node in body
-    ):
+    if all(map(_is_text, body)):
         return SyntaxVerdict(False, "only comments")
     return SyntaxVerdict(True)
 
 
+def _is_text(node: ast.stmt) -> bool:
+    """Whether a statement is nothing but a string, as docstrings are."""
+    value = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
 def _kind(error: SyntaxError) -> str:
-    """The error without what differs from case to case: line numbers and quoted pieces of the
-    code.
-    """
+    """The message of an error, without line numbers and quoted code, so that it can be counted."""
     if type(error) is not SyntaxError:
         return type(error).__name__
     message = re.sub(r" \([^()]*line \d+\)| on line \d+", "", error.msg)
     message = re.sub(r"'[A-Za-z_]\w*'|\"[^\"]*\"", "...", message)
-    return (
-        f"SyntaxError: {re.sub(r' U[+][0-9A-F]+| .+ [(]U[+][0-9A-F]+[)]', ' character', message)}"
-    )
+    message = re.sub(r" U[+][0-9A-F]+| .+ [(]U[+][0-9A-F]+[)]", " character", message)
+    return f"SyntaxError: {message}"
 
 
 def fenced_code(text: str, row: Mapping[str, Any]) -> str:

@@ -124,18 +124,13 @@ class Isolation:
     def __init__(self, level: str, folder: Path) -> None:
         self.level = level
         c_library()
-        self._filter = (
-            b"" if level == "none" else seccomp.assemble(_machine(), files=level == "landlock")
-        )
-        readable = _library_paths()
-        self._rules = (
-            {
-                writes: landlock.ruleset(readable, [folder] if writes else [])
-                for writes in (True, False)
-            }
-            if level == "landlock"
-            else {}
-        )
+        self._filter, self._rules = b"", {}
+        if level != "none":
+            self._filter = seccomp.assemble(_machine(), files=level == "landlock")
+        if level == "landlock":
+            readable = _library_paths()
+            self._rules[True] = landlock.ruleset(readable, [folder])
+            self._rules[False] = landlock.ruleset(readable, [])
 
     def enter(self, limits: ProgramLimits, *, writes: bool) -> None:
         """Lock this process, for good.
@@ -171,16 +166,14 @@ def holds(level: str, folder: Path) -> bool:
         return False
     child = os.fork()
     if child == 0:
-        code = 1
+        refused = [False]
         with contextlib.suppress(BaseException):
             Isolation(level, folder).enter(ProgramLimits(), writes=True)
-            code = (
-                0
-                if _is_refused(lambda: os.open("/proc/self/environ", os.O_RDONLY))
-                and _is_refused(socket.socket)
-                else 1
-            )
-        os._exit(code)
+            refused = [
+                _is_refused(lambda: os.open("/proc/self/environ", os.O_RDONLY)),
+                _is_refused(socket.socket),
+            ]
+        os._exit(0 if all(refused) else 1)
     return os.waitpid(child, 0)[1] == 0
 
 

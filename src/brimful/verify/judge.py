@@ -43,25 +43,18 @@ def judge(
         verifier.program(answer, row) for answer, row in zip(answers, references, strict=True)
     ]
     results = iter(sandbox.run_all([program for program in programs if program is not None]))
-    return [
-        (
-            Verdict(None, "", "unparsed", "no Python")
-            if program is None
-            else _verdict(program.code, next(results))
-        )
-        for program in programs
-    ]
+    verdicts: list[Verdict | None] = []
+    for program in programs:
+        if program is None:
+            verdicts.append(Verdict.unparsed("no Python"))
+        else:
+            verdicts.append(_verdict(program.code, next(results)))
+    return verdicts
 
 
 def _verdict(code: str, result: ProgramResult) -> Verdict | None:
     if result.overloaded:
         return None
-    if result.status == "passed":
-        return Verdict(code, code, "correct")
     kind = result.detail.split(":")[0].strip()
-    return Verdict(
-        code,
-        code,
-        "wrong",
-        f"error: {kind}" if result.status == "error" and kind else result.status,
-    )
+    detail = f"error: {kind}" if result.status == "error" and kind else result.status
+    return Verdict.judged(code, code, is_correct=result.status == "passed", otherwise=detail)

@@ -54,8 +54,14 @@ def ruleset(readable: Iterable[Path], writable: Iterable[Path]) -> int:
     if known < OLDEST:
         raise OSError(errno.ENOSYS, f"Landlock version {known}; {OLDEST} is needed")
     files = sum(rights for since, rights in _FILE_RIGHTS.items() if since <= known)
-    attributes = struct.pack("=QQQ", files, _TCP if known >= 4 else 0, _SCOPES if known >= 6 else 0)
-    size = 8 if known < 4 else 16 if known < 6 else 24
+    # Version 4 of Landlock added TCP and version 6 scopes, each one more field of the structure.
+    fields = [files]
+    if known >= 4:
+        fields.append(_TCP)
+    if known >= 6:
+        fields.append(_SCOPES)
+    attributes = struct.pack(f"={len(fields)}Q", *fields)
+    size = len(attributes)
     descriptor = call("syscall", _CREATE_RULESET, attributes, size, 0)
     for path in readable:
         _allow(descriptor, path, _READ_FILE | _READ_FOLDER)

@@ -1,6 +1,7 @@
 """Numbers as people and models write them, read exactly, and compared without floats."""
 
 import decimal
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,8 +29,8 @@ _MAX_UNIT_WORDS = 3
 _CHANGES_THE_NUMBER = re.compile(
     r"[²³]|(?i:squared|cubed)\b|.*(?:\b(?:k|(?i:bn|pi|half|(?:hundred|thousand|million|billion|trillion)s?))\b|[π¼-¾⅐-ⅿ①-⓿])"
 )
-"""What makes another number of the one before it, as in 5 million, 5 thousand dollars, 2π, 5² and 5
-and a half; but m² and meters squared are units.
+"""What changes the number before it, as in 5 million, 5 thousand dollars, 2π, 5² and 5 and a half;
+but m² and meters squared are units.
 """
 _A_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _SPELLINGS = (
@@ -70,12 +71,11 @@ def read_number(answer: str) -> NumberRead:
     final = find_final_answer(answer)
     if final.text is not None:
         return number_in(final.text)
-    whole = (
-        number_in(answer)
-        if final.problem == NO_MARK and len(answer) <= MAX_FINAL_CHARACTERS
-        else NumberRead(None)
-    )
-    return whole if whole.value is not None else NumberRead(None, problem=final.problem)
+    if final.problem == NO_MARK and len(answer) <= MAX_FINAL_CHARACTERS:
+        whole = number_in(answer)
+        if whole.value is not None:
+            return whole
+    return NumberRead(None, problem=final.problem)
 
 
 def number_in(text: str) -> NumberRead:
@@ -89,33 +89,27 @@ def number_in(text: str) -> NumberRead:
     match = _NUMBER.fullmatch(plain)
     unit = match["rest"].strip() if match else ""
     if match is None or not _is_unit(unit):
-        numbers = len(_A_NUMBER.findall(plain))
-        return NumberRead(
-            None,
-            problem=(
-                ("no number", "not a plain number")[numbers] if numbers < 2 else "several numbers"
-            ),
-        )
+        problems = ("no number", "not a plain number", "several numbers")
+        return NumberRead(None, problem=problems[min(2, len(_A_NUMBER.findall(plain)))])
     value = _value(match)
-    return (
-        NumberRead(None, problem="no number")
-        if value is None
-        else NumberRead(value, text.strip(), unit)
-    )
+    if value is None:
+        return NumberRead(None, problem="no number")
+    return NumberRead(value, text.strip(), unit)
 
 
 def is_close(value: Decimal, reference: Decimal, tolerance: Decimal) -> bool:
     """Whether a number is within a share of the reference; of a reference of 0 within 1e-9."""
-    allowed = (
-        ARITHMETIC.multiply(tolerance, ARITHMETIC.abs(reference)) if reference else Decimal("1e-9")
-    )
+    allowed = Decimal("1e-9")
+    if reference:
+        allowed = ARITHMETIC.multiply(tolerance, ARITHMETIC.abs(reference))
     return ARITHMETIC.abs(ARITHMETIC.subtract(value, reference)) <= allowed
 
 
 def plain_value(number: Decimal) -> float | str:
     """A float, or text for numbers that no float comes near."""
     value = float(number)
-    return str(number) if abs(value) == float("inf") or (value == 0 and number) else value + 0.0
+    is_out_of_range = math.isinf(value) or (value == 0 and number != 0)
+    return str(number) if is_out_of_range else value + 0.0  # never -0.0
 
 
 def reference_number(reference: str) -> Decimal:
@@ -138,14 +132,10 @@ def compared(answer: str, reference: str, agrees: Callable[[Decimal, Decimal], b
     """
     right, read = reference_number(reference), read_number(answer)
     if read.value is None:
-        return Verdict(None, "", "unparsed", read.problem)
+        return Verdict.unparsed(read.problem)
     is_right = agrees(read.value, right)
-    return Verdict(
-        plain_value(read.value),
-        read.text,
-        "correct" if is_right else "wrong",
-        "" if is_right else "another number",
-    )
+    value = plain_value(read.value)
+    return Verdict.judged(value, read.text, is_correct=is_right, otherwise="another number")
 
 
 def _plain(text: str) -> str:

@@ -42,9 +42,8 @@ def encode(value: object) -> bytes:
     try:
         data = json.dumps(_pack(value)).encode("ascii")
     except (RecursionError, ValueError) as error:
-        raise NotPlainError(
-            str(error) if isinstance(error, NotPlainError) else "a value nested too deeply"
-        ) from None
+        is_ours = isinstance(error, NotPlainError)
+        raise NotPlainError(str(error) if is_ours else "a value nested too deeply") from None
     if len(data) > MAX_FRAME_BYTES:
         raise NotPlainError(f"a value of {len(data)} bytes; at most {MAX_FRAME_BYTES} are taken")
     return data

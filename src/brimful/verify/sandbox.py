@@ -137,11 +137,10 @@ class Sandbox:
         self._idle.put(first)
         if not first.level or (first.level == "none" and not accept_unsandboxed):
             self.close()
+            reason = f"{level} does not hold" if level else "neither Landlock nor seccomp holds"
             raise RequestError(
-                "generated code would not be isolated here:"
-                f" {f'{level} does not hold' if level else 'neither Landlock nor seccomp holds'} on"
-                " this system. Use Linux with seccomp, or say accept_unsandboxed to run it with"
-                " your own rights"
+                f"generated code would not be isolated here: {reason} on this system. Use Linux"
+                " with seccomp, or say accept_unsandboxed to run it with your own rights"
             )
         self.level = _LEVEL_NAMES[first.level]
         self._level = first.level
@@ -335,22 +334,11 @@ def _status(
 def _ending(status: int) -> tuple[Status, str]:
     """What a candidate's exit status says when the tests were not over."""
     if not os.WIFSIGNALED(status):
-        return (
-            "error",
-            (
-                f"ended itself with status {os.waitstatus_to_exitcode(status)} before the tests"
-                " were over"
-            ),
-        )
+        code = os.waitstatus_to_exitcode(status)
+        return "error", f"ended itself with status {code} before the tests were over"
     number = os.WTERMSIG(status)
     if number == getattr(signal, "SIGSYS", None):
         return "blocked", "a system call of another kind"
-    name = signal.strsignal(number) or str(number)
-    return (
-        "error",
-        (
-            "closed its pipe before the tests were over"
-            if number == signal.SIGKILL
-            else f"crashed: {name}"
-        ),
-    )
+    if number == signal.SIGKILL:
+        return "error", "closed its pipe before the tests were over"
+    return "error", f"crashed: {signal.strsignal(number) or number}"

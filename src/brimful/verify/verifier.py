@@ -4,7 +4,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from brimful.base.discover import did_you_mean, module_in, names_in
 from brimful.base.errors import RequestError
@@ -13,17 +13,17 @@ from brimful.verify.sandbox import Program
 KINDS_PACKAGE = "brimful.verify.kinds"
 
 VerdictStatus = Literal["correct", "wrong", "unparsed"]
-"""`unparsed`: the answer says nothing that could be right or wrong. It is neither answered nor
-worth 0.
+"""`unparsed`: the answer gives no result that could be right or wrong. It counts neither as
+answered nor as a value of 0.
 """
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an answer says, and whether that is right.
+    """The result that an answer gives, and whether it is right.
 
     Attributes:
-        value: What it says, read: a number, or text in a normal form; None where it is unparsed.
+        value: The result: a number, or text in a normal form; None where it is unparsed.
         extracted: The part of the answer that was read; empty where it is unparsed.
         status: One of `VerdictStatus`.
         detail: Why, in a few words, as a kind to count ("no final answer", "out of time"); empty if
@@ -34,6 +34,20 @@ class Verdict:
     extracted: str
     status: VerdictStatus
     detail: str = ""
+
+    @classmethod
+    def unparsed(cls, detail: str) -> Self:
+        """The verdict on an answer that gives no result, and why."""
+        return cls(None, "", "unparsed", detail)
+
+    @classmethod
+    def judged(
+        cls, value: float | str, extracted: str, *, is_correct: bool, otherwise: str
+    ) -> Self:
+        """The verdict on a result that was read; `otherwise` is the detail of a wrong one."""
+        if is_correct:
+            return cls(value, extracted, "correct")
+        return cls(value, extracted, "wrong", otherwise)
 
     @property
     def is_correct(self) -> bool:

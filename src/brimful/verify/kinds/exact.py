@@ -23,14 +23,9 @@ def _verify(answer: str, reference: str) -> Verdict:
     final = final_or_whole(answer)
     value = normal_form(final.text or "")
     if not value:
-        return Verdict(None, "", "unparsed", final.problem or "empty final answer")
+        return Verdict.unparsed(final.problem or "empty final answer")
     is_right = value == normal_form(reference)
-    return Verdict(
-        value,
-        final.text or "",
-        "correct" if is_right else "wrong",
-        "" if is_right else "another text",
-    )
+    return Verdict.judged(value, final.text or "", is_correct=is_right, otherwise="another text")
 
 
 def _check(reference: Any) -> None:

@@ -32,23 +32,16 @@ def _process() -> MathProcess:
 def _verify(answer: str, reference: str) -> Verdict:
     final = _final(answer)
     if final.text is None:
-        return Verdict(None, "", "unparsed", final.problem)
+        return Verdict.unparsed(final.problem)
     text = _bare(final.text)
     if _WORDS.fullmatch(text) or _says_two_things(text):
-        return Verdict(None, "", "unparsed", "not read as mathematics")
+        return Verdict.unparsed("not read as mathematics")
     found = _process().compare(text, _bare(_final(reference).text or reference))
     if found == "reference unread":
         raise ValueError(f"{reference[:80]!r} is not read as mathematics")
     if found in {"answer unread", "ended"}:
-        return Verdict(
-            None, "", "unparsed", "took too long" if found == "ended" else "not read as mathematics"
-        )
-    return Verdict(
-        text,
-        final.text,
-        "correct" if found == "same" else "wrong",
-        "" if found == "same" else "another value",
-    )
+        return Verdict.unparsed("took too long" if found == "ended" else "not read as mathematics")
+    return Verdict.judged(text, final.text, is_correct=found == "same", otherwise="another value")
 
 
 def _says_two_things(text: str) -> bool:
@@ -94,11 +87,9 @@ def _is_formula(text: str) -> bool:
 def _bare(text: str) -> str:
     """Without the dollars or `\\(`, `\\)` around it, and a full stop behind."""
     bare = text.strip().removesuffix(".").strip()
-    return (
-        bare.strip("$").strip()
-        if _is_formula(bare)
-        else bare.removeprefix("\\(").removesuffix("\\)").strip()
-    )
+    if _is_formula(bare):
+        return bare.strip("$").strip()
+    return bare.removeprefix("\\(").removesuffix("\\)").strip()
 
 
 VERIFIER = Verifier(

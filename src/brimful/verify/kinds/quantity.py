@@ -18,9 +18,8 @@ def _verify(answer: str, reference: str) -> Verdict:
     read = read_number(answer)
     units = units_spelled(read.unit)
     if read.value is None or not units:
-        return Verdict(
-            None, "", "unparsed", read.problem or ("unknown unit" if read.unit else "no unit")
-        )
+        no_unit = "unknown unit" if read.unit else "no unit"
+        return Verdict.unparsed(read.problem or no_unit)
     pairs = [
         (unit, other) for unit in units for other in right_units if unit.quantity == other.quantity
     ]
@@ -28,12 +27,8 @@ def _verify(answer: str, reference: str) -> Verdict:
         is_close(_converted(read.value, unit, other), right, TOLERANCE) for unit, other in pairs
     )
     value = _normal_form(read.value, pairs[0][0] if pairs else units[0])
-    return Verdict(
-        value,
-        read.text,
-        "correct" if is_right else "wrong",
-        "" if is_right else "another value" if pairs else "another kind of quantity",
-    )
+    otherwise = "another value" if pairs else "another kind of quantity"
+    return Verdict.judged(value, read.text, is_correct=is_right, otherwise=otherwise)
 
 
 def _check(reference: Any) -> None:
@@ -65,9 +60,8 @@ def _normal_form(value: Decimal, unit: Unit) -> str:
     """In the unit of size 1, with twelve digits: equal quantities are equal texts."""
     base = next(other for other in UNITS if other.quantity == unit.quantity and other.size == 1)
     number = plain_value(_converted(value, unit, base))
-    return (
-        f"{number:.12g} {base.symbol}" if isinstance(number, float) else f"{number} {base.symbol}"
-    )
+    digits = f"{number:.12g}" if isinstance(number, float) else str(number)
+    return f"{digits} {base.symbol}"
 
 
 VERIFIER = Verifier(

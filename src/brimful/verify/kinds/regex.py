@@ -16,14 +16,12 @@ own `re` could not be stopped.
 def _verify(answer: str, reference: str) -> Verdict:
     final = final_or_whole(answer)
     if final.text is None:
-        return Verdict(None, "", "unparsed", final.problem)
+        return Verdict.unparsed(final.problem)
     try:
         matched = _pattern(reference).fullmatch(final.text, timeout=TIMEOUT_S)
     except TimeoutError:
-        return Verdict(None, "", "unparsed", "the pattern takes too long")
-    return Verdict(
-        final.text, final.text, "correct" if matched else "wrong", "" if matched else "no match"
-    )
+        return Verdict.unparsed("the pattern takes too long")
+    return Verdict.judged(final.text, final.text, is_correct=bool(matched), otherwise="no match")
 
 
 def _check(reference: Any) -> None:
