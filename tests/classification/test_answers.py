@@ -16,7 +16,7 @@ from brimful.classification.answers import (
     JsonLines,
     PredictedLabels,
     TableRows,
-    kind_of,
+    output_format,
     partial_of,
     writing,
 )
@@ -183,12 +183,12 @@ def test_probabilities_have_six_digits() -> None:
 def test_the_kind_is_what_is_asked_for_then_the_outputs_then_the_inputs(
     asked: str | None, output: str | None, source: str, kind: str
 ) -> None:
-    assert kind_of(asked, None if output is None else Path(output), source) == kind
+    assert output_format(asked, None if output is None else Path(output), source) == kind
 
 
 def test_another_kind_is_refused() -> None:
     with pytest.raises(RequestError, match="csv, tsv, jsonl"):
-        kind_of("xml", None, ".csv")
+        output_format("xml", None, ".csv")
 
 
 def test_a_file_gets_its_name_when_it_is_complete(tmp_path: Path) -> None:

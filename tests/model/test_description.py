@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 from brimful.model.build import config_of, num_parameters
-from brimful.model.description import count_parameters, is_encoder, training_flop_per_token
+from brimful.model.description import count_parameters, training_flop_per_token
 from brimful.recipe import OF_RECIPE, ModelRecipe, load, shipped_names
 
 SHAPES = [
@@ -40,7 +40,7 @@ def _module(
     model: ModelRecipe, vocabulary: int, context: int, attention: str = "sdpa"
 ) -> torch.nn.Module:
     config = config_of(model, vocabulary=vocabulary, context=context, end_of_text_id=0)
-    auto = AutoModelForMaskedLM if is_encoder(model) else AutoModelForCausalLM
+    auto = AutoModelForMaskedLM if model.is_bidirectional else AutoModelForCausalLM
     return auto.from_config(config, attn_implementation=attention, dtype=torch.float32)
 
 
@@ -61,7 +61,7 @@ def test_the_counts_by_role_are_those_of_the_modules_parts(model: ModelRecipe) -
         if re.search(r"embed_tokens|wte|wpe|embeddings", name)
     }
     assert counted.embedding == sum(embeddings.values())
-    layers = num_parameters(module.head) if is_encoder(model) else 0
+    layers = num_parameters(module.head) if model.is_bidirectional else 0
     assert counted.head == layers + (
         0 if model.tie_embeddings else module.get_output_embeddings().weight.numel()
     )
@@ -129,7 +129,7 @@ def test_flop_per_token_are_those_that_torch_counts(model: ModelRecipe) -> None:
 
     counted = counter.get_total_flops() / (batch * length)
     upper_triangle = (
-        0 if is_encoder(model) else 6 * model.layers * model.width * length
+        0 if model.is_bidirectional else 6 * model.layers * model.width * length
     )  # eager attention computes what causality then hides
     assert training_flop_per_token(model, vocabulary, length) + upper_triangle == pytest.approx(
         counted, rel=0.001

@@ -204,7 +204,7 @@ class TableRows:
         return f"{line.getvalue().removesuffix(chr(13) + chr(10))}\n"
 
 
-def kind_of(asked: str | None, output: Path | None, source_kind: str) -> str:
+def output_format(asked: str | None, output: Path | None, source_kind: str) -> str:
     """csv, tsv or jsonl: what is asked for, else by the end of the output's name, else as the
     input; plain text and parquet become jsonl.
 

@@ -20,7 +20,7 @@ from brimful.classification.answers import (
     PredictedLabels,
     TableRows,
     Write,
-    kind_of,
+    output_format,
     partial_of,
     writing,
 )
@@ -152,7 +152,7 @@ def predict(
             f"--output {wanted.output}: the folder {wanted.output.parent} does not exist. Make it,"
             " or choose another."
         )
-    kind = kind_of(wanted.written_as, wanted.output, source.kind)
+    kind = output_format(wanted.written_as, wanted.output, source.kind)
     classifier = load_classifier(run_folder, torch_device(probe(wanted.device)))
     if wanted.threshold is not None:
         classifier.record = classifier.record.with_threshold(wanted.threshold)

@@ -233,9 +233,11 @@ def train(
     if not finished.trained_now:
         catch_up(resolved, finished.folder, print)
         print(f"for another run of this recipe: run.name={name}-2")
-    use = {"classify": f"brimful predict {name} FILE | ", "mlm": ""}.get(
-        resolved.method, f"brimful generate {name} --prompt TEXT | "
-    )
+    use = ""
+    if resolved.kind.gives_labels:
+        use = f"brimful predict {name} FILE | "
+    elif resolved.kind.writes_text:
+        use = f"brimful generate {name} --prompt TEXT | "
     print(f"next: brimful evaluate {name} | {use}brimful report {name}")
 
 

@@ -160,9 +160,9 @@ def export_run(run_folder: Path, to: Path) -> Exported:
             base = str(source_of_base.resolve() if source_of_base.is_dir() else source_of_base)
             _edit_json(aside / ADAPTER_FILES[0], base_model_name_or_path=base)
             contents = f"adapters in PEFT layout for {base}, with its tokenizer"
-        elif recipe.method == "sft":
+        elif recipe.kind.answers_prompts:
             _write_stop_ids(aside, recipe)
-        elif recipe.method == "classify":
+        elif recipe.kind.gives_labels:
             shutil.copy2(run_folder / CLASSIFIER_FILE, aside)
             contents += (
                 f"; and {CLASSIFIER_FILE}, since what transformers makes of the model alone is not"

@@ -19,7 +19,6 @@ from brimful.model.description import (
     SEP_ID,
     config_values,
     count_parameters,
-    is_encoder,
 )
 from brimful.model.registered import register
 from brimful.recipe import ModelRecipe, Recipe
@@ -35,7 +34,7 @@ def config_of(
     tokens of its own.
     """
     values = config_values(model, vocabulary=vocabulary, context=context)
-    begin, end = (CLS_ID, SEP_ID) if is_encoder(model) else (end_of_text_id, end_of_text_id)
+    begin, end = (CLS_ID, SEP_ID) if model.is_bidirectional else (end_of_text_id, end_of_text_id)
     ids = {"bos_token_id": begin, "eos_token_id": end}
     register()
     config: PretrainedConfig = AutoConfig.for_model(values.pop("model_type"), **values, **ids)
@@ -66,7 +65,7 @@ def build(
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
-        auto = AutoModelForMaskedLM if recipe.kind.fills_masks else AutoModelForCausalLM
+        auto = AutoModelForMaskedLM if recipe.fresh_model.is_bidirectional else AutoModelForCausalLM
         model: PreTrainedModel = auto.from_config(
             config, attn_implementation=attention, dtype=torch.float32
         )

@@ -73,16 +73,11 @@ class ParameterCount:
         return self.embedding + self.blocks + self.head
 
 
-def is_encoder(model: ModelRecipe) -> bool:
-    """Whether it looks to both sides and fills in what is masked, instead of continuing a text."""
-    return model.architecture == "modernbert"
-
-
 def count_parameters(model: ModelRecipe, vocabulary: int, context: int) -> ParameterCount:
     """Parameters of the module that `build` makes; a test holds the two equal."""
     width, inner = model.width, model.resolved_mlp_width
     head = 0 if model.tie_embeddings else vocabulary * width
-    if is_encoder(model):
+    if model.is_bidirectional:
         norms = (
             2 * model.layers - 1 + 1
         ) * width  # the first block has none before its attention; one final norm
@@ -135,7 +130,7 @@ def config_values(model: ModelRecipe, *, vocabulary: int, context: int) -> dict[
             "initializer_range": INITIAL_STD,
             "tie_word_embeddings": model.tie_embeddings,
         }
-    if is_encoder(model):
+    if model.is_bidirectional:
         return _encoder_values(model, vocabulary, context)
     if model.architecture == "okadfa":
         return _okadfa_values(model, vocabulary, context)
@@ -220,7 +215,7 @@ def training_flop_per_token(
         scored_share: Of the positions, those for which the head computes.
     """
     head, attention = vocabulary * model.width, 6.0
-    if is_encoder(model):
+    if model.is_bidirectional:
         head, attention = head + model.width**2, 12.0
     multiplying = model.layers * _block_matrices(model) + scored_share * head
     if model.is_kernel:

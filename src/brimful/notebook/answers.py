@@ -50,16 +50,17 @@ def told(run_folder: Path, texts: Sequence[str]) -> Json:
         )
     recipe = load(str(path))
     scores = read_json(run_folder / "scores.json") if (run_folder / "scores.json").exists() else {}
-    if recipe.method == "classify":
+    kind = recipe.kind
+    if kind.gives_labels:
         groups = ([_labelled(run_folder, texts)] if texts else []) + _mistakes(scores)
-    elif recipe.method == "mlm":
+    elif kind.fills_masks:
         if texts:
             raise RequestError(
                 f"{run_folder.name} is an encoder: it fills in masked words and answers no text."
                 " Give none to see what it filled in."
             )
         groups = [_kept(run_folder, "What it fills in", "there")]
-    elif isinstance(recipe.model, str):
+    elif kind.answers_prompts:
         groups = [_before_and_after(run_folder, recipe, texts or [recipe.sample.prompt])]
     else:
         groups = [_continued(run_folder, recipe, texts) if texts else _kept(run_folder)]

@@ -248,52 +248,52 @@ def loader_choice(recipe: Recipe) -> Choice:
 
 
 def packing_choice(recipe: Recipe, model_type: str) -> Choice:
-    """How documents or examples become rows. Of documents the recipe says it, because it changes
-    what a step sees; of examples it does not.
+    """How documents or examples become rows. For documents the recipe says it, because it changes
+    what a step sees; for examples it does not.
+
+    Raises:
+        PlanError: the recipe fixes a packing that this kind of run or model does not allow.
     """
     if recipe.kind.rows == "examples":
-        obstacle = _obstacle_to_packing(recipe, model_type)
-        if recipe.plan.packing == "packed" and obstacle:
-            raise PlanError(
-                f"plan.packing=packed: several examples in a row would not stay apart: {obstacle}."
-                " Use plan.packing=padded."
-            )
-        if recipe.plan.packing != "auto":
-            return Choice("packing", recipe.plan.packing, FIXED)
-        if obstacle:
-            return Choice(
-                "packing",
-                "padded",
-                "examples of similar length side by side; in one row they would not stay apart:"
-                f" {obstacle}",
-            )
-        reason = (
-            "examples of a micro-batch lie end to end, attention stays within each: no padding;"
-            " before data are read, all count as full length"
-        )
-        return Choice("packing", "packed", reason, "padded")
+        return _packing_of_examples(recipe, model_type)
     if recipe.kind.rows == "texts":
-        if recipe.plan.packing == "packed":
-            raise PlanError(
-                "plan.packing=packed: a classifier reads one text per row. Use plan.packing=padded,"
-                " or leave it out."
-            )
-        return Choice(
-            "packing",
-            "padded",
-            "texts of similar length side by side, so that little is computed on padding",
-        )
+        return _packing_of_texts(recipe)
+    reason = "the recipe's data.layout; the plan never changes what a step sees"
     if recipe.data.layout == "stream":
-        return Choice(
-            "packing",
-            "stream",
-            "the recipe's data.layout: documents run on, every position holds a token",
+        reason = "the recipe's data.layout: documents run on, every position holds a token"
+    return Choice("packing", str(recipe.data.layout), reason)
+
+
+def _packing_of_examples(recipe: Recipe, model_type: str) -> Choice:
+    obstacle = _obstacle_to_packing(recipe, model_type)
+    if recipe.plan.packing == "packed" and obstacle:
+        raise PlanError(
+            f"plan.packing=packed: several examples in a row would not stay apart: {obstacle}. Use"
+            " plan.packing=padded."
         )
-    return Choice(
-        "packing",
-        str(recipe.data.layout),
-        "the recipe's data.layout; the plan never changes what a step sees",
+    if recipe.plan.packing != "auto":
+        return Choice("packing", recipe.plan.packing, FIXED)
+    if obstacle:
+        reason = (
+            "examples of similar length side by side; in one row they would not stay apart:"
+            f" {obstacle}"
+        )
+        return Choice("packing", "padded", reason)
+    reason = (
+        "examples of a micro-batch lie end to end, attention stays within each: no padding; before"
+        " data are read, all count as full length"
     )
+    return Choice("packing", "packed", reason, "padded")
+
+
+def _packing_of_texts(recipe: Recipe) -> Choice:
+    if recipe.plan.packing == "packed":
+        raise PlanError(
+            "plan.packing=packed: a classifier reads one text per row. Use plan.packing=padded, or"
+            " leave it out."
+        )
+    reason = "texts of similar length side by side, so that little is computed on padding"
+    return Choice("packing", "padded", reason)
 
 
 def _obstacle_to_packing(recipe: Recipe, model_type: str) -> str:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Container, Iterable
 
 from brimful.recipe import OptimizerRecipe, Recipe, differences
-from brimful.recipe.loading import learning_rate_factor, step_growth
+from brimful.recipe.loading import counts_examples, learning_rate_factor, step_growth
 
 SOURCES = {
     "sqrt": (
@@ -82,7 +82,7 @@ def notes(original: Recipe, changed: Recipe) -> list[str]:
 
 
 def _seen(original: Recipe, changed: Recipe) -> str:
-    if "sft" in {original.method, changed.method}:
+    if counts_examples(original, changed):
         return (
             f"an optimizer step sees {changed.effective_batch:,} examples instead of"
             f" {original.effective_batch:,}"

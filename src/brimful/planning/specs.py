@@ -40,16 +40,13 @@ class ModelFacts:
     grouped: bool = False
 
     @property
-    def is_encoder(self) -> bool:
+    def attends_both_sides(self) -> bool:
         """Whether every position sees those behind it."""
         # Only asked of classifiers.
-        from transformers.models.auto import (  # noqa: PLC0415
-            modeling_auto,
-        )
+        from transformers.models.auto import modeling_auto  # noqa: PLC0415
 
-        return self.config[
-            "model_type"
-        ] in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not self.config.get("is_decoder")
+        known = modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+        return self.config["model_type"] in known and not self.config.get("is_decoder")
 
 
 def model_facts(

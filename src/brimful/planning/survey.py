@@ -236,7 +236,7 @@ def prepare(
         softcapped=facts.softcapped,
         grouped=facts.grouped,
         packed=is_packed,
-        attends_both_sides=recipe.kind.gives_labels and facts.is_encoder,
+        attends_both_sides=recipe.kind.gives_labels and facts.attends_both_sides,
     )
     choices = {
         "precision": precision,

@@ -171,16 +171,20 @@ def learning_rate_factor(before: Recipe, after: Recipe) -> float:
 
 
 def step_growth(before: Recipe, after: Recipe) -> float:
-    """k: how many times as much an optimizer step of `after` sees, in tokens; in examples, whose
-    length varies, for method sft.
+    """Return k: how many times as much an optimizer step of `after` sees, in tokens; in examples if
+    rows are examples, whose lengths vary.
     """
-    if "sft" in {before.method, after.method}:
+    if counts_examples(before, after):
         return after.effective_batch / before.effective_batch
-    return (
-        after.effective_batch
-        * after.sequence_length
-        / (before.effective_batch * before.sequence_length)
+    tokens, tokens_before = (
+        recipe.effective_batch * recipe.sequence_length for recipe in (after, before)
     )
+    return tokens / tokens_before
+
+
+def counts_examples(*recipes: Recipe) -> bool:
+    """Return whether the effective batch of one of them is counted in examples, not in tokens."""
+    return any(recipe.kind.rows == "examples" for recipe in recipes)
 
 
 LEARNING_RATE_POWER = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}

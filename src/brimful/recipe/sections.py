@@ -122,15 +122,18 @@ class ModelRecipe(Section):
         """Whether attention is estimated from random features."""
         return self.architecture == "okadfa" and self.attention != "softmax"
 
+    @property
+    def is_bidirectional(self) -> bool:
+        """Whether every position attends to both sides (an encoder), not only to the left."""
+        return self.architecture == "modernbert"
+
     @cached_property
     def resolved_mlp_width(self) -> int:
         if self.mlp_width is not None:
             return self.mlp_width
-        return (
-            4 * self.width
-            if self.architecture in {"gpt2", "okadfa"}
-            else -(-8 * self.width // 3 // 32) * 32
-        )
+        if self.architecture in {"gpt2", "okadfa"}:
+            return 4 * self.width
+        return -(-8 * self.width // 3 // 32) * 32
 
 
 class BatchRecipe(Section):
@@ -413,7 +416,7 @@ class Recipe(Section):
                     f"method {self.method} tunes a published model: model=HUB_ID, a folder, or"
                     " recipe:NAME"
                 )
-            if self.kind.fills_masks != (self.model.architecture == "modernbert"):
+            if self.kind.fills_masks != self.model.is_bidirectional:
                 raise ValueError(
                     "method mlm trains an encoder and an encoder is trained by method mlm:"
                     " model.architecture=modernbert"

@@ -39,8 +39,6 @@ Side = Literal["run", "base"]
 FP32_BYTES = 4
 PACE_S = 0.08
 """Between two pieces of a text at least; a page cannot draw every token of a small model."""
-WITHOUT_TEXT = ("classify", "mlm")
-"""Methods of models that label texts or fill in words."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +162,7 @@ def takes_messages(run_folder: Path) -> bool:
 def writes_text(run_folder: Path) -> bool:
     """Whether the run is one of a model that writes, so far as its recipe can be read."""
     try:
-        return recipe_of(run_folder).method not in WITHOUT_TEXT
+        return recipe_of(run_folder).kind.writes_text
     except BrimfulError:
         return False
 

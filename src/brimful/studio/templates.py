@@ -42,7 +42,7 @@ def template(
         "batch": {"sequences": EFFECTIVE_BATCH},
         "training": {"tokens": TOKENS},
     }
-    if found.is_encoder:
+    if found.attends_both_sides:
         return _encoder_recipe(model, method, common, min(length, 512))
     kind = "lora" if method in {"as the recipe", "lora", "qlora"} else method
     recipe: dict[str, Any] = {
