@@ -3,10 +3,13 @@ tests.
 """
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import codebase
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "brimful"
@@ -274,6 +277,28 @@ def test_files_and_functions_stay_small() -> None:
     assert _largest(nodes) <= (MAX_FILE_NODES, "~")
     assert _largest(statements) <= (MAX_FUNCTION_STATEMENTS, "~")
     assert _largest(branches) <= (MAX_FUNCTION_BRANCHES, "~")
+
+
+KIND_SITES = {
+    "evaluation/lm_eval.py": (1, "the harness applies a chat template only for a tuned model"),
+    "evaluation/task_prompts.py": (1, "chooses the style of prompts: of a tuned model, or plain"),
+    "model/okadfa/modeling.py": (1, "the argument `labels` of transformers' models, no kind"),
+    "recipe/kinds.py": (1, "the look-up of a method's kind itself"),
+    "recipe/sections.py": (2, "sections `labels` and `feedback` belong to one kind or method"),
+    "runs/folder.py": (2, "the look-up of a run's kind, also of runs without a readable recipe"),
+}
+"""By module: how often it asks which kind of run there is (benchmarks/codebase.py), and why."""
+MAX_KIND_SITES = 25
+
+
+def test_hardly_anything_outside_the_kinds_asks_which_kind_of_run_there_is() -> None:
+    sites = Counter(site.partition(":")[0] for site in codebase.all_kind_sites(ROOT))
+    being_converted = {path for path in sites if path.startswith("report/")} | {"runs/runfiles.py"}
+
+    allowed = {path: count for path, (count, _) in KIND_SITES.items()}
+    more = {path: n for path, n in sites.items() if n > allowed.get(path, 0)}
+    assert more.keys() <= being_converted, f"ask a trait of the kind instead: {more}"
+    assert sum(allowed.values()) <= MAX_KIND_SITES
 
 
 def test_lines_stay_within_a_hundred_columns_without_switching_the_formatter_off() -> None:

@@ -5,8 +5,9 @@ A model is named or pasted: a shipped recipe, a published model, a folder on thi
 as YAML, a config.json. Nothing here imports torch.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from brimful.base.dotted import format_yaml
 from brimful.base.errors import PlanError, RequestError
@@ -22,9 +23,8 @@ from brimful.studio.pasted import (
     published_name,
     refuse_long,
 )
-from brimful.studio.templates import template
+from brimful.studio.templates import APPROACHES, Method, template
 
-Method = Literal["as the recipe", "full", "lora", "qlora", "pretrain"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
 PASTED_CONFIG = "config.json"
@@ -153,10 +153,12 @@ def _refuse_numbers(question: Question) -> None:
                 f"{name.replace('_', ' ')} {value!r} must be a whole number from {low:,} to"
                 f" {LIMITS[name]:,}"
             )
-    if question.method not in METHODS:
-        problems.append(f"method {question.method!r} must be one of {', '.join(METHODS)}")
-    if question.margin is not None and question.margin not in get_args(Margin):
-        problems.append(f"margin {question.margin!r} must be one of {', '.join(get_args(Margin))}")
+    choices: dict[str, tuple[str, Sequence[str]]] = {"method": (question.method, METHODS)}
+    if question.margin is not None:
+        choices["margin"] = (question.margin, get_args(Margin))
+    for name, (chosen, offered) in choices.items():
+        if chosen not in offered:
+            problems.append(f"{name} {chosen!r} must be one of {', '.join(offered)}")
     if problems:
         raise RequestError("; ".join(problems) + ".")
 
@@ -214,15 +216,19 @@ def _size_changes(question: Question, recipe: Recipe, told: list[str]) -> list[s
 
 def _method_changes(method: Method, recipe: Recipe) -> list[str]:
     """What makes a recipe one of a method. The recipe's own rules say what does not go together."""
-    if method == "as the recipe":
+    approach = APPROACHES.get(method)
+    if approach is None:
         return []
-    if method in {"lora", "qlora"}:
-        adapter = [] if recipe.adapter is not None else ["adapter={}"]
-        return [*adapter, f"quantize={'nf4' if method == 'qlora' else 'none'}"]
-    whole = ["quantize=none", "adapter=null"] if recipe.adapter is not None else []
-    if method == "pretrain" and recipe.method == "sft":
-        whole += ["method=pretrain", "rft=null"]
-    return whole
+    changes = []
+    if approach.has_adapters:
+        if recipe.adapter is None:
+            changes.append("adapter={}")
+        return [*changes, f"quantize={approach.quantize}"]
+    if recipe.adapter is not None:
+        changes = ["quantize=none", "adapter=null"]
+    if approach.on_plain_text and recipe.kind.answers_prompts:
+        changes += ["method=pretrain", "rft=null"]
+    return changes
 
 
 def _title(recipe: Recipe) -> str:
@@ -230,12 +236,12 @@ def _title(recipe: Recipe) -> str:
     batch = f"{recipe.effective_batch:,} x {recipe.sequence_length:,} tokens a step"
     if not isinstance(recipe.model, str):
         return f"{recipe.name}: a fresh {recipe.model.architecture} model, {batch}"
+    training = "Pretraining of"
     if recipe.adapter is not None:
-        kind = f"{'QLoRA' if recipe.quantize == 'nf4' else 'LoRA'} of rank {recipe.adapter.rank} on"
-    else:
-        kind = {
-            "pretrain": "Pretraining of",
-            "mlm": "Pretraining of",
-            "classify": "Classifier on",
-        }.get(recipe.method, "Full fine-tuning of")
-    return f"{kind} {recipe.model}, {batch}"
+        name = "QLoRA" if recipe.quantize == "nf4" else "LoRA"
+        training = f"{name} of rank {recipe.adapter.rank} on"
+    elif recipe.kind.gives_labels:
+        training = "Classifier on"
+    elif recipe.kind.answers_prompts:
+        training = "Full fine-tuning of"
+    return f"{training} {recipe.model}, {batch}"

@@ -4,6 +4,7 @@ placeholders to be replaced.
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from brimful.base.errors import RequestError
@@ -12,19 +13,44 @@ from brimful.planning.specs import facts_of_values
 from brimful.recipe import Recipe
 
 SEQUENCE_LENGTH, EFFECTIVE_BATCH, RANK, TOKENS = 2048, 16, 16, 10_000_000
-LEARNING_RATES = {"lora": 2e-4, "full": 2e-5, "pretrain": 1e-4}
-"""By what is trained: usual first tries (Hu et al. 2021 for adapters; the others an assumption);
-memory and time do not depend on them.
-"""
+ENCODER_SEQUENCE_LENGTH = 512
+
+Method = Literal["as the recipe", "full", "lora", "qlora", "pretrain"]
+"""What the page offers to train."""
 
 
-def template(
-    model: str,
-    method: Literal["as the recipe", "full", "lora", "qlora", "pretrain"],
-    values: Mapping[str, Any] | None = None,
-) -> Recipe:
-    """A recipe for a published model; without a method, adapters on a language model, all weights
-    of an encoder.
+@dataclass(frozen=True)
+class Approach:
+    """What one choice of the page trains.
+
+    Attributes:
+        name: Ends the name of a recipe.
+        learning_rate: A usual first try (Hu et al. 2021 for adapters; the others an assumption);
+            memory and time do not depend on it.
+        has_adapters: Adapters train on a frozen base; else every weight does.
+        quantize: How the base is stored.
+        on_plain_text: The model learns to continue text; else it is tuned on examples.
+    """
+
+    name: str
+    learning_rate: float
+    has_adapters: bool = False
+    quantize: Literal["none", "nf4"] = "none"
+    on_plain_text: bool = False
+
+
+APPROACHES: dict[str, Approach] = {
+    "full": Approach("full", 2e-5),
+    "lora": Approach("lora", 2e-4, has_adapters=True),
+    "qlora": Approach("qlora", 2e-4, has_adapters=True, quantize="nf4"),
+    "pretrain": Approach("pretrain", 1e-4, on_plain_text=True),
+}
+"""By method; the method "as the recipe" has none."""
+
+
+def template(model: str, method: Method, values: Mapping[str, Any] | None = None) -> Recipe:
+    """Return a recipe for a published model; without a method, adapters on a language model, all
+    weights of an encoder.
 
     Args:
         model: Hub id, folder or file.
@@ -35,50 +61,49 @@ def template(
         PlanError: the model cannot be found, or is no language model.
         RequestError: an encoder takes no adapters here.
     """
-    found = facts_of_values(_values(model) if values is None else values, None)
-    length = min(SEQUENCE_LENGTH, found.context or SEQUENCE_LENGTH)
-    common = {
+    facts = facts_of_values(_values(model) if values is None else values, None)
+    length = min(SEQUENCE_LENGTH, facts.context or SEQUENCE_LENGTH)
+    recipe: dict[str, Any] = {
         "model": model,
         "batch": {"sequences": EFFECTIVE_BATCH},
         "training": {"tokens": TOKENS},
     }
-    if found.attends_both_sides:
-        return _encoder_recipe(model, method, common, min(length, 512))
-    kind = "lora" if method in {"as the recipe", "lora", "qlora"} else method
-    recipe: dict[str, Any] = {
-        "name": _name(model, kind if method != "qlora" else "qlora"),
-        "method": "pretrain" if method == "pretrain" else "sft",
-        "sequence_length": length,
-        "data": {"path": "builtin:python-code"},
-        "optimizer": {"learning_rate": LEARNING_RATES[kind]},
-        **common,
-    }
-    if kind == "lora":
-        recipe["adapter"] = {"rank": RANK}
+    if facts.attends_both_sides:
+        recipe |= _encoder_values(model, APPROACHES.get(method, APPROACHES["full"]))
+        recipe["sequence_length"] = min(length, ENCODER_SEQUENCE_LENGTH)
+    else:
+        recipe |= _decoder_values(model, APPROACHES.get(method, APPROACHES["lora"]))
+        recipe["sequence_length"] = length
     return Recipe.model_validate(recipe)
 
 
-def _encoder_recipe(model: str, method: str, common: Mapping[str, Any], length: int) -> Recipe:
-    if method in {"lora", "qlora"}:
+def _decoder_values(model: str, approach: Approach) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "name": _name(model, approach.name),
+        "method": "pretrain" if approach.on_plain_text else "sft",
+        "data": {"path": "builtin:python-code"},
+        "optimizer": {"learning_rate": approach.learning_rate},
+    }
+    if approach.has_adapters:
+        values["adapter"] = {"rank": RANK}
+    return values
+
+
+def _encoder_values(model: str, approach: Approach) -> dict[str, Any]:
+    if approach.has_adapters:
         raise RequestError(
             f"{model} is an encoder, and encoders are trained whole here. Choose the method full (a"
             " classifier) or pretrain."
         )
-    learns, data = (
-        ("mlm", {"path": "builtin:python-docs"})
-        if method == "pretrain"
-        else ("classify", {"path": "data", "long_documents": "truncate"})
-    )
-    rate = LEARNING_RATES["pretrain" if method == "pretrain" else "full"]
-    values = {
-        "name": _name(model, learns),
-        "method": learns,
-        "sequence_length": length,
+    method, data = "classify", {"path": "data", "long_documents": "truncate"}
+    if approach.on_plain_text:
+        method, data = "mlm", {"path": "builtin:python-docs"}
+    return {
+        "name": _name(model, method),
+        "method": method,
         "data": data,
-        "optimizer": {"learning_rate": rate},
-        **common,
+        "optimizer": {"learning_rate": approach.learning_rate},
     }
-    return Recipe.model_validate(values)
 
 
 def _values(model: str) -> Mapping[str, Any]:

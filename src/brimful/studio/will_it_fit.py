@@ -17,7 +17,8 @@ from brimful.studio.fit import Fit, answer
 from brimful.studio.fit_view import fit_view
 from brimful.studio.html import render, told
 from brimful.studio.pasted import MOST_CHARACTERS
-from brimful.studio.question import METHODS, Method, Question, known_models
+from brimful.studio.question import METHODS, Question, known_models
+from brimful.studio.templates import Method
 
 Controls = tuple[Any, ...]
 
